@@ -1,0 +1,42 @@
+# Every target makes .venv itself, from a bare clone with Python >= 3.11 and nothing else.
+PYTHON ?= python3
+BIN    := .venv/bin
+READY  := .venv/.ready
+
+.PHONY: demo test lint bench gpu-test fuzz docs clean
+.DEFAULT_GOAL := test
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "longtail needs Python >= 3.11; run e.g. make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)   ## the bundled sample through the commands
+	$(BIN)/longtail demo
+
+test: lint   ## everything CI runs
+	$(BIN)/pytest
+
+lint: $(READY)   ## style, types, import direction
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(READY)   ## every claim of benchmarks/RESULTS.md that needs no other program
+	@for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+
+fuzz: $(READY)   ## long fuzzing of every parser (FUZZ_RUNS executions each)
+	$(BIN)/pip install --quiet --constraint constraints.txt atheris
+	FUZZ_RUNS=$${FUZZ_RUNS:-200000} $(BIN)/python -m tests.fuzz
+
+gpu-test: $(READY)   ## tests that need a CUDA device
+	$(BIN)/pytest -m gpu
+
+docs: $(READY)   ## checks that every link and code block in the docs holds
+	$(BIN)/pytest tests/test_readme.py tests/test_docs.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache demo
