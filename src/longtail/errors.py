@@ -1,0 +1,92 @@
+"""Every exception Longtail raises on purpose, and the exit code the command line gives it.
+
+    LongtailError            1  something failed
+    ├── UsageError           2  a command, option or argument that cannot be meant
+    │   ├── ConfigError      2  a setting: unknown key, wrong type, value out of range
+    │   └── MissingExtra     2  an optional package is not installed
+    ├── DataError            3  a data file: which line, what was found, what was expected
+    └── ModelFolderError     4  a model folder that does not verify
+
+The command line prints them as they are, without a traceback, so each message says
+what was found, what was expected, and the way out.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "LongtailError",
+    "MissingExtra",
+    "ModelFolderError",
+    "Problem",
+    "UsageError",
+    "unknown_name",
+]
+
+
+class LongtailError(Exception):
+    """The root: catch this to catch everything below."""
+
+    exit_code = 1
+
+
+class UsageError(LongtailError):
+    """A command, option or argument that cannot be meant."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A setting with an unknown key, a wrong type, or a value out of range."""
+
+
+class MissingExtra(UsageError):
+    """A feature needs a package that is not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an optional package; install it with: pip install 'longtail[{extra}]'")
+        self.extra = extra
+
+
+class Problem(NamedTuple):
+    """One thing wrong in a data file; line 0 means the file as a whole."""
+
+    file: str
+    line: int
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.found}; expected {self.expected}"
+
+
+class DataError(LongtailError):
+    """One or more problems in a data file, one a line."""
+
+    exit_code = 3
+
+    def __init__(self, problems: Sequence[Problem], way_out: str = "") -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join([*map(str, self.problems), *([way_out] if way_out else [])]))
+
+
+class ModelFolderError(LongtailError):
+    """A model folder that is incomplete, altered, or from a newer version."""
+
+    exit_code = 4
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return «unknown KIND 'NAME'; did you mean …?», falling back to the list of what is known."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if not near:  # a dotted key whose last part alone is right, e.g. branching for tree.branching
+        near = [k for k in known if k.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1]][:1]
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
+    return f"unknown {kind} '{name}'; {hint}"

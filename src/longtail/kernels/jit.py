@@ -1,0 +1,54 @@
+"""How every CPU kernel is compiled: lazily, without the GIL, cached on disk where a folder can be written."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+from numba.core import event
+
+__all__ = ["kernel"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+log = logging.getLogger("longtail")
+
+
+def kernel(function: F) -> F:
+    """Compile ``function`` on its first call; threads come from outside, so results never depend on their number."""
+    try:
+        compiled: Any = numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # numba found no writable cache folder
+        _warn_uncached()
+        compiled = numba.njit(nogil=True)(function)
+    typed: F = compiled
+    return typed
+
+
+def _warn_uncached() -> None:
+    # `once` by text: the warnings registry of this module keeps it to one a process.
+    warnings.warn(
+        "no writable folder for compiled kernels: they are compiled anew in every process; "
+        "set NUMBA_CACHE_DIR to a writable folder",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+class _SayOnce(event.Listener):
+    """Tells the user why the first call takes seconds; a cache hit never gets here."""
+
+    def on_start(self, event: Any) -> None:
+        if not self.said:
+            self.said = True
+            log.info("compiling kernels once")
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+    said = False
+
+
+event.register("numba:compile", _SayOnce())  # type: ignore[no-untyped-call]

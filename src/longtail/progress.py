@@ -1,0 +1,53 @@
+"""Progress of long work, told from the inside, shown (or not) by whoever runs it.
+
+Work says ``with stage("reading", total=bytes, unit="B"): … advance(n)``. The library shows nothing by
+itself; the command line sets a :class:`Reporter` that draws a bar on a terminal or logs a line every 30 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+__all__ = ["Reporter", "advance", "report_to", "stage"]
+
+
+class Reporter(Protocol):
+    """What shows progress; calls come from one thread."""
+
+    def start(self, name: str, total: int | None, unit: str) -> None:
+        """Begin a stage of ``total`` units (None: not known)."""
+
+    def advance(self, amount: int) -> None:
+        """Note that ``amount`` more units of the innermost stage are done."""
+
+    def finish(self) -> None:
+        """End the innermost stage, also after an error."""
+
+
+_reporter: Reporter | None = None
+
+
+def report_to(reporter: Reporter | None) -> None:
+    """Show progress of this process by ``reporter``; None shows nothing."""
+    global _reporter
+    _reporter = reporter
+
+
+@contextmanager
+def stage(name: str, total: int | None = None, unit: str = "") -> Iterator[None]:
+    """Run the body as a named stage of ``total`` units."""
+    if _reporter:
+        _reporter.start(name, total, unit)
+    try:
+        yield
+    finally:
+        if _reporter:
+            _reporter.finish()
+
+
+def advance(amount: int) -> None:
+    """Note that ``amount`` more units of the running stage are done."""
+    if _reporter:
+        _reporter.advance(amount)
