@@ -1,0 +1,96 @@
+"""Reading JSON lines: MB/s on one core, and peak memory over the memory of what is kept.
+
+    python benchmarks/reading.py [FOLDER with one folder a dataset, each with train.jsonl.gz] [--copies 8]
+
+Without FOLDER the bundled sample is repeated to 100 MB. Each dataset is written out plain, read in a fresh process
+pinned to one core (median of 5), and beside it read with the standard library's json into Python lists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPEATS = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--copies", type=int, default=1, help="repeat each file this many times")
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        print(json.dumps(measure(arguments.measure)))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, data in corpora(arguments.folder):
+            plain = Path(scratch) / "train.jsonl"
+            plain.write_bytes(data * arguments.copies)
+            command = [sys.executable, __file__, "--measure", str(plain)]
+            result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            print(json.dumps({"benchmark": "reading", "data": name, **result}), flush=True)
+
+
+def corpora(folder: Path | None):
+    if folder is None:
+        from longtail.data.sample import FOLDER
+
+        data = gzip.decompress((FOLDER / "train.jsonl.gz").read_bytes())
+        yield "sample", data * (1 + 100_000_000 // len(data))
+        return
+    for file in sorted(folder.glob("*/train.jsonl.gz")):
+        yield file.parent.name, gzip.decompress(file.read_bytes())
+
+
+def measure(path: Path) -> dict[str, object]:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    import longtail as lt
+
+    megabytes = path.stat().st_size / 1e6
+    warm_up = path.with_name("warm.jsonl")
+    warm_up.write_text('{"text": "a", "labels": ["b"]}\n')
+    lt.read(warm_up)
+    before = resident_kb("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    dataset = lt.read(path)
+    peak_mb = (resident_kb("VmHWM") - before) / 1e3
+    kept_mb = dataset.nbytes / 1e6
+    documents = len(dataset)
+    del dataset
+    ours = [seconds(lambda: lt.read(path)) for _ in range(REPEATS)]
+    peer = seconds(lambda: [json.loads(line) for line in path.open("rb")])
+    return {
+        "documents": documents,
+        "file_mb": round(megabytes, 1),
+        "mb_per_s": round(megabytes / statistics.median(ours), 1),
+        "mb_per_s_best": round(megabytes / min(ours), 1),
+        "stdlib_json_mb_per_s": round(megabytes / peer, 1),
+        "kept_mb": round(kept_mb, 1),
+        "peak_mb": round(peak_mb, 1),
+        "peak_over_kept": round(peak_mb / kept_mb, 3),
+        "goal": {"mb_per_s": 150, "peak_over_kept": 1.3},
+    }
+
+
+def resident_kb(field: str) -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith(field)).split()[1])
+
+
+def seconds(work) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Documents and labels: reading, checking, writing."""

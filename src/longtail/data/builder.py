@@ -1,0 +1,178 @@
+"""Where every record-by-record reader puts its documents: one treatment of labels, ids and bad records for all."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from longtail.data.dataset import Dataset, label_matrix_of
+from longtail.data.labels import LabelIndex, Labels
+from longtail.data.problems import Problems, quoted
+from longtail.data.strings import Strings, StringsBuilder
+from longtail.errors import unknown_name
+
+__all__ = ["Builder", "Reading", "Record", "Unknown"]
+
+Unknown = Literal["error", "drop", "add"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read: the same settings for every format."""
+
+    split: Literal["train", "test"] = "train"  # which part of a folder that holds both
+    labels: Labels | None = None  # a given vocabulary, its columns first
+    unknown: Unknown = "error"  # what to do with a label outside it
+    labelled: bool = True  # every record must say its labels (an empty list is fine)
+    skip_bad: int = 0  # bad records that may be left out
+    label_separator: str = ";"  # between the labels of one CSV, TSV or Parquet cell
+
+
+class Record(msgspec.Struct, gc=False):
+    """One document as a line of JSONL holds it; any other field is ignored."""
+
+    text: str | None = None
+    title: str | None = None
+    labels: list[str] | None = None
+    id: str | int | None = None
+    relevance: list[float] | None = None  # one a label; 1 where absent
+
+    def document(self) -> str | None:
+        """Return title and text joined; None where the record has neither."""
+        if not self.title:
+            return self.text if self.text is not None else self.title
+        return f"{self.title}\n{self.text}" if self.text else self.title
+
+
+_FIELDS = [attrgetter(name) for name in ("text", "title", "labels", "id", "relevance")]
+
+
+class _Known(dict[str, int]):
+    """Label id → column of a closed vocabulary; −1 for any other."""
+
+    def __missing__(self, label: str) -> int:
+        return -1
+
+
+class Builder:
+    """Collects records in the layout that :class:`Dataset` keeps; ``problems`` is the reading's ledger."""
+
+    def __init__(self, file: object, reading: Reading) -> None:
+        self.problems = Problems(file, reading.skip_bad)
+        self._reading = reading
+        self._closed = reading.labels is not None and reading.unknown != "add"
+        given = reading.labels.columns if reading.labels else {}
+        self._columns_of = _Known(given) if self._closed else LabelIndex(given)
+        self._texts, self._ids = StringsBuilder(), StringsBuilder()
+        self._has_ids = False
+        self._columns, self._row_ends = array("i"), array("q", [0])
+        self._relevance: array[float] | None = None
+        self._dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def extend(self, records: Sequence[Record]) -> bool:
+        """Add many plain records at once; add none and return False if any of them needs :meth:`add`."""
+        texts, titles, labels, ids, relevance = (list(map(field, records)) for field in _FIELDS)
+        if titles.count(None) < len(records):
+            texts = [record.document() for record in records]
+        plain = self._relevance is None and relevance.count(None) == len(records)
+        if not plain or None in texts or None in labels:
+            return False
+        columns = array("i", map(self._columns_of.__getitem__, chain.from_iterable(labels)))
+        if self._closed and -1 in columns:
+            return False
+        self._texts.extend(texts)
+        self._add_ids(ids)
+        counts = np.fromiter(map(len, labels), np.int64, len(labels))
+        self._row_ends.frombytes((len(self._columns) + np.cumsum(counts)).tobytes())
+        self._columns += columns
+        return True
+
+    def add(self, line: int, record: Record) -> None:
+        """Add one record, or report it as bad with its line."""
+        wrong = self._wrong_with(record)
+        if wrong:
+            self.problems.add(line, *wrong)
+            return
+        labels = record.labels or []
+        columns = [self._columns_of[label] for label in labels]
+        relevance = record.relevance or [1.0] * len(labels)
+        if -1 in columns:
+            self._dropped += columns.count(-1)
+            relevance = [value for value, column in zip(relevance, columns, strict=True) if column >= 0]
+            columns = [column for column in columns if column >= 0]
+        if record.relevance is not None and self._relevance is None:
+            self._relevance = array("f", [1.0]) * len(self._columns)
+        if self._relevance is not None:
+            self._relevance.extend(relevance)
+        self._texts.append(record.document() or "")
+        self._add_ids([record.id])
+        self._columns.extend(columns)
+        self._row_ends.append(len(self._columns))
+
+    def _wrong_with(self, record: Record) -> tuple[str, str] | None:
+        """Return (found, expected) for a record that cannot be taken."""
+        if record.document() is None:
+            return "no field 'text' or 'title'", 'a document such as {"text": "…", "labels": ["…"]}'
+        if record.labels is None:
+            return ("no field 'labels'", "a list of strings, [] for none") if self._reading.labelled else None
+        if self._closed and self._reading.unknown == "error":
+            for label in record.labels:
+                if label not in self._columns_of:
+                    return _unknown_label(label, self._columns_of)
+        if record.relevance is not None:
+            if len(record.relevance) != len(record.labels):
+                return f"{len(record.relevance)} relevances for {len(record.labels)} labels", "one relevance a label"
+            if not all(0 < value < float("inf") for value in record.relevance):
+                return f"relevance {quoted(record.relevance)}", "finite numbers above 0"
+        return None
+
+    def _add_ids(self, ids: Sequence[str | int | None]) -> None:
+        """Keep document ids once any record has one; those without get their position."""
+        first = len(self._texts) - len(ids)
+        if not self._has_ids:
+            if ids.count(None) == len(ids):
+                return
+            self._has_ids = True
+            self._ids.extend(map(str, range(first)))
+        self._ids.extend(str(position if given is None else given) for position, given in enumerate(ids, first))
+
+    def finish(self) -> Dataset:
+        """Return the dataset, or raise for the bad records that may not be skipped."""
+        self.problems.close()
+        if not len(self):
+            self.problems.fatal("no document", "at least one")
+        labels = self._labels()
+        relevance = None if self._relevance is None else np.frombuffer(self._relevance, np.float32)
+        columns, row_ends = np.frombuffer(self._columns, np.int32), np.frombuffer(self._row_ends, np.int64)
+        matrix, merged = label_matrix_of(columns, row_ends, len(labels), relevance)
+        return Dataset(
+            label_matrix=matrix,
+            labels=labels,
+            texts=self._texts.finish(),
+            ids=self._ids.finish() if self._has_ids else None,
+            merged_duplicates=merged,
+            dropped_unknown=self._dropped,
+        )
+
+    def _labels(self) -> Labels:
+        given = self._reading.labels
+        if given is not None:
+            return given if self._closed else given.extended(list(self._columns_of))
+        return Labels(Strings.of(self._columns_of))
+
+
+def _unknown_label(label: str, known: dict[str, int]) -> tuple[str, str]:
+    # difflib over a million labels takes minutes: the nearest name is only looked for in small vocabularies
+    if len(known) <= 10_000:
+        return unknown_name("label", label, known).split("; known:")[0], "a label of the given vocabulary"
+    return f"unknown label {quoted(label)}", "a label of the given vocabulary"

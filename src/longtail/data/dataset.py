@@ -1,0 +1,183 @@
+"""Documents with their labels: what every reader returns and every method is fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.data.description import Description, Finding, check, describe
+from longtail.data.labels import Label, Labels
+from longtail.data.strings import Strings
+from longtail.errors import DataError, Problem, UsageError
+
+__all__ = ["Dataset", "label_matrix_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """N documents: text or ready-made features (or both), and an N × L label matrix over a label vocabulary."""
+
+    label_matrix: sparse.csr_array  # (N, L) float32, stored values > 0 are relevances, 1 where none is given
+    labels: Labels
+    texts: Strings | None = None
+    features: sparse.csr_array | None = None  # (N, d) float32, in place of text
+    ids: Strings | None = None  # document ids; None: the position counts
+    label_features: sparse.csr_array | None = None  # (L, d) float32
+    merged_duplicates: int = 0  # labels that stood twice in one record and were kept once
+    dropped_unknown: int = 0  # labels outside a given vocabulary that were left out on request
+
+    @classmethod
+    def of(
+        cls,
+        texts: Iterable[str],
+        labels: Iterable[Iterable[str]],
+        vocabulary: Labels | Iterable[Label | str] | None = None,
+    ) -> Dataset:
+        """Build a dataset from Python values; ``vocabulary`` closes the set of labels."""
+        from longtail.data.builder import Builder, Reading, Record  # the builder makes Datasets
+
+        if vocabulary is not None and not isinstance(vocabulary, Labels):
+            vocabulary = Labels.of(vocabulary)
+        builder = Builder("documents", Reading(labels=vocabulary))
+        for position, (text, own) in enumerate(zip(texts, labels, strict=True), 1):
+            builder.add(position, Record(text=text, labels=list(own)))
+        return builder.finish()
+
+    def __len__(self) -> int:
+        return int(self.label_matrix.shape[0])
+
+    def __repr__(self) -> str:
+        kind = "texts" if self.features is None else f"{self.features.shape[1]} features"
+        return f"Dataset({len(self)} documents, {self.n_labels} labels, {self.label_matrix.nnz} pairs, {kind})"
+
+    @property
+    def n_labels(self) -> int:
+        """Columns of the label matrix, also those that no document has."""
+        return len(self.labels)
+
+    @property
+    def label_counts(self) -> NDArray[np.int64]:
+        """Documents of each label, (L,)."""
+        return np.bincount(self.label_matrix.indices, minlength=self.n_labels).astype(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of texts, ids, features, label matrix and label vocabulary."""
+        matrices = [m for m in (self.label_matrix, self.features, self.label_features) if m is not None]
+        columns = [c for c in (self.texts, self.ids) if c is not None]
+        sparse_bytes = sum(m.data.nbytes + m.indices.nbytes + m.indptr.nbytes for m in matrices)
+        return int(sparse_bytes + sum(column.nbytes for column in columns) + self.labels.nbytes)
+
+    def document_id(self, row: int) -> str:
+        """Return the id of a document, its position where the data gives none."""
+        return self.ids[row] if self.ids is not None else str(row)
+
+    def labels_of(self, row: int) -> list[str]:
+        """Return the label ids of one document, in column order."""
+        start, end = self.label_matrix.indptr[row : row + 2]
+        return [self.labels.ids[column] for column in self.label_matrix.indices[start:end].tolist()]
+
+    def relevance_of(self, row: int) -> list[float] | None:
+        """Return the relevances of :meth:`labels_of`; None where they are all 1."""
+        start, end = self.label_matrix.indptr[row : row + 2]
+        values = self.label_matrix.data[start:end]
+        return None if (values == 1).all() else values.tolist()
+
+    def document_texts(self) -> Strings:
+        """Return the texts, or say that these documents have none."""
+        if self.texts is None:
+            raise UsageError("these documents have features but no text; expected texts")
+        return self.texts
+
+    def take(self, rows: NDArray[np.integer]) -> Dataset:
+        """Return the documents at ``rows``, in that order, with the same label vocabulary."""
+        return replace(
+            self,
+            label_matrix=self.label_matrix[rows],
+            texts=None if self.texts is None else self.texts.take(rows),
+            features=None if self.features is None else self.features[rows],
+            ids=None if self.ids is None else self.ids.take(rows),
+        )
+
+    def split(self, test: float | int = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
+        """Return (train, test) over the same labels; a share or a number of documents goes to test.
+
+        Documents with the same text stay on the same side, so that test never holds what was learnt by heart;
+        the test part may therefore be smaller than asked by the size of one such group.
+        """
+        wanted = round(test * len(self)) if isinstance(test, float) else test
+        if not 0 < wanted < len(self):
+            raise UsageError(f"split(test={test}): {wanted} of {len(self)} documents; expected at least 1 on each side")
+        groups = self._same_text()
+        order = np.random.default_rng(seed).permutation(groups.max() + 1)[groups]
+        sizes = np.bincount(order)
+        in_test = order < np.searchsorted(np.cumsum(sizes), wanted, side="right")
+        return self.take(np.flatnonzero(~in_test)), self.take(np.flatnonzero(in_test))
+
+    def _same_text(self) -> NDArray[np.int64]:
+        """Return a group number for each document, equal where the texts are equal."""
+        if self.texts is None:
+            return np.arange(len(self))
+        first: dict[str, int] = {}
+        numbers = (first.setdefault(text, len(first)) for text in self.texts)
+        return np.fromiter(numbers, np.int64, len(self))
+
+    def with_labels(self, labels: Labels, unknown: str = "error") -> Dataset:
+        """Return the same documents over another vocabulary; labels outside it are an ``error`` or ``drop``ped."""
+        if labels is self.labels:
+            return self
+        columns = np.fromiter((labels.columns.get(label, -1) for label in self.labels.ids), np.int64, self.n_labels)
+        matrix = self.label_matrix.tocoo()
+        target = columns[matrix.col]
+        keep = target >= 0
+        if unknown == "error" and not keep.all():
+            row, column = (int(axis[~keep][0]) for axis in (matrix.row, matrix.col))
+            found = f"unknown label {self.labels.ids[column]!r} of document {self.document_id(row)!r}"
+            raise DataError([Problem("labels", 0, found, "a label of the given vocabulary")])
+        shape = (len(self), len(labels))
+        remapped = sparse.csr_array((matrix.data[keep], (matrix.row[keep], target[keep])), shape=shape)
+        remapped.sort_indices()
+        return replace(
+            self, label_matrix=remapped, labels=labels, label_features=None, dropped_unknown=int((~keep).sum())
+        )
+
+    def describe(self) -> Description:
+        """Return counts and the shape of the label distribution."""
+        return describe(self)
+
+    def check(self) -> list[Finding]:
+        """Return what a person should know before training on these documents, the gravest first."""
+        return check(self)
+
+    def with_features(self, features: sparse.csr_array) -> Dataset:
+        """Return the same documents with ready-made features, one row a document."""
+        if features.shape[0] != len(self):
+            found = f"{features.shape[0]} rows of features for {len(self)} documents"
+            raise DataError([Problem("features", 0, found, "one row a document")])
+        return replace(self, features=features)
+
+
+def label_matrix_of(
+    columns: NDArray[np.integer],
+    row_ends: NDArray[np.integer],
+    n_labels: int,
+    relevance: NDArray[np.float32] | None = None,
+) -> tuple[sparse.csr_array, int]:
+    """Return the canonical CSR label matrix and how many labels stood twice in a row (each is kept once)."""
+    data = np.ones(len(columns), np.float32) if relevance is None else relevance
+    matrix = sparse.csr_array((data, columns, row_ends), shape=(len(row_ends) - 1, n_labels))
+    matrix.sort_indices()
+    twice = np.zeros(matrix.nnz + 1, bool)  # one to spare, so that every row has a place where it starts
+    twice[1:-1] = matrix.indices[1:] == matrix.indices[:-1]
+    twice[matrix.indptr[:-1]] = False
+    merged = int(twice.sum())
+    if merged:
+        kept = ~twice[:-1]
+        before = np.concatenate([[0], np.cumsum(kept)])  # entries kept before each place
+        parts = (matrix.data[kept], matrix.indices[kept], before[matrix.indptr])
+        matrix = sparse.csr_array(parts, shape=matrix.shape)
+    return matrix, merged

@@ -1,0 +1,125 @@
+"""What a dataset looks like: counts, the label-frequency curve, and what is wrong enough to say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.data.strings import Strings
+
+if TYPE_CHECKING:
+    from longtail.data.dataset import Dataset
+
+__all__ = ["Description", "Finding", "check", "describe"]
+
+Level = Literal["error", "warning", "note"]
+
+
+class Description(msgspec.Struct, frozen=True):
+    """Counts of a dataset; means are a document or a label with at least one of the other."""
+
+    documents: int
+    labels: int
+    labels_used: int  # with at least one document
+    pairs: int  # (document, label)
+    labels_per_document: float
+    documents_per_label: float
+    median_documents_per_label: float
+    most_documents_per_label: int
+    share_of_labels_with_1: float
+    share_of_labels_with_at_most_5: float
+    share_of_pairs_in_top_1_percent: float  # of labels, by frequency
+    words_per_document: float | None  # split at white space; None without texts
+    memory_mb: float
+    frequency_curve: list[tuple[int, int]]  # (rank of a label from 1, its documents) at log-spaced ranks
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing worth knowing, with up to five documents or labels as examples."""
+
+    level: Level
+    what: str
+    count: int
+    examples: list[str] = []
+
+
+def describe(dataset: Dataset) -> Description:
+    """Count documents, labels and pairs, and take the label-frequency curve."""
+    counts = np.sort(dataset.label_counts)[::-1]
+    used = counts[counts > 0]
+    top = max(1, round(len(used) * 0.01))
+    some = max(1, len(used))
+    return Description(
+        documents=len(dataset),
+        labels=dataset.n_labels,
+        labels_used=len(used),
+        pairs=int(used.sum()),
+        labels_per_document=float(used.sum() / len(dataset)),
+        documents_per_label=float(used.sum() / some),
+        median_documents_per_label=float(np.median(used)) if len(used) else 0.0,
+        most_documents_per_label=int(used[0]) if len(used) else 0,
+        share_of_labels_with_1=float((used == 1).sum() / some),
+        share_of_labels_with_at_most_5=float((used <= 5).sum() / some),
+        share_of_pairs_in_top_1_percent=float(used[:top].sum() / max(1, used.sum())),
+        words_per_document=None if dataset.texts is None else _mean_words(dataset),
+        memory_mb=dataset.nbytes / 1e6,
+        frequency_curve=_curve(used),
+    )
+
+
+def _mean_words(dataset: Dataset) -> float:
+    return sum(len(text.split()) for text in dataset.document_texts()) / len(dataset)
+
+
+def _curve(falling: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return (rank, documents) at no more than 50 ranks, evenly spaced on a log scale."""
+    if not len(falling):
+        return []
+    ranks = np.unique(np.geomspace(1, len(falling), 50).round().astype(int))
+    return [(int(rank), int(falling[rank - 1])) for rank in ranks]
+
+
+def check(dataset: Dataset) -> list[Finding]:
+    """Look for what spoils training or evaluation."""
+    counts, sizes = dataset.label_counts, np.diff(dataset.label_matrix.indptr)
+    document, label = dataset.document_id, dataset.labels.ids.__getitem__
+    found = [
+        _finding("error", "no document has a label", [] if counts.any() else [0], document),
+        _finding("warning", "documents without a label", _where(sizes == 0), document),
+        _finding("warning", "labels without a document", _where(counts == 0), label),
+        _finding("note", "labels that every document has", _where(counts == len(dataset)), label),
+        _finding("warning", "document ids that stand more than once", _repeated(dataset.ids), str),
+    ]
+    if dataset.texts is not None:
+        empty = _where(dataset.texts.lengths == 0)
+        found.append(_finding("warning", "documents with empty text", empty, document))
+        found.append(_finding("warning", "texts that stand more than once", _repeated(dataset.texts), _short))
+    kept_once = "labels that stood twice in one record and were kept once"
+    found.append(Finding("note", kept_once, dataset.merged_duplicates))
+    found.append(Finding("note", "unknown labels that were dropped", dataset.dropped_unknown))
+    order = ("error", "warning", "note")
+    return sorted((f for f in found if f.count), key=lambda f: order.index(f.level))
+
+
+def _finding(level: Level, what: str, places: Sequence[Any], show: Callable[[Any], str]) -> Finding:
+    return Finding(level, what, len(places), [show(place) for place in places[:5]])
+
+
+def _where(mask: NDArray[np.bool_]) -> list[int]:
+    positions: list[int] = np.flatnonzero(mask).tolist()
+    return positions
+
+
+def _repeated(strings: Strings | None) -> list[str]:
+    """Return each string that stands more than once, the most frequent first."""
+    times = Counter(strings or ())
+    return [string for string, count in times.most_common() if count > 1]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:59]}…"

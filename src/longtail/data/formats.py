@@ -1,0 +1,198 @@
+"""The catalogue of data formats, how each is told from its name and first bytes, and ``read`` and ``write``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from longtail.data.builder import Reading, Unknown
+from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
+from longtail.data.lines import chunks
+from longtail.data.problems import Problems
+from longtail.errors import UsageError, unknown_name
+from longtail.progress import stage
+
+__all__ = ["FORMATS", "Format", "read", "read_features", "sniff", "write"]
+
+
+class Format(NamedTuple):
+    """A way to keep documents with labels: module ``longtail.data.MODULE`` has read_NAME and write_NAME."""
+
+    name: str
+    module: str
+    what: str
+    folder: bool = False  # train and test lie side by side in one folder
+
+    def function(self, verb: Literal["read", "write"]) -> Callable[..., Any]:
+        """Return the reader or writer; its module, and what that needs, is imported only now."""
+        function: Callable[..., Any] = getattr(
+            import_module(f"longtail.data.{self.module}"), f"{verb}_{self.name.replace('-', '_')}"
+        )
+        return function
+
+
+FORMATS = {
+    form.name: form
+    for form in [
+        Format("jsonl", "jsonl", 'JSON lines {"id", "title", "text", "labels"}'),
+        Format("csv", "tables", "comma-separated with a header row"),
+        Format("tsv", "tables", "tab-separated with a header row"),
+        Format("parquet", "tables", "Parquet with the columns of a CSV"),
+        Format("fasttext", "fasttext", "__label__a __label__b text"),
+        Format("bow", "xmc_bow", "XMC repository, one file: header N D L, lines l,l f:v f:v"),
+        Format("xmc-split", "xmc_bow", "XMC repository, split: trn_X_Xf.txt, trn_X_Y.txt, lbl_X_Xf.txt", True),
+        Format("lf", "xmc_text", "label-feature sets: trn.json.gz, tst.json.gz, lbl.json.gz", True),
+        Format("attentionxml", "xmc_text", "train_raw_texts.txt, train_labels.txt", True),
+        Format("pecos", "pecos", "X.trn.txt, Y.trn.npz, output-items.txt", True),
+        Format("annif-tsv", "annif", "text<TAB><uri> <uri>"),
+        Format("annif-folder", "annif", "one .txt a document, subjects in .tsv or .key beside it", True),
+    ]
+}
+
+# A folder is told by a file in it, a file by its name without .gz and .zst.
+_BY_MEMBER = {
+    "trn.json": "lf",
+    "tst.json": "lf",
+    "trn_X_Xf.txt": "xmc-split",
+    "tst_X_Xf.txt": "xmc-split",
+    "train_raw_texts.txt": "attentionxml",
+    "test_raw_texts.txt": "attentionxml",
+    "Y.trn.npz": "pecos",
+    "Y.tst.npz": "pecos",
+    "X.trn.txt": "pecos",
+    "X.tst.txt": "pecos",
+    "train.jsonl": "jsonl",
+    "test.jsonl": "jsonl",
+}
+_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+
+
+def read(
+    path: Path | str,
+    *,
+    format: str | None = None,
+    split: Literal["train", "test"] = "train",
+    labels: Labels | Path | str | None = None,
+    unknown: Unknown = "error",
+    features: Path | str | None = None,
+    labelled: bool = True,
+    skip_bad: int = 0,
+    label_separator: str = ";",
+) -> Dataset:
+    """Read documents with labels from a file, a folder that holds ``split``, or ``-``, standard input.
+
+    ``labels`` (a vocabulary or a label file) fixes the columns; a label outside it is an error, or is dropped or
+    added as ``unknown`` says. ``features`` (.npz or BoW) stands in for text. Up to ``skip_bad`` bad records are
+    left out.
+    """
+    form = _format(format) if format else sniff(path)
+    if form.name == "jsonl" and Path(path).is_dir():
+        path, labels, unknown = _own_folder(Path(path), split, labels, unknown)
+    vocabulary = _vocabulary(labels)
+    reading = Reading(split, vocabulary, unknown, labelled, skip_bad, label_separator)
+    with stage(f"reading {Path(path).name}", _size(path), "B"):
+        dataset: Dataset = form.function("read")(path, reading)
+    return dataset if features is None else dataset.with_features(read_features(features))
+
+
+def write(dataset: Dataset, path: Path | str, *, format: str | None = None, split: str = "train") -> None:
+    """Write a dataset; the format is told by the name of ``path`` unless it is given."""
+    form = _format(format) if format else _by_name(Path(path))
+    if form is None:
+        raise UsageError(f"{path}: the name does not tell the format; give one of {', '.join(FORMATS)}")
+    more = {"split": split} if form.folder else {}
+    form.function("write")(dataset, path, **more)
+
+
+def read_features(path: Path | str) -> Any:
+    """Return ready-made features, a csr_array of shape (n_documents, d), from ``.npz`` or a BoW file."""
+    if Path(path).suffix == ".npz":
+        return import_module("longtail.data.sparse_files").read_csr_npz(path)
+    features = read(path, labelled=False).features
+    if features is None:
+        raise UsageError(f"{path}: holds texts; expected features as .npz or BoW")
+    return features
+
+
+def sniff(path: Path | str) -> Format:
+    """Tell the format from the folder's members, the file's name, or its first bytes."""
+    if str(path) == "-":
+        return FORMATS["jsonl"]
+    path = Path(path)
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+    if path.is_dir():
+        return _sniff_folder(path)
+    return _by_name(path) or _by_content(path)
+
+
+def _format(name: str) -> Format:
+    if name not in FORMATS:
+        raise UsageError(unknown_name("format", name, FORMATS))
+    return FORMATS[name]
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"\.(gz|zst)$", "", name)
+
+
+def _by_name(path: Path) -> Format | None:
+    name = _bare(path.name)
+    found = _BY_MEMBER.get(name) or _BY_SUFFIX.get(Path(name).suffix)
+    return FORMATS[found] if found else None
+
+
+def _sniff_folder(folder: Path) -> Format:
+    names = {_bare(member.name) for member in folder.iterdir()}
+    found = next((form for member, form in _BY_MEMBER.items() if member in names), None)
+    if found is None and any(name.endswith(".txt") for name in names):
+        found = "annif-folder"
+    if found is None:
+        known = ", ".join(_BY_MEMBER)
+        raise UsageError(f"{folder}: no known dataset in this folder; expected one of {known}, or *.txt documents")
+    return FORMATS[found]
+
+
+def _by_content(path: Path) -> Format:
+    """Tell files whose name says too little (.txt, .tsv, .json) from their first line."""
+    with closing(chunks(path, Problems(path))) as stream:
+        first = next(stream, b"").removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].strip()
+    if first.startswith(b"{"):
+        return FORMATS["jsonl"]
+    if re.fullmatch(rb"\d+[ \t]\d+[ \t]\d+", first):
+        return FORMATS["bow"]
+    if first.startswith(b"__label__"):
+        return FORMATS["fasttext"]
+    if b"\t" in first:
+        names = {cell.strip().lower() for cell in first.split(b"\t")}
+        return FORMATS["tsv" if names & {b"text", b"title"} and b"labels" in names else "annif-tsv"]
+    raise UsageError(f"{path}: unknown format; give one with --format: {', '.join(FORMATS)}")
+
+
+def _own_folder(
+    folder: Path, split: str, labels: Labels | Path | str | None, unknown: Unknown
+) -> tuple[Path, Labels | Path | str | None, Unknown]:
+    """Return the document file of a folder of JSON lines, and the labels that lie beside it."""
+    file, beside = (
+        next((f for f in (folder / f"{stem}.jsonl{end}" for end in ("", ".gz", ".zst")) if f.exists()), None)
+        for stem in (split, "labels")
+    )
+    if file is None:
+        raise UsageError(f"{folder}: no {split}.jsonl, {split}.jsonl.gz or {split}.jsonl.zst in this folder")
+    return (file, beside, "add") if labels is None and beside else (file, labels, unknown)
+
+
+def _vocabulary(labels: Labels | Path | str | None) -> Labels | None:
+    if labels is None or isinstance(labels, Labels):
+        return labels
+    vocabulary: Labels = import_module("longtail.data.label_files").read_labels(labels)
+    return vocabulary
+
+
+def _size(path: Path | str) -> int | None:
+    return Path(path).stat().st_size if Path(path).is_file() else None

@@ -1,0 +1,116 @@
+"""The label vocabulary: ids ↔ names ↔ text. A label is a string as given, end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.data.strings import Strings
+
+__all__ = ["Label", "LabelIndex", "Labels"]
+
+
+class Label(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One label as a label file holds it; only ``id`` is required."""
+
+    id: str
+    name: str = ""
+    text: str = ""
+    aliases: tuple[str, ...] = ()
+    uri: str = ""
+
+
+class LabelIndex(dict[str, int]):
+    """Label id → column; an unknown id gets the next column, unless the vocabulary is closed."""
+
+    def __missing__(self, label: str) -> int:
+        column = self[label] = len(self)
+        return column
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """L labels in the column order of the label matrix; columns that no file gave are None."""
+
+    ids: Strings
+    names: Strings | None = None
+    texts: Strings | None = None
+    aliases: tuple[tuple[str, ...], ...] | None = None
+    uris: Strings | None = None
+
+    @classmethod
+    def of(cls, labels: Iterable[Label | str]) -> Labels:
+        """Build the vocabulary from labels or bare ids; ids must be unique."""
+        rows = [label if isinstance(label, Label) else Label(label) for label in labels]
+        if len({row.id for row in rows}) != len(rows):
+            raise ValueError("label ids must be unique")
+
+        def column(field: str) -> Strings | None:
+            values = [getattr(row, field) for row in rows]
+            return Strings.of(values) if any(values) else None
+
+        aliases = tuple(row.aliases for row in rows)
+        ids = Strings.of(row.id for row in rows)
+        return cls(ids, column("name"), column("text"), aliases if any(aliases) else None, column("uri"))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, at: int) -> Label:
+        return Label(
+            self.ids[at],
+            self.names[at] if self.names else "",
+            self.texts[at] if self.texts else "",
+            self.aliases[at] if self.aliases else (),
+            self.uris[at] if self.uris else "",
+        )
+
+    def __iter__(self) -> Iterator[Label]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Labels) and all(
+            getattr(self, field) == getattr(other, field) for field in ("ids", "names", "texts", "aliases", "uris")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __contains__(self, label: object) -> bool:
+        return label in self.columns
+
+    @cached_property
+    def columns(self) -> LabelIndex:
+        """Label id → column."""
+        return LabelIndex(zip(self.ids, range(len(self)), strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the string columns."""
+        return sum(column.nbytes for column in (self.ids, self.names, self.texts, self.uris) if column is not None)
+
+    def name(self, at: int) -> str:
+        """Return what to show a person for column ``at``: the name, else the id."""
+        return (self.names[at] if self.names else "") or self.ids[at]
+
+    def describing_text(self, at: int) -> str:
+        """Return the words that stand for column ``at`` as a document would: the text, else the name, else the id."""
+        return (self.texts[at] if self.texts else "") or self.name(at)
+
+    def take(self, columns: NDArray[np.integer]) -> Labels:
+        """Return the labels at ``columns``, in that order."""
+
+        def taken(column: Strings | None) -> Strings | None:
+            return None if column is None else column.take(columns)
+
+        aliases = None if self.aliases is None else tuple(self.aliases[c] for c in columns.tolist())
+        return Labels(self.ids.take(columns), taken(self.names), taken(self.texts), aliases, taken(self.uris))
+
+    def extended(self, ids: Sequence[str]) -> Labels:
+        """Return this vocabulary with bare labels appended for ``ids`` that it does not have."""
+        new = [label for label in ids if label not in self]
+        return Labels.of([*self, *new]) if new else self

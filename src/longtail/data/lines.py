@@ -1,0 +1,160 @@
+"""Bytes from a file or standard input, decompressed and cut into blocks of whole lines, within limits.
+
+Compression is told by content, not by name. A truncated archive, a decompression bomb and a line
+without end are found while streaming, so that no input can fill the memory.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from longtail.data.problems import Problems
+from longtail.errors import UsageError
+from longtail.progress import advance
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+__all__ = ["MAX_EXPANSION", "MAX_LINE", "Block", "blocks", "chunks", "lines"]
+
+MAX_LINE = 64 << 20  # bytes of one line: far above any document
+MAX_EXPANSION = 200  # times the compressed size; real text stays below 50
+_EXPANSION_FREE = 64 << 20  # bytes of output that are never a bomb
+_CHUNK = 1 << 18  # bytes read, and bytes decompressed, at a time
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+class Block(NamedTuple):
+    """Whole lines, each ended by a newline; ``first_line`` counts from 1."""
+
+    first_line: int
+    data: bytes
+
+
+def lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number, line) without the line's end, LF or CRLF."""
+    for block in blocks(path, problems):
+        for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
+            yield number, line.removesuffix(b"\r")
+
+
+def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
+    """Yield blocks of about 256 KiB; a line above MAX_LINE is reported to ``problems`` and left out."""
+    open_line: list[bytes] = []
+    line, held, overlong = 1, 0, False
+    for chunk in _without_mark(chunks(path, problems), path, problems):
+        if overlong and (end := chunk.find(b"\n") + 1):
+            line, overlong, chunk = line + 1, False, chunk[end:]
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            data = b"".join([*open_line, chunk[:end]])
+            yield Block(line, data)
+            line += data.count(b"\n")
+            open_line, held = [], 0
+        if not overlong:
+            open_line.append(chunk[end:])
+            held += len(chunk) - end
+        if held > MAX_LINE:
+            problems.add(line, f"a line of more than {MAX_LINE >> 20} MiB", "one document a line", path)
+            open_line, held, overlong = [], 0, True
+    if held:
+        yield Block(line, b"".join([*open_line, b"\n"]))
+
+
+def _without_mark(stream: Iterator[bytes], path: Path | str, problems: Problems) -> Iterator[bytes]:
+    """Drop a UTF-8 byte order mark; refuse the other encodings that announce themselves."""
+    first = next(stream, b"")
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
+        problems.fatal("UTF-16 text", "UTF-8; convert it with: iconv -f UTF-16 -t UTF-8", 1, path)
+    yield first.removeprefix(b"\xef\xbb\xbf")
+    yield from stream
+
+
+def chunks(path: Path | str, problems: Problems) -> Generator[bytes, None, None]:
+    """Yield the decompressed bytes of ``path`` (``-`` is standard input), at most 256 KiB at a time."""
+    with _opened(path) as stream:
+        head = stream.read(_CHUNK)
+        if head.startswith((_GZIP, _ZSTD)):
+            yield from _decompressed(stream, head, path, problems)
+            return
+        while head:
+            advance(len(head))
+            yield head
+            head = stream.read(_CHUNK)
+
+
+def _opened(path: Path | str) -> AbstractContextManager[BinaryIO]:
+    if str(path) == "-":
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _decompressed(stream: BinaryIO, data: bytes, path: Path | str, problems: Problems) -> Iterator[bytes]:
+    """Yield the bytes of an archive of one or more members, each whole and none a bomb."""
+    kind = "gzip" if data.startswith(_GZIP) else "zstd"
+    bytes_in, bytes_out, member = 0, 0, _Member(kind)
+    while data or not member.idle:
+        advance(len(data))
+        bytes_in += len(data)
+        try:
+            out = member.decompress(data)
+        except (zlib.error, zstd.ZstdError) as error:
+            problems.fatal(f"damaged {kind} data ({error})", f"a whole {kind} file", file=path)
+        bytes_out += len(out)
+        if bytes_out > max(_EXPANSION_FREE, MAX_EXPANSION * bytes_in):
+            times = f"{kind} data that grows more than {MAX_EXPANSION} times"
+            problems.fatal(times, "text; if it is meant, decompress it first", file=path)
+        yield out
+        data = b""
+        if member.ended:
+            bytes_in -= len(member.unused)
+            data, more = member.unused.lstrip(b"\0"), b"."
+            while not data and more:  # zeros between members and at the end are tape padding
+                more = stream.read(_CHUNK)
+                data = more.lstrip(b"\0")
+            member = _Member(kind)
+        elif member.hungry:
+            data = stream.read(_CHUNK)
+            if not data:
+                problems.fatal(f"{kind} data that ends too early", f"a whole {kind} file; copy it again", file=path)
+
+
+class _Member:
+    """One gzip member or zstd frame: the two libraries' decompressors under one face, output bounded by _CHUNK."""
+
+    def __init__(self, kind: str) -> None:
+        self._gzip = kind == "gzip"
+        self._codec: Any = zlib.decompressobj(wbits=31) if self._gzip else zstd.ZstdDecompressor()
+        self.idle = True  # nothing fed yet
+
+    def decompress(self, data: bytes) -> bytes:
+        self.idle = False
+        if self._gzip:
+            data = self._codec.unconsumed_tail + data
+        out: bytes = self._codec.decompress(data, _CHUNK)
+        return out
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._codec.eof)
+
+    @property
+    def hungry(self) -> bool:
+        return not self._codec.unconsumed_tail if self._gzip else bool(self._codec.needs_input)
+
+    @property
+    def unused(self) -> bytes:
+        data: bytes = self._codec.unused_data
+        return data

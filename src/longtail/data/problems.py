@@ -1,0 +1,55 @@
+"""The ledger of what is wrong in a file: up to 20 problems are shown, up to ``skip_bad`` records are left out."""
+
+from __future__ import annotations
+
+import logging
+from typing import NoReturn
+
+from longtail.errors import DataError, Problem
+
+__all__ = ["MAX_SHOWN", "Problems", "quoted"]
+
+MAX_SHOWN = 20
+log = logging.getLogger("longtail")
+
+
+class Problems:
+    """Collects the problems of one reading; one ledger may span the several files of a dataset."""
+
+    def __init__(self, file: object, skip_bad: int = 0) -> None:
+        self.file = str(file)
+        self.skip_bad = skip_bad
+        self.skipped = 0  # records left out so far
+        self._shown: list[Problem] = []
+
+    def add(self, line: int, found: str, expected: str, file: object = None) -> None:
+        """Note that the record on ``line`` is bad; raises once there are more than may be shown or skipped."""
+        if len(self._shown) < MAX_SHOWN:
+            self._shown.append(Problem(self.file if file is None else str(file), line, found, expected))
+        self.skipped += 1
+        if self.skipped > self.skip_bad and self.skipped >= MAX_SHOWN:
+            self._fail()
+
+    def fatal(self, found: str, expected: str, line: int = 0, file: object = None) -> NoReturn:
+        """Stop at once: nothing after this point of the file can be read."""
+        last = Problem(self.file if file is None else str(file), line, found, expected)
+        raise DataError([*self._shown[: MAX_SHOWN - 1], last])
+
+    def close(self) -> None:
+        """Raise if more records were bad than may be skipped; else say which were left out."""
+        if self.skipped > self.skip_bad:
+            self._fail()
+        if self.skipped:
+            log.warning("%d bad records left out, the first: %s", self.skipped, self._shown[0])
+
+    def _fail(self) -> NoReturn:
+        count = "more than 20" if self.skipped >= MAX_SHOWN else str(self.skipped)
+        raise DataError(self._shown, f"{count} bad records; mend them, or leave up to N of them out with --skip-bad N")
+
+
+def quoted(value: object, most: int = 60) -> str:
+    """Return ``value`` as it may stand in a one-line message: escaped and cut."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "backslashreplace")
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
