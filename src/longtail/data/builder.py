@@ -14,13 +14,14 @@ import numpy as np
 
 from longtail.data.dataset import Dataset, label_matrix_of
 from longtail.data.labels import LabelIndex, Labels
-from longtail.data.problems import Problems, quoted
+from longtail.data.problems import MAX_SHOWN, Problems, quoted
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.errors import unknown_name
 
 __all__ = ["Builder", "Reading", "Record", "Unknown"]
 
 Unknown = Literal["error", "drop", "add"]
+_LEAST, _MOST = 2.0**-149, float(np.finfo(np.float32).max)  # relevances that float32 can hold
 
 
 @dataclass(frozen=True)
@@ -123,16 +124,17 @@ class Builder:
         """Return (found, expected) for a record that cannot be taken."""
         if record.document() is None:
             return "no field 'text' or 'title'", 'a document such as {"text": "…", "labels": ["…"]}'
-        if record.labels is None:
-            return ("no field 'labels'", "a list of strings, [] for none") if self._reading.labelled else None
+        if record.labels is None and self._reading.labelled:
+            return "no field 'labels'", "a list of strings, [] for none"
+        labels = record.labels or []
         if self._closed and self._reading.unknown == "error":
-            for label in record.labels:
+            for label in labels:
                 if label not in self._columns_of:
-                    return _unknown_label(label, self._columns_of)
+                    return self._unknown_label(label)
         if record.relevance is not None:
-            if len(record.relevance) != len(record.labels):
-                return f"{len(record.relevance)} relevances for {len(record.labels)} labels", "one relevance a label"
-            if not all(0 < value < float("inf") for value in record.relevance):
+            if len(record.relevance) != len(labels):
+                return f"{len(record.relevance)} relevances for {len(labels)} labels", "one relevance a label"
+            if not all(_LEAST <= value <= _MOST for value in record.relevance):
                 return f"relevance {quoted(record.relevance)}", "finite numbers above 0"
         return None
 
@@ -152,6 +154,7 @@ class Builder:
         if not len(self):
             self.problems.fatal("no document", "at least one")
         labels = self._labels()
+        self._columns_of.clear()  # the largest part of a long-tailed vocabulary is its dict
         relevance = None if self._relevance is None else np.frombuffer(self._relevance, np.float32)
         columns, row_ends = np.frombuffer(self._columns, np.int32), np.frombuffer(self._row_ends, np.int64)
         matrix, merged = label_matrix_of(columns, row_ends, len(labels), relevance)
@@ -170,9 +173,10 @@ class Builder:
             return given if self._closed else given.extended(list(self._columns_of))
         return Labels(Strings.of(self._columns_of))
 
-
-def _unknown_label(label: str, known: dict[str, int]) -> tuple[str, str]:
-    # difflib over a million labels takes minutes: the nearest name is only looked for in small vocabularies
-    if len(known) <= 10_000:
-        return unknown_name("label", label, known).split("; known:")[0], "a label of the given vocabulary"
-    return f"unknown label {quoted(label)}", "a label of the given vocabulary"
+    def _unknown_label(self, label: str) -> tuple[str, str]:
+        found, known = f"unknown label {quoted(label)}", self._columns_of
+        # difflib over a million labels takes minutes: the nearest is only looked for in small vocabularies, and to show
+        if len(known) <= 10_000 and len(label) <= 200 and self.problems.skipped < MAX_SHOWN:
+            _, near, name = unknown_name("label", label, known).rpartition("; did you mean ")
+            found += f"{near}{name}" if near else ""
+        return found, "a label of the given vocabulary"

@@ -50,7 +50,11 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
     open_line: list[bytes] = []
     line, held, overlong = 1, 0, False
     for chunk in _without_mark(chunks(path, problems), path, problems):
-        if overlong and (end := chunk.find(b"\n") + 1):
+        end = chunk.find(b"\n") + 1
+        if not overlong and held + (end - 1 if end else len(chunk)) > MAX_LINE:
+            problems.add(line, f"a line of more than {MAX_LINE >> 20} MiB", "one document a line", path)
+            open_line, held, overlong = [], 0, True
+        if overlong and end:
             line, overlong, chunk = line + 1, False, chunk[end:]
         end = chunk.rfind(b"\n") + 1
         if end:
@@ -61,16 +65,15 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
         if not overlong:
             open_line.append(chunk[end:])
             held += len(chunk) - end
-        if held > MAX_LINE:
-            problems.add(line, f"a line of more than {MAX_LINE >> 20} MiB", "one document a line", path)
-            open_line, held, overlong = [], 0, True
     if held:
         yield Block(line, b"".join([*open_line, b"\n"]))
 
 
 def _without_mark(stream: Iterator[bytes], path: Path | str, problems: Problems) -> Iterator[bytes]:
     """Drop a UTF-8 byte order mark; refuse the other encodings that announce themselves."""
-    first = next(stream, b"")
+    first = b""
+    while len(first) < 3 and (more := next(stream, None)) is not None:  # an archive may begin with an empty member
+        first += more
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
         problems.fatal("UTF-16 text", "UTF-8; convert it with: iconv -f UTF-16 -t UTF-8", 1, path)
     yield first.removeprefix(b"\xef\xbb\xbf")
@@ -80,14 +83,19 @@ def _without_mark(stream: Iterator[bytes], path: Path | str, problems: Problems)
 def chunks(path: Path | str, problems: Problems) -> Generator[bytes, None, None]:
     """Yield the decompressed bytes of ``path`` (``-`` is standard input), at most 256 KiB at a time."""
     with _opened(path) as stream:
-        head = stream.read(_CHUNK)
+        head = _more(stream)
         if head.startswith((_GZIP, _ZSTD)):
             yield from _decompressed(stream, head, path, problems)
             return
         while head:
-            advance(len(head))
             yield head
-            head = stream.read(_CHUNK)
+            head = _more(stream)
+
+
+def _more(stream: BinaryIO) -> bytes:
+    data = stream.read(_CHUNK)
+    advance(len(data))
+    return data
 
 
 def _opened(path: Path | str) -> AbstractContextManager[BinaryIO]:
@@ -97,7 +105,7 @@ def _opened(path: Path | str) -> AbstractContextManager[BinaryIO]:
         return open(path, "rb")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
-    except (IsADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
 
 
@@ -106,7 +114,6 @@ def _decompressed(stream: BinaryIO, data: bytes, path: Path | str, problems: Pro
     kind = "gzip" if data.startswith(_GZIP) else "zstd"
     bytes_in, bytes_out, member = 0, 0, _Member(kind)
     while data or not member.idle:
-        advance(len(data))
         bytes_in += len(data)
         try:
             out = member.decompress(data)
@@ -122,11 +129,11 @@ def _decompressed(stream: BinaryIO, data: bytes, path: Path | str, problems: Pro
             bytes_in -= len(member.unused)
             data, more = member.unused.lstrip(b"\0"), b"."
             while not data and more:  # zeros between members and at the end are tape padding
-                more = stream.read(_CHUNK)
+                more = _more(stream)
                 data = more.lstrip(b"\0")
             member = _Member(kind)
         elif member.hungry:
-            data = stream.read(_CHUNK)
+            data = _more(stream)
             if not data:
                 problems.fatal(f"{kind} data that ends too early", f"a whole {kind} file; copy it again", file=path)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import overload
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 __all__ = ["Strings", "StringsBuilder"]
 
-_DECODE_BLOCK = 4096  # strings decoded at a time when iterating
+_BLOCK = 4096  # strings encoded or decoded at a time
 
 
 class Strings(Sequence[str]):
@@ -29,8 +29,9 @@ class Strings(Sequence[str]):
         """Pack any strings; a :class:`Strings` is returned as it is."""
         if isinstance(strings, Strings):
             return strings
-        builder = StringsBuilder()
-        builder.extend(strings)
+        builder, rest = StringsBuilder(), iter(strings)
+        while block := list(islice(rest, _BLOCK)):
+            builder.extend(block)
         return builder.finish()
 
     def __len__(self) -> int:
@@ -49,8 +50,8 @@ class Strings(Sequence[str]):
         return self.arena[self.offsets[at] : self.offsets[at + 1]].tobytes().decode()
 
     def __iter__(self) -> Iterator[str]:
-        for first in range(0, len(self), _DECODE_BLOCK):
-            offsets = self.offsets[first : first + _DECODE_BLOCK + 1]
+        for first in range(0, len(self), _BLOCK):
+            offsets = self.offsets[first : first + _BLOCK + 1]
             block = self.arena[offsets[0] : offsets[-1]].tobytes()
             ends = (offsets - offsets[0]).tolist()
             for start, end in pairwise(ends):
@@ -78,6 +79,7 @@ class Strings(Sequence[str]):
 
     def take(self, rows: NDArray[np.integer]) -> Strings:
         """Return the strings at ``rows``, in that order, in an arena of their own."""
+        rows = np.arange(len(self))[rows]  # −1 is the last string, but the end of the last one in offsets
         starts, ends = self.offsets[rows].tolist(), self.offsets[rows + 1].tolist()
         view = self.arena.data
         arena = b"".join([view[start:end] for start, end in zip(starts, ends, strict=True)])

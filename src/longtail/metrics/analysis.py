@@ -1,0 +1,147 @@
+"""Where the hits come from: by training frequency of the labels, and label by label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.errors import UsageError
+from longtail.metrics.statistics import check_ks, collect
+
+if TYPE_CHECKING:
+    from longtail.metrics.statistics import CSR, Pairs
+
+__all__ = ["FrequencyBin", "FrequencyTable", "LabelTable", "by_frequency", "per_label"]
+
+
+class FrequencyBin(msgspec.Struct, frozen=True, kw_only=True):
+    """The labels with ``low`` to ``high`` training documents (None: no upper end); tuples go along the table's ks."""
+
+    low: int
+    high: int | None
+    n_labels: int
+    n_positives: int
+    hits: tuple[int, ...]
+    precision: tuple[float, ...]
+    recall: tuple[float | None, ...]
+
+    @property
+    def name(self) -> str:
+        """The range in words: «0», «2–5», «>100»."""
+        if self.high is None:
+            return f">{self.low - 1}"
+        return f"{self.low}" if self.low == self.high else f"{self.low}–{self.high}"
+
+
+class FrequencyTable(msgspec.Struct, frozen=True):
+    """Bins of rising training frequency. At each k the bins' precisions add up to P@k."""
+
+    n_documents: int
+    ks: tuple[int, ...]
+    bins: tuple[FrequencyBin, ...]
+
+    def __str__(self) -> str:
+        heads = ["in train", "labels", "positives", *(f"{name}@{k}" for name in ("P", "R") for k in self.ks)]
+        cells = [heads, *(self._row(part) for part in self.bins)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return "\n".join("  ".join(map(str.rjust, row, widths)) for row in cells)
+
+    def _row(self, part: FrequencyBin) -> list[str]:
+        values = [*part.precision, *part.recall]
+        percent = ["–" if value is None else f"{100 * value:.2f}" for value in values]
+        return [part.name, str(part.n_labels), str(part.n_positives), *percent]
+
+
+class LabelTable(NamedTuple):
+    """One entry a label in each array (n_labels,). A ratio whose denominator is 0 is 0; the counts tell which."""
+
+    train_count: NDArray[np.int64]
+    test_count: NDArray[np.int64]
+    predicted_count: NDArray[np.int64]
+    hits: NDArray[np.int64]
+    precision: NDArray[np.float64]
+    recall: NDArray[np.float64]
+    f1: NDArray[np.float64]
+
+
+def by_frequency(
+    predictions: CSR,
+    label_matrix: CSR,
+    label_counts: NDArray[np.integer[Any]],
+    ks: Iterable[int] = (1, 3, 5),
+    edges: Sequence[int] = (1, 2, 6, 21, 101),
+    mask: Pairs | None = None,
+) -> FrequencyTable:
+    """Split P@k and recall over labels binned by training frequency; ``edges`` are the lower ends after 0.
+
+    With the top k over all labels as always, and for each bin the hits and the true (document, label) pairs
+    («positives») of its labels: precision = hits / (k × documents with labels), the bin's share of P@k;
+    recall = hits / positives, over pairs and not averaged over documents, None where there are no positives.
+    """
+    ks = check_ks(ks)
+    lows = [0, *edges]
+    if any(low >= high for low, high in pairwise(lows)):
+        raise UsageError(f"edges: found {tuple(edges)}; expected rising whole numbers from 1 on, such as 1, 2, 6")
+    statistics = collect(predictions, label_matrix, ks, None, mask)
+    bin_of = np.searchsorted(lows, _counts(label_counts, label_matrix), side="right") - 1
+    n_documents = len(statistics.documents)
+
+    def per_bin(values: NDArray[np.int64]) -> list[int]:
+        totals = np.zeros(len(lows), np.int64)
+        np.add.at(totals, bin_of, values)
+        return [int(total) for total in totals]
+
+    n_labels, n_positives = per_bin(np.ones_like(statistics.true)), per_bin(statistics.true)
+    hits = list(zip(*(per_bin(at_k) for at_k in statistics.hits), strict=True))  # (bins, ks)
+    bins = tuple(
+        FrequencyBin(
+            low=low,
+            high=lows[i + 1] - 1 if i + 1 < len(lows) else None,
+            n_labels=n_labels[i],
+            n_positives=n_positives[i],
+            hits=hits[i],
+            precision=tuple(n / (k * n_documents) for n, k in zip(hits[i], ks, strict=True)),
+            recall=tuple(n / n_positives[i] if n_positives[i] else None for n in hits[i]),
+        )
+        for i, low in enumerate(lows)
+    )
+    return FrequencyTable(n_documents, ks, bins)
+
+
+def per_label(
+    predictions: CSR,
+    label_matrix: CSR,
+    k: int,
+    label_counts: NDArray[np.integer[Any]],
+    mask: Pairs | None = None,
+) -> LabelTable:
+    """Return counts and precision, recall, F1 of each label when each document is given its k best labels.
+
+    Documents without labels are left out, so their predictions are not counted.
+    """
+    statistics = collect(predictions, label_matrix, check_ks([k]), None, mask)
+    hits, predicted, true = statistics.hits[0], statistics.predicted[0], statistics.true
+    return LabelTable(
+        train_count=_counts(label_counts, label_matrix),
+        test_count=true,
+        predicted_count=predicted,
+        hits=hits,
+        precision=hits / np.maximum(predicted, 1),
+        recall=hits / np.maximum(true, 1),
+        f1=2.0 * hits / np.maximum(predicted + true, 1),
+    )
+
+
+def _counts(label_counts: NDArray[np.integer[Any]], label_matrix: CSR) -> NDArray[np.int64]:
+    counts = np.asarray(label_counts)
+    if counts.shape != (label_matrix.shape[1],) or counts.dtype.kind not in "iu" or np.any(counts < 0):
+        raise UsageError(
+            f"label_counts: found {counts.dtype} of shape {counts.shape}; "
+            f"expected {label_matrix.shape[1]} whole numbers of at least 0, one for each label"
+        )
+    return counts.astype(np.int64)

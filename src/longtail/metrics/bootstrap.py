@@ -1,0 +1,44 @@
+"""Confidence intervals by resampling test documents with replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.errors import UsageError
+from longtail.kernels.ranking import BLOCK, resample_sums
+
+__all__ = ["percentile_intervals", "resampled_sums"]
+
+
+def resampled_sums(documents: NDArray[np.float64], n_resamples: int, seed: int) -> NDArray[np.float64]:
+    """Sum per-document statistics (n_docs, ...) over each of ``n_resamples`` draws of n_docs documents.
+
+    Returns (n_resamples, ...). Draws are split over blocks of documents first (a multinomial draw) and made
+    inside a block then, so nothing of size documents × resamples ever exists.
+    """
+    if n_resamples < 1 or seed < 0:
+        raise UsageError(f"bootstrap: found {n_resamples} resamples, seed {seed}; expected at least 1 and a seed >= 0")
+    n_docs = len(documents)
+    flat = documents.reshape(n_docs, -1)
+    rng = np.random.default_rng(seed)
+    sizes = np.full(-(-n_docs // BLOCK), BLOCK)
+    sizes[-1] -= len(sizes) * BLOCK - n_docs
+    draws = rng.multinomial(n_docs, sizes / n_docs, size=n_resamples)
+    sums = np.zeros((n_resamples, flat.shape[1]))
+    with np.errstate(over="ignore"):  # the generator wraps around on purpose; seen only when run uncompiled
+        resample_sums(flat, draws, rng.integers(2**64, dtype=np.uint64), sums)
+    return sums.reshape(n_resamples, *documents.shape[1:])
+
+
+def percentile_intervals(
+    resamples: Mapping[str, NDArray[np.float64]], confidence: float
+) -> dict[str, tuple[float, float]]:
+    """Return for each metric the percentiles of its resampled values that leave out 1 - ``confidence``, half a side."""
+    if not 0.0 < confidence < 1.0:
+        raise UsageError(f"confidence: found {confidence}; expected a fraction between 0 and 1, such as 0.95")
+    tails = ((1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0)
+    bounds = {name: np.quantile(values, tails) for name, values in resamples.items()}
+    return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}

@@ -1,0 +1,53 @@
+"""The result of an evaluation: values with everything needed to read them, as a struct, JSON or table."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Evaluation"]
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """Metrics as fractions by name («P@1»); printed as percent. Documents without labels are in no mean."""
+
+    n_documents: int
+    n_without_labels: int
+    n_test_labels: int
+    ks: tuple[int, ...]
+    a: float | None
+    b: float | None
+    metrics: dict[str, float]
+    hits: tuple[int, ...]
+    intervals: dict[str, tuple[float, float]] = {}
+    n_resamples: int = 0
+    seed: int = 0
+    confidence: float = 0.95
+
+    def __getitem__(self, name: str) -> float:
+        return self.metrics[name]
+
+    def __str__(self) -> str:
+        """Lay out the table of the papers: a row a metric, a column a k, percent with two decimals."""
+        names = list(dict.fromkeys(name.rsplit("@", 1)[0] for name in self.metrics))
+        cells = [["", *(f"@{k}" for k in self.ks)]]
+        cells += [[name, *(self._cell(f"{name}@{k}") for k in self.ks)] for name in names]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        rows = ("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells)
+        return "\n".join([*map(str.rstrip, rows), self._footnote()])
+
+    def _cell(self, name: str) -> str:
+        value = f"{100 * self.metrics[name]:.2f}"
+        if name not in self.intervals:
+            return value
+        low, high = self.intervals[name]
+        return f"{value} [{100 * low:.2f}, {100 * high:.2f}]"
+
+    def _footnote(self) -> str:
+        parts = [f"percent over {self.n_documents} documents with {self.n_test_labels} labels"]
+        if self.n_without_labels:
+            parts.append(f"{self.n_without_labels} documents without labels left out")
+        if self.a is not None:
+            parts.append(f"propensity A={self.a:g} B={self.b:g}")
+        if self.intervals:
+            parts.append(f"[{100 * self.confidence:g} % intervals of {self.n_resamples} resamples, seed {self.seed}]")
+        return "; ".join(parts)
