@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import numba
@@ -27,8 +28,8 @@ def kernel(function: F) -> F:
     return typed
 
 
+@cache  # one warning a process, whatever the warning filters say
 def _warn_uncached() -> None:
-    # `once` by text: the warnings registry of this module keeps it to one a process.
     warnings.warn(
         "no writable folder for compiled kernels: they are compiled anew in every process; "
         "set NUMBA_CACHE_DIR to a writable folder",

@@ -1,0 +1,1 @@
+"""From a document's features to its ranked labels."""

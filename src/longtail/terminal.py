@@ -1,0 +1,156 @@
+"""What a person sees: tables on stdout, progress and messages on stderr."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from longtail.data.description import Description, Finding
+
+__all__ = ["LineReporter", "frequency_plot", "print_description", "print_json", "print_table", "show_progress"]
+
+_LINE_SECONDS = 30
+
+
+def print_json(value: Any) -> None:
+    """Print a result as one line of JSON."""
+    import msgspec
+
+    print(msgspec.json.encode(value).decode())
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print left-aligned columns, as wide as they need to be; the last one is not padded."""
+    cells = [list(heads), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        print("  ".join(map(str.ljust, row, widths)).rstrip())
+
+
+def print_description(description: Description, findings: Sequence[Finding]) -> None:
+    """Print counts, the frequency curve and the findings of ``longtail check``."""
+    d = description
+    words = "" if d.words_per_document is None else f", {d.words_per_document:.1f} words each"
+    print(f"documents  {d.documents:,}{words}")
+    print(f"labels     {d.labels:,}, {d.labels_used:,} of them used")
+    print(f"pairs      {d.pairs:,}: {d.labels_per_document:.2f} labels a document, ", end="")
+    print(f"{d.documents_per_label:.2f} documents a label (median {d.median_documents_per_label:g})")
+    print(f"tail       {d.share_of_labels_with_1:.1%} of labels have 1 document, ", end="")
+    print(f"{d.share_of_labels_with_at_most_5:.1%} at most 5; the top 1 % hold {d.share_of_pairs_in_top_1_percent:.1%}")
+    print(f"memory     {d.memory_mb:,.1f} MB\n")
+    print(frequency_plot(d.frequency_curve))
+    for finding in findings:
+        examples = f": {', '.join(finding.examples)}" if finding.examples else ""
+        print(f"{finding.level:8} {finding.count:,} {finding.what}{examples}")
+
+
+def frequency_plot(curve: Sequence[tuple[int, int]], rows: int = 12, width: int = 48) -> str:
+    """Return documents by label rank as bars, both on a log scale: a straight edge is a power law."""
+    if not curve:
+        return ""
+    step = max(1, math.ceil(len(curve) / rows))
+    most = math.log1p(curve[0][1])
+    picked = [*curve[:-1:step], curve[-1]]
+    bars = [f"{rank:>10,}  {'█' * max(1, round(width * math.log1p(n) / most))} {n:,}" for rank, n in picked]
+    return "\n".join([f"{'label rank':>10}  documents (log scale)", *bars, ""])
+
+
+class LineReporter:
+    """Progress where there is no terminal: one log line every 30 s."""
+
+    def __init__(self) -> None:
+        self._stages: list[tuple[str, int | None, str, float]] = []
+        self._done: list[int] = []
+        self._next = 0.0
+
+    def start(self, name: str, total: int | None, unit: str) -> None:
+        """Begin a stage."""
+        self._stages.append((name, total, unit, time.monotonic()))
+        self._done.append(0)
+        self._next = time.monotonic() + _LINE_SECONDS
+
+    def advance(self, amount: int) -> None:
+        """Count, and say something if it is time."""
+        if not self._stages:
+            return
+        self._done[-1] += amount
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LINE_SECONDS
+            logging.getLogger("longtail").info("%s", self.line())
+
+    def finish(self) -> None:
+        """End the innermost stage."""
+        self._stages.pop()
+        self._done.pop()
+
+    def line(self) -> str:
+        """Return name, share done, rate, time left and memory of the innermost stage."""
+        name, total, unit, began = self._stages[-1]
+        done, seconds = self._done[-1], max(time.monotonic() - began, 1e-9)
+        rate = done / seconds
+        left = f", {done / total:.0%}, {(total - done) / rate:.0f} s left" if total and rate else ""
+        return f"{name}: {done:,} {unit}{left}, {rate:,.0f} {unit}/s, {peak_memory_mb():,.0f} MB"
+
+
+class BarReporter(LineReporter):
+    """Progress on a terminal: one bar a stage, redrawn in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+        memory = TextColumn("{task.fields[memory]}")
+        self._bars = Progress(*columns, TimeRemainingColumn(), memory, transient=True, console=_stderr())
+        self._tasks: list[Any] = []
+
+    def start(self, name: str, total: int | None, unit: str) -> None:
+        """Begin a stage with a bar of its own."""
+        super().start(name, total, unit)
+        if not self._tasks:
+            self._bars.start()
+        self._tasks.append(self._bars.add_task(name, total=total, memory=""))
+
+    def advance(self, amount: int) -> None:
+        """Move the innermost bar."""
+        if self._tasks:
+            self._done[-1] += amount
+            self._bars.update(self._tasks[-1], completed=self._done[-1], memory=f"{peak_memory_mb():,.0f} MB")
+
+    def finish(self) -> None:
+        """Take the innermost bar away."""
+        super().finish()
+        self._bars.remove_task(self._tasks.pop())
+        if not self._tasks:
+            self._bars.stop()
+
+
+def _stderr() -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def show_progress(quiet: bool = False) -> None:
+    """Send messages to stderr, and progress to a bar on a terminal or to a line every 30 s."""
+    from longtail.progress import report_to
+
+    logging.basicConfig(stream=sys.stderr, format="%(message)s")
+    logging.getLogger("longtail").setLevel(logging.WARNING if quiet else logging.INFO)  # not matplotlib's chatter
+    if not quiet:
+        report_to(BarReporter() if sys.stderr.isatty() else LineReporter())
+
+
+def peak_memory_mb() -> float:
+    """Return the largest resident memory of this process so far, in MB."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return float("nan")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
