@@ -58,7 +58,7 @@ class TfIdf(Stage, frozen=True):
 
     def __post_init__(self) -> None:
         if self.ngram_min > self.ngram_max:
-            raise ValueError(f"found ngram_min {self.ngram_min} above ngram_max {self.ngram_max}; expected at most it")
+            raise ValueError(f"ngram_min: found {self.ngram_min}; expected at most ngram_max ({self.ngram_max})")
 
 
 class LabelFeatures(Stage, frozen=True):
@@ -87,7 +87,7 @@ class Tree(Stage, frozen=True):
 
     def __post_init__(self) -> None:
         if any(coarse >= fine for coarse, fine in pairwise(self.levels)):
-            raise ValueError(f"found levels {list(self.levels)}; expected rising numbers, coarse to fine")
+            raise ValueError(f"levels: found {list(self.levels)}; expected rising numbers, coarse to fine")
 
 
 class Ranker(Stage, frozen=True):
@@ -184,10 +184,10 @@ def _wrong_value(error: str, merged: Any) -> str:
         value, hint = (value[int(part)], get_args(hint)[0]) if part.isdecimal() else (value[part], _hint(hint, part))
     if what.startswith("Invalid enum value"):
         what = f"Expected one of {', '.join(get_args(hint))}"
-    if what.startswith("Expected "):
-        expected = re.sub("`(.*?)`", lambda word: _WORDS.get(word[1], word[1]), what.partition(", got")[0])
-        what = f"found {value!r}; e{expected[1:]}"
-    return f"{'.'.join(parts)}: {what}"
+    if not what.startswith("Expected "):
+        return ".".join([*parts, what])  # a ValueError of __post_init__, which begins with the field
+    expected = re.sub("`(.*?)`", lambda word: _WORDS.get(word[1], word[1]), what.partition(", got")[0])
+    return f"{'.'.join(parts)}: found {value!r}; e{expected[1:]}"
 
 
 def _hint(stage: Any, field: str) -> Any:
@@ -211,9 +211,9 @@ def merge(base: Any, over: Any, path: str) -> Any:
 
 def _merge_items(items: list[Any], over: Mapping[str, Any], path: str) -> list[Any]:
     for key, value in over.items():
-        if not key.isdecimal() or int(key) > len(items):
+        if not key.isdecimal() or len(key) > 9 or int(key) > len(items):
             known = ", ".join(f"{path}{position}" for position in range(len(items) + 1))
-            raise ConfigError(f"unknown setting '{path}{key}'; expected one of {known}")
+            raise ConfigError(f"unknown setting {path + key!r}; expected one of {known}")
         at = int(key)
         fresh = msgspec.to_builtins(TfIdf()) if path == "tfidf." else None
         items[at : at + 1] = [merge(items[at] if at < len(items) else fresh, value, f"{path}{at}.")]
@@ -226,8 +226,11 @@ def parse_assignment(assignment: str) -> dict[str, Any]:
     if not equals or not path.strip():
         raise UsageError(f"--set {assignment!r}; expected PATH=VALUE such as tree.branching=32")
     try:
+        assignment.encode()
         value: Any = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except UnicodeEncodeError:  # bytes of the shell
+        raise UsageError(f"--set {assignment!r}; expected UTF-8") from None
+    except (ValueError, RecursionError):
         value = text.strip()
     for part in reversed(path.strip().split(".")):
         value = {part: value}
@@ -241,7 +244,7 @@ def read_toml(path: Path | str) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text("utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:  # ValueError: not TOML, not UTF-8, a number too long
         raise ConfigError(f"{path}: not a TOML file ({error})") from None
 
 

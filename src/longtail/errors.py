@@ -25,6 +25,7 @@ __all__ = [
     "ModelFolderError",
     "Problem",
     "UsageError",
+    "printable",
     "unknown_name",
 ]
 
@@ -63,7 +64,7 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{place}: {self.found}; expected {self.expected}"
+        return printable(f"{place}: {self.found}; expected {self.expected}")
 
 
 class DataError(LongtailError):
@@ -82,11 +83,18 @@ class ModelFolderError(LongtailError):
     exit_code = 4
 
 
+def printable(text: str) -> str:
+    """Return ``text`` on one line, with what a terminal could act on written as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     """Return «unknown KIND 'NAME'; did you mean …?», falling back to the list of what is known."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not near:  # a dotted key whose last part alone is right, e.g. branching for tree.branching
         near = [k for k in known if k.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1]][:1]
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
-    return f"unknown {kind} '{name}'; {hint}"
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    return f"unknown {kind} {name[:200]!r}; {hint}"

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from longtail.data.dataset import Dataset
-from longtail.data.xmc_text import read_filter
+from longtail.data.xmc_bow import read_filter
 from longtail.metrics import Evaluation, FrequencyTable, by_frequency, evaluate
 from longtail.search.predictions import read_predictions
 

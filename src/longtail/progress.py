@@ -38,16 +38,16 @@ def report_to(reporter: Reporter | None) -> None:
 @contextmanager
 def stage(name: str, total: int | None = None, unit: str = "") -> Iterator[None]:
     """Run the body as a named stage of ``total`` units."""
-    if _reporter:
+    if _reporter is not None:
         _reporter.start(name, total, unit)
     try:
         yield
     finally:
-        if _reporter:
+        if _reporter is not None:
             _reporter.finish()
 
 
 def advance(amount: int) -> None:
     """Note that ``amount`` more units of the running stage are done."""
-    if _reporter:
+    if _reporter is not None:
         _reporter.advance(amount)

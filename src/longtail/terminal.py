@@ -38,10 +38,15 @@ def print_description(description: Description, findings: Sequence[Finding]) -> 
     words = "" if d.words_per_document is None else f", {d.words_per_document:.1f} words each"
     print(f"documents  {d.documents:,}{words}")
     print(f"labels     {d.labels:,}, {d.labels_used:,} of them used")
-    print(f"pairs      {d.pairs:,}: {d.labels_per_document:.2f} labels a document, ", end="")
-    print(f"{d.documents_per_label:.2f} documents a label (median {d.median_documents_per_label:g})")
-    print(f"tail       {d.share_of_labels_with_1:.1%} of labels have 1 document, ", end="")
-    print(f"{d.share_of_labels_with_at_most_5:.1%} at most 5; the top 1 % hold {d.share_of_pairs_in_top_1_percent:.1%}")
+    print(
+        f"pairs      {d.pairs:,}: {d.labels_per_document:.2f} labels a document, "
+        f"{d.documents_per_label:.2f} documents a label (median {d.median_documents_per_label:g})"
+    )
+    print(
+        f"tail       {100 * d.share_of_labels_with_1:.1f} % of labels have 1 document, "
+        f"{100 * d.share_of_labels_with_at_most_5:.1f} % at most 5; "
+        f"the top 1 % hold {100 * d.share_of_pairs_in_top_1_percent:.1f} % of pairs"
+    )
     print(f"memory     {d.memory_mb:,.1f} MB\n")
     print(frequency_plot(d.frequency_curve))
     for finding in findings:
@@ -53,7 +58,7 @@ def frequency_plot(curve: Sequence[tuple[int, int]], rows: int = 12, width: int 
     """Return documents by label rank as bars, both on a log scale: a straight edge is a power law."""
     if not curve:
         return ""
-    step = max(1, math.ceil(len(curve) / rows))
+    step = max(1, math.ceil((len(curve) - 1) / (rows - 1)))
     most = math.log1p(curve[0][1])
     picked = [*curve[:-1:step], curve[-1]]
     bars = [f"{rank:>10,}  {'█' * max(1, round(width * math.log1p(n) / most))} {n:,}" for rank, n in picked]

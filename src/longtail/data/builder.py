@@ -178,5 +178,5 @@ class Builder:
         # difflib over a million labels takes minutes: the nearest is only looked for in small vocabularies, and to show
         if len(known) <= 10_000 and len(label) <= 200 and self.problems.skipped < MAX_SHOWN:
             _, near, name = unknown_name("label", label, known).rpartition("; did you mean ")
-            found += f"{near}{name}" if near else ""
+            found += f" (did you mean {name})" if near else ""
         return found, "a label of the given vocabulary"

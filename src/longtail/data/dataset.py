@@ -107,15 +107,20 @@ class Dataset:
         """Return (train, test) over the same labels; a share or a number of documents goes to test.
 
         Documents with the same text stay on the same side, so that test never holds what was learnt by heart;
-        the test part may therefore be smaller than asked by the size of one such group.
+        the test part may therefore be smaller than asked by the size of one such group. A text that stands more
+        often than the documents asked for goes to train.
         """
-        wanted = round(test * len(self)) if isinstance(test, float) else test
+        wanted = round(test * len(self)) if isinstance(test, float | np.floating) else test
         if not 0 < wanted < len(self):
             raise UsageError(f"split(test={test}): {wanted} of {len(self)} documents; expected at least 1 on each side")
         groups = self._same_text()
         order = np.random.default_rng(seed).permutation(groups.max() + 1)[groups]
         sizes = np.bincount(order)
-        in_test = order < np.searchsorted(np.cumsum(sizes), wanted, side="right")
+        fits = sizes <= wanted
+        if not fits.any():
+            found = f"every text stands more than {wanted} times"
+            raise UsageError(f"split(test={test}): {found}; expected texts that differ, or a larger test part")
+        in_test = (fits & (np.cumsum(sizes * fits) <= wanted))[order]
         return self.take(np.flatnonzero(~in_test)), self.take(np.flatnonzero(in_test))
 
     def _same_text(self) -> NDArray[np.int64]:
@@ -127,7 +132,9 @@ class Dataset:
         return np.fromiter(numbers, np.int64, len(self))
 
     def with_labels(self, labels: Labels, unknown: str = "error") -> Dataset:
-        """Return the same documents over another vocabulary; labels outside it are an ``error`` or ``drop``ped."""
+        """Return the same documents over another vocabulary; a label outside it: ``error``, ``drop`` or ``add``."""
+        if unknown == "add":
+            labels = labels.extended(self.labels.ids)
         if labels is self.labels:
             return self
         columns = np.fromiter((labels.columns.get(label, -1) for label in self.labels.ids), np.int64, self.n_labels)
@@ -141,9 +148,8 @@ class Dataset:
         shape = (len(self), len(labels))
         remapped = sparse.csr_array((matrix.data[keep], (matrix.row[keep], target[keep])), shape=shape)
         remapped.sort_indices()
-        return replace(
-            self, label_matrix=remapped, labels=labels, label_features=None, dropped_unknown=int((~keep).sum())
-        )
+        dropped = self.dropped_unknown + int((~keep).sum())
+        return replace(self, label_matrix=remapped, labels=labels, label_features=None, dropped_unknown=dropped)
 
     def describe(self) -> Description:
         """Return counts and the shape of the label distribution."""
@@ -167,8 +173,13 @@ def label_matrix_of(
     n_labels: int,
     relevance: NDArray[np.float32] | None = None,
 ) -> tuple[sparse.csr_array, int]:
-    """Return the canonical CSR label matrix and how many labels stood twice in a row (each is kept once)."""
-    data = np.ones(len(columns), np.float32) if relevance is None else relevance
+    """Return the canonical CSR label matrix and how many labels stood twice in a row (the first of each is kept)."""
+    index = np.int32 if len(columns) < 1 << 31 else np.int64
+    columns, row_ends = columns.astype(index), row_ends.astype(index)  # copies, because they are sorted in place
+    data = np.ones(len(columns), np.float32)
+    if relevance is not None:  # sort_indices is not stable: it would keep any of a label's relevances
+        order = np.lexsort((columns, np.repeat(np.arange(len(row_ends) - 1), np.diff(row_ends))))
+        columns, data = columns[order], relevance[order]
     matrix = sparse.csr_array((data, columns, row_ends), shape=(len(row_ends) - 1, n_labels))
     matrix.sort_indices()
     twice = np.zeros(matrix.nnz + 1, bool)  # one to spare, so that every row has a place where it starts
@@ -177,7 +188,8 @@ def label_matrix_of(
     merged = int(twice.sum())
     if merged:
         kept = ~twice[:-1]
-        before = np.concatenate([[0], np.cumsum(kept)])  # entries kept before each place
+        before = np.zeros(len(twice), index)  # entries kept before each place
+        np.cumsum(kept, out=before[1:])
         parts = (matrix.data[kept], matrix.indices[kept], before[matrix.indptr])
         matrix = sparse.csr_array(parts, shape=matrix.shape)
     return matrix, merged

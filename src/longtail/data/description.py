@@ -21,7 +21,7 @@ Level = Literal["error", "warning", "note"]
 
 
 class Description(msgspec.Struct, frozen=True):
-    """Counts of a dataset; means are a document or a label with at least one of the other."""
+    """Counts of a dataset; means are over all documents, and over the labels with at least one document."""
 
     documents: int
     labels: int
@@ -59,7 +59,7 @@ def describe(dataset: Dataset) -> Description:
         labels=dataset.n_labels,
         labels_used=len(used),
         pairs=int(used.sum()),
-        labels_per_document=float(used.sum() / len(dataset)),
+        labels_per_document=float(used.sum() / max(1, len(dataset))),
         documents_per_label=float(used.sum() / some),
         median_documents_per_label=float(np.median(used)) if len(used) else 0.0,
         most_documents_per_label=int(used[0]) if len(used) else 0,
@@ -73,7 +73,7 @@ def describe(dataset: Dataset) -> Description:
 
 
 def _mean_words(dataset: Dataset) -> float:
-    return sum(len(text.split()) for text in dataset.document_texts()) / len(dataset)
+    return sum(len(text.split()) for text in dataset.document_texts()) / max(1, len(dataset))
 
 
 def _curve(falling: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -62,6 +62,8 @@ _BY_MEMBER = {
     "tst_X_Xf.txt": "xmc-split",
     "train_raw_texts.txt": "attentionxml",
     "test_raw_texts.txt": "attentionxml",
+    "train_texts.txt": "attentionxml",
+    "test_texts.txt": "attentionxml",
     "Y.trn.npz": "pecos",
     "Y.tst.npz": "pecos",
     "X.trn.txt": "pecos",
@@ -103,7 +105,7 @@ def read(
 def write(dataset: Dataset, path: Path | str, *, format: str | None = None, split: str = "train") -> None:
     """Write a dataset; the format is told by the name of ``path`` unless it is given."""
     form = _format(format) if format else _by_name(Path(path))
-    if form is None:
+    if form is None or (form.folder and not format):  # the name of a member is not that of the folder
         raise UsageError(f"{path}: the name does not tell the format; give one of {', '.join(FORMATS)}")
     more = {"split": split} if form.folder else {}
     form.function("write")(dataset, path, **more)
@@ -128,6 +130,8 @@ def sniff(path: Path | str) -> Format:
         raise UsageError(f"{path}: no such file or folder")
     if path.is_dir():
         return _sniff_folder(path)
+    if not path.is_file():  # a pipe can be read only once
+        return FORMATS["jsonl"]
     return _by_name(path) or _by_content(path)
 
 
@@ -143,7 +147,7 @@ def _bare(name: str) -> str:
 
 def _by_name(path: Path) -> Format | None:
     name = _bare(path.name)
-    found = _BY_MEMBER.get(name) or _BY_SUFFIX.get(Path(name).suffix)
+    found = _BY_MEMBER.get(name) or _BY_SUFFIX.get(Path(name).suffix.lower())
     return FORMATS[found] if found else None
 
 
@@ -161,7 +165,8 @@ def _sniff_folder(folder: Path) -> Format:
 def _by_content(path: Path) -> Format:
     """Tell files whose name says too little (.txt, .tsv, .json) from their first line."""
     with closing(chunks(path, Problems(path))) as stream:
-        first = next(stream, b"").removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].strip()
+        start = next(filter(None, stream), b"").removeprefix(b"\xef\xbb\xbf")
+    first = start.lstrip(b"\r\n").partition(b"\n")[0].strip()
     if first.startswith(b"{"):
         return FORMATS["jsonl"]
     if re.fullmatch(rb"\d+[ \t]\d+[ \t]\d+", first):

@@ -55,6 +55,7 @@ class Labels:
             return Strings.of(values) if any(values) else None
 
         aliases = tuple(row.aliases for row in rows)
+        Strings.of(alias for own in aliases for alias in own)  # refuses half a surrogate pair, as the columns do
         ids = Strings.of(row.id for row in rows)
         return cls(ids, column("name"), column("text"), aliases if any(aliases) else None, column("uri"))
 
@@ -84,9 +85,9 @@ class Labels:
         return label in self.columns
 
     @cached_property
-    def columns(self) -> LabelIndex:
+    def columns(self) -> dict[str, int]:
         """Label id → column."""
-        return LabelIndex(zip(self.ids, range(len(self)), strict=True))
+        return dict(zip(self.ids, range(len(self)), strict=True))
 
     @property
     def nbytes(self) -> int:
@@ -105,12 +106,13 @@ class Labels:
         """Return the labels at ``columns``, in that order."""
 
         def taken(column: Strings | None) -> Strings | None:
-            return None if column is None else column.take(columns)
+            return column.take(columns) if column is not None and column.lengths[columns].any() else None
 
-        aliases = None if self.aliases is None else tuple(self.aliases[c] for c in columns.tolist())
-        return Labels(self.ids.take(columns), taken(self.names), taken(self.texts), aliases, taken(self.uris))
+        aliases = tuple(self.aliases[c] for c in columns.tolist()) if self.aliases else ()
+        ids, names, texts, uris = self.ids.take(columns), taken(self.names), taken(self.texts), taken(self.uris)
+        return Labels(ids, names, texts, aliases if any(aliases) else None, uris)
 
     def extended(self, ids: Sequence[str]) -> Labels:
         """Return this vocabulary with bare labels appended for ``ids`` that it does not have."""
-        new = [label for label in ids if label not in self]
+        new = [label for label in dict.fromkeys(ids) if label not in self]
         return Labels.of([*self, *new]) if new else self

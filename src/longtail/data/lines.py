@@ -26,8 +26,9 @@ __all__ = ["MAX_EXPANSION", "MAX_LINE", "Block", "blocks", "chunks", "lines"]
 
 MAX_LINE = 64 << 20  # bytes of one line: far above any document
 MAX_EXPANSION = 200  # times the compressed size; real text stays below 50
-_EXPANSION_FREE = 64 << 20  # bytes of output that are never a bomb
+_EXPANSION_FREE = 2 << 20  # bytes of output that are never a bomb; they may be two million empty lines
 _CHUNK = 1 << 18  # bytes read, and bytes decompressed, at a time
+_ARCHIVE_CHUNK = 1 << 14  # bytes read of an archive at a time: few, so that a bomb is seen before it has grown
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -83,17 +84,19 @@ def _without_mark(stream: Iterator[bytes], path: Path | str, problems: Problems)
 def chunks(path: Path | str, problems: Problems) -> Generator[bytes, None, None]:
     """Yield the decompressed bytes of ``path`` (``-`` is standard input), at most 256 KiB at a time."""
     with _opened(path) as stream:
-        head = _more(stream)
+        few = min(_ARCHIVE_CHUNK, _CHUNK)
+        head = _more(stream, few)
         if head.startswith((_GZIP, _ZSTD)):
             yield from _decompressed(stream, head, path, problems)
             return
+        head += _more(stream, _CHUNK - few)
         while head:
             yield head
-            head = _more(stream)
+            head = _more(stream, _CHUNK)
 
 
-def _more(stream: BinaryIO) -> bytes:
-    data = stream.read(_CHUNK)
+def _more(stream: BinaryIO, most: int) -> bytes:
+    data = stream.read(most)
     advance(len(data))
     return data
 
@@ -129,11 +132,11 @@ def _decompressed(stream: BinaryIO, data: bytes, path: Path | str, problems: Pro
             bytes_in -= len(member.unused)
             data, more = member.unused.lstrip(b"\0"), b"."
             while not data and more:  # zeros between members and at the end are tape padding
-                more = _more(stream)
+                more = _more(stream, _ARCHIVE_CHUNK)
                 data = more.lstrip(b"\0")
             member = _Member(kind)
         elif member.hungry:
-            data = _more(stream)
+            data = _more(stream, _ARCHIVE_CHUNK)
             if not data:
                 problems.fatal(f"{kind} data that ends too early", f"a whole {kind} file; copy it again", file=path)
 

@@ -30,6 +30,8 @@ def open_output(path: Path | str) -> Iterator[BinaryIO]:
     path = Path(path)
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
+    if path.exists() and not path.is_file():  # a rename would put a file in place of /dev/null
+        raise UsageError(f"{path}: a folder or device; expected a file, or - for standard output")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -50,6 +52,7 @@ def _compressed(file: BinaryIO, suffix: str) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, out)
     elif suffix == ".zst":
         with zstd.ZstdFile(file, "w") as out:
+            out.write(b"")  # nothing at all would be no archive
             yield cast(BinaryIO, out)
     else:
         yield file

@@ -16,9 +16,11 @@ log = logging.getLogger("longtail")
 class Problems:
     """Collects the problems of one reading; one ledger may span the several files of a dataset."""
 
-    def __init__(self, file: object, skip_bad: int = 0) -> None:
+    def __init__(self, file: object, skip_bad: int | None = None) -> None:
+        """``skip_bad`` records may be left out; None where a file is of use only as a whole."""
         self.file = str(file)
-        self.skip_bad = skip_bad
+        self.skip_bad = skip_bad or 0
+        self._whole = skip_bad is None
         self.skipped = 0  # records left out so far
         self._shown: list[Problem] = []
 
@@ -27,8 +29,8 @@ class Problems:
         if len(self._shown) < MAX_SHOWN:
             self._shown.append(Problem(self.file if file is None else str(file), line, found, expected))
         self.skipped += 1
-        if self.skipped > self.skip_bad and self.skipped >= MAX_SHOWN:
-            self._fail()
+        if self.skipped > max(self.skip_bad, MAX_SHOWN):
+            self._fail(f"more than {self.skipped - 1} bad records", "N")
 
     def fatal(self, found: str, expected: str, line: int = 0, file: object = None) -> NoReturn:
         """Stop at once: nothing after this point of the file can be read."""
@@ -37,19 +39,22 @@ class Problems:
 
     def close(self) -> None:
         """Raise if more records were bad than may be skipped; else say which were left out."""
+        count = f"{self.skipped} bad record{'s' if self.skipped > 1 else ''}"
         if self.skipped > self.skip_bad:
-            self._fail()
+            self._fail(count, str(self.skipped))
         if self.skipped:
-            log.warning("%d bad records left out, the first: %s", self.skipped, self._shown[0])
+            log.warning("%s left out, the first: %s", count, self._shown[0])
 
-    def _fail(self) -> NoReturn:
-        count = "more than 20" if self.skipped >= MAX_SHOWN else str(self.skipped)
-        raise DataError(self._shown, f"{count} bad records; mend them, or leave up to N of them out with --skip-bad N")
+    def _fail(self, count: str, needed: str) -> NoReturn:
+        way_out = ": it is read whole or not at all" if self._whole else f", or go on with --skip-bad {needed}"
+        raise DataError(self._shown, f"{count}; mend the file{way_out}")
 
 
 def quoted(value: object, most: int = 60) -> str:
     """Return ``value`` as it may stand in a one-line message: escaped and cut."""
     if isinstance(value, bytes):
-        value = value.decode("utf-8", "backslashreplace")
+        value = value[: 4 * most].decode("utf-8", "backslashreplace")
+    if isinstance(value, str):
+        value = value[:most]  # before repr, which makes a copy of four times the size
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from longtail.data.problems import Problems, quoted
 from longtail.data.strings import Strings
 
 __all__ = ["Predictions", "ScoredLabel", "read_predictions", "write_predictions"]
+
+_MOST = float(np.finfo(np.float32).max)
 
 
 class ScoredLabel(NamedTuple):
@@ -75,6 +78,8 @@ def read_predictions(path: Path | str, labels: Labels, ids: Strings | None = Non
                     problems.add(number, *wrong)
     problems.close()
     expected = n_documents if ids is None else len(ids)
+    if not collected.row and expected:
+        problems.fatal("no prediction", f"{expected}, one a document")
     if collected.by_id and rows is not None and len(rows) != expected:
         problems.fatal("ids that stand more than once in the test data", "unique ids, or a file in order without ids")
     if not collected.by_id and len(collected.row) != expected:
@@ -106,8 +111,10 @@ class _Collected:
         scores = prediction.scores if prediction.scores is not None else [1 / rank for rank in range(1, count + 1)]
         if len(scores) != count:
             return f"{len(scores)} scores for {count} labels", "one score a label"
+        if scores and not -_MOST <= min(scores) <= max(scores) <= _MOST:
+            return f"score {max(scores, key=abs)}", "a finite number of 32 bits"
         if len(set(prediction.labels)) != count:
-            return "a label that stands twice", "each label once"
+            return f"label {quoted(Counter(prediction.labels).most_common(1)[0][0])} twice", "each label once"
         by_id = prediction.id is not None and self._rows is not None
         if self.by_id is None:
             self.by_id = by_id

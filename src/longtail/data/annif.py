@@ -1,0 +1,201 @@
+"""Annif's two corpora: short texts in one TSV file, and folders with a file for each document.
+
+A line of the TSV is ``text<TAB><uri> <uri>``. A folder holds ``NAME.txt`` and beside it ``NAME.tsv`` with lines
+``<uri><TAB>label``, or ``NAME.key`` with a label a line. The id of a label is its URI without the angle brackets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from longtail.data.builder import Builder, Reading, Record
+from longtail.data.dataset import Dataset
+from longtail.data.fasttext import tell_losses
+from longtail.data.lines import MAX_LINE, chunks
+from longtail.data.output import open_output
+from longtail.data.problems import Problems, quoted
+from longtail.data.tables import BadRecord, not_utf8, text_lines
+from longtail.errors import UsageError
+
+__all__ = ["read_annif_folder", "read_annif_tsv", "write_annif_folder", "write_annif_tsv"]
+
+_LINE_ENDS = r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]"  # where Annif cuts a subject file, and the tab
+_UNSAFE_IN_NAMES = r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f]'
+_LONGEST_NAME = 200  # bytes; file systems end at 255
+
+
+def read_annif_tsv(path: Path | str, reading: Reading) -> Dataset:
+    """Read short texts; URIs may also stand without angle brackets. Unlabelled reading takes lines without a tab."""
+    builder = Builder(path, reading)
+    for number, line in text_lines(path, builder.problems):
+        text, tab, uris = line.partition("\t")
+        labels = list(map(_without_brackets, uris.split())) if tab else None
+        if labels is None and reading.labelled:
+            builder.problems.add(number, f"no tab in {quoted(text)}", "text<TAB><uri> <uri>")
+        elif labels and "" in labels:
+            builder.problems.add(number, "an empty URI <>", "<uri>")
+        else:
+            builder.add(number, Record(text=text, labels=labels))
+    return builder.finish()
+
+
+def write_annif_tsv(dataset: Dataset, path: Path | str) -> None:
+    """Write short texts; labels without white space read back exactly.
+
+    White space in a label is percent-encoded, and the empty label is ``%20``; tabs and newlines in a text become
+    spaces. Ids and relevances are left out. What was changed or lost is logged.
+    """
+    uris = {label: _encoded(label, r"\s") for label in dataset.labels.ids}
+    with open_output(path) as out:
+        for row, text in enumerate(dataset.document_texts()):
+            text = re.sub("^\ufeff|[\t\r\n]", " ", text)
+            subjects = " ".join(f"<{uris[label]}>" for label in dataset.labels_of(row))
+            out.write(f"{text}\t{subjects}\n".encode())
+    _tell_losses(dataset, path, uris, 0 if dataset.ids is None else len(dataset))
+
+
+def read_annif_folder(path: Path | str, reading: Reading) -> Dataset:
+    """Read the documents of a folder in the order of their names; an id is the name, percent-decoded, without .txt.
+
+    A document without a subject file has no labels to read, which is a problem unless ``reading`` is unlabelled.
+    Where a vocabulary is given, a subject that is no id in it but the name of one of its labels is that label.
+    """
+    builder = Builder(path, reading)
+    id_of = _by_name(reading)
+    for file in _documents(Path(path)):
+        builder.problems.file = _shown(file)
+        try:
+            text, labels = _content(file), _subjects(file, id_of, reading)
+            builder.add(0, Record(text=text, labels=labels, id=_id_of_name(file.stem)))
+        except BadRecord as bad:
+            builder.problems.add(0, *bad.args)
+    builder.problems.file = str(path)
+    return builder.finish()
+
+
+def _documents(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder")
+    try:
+        return sorted(file for file in folder.iterdir() if file.suffix == ".txt" and file.name[0] != ".")
+    except PermissionError as error:
+        raise UsageError(f"{folder}: cannot be read ({error.strerror})") from None
+
+
+def _content(file: Path) -> str:
+    """Return the text of a document or subject file."""
+    if not file.is_file():  # a pipe or a device could be read for ever
+        raise BadRecord(f"{_shown(file)} is not a regular file", "a text file")
+    data = bytearray()
+    with closing(chunks(file, Problems(_shown(file)))) as stream:
+        for chunk in stream:
+            data += chunk
+            if len(data) > MAX_LINE:
+                raise BadRecord(f"{_shown(file)} has more than {MAX_LINE >> 20} MiB", "one document a file")
+    try:
+        return data.removeprefix(b"\xef\xbb\xbf").decode()
+    except UnicodeDecodeError as error:
+        raise BadRecord(*not_utf8(error)) from None
+
+
+def _subjects(document: Path, id_of: Callable[[str], str], reading: Reading) -> list[str] | None:
+    """Return the labels in a document's subject file, from each line the first cell that is not empty."""
+    for file in (document.with_suffix(".tsv"), document.with_suffix(".key")):
+        if os.path.lexists(file):
+            cells = (map(str.strip, line.split("\t")) for line in re.split(r"[\n\r]", _content(file)))
+            subjects = [_without_brackets(first) for line in cells if (first := next(filter(None, line), ""))]
+            if "" in subjects:
+                raise BadRecord(f"an empty URI <> in {_shown(file)}", "<uri>")
+            return [id_of(subject) for subject in subjects]
+    if reading.labelled:
+        raise BadRecord("no subject file", "one with the same name and .tsv or .key beside it")
+    return None
+
+
+def _by_name(reading: Reading) -> Callable[[str], str]:
+    """Return the function from a subject to the label's id."""
+    known = reading.labels
+    if known is None or known.names is None:
+        return str
+    names, ids = known.names, known.ids
+
+    @cache
+    def ids_of_names() -> dict[str, str]:
+        times = Counter(names)
+        return {name: label for name, label in zip(names, ids, strict=True) if times[name] == 1}
+
+    return lambda subject: subject if subject in known else ids_of_names().get(subject, subject)
+
+
+def _id_of_name(stem: str) -> str:
+    try:
+        stem.encode()
+    except UnicodeEncodeError:
+        raise BadRecord("a file name that is not UTF-8", "a UTF-8 name") from None
+    try:
+        return unquote(stem, errors="strict")
+    except UnicodeDecodeError:  # a percent sign that is no escape
+        return stem
+
+
+def _shown(file: Path) -> str:
+    return os.fsencode(file).decode("utf-8", "backslashreplace")
+
+
+def write_annif_folder(dataset: Dataset, path: Path | str, split: str = "train") -> None:
+    """Write a .txt and a .tsv for each document straight into a folder that has none; ``split`` plays no part.
+
+    A file's name is the document's id with unsafe characters percent-encoded. Where ids are missing, repeated or
+    long, all documents are numbered instead. In labels, tabs and newlines are percent-encoded. Relevances are left
+    out. What was changed or lost is logged.
+    """
+    folder = Path(path)
+    if folder.exists() and _documents(folder):
+        raise UsageError(f"{folder}: has documents already; expected an empty or a new folder")
+    if not folder.parent.is_dir():
+        raise UsageError(f"{folder}: the folder {folder.parent} does not exist; make it first")
+    folder.mkdir(exist_ok=True)
+    names, numbered = _names(dataset)
+    uris = {label: _encoded(label, _LINE_ENDS) for label in dataset.labels.ids}
+    lines = {
+        label: f"<{uri}>\t{re.sub(_LINE_ENDS, ' ', dataset.labels.name(column))}\n"
+        for column, (label, uri) in enumerate(uris.items())
+    }
+    for row, text in enumerate(dataset.document_texts()):
+        subjects = "".join(lines[label] for label in dataset.labels_of(row))
+        (folder / f"{names[row]}.txt").write_bytes(re.sub("^\ufeff", " ", text).encode())
+        (folder / f"{names[row]}.tsv").write_bytes(subjects.encode())
+    _tell_losses(dataset, path, uris, numbered)
+
+
+def _names(dataset: Dataset) -> tuple[list[str], int]:
+    """Return a file name for each document, and how many ids were given up for numbers."""
+    ids = dataset.ids or ()
+    names = [_encoded(given, _UNSAFE_IN_NAMES) for given in ids]
+    usable = all(ids) and all(len(name.encode()) <= _LONGEST_NAME for name in names)
+    if names and usable and len({name.casefold() for name in names}) == len(names):
+        return names, 0
+    digits = len(str(len(dataset)))
+    return [f"{number:0{digits}}" for number in range(1, len(dataset) + 1)], len(ids)
+
+
+def _without_brackets(uri: str) -> str:
+    return uri[1:-1] if uri.startswith("<") and uri.endswith(">") else uri
+
+
+def _encoded(string: str, unsafe: str) -> str:
+    """Return ``string`` with what ``unsafe`` matches percent-encoded; never empty."""
+    return re.sub(unsafe, lambda found: quote(found[0], safe="").replace(".", "%2E"), string) or "%20"
+
+
+def _tell_losses(dataset: Dataset, path: Path | str, uris: dict[str, str], ids: int) -> None:
+    altered = sum(new != old for old, new in uris.items())
+    relevances = int((dataset.label_matrix.data != 1).sum())
+    tell_losses(path, {"labels, percent-encoded": altered, "document ids": ids, "relevances": relevances})

@@ -1,0 +1,75 @@
+"""fastText: one document a line, ``__label__a __label__b the text``.
+
+As in fastText itself, every word that begins with the prefix is a label, wherever in the line it stands, and words
+are what stands between the ASCII white space characters and NUL.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from longtail.data.builder import Builder, Reading, Record
+from longtail.data.dataset import Dataset
+from longtail.data.output import open_output
+from longtail.data.tables import text_lines
+
+__all__ = ["PREFIX", "read_fasttext", "tell_losses", "write_fasttext"]
+
+PREFIX = "__label__"
+_SPACE = " \t\n\v\f\r\0"
+_LABEL = re.compile(f"(?<![^{_SPACE}]){PREFIX}([^{_SPACE}]*)[{_SPACE}]*")
+log = logging.getLogger("longtail")
+
+
+def read_fasttext(path: Path | str, reading: Reading) -> Dataset:
+    """Read fastText lines; a line without a label is a document without labels, blank lines are passed over."""
+    builder = Builder(path, reading)
+    for number, line in text_lines(path, builder.problems):
+        text = line.strip(_SPACE)
+        labels = _LABEL.findall(text)
+        if "" in labels:
+            builder.problems.add(number, f"'{PREFIX}' without a name", f"a label such as {PREFIX}name")
+        elif text:
+            builder.add(number, Record(text=_LABEL.sub("", text).rstrip(_SPACE), labels=labels))
+    return builder.finish()
+
+
+def write_fasttext(dataset: Dataset, path: Path | str) -> None:
+    """Write fastText lines; labels without white space read back exactly.
+
+    In a label each white space character becomes ``_``, and the empty label is ``_``; in a text, newlines become
+    spaces, outer white space is lost, and a word that would read as a label loses its first underscore. Ids,
+    relevances, and documents with neither text nor label are left out. What was changed or lost is logged.
+    """
+    written = {label: re.sub(f"[{_SPACE}]", "_", label) or "_" for label in dataset.labels.ids}
+    words = empty = 0
+    with open_output(path) as out:
+        for row, text in enumerate(dataset.document_texts()):
+            labels = [PREFIX + written[label] for label in dataset.labels_of(row)]
+            text, changed = _LABEL.subn(lambda found: found[0][1:], re.sub("^\ufeff|[\r\n]", " ", text))
+            words += changed
+            line = " ".join([*labels, text.strip(_SPACE)]).strip(_SPACE)
+            empty += not line
+            if line:
+                out.write(f"{line}\n".encode())
+    tell_losses(
+        path,
+        {
+            "labels with white space in them, written with _": sum(new != old for old, new in written.items()),
+            "labels that became equal to another": len(written) - len(set(written.values())),
+            f"words with {PREFIX} in texts": words,
+            "documents without text and labels": empty,
+            "document ids": 0 if dataset.ids is None else len(dataset),
+            "relevances": int((dataset.label_matrix.data != 1).sum()),
+        },
+    )
+
+
+def tell_losses(path: Path | str, counts: Mapping[str, int]) -> None:
+    """Log, once for a file, how many of each kind of thing the format could not hold."""
+    lost = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if lost:
+        log.warning("%s: changed or left out: %s", path, lost)

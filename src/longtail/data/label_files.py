@@ -1,0 +1,230 @@
+"""Label files: the vocabulary as JSON lines, TSV or CSV, one id a line, or SKOS."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from itertools import repeat
+from pathlib import Path
+
+import msgspec
+
+from longtail.data.jsonl import json_problem, one_a_line
+from longtail.data.labels import Label, Labels
+from longtail.data.lines import Block, blocks, chunks
+from longtail.data.output import open_output
+from longtail.data.problems import Problems, quoted
+from longtail.data.skos import SKOS_SUFFIXES, read_skos, write_skos
+from longtail.data.strings import Strings, StringsBuilder
+from longtail.data.tables import BadRecord, join_cell, no_column, split_cell, table_line, table_rows, text_lines
+from longtail.errors import UsageError
+
+__all__ = ["read_labels", "write_labels"]
+
+_FIELDS = ("id", "name", "text", "aliases", "uri")
+_SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".csv": "csv"}
+_SUFFIXES |= dict.fromkeys(SKOS_SUFFIXES, "skos")
+_decoder = msgspec.json.Decoder(Label)
+_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def read_labels(path: Path | str, language: str = "en", skip_bad: int = 0) -> Labels:
+    """Read a label file, told by its name or else its first line; ``-`` is JSON lines from standard input.
+
+    A table with a header row has the columns id, name, text, aliases and uri; one without is ``id<TAB>name``, or
+    Annif's ``<uri><TAB>name<TAB>notation``. ``language`` chooses the names of a SKOS file.
+    """
+    kind = _kind_by_name(path) or _kind_by_content(path)
+    if kind == "skos":
+        return read_skos(path, language)
+    collected = _Collected(path, skip_bad)
+    if kind == "jsonl":
+        _read_jsonl(path, collected)
+    elif kind == "csv" or (kind == "tsv" and _has_header(path)):
+        _read_table(path, collected, "," if kind == "csv" else "\t")
+    else:
+        _read_lines(path, collected, _bare_id if kind == "ids" else _annif_label)
+    return collected.finish()
+
+
+def write_labels(labels: Labels, path: Path | str) -> None:
+    """Write ``.jsonl`` (also for ``-``), ``.tsv``, ``.csv``, or SKOS as ``.ttl``; the first three keep everything."""
+    kind = _kind_by_name(path)
+    if kind == "skos" and _bare(path).suffix.lower() == ".ttl":
+        write_skos(labels, path)
+    elif kind == "jsonl":
+        _write_jsonl(labels, path)
+    elif kind in ("tsv", "csv"):
+        _write_table(labels, path, "," if kind == "csv" else "\t")
+    else:
+        raise UsageError(f"{path}: labels cannot be written under this name; expected .jsonl, .tsv, .csv or .ttl")
+
+
+class _Collected:
+    """The labels read so far, as columns; an id that is empty or stands twice is a problem."""
+
+    def __init__(self, path: Path | str, skip_bad: int) -> None:
+        self.problems = Problems(path, skip_bad)
+        self._seen: set[str] = set()
+        self._ids, self._names, self._texts, self._uris = (StringsBuilder() for _ in range(4))
+        self._aliases: list[tuple[str, ...]] = []
+        self._waiting: list[Label] = []  # to be put into the columns many at a time
+
+    def add(self, line: int, label: Label) -> None:
+        """Add one label, or report it."""
+        if not label.id:
+            self.problems.add(line, "an empty id", "an id")
+        elif not self.extend([label]):
+            self.problems.add(line, f"the label {quoted(label.id)} again", "each id once")
+
+    def extend(self, labels: Sequence[Label]) -> bool:
+        """Add many labels; add none and return False if one of them has a problem."""
+        ids = {label.id for label in labels}
+        if len(ids) != len(labels) or "" in ids or not self._seen.isdisjoint(ids):
+            return False
+        self._seen |= ids
+        self._waiting += labels
+        if len(self._waiting) >= 4096:
+            self._put()
+        return True
+
+    def _put(self) -> None:
+        labels, self._waiting = self._waiting, []
+        self._ids.extend([label.id for label in labels])
+        self._names.extend([label.name for label in labels])
+        self._texts.extend([label.text for label in labels])
+        self._uris.extend([label.uri for label in labels])
+        self._aliases += [label.aliases for label in labels]
+
+    def finish(self) -> Labels:
+        """Return the vocabulary; columns in which nothing stands are None."""
+        self.problems.close()
+        if not self._seen:
+            self.problems.fatal("no label", "at least one")
+        self._put()
+
+        def column(builder: StringsBuilder) -> Strings | None:
+            strings = builder.finish()
+            return strings if len(strings.arena) else None
+
+        aliases = tuple(self._aliases) if any(self._aliases) else None
+        return Labels(self._ids.finish(), column(self._names), column(self._texts), aliases, column(self._uris))
+
+
+def _bare(path: Path | str) -> Path:
+    return Path(re.sub(r"\.(gz|zst)$", "", str(path)))
+
+
+def _kind_by_name(path: Path | str) -> str | None:
+    return "jsonl" if str(path) == "-" else _SUFFIXES.get(_bare(path).suffix.lower())
+
+
+def _kind_by_content(path: Path | str) -> str:
+    first = _first_line(path)
+    if first.startswith("{"):
+        return "jsonl"
+    if first.lower().startswith(("<?xml", "<rdf", "@prefix", "@base", "prefix ")):
+        return "skos"
+    return "tsv" if "\t" in first else "ids"
+
+
+def _first_line(path: Path | str) -> str:
+    with closing(chunks(path, Problems(path))) as stream:
+        head = next(stream, b"").removeprefix(b"\xef\xbb\xbf")
+    return head.lstrip().partition(b"\n")[0].decode(errors="replace")
+
+
+def _has_header(path: Path | str) -> bool:
+    cells = {cell.strip(' "\r').lower() for cell in _first_line(path).split("\t")}
+    return cells == {"id"} or ("id" in cells and len(cells.intersection(_FIELDS)) > 1)
+
+
+def _read_jsonl(path: Path | str, collected: _Collected) -> None:
+    for block in blocks(path, collected.problems):
+        try:
+            labels = _decoder.decode_lines(block.data)
+            taken = one_a_line(block.data, len(labels)) and collected.extend(labels)
+        except _MALFORMED:
+            taken = False
+        if not taken:
+            _read_slowly(block, collected)
+
+
+def _read_slowly(block: Block, collected: _Collected) -> None:
+    """Read a block with a problem in it line by line, so that the problem is named by its line."""
+    for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
+        if not line.strip():
+            continue
+        try:
+            label = _decoder.decode(line)
+        except _MALFORMED as error:
+            collected.problems.add(number, *json_problem(line, error))
+        else:
+            collected.add(number, label)
+
+
+def _read_table(path: Path | str, collected: _Collected, delimiter: str) -> None:
+    rows = table_rows(path, collected.problems, delimiter)
+    line, header = next(rows, (0, []))
+    names = [name.strip().lower() for name in header]
+    if "id" not in names:
+        collected.problems.fatal(no_column("id", header), "a header row with a column 'id'", line)
+    for line, row in rows:
+        if len(row) != len(names):
+            collected.problems.add(line, f"{len(row)} cells", f"{len(names)}, as in the header")
+            continue
+        cells = dict(zip(names, row, strict=True))
+        id_, name, text, aliases, uri = (cells.get(field, "") for field in _FIELDS)
+        try:
+            collected.add(line, Label(id_, name, text, tuple(split_cell(aliases)), uri))
+        except BadRecord as bad:
+            collected.problems.add(line, *bad.args)
+
+
+def _read_lines(path: Path | str, collected: _Collected, label_of: Callable[[str], Label | None]) -> None:
+    for number, line in text_lines(path, collected.problems):
+        if not line.strip():
+            continue
+        label = label_of(line)
+        if label is None:
+            collected.problems.add(number, f"{line.count(chr(9)) + 1} cells", "id<TAB>name, or a header row")
+        else:
+            collected.add(number, label)
+
+
+def _bare_id(line: str) -> Label:
+    return Label(line.strip())
+
+
+def _annif_label(line: str) -> Label | None:
+    """Return the label of ``id<TAB>name<TAB>notation``; an id in angle brackets is a URI, a notation an alias."""
+    given, name, notation, *more = [*map(str.strip, line.split("\t")), "", ""]
+    if len(more) > 2:
+        return None
+    bracketed = given.startswith("<") and given.endswith(">")
+    label = given[1:-1] if bracketed else given
+    return Label(label, name, aliases=(notation,) if notation else (), uri=label if bracketed else "")
+
+
+def _rows(labels: Labels) -> Iterator[tuple[str, str, str, tuple[str, ...], str]]:
+    """Yield the fields of each label, faster than label by label."""
+    columns = (labels.names or repeat(""), labels.texts or repeat(""), labels.aliases or repeat(()))
+    return zip(labels.ids, *columns, labels.uris or repeat(""), strict=False)
+
+
+def _write_jsonl(labels: Labels, path: Path | str) -> None:
+    encode = msgspec.json.Encoder().encode
+    with open_output(path) as out:
+        for row in _rows(labels):
+            out.write(encode(Label(*row)) + b"\n")
+
+
+def _write_table(labels: Labels, path: Path | str, delimiter: str) -> None:
+    given = (True, labels.names, labels.texts, labels.aliases, labels.uris)
+    present = [place for place, column in enumerate(given) if column]
+    with open_output(path) as out:
+        out.write(table_line([_FIELDS[place] for place in present], delimiter))
+        for label, name, text, aliases, uri in _rows(labels):
+            cells = (label, name, text, join_cell(aliases), uri)
+            out.write(table_line([cells[place] for place in present], delimiter))

@@ -1,0 +1,109 @@
+"""PECOS folders: ``X.trn.txt``, ``X.trn.npz``, ``Y.trn.npz``, ``output-items.txt``, and the same for ``tst``."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from scipy import sparse
+
+from longtail.data.builder import Reading
+from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
+from longtail.data.problems import Problems
+from longtail.data.sparse_files import read_csr_npz, write_csr_npz
+from longtail.data.strings import Strings, StringsBuilder
+from longtail.data.xmc_bow import no_labels, number_labels, without_bad
+from longtail.data.xmc_text import (
+    SplitFiles,
+    in_vocabulary,
+    label_strings,
+    read_strings,
+    text_lines,
+    warn_left_out,
+    write_strings,
+)
+
+__all__ = ["read_pecos", "write_pecos"]
+
+log = logging.getLogger("longtail")
+_PARTS = {"train": "trn", "test": "tst"}
+_TEXTS, _FEATURES, _TARGETS, _ITEMS = "X.{}.txt", "X.{}.npz", "Y.{}.npz", "output-items.txt"
+
+
+def read_pecos(path: Path | str, reading: Reading) -> Dataset:
+    """Read texts, one a line, features, or both, and the label matrix; ``path`` is the folder or one of the files.
+
+    A line of ``output-items.txt`` is a label's id. Where the file is missing or a line repeats, ids are column
+    numbers, and lines that repeat are names.
+    """
+    files = SplitFiles(path, reading.split, _PARTS, [_TEXTS, _FEATURES, _TARGETS])
+    problems = Problems(files.need(_TEXTS, _FEATURES), reading.skip_bad)
+    text_file, feature_file = files.find(_TEXTS), files.find(_FEATURES)
+    target_file = files.need(_TARGETS) if reading.labelled else files.find(_TARGETS)
+    texts, bad = _read_texts(text_file, problems) if text_file else (None, [])
+    features = read_csr_npz(feature_file) if feature_file else None
+    n_rows = len(texts) if texts is not None else features.shape[0] if features is not None else 0
+    matrix = _read_targets(target_file) if target_file else no_labels(n_rows)
+    for file, part in ((feature_file, features), (target_file, matrix)):
+        if part is not None and part.shape[0] != n_rows:
+            found = f"{part.shape[0]} rows, but {n_rows} documents in {Path(problems.file).name}"
+            problems.fatal(found, "as many in both", file=file)
+    labels = _read_labels(files, matrix.shape[1], target_file, problems)
+    dataset = Dataset(matrix, labels, texts=texts, features=features)
+    return in_vocabulary(without_bad(dataset, bad, problems), reading)
+
+
+def _read_texts(path: Path, problems: Problems) -> tuple[Strings, list[int]]:
+    """Return one text a line and the rows of bad lines, which are empty."""
+    builder, bad = StringsBuilder(), []
+    for number, text in text_lines(path, problems):
+        builder.append(text or "")
+        if text is None:
+            bad.append(number - 1)
+    return builder.finish(), bad
+
+
+def _read_targets(path: Path) -> sparse.csr_array:
+    """Return the label matrix; zeros that are stored are no labels."""
+    matrix = read_csr_npz(path)
+    matrix.eliminate_zeros()
+    if matrix.nnz and matrix.data.min() < 0:
+        Problems(path).fatal(f"relevance {matrix.data.min()}", "finite numbers above 0")
+    return matrix
+
+
+def _read_labels(files: SplitFiles, count: int, targets: Path | None, problems: Problems) -> Labels:
+    """Return the labels of the columns, which have an item each where the folder lists them."""
+    items = files.find(_ITEMS)
+    if targets is None:
+        return Labels(Strings.of([]))
+    if items is None:
+        return number_labels(count, targets.stat().st_size, problems)
+    lines = read_strings(items, count)
+    labels = Labels(lines)
+    repeated = count - len(labels.columns)
+    if repeated:
+        log.warning("%s: %d items stand there before; the labels are called by their column numbers", items, repeated)
+        return replace(number_labels(count, count * 100, problems), names=lines)
+    return labels
+
+
+def write_pecos(dataset: Dataset, folder: Path | str, split: str = "train") -> None:
+    """Write texts, features, or both, the label matrix, and the label ids as ``output-items.txt``.
+
+    Newlines become spaces; document ids and what labels have beside their ids are left out.
+    """
+    files = SplitFiles.to_write(folder, split, _PARTS)
+    items = files.at(_ITEMS)
+    ids = label_strings(dataset.labels, items)
+    if items.exists():
+        files.refuse_other_labels(items, read_strings(items), ids, _TARGETS)
+    warn_left_out(dataset, files.folder, "texts", "rows of features", "relevances other than 1")
+    write_strings(ids, items)
+    if dataset.texts is not None:
+        write_strings(dataset.texts, files.at(_TEXTS))
+    if dataset.features is not None:
+        write_csr_npz(dataset.features, files.at(_FEATURES))
+    write_csr_npz(dataset.label_matrix, files.at(_TARGETS))

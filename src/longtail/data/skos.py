@@ -1,0 +1,238 @@
+"""SKOS vocabularies as labels: one a skos:Concept, read with rdflib, written as Turtle without it.
+
+Nothing outside the file is ever fetched: JSON-LD with a remote context and XML with entities that point elsewhere
+are refused before rdflib sees them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from longtail.data.labels import Label, Labels
+from longtail.data.lines import chunks
+from longtail.data.output import open_output
+from longtail.data.problems import Problems, quoted
+from longtail.errors import DataError, MissingExtra, UsageError
+
+__all__ = ["SKOS_SUFFIXES", "read_skos", "skos_broader", "write_skos"]
+
+SKOS_SUFFIXES = {".rdf": "xml", ".xml": "xml", ".owl": "xml", ".ttl": "turtle", ".n3": "turtle", ".nt": "nt"}
+SKOS_SUFFIXES |= {".jsonld": "json-ld"}
+_SKOS = "http://www.w3.org/2004/02/skos/core#"
+_BASE = "http://relative.invalid/"  # stands before relative IRIs while rdflib has them
+_MINTED = "urn:longtail:"  # stands before an id that is no IRI
+_IRI = re.compile(r'[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|\\^`]+')
+# a parameter or external entity, or one whose value refers to another; &#38; would do so when it is used
+_REFERENCE = rb"&(?!#(?!0*38;|x0*26;)\w+;)"
+_POINTING_ENTITY = re.compile(
+    rb"<!ENTITY\s+(?:%|\S+\s+(?:SYSTEM|PUBLIC)\s|\S+\s+(?:\"[^\"]*" + _REFERENCE + rb"|'[^']*" + _REFERENCE + rb"))"
+)
+log = logging.getLogger("longtail")
+
+
+def read_skos(path: Path | str, language: str = "en") -> Labels:
+    """Read the concepts that are not deprecated, in the order of their URIs, which are the ids.
+
+    The name is the prefLabel in ``language``, else one without a language, else the first by language; aliases are
+    the altLabels and the other prefLabels; the text is the definition, else the scopeNote.
+    """
+    problems = Problems(path)
+    graph = _graph(path, problems)
+    concepts = _concepts(graph)
+    if not concepts:
+        problems.fatal("no skos:Concept with a URI", "at least one that is not deprecated")
+    try:
+        return Labels.of(_label(graph, concept, language.lower()) for concept in concepts)
+    except UnicodeEncodeError:
+        problems.fatal("half of a surrogate pair (\\ud800 to \\udfff alone)", "whole characters")
+    except ValueError:  # <a> and <urn:longtail:a>
+        problems.fatal("two concepts that are one label", "a URI for each that is not relative")
+
+
+def skos_broader(path: Path | str) -> list[tuple[str, str]]:
+    """Return the sorted pairs (label id, id of a broader label) that skos:broader and skos:narrower say."""
+    graph = _graph(path, Problems(path))
+    up = graph.subject_objects(_term("broader"))
+    down = ((narrow, broad) for broad, narrow in graph.subject_objects(_term("narrower")))
+    ids = {concept: _id(concept) for concept in _concepts(graph)}
+    return sorted({(ids[a], ids[b]) for pairs in (up, down) for a, b in pairs if a in ids and b in ids})
+
+
+def _rdflib() -> Any:
+    try:
+        import rdflib
+    except ImportError:
+        raise MissingExtra("SKOS", "skos") from None
+    return rdflib
+
+
+def _term(name: str) -> Any:
+    return _rdflib().URIRef(_SKOS + name)
+
+
+def _graph(path: Path | str, problems: Problems) -> Any:
+    """Parse a file; whatever rdflib raises, and it raises of all kinds, is a problem of the file."""
+    with _quiet():
+        graph = _rdflib().Graph()
+    data = b"".join(chunks(path, problems)).removeprefix(b"\xef\xbb\xbf")
+    syntax = _syntax(path, data)
+    if b"\0" in data[:4] or data.startswith((b"\xff\xfe", b"\xfe\xff")):  # the look for entities needs ASCII
+        problems.fatal("UTF-16 text", "UTF-8; convert it with: iconv -f UTF-16 -t UTF-8", 1)
+    if syntax == "xml" and (entity := _POINTING_ENTITY.search(data)):
+        problems.fatal(f"the XML entity {quoted(entity[0])}", "entities that hold plain text")
+    try:
+        if syntax == "json-ld":
+            for context in _remote_contexts(json.loads(data.decode())):
+                problems.fatal(f"the remote context {quoted(context)}", "a context written out in the file")
+        with _quiet():
+            graph.parse(io.BytesIO(data), format=syntax, publicID=_BASE)
+    except DataError:
+        raise
+    except Exception as error:
+        problems.fatal(f"malformed {syntax} ({_said(error)})", "RDF with skos:Concepts", _line_of(error))
+    return graph
+
+
+def _syntax(path: Path | str, data: bytes) -> str:
+    """Tell RDF/XML, Turtle, N-Triples and JSON-LD by the name, else by the first character."""
+    suffix = Path(re.sub(r"\.(gz|zst)$", "", str(path))).suffix.lower()
+    start = data.lstrip()[:4]
+    return SKOS_SUFFIXES.get(suffix) or (
+        "json-ld" if start[:1] in (b"{", b"[") else "xml" if start in (b"<?xm", b"<rdf", b"<!DO", b"<!--") else "turtle"
+    )
+
+
+def _remote_contexts(value: Any) -> Iterator[str]:
+    """Yield what a JSON-LD processor would fetch: contexts given by address, and @import."""
+    waiting = [(value, False)]
+    while waiting:
+        value, in_context = waiting.pop()
+        if isinstance(value, dict):
+            waiting += ((inner, key in ("@context", "@import")) for key, inner in value.items())
+        elif isinstance(value, list):
+            waiting += ((inner, in_context) for inner in value)
+        elif isinstance(value, str) and in_context:
+            yield value
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep rdflib's warnings about odd literals and its own deprecations from the user."""
+    logger = logging.getLogger("rdflib")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _said(error: Exception) -> str:
+    said = " ".join(str(error).split()) or type(error).__name__
+    syntax = re.search(r"Bad syntax \((.*?)\) at", said)
+    return syntax[1] if syntax else quoted(said, 120)
+
+
+def _line_of(error: Exception) -> int:
+    """Return the line that the Turtle, XML or JSON parser says; 0 where none does."""
+    if hasattr(error, "lines"):
+        return int(error.lines) + 1
+    return int(error.getLineNumber() or 0) if hasattr(error, "getLineNumber") else getattr(error, "lineno", 0) or 0
+
+
+def _concepts(graph: Any) -> list[Any]:
+    rdflib = _rdflib()
+    deprecated = {s for s, o in graph.subject_objects(rdflib.OWL.deprecated) if str(o).lower() in ("true", "1")}
+    concepts = set(graph.subjects(rdflib.RDF.type, _term("Concept"))) - deprecated
+    return sorted(concept for concept in concepts if isinstance(concept, rdflib.URIRef))
+
+
+def _label(graph: Any, concept: Any, language: str) -> Label:
+    literal = _rdflib().Literal
+
+    def values(*names: str) -> list[str]:
+        """Return the literals of the first property that has any, the best language first."""
+        for name in names:
+            found = [o for o in graph.objects(concept, _term(name)) if isinstance(o, literal)]
+            if found:
+                return [str(o) for o in sorted(found, key=lambda o: (*_rank(o.language, language), str(o)))]
+        return []
+
+    preferred = values("prefLabel") or sorted(map(str, graph.objects(concept, _rdflib().RDFS.label)))
+    name = preferred[0] if preferred else ""
+    aliases = dict.fromkeys(alias for alias in [*values("altLabel"), *preferred] if alias and alias != name)
+    text = values("definition", "scopeNote")
+    label = _id(concept)
+    uri = "" if concept.startswith(_MINTED) and label != str(concept) else label
+    return Label(label, name, text[0] if text else "", tuple(aliases), uri)
+
+
+def _rank(language: str | None, wanted: str) -> tuple[int, str]:
+    own = (language or "").lower()
+    rank = 0 if own == wanted else 1 if own.startswith(f"{wanted}-") else 2 if not own else 3
+    return rank, own
+
+
+def _id(concept: Any) -> str:
+    """Return the label id of a concept: its URI, or the id that :func:`write_skos` made the URI of."""
+    uri = str(concept)
+    if uri.startswith(_MINTED):
+        given = unquote(uri.removeprefix(_MINTED))
+        if _minted(given) == uri:
+            return given
+    return uri.removeprefix(_BASE)
+
+
+def _minted(label: str) -> str:
+    return _MINTED + quote(label, safe="")
+
+
+def _subject(label: str, uri: str) -> str:
+    for iri in (uri, label):
+        if _IRI.fullmatch(iri) and not iri.startswith((_MINTED, _BASE)):
+            return iri
+    return _minted(label)
+
+
+def write_skos(labels: Labels, path: Path | str) -> None:
+    """Write the labels as skos:Concepts in Turtle, without language tags; order of labels and aliases is not kept.
+
+    The concept's URI is the label's ``uri``, else its id; an id that is no URI becomes ``urn:longtail:`` and the id
+    percent-encoded, and reads back as it was. An id beside another ``uri`` is written as skos:notation only.
+    """
+    subjects = [_subject(label.id, label.uri) for label in labels]
+    if len(set(subjects)) != len(subjects):
+        raise UsageError(f"{path}: {len(subjects) - len(set(subjects))} labels share a URI; write them as .jsonl")
+    lost = 0
+    with open_output(path) as out:
+        out.write(f"@prefix skos: <{_SKOS}> .\n".encode())
+        for label, subject in zip(labels, subjects, strict=True):
+            notation = [] if subject in (label.id, _minted(label.id)) else [label.id]
+            lost += len(notation)
+            out.write(b"\n<%s> a skos:Concept" % subject.encode())
+            for name, strings in _properties(label, notation):
+                for string in filter(None, strings):
+                    out.write(b" ;\n    skos:%s %s" % (name.encode(), msgspec.json.encode(string)))
+            out.write(b" .\n")
+    if lost:
+        log.warning("%s: %d label ids written as skos:notation, beside their uri", path, lost)
+
+
+def _properties(label: Label, notation: list[str]) -> Iterable[tuple[str, Iterable[str]]]:
+    yield "prefLabel", [label.name]
+    yield "altLabel", label.aliases
+    yield "definition", [label.text]
+    yield "notation", notation

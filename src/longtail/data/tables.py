@@ -1,0 +1,367 @@
+"""Tables with one document a row: CSV and TSV with a header row, and Parquet.
+
+The columns are ``text`` (or ``title``, or both), ``labels``, and if wanted ``id`` and ``relevance``, in any order
+and case; others are ignored. A cell of several labels is ``a;b;c``, or a JSON list where a label could be misread.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from longtail.data.builder import Builder, Reading, Record
+from longtail.data.dataset import Dataset
+from longtail.data.lines import MAX_EXPANSION, MAX_LINE, blocks, lines
+from longtail.data.output import open_output
+from longtail.data.problems import Problems, quoted
+from longtail.errors import MissingExtra, UsageError, unknown_name
+from longtail.progress import advance
+
+__all__ = [
+    "BadRecord",
+    "join_cell",
+    "no_column",
+    "not_utf8",
+    "read_csv",
+    "read_parquet",
+    "read_tsv",
+    "split_cell",
+    "table_line",
+    "table_rows",
+    "text_lines",
+    "write_csv",
+    "write_parquet",
+    "write_tsv",
+]
+
+T = TypeVar("T", str, float)
+COLUMNS = ("id", "title", "text", "labels", "relevance")
+_ROW_GROUP = 8192  # rows of a Parquet row group
+_BATCH = 1024  # rows read from Parquet at a time
+_EXPANSION_FREE = 64 << 20  # bytes that come out of a small Parquet file without being a bomb
+
+
+class BadRecord(Exception):
+    """A row or cell that cannot be read: (found, expected)."""
+
+
+def read_csv(path: Path | str, reading: Reading) -> Dataset:
+    """Read comma-separated values with a header row; cells may be quoted and hold newlines."""
+    return _read_text_table(path, reading, ",")
+
+
+def read_tsv(path: Path | str, reading: Reading) -> Dataset:
+    """Read tab-separated values with a header row, quoted as CSV is."""
+    return _read_text_table(path, reading, "\t")
+
+
+def write_csv(dataset: Dataset, path: Path | str) -> None:
+    """Write texts, labels and, where there are any, ids and relevances; an empty id reads back as the position."""
+    _write_text_table(dataset, path, ",")
+
+
+def write_tsv(dataset: Dataset, path: Path | str) -> None:
+    """Write the columns of :func:`write_csv`, separated by tabs."""
+    _write_text_table(dataset, path, "\t")
+
+
+def _read_text_table(path: Path | str, reading: Reading, delimiter: str) -> Dataset:
+    builder = Builder(path, reading)
+    rows = table_rows(path, builder.problems, delimiter)
+    line, header = next(rows, (0, []))
+    if not header:
+        builder.problems.fatal("no header row", f"a first line such as {delimiter.join(COLUMNS[2:4])}")
+    places = _places(header, reading, builder.problems, line)
+    for line, row in rows:
+        if len(row) != len(header):
+            builder.problems.add(line, f"{len(row)} cells", f"{len(header)}, as in the header")
+        else:
+            _add(builder, line, {name: row[place] for name, place in places.items()}, reading.label_separator)
+    return builder.finish()
+
+
+def _places(header: Sequence[str], reading: Reading, problems: Problems, line: int) -> dict[str, int]:
+    """Return the position of each column that is there, or stop for one that has to be."""
+    if not reading.label_separator:
+        raise UsageError("label_separator '': found no character; expected one or more, such as ';'")
+    names = [name.strip().lower() for name in header]
+    twice = [name for name in COLUMNS if names.count(name) > 1]
+    if twice:
+        problems.fatal(f"two columns '{twice[0]}'", "each column once", line)
+    required = [*(["text"] if "title" not in names else []), *(["labels"] if reading.labelled else [])]
+    for name in required:
+        if name not in names:
+            problems.fatal(no_column(name, header), "the columns 'text' and 'labels'", line)
+    return {name: names.index(name) for name in COLUMNS if name in names}
+
+
+def no_column(name: str, header: Sequence[str]) -> str:
+    """Return what was found where a column is missing: the columns there are, and the nearest of them."""
+    nearest = unknown_name("column", name, header).split("; known:")[0].replace("unknown", "no", 1)
+    return f"{nearest} in {quoted(list(header), 200)}"
+
+
+def _add(builder: Builder, line: int, cells: dict[str, Any], separator: str) -> None:
+    """Add the record of one row, whose cells are strings or, from Parquet, also lists, integers and None."""
+    try:
+        labels = _list(cells, "labels", separator, str)
+        # an empty cell says that the relevances are all 1
+        relevance = None if labels is None else _list(cells, "relevance", separator, float) or None
+        text, title, given = (_string(cells.get(name)) for name in ("text", "title", "id"))
+    except BadRecord as bad:
+        builder.problems.add(line, *bad.args)
+    else:
+        builder.add(line, Record(text=text, title=title, labels=labels, id=given or None, relevance=relevance))
+
+
+def _string(value: Any) -> str | None:
+    if isinstance(value, UnicodeDecodeError):
+        raise BadRecord(*not_utf8(value))
+    return value if value is None else str(value)
+
+
+def _list(cells: dict[str, Any], name: str, separator: str, of: type[T]) -> list[T] | None:
+    value = cells.get(name)
+    if isinstance(value, list):
+        if None in value:
+            raise BadRecord(f"a null in '{name}'", "strings" if of is str else "numbers")
+        return value
+    cell = _string(value)
+    return None if cell is None else split_cell(cell, separator, of)
+
+
+@overload
+def split_cell(cell: str, separator: str = ";") -> list[str]: ...
+@overload
+def split_cell(cell: str, separator: str, of: type[T]) -> list[T]: ...
+def split_cell(cell: str, separator: str = ";", of: Any = str) -> Any:
+    """Return the parts of one cell: a JSON list, or what stands between the separators, without outer space."""
+    cell = cell.strip()
+    try:
+        if cell.startswith("["):
+            return msgspec.json.decode(cell, type=list[of])
+        return [of(part) for part in map(str.strip, cell.split(separator)) if part]
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        example = '["one", "two"]' if of is str else "[1, 0.5]"
+        raise BadRecord(f"{quoted(cell)} as a list", f"a list such as {example}") from None
+
+
+def join_cell(strings: Sequence[str]) -> str:
+    """Return the cell that :func:`split_cell` reads back exactly."""
+    if all(string and ";" not in string and string[0] != "[" and string == string.strip() for string in strings):
+        return ";".join(strings)
+    return msgspec.json.encode(strings).decode()
+
+
+class _Lines(Iterator[str]):
+    """Feeds csv.reader line by line and knows where the record being read began and what is wrong with it."""
+
+    def __init__(self, path: Path | str, problems: Problems) -> None:
+        self._numbered = (
+            (number, line)
+            for block in blocks(path, problems)
+            for number, line in enumerate(io.BytesIO(block.data), block.first_line)
+        )
+        self._last = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Note that the next line begins a record."""
+        self.start, self._size = 0, 0
+        self.gap = False  # a line inside the record was overlong, and is reported already
+        self.undecodable: UnicodeDecodeError | None = None
+
+    def __next__(self) -> str:
+        number, line = next(self._numbered)
+        self.gap = self.gap or (self.start > 0 and number != self._last + 1)
+        self.start, self._last = self.start or number, number
+        self._size += len(line)
+        if self._size > MAX_LINE:
+            raise BadRecord(f"a record of more than {MAX_LINE >> 20} MiB", "quotes that are closed")
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            self.undecodable = error
+            return line.decode(errors="replace")
+
+
+def table_rows(path: Path | str, problems: Problems, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line a record begins on, its cells); blank lines are passed over, malformed records are reported."""
+    source = _Lines(path, problems)
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))  # of the process; 128 KiB at first
+    reader = csv.reader(source, delimiter=delimiter, strict=True)
+    while True:
+        source.begin()
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "end of data" in str(error):
+                problems.fatal("a quote that is never closed", 'a closing "', source.start)
+            problems.add(source.start, *_malformed(error))
+        except BadRecord as bad:
+            problems.add(source.start, *bad.args)
+        else:
+            if source.undecodable:
+                problems.add(source.start, *not_utf8(source.undecodable))
+            elif row and not source.gap:
+                yield source.start, row
+
+
+def _malformed(error: csv.Error) -> tuple[str, str]:
+    if "expected after" in str(error):
+        return "text after the closing quote of a cell", 'a quote inside a quoted cell written twice, ""'
+    if "new-line" in str(error):
+        return "a carriage return outside quotes", "lines that end in LF or CRLF"
+    return str(error), "a row of cells"
+
+
+def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str]]:
+    """Yield (line number, decoded line) of the lines that are not blank; one that is not UTF-8 is reported."""
+    for number, line in lines(path, problems):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            problems.add(number, *not_utf8(error))
+        else:
+            if text:
+                yield number, text
+
+
+def not_utf8(error: UnicodeDecodeError) -> tuple[str, str]:
+    """Return (found, expected) for bytes that cannot be decoded."""
+    return f"a byte that is not UTF-8 ({quoted(error.object[error.start : error.end])})", "UTF-8 text"
+
+
+def table_line(cells: Iterable[str], delimiter: str) -> bytes:
+    """Return one line of a text table; a cell is quoted where it holds a quote, a newline or the delimiter."""
+    special = re.compile(f'["\r\n{delimiter}]').search
+    line = delimiter.join(f'"{cell.replace(chr(34), chr(34) * 2)}"' if special(cell) else cell for cell in cells)
+    return f"{line}\n".encode()
+
+
+def _write_text_table(dataset: Dataset, path: Path | str, delimiter: str) -> None:
+    columns = _columns_to_write(dataset)
+    with open_output(path) as out:
+        out.write(table_line(columns, delimiter))
+        for row, text in enumerate(dataset.document_texts()):
+            cells = {"text": text, "labels": join_cell(dataset.labels_of(row))}
+            cells["relevance"] = ";".join(map(repr, dataset.relevance_of(row) or []))
+            cells["id"] = dataset.document_id(row)
+            out.write(table_line((cells[name] for name in columns), delimiter))
+
+
+def _columns_to_write(dataset: Dataset) -> list[str]:
+    graded = bool((dataset.label_matrix.data != 1).any())
+    there = {"id": dataset.ids is not None, "text": True, "labels": True, "relevance": graded}
+    return [name for name, is_there in there.items() if is_there]
+
+
+def read_parquet(path: Path | str, reading: Reading) -> Dataset:
+    """Read a Parquet file; ``labels`` is a list of strings, or a cell as in CSV. Problems count rows from 1."""
+    builder = Builder(path, reading)
+    row = 0
+    for batch in _batches(path, reading, builder.problems):
+        names = [name.strip().lower() for name in batch.schema.names]
+        for values in zip(*map(_values, batch.columns), strict=True):
+            row += 1
+            _add(builder, row, dict(zip(names, values, strict=True)), reading.label_separator)
+    return builder.finish()
+
+
+def _batches(path: Path | str, reading: Reading, problems: Problems) -> Iterator[Any]:
+    """Yield record batches with the columns wanted; whatever pyarrow finds wrong ends the reading."""
+    arrow, parquet = _pyarrow()
+    if not Path(path).is_file():
+        raise UsageError(f"{path}: no such file" if str(path) != "-" else "Parquet needs a file; found standard input")
+    size = Path(path).stat().st_size
+    most = max(_EXPANSION_FREE, MAX_EXPANSION * size)
+    try:
+        with parquet.ParquetFile(str(path), memory_map=False, pre_buffer=False) as file:
+            schema = file.schema_arrow
+            places = _places(schema.names, reading, problems, 0)
+            _check_types(arrow, {name: schema.types[place] for name, place in places.items()}, problems)
+            columns = [schema.names[place] for place in places.values()]
+            for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
+                advance(size * batch.num_rows // max(file.metadata.num_rows, 1))
+                most -= batch.nbytes
+                if most < 0:
+                    problems.fatal(f"data that grows more than {MAX_EXPANSION} times", "a table of texts")
+                yield batch
+    except PermissionError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    except (arrow.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError) as error:
+        problems.fatal(f"damaged Parquet data ({quoted(str(error), 120)})", "a whole Parquet file")
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtra("Parquet", "parquet") from None
+    return pyarrow, parquet
+
+
+def _check_types(arrow: Any, types: dict[str, Any], problems: Problems) -> None:
+    """Stop at a column whose values could not become what it stands for."""
+    kinds = arrow.types
+
+    def fits(name: str, given: Any) -> bool:
+        if kinds.is_dictionary(given):
+            return fits(name, given.value_type)
+        if name in ("labels", "relevance") and (
+            kinds.is_list(given) or kinds.is_large_list(given) or kinds.is_fixed_size_list(given)
+        ):
+            return fits("text" if name == "labels" else "number", given.value_type)
+        if name == "number":
+            return bool(kinds.is_integer(given) or kinds.is_floating(given))
+        text = kinds.is_string(given) or kinds.is_large_string(given) or kinds.is_string_view(given)
+        return bool(text or kinds.is_null(given) or (name == "id" and kinds.is_integer(given)))
+
+    wanted = {"labels": "strings or lists of strings", "relevance": "lists of numbers", "id": "strings or integers"}
+    for name, given in types.items():
+        if not fits(name, given):
+            problems.fatal(f"column '{name}' of type {given}", wanted.get(name, "strings"))
+
+
+def _values(column: Any) -> list[Any]:
+    """Return a column's values; where a string is not UTF-8, the error stands in its place."""
+
+    def value(scalar: Any) -> Any:
+        try:
+            return scalar.as_py()
+        except UnicodeDecodeError as error:
+            return error
+
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        return [value(scalar) for scalar in column]
+    return values
+
+
+def write_parquet(dataset: Dataset, path: Path | str) -> None:
+    """Write ``text``, ``labels`` (lists of strings) and, where there are any, ids and relevances, as zstd Parquet."""
+    arrow, parquet = _pyarrow()
+    if Path(path).suffix in (".gz", ".zst"):
+        raise UsageError(f"{path}: Parquet is compressed inside; expected a name that ends in .parquet")
+    types = {"id": arrow.large_string(), "text": arrow.large_string(), "labels": arrow.list_(arrow.string())}
+    types["relevance"] = arrow.list_(arrow.float32())
+    columns = _columns_to_write(dataset)
+    schema = arrow.schema([(name, types[name]) for name in columns])
+    texts = dataset.document_texts()
+    with open_output(path) as out, parquet.ParquetWriter(out, schema, compression="zstd") as writer:
+        for first in range(0, len(dataset), _ROW_GROUP):
+            rows = range(first, min(first + _ROW_GROUP, len(dataset)))
+            cells = {"text": list(texts[first : rows.stop]), "labels": [dataset.labels_of(row) for row in rows]}
+            cells["relevance"] = [dataset.relevance_of(row) for row in rows]
+            cells["id"] = [dataset.document_id(row) for row in rows]
+            writer.write_batch(arrow.record_batch([cells[name] for name in columns], schema=schema))

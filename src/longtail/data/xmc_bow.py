@@ -1,0 +1,252 @@
+"""The XMC repository's bag-of-words files, in one file or split by X and Y, and its filter files."""
+
+from __future__ import annotations
+
+import logging
+import re
+from array import array
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.data.builder import Reading
+from longtail.data.dataset import Dataset, label_matrix_of
+from longtail.data.labels import Labels
+from longtail.data.lines import Block, blocks
+from longtail.data.output import open_output
+from longtail.data.problems import MAX_SHOWN, Problems, quoted
+from longtail.data.sparse_files import SparseLines, read_sparse_lines, sparse_lines
+from longtail.data.strings import Strings
+from longtail.data.xmc_text import SplitFiles, in_vocabulary, label_strings, read_strings, warn_left_out, write_strings
+from longtail.errors import UsageError
+
+__all__ = [
+    "no_labels",
+    "number_labels",
+    "read_bow",
+    "read_filter",
+    "read_xmc_split",
+    "without_bad",
+    "write_bow",
+    "write_filter",
+    "write_xmc_split",
+]
+
+log = logging.getLogger("longtail")
+_FREE_LABELS = 10_000_000  # labels that a header may claim whatever the file's size
+_BYTES_A_LABEL = 0.01  # of the file, for each label above that; real files have some 100
+
+
+def read_bow(path: Path | str, reading: Reading) -> Dataset:
+    """Read ``N D L`` and N lines ``l,l f:v f:v``; a label's id is its number, or its line in NAME.labels.txt."""
+    problems = Problems(path, reading.skip_bad)
+    found = read_sparse_lines(path, problems, ("documents", "features", "labels"))
+    beside = _ids_beside(path)
+    labels = _labels(beside if beside and beside.exists() else None, found.header[2], found.nbytes, problems)
+    matrix, merged = label_matrix_of(*found.listed, len(labels))
+    dataset = Dataset(matrix, labels, features=found.pairs, merged_duplicates=merged)
+    return in_vocabulary(without_bad(dataset, found.bad, problems), reading)
+
+
+def without_bad(dataset: Dataset, bad: list[int], problems: Problems) -> Dataset:
+    """Return the dataset without its bad rows, or raise for more of them than may be skipped."""
+    problems.close()
+    rows = np.delete(np.arange(len(dataset)), bad) if bad else np.arange(len(dataset))
+    if not len(rows):
+        problems.fatal("no document", "at least one")
+    return dataset.take(rows) if bad else dataset
+
+
+def _ids_beside(path: Path | str) -> Path | None:
+    """Return where the ids of labels lie that are not just numbers: train.txt.gz has train.labels.txt."""
+    name = re.sub(r"(\.txt)?(\.gz|\.zst)?$", "", Path(path).name)
+    return None if str(path) == "-" else Path(path).with_name(f"{name}.labels.txt")
+
+
+def _labels(beside: Path | None, count: int, nbytes: int, problems: Problems) -> Labels:
+    if beside is None:
+        return number_labels(count, nbytes, problems)
+    labels = Labels(read_strings(beside, count))
+    if len(labels.columns) != count:
+        problems.fatal("a label id that stands twice", "each id once", file=beside)
+    return labels
+
+
+def no_labels(n_documents: int) -> sparse.csr_array:
+    """Return the label matrix of documents whose labels are not known."""
+    return label_matrix_of(np.empty(0, np.int32), np.zeros(n_documents + 1, np.int64), 0)[0]
+
+
+def number_labels(count: int, nbytes: int, problems: Problems) -> Labels:
+    """Return labels called "0" to "count − 1", unless a file of ``nbytes`` can hardly have so many."""
+    if count > max(_FREE_LABELS, nbytes / _BYTES_A_LABEL):
+        problems.fatal(f"{count} labels claimed by a file of {nbytes} bytes", "a label matrix as wide as its labels")
+    return Labels(_number_strings(count))
+
+
+def _number_strings(count: int) -> Strings:
+    """Return "0" to "count − 1", made digit by digit: a million Python strings would take longer than the file."""
+    arenas, lengths, first, digits = [], [], 0, 1
+    while first < count:
+        numbers = np.arange(first, min(10**digits, count))
+        table = np.empty((len(numbers), digits), np.uint8)
+        for place in range(digits):
+            table[:, place] = numbers // 10 ** (digits - 1 - place) % 10 + ord("0")
+        arenas.append(table.ravel())
+        lengths.append(np.full(len(numbers), digits, np.int64))
+        first, digits = 10**digits, digits + 1
+    offsets = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
+    return Strings(np.concatenate([np.empty(0, np.uint8), *arenas]), offsets)
+
+
+def write_bow(dataset: Dataset, path: Path | str) -> None:
+    """Write features and labels as ``N D L`` lines; label ids that are not their columns' numbers go beside.
+
+    NAME.labels.txt holds them, one a line. Document ids, texts, names and relevances are left out.
+    """
+    features = _features(dataset)
+    warn_left_out(dataset, path, "rows of features")
+    beside = _ids_beside(path)
+    ids = _ids_to_write(dataset.labels, beside, path)
+    if beside and ids:
+        write_strings(ids, beside)
+    ends, columns = dataset.label_matrix.indptr.tolist(), dataset.label_matrix.indices.tolist()
+    with open_output(path) as out:
+        out.write(b"%d %d %d\n" % (len(dataset), features.shape[1], dataset.n_labels))
+        for row, line in enumerate(sparse_lines(features)):
+            out.write(",".join(map(str, columns[ends[row] : ends[row + 1]])).encode() + b" " + line + b"\n")
+
+
+def _features(dataset: Dataset) -> sparse.csr_array:
+    if dataset.features is None:
+        raise UsageError("these documents have text but no features; expected features, or a format that holds text")
+    return dataset.features
+
+
+def _ids_to_write(labels: Labels, beside: Path | None, path: Path | str) -> list[str]:
+    """Return the ids unless they are numbers; a file of ids that is already there would be read, so also then."""
+    numbered = labels.ids == _number_strings(len(labels))
+    if not numbered:
+        where = f"their ids are in {beside}" if beside else "their ids are left out"
+        log.warning("%s: labels are written as column numbers, %s", path, where)
+    needed = beside is not None and (not numbered or beside.exists())
+    return label_strings(labels, beside or path) if needed else []
+
+
+_PARTS = {"train": "trn", "test": "tst"}
+_X, _Y, _LABEL_X = "{}_X_Xf.txt", "{}_X_Y.txt", "lbl_X_Xf.txt"
+_NAMES, _IDS = "Yf.txt", "labels.txt"
+
+
+def read_xmc_split(path: Path | str, reading: Reading) -> Dataset:
+    """Read ``trn_X_Xf.txt``, ``trn_X_Y.txt`` and, where they are, label features, names and ids, or those of test.
+
+    ``path`` is the folder or one of the files. ``Yf.txt`` holds label names, ``labels.txt`` ids, one a line.
+    """
+    files = SplitFiles(path, reading.split, _PARTS, [_X, _Y])
+    file = files.need(_X)
+    problems = Problems(file, reading.skip_bad)
+    x = read_sparse_lines(file, problems, ("documents", "features"))
+    y = _read_y(files, x, reading, problems)
+    labels = _split_labels(files, y, x.nbytes + y.nbytes, problems)
+    label_features = _read_label_features(files, x, y, problems)
+    dataset = Dataset(y.pairs, labels, features=x.pairs, label_features=label_features)
+    return in_vocabulary(without_bad(dataset, [*x.bad, *y.bad], problems), reading)
+
+
+def _split_labels(files: SplitFiles, y: SparseLines, nbytes: int, problems: Problems) -> Labels:
+    if files.find(_Y) is None:
+        return Labels(Strings.of([]))
+    labels, names = _labels(files.find(_IDS), y.header[1], nbytes, problems), files.find(_NAMES)
+    return replace(labels, names=read_strings(names, len(labels))) if names else labels
+
+
+def _read_y(files: SplitFiles, x: SparseLines, reading: Reading, problems: Problems) -> SparseLines:
+    """Read the label matrix; documents that need no labels may come without one."""
+    file = files.need(_Y) if reading.labelled else files.find(_Y)
+    if file is None:
+        return SparseLines((x.header[0], 0), no_labels(x.header[0]), x.listed, [], 0)
+    y = read_sparse_lines(file, problems, ("documents", "labels"))
+    if y.header[0] != x.header[0]:
+        found = f"{y.header[0]} documents, but {x.header[0]} in {files.need(_X).name}"
+        problems.fatal(found, "as many in both", 1, file)
+    return y
+
+
+def _read_label_features(
+    files: SplitFiles, x: SparseLines, y: SparseLines, problems: Problems
+) -> sparse.csr_array | None:
+    """Read ``lbl_X_Xf.txt`` where it is; a bad line that may be skipped leaves its label without features."""
+    file = files.find(_LABEL_X)
+    if file is None or files.find(_Y) is None:
+        return None
+    found = read_sparse_lines(file, problems, ("labels", "features"))
+    if found.header != (y.header[1], x.header[1]):
+        said = f"{found.header[0]} labels and {found.header[1]} features"
+        problems.fatal(said, f"{y.header[1]} and {x.header[1]}, as in the other files", 1, file)
+    return found.pairs
+
+
+def write_xmc_split(dataset: Dataset, folder: Path | str, split: str = "train") -> None:
+    """Write ``trn_X_Xf.txt`` and ``trn_X_Y.txt`` or those of test, label features, ``Yf.txt`` with label names.
+
+    Label ids that are not their columns' numbers go to ``labels.txt``; document ids and texts are left out.
+    """
+    files, features = SplitFiles.to_write(folder, split, _PARTS), _features(dataset)
+    held = ("rows of features", "rows of label features", "label names", "relevances other than 1")
+    warn_left_out(dataset, files.at(_X), *held)
+    ids = _ids_to_write(dataset.labels, files.at(_IDS), files.at(_Y))
+    if files.at(_IDS).exists():
+        files.refuse_other_labels(files.at(_IDS), read_strings(files.at(_IDS)), ids, _Y)
+    if ids:
+        write_strings(ids, files.at(_IDS))
+    matrices = {_X: features, _Y: dataset.label_matrix, _LABEL_X: dataset.label_features}
+    for name, matrix in matrices.items():
+        if matrix is not None:
+            with open_output(files.at(name)) as out:
+                out.write(b"%d %d\n" % matrix.shape)
+                out.writelines(line + b"\n" for line in sparse_lines(matrix))
+    if dataset.labels.names:
+        write_strings(dataset.labels.names, files.at(_NAMES))
+
+
+_PLAIN_PAIRS = re.compile(rb"(?:[ \t]*\d{1,10}[ \t]+\d{1,10}[ \t]*\r?\n)*+")
+
+
+def read_filter(path: Path | str, n_documents: int, n_labels: int) -> NDArray[np.int64]:
+    """Read lines ``document label``, pairs of positions from 0 that evaluation passes over, of shape (m, 2)."""
+    problems, numbers = Problems(path), array("q")
+    for block in blocks(path, problems):
+        if _PLAIN_PAIRS.fullmatch(block.data):
+            pairs = np.fromstring(block.data, np.int64, sep=" ").reshape(-1, 2)
+            lines = np.arange(block.first_line, block.first_line + len(pairs))
+        else:
+            pairs, lines = _filter_slowly(block, problems)
+        for axis, (noun, count) in enumerate((("document", n_documents), ("label", n_labels))):
+            for at in np.flatnonzero(pairs[:, axis] >= count)[:MAX_SHOWN].tolist():
+                problems.add(int(lines[at]), f"{noun} {pairs[at, axis]}", f"a number below {count}")
+        numbers.frombytes(pairs.tobytes())
+    problems.close()
+    return np.frombuffer(numbers, np.int64).reshape(-1, 2)
+
+
+def _filter_slowly(block: Block, problems: Problems) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (pairs, their lines) of a block that holds something unusual."""
+    pairs, numbers = [], []
+    for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
+        tokens = line.split()
+        if len(tokens) == 2 and all(token.isdigit() and len(token) <= 18 for token in tokens):
+            pairs.append([int(token) for token in tokens])
+            numbers.append(number)
+        elif tokens:
+            problems.add(number, quoted(line), "a document number and a label number")
+    return np.array(pairs, np.int64).reshape(-1, 2), np.array(numbers, np.int64)
+
+
+def write_filter(pairs: NDArray[np.int64], path: Path | str) -> None:
+    """Write (m, 2) pairs of document and label positions, one a line."""
+    with open_output(path) as out:
+        out.writelines(b"%d %d\n" % (document, label) for document, label in pairs.tolist())

@@ -1,0 +1,178 @@
+"""Bytes that survive a power cut: files synced as they are written, and folders put in place in one step."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["create_file", "identity", "lock", "put_in_place", "sibling", "siblings", "sync_file", "sync_folder"]
+
+Buffer = bytes | memoryview
+
+_CHUNK = 1 << 20  # bytes: small enough that what was hashed is still in the cache when it is written
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def create_file(path: Path, pieces: Iterable[Buffer]) -> tuple[int, str]:
+    """Write ``pieces`` one after the other into a new file and sync it; return its size and SHA-256."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        size, sha256 = _write_all(fd, pieces)
+        os.fsync(fd)
+    except BaseException:
+        path.unlink(missing_ok=True)  # half a file must not be taken for one that something else wrote
+        raise
+    finally:
+        os.close(fd)
+    return size, sha256
+
+
+def _write_all(fd: int, pieces: Iterable[Buffer]) -> tuple[int, str]:
+    digest, size = hashlib.sha256(), 0
+    for piece in filter(len, pieces):
+        view = memoryview(piece).cast("B")
+        for start in range(0, len(view), _CHUNK):
+            chunk = view[start : start + _CHUNK]
+            digest.update(chunk)
+            while len(chunk):
+                chunk = chunk[os.write(fd, chunk) :]
+        size += len(view)
+    return size, digest.hexdigest()
+
+
+def sync_file(path: Path) -> tuple[int, str]:
+    """Sync a file that something else wrote; return its size and SHA-256."""
+    with open(path, "rb", buffering=0) as file:
+        os.fsync(file.fileno())
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return file.tell(), digest
+
+
+def sync_folder(path: Path) -> None:
+    """Sync a folder's list of names."""
+    if sys.platform == "win32":  # folders cannot be opened there, and their names are journalled
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # what file systems answer that have nothing to sync here
+            raise
+    finally:
+        os.close(fd)
+
+
+def lock(fd: int) -> None:
+    """Lock an open file or folder until it is closed or the process dies, however it dies.
+
+    Raises BlockingIOError when somebody else holds it, another OSError where there are no locks.
+    """
+    if sys.platform == "win32":
+        raise OSError(errno.ENOTSUP, "no file locks")
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def identity(path: Path) -> tuple[int, ...]:
+    """Return what tells the folder at ``path`` from another one that has replaced it; nothing if none is there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def sibling(path: Path, kind: Literal["tmp", "old"]) -> Path:
+    """Return a fresh name beside ``path``; the process id in it is for the eyes of people."""
+    return path.with_name(f".{path.name}.{kind}-{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def siblings(path: Path, kind: Literal["tmp", "old"]) -> list[Path]:
+    """Return the folders beside ``path`` that ``sibling`` named, the one renamed last first."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.{kind}-\d+-[0-9a-f]{{8}}")
+    found = []
+    with suppress(OSError):  # a missing parent, or one that may not be listed
+        for entry in os.scandir(path.parent):
+            with suppress(OSError):  # gone since
+                if pattern.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                    found.append((entry.stat(follow_symlinks=False).st_ctime_ns, Path(entry.path)))
+    return [place for _, place in sorted(found, reverse=True)]
+
+
+def put_in_place(new: Path, place: Path) -> None:
+    """Rename the folder ``new`` to ``place``; an older folder there is replaced, then deleted.
+
+    Linux exchanges the two in one step. Elsewhere the older one is renamed aside first; dying between the
+    two renames leaves it complete under a ``sibling`` name, where readers look when ``place`` is missing.
+    """
+    for _ in range(100):  # another writer may come between any two steps: the last one wins, wholly
+        if _rename_to_free(new, place):
+            return sync_folder(place.parent)
+        if _exchange(new, place):
+            return _finish(place, new)
+        aside = sibling(place, "old")
+        with suppress(FileNotFoundError):
+            place.rename(aside)
+            if _rename_or_restore(new, place, aside):
+                return _finish(place, aside)
+            shutil.rmtree(aside, ignore_errors=True)
+    raise OSError(errno.EBUSY, "other processes keep replacing this folder", str(place))
+
+
+def _finish(place: Path, older: Path) -> None:
+    try:
+        sync_folder(place.parent)
+    finally:
+        shutil.rmtree(older, ignore_errors=True)
+
+
+def _rename_to_free(new: Path, place: Path) -> bool:
+    # POSIX renames over nothing or an empty folder, never over a full one.
+    try:
+        new.rename(place)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) or (sys.platform == "win32" and place.exists()):
+            return False
+        raise
+    return True
+
+
+def _rename_or_restore(new: Path, place: Path, aside: Path) -> bool:
+    try:
+        return _rename_to_free(new, place)
+    except BaseException:
+        with suppress(OSError):
+            aside.rename(place)
+        raise
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders in one step; False where that cannot be done, for whatever reason."""
+    renameat2 = _renameat2()
+    if renameat2 is None:
+        return False
+    return renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
+
+
+@cache
+def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
+    if sys.platform != "linux":
+        return None
+    function = getattr(ctypes.CDLL(None), "renameat2", None)
+    if function is not None:
+        function.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    return function

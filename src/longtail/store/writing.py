@@ -1,0 +1,223 @@
+"""Writing a model folder: into a temporary folder beside it, synced, then put in its place in one step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from longtail.errors import ModelFolderError, UsageError
+from longtail.store import durable
+from longtail.store.manifest import MANIFEST, FileEntry, begins_like_ours, check_name, decode, encode
+from longtail.store.tensors import array_pieces
+
+__all__ = ["FolderWriter", "holds_a_model", "write_folder"]
+
+_VERSION: str = import_module("longtail").__version__  # a plain import would tie this layer to all the root names
+
+
+class FolderWriter:
+    """Puts files into a folder that ``write_folder`` makes; names are relative, with ``/`` between parts."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._entries: dict[str, FileEntry] = {}
+
+    def write_pieces(self, name: str, pieces: Iterable[durable.Buffer]) -> None:
+        """Write a file from pieces that come one after the other, none of which is kept."""
+        size, sha256 = durable.create_file(self.path(name), pieces)
+        self._entries[name] = FileEntry(name, size, sha256)
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a file from bytes."""
+        self.write_pieces(name, [data])
+
+    def write_json(self, name: str, value: object) -> None:
+        """Write what msgspec can encode as indented JSON, keys of dicts sorted: the same value, the same bytes."""
+        self.write_bytes(name, msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2) + b"\n")
+
+    def write_arrays(
+        self, name: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """Write arrays as a safetensors file, with strings beside them if wanted."""
+        self.write_pieces(name, array_pieces(arrays, metadata))
+
+    def path(self, name: str) -> Path:
+        """Return where something else, an encoder say, may write the file or subfolder ``name`` before the end."""
+        check_name(name)
+        self._entries.pop(name, None)
+        place = self._root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def seal(self, producer: str, config_hash: str) -> None:
+        """Sync what others wrote, write the manifest last, and sync the folders."""
+        folders, files = self._contents()
+        raw = encode(producer, config_hash, tuple(self._entry(file) for file in files))
+        decode(raw, self._root / MANIFEST)  # what could not be opened must not replace what can
+        durable.create_file(self._root / MANIFEST, [raw])
+        for folder in folders:
+            durable.sync_folder(folder)
+
+    def _contents(self) -> tuple[list[Path], list[Path]]:
+        """Return the folders, inner ones first, and the files; empty folders go, as no manifest can tell of them."""
+        folders, files = [], []
+        for name, _, _ in os.walk(self._root, topdown=False, onerror=_raise):
+            folder, inside = Path(name), list(Path(name).iterdir())
+            if inside or folder == self._root:
+                folders.append(folder)
+                files += [path for path in inside if path.is_symlink() or not path.is_dir()]
+            else:
+                folder.rmdir()
+        return folders, files
+
+    def _entry(self, file: Path) -> FileEntry:
+        name = file.relative_to(self._root).as_posix()
+        if name in self._entries:
+            return self._entries[name]
+        check_name(name)
+        if file.is_symlink() or not file.is_file():
+            raise ValueError(f"'{name}' is not a plain file, and a model folder holds only those")
+        return FileEntry(name, *durable.sync_file(file))
+
+
+@contextmanager
+def write_folder(path: str | Path, *, config_hash: str = "", version: str = _VERSION) -> Iterator[FolderWriter]:
+    """Make a model folder of what the body of the ``with`` writes; an older model folder at ``path`` is replaced.
+
+    When the body or the writing fails, what was at ``path`` stays as it was. Refuses to replace anything
+    that is not an empty folder or a model folder, or that holds files of somebody else. ``version`` is that of
+    the producer.
+    """
+    place = Path(path).resolve()
+    _check_replaceable(place)
+    _make_parents(place)
+    _clear_leftovers(place)
+    temporary, fd = _claim_temporary(place)
+    try:
+        writer = FolderWriter(temporary)
+        yield writer
+        writer.seal(f"longtail {version}", config_hash)
+        _check_replaceable(place)
+        durable.put_in_place(temporary, place)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def holds_a_model(folder: Path) -> bool:
+    """Tell whether ``folder`` is a model folder, be it damaged."""
+    manifest = folder / MANIFEST
+    if manifest.is_symlink() or not manifest.is_file():
+        return False
+    with suppress(OSError), open(manifest, "rb") as file:
+        return begins_like_ours(file.read(4096))
+    return False
+
+
+def _check_replaceable(place: Path) -> None:
+    while True:
+        before = durable.identity(place)
+        problem = _why_not_replaceable(place)
+        if problem is None:
+            return
+        if durable.identity(place) == before:  # else another writer has replaced it while it was looked at
+            raise UsageError(problem)
+
+
+def _why_not_replaceable(place: Path) -> str | None:
+    if place.is_mount():
+        return f"{place}: is a mount point, which cannot be replaced; give a folder inside it"
+    if not place.exists():
+        return None
+    if not place.is_dir():
+        return f"{place}: is a file; give a folder that is new, empty, or holds a model"
+    if _current_folder().is_relative_to(place):
+        return f"{place}: is the current folder, which cannot be replaced; give another one, or go elsewhere first"
+    with suppress(FileNotFoundError):  # it is gone since
+        if any(place.iterdir()) and not holds_a_model(place):
+            return f"{place}: is not a model folder and not empty, so it is not replaced; give another folder"
+    for name in _foreign_files(place):
+        return f"{place / name}: is not part of the model, and would be lost; move it to another folder"
+    return None
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:  # deleted under our feet
+        return Path("/")
+
+
+def _foreign_files(place: Path) -> list[str]:
+    """Return the files in a model folder that its manifest does not know; of a damaged manifest, none."""
+    try:
+        known = {entry.path for entry in decode((place / MANIFEST).read_bytes(), place / MANIFEST).files}
+    except (OSError, ModelFolderError):
+        return []
+    found = (Path(folder, file) for folder, _, files in os.walk(place) for file in files)
+    return sorted({file.relative_to(place).as_posix() for file in found} - known - {MANIFEST})
+
+
+def _make_parents(place: Path) -> None:
+    missing = [parent for parent in place.parents if not parent.exists()]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    for parent in reversed(missing):
+        durable.sync_folder(parent.parent)
+
+
+def _claim_temporary(place: Path) -> tuple[Path, int | None]:
+    """Make a temporary folder and lock it, so that other writers can tell it from one of a dead process."""
+    while True:
+        temporary = durable.sibling(place, "tmp")
+        temporary.mkdir()
+        try:
+            fd = os.open(temporary, os.O_RDONLY)
+        except FileNotFoundError:  # cleared before it was locked
+            continue
+        except PermissionError:  # Windows opens no folders
+            return temporary, None
+        except OSError:
+            temporary.rmdir()
+            raise
+        with suppress(OSError):
+            try:
+                durable.lock(fd)
+            except BlockingIOError:  # being cleared
+                os.close(fd)
+                continue
+        with suppress(FileNotFoundError):
+            if os.path.samestat(temporary.stat(), os.fstat(fd)):
+                return temporary, fd
+        os.close(fd)
+
+
+def _clear_leftovers(place: Path) -> None:
+    """Delete what writers of ``place`` left when they died; bring back a folder one of them had put aside."""
+    for leftover in durable.siblings(place, "tmp"):
+        with suppress(OSError):  # a live writer holds its lock, or there are no locks here: leave it
+            fd = os.open(leftover, os.O_RDONLY)
+            try:
+                durable.lock(fd)
+                shutil.rmtree(leftover, ignore_errors=True)
+            finally:
+                os.close(fd)
+    for aside in durable.siblings(place, "old"):
+        if place.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                aside.rename(place)

@@ -1,0 +1,133 @@
+"""The label vocabulary: columns that may be missing, and one column a label."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longtail.data.labels import Label, LabelIndex, Labels
+from longtail.data.strings import Strings
+
+quick = settings(deadline=None, max_examples=80)
+short = st.text(max_size=3)
+label = st.builds(Label, id=short, name=short, text=short, aliases=st.lists(short, max_size=2).map(tuple), uri=short)
+label_lists = st.lists(label, max_size=6, unique_by=lambda one: one.id)
+
+WIND = Label("w1", "Wind power", "energy from moving air", ("wind energy", "turbines"), "http://example.org/w1")
+
+
+@quick
+@given(label_lists)
+def test_comes_back_as_given(given):
+    labels = Labels.of(given)
+    assert len(labels) == len(given)
+    assert list(labels) == given
+    assert [labels[at] for at in range(-len(given), 0)] == given
+    assert labels == Labels.of(iter(given))
+    assert labels.columns == {one.id: column for column, one in enumerate(given)}
+
+
+def test_columns_that_no_label_fills_are_none():
+    labels = Labels.of(["a", Label("b", name="B")])
+    assert labels.ids == Strings.of(["a", "b"])
+    assert labels.names == Strings.of(["", "B"])
+    assert (labels.texts, labels.aliases, labels.uris) == (None, None, None)
+    assert list(labels) == [Label("a"), Label("b", "B")]
+
+
+@pytest.mark.parametrize("given", [["a", "b", "a"], ["a", Label("a", "A")]])
+def test_ids_are_unique(given):
+    with pytest.raises(ValueError, match="label ids must be unique"):
+        Labels.of(given)
+
+
+def test_no_labels():
+    assert list(Labels.of([])) == []
+    assert Labels.of([]) == Labels.of([])
+    assert "" not in Labels.of([])
+
+
+def test_an_unknown_label_is_not_made_by_asking():
+    labels = Labels.of(["a", "b"])
+    with pytest.raises(KeyError):
+        labels.columns["c"]
+    assert "c" not in labels
+    assert ("a" in labels, 0 in labels) == (True, False)
+    assert len(labels.columns) == 2
+
+
+def test_the_index_gives_an_unknown_label_the_next_column():
+    index = LabelIndex({"a": 0})
+    assert [index[one] for one in ("b", "a", "c", "b")] == [1, 0, 2, 1]
+    assert index.get("d") is None
+    assert index == {"a": 0, "b": 1, "c": 2}
+
+
+@pytest.mark.parametrize(
+    ("one", "name", "text"),
+    [
+        (WIND, "Wind power", "energy from moving air"),
+        (Label("x", "X"), "X", "X"),
+        (Label("y", text="why"), "y", "why"),
+        (Label("z"), "z", "z"),
+    ],
+)
+@pytest.mark.parametrize("others", [[], [WIND]])
+def test_what_is_shown_and_what_describes_falls_back(one, name, text, others):
+    labels = Labels.of([one, *(other for other in others if other != one)])
+    assert labels.name(0) == name
+    assert labels.describing_text(0) == text
+
+
+@quick
+@given(label_lists.filter(len), st.data())
+def test_take_equals_building_anew(given, data):
+    columns = data.draw(st.lists(st.integers(-len(given), len(given) - 1), unique_by=lambda at: at % len(given)))
+    taken = Labels.of(given).take(np.array(columns, np.int64))
+    assert list(taken) == [given[column] for column in columns]
+    assert taken == Labels.of([given[column] for column in columns])
+
+
+def test_take_drops_a_column_that_is_left_empty():
+    taken = Labels.of([WIND, "a"]).take(np.array([1]))
+    assert (taken.names, taken.texts, taken.aliases, taken.uris) == (None, None, None, None)
+
+
+@quick
+@given(label_lists, st.lists(short, max_size=5))
+def test_extended_keeps_what_is_there_and_appends_the_new_in_order(given, more):
+    labels = Labels.of(given)
+    known = {one.id for one in given}
+    new = [Label(one) for one in dict.fromkeys(more) if one not in known]
+    extended = labels.extended(more)
+    assert list(extended) == given + new
+    assert list(labels) == given
+    assert (extended is labels) == (not new)
+
+
+@pytest.mark.parametrize("field", ["id", "name", "text", "aliases", "uri"])
+def test_equality_looks_at_every_column(field):
+    other = msgspec.structs.replace(WIND, **{field: ("other",) if field == "aliases" else "other"})
+    assert Labels.of([WIND]) != Labels.of([other])
+
+
+def test_equality_with_another_order_or_thing():
+    assert Labels.of(["a", "b"]) != Labels.of(["b", "a"])
+    assert Labels.of(["a"]) != Labels.of([Label("a", "A")])
+    assert Labels.of(["a"]) != ["a"]
+    with pytest.raises(TypeError):
+        hash(Labels.of([]))
+
+
+def test_memory_counts_all_columns():
+    bare, full = Labels.of(["a"]), Labels.of([WIND])
+    assert bare.nbytes >= bare.ids.nbytes
+    assert full.nbytes >= sum(column.nbytes for column in (full.ids, full.names, full.texts, full.uris))
+
+
+def test_as_json_only_what_is_there():
+    assert msgspec.json.encode(Label("a", "A")) == b'{"id":"a","name":"A"}'
+    assert msgspec.json.decode(b'{"id":"w","aliases":["x"]}', type=Label) == Label("w", aliases=("x",))

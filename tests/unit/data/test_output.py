@@ -1,0 +1,109 @@
+"""Files appear whole or not at all, and the same content gives the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from longtail.data import output
+from longtail.data.output import open_output
+from longtail.errors import UsageError
+
+UNPACK = {"plain.txt": bytes, "data.gz": gzip.decompress, "data.zst": output.zstd.decompress}
+
+
+@pytest.mark.parametrize("name", UNPACK)
+def test_compressed_by_suffix(tmp_path, name):
+    with open_output(tmp_path / name) as out:
+        out.write(b"one\n")
+        out.write(b"two\n" * 1000)
+    content = (tmp_path / name).read_bytes()
+    assert UNPACK[name](content) == b"one\n" + b"two\n" * 1000
+    assert len(content) < 200 or name == "plain.txt"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", UNPACK)
+def test_nothing_written_is_an_empty_but_whole_file(tmp_path, name):
+    with open_output(str(tmp_path / name)):
+        pass
+    assert UNPACK[name]((tmp_path / name).read_bytes()) == b""
+
+
+@pytest.mark.parametrize("name", UNPACK)
+def test_the_same_content_gives_the_same_bytes(tmp_path, name, monkeypatch):
+    (tmp_path / "other").mkdir()
+    written = []
+    for folder, now in ((tmp_path, 1e9), (tmp_path / "other", 2e9)):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        with open_output(folder / name) as out:
+            out.write(b"text" * 100)
+        written.append((folder / name).read_bytes())
+    assert written[0] == written[1]
+    if name.endswith(".gz"):
+        assert written[0][3:8] == b"\0\0\0\0\0"  # no flags, so no name; time 0
+
+
+@pytest.mark.parametrize("name", UNPACK)
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, name, error):
+    def fail(path):
+        with open_output(path) as out:
+            out.write(b"half" * 100_000)
+            raise error
+
+    (tmp_path / name).write_bytes(b"old")
+    for path in (tmp_path / name, tmp_path / f"new-{name}"):
+        with pytest.raises(error):
+            fail(path)
+        assert (tmp_path / name).read_bytes() == b"old"
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_the_old_file_stands_until_the_new_one_is_whole_and_on_disk(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    synced = []
+
+    def fsync(handle):
+        synced.append((os.fstat(handle).st_size, path.read_bytes()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with open_output(path) as out:
+        out.write(b"new content")
+        assert path.read_bytes() == b"old"
+    assert synced == [(len(b"new content"), b"old")]
+    assert path.read_bytes() == b"new content"
+
+
+def test_a_missing_folder(tmp_path):
+    with pytest.raises(UsageError, match=r"the folder .*nowhere does not exist; make it first"):
+        open_output(tmp_path / "nowhere" / "file").__enter__()
+
+
+def test_folders_and_devices_are_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(UsageError, match="a folder or device; expected a file, or - for standard output"):
+            open_output(path).__enter__()
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_standard_output_is_flushed_and_left_open(monkeypatch):
+    class Buffer(io.BytesIO):
+        flushed = b""
+
+        def flush(self):
+            self.flushed = self.getvalue()
+
+    buffer = Buffer()
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=buffer))
+    with open_output("-") as out:
+        out.write(b"results")
+    assert buffer.flushed == b"results"
+    assert not buffer.closed

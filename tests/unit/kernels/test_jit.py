@@ -1,0 +1,122 @@
+"""How kernels are compiled: plain Python on request, uncached with one warning, one word to the user."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import warnings
+
+import numba
+import numpy as np
+import pytest
+
+from longtail.kernels import jit
+
+MEASURED = """
+from scipy import sparse
+from longtail import metrics
+from longtail.kernels import ranking
+scores = sparse.csr_array([[0.9, 0, 0, 0.2], [0, 0.5, 0.4, 0]])
+truth = sparse.csr_array([[1.0, 0, 0, 0], [0, 0, 1.0, 1.0]])
+compiled = hasattr(ranking.rank_documents, "signatures")
+print(compiled, metrics.precision_at_k(scores, truth, 1), metrics.recall_at_k(scores, truth, 2))
+"""
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_without_compiling():
+    done = python(MEASURED, NUMBA_DISABLE_JIT="1")
+    assert done.stderr == ""
+    assert done.stdout == "False 0.5 0.75\n"
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """Forget that the process has warned before."""
+    jit._warn_uncached.cache_clear()
+    yield monkeypatch
+    jit._warn_uncached.cache_clear()
+
+
+def unwritable(**options):
+    """Stand in for numba.njit where no cache folder can be written."""
+    if options.get("cache"):
+        raise RuntimeError("cannot cache function: no locator available")
+    assert options == {"nogil": True}
+    return lambda function: function
+
+
+@pytest.mark.parametrize("action", ["always", "default", "once"])
+def test_unwritable_cache_warns_once(fresh, action):
+    fresh.setattr(numba, "njit", unwritable)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)
+        kernels = [jit.kernel(lambda x, n=n: x + n) for n in range(3)]
+    assert [kernel(1) for kernel in kernels] == [1, 2, 3]
+    (warning,) = caught
+    assert warning.category is RuntimeWarning
+    assert "set NUMBA_CACHE_DIR to a writable folder" in str(warning.message)
+
+
+def test_other_errors_are_not_taken_for_it(fresh):
+    def broken(**options):
+        raise TypeError("something else")
+
+    fresh.setattr(numba, "njit", broken)
+    with pytest.raises(TypeError, match="something else"):
+        jit.kernel(lambda x: x)
+
+
+def test_compiles_on_the_first_call_without_the_gil():
+    @jit.kernel
+    def total(values):
+        """Add up."""
+        result = 0.0
+        for value in values:
+            result += value
+        return result
+
+    assert total.signatures == []
+    assert total(np.arange(4.0)) == total.py_func(np.arange(4.0)) == 6
+    assert len(total.signatures) == 1
+    assert total.targetoptions["nogil"] is True
+    assert total.targetoptions["nopython"] is True
+    assert not total.targetoptions.get("parallel")
+    assert total.__doc__ == "Add up."
+    assert type(total._cache).__name__ == "FunctionCache"
+
+
+def test_compiling_is_said_once(caplog):
+    listener = jit._SayOnce()
+    caplog.set_level(logging.INFO, "longtail")
+    for _ in range(3):
+        listener.on_start(None)
+        listener.on_end(None)
+    assert [record.getMessage() for record in caplog.records] == ["compiling kernels once"]
+
+
+COMPILES = """
+import logging, sys
+logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
+from longtail.kernels.ranking import _before
+
+print("imported")
+print(_before(1.0, 2, 0.5, 1))
+print(_before(1, 2, 1, 3))
+print(sum(_before.stats.cache_hits.values()), "from the cache")
+"""
+
+
+def test_compiling_is_said_when_it_happens_and_not_for_a_cached_kernel(tmp_path):
+    cold = python(COMPILES, NUMBA_CACHE_DIR=str(tmp_path))
+    assert cold.stderr == ""
+    assert cold.stdout.splitlines() == ["imported", "compiling kernels once", "True", "True", "0 from the cache"]
+    warm = python(COMPILES, NUMBA_CACHE_DIR=str(tmp_path))
+    assert warm.stdout.splitlines() == ["imported", "True", "True", "2 from the cache"]

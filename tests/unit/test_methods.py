@@ -1,0 +1,136 @@
+"""The catalogue: every method and preset resolves, to the numbers of the papers' tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from longtail.config import Config, TfIdf
+from longtail.errors import ConfigError
+from longtail.methods import METHODS, configure, method
+
+# XR-Transformer (Zhang et al. 2021): refined trees of its table 7 without the labels; Cp and Cn of its rankers.
+PUBLISHED = {
+    "eurlex-4k": ((4, 32, 256), 2, 4),
+    "wiki10-31k": ((8, 128, 2048), 4, 1),
+    "amazoncat-13k": ((128, 1024), 0.25, 0.5),
+    "wiki-500k": ((8, 256, 8192), 4, 1),
+    "amazon-670k": ((8, 256, 8192), 1, 1),
+    "amazon-3m": ((8, 256, 8192), 8, 1),
+}
+ALL = [(name, preset) for name, entry in METHODS.items() for preset in (None, *entry.presets)]
+
+
+def said(*arguments) -> str:
+    with pytest.raises(ConfigError) as caught:
+        configure(*arguments)
+    return str(caught.value)
+
+
+class TestCatalogue:
+    def test_names(self):
+        assert list(METHODS) == ["xr-linear", "parabel", "bonsai", "plt"]
+        assert all(name == entry.name for name, entry in METHODS.items())
+
+    @pytest.mark.parametrize("entry", METHODS.values(), ids=lambda entry: entry.name)
+    def test_entry_says_what_it_is(self, entry):
+        assert entry.what
+        assert "\n" not in entry.what + entry.paper
+        assert " et al. 20" in entry.paper
+        assert len(entry.recipe) == 5  # text features, label features, tree, ranker, search
+        assert method(entry.name) is entry
+
+    @pytest.mark.parametrize(("name", "preset"), ALL)
+    def test_resolves(self, name, preset):
+        resolved = configure(name, preset)
+        assert isinstance(resolved, Config)
+        assert resolved.method == name
+
+    @pytest.mark.parametrize("entry", METHODS.values(), ids=lambda entry: entry.name)
+    def test_recipe_agrees_with_the_settings(self, entry):
+        resolved, (features, label_features, tree, ranker, search) = configure(entry.name), entry.recipe
+        assert features == "tf-idf"
+        assert label_features.lower() == resolved.label_features.kind
+        assert ("balanced" in tree) == (resolved.tree.kind == "balanced")
+        assert ranker.replace(" ", "-") == resolved.ranker.loss
+        assert (search == "exact") == resolved.search.exact
+
+
+class TestNumbers:
+    def test_presets_are_those_of_the_table(self):
+        assert set(METHODS["xr-linear"].presets) == set(PUBLISHED)
+
+    @pytest.mark.parametrize("preset", PUBLISHED)
+    def test_xr_linear(self, preset):
+        resolved, (levels, cost_positive, cost_negative) = configure("xr-linear", preset), PUBLISHED[preset]
+        assert resolved.tree.levels == levels
+        assert (resolved.ranker.cost_positive, resolved.ranker.cost_negative) == (cost_positive, cost_negative)
+        # the table has no alpha, the weight of cost-sensitive learning, for Amazon-670K alone
+        assert resolved.ranker.cost_sensitive == (preset != "amazon-670k")
+        assert resolved.tree.kind == "balanced"
+
+    def test_xr_linear_alone_is_the_default_config(self):
+        assert configure("xr-linear") == Config()
+        assert Config().tfidf == (TfIdf(),)
+
+    def test_xr_linear_solver(self):
+        ranker = configure("xr-linear").ranker
+        assert (ranker.loss, ranker.tolerance, ranker.max_passes, ranker.bias) == ("squared-hinge", 0.1, 100, 1)
+        assert (ranker.prune, ranker.negatives, ranker.trees) == (0.1, "tfn", 1)
+        search = configure("xr-linear").search
+        assert (search.score, search.beam_size, search.exact) == ("hinge-3", 10, False)
+
+    def test_parabel(self):
+        resolved = configure("parabel")
+        assert (resolved.tree.kind, resolved.tree.branching, resolved.tree.leaf_size) == ("balanced", 2, 100)
+        assert (resolved.ranker.trees, resolved.ranker.max_passes, resolved.ranker.prune) == (3, 20, 0.1)
+        assert resolved.ranker.loss == "squared-hinge"
+
+    def test_bonsai(self):
+        resolved = configure("bonsai")
+        assert (resolved.tree.kind, resolved.tree.branching, resolved.ranker.trees) == ("unbalanced", 100, 3)
+
+    def test_plt(self):
+        resolved = configure("plt")
+        assert (resolved.tree.branching, resolved.tree.leaf_size) == (2, 100)
+        assert (resolved.ranker.loss, resolved.search.score, resolved.search.exact) == ("logistic", "sigmoid", True)
+
+
+class TestUnknown:
+    @pytest.mark.parametrize(
+        ("name", "near"), [("xr-liner", "xr-linear"), ("Parabel", "parabel"), ("bonzai", "bonsai")]
+    )
+    def test_method(self, name, near):
+        assert said(name) == f"unknown method '{name}'; did you mean '{near}'?"
+        with pytest.raises(ConfigError, match="did you mean"):
+            method(name)
+
+    def test_method_with_nothing_near(self):
+        assert said("zzzzz") == "unknown method 'zzzzz'; known: bonsai, parabel, plt, xr-linear"
+
+    def test_preset(self):
+        assert said("xr-linear", "eurlex") == "unknown preset 'eurlex'; did you mean 'eurlex-4k'?"
+        assert said("xr-linear", "").startswith("unknown preset ''; known: amazon-3m, ")
+
+    def test_preset_of_a_method_without_any(self):
+        assert said("parabel", "eurlex-4k") == "unknown preset 'eurlex-4k'; parabel has none"
+
+    def test_setting(self):
+        assert "did you mean 'tree.branching'?" in said("parabel", None, {"tree": {"branchng": 2}})
+
+
+class TestOverrides:
+    def test_in_order(self):
+        resolved = configure("parabel", None, {"ranker": {"trees": 5}}, {"ranker": {"trees": 1}})
+        assert (resolved.ranker.trees, resolved.ranker.max_passes) == (1, 20)
+
+    def test_its_own_name_may_stand_in_a_file(self):
+        assert configure("plt", None, {"method": "plt"}) == configure("plt")
+
+    def test_another_method_may_not(self):
+        message = said("parabel", None, {"method": "plt"})
+        assert message == "method: found 'plt' among the settings for 'parabel'; expected 'parabel' or nothing"
+
+    def test_the_catalogue_stays_as_it_is(self):
+        before = configure("xr-linear", "eurlex-4k")
+        configure("xr-linear", "eurlex-4k", {"tree": {"levels": [2]}, "ranker": {"cost_positive": 9}})
+        assert configure("xr-linear", "eurlex-4k") == before

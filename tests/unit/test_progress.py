@@ -1,0 +1,62 @@
+"""Stages are told to whoever asked, and to nobody otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from longtail import progress
+
+
+class Noted:
+    def __init__(self):
+        self.calls = []
+
+    def start(self, name, total, unit):
+        self.calls.append(("start", name, total, unit))
+
+    def advance(self, amount):
+        self.calls.append(("advance", amount))
+
+    def finish(self):
+        self.calls.append(("finish",))
+
+
+@pytest.fixture
+def noted():
+    reporter = Noted()
+    progress.report_to(reporter)
+    yield reporter
+    progress.report_to(None)
+
+
+def test_nothing_is_shown_by_itself():
+    with progress.stage("reading", 3, "B"):
+        progress.advance(3)
+
+
+def test_a_stage_within_a_stage(noted):
+    with progress.stage("outer"):
+        with progress.stage("reading", total=10, unit="B"):
+            progress.advance(4)
+        progress.advance(1)
+    assert noted.calls == [
+        ("start", "outer", None, ""),
+        ("start", "reading", 10, "B"),
+        ("advance", 4),
+        ("finish",),
+        ("advance", 1),
+        ("finish",),
+    ]
+
+
+def test_an_error_ends_the_stage_and_goes_on(noted):
+    with pytest.raises(ValueError, match="bad"), progress.stage("reading"):
+        raise ValueError("bad")
+    assert noted.calls[-1] == ("finish",)
+
+
+def test_reporting_can_be_ended(noted):
+    progress.report_to(None)
+    with progress.stage("reading"):
+        progress.advance(1)
+    assert noted.calls == []

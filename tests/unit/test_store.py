@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import contextlib
+import os
+
+import hypothesis.extra.numpy as hnp
+import msgspec
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longtail import __version__, store
+from longtail.errors import ModelFolderError, UsageError
+from longtail.store import durable, tensors
+from longtail.store.manifest import check_name
+
+DTYPES = ["?", "u1", "i1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<c8", "<f8", "<i8", "<u8"]
+ARRAYS = st.dictionaries(
+    st.text(st.characters(codec="utf-8"), max_size=5).filter(lambda name: name != "__metadata__"),
+    st.sampled_from(DTYPES).flatmap(
+        lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
+    ),
+    max_size=6,
+)
+
+
+class Config(msgspec.Struct):
+    branching: int
+    name: str
+
+
+def bytes_of(arrays, metadata=None):
+    return b"".join(tensors.array_pieces(arrays, metadata))
+
+
+def beside(path):
+    return sorted(entry.name for entry in path.parent.iterdir() if entry != path)
+
+
+# ------------------------------------------------------------------------------------------------ folders
+
+
+def test_a_folder_gives_back_what_was_written(tmp_path):
+    weights = np.arange(12, dtype=np.float32).reshape(3, 4)
+    with store.write_folder(tmp_path / "deep" / "model", config_hash="c0ffee") as folder:
+        folder.write_json("config.json", Config(32, "ö"))
+        folder.write_bytes("README.md", b"# A model\n")
+        folder.write_pieces("labels.jsonl", (b"%d\n" % i for i in range(3)))
+        folder.write_pieces("wide", [memoryview(np.arange(3)), b"", memoryview(np.arange(2))])
+        folder.write_arrays("ranker.safetensors", {"weights": weights}, {"level": "0"})
+        folder.write_bytes("empty", b"")
+        folder.path("encoder/vocab.txt").write_text("wind\n")
+    opened = store.open_folder(tmp_path / "deep" / "model")
+    assert opened.read_json("config.json", Config) == Config(32, "ö")
+    assert opened.read_bytes("labels.jsonl") == b"0\n1\n2\n"
+    assert opened.read_bytes("wide") == np.array([0, 1, 2, 0, 1]).tobytes()
+    assert opened.read_bytes("empty") == b""
+    assert opened.read_bytes("encoder/vocab.txt") == b"wind\n"
+    assert opened.path("encoder/vocab.txt").read_text() == "wind\n"
+    assert opened.array_metadata("ranker.safetensors") == {"level": "0"}
+    np.testing.assert_array_equal(opened.arrays("ranker.safetensors")["weights"], weights, strict=True)
+    assert opened.manifest.producer == f"longtail {__version__}"
+    assert opened.manifest.config_hash == "c0ffee"
+    assert sorted(opened.files) == sorted(
+        ["config.json", "README.md", "labels.jsonl", "ranker.safetensors", "wide", "empty", "encoder/vocab.txt"]
+    )
+    assert opened.size == sum(opened.path(name).stat().st_size for name in opened.files)
+    assert beside(tmp_path / "deep" / "model") == []
+
+
+def test_the_same_content_is_the_same_bytes(tmp_path):
+    for name, keys in [("one", "abc"), ("two", "cba")]:
+        with store.write_folder(tmp_path / name) as folder:
+            for key in keys:
+                folder.write_json(f"{key}.json", dict.fromkeys(keys, 1.5))
+            folder.write_arrays("x", {key: np.ones(3) for key in keys}, dict.fromkeys(keys, "v"))
+    one, two = (sorted((tmp_path / name).iterdir()) for name in ("one", "two"))
+    assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
+    assert (tmp_path / "one" / "a.json").read_bytes() == b'{\n  "a": 1.5,\n  "b": 1.5,\n  "c": 1.5\n}\n'
+
+
+def test_arrays_are_mapped_and_read_only(tmp_path):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_arrays("x", {"x": np.arange(1 << 16)})
+    array = store.open_folder(tmp_path / "model").arrays("x")["x"]
+    assert not array.flags.owndata
+    assert array.flags.aligned
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        array.flags.writeable = True
+
+
+def test_what_was_opened_stays_when_the_folder_is_replaced_or_deleted(tmp_path):
+    for version in range(3):
+        with store.write_folder(tmp_path / "model") as folder:
+            folder.write_arrays("x", {"x": np.full(100_000, version)})
+            folder.write_json("late.json", version)
+        if version == 0:
+            first = store.open_folder(tmp_path / "model")
+            mapped = first.arrays("x")["x"]
+    assert first.read_json("late.json", int) == 0
+    assert (mapped == 0).all()
+    assert (first.arrays("x")["x"] == 0).all()
+    assert store.open_folder(tmp_path / "model").read_json("late.json", int) == 2
+
+
+def test_names_may_be_unicode_and_the_folder_may_be_a_link(tmp_path):
+    with store.write_folder(tmp_path / "mödel 模型") as folder:
+        folder.write_bytes("größe/索引.bin", b"1")
+    (tmp_path / "link").symlink_to(tmp_path / "mödel 模型")
+    assert store.open_folder(tmp_path / "link").read_bytes("größe/索引.bin") == b"1"
+    with store.write_folder(tmp_path / "link") as folder:
+        folder.write_bytes("a", b"2")
+    assert (tmp_path / "link").is_symlink()
+    assert store.open_folder(tmp_path / "mödel 模型").read_bytes("a") == b"2"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *["", "/a", "a/", "a//b", ".", "./a", "..", "../a", "a/../b", "a\\b", "C:a", "a\nb", "a\x7f", "manifest.json"],
+        *["\udc80", "u\u0308", "ä" * 513],
+    ],
+)
+def test_names_that_are_not_plain_are_refused_when_writing(tmp_path, name):
+    with pytest.raises(ValueError, match=r"."):
+        check_name(name)
+    with pytest.raises(ValueError, match=r"."), store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes(name, b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failing_body_changes_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), store.write_folder(tmp_path / "model") as folder:
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"1")
+    with contextlib.suppress(ZeroDivisionError), store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"2")
+        _ = 1 / 0
+    assert store.open_folder(tmp_path / "model").read_bytes("a") == b"1"
+    assert beside(tmp_path / "model") == []
+
+
+def test_half_a_file_does_not_get_into_the_manifest(tmp_path):
+    def pieces():
+        yield b"half"
+        raise ZeroDivisionError
+
+    with store.write_folder(tmp_path / "model") as folder:
+        with pytest.raises(ZeroDivisionError):
+            folder.write_pieces("a", pieces())
+        with pytest.raises(TypeError, match="'x' of dtype object"):
+            folder.write_arrays("b", {"x": np.array([None])})
+        folder.path("gone/deeper").mkdir()
+    assert list(store.open_folder(tmp_path / "model").files) == []
+    assert [entry.name for entry in (tmp_path / "model").iterdir()] == ["manifest.json"]
+
+
+def test_a_file_written_again_by_something_else_is_hashed_again(tmp_path):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"first")
+        folder.path("a").write_bytes(b"second")
+    assert store.open_folder(tmp_path / "model").read_bytes("a") == b"second"
+
+
+@pytest.mark.parametrize("target", ["file", "folder"])
+def test_a_link_that_something_else_wrote_is_refused(tmp_path, target):
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match="'sub/link' is not a plain file"):  # noqa: SIM117
+        with store.write_folder(tmp_path / "model") as folder:
+            folder.path("sub/link").symlink_to(tmp_path / target)
+    assert not (tmp_path / "model").exists()
+
+
+def test_reading_what_is_not_there_or_of_another_type(tmp_path):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_json("config.json", {"branching": "many", "name": ""})
+    opened = store.open_folder(tmp_path / "model")
+    with pytest.raises(ModelFolderError, match=r"model/tree\.safetensors: is not in this model folder"):
+        opened.arrays("tree.safetensors")
+    with pytest.raises(ModelFolderError, match=r"config\.json: does not hold .*`int`, got `str` - at `\$\.branching`"):
+        opened.read_json("config.json", Config)
+    with pytest.raises(ModelFolderError, match=r"nowhere: no such model folder; check the path"):
+        store.open_folder(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="verify is True or 'size'"):
+        store.open_folder(tmp_path / "model", verify=False)
+
+
+def test_quick_verification_looks_at_sizes_only(tmp_path):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"12")
+    (tmp_path / "model" / "a").write_bytes(b"21")
+    assert store.open_folder(tmp_path / "model", verify="size").read_bytes("a") == b"21"
+    (tmp_path / "model" / "a").write_bytes(b"2")
+    with pytest.raises(ModelFolderError, match=r"model/a: is 1 bytes long; the manifest says 2"):
+        store.open_folder(tmp_path / "model", verify="size")
+
+
+def test_opening_writes_nothing(tmp_path, monkeypatch):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_arrays("x", {"x": np.ones(3)})
+    real_open = os.open
+
+    def open_to_read(path, flags, *args, **kwargs):
+        assert not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT), path
+        return real_open(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", open_to_read)
+    for name in ("mkdir", "rename", "replace", "unlink", "rmdir", "utime", "chmod", "fsync"):
+        monkeypatch.setattr(os, name, None)
+    assert store.open_folder(tmp_path / "model").arrays("x")["x"].sum() == 3
+
+
+# --------------------------------------------------------------------------- what may be replaced, and cleared
+
+
+def test_only_model_folders_and_empty_ones_are_replaced(tmp_path, monkeypatch):
+    def refused(path, match):
+        with pytest.raises(UsageError, match=match), store.write_folder(path):
+            pytest.fail("the body ran")
+
+    (tmp_path / "empty").mkdir()
+    with store.write_folder(tmp_path / "empty") as folder:
+        folder.write_bytes("a", b"1")
+    (tmp_path / "file").write_bytes(b"")
+    refused(tmp_path / "file", "file: is a file; give a folder")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "manifest.json").write_text('{"name": "my web page"}')
+    refused(tmp_path / "thesis", "thesis: is not a model folder and not empty")
+    (tmp_path / "empty" / "notes.txt").write_text("mine")
+    refused(tmp_path / "empty", r"notes\.txt: is not part of the model, and would be lost")
+    (tmp_path / "empty" / "notes.txt").unlink()
+    monkeypatch.chdir(tmp_path / "empty")
+    refused(".", "is the current folder")
+    refused("/", "is a mount point")
+    assert (tmp_path / "thesis" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("damage", [200, 600])
+def test_a_damaged_model_folder_is_replaced(tmp_path, damage):
+    for version in range(2):
+        with store.write_folder(tmp_path / "model") as folder:
+            for i in range(4):
+                folder.write_json(f"{i}.json", version)
+        if version == 0:
+            manifest = tmp_path / "model" / "manifest.json"
+            manifest.write_bytes(manifest.read_bytes()[:damage])
+    assert store.open_folder(tmp_path / "model").read_json("0.json", int) == 1
+
+
+def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
+    dead = durable.sibling(tmp_path / "model", "tmp")
+    (dead / "encoder").mkdir(parents=True)
+    other = tmp_path / ".model2.tmp-1-00000000"
+    other.mkdir()
+    with store.write_folder(tmp_path / "model") as slow:
+        assert not dead.exists()
+        with store.write_folder(tmp_path / "model") as quick:
+            quick.write_json("who.json", "quick")
+        slow.write_json("who.json", "slow")
+    assert store.open_folder(tmp_path / "model").read_json("who.json", str) == "slow"
+    assert beside(tmp_path / "model") == [other.name]
+
+
+def test_a_folder_put_aside_by_a_dead_writer_is_found_and_brought_back(tmp_path):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_json("who.json", "old")
+    aside = (tmp_path / "model").rename(durable.sibling(tmp_path / "model", "old"))
+    assert store.open_folder(tmp_path / "model").read_json("who.json", str) == "old"
+    with pytest.raises(ZeroDivisionError), store.write_folder(tmp_path / "model"):
+        _ = 1 / 0
+    assert not aside.exists()
+    assert store.open_folder(tmp_path / "model").root == tmp_path / "model"
+    (durable.sibling(tmp_path / "model", "old")).mkdir()
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_json("who.json", "new")
+    assert beside(tmp_path / "model") == []
+
+
+# ------------------------------------------------------------------------------------------------- arrays
+
+
+@settings(max_examples=60, deadline=None)
+@given(ARRAYS)
+def test_arrays_are_written_and_read_as_the_safetensors_library_does(arrays):
+    ours, theirs = bytes_of(arrays, {"k": "v"}), safetensors.numpy.save(arrays, {"k": "v"})
+    assert ours == theirs
+    for read in (safetensors.numpy.load(ours), tensors.read_arrays(memoryview(theirs), "file")):
+        assert read.keys() == arrays.keys()
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(read[name], array, strict=True)
+
+
+def test_strided_and_big_endian_arrays_are_stored_straight():
+    strided, big = np.arange(12).reshape(3, 4).T[::2], np.arange(3, dtype=">i4")
+    read = tensors.read_arrays(memoryview(bytes_of({"strided": strided, "big": big})), "file")
+    np.testing.assert_array_equal(read["strided"], strided, strict=True)
+    np.testing.assert_array_equal(read["big"], big.astype("=i4"), strict=True)
+
+
+def test_arrays_at_odd_places_are_copied_to_even_ones():
+    header = (
+        b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F64","shape":[1],"data_offsets":[1,9]}}'
+    )
+    raw = len(header).to_bytes(8, "little") + header + b"\x07" + np.float64(2.5).tobytes()
+    read = tensors.read_arrays(memoryview(raw), "file")
+    assert (read["a"][0], read["b"][0]) == (7, 2.5)
+    assert read["b"].flags.aligned
+    assert not read["b"].flags.writeable
+
+
+def test_public_names():
+    assert all(hasattr(store, name) for name in store.__all__)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import os
+
+import msgspec
+import numpy as np
+import pytest
+from scipy import sparse
+
+from longtail import store
+from longtail.errors import UsageError
+from longtail.store import durable
+
+
+class Config(msgspec.Struct):
+    branching: int
+    name: str
+
+
+# ------------------------------------------------------------------------------------------------- hashes
+
+
+def test_content_hash_tells_different_things_apart():
+    matrix = sparse.csr_array(np.eye(3, dtype=np.float32))
+    values = [None, True, 1, 1.0, "1", b"1", [1], ["1"], [[1]], [1, 1], {}, [], "", {"a": 1}, {"a": "1"}, {"b": 1}]
+    values += [np.array([1]), np.array(1), np.array([1], np.int32), np.array([[1]]), np.array([]), np.array([1.0])]
+    values += [
+        Config(1, "a"),
+        Config(2, "a"),
+        matrix,
+        matrix.tocsc(),
+        2 * matrix,
+        [matrix, 1],
+        ["ab", "c"],
+        ["a", "bc"],
+    ]
+    hashes = [store.content_hash(value) for value in values]
+    assert len(set(hashes)) == len(values)
+    assert store.content_hash("a", "b") != store.content_hash("ab")
+    assert len(store.content_hash()) == 64
+
+
+def test_content_hash_is_the_same_for_the_same_content():
+    array = np.arange(12).reshape(3, 4)
+    assert store.content_hash({"a": 1, "b": 2}) == store.content_hash({"b": 2, "a": 1})
+    assert store.content_hash(array) == store.content_hash(np.asfortranarray(array))
+    assert store.content_hash(Config(1, "ä"), 2.5) == store.content_hash(Config(1, "ä"), np.float64(2.5))
+    assert store.content_hash(True) == store.content_hash(np.True_)
+    # Written down: it must not change between versions or machines, or --resume would start anew.
+    known = store.content_hash(None, True, -5, 0.1, "ä", b"x", [1, {"a": np.arange(3, dtype=np.int32)}])
+    assert known == "9b593b8c131e0cd46ef80a1c05b2648aab9054a5f46f261620f11bbf658666b5"
+    for bad in (object(), {1: 2}, np.array([None])):
+        with pytest.raises(TypeError, match="cannot be hashed by content"):
+            store.content_hash(bad)
+
+
+# ------------------------------------------------------------------------------------------------- stages
+
+
+def test_a_stage_is_found_again_only_for_the_same_input(tmp_path):
+    with store.Stages(tmp_path / "model.work") as stages:
+        assert stages.get("tree", "in-1") is None
+        with stages.write("tree", "in-1") as folder:
+            folder.write_arrays("tree.safetensors", {"parents": np.arange(5)})
+    with store.Stages(tmp_path / "model.work") as stages:
+        found = stages.get("tree", "in-1")
+        assert found is not None
+        assert found.arrays("tree.safetensors")["parents"].sum() == 10
+        assert stages.get("tree", "in-2") is None
+        assert stages.get("tree", "in-1") is None, "the mismatching one was not discarded"
+
+
+@pytest.mark.parametrize("damage", ["flip", "manifest", "missing", "file"])
+def test_a_damaged_stage_is_discarded_and_made_again(tmp_path, damage):
+    with store.Stages(tmp_path / "work") as stages:
+        with stages.write("level-1", "in") as folder:
+            folder.write_bytes("a", b"1")
+        place = tmp_path / "work" / "level-1"
+        if damage == "flip":
+            (place / "a").write_bytes(b"2")
+        elif damage == "manifest":
+            (place / "manifest.json").write_bytes(b"")
+        elif damage == "missing":
+            (place / "a").unlink()
+        else:
+            place.rename(tmp_path / "elsewhere")
+            place.write_bytes(b"")
+        assert stages.get("level-1", "in") is None
+        assert not place.exists()
+        with stages.write("level-1", "in") as folder:
+            folder.write_bytes("a", b"3")
+        again = stages.get("level-1", "in")
+        assert again is not None
+        assert again.read_bytes("a") == b"3"
+
+
+def test_a_second_training_on_the_same_folder_is_refused(tmp_path):
+    with store.Stages(tmp_path / "work") as stages:
+        with pytest.raises(UsageError, match=rf"work: process {os.getpid()} is training into this folder"):
+            store.Stages(tmp_path / "work")
+        with stages.write("a", "in") as folder:
+            folder.write_bytes("a", b"")
+        kept = stages.get("a", "in")
+        stages.remove()
+    assert kept is not None
+    assert kept.read_bytes("a") == b""
+    assert not (tmp_path / "work").exists()
+    with store.Stages(tmp_path / "work"):
+        pass
+
+
+def test_a_work_folder_of_somebody_else_is_left_alone(tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "thesis.tex").write_text("mine")
+    with pytest.raises(UsageError, match=r"work: .* holds something else; move it away"):
+        store.Stages(tmp_path / "work")
+    with store.Stages(tmp_path / "other") as stages:
+        (tmp_path / "other" / "thesis.tex").write_text("mine")
+        durable.sibling(tmp_path / "other" / "a", "tmp").mkdir()
+        stages.remove()
+    assert [file.name for file in (tmp_path / "other").iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "longtail.lock", ".a", "ä"])
+def test_stage_names_are_plain(tmp_path, name):
+    with store.Stages(tmp_path / "work") as stages, pytest.raises(ValueError, match="is no name for a stage"):
+        stages.get(name, "in")
