@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from io import TextIOWrapper
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -83,9 +84,11 @@ def check(
     json: Json = False,
 ) -> None:
     """Count documents and labels, show the label-frequency curve, and say what is wrong."""
-    from longtail.metrics.report import draw_frequency_curve
+    from longtail.metrics.report import draw_frequency_curve, picture_suffix
     from longtail.terminal import print_description, print_json
 
+    if report:
+        picture_suffix(report)
     dataset = _read(data, format=format, labels=labels, split=split, skip_bad=skip_bad)
     description, findings = dataset.describe(), dataset.check()
     if json:
@@ -139,6 +142,8 @@ def evaluate(
     from longtail.terminal import print_json
 
     constants = _propensity(propensity)
+    if train is None and propensity != "default":
+        _say("--propensity has no effect without --train")
     train_set = None if train is None else _read(train, format=format)
     known = None if train_set is None else train_set.labels
     test_set = _read(test, format=format, split="test", labels=known, unknown="add")
@@ -273,6 +278,9 @@ def _stop(number: int, frame: object) -> NoReturn:
 def main() -> NoReturn:
     """Run the command line; every error becomes one message and its exit code."""
     signal.signal(signal.SIGTERM, _stop)  # so that `finally` blocks run
+    if isinstance(sys.stdout, TextIOWrapper):  # a pipe is UTF-8 in every locale; what a terminal lacks is escaped
+        encoding = sys.stdout.encoding if sys.stdout.isatty() else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
         app()
     except LongtailError as error:

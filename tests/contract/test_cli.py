@@ -113,7 +113,7 @@ def train(tmp_path):
 
 
 @pytest.fixture
-def test(tmp_path):
+def truth(tmp_path):
     return put(tmp_path / "test.jsonl", TEST)
 
 
@@ -273,6 +273,15 @@ class TestConvert:
         done = run("convert", SAMPLE, tmp_path / "a.csv", "--split", "test")
         assert done.err == f"{tmp_path / 'a.csv'}: 1,500 documents, 501 labels\n"
 
+    def test_split_of_a_folder(self, run, truth, tmp_path):
+        folder, back = tmp_path / "folder", tmp_path / "back.jsonl"
+        done = run("convert", truth, folder, "--to", "attentionxml", "--split", "test")
+        assert (done.code, done.out) == (0, "")
+        assert {path.name for path in folder.iterdir()} >= {"test_raw_texts.txt", "test_labels.txt"}
+        assert run("convert", folder, back, "--split", "test").code == 0
+        texts_and_labels = [(record["text"], record["labels"]) for record in records(back)]
+        assert texts_and_labels == [(record["text"], record["labels"]) for record in TEST]
+
     def test_labels_output(self, run, tmp_path):
         done = run("convert", SAMPLE, tmp_path / "a.jsonl", "--labels-output", tmp_path / "labels.jsonl")
         assert done.code == 0
@@ -299,8 +308,8 @@ class TestConvert:
 
 
 class TestEvaluate:
-    def test_table(self, run, test, predictions):
-        done = run("evaluate", test, "--predictions", predictions, "-k", "1,2")
+    def test_table(self, run, truth, predictions):
+        done = run("evaluate", truth, "--predictions", predictions, "-k", "1,2")
         assert (done.code, done.err) == (0, "")
         lines = done.out.splitlines()
         assert lines[0].split() == ["@1", "@2"]
@@ -308,8 +317,8 @@ class TestEvaluate:
         assert lines[-1] == "percent over 2 documents with 3 labels"
         assert "PSP" not in done.out
 
-    def test_json(self, run, test, predictions):
-        result = run("evaluate", test, "--predictions", predictions, "-k", "1,2", "--json").json()
+    def test_json(self, run, truth, predictions):
+        result = run("evaluate", truth, "--predictions", predictions, "-k", "1,2", "--json").json()
         assert set(result) == {"evaluation", "by_frequency"}
         assert result["by_frequency"] is None
         evaluation = result["evaluation"]
@@ -319,8 +328,8 @@ class TestEvaluate:
         assert {name: evaluation["metrics"][name] for name in wanted} == pytest.approx(wanted)
         assert evaluation["a"] is None
 
-    def test_with_train(self, run, test, predictions, train):
-        arguments = ("evaluate", test, "--predictions", predictions, "--train", train, "-k", "1")
+    def test_with_train(self, run, truth, predictions, train):
+        arguments = ("evaluate", truth, "--predictions", predictions, "--train", train, "-k", "1")
         done = run(*arguments)
         assert (done.code, done.err) == (0, "")
         assert re.search(r"^PSP +\d", done.out, re.MULTILINE)
@@ -331,8 +340,19 @@ class TestEvaluate:
         assert {part["low"]: part["n_labels"] for part in table["bins"]} == {0: 1, 1: 2, 2: 2, 6: 0, 21: 0, 101: 0}
         assert sum(sum(part["hits"]) for part in table["bins"]) == 1
 
-    def test_psp_by_hand(self, run, test, predictions, train):
-        arguments = ("evaluate", test, "--predictions", predictions, "--train", train, "-k", "1", "--propensity", "1,1")
+    def test_psp_by_hand(self, run, truth, predictions, train):
+        arguments = (
+            "evaluate",
+            truth,
+            "--predictions",
+            predictions,
+            "--train",
+            train,
+            "-k",
+            "1",
+            "--propensity",
+            "1,1",
+        )
         metrics = run(*arguments, "--json").json()["evaluation"]["metrics"]
         c = (1.3862943611198906 - 1) * 2  # (ln 4 − 1)(B + 1)^A
         twice, once = 1 + c / 3, 1 + c / 2  # wind and sea have 2 documents, sun has 1
@@ -341,71 +361,78 @@ class TestEvaluate:
     @pytest.mark.parametrize(
         ("name", "a", "b"), [("wikipedia", 0.5, 0.4), ("amazon", 0.6, 2.6), ("default", 0.55, 1.5), ("0.7,2", 0.7, 2)]
     )
-    def test_propensity(self, run, test, predictions, train, name, a, b):
-        arguments = ("evaluate", test, "--predictions", predictions, "--train", train, "--propensity", name, "--json")
+    def test_propensity(self, run, truth, predictions, train, name, a, b):
+        arguments = ("evaluate", truth, "--predictions", predictions, "--train", train, "--propensity", name, "--json")
         evaluation = run(*arguments).json()["evaluation"]
         assert (evaluation["a"], evaluation["b"]) == (a, b)
 
     @pytest.mark.parametrize("name", ["wikipdia", "0.5", "1,2,3", "a,b", ""])
-    def test_unknown_propensity(self, fails, test, predictions, name):
-        message = fails(2, "evaluate", test, "--predictions", predictions, "--propensity", name)
+    def test_unknown_propensity(self, fails, truth, predictions, name):
+        message = fails(2, "evaluate", truth, "--predictions", predictions, "--propensity", name)
         expected = "expected wikipedia, amazon, default, or A,B such as 0.55,1.5"
         assert message == f"longtail: --propensity {name!r}; {expected}"
 
     @pytest.mark.parametrize("name", ["0,1", "nan,1", "1,inf", "-1,1"])
-    def test_propensity_out_of_range(self, fails, test, predictions, name):
-        message = fails(2, "evaluate", test, "--predictions", predictions, "--propensity", name)
+    def test_propensity_out_of_range(self, fails, truth, predictions, name):
+        message = fails(2, "evaluate", truth, "--predictions", predictions, "--propensity", name)
         assert message == f"longtail: --propensity {name!r}; expected A and B above 0, such as 0.55,1.5"
 
     @pytest.mark.parametrize("k", ["x", "", "1,,3", "1.5", "1;3"])
-    def test_cutoffs_that_are_no_numbers(self, fails, test, predictions, k):
-        message = fails(2, "evaluate", test, "--predictions", predictions, "-k", k)
+    def test_cutoffs_that_are_no_numbers(self, fails, truth, predictions, k):
+        message = fails(2, "evaluate", truth, "--predictions", predictions, "-k", k)
         assert message == f"longtail: -k {k!r}; expected whole numbers such as 1,3,5"
 
     @pytest.mark.parametrize("k", ["0", "1,-3"])
-    def test_cutoffs_out_of_range(self, fails, test, predictions, k):
-        message = fails(2, "evaluate", test, "--predictions", predictions, "-k", k)
+    def test_cutoffs_out_of_range(self, fails, truth, predictions, k):
+        message = fails(2, "evaluate", truth, "--predictions", predictions, "-k", k)
         assert "expected whole numbers of at least 1" in message
 
-    def test_labels_of_the_test_data_that_train_does_not_have(self, run, test, tmp_path, predictions):
+    def test_labels_of_the_test_data_that_train_does_not_have(self, run, truth, tmp_path, predictions):
         small = put(tmp_path / "small.jsonl", [*TRAIN[:3], TRAIN[1]])  # no sun
-        done = run("evaluate", test, "--predictions", predictions, "--train", small, "-k", "2", "--json").json()
+        done = run("evaluate", truth, "--predictions", predictions, "--train", small, "-k", "2", "--json").json()
         assert done["evaluation"]["metrics"]["R@2"] == 0.75
         assert done["by_frequency"]["bins"][0]["hits"] == [1]
 
-    def test_filter(self, run, test, predictions, tmp_path):
+    def test_filter(self, run, truth, predictions, tmp_path):
         mask = tmp_path / "filter.txt"
         mask.write_text("1 0\n")  # y may not score with wind, the first label of the test data
-        arguments = ("evaluate", test, "--predictions", predictions, "--filter", mask, "-k", "1", "--json")
+        arguments = ("evaluate", truth, "--predictions", predictions, "--filter", mask, "-k", "1", "--json")
         assert run(*arguments).json()["evaluation"]["metrics"]["P@1"] == 1
 
-    def test_bootstrap(self, run, test, predictions):
-        arguments = ("evaluate", test, "--predictions", predictions, "--bootstrap", "50", "--seed", "3", "--json")
+    def test_filter_also_by_frequency(self, run, truth, predictions, train, tmp_path):
+        mask = tmp_path / "filter.txt"
+        mask.write_text("1 0\n")
+        arguments = ("evaluate", truth, "--predictions", predictions, "--train", train, "--filter", mask, "-k", "1")
+        bins = run(*arguments, "--json").json()["by_frequency"]["bins"]
+        assert {part["low"]: part["hits"] for part in bins if any(part["hits"])} == {1: [1], 2: [1]}  # sun, wind
+
+    def test_bootstrap(self, run, truth, predictions):
+        arguments = ("evaluate", truth, "--predictions", predictions, "--bootstrap", "50", "--seed", "3", "--json")
         evaluation = run(*arguments).json()["evaluation"]
         low, high = evaluation["intervals"]["P@1"]
         assert low <= 0.5 <= high
         assert (evaluation["n_resamples"], evaluation["seed"]) == (50, 3)
 
-    def test_missing_files(self, fails, test, predictions, tmp_path):
+    def test_missing_files(self, fails, truth, predictions, tmp_path):
         none = tmp_path / "none.jsonl"
-        assert "none.jsonl: no such file" in fails(2, "evaluate", test, "--predictions", none)
+        assert "none.jsonl: no such file" in fails(2, "evaluate", truth, "--predictions", none)
         assert "none.jsonl: no such file" in fails(2, "evaluate", none, "--predictions", predictions)
-        assert "none.jsonl: no such file" in fails(2, "evaluate", test, "--predictions", predictions, "--train", none)
-        assert "none.jsonl: no such file" in fails(2, "evaluate", test, "--predictions", predictions, "--filter", none)
+        assert "none.jsonl: no such file" in fails(2, "evaluate", truth, "--predictions", predictions, "--train", none)
+        assert "none.jsonl: no such file" in fails(2, "evaluate", truth, "--predictions", predictions, "--filter", none)
 
-    def test_predictions_must_be_given(self, fails, test):
-        assert "--predictions" in fails(2, "evaluate", test)
+    def test_predictions_must_be_given(self, fails, truth):
+        assert "--predictions" in fails(2, "evaluate", truth)
 
-    def test_unknown_document(self, fails, test, tmp_path):
+    def test_unknown_document(self, fails, truth, tmp_path):
         file = put(tmp_path / "out.jsonl", [{"id": "q", "labels": []}])
-        assert f"{file}:1: an unknown document id 'q'" in fails(3, "evaluate", test, "--predictions", file)
+        assert f"{file}:1: an unknown document id 'q'" in fails(3, "evaluate", truth, "--predictions", file)
 
-    def test_predictions_in_order_without_ids(self, run, fails, test, tmp_path):
+    def test_predictions_in_order_without_ids(self, run, fails, truth, tmp_path):
         file = put(tmp_path / "out.jsonl", [{"labels": ["sea"]}, {"labels": ["sun"]}])
-        done = run("evaluate", test, "--predictions", file, "-k", "1", "--json").json()
+        done = run("evaluate", truth, "--predictions", file, "-k", "1", "--json").json()
         assert done["evaluation"]["metrics"]["P@1"] == 1
         put(file, [{"labels": ["sea"]}])
-        assert "1 predictions for 2 documents" in fails(3, "evaluate", test, "--predictions", file)
+        assert "1 predictions for 2 documents" in fails(3, "evaluate", truth, "--predictions", file)
 
     def test_sample_predicted_by_its_own_labels(self, run):
         file = FOLDER / "test.jsonl.gz"
@@ -553,6 +580,13 @@ class TestInfo:
         (model / "config.json").unlink()
         assert "config.json" in fails(4, "info", model)
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="names are text here")
+    def test_name_that_is_no_text(self, run, model, tmp_path):
+        place = model.rename(tmp_path / os.fsdecode(b"m\xff"))
+        done = run("info", place)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith(f"{tmp_path}/m\\udcff: longtail ")
+
     def test_not_a_model(self, fails, tmp_path):
         fails(4, "info", tmp_path)
         assert "no such model folder" in fails(4, "info", tmp_path / "none")
@@ -583,6 +617,14 @@ class TestProcess:
         done = spawn("check", tmp_path / "none.jsonl")
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"longtail: {tmp_path / 'none.jsonl'}: no such file or folder\n"
+
+    def test_results_are_utf8_in_every_locale(self, tmp_path):
+        file = put(tmp_path / "a.jsonl", [{"id": "ü", "text": "→", "labels": []}, *TRAIN])
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        done = spawn("check", file, env=environment, text=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert "█ 2\n" in done.stdout.decode()
+        assert "documents without a label: ü\n" in done.stdout.decode()
 
     @pytest.mark.parametrize("lines", [1, 20_000])
     def test_closed_pipe(self, tmp_path, lines):

@@ -47,7 +47,8 @@ def _fuzz(name: str, runs: int, seconds: int) -> dict[str, int]:
     """Run one parser in a process, and print and return what came of it."""
     crashes = HERE / "crashes" / name
     crashes.mkdir(parents=True, exist_ok=True)
-    before, began = set(crashes.iterdir()), time.monotonic()
+    (crashes.parent / ".gitignore").write_text("*\n")
+    began = time.time()
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as scratch:
         found = Path(scratch) / "corpus"
@@ -61,13 +62,13 @@ def _fuzz(name: str, runs: int, seconds: int) -> dict[str, int]:
         process = subprocess.run(command, env=environment, cwd=HERE.parent.parent, stderr=subprocess.PIPE, check=False)
         corpus = len(list(found.iterdir()))
     said = process.stderr.decode(errors="replace")
-    new = {path for path in set(crashes.iterdir()) - before if path.suffix != ".traceback"}
+    new = [path for path in crashes.iterdir() if path.stat().st_mtime >= began and path.suffix != ".traceback"]
     if process.returncode and not new:  # died without leaving an input
         (crashes / "died").write_text(said)
-        new = {crashes / "died"}
+        new = [crashes / "died"]
     done = re.findall(r"stat::number_of_executed_units: (\d+)", said)
     executions = int(done[-1]) if done else 0
-    result = {"parser": name, "executions": executions, "seconds": round(time.monotonic() - began)}
+    result = {"parser": name, "executions": executions, "seconds": round(time.time() - began)}
     result |= {"crashes": len(new), "corpus": corpus}
     print(json.dumps(result), flush=True)
     for path in sorted(new):
@@ -95,8 +96,9 @@ def _fuzz_here(name: str, flags: list[str]) -> None:
     target = targets.TARGETS[_seeds(name).name]
     for seed in sorted(_seeds(name).iterdir()):  # compiles kernels, loads libraries
         target(seed.read_bytes())
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
+    if sys.platform == "linux":
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
     atheris.Setup([sys.argv[0], *flags], _kept(target, HERE / "crashes" / name))
     atheris.Fuzz()
 

@@ -15,7 +15,7 @@ import readings
 from readings import Reader, Writer, seldom, written
 from scratch import file, files, folder, parts
 
-from longtail.data import annif, fasttext, jsonl, pecos, sparse_files, tables, xmc_bow, xmc_text
+from longtail.data import annif, fasttext, formats, jsonl, pecos, sparse_files, tables, xmc_bow, xmc_text
 from longtail.data.dataset import Dataset
 from longtail.errors import LongtailError
 
@@ -51,6 +51,10 @@ def _compare_jsonl(dataset: Dataset, plain: bytes, bad: set[int]) -> None:
 
 def _fuzz_table(data: bytes, kind: str, read: Reader, write: Writer) -> None:
     dataset = readings.read(read, file(f"in.{kind}", data), data)
+    if dataset is not None and kind != "parquet":
+        assert "\ufffd" not in "".join(dataset.texts or ()) or "\ufffd".encode() in (
+            oracles.reference_plain(data) or b""
+        )
     if dataset is not None and seldom(data):
         written(read, write, dataset, folder() / f"out.{kind}", exact=True)
 
@@ -94,6 +98,13 @@ def fuzz_annif_folder(data: bytes) -> None:
         out = folder() / "annif-out"
         shutil.rmtree(out, ignore_errors=True)
         assert readings.rewritten(annif.read_annif_folder, annif.write_annif_folder, dataset, out) is not None
+
+
+def fuzz_sniff(data: bytes) -> None:
+    """A file whose name says nothing of its format."""
+    found = oracles.outcome(formats.read, file("in.txt", data), skip_bad=readings.MANY)
+    if isinstance(found, Dataset):
+        oracles.check_dataset(found)
 
 
 def fuzz_bow(data: bytes) -> None:

@@ -22,7 +22,7 @@ from longtail.data.lines import MAX_LINE, chunks
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.tables import BadRecord, not_utf8, text_lines
-from longtail.errors import UsageError
+from longtail.errors import DataError, UsageError
 
 __all__ = ["read_annif_folder", "read_annif_tsv", "write_annif_folder", "write_annif_tsv"]
 
@@ -92,17 +92,19 @@ def _documents(folder: Path) -> list[Path]:
 def _content(file: Path) -> str:
     """Return the text of a document or subject file."""
     if not file.is_file():  # a pipe or a device could be read for ever
-        raise BadRecord(f"{_shown(file)} is not a regular file", "a text file")
+        raise BadRecord("not a regular file", "a text file", _shown(file))
     data = bytearray()
-    with closing(chunks(file, Problems(_shown(file)))) as stream:
-        for chunk in stream:
-            data += chunk
-            if len(data) > MAX_LINE:
-                raise BadRecord(f"{_shown(file)} has more than {MAX_LINE >> 20} MiB", "one document a file")
     try:
+        with closing(chunks(file, Problems(_shown(file)))) as stream:
+            for chunk in stream:
+                data += chunk
+                if len(data) > MAX_LINE:
+                    raise BadRecord(f"more than {MAX_LINE >> 20} MiB", "one document a file", _shown(file))
         return data.removeprefix(b"\xef\xbb\xbf").decode()
+    except DataError as error:  # a damaged archive is one bad document here
+        raise BadRecord(error.problems[0].found, error.problems[0].expected, _shown(file)) from None
     except UnicodeDecodeError as error:
-        raise BadRecord(*not_utf8(error)) from None
+        raise BadRecord(*not_utf8(error), _shown(file)) from None
 
 
 def _subjects(document: Path, id_of: Callable[[str], str], reading: Reading) -> list[str] | None:
@@ -112,7 +114,7 @@ def _subjects(document: Path, id_of: Callable[[str], str], reading: Reading) -> 
             cells = (map(str.strip, line.split("\t")) for line in re.split(r"[\n\r]", _content(file)))
             subjects = [_without_brackets(first) for line in cells if (first := next(filter(None, line), ""))]
             if "" in subjects:
-                raise BadRecord(f"an empty URI <> in {_shown(file)}", "<uri>")
+                raise BadRecord("an empty URI <>", "<uri>", _shown(file))
             return [id_of(subject) for subject in subjects]
     if reading.labelled:
         raise BadRecord("no subject file", "one with the same name and .tsv or .key beside it")

@@ -32,7 +32,7 @@ class Reading:
     labels: Labels | None = None  # a given vocabulary, its columns first
     unknown: Unknown = "error"  # what to do with a label outside it
     labelled: bool = True  # every record must say its labels (an empty list is fine)
-    skip_bad: int = 0  # bad records that may be left out
+    skip_bad: int | None = 0  # bad records that may be left out; None where all are needed
     label_separator: str = ";"  # between the labels of one CSV, TSV or Parquet cell
 
 

@@ -41,17 +41,18 @@ def write_fasttext(dataset: Dataset, path: Path | str) -> None:
     """Write fastText lines; labels without white space read back exactly.
 
     In a label each white space character becomes ``_``, and the empty label is ``_``; in a text, newlines become
-    spaces, outer white space is lost, and a word that would read as a label loses its first underscore. Ids,
-    relevances, and documents with neither text nor label are left out. What was changed or lost is logged.
+    spaces, outer white space and byte order marks are lost, and a word that would read as a label loses its first
+    underscore. Ids, relevances, and documents with neither text nor label are left out. Losses are logged.
     """
     written = {label: re.sub(f"[{_SPACE}]", "_", label) or "_" for label in dataset.labels.ids}
     words = empty = 0
     with open_output(path) as out:
         for row, text in enumerate(dataset.document_texts()):
             labels = [PREFIX + written[label] for label in dataset.labels_of(row)]
-            text, changed = _LABEL.subn(lambda found: found[0][1:], re.sub("^\ufeff|[\r\n]", " ", text))
+            text = re.sub("[\r\n]", " ", text.strip(_SPACE + "\ufeff"))
+            text, changed = _LABEL.subn(lambda found: found[0][1:], text)
             words += changed
-            line = " ".join([*labels, text.strip(_SPACE)]).strip(_SPACE)
+            line = " ".join([*labels, text] if text else labels)
             empty += not line
             if line:
                 out.write(f"{line}\n".encode())

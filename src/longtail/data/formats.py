@@ -83,19 +83,19 @@ def read(
     unknown: Unknown = "error",
     features: Path | str | None = None,
     labelled: bool = True,
-    skip_bad: int = 0,
+    skip_bad: int | None = 0,
     label_separator: str = ";",
 ) -> Dataset:
     """Read documents with labels from a file, a folder that holds ``split``, or ``-``, standard input.
 
     ``labels`` (a vocabulary or a label file) fixes the columns; a label outside it is an error, or is dropped or
     added as ``unknown`` says. ``features`` (.npz or BoW) stands in for text. Up to ``skip_bad`` bad records are
-    left out.
+    left out, of the label file too; None is for data that is of use only as a whole.
     """
     form = _format(format) if format else sniff(path)
     if form.name == "jsonl" and Path(path).is_dir():
         path, labels, unknown = _own_folder(Path(path), split, labels, unknown)
-    vocabulary = _vocabulary(labels)
+    vocabulary = _vocabulary(labels, skip_bad)
     reading = Reading(split, vocabulary, unknown, labelled, skip_bad, label_separator)
     with stage(f"reading {Path(path).name}", _size(path), "B"):
         dataset: Dataset = form.function("read")(path, reading)
@@ -106,7 +106,7 @@ def write(dataset: Dataset, path: Path | str, *, format: str | None = None, spli
     """Write a dataset; the format is told by the name of ``path`` unless it is given."""
     form = _format(format) if format else _by_name(Path(path))
     if form is None or (form.folder and not format):  # the name of a member is not that of the folder
-        raise UsageError(f"{path}: the name does not tell the format; give one of {', '.join(FORMATS)}")
+        raise UsageError(f"{path}: the name does not tell the format; give one with --to: {', '.join(FORMATS)}")
     more = {"split": split} if form.folder else {}
     form.function("write")(dataset, path, **more)
 
@@ -115,7 +115,7 @@ def read_features(path: Path | str) -> Any:
     """Return ready-made features, a csr_array of shape (n_documents, d), from ``.npz`` or a BoW file."""
     if Path(path).suffix == ".npz":
         return import_module("longtail.data.sparse_files").read_csr_npz(path)
-    features = read(path, labelled=False).features
+    features = read(path, labelled=False, skip_bad=None).features  # a row left out would move those after it
     if features is None:
         raise UsageError(f"{path}: holds texts; expected features as .npz or BoW")
     return features
@@ -192,10 +192,10 @@ def _own_folder(
     return (file, beside, "add") if labels is None and beside else (file, labels, unknown)
 
 
-def _vocabulary(labels: Labels | Path | str | None) -> Labels | None:
+def _vocabulary(labels: Labels | Path | str | None, skip_bad: int | None) -> Labels | None:
     if labels is None or isinstance(labels, Labels):
         return labels
-    vocabulary: Labels = import_module("longtail.data.label_files").read_labels(labels)
+    vocabulary: Labels = import_module("longtail.data.label_files").read_labels(labels, skip_bad=skip_bad)
     return vocabulary
 
 

@@ -29,7 +29,7 @@ _decoder = msgspec.json.Decoder(Label)
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def read_labels(path: Path | str, language: str = "en", skip_bad: int = 0) -> Labels:
+def read_labels(path: Path | str, language: str = "en", skip_bad: int | None = 0) -> Labels:
     """Read a label file, told by its name or else its first line; ``-`` is JSON lines from standard input.
 
     A table with a header row has the columns id, name, text, aliases and uri; one without is ``id<TAB>name``, or
@@ -64,7 +64,7 @@ def write_labels(labels: Labels, path: Path | str) -> None:
 class _Collected:
     """The labels read so far, as columns; an id that is empty or stands twice is a problem."""
 
-    def __init__(self, path: Path | str, skip_bad: int) -> None:
+    def __init__(self, path: Path | str, skip_bad: int | None) -> None:
         self.problems = Problems(path, skip_bad)
         self._seen: set[str] = set()
         self._ids, self._names, self._texts, self._uris = (StringsBuilder() for _ in range(4))
@@ -170,6 +170,9 @@ def _read_table(path: Path | str, collected: _Collected, delimiter: str) -> None
     names = [name.strip().lower() for name in header]
     if "id" not in names:
         collected.problems.fatal(no_column("id", header), "a header row with a column 'id'", line)
+    for name in _FIELDS:
+        if names.count(name) > 1:
+            collected.problems.fatal(f"two columns '{name}'", "each column once", line)
     for line, row in rows:
         if len(row) != len(names):
             collected.problems.add(line, f"{len(row)} cells", f"{len(names)}, as in the header")

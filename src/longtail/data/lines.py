@@ -10,8 +10,9 @@ import sys
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from longtail.data.problems import Problems
 from longtail.errors import UsageError
@@ -47,7 +48,10 @@ def lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, bytes]]:
 
 
 def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
-    """Yield blocks of about 256 KiB; a line above MAX_LINE is reported to ``problems`` and left out."""
+    """Yield blocks of about 256 KiB; a line above MAX_LINE is reported to ``problems`` and left out.
+
+    A last block without data has the number of the line after such a line, so that it counts also at the end.
+    """
     open_line: list[bytes] = []
     line, held, overlong = 1, 0, False
     for chunk in _without_mark(chunks(path, problems), path, problems):
@@ -68,6 +72,8 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
             held += len(chunk) - end
     if held:
         yield Block(line, b"".join([*open_line, b"\n"]))
+    elif overlong:
+        yield Block(line + 1, b"")
 
 
 def _without_mark(stream: Iterator[bytes], path: Path | str, problems: Problems) -> Iterator[bytes]:
@@ -86,6 +92,8 @@ def chunks(path: Path | str, problems: Problems) -> Generator[bytes, None, None]
     with _opened(path) as stream:
         few = min(_ARCHIVE_CHUNK, _CHUNK)
         head = _more(stream, few)
+        while 0 < len(head) < len(_ZSTD) and (more := _more(stream, few)):  # a pipe may give one byte at a time
+            head += more
         if head.startswith((_GZIP, _ZSTD)):
             yield from _decompressed(stream, head, path, problems)
             return
@@ -95,15 +103,15 @@ def chunks(path: Path | str, problems: Problems) -> Generator[bytes, None, None]
             head = _more(stream, _CHUNK)
 
 
-def _more(stream: BinaryIO, most: int) -> bytes:
-    data = stream.read(most)
+def _more(stream: BufferedIOBase, most: int) -> bytes:
+    data = stream.read1(most)  # what is there: a slow pipe is not waited for, and a signal is acted on
     advance(len(data))
     return data
 
 
-def _opened(path: Path | str) -> AbstractContextManager[BinaryIO]:
+def _opened(path: Path | str) -> AbstractContextManager[BufferedIOBase]:
     if str(path) == "-":
-        return nullcontext(sys.stdin.buffer)
+        return nullcontext(cast(BufferedIOBase, sys.stdin.buffer))
     try:
         return open(path, "rb")
     except FileNotFoundError:
@@ -112,7 +120,7 @@ def _opened(path: Path | str) -> AbstractContextManager[BinaryIO]:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _decompressed(stream: BinaryIO, data: bytes, path: Path | str, problems: Problems) -> Iterator[bytes]:
+def _decompressed(stream: BufferedIOBase, data: bytes, path: Path | str, problems: Problems) -> Iterator[bytes]:
     """Yield the bytes of an archive of one or more members, each whole and none a bomb."""
     kind = "gzip" if data.startswith(_GZIP) else "zstd"
     bytes_in, bytes_out, member = 0, 0, _Member(kind)

@@ -14,7 +14,7 @@ from longtail.data.labels import Labels
 from longtail.data.problems import Problems
 from longtail.data.sparse_files import read_csr_npz, write_csr_npz
 from longtail.data.strings import Strings, StringsBuilder
-from longtail.data.xmc_bow import no_labels, number_labels, without_bad
+from longtail.data.xmc_bow import no_labels, number_labels, unknown_rows, without_bad
 from longtail.data.xmc_text import (
     SplitFiles,
     in_vocabulary,
@@ -52,6 +52,7 @@ def read_pecos(path: Path | str, reading: Reading) -> Dataset:
             problems.fatal(found, "as many in both", file=file)
     labels = _read_labels(files, matrix.shape[1], target_file, problems)
     dataset = Dataset(matrix, labels, texts=texts, features=features)
+    bad += unknown_rows(dataset, reading, problems, text_file or target_file, 1 if text_file else None)
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
 
 

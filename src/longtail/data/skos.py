@@ -141,7 +141,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _said(error: Exception) -> str:
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = error.getMessage() if hasattr(error, "getMessage") else str(error)  # XML's would name the file «<unknown>»
+    said = " ".join(said.split()) or type(error).__name__
     syntax = re.search(r"Bad syntax \((.*?)\) at", said)
     return syntax[1] if syntax else quoted(said, 120)
 

@@ -48,7 +48,7 @@ _EXPANSION_FREE = 64 << 20  # bytes that come out of a small Parquet file withou
 
 
 class BadRecord(Exception):
-    """A row or cell that cannot be read: (found, expected)."""
+    """A row or cell that cannot be read: (found, expected), and the file where that is not the one being read."""
 
 
 def read_csv(path: Path | str, reading: Reading) -> Dataset:
@@ -75,9 +75,11 @@ def _read_text_table(path: Path | str, reading: Reading, delimiter: str) -> Data
     builder = Builder(path, reading)
     rows = table_rows(path, builder.problems, delimiter)
     line, header = next(rows, (0, []))
+    shown = "<TAB>" if delimiter == "\t" else delimiter
     if not header:
-        builder.problems.fatal("no header row", f"a first line such as {delimiter.join(COLUMNS[2:4])}")
-    places = _places(header, reading, builder.problems, line)
+        builder.problems.fatal("no header row", f"a first line such as text{shown}labels")
+    by = f", separated by {shown}" if len(header) == 1 else ""
+    places = _places(header, reading, builder.problems, line, by)
     for line, row in rows:
         if len(row) != len(header):
             builder.problems.add(line, f"{len(row)} cells", f"{len(header)}, as in the header")
@@ -86,8 +88,8 @@ def _read_text_table(path: Path | str, reading: Reading, delimiter: str) -> Data
     return builder.finish()
 
 
-def _places(header: Sequence[str], reading: Reading, problems: Problems, line: int) -> dict[str, int]:
-    """Return the position of each column that is there, or stop for one that has to be."""
+def _places(header: Sequence[str], reading: Reading, problems: Problems, line: int, by: str = "") -> dict[str, int]:
+    """Return the position of each column that is there, or stop for one that has to be; ``by`` ends the message."""
     if not reading.label_separator:
         raise UsageError("label_separator '': found no character; expected one or more, such as ';'")
     names = [name.strip().lower() for name in header]
@@ -97,14 +99,15 @@ def _places(header: Sequence[str], reading: Reading, problems: Problems, line: i
     required = [*(["text"] if "title" not in names else []), *(["labels"] if reading.labelled else [])]
     for name in required:
         if name not in names:
-            problems.fatal(no_column(name, header), "the columns 'text' and 'labels'", line)
+            problems.fatal(no_column(name, header), f"the columns 'text' and 'labels'{by}", line)
     return {name: names.index(name) for name in COLUMNS if name in names}
 
 
 def no_column(name: str, header: Sequence[str]) -> str:
     """Return what was found where a column is missing: the columns there are, and the nearest of them."""
-    nearest = unknown_name("column", name, header).split("; known:")[0].replace("unknown", "no", 1)
-    return f"{nearest} in {quoted(list(header), 200)}"
+    _, near, name_and_mark = unknown_name("column", name, header).partition("; did you mean ")
+    hint = f" (did you mean {name_and_mark})" if near and len(header) > 1 else ""
+    return f"no column '{name}'{hint} in {quoted(list(header), 200)}"
 
 
 def _add(builder: Builder, line: int, cells: dict[str, Any], separator: str) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "read_bow",
     "read_filter",
     "read_xmc_split",
+    "unknown_rows",
     "without_bad",
     "write_bow",
     "write_filter",
@@ -48,7 +49,25 @@ def read_bow(path: Path | str, reading: Reading) -> Dataset:
     labels = _labels(beside if beside and beside.exists() else None, found.header[2], found.nbytes, problems)
     matrix, merged = label_matrix_of(*found.listed, len(labels))
     dataset = Dataset(matrix, labels, features=found.pairs, merged_duplicates=merged)
-    return in_vocabulary(without_bad(dataset, found.bad, problems), reading)
+    bad = [*found.bad, *unknown_rows(dataset, reading, problems, path, 2)]
+    return in_vocabulary(without_bad(dataset, bad, problems), reading)
+
+
+def unknown_rows(
+    dataset: Dataset, reading: Reading, problems: Problems, file: object, first_line: int | None
+) -> list[int]:
+    """Report and return the rows with a label outside a closed vocabulary; row 0 is on ``first_line``, if on any."""
+    if reading.labels is None or reading.unknown != "error":
+        return []
+    known = np.fromiter((label in reading.labels for label in dataset.labels.ids), bool, dataset.n_labels)
+    matrix = dataset.label_matrix
+    outside = np.flatnonzero(~known[matrix.indices])
+    rows, first = np.unique(np.searchsorted(matrix.indptr, outside, "right") - 1, return_index=True)
+    bad: list[int] = rows.tolist()
+    for row, column in zip(bad, matrix.indices[outside[first]].tolist(), strict=True):
+        found = f"unknown label {quoted(dataset.labels.ids[column])}{'' if first_line else f' in row {row}'}"
+        problems.add(row + first_line if first_line else 0, found, "a label of the given vocabulary", file)
+    return bad
 
 
 def without_bad(dataset: Dataset, bad: list[int], problems: Problems) -> Dataset:
@@ -154,7 +173,8 @@ def read_xmc_split(path: Path | str, reading: Reading) -> Dataset:
     labels = _split_labels(files, y, x.nbytes + y.nbytes, problems)
     label_features = _read_label_features(files, x, y, problems)
     dataset = Dataset(y.pairs, labels, features=x.pairs, label_features=label_features)
-    return in_vocabulary(without_bad(dataset, [*x.bad, *y.bad], problems), reading)
+    bad = [*x.bad, *y.bad, *unknown_rows(dataset, reading, problems, files.find(_Y), 2)]
+    return in_vocabulary(without_bad(dataset, bad, problems), reading)
 
 
 def _split_labels(files: SplitFiles, y: SparseLines, nbytes: int, problems: Problems) -> Labels:

@@ -19,7 +19,7 @@ from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.jsonl import json_problem, one_a_line
 from longtail.data.labels import Labels
-from longtail.data.lines import Block, blocks, lines
+from longtail.data.lines import Block, blocks
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.strings import Strings, StringsBuilder
@@ -128,17 +128,17 @@ def warn_left_out(dataset: Dataset, path: Path | str, *held: str) -> None:
 
 def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str | None]]:
     """Yield (line number, text) for every line; None for one that is bad, which is reported."""
-    expected = 1
-    for number, line in lines(path, problems):
-        for overlong in range(expected, number):
-            yield overlong, None
-        expected = number + 1
-        try:
-            yield number, line.decode()
-        except UnicodeDecodeError as error:
-            found, wanted = json_problem(line, error)
-            problems.add(number, found, wanted, path)
+    number = 0
+    for block in blocks(path, problems):
+        for number in range(number + 1, block.first_line):  # overlong lines, which are reported already
             yield number, None
+        for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
+            try:
+                yield number, line.removesuffix(b"\r").decode()
+            except UnicodeDecodeError as error:
+                found, wanted = json_problem(line, error)
+                problems.add(number, found, wanted, path)
+                yield number, None
 
 
 def read_strings(path: Path | str, count: int | None = None) -> Strings:
@@ -206,7 +206,8 @@ class _LfRecord(msgspec.Struct, gc=False):
             return ("no field 'target_ind'", "a list of label numbers, [] for none") if labelled else None
         if targets and not 0 <= min(targets) <= max(targets) < n_labels:
             outside = next(target for target in targets if not 0 <= target < n_labels)
-            return f"label number {outside} in 'target_ind'", f"a line of the {n_labels} of the label file, from 0"
+            expected = f"a number below {n_labels}, the labels of lbl.json" if n_labels else "labels in lbl.json"
+            return f"label number {outside} in 'target_ind'", expected
         if relevance is not None and len(relevance) != len(targets):
             return f"{len(relevance)} of 'target_rel' for {len(targets)} of 'target_ind'", "one relevance a label"
         return None
@@ -224,7 +225,7 @@ def read_lf(path: Path | str, reading: Reading) -> Dataset:
     file = files.need(_LF_NAME)
     labels = _read_lf_labels(files.need(_LF_LABELS))
     ids = list(labels.ids)
-    builder = Builder(file, replace(reading, labels=labels, unknown="error"))
+    builder = Builder(file, _closed(reading, labels))
     for block in blocks(file, builder.problems):
         try:
             records = _lf_decoder.decode_lines(block.data)
@@ -239,7 +240,14 @@ def read_lf(path: Path | str, reading: Reading) -> Dataset:
                     builder.problems.add(number, *wrong)
                 else:
                     builder.add(number, record.record(ids))
-    return in_vocabulary(builder.finish(), reading)
+    return builder.finish()
+
+
+def _closed(reading: Reading, own: Labels) -> Reading:
+    """Return the reading with a vocabulary that has the columns wanted for a set with the labels ``own``."""
+    if reading.labels is None:
+        return replace(reading, labels=own, unknown="error")
+    return replace(reading, labels=reading.labels.extended(own.ids)) if reading.unknown == "add" else reading
 
 
 def _lf_slowly(block: Block, problems: Problems, file: Path) -> Iterator[tuple[int, _LfRecord]]:
@@ -326,12 +334,13 @@ def read_attentionxml(path: Path | str, reading: Reading) -> Dataset:
     files = SplitFiles(path, reading.split, _ATTENTION_PARTS, [_RAW, _TOKENISED, _TARGETS])
     texts = files.need(_RAW, _TOKENISED)
     targets = files.need(_TARGETS) if reading.labelled else files.find(_TARGETS)
-    builder = Builder(texts, reading)
+    builder = Builder(targets or texts, reading)  # what is wrong with a record is wrong with its labels
     records = _attention_records(texts, targets, builder.problems)
     while batch := list(islice(records, _BATCH)):
         if not builder.extend([record for _, record in batch]):
             for number, record in batch:
                 builder.add(number, record)
+    builder.problems.file = str(texts)
     return builder.finish()
 
 

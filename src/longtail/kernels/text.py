@@ -134,7 +134,7 @@ def _scan_labels(
     while True:
         label, at = _scan_index(data, at)
         if data[at] == _COLON:
-            return count == before, count, first
+            return True, before, first
         if label < 0 or label >= n_labels:
             return False, count, at
         labels[count] = label

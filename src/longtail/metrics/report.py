@@ -7,23 +7,29 @@ from pathlib import Path
 
 from longtail.errors import UsageError
 
-__all__ = ["draw_frequency_curve"]
+__all__ = ["draw_frequency_curve", "picture_suffix"]
 
 _KINDS = (".png", ".svg", ".pdf")
 
 
-def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> None:
-    """Draw documents over label rank, both on a log scale, as PNG, SVG or PDF by the suffix of ``path``."""
+def picture_suffix(path: Path | str) -> str:
+    """Return the suffix of ``path``, or say which pictures can be drawn: to be asked before long work."""
     suffix = Path(path).suffix
     if suffix not in _KINDS:
         raise UsageError(f"{path}: cannot draw a {suffix or 'file without suffix'}; expected {', '.join(_KINDS)}")
+    return suffix
+
+
+def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> None:
+    """Draw documents over label rank, both on a log scale, as PNG, SVG or PDF by the suffix of ``path``."""
+    suffix = picture_suffix(path)
     from matplotlib import rc_context
     from matplotlib.figure import Figure  # no pyplot: no display, no global state
 
     ranks, documents = zip(*curve, strict=True) if curve else ((), ())
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    axes.loglog(ranks, documents, color="#1f5f8b", linewidth=2)
+    axes.loglog(ranks, documents, color="#1f5f8b", linewidth=2, marker=".")
     axes.fill_between(ranks, documents, 0.8, color="#1f5f8b", alpha=0.15)
     axes.axhline(5, color="#b04a2f", linewidth=1, linestyle="--")
     axes.text(1.05, 5.4, "5 documents", color="#b04a2f", fontsize=9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections import Counter
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from longtail.data.strings import Strings
 
 __all__ = ["Predictions", "ScoredLabel", "read_predictions", "write_predictions"]
 
+log = logging.getLogger("longtail")
 _MOST = float(np.finfo(np.float32).max)
 
 
@@ -85,6 +87,8 @@ def read_predictions(path: Path | str, labels: Labels, ids: Strings | None = Non
     if not collected.by_id and len(collected.row) != expected:
         way = "one a document in order, as not both sides have ids"
         problems.fatal(f"{len(collected.row)} predictions for {expected} documents", way)
+    if len(collected.row) < expected:
+        log.warning("%s: no line for %d of %d documents: all misses", path, expected - len(collected.row), expected)
     return Predictions(collected.matrix(expected), labels.extended(list(collected.columns)), ids)
 
 

@@ -67,11 +67,11 @@ def test_bad_lines_of_a_tsv_are_named(tmp_path):
 
 
 def test_white_space_in_labels_is_encoded_and_told(tmp_path, caplog):
-    dataset = Dataset.of(["a\tb"], [["wind power", "", "x"]])
+    dataset = Dataset.of(["a\tb"], [["wind power", "", "x", "\xa0\t"]])
     with caplog.at_level(logging.WARNING, "longtail"):
         write_annif_tsv(dataset, tmp_path / "x.tsv")
-    assert (tmp_path / "x.tsv").read_text() == "a b\t<wind%20power> <%20> <x>\n"
-    assert caplog.messages == [f"{tmp_path}/x.tsv: changed or left out: 2 labels, percent-encoded"]
+    assert (tmp_path / "x.tsv").read_text() == "a b\t<wind%20power> <%20> <x> <%C2%A0%09>\n"
+    assert caplog.messages == [f"{tmp_path}/x.tsv: changed or left out: 3 labels, percent-encoded"]
 
 
 @given(st.binary(max_size=80))
@@ -157,12 +157,12 @@ def test_bad_files_of_a_folder_are_named(corpus, monkeypatch):
     found = [(Path(problem.file).name, problem.found) for problem in caught.value.problems]
     assert found == [
         ("c.txt", "a byte that is not UTF-8 ('\\\\xff')"),
-        ("d.txt", f"an empty URI <> in {corpus}/d.tsv"),
-        ("e.txt", f"{corpus}/e.txt has more than 1 MiB"),
-        ("f.txt", f"{corpus}/f.txt is not a regular file"),
-        ("g.txt", f"{corpus}/g.txt is not a regular file"),
+        ("d.tsv", "an empty URI <>"),
+        ("e.txt", "more than 1 MiB"),
+        ("f.txt", "not a regular file"),
+        ("g.txt", "not a regular file"),
         ("h\\xff.txt", "a file name that is not UTF-8"),
-        ("i.txt", f"{corpus}/i.txt is not a regular file"),
+        ("i.txt", "not a regular file"),
     ]
     assert contents(read_annif_folder(corpus, Reading(skip_bad=7)))[2] == ["a", "b"]
 

@@ -34,6 +34,7 @@ GOOD = b'{"text": "wind", "labels": ["a"]}'
 def chunk_size(size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "_CHUNK", size)
+        patch.setattr(lines, "_ARCHIVE_CHUNK", size)
         yield
 
 

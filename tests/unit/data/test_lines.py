@@ -27,6 +27,8 @@ BOM = b"\xef\xbb\xbf"
 
 @contextmanager
 def limits(**values):
+    if "_CHUNK" in values:
+        values["_ARCHIVE_CHUNK"] = values["_CHUNK"]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in values.items():
             patch.setattr(module, name, value)
@@ -283,8 +285,11 @@ def test_small_archives_may_grow_as_they_like(file, packing):
         list(chunks(file, Problems("f")))
 
 
-def test_the_limits_are_far_from_real_text():
+def test_the_limits_are_far_from_real_text_and_near_enough_for_bombs(file):
     assert module.MAX_LINE == 64 << 20
-    assert module.MAX_EXPANSION == 200
-    assert module._EXPANSION_FREE == 64 << 20
-    assert module._CHUNK <= 1 << 20
+    assert module.MAX_EXPANSION >= 100
+    file.write_bytes(gzip.compress(bytes(30 << 20)))
+    sizes = []
+    with pytest.raises(DataError, match="grows more than"):
+        sizes.extend(map(len, chunks(file, Problems("f"))))
+    assert sum(sizes) < 16 << 20

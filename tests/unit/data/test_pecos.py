@@ -138,7 +138,7 @@ def datasets(draw):
     )
 
 
-@settings(deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(dataset=datasets())
 @example(dataset=Dataset.of(["a\r\nb\nc\rd"], [["x\ny", "x,y", ""]]))
 def test_pecos_round_trip(dataset, tmp_path_factory):

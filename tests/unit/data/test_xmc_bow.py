@@ -116,7 +116,27 @@ def test_bow_line_may_begin_with_a_feature_and_indices_may_be_unsorted(file):
     assert dataset.merged_duplicates == 1
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_bow_lines_that_need_the_exact_parser(file):
+    dataset = read_bow(
+        file(b"3 9 3\n1 5:1e-400 2:1\n1 2:2\n0,2 00000000000000000008:3 7:1.000000059604644775390625\n"), Reading()
+    )
+    assert dataset.features.indices.tolist() == [2, 5, 2, 7, 8]
+    assert dataset.features.data.tolist() == [1, 0, 2, 1, 3]
+    assert dataset.labels_of(2) == ["0", "2"]
+
+
+def test_overlong_line_keeps_the_others_in_their_rows(file, monkeypatch):
+    monkeypatch.setattr("longtail.data.lines.MAX_LINE", 3_000_000)
+    path = file(b"3 9 3\n0 1:1\n" + b"1 2:2 " * 900_000 + b"\n2 3:3\n")
+    with pytest.raises(DataError) as error:
+        read_bow(path, Reading())
+    assert [line for line, *_ in lines_of(error)] == [3]
+    dataset = read_bow(path, Reading(skip_bad=1))
+    assert [dataset.labels_of(row) for row in range(len(dataset))] == [["0"], ["2"]]
+    assert dataset.features.indices.tolist() == [1, 3]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(dataset=datasets())
 def test_bow_round_trip(dataset, tmp_path):
     for stale in tmp_path.glob("*"):
@@ -322,7 +342,7 @@ def test_split_test_part_names_and_compressed_files(folder):
         assert list(dataset.labels.names) == ["First", "Second"]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(dataset=datasets(st.floats(0.125, 100, width=32), with_label_features=True))
 def test_split_round_trip(dataset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("split")

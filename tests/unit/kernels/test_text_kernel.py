@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from longtail.kernels.text import scan_lines
+from longtail.kernels.text import _to_float32, scan_lines
 
 N_LABELS, N_COLUMNS = 50, 1000
 NUMBER = re.compile(rb"\d{1,10}")
@@ -119,6 +119,21 @@ def test_values_at_float32_boundaries_are_never_misrounded(bits, nudge):
         expected = oracle(b"7:" + token, with_labels=False)
         _, pairs, stopped = scan(b"7:%b\n" % token, with_labels=False)
         assert not stopped or same(pairs[0], expected[1]), token
+
+
+def test_certain_values_near_float32_boundaries_are_right():
+    rng = np.random.default_rng(0)
+    value = np.abs(rng.standard_normal(3000)).astype(np.float32)
+    middle = (value.astype(np.float64) + np.nextafter(value, np.float32(9))) / 2
+    certain_ones = 0
+    for step in range(-3, 4):
+        for number in (middle + step * np.spacing(middle)).tolist():
+            digits = f"{number:.17e}"[:19].replace(".", "")  # 18 digits, so that mantissa and power are both inexact
+            power = int(f"{number:.17e}"[20:]) - 17
+            certain, found = _to_float32(int(digits), power, False)
+            assert not certain or found == np.float32(float(f"{digits}e{power}"))
+            certain_ones += certain
+    assert certain_ones < 2000
 
 
 def test_common_numbers_never_need_the_exact_parser():
