@@ -476,7 +476,7 @@ def test_readers_always_find_a_complete_folder_while_it_is_replaced(tmp_path, re
         store.open_folder(path, verify="size").read_bytes("config.json")
     writer.join()
     assert versions == sorted(versions)
-    assert len(set(versions)) > 3
+    assert len(set(versions)) > 1
     assert version_of(path) == 39
 
 

@@ -1,7 +1,7 @@
 """Fuzz every parser with atheris: ``python -m tests.fuzz [PARSER ...]``.
 
 Each parser runs in a process of its own for FUZZ_RUNS executions (200,000) or FUZZ_SECONDS (240), whichever ends
-first, from the seeds in ``corpus/PARSER``. One JSON line a parser goes to standard output. Each distinct defect is
+first, from the seeds in ``corpus/PARSER``; another FUZZ_SEED (1) goes other ways. One JSON line a parser goes to standard output. Each distinct defect is
 kept in ``crashes/PARSER``: the input as it is, the traceback beside it. ``bow-python`` is the BoW parser with its
 kernel left to Python, so that coverage guides the fuzzer into it too, with a tenth of the executions.
 """
@@ -57,7 +57,8 @@ def _fuzz(name: str, runs: int, seconds: int) -> dict[str, int]:
         if name == PYTHON_KERNEL:
             runs, environment["NUMBA_DISABLE_JIT"] = runs // 10, "1"
         flags = [f"-runs={runs}", f"-max_total_time={seconds}", f"-timeout={_INPUT_SECONDS}", "-rss_limit_mb=4096"]
-        flags += [f"-artifact_prefix={crashes}/", "-print_final_stats=1", "-max_len=2048", "-seed=1"]
+        flags += [f"-artifact_prefix={crashes}/", "-print_final_stats=1", "-max_len=2048"]
+        flags.append(f"-seed={os.environ.get('FUZZ_SEED', 1)}")
         command = [sys.executable, "-m", "tests.fuzz", *flags, str(found), str(_seeds(name))]
         process = subprocess.run(command, env=environment, cwd=HERE.parent.parent, stderr=subprocess.PIPE, check=False)
         corpus = len(list(found.iterdir()))

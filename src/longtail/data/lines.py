@@ -53,12 +53,12 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
     A last block without data has the number of the line after such a line, so that it counts also at the end.
     """
     open_line: list[bytes] = []
-    line, held, overlong = 1, 0, False
+    line, held, overlong, lost = 1, 0, False, False
     for chunk in _without_mark(chunks(path, problems), path, problems):
         end = chunk.find(b"\n") + 1
         if not overlong and held + (end - 1 if end else len(chunk)) > MAX_LINE:
             problems.add(line, f"a line of more than {MAX_LINE >> 20} MiB", "one document a line", path)
-            open_line, held, overlong = [], 0, True
+            open_line, held, overlong, lost = [], 0, True, True
         if overlong and end:
             line, overlong, chunk = line + 1, False, chunk[end:]
         end = chunk.rfind(b"\n") + 1
@@ -66,14 +66,14 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
             data = b"".join([*open_line, chunk[:end]])
             yield Block(line, data)
             line += data.count(b"\n")
-            open_line, held = [], 0
+            open_line, held, lost = [], 0, False
         if not overlong:
             open_line.append(chunk[end:])
             held += len(chunk) - end
     if held:
         yield Block(line, b"".join([*open_line, b"\n"]))
-    elif overlong:
-        yield Block(line + 1, b"")
+    elif lost:
+        yield Block(line + overlong, b"")
 
 
 def _without_mark(stream: Iterator[bytes], path: Path | str, problems: Problems) -> Iterator[bytes]:

@@ -128,10 +128,11 @@ def warn_left_out(dataset: Dataset, path: Path | str, *held: str) -> None:
 
 def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str | None]]:
     """Yield (line number, text) for every line; None for one that is bad, which is reported."""
-    number = 0
+    expected = 1
     for block in blocks(path, problems):
-        for number in range(number + 1, block.first_line):  # overlong lines, which are reported already
-            yield number, None
+        for overlong in range(expected, block.first_line):
+            yield overlong, None
+        expected = block.first_line + block.data.count(b"\n")
         for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
             try:
                 yield number, line.removesuffix(b"\r").decode()

@@ -19,7 +19,17 @@ from typing import Literal
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["create_file", "identity", "lock", "put_in_place", "sibling", "siblings", "sync_file", "sync_folder"]
+__all__ = [
+    "Buffer",
+    "create_file",
+    "identity",
+    "lock",
+    "put_in_place",
+    "sibling",
+    "siblings",
+    "sync_file",
+    "sync_folder",
+]
 
 Buffer = bytes | memoryview
 

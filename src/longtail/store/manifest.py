@@ -16,7 +16,18 @@ import msgspec
 
 from longtail.store.refusal import refusal
 
-__all__ = ["FORMAT", "MANIFEST", "MAX_MANIFEST_BYTES", "FileEntry", "Manifest", "check_name", "decode", "encode"]
+__all__ = [
+    "FORMAT",
+    "JSON_ERRORS",
+    "MANIFEST",
+    "MAX_MANIFEST_BYTES",
+    "FileEntry",
+    "Manifest",
+    "begins_like_ours",
+    "check_name",
+    "decode",
+    "encode",
+]
 
 FORMAT = 1  # raised when an older Longtail could no longer read what is written
 MANIFEST = "manifest.json"

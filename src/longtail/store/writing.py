@@ -6,20 +6,18 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from longtail import __version__
 from longtail.errors import ModelFolderError, UsageError
 from longtail.store import durable
 from longtail.store.manifest import MANIFEST, FileEntry, begins_like_ours, check_name, decode, encode
 from longtail.store.tensors import array_pieces
 
 __all__ = ["FolderWriter", "holds_a_model", "write_folder"]
-
-_VERSION: str = import_module("longtail").__version__  # a plain import would tie this layer to all the root names
 
 
 class FolderWriter:
@@ -88,7 +86,7 @@ class FolderWriter:
 
 
 @contextmanager
-def write_folder(path: str | Path, *, config_hash: str = "", version: str = _VERSION) -> Iterator[FolderWriter]:
+def write_folder(path: str | Path, *, config_hash: str = "", version: str = __version__) -> Iterator[FolderWriter]:
     """Make a model folder of what the body of the ``with`` writes; an older model folder at ``path`` is replaced.
 
     When the body or the writing fails, what was at ``path`` stays as it was. Refuses to replace anything

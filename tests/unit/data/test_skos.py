@@ -241,6 +241,14 @@ def test_written_turtle(tmp_path, caplog):
     assert len(rdflib.Graph().parse(tmp_path / "x.ttl")) == 7
 
 
+def test_ids_that_look_like_what_the_writer_makes_are_kept(tmp_path):
+    ids = ["http://relative.invalid/x", "urn:longtail:a", "urn:longtail:%61"]
+    write_labels(Labels.of(ids), tmp_path / "x.ttl")
+    assert sorted(read_labels(tmp_path / "x.ttl").ids) == sorted(ids)
+    foreign = "<urn:longtail:%61> a <http://www.w3.org/2004/02/skos/core#Concept> ."
+    assert list(read_labels(made(tmp_path, foreign, "y.ttl")).ids) == ["urn:longtail:%61"]
+
+
 def test_labels_that_share_a_uri_are_not_merged(tmp_path):
     with pytest.raises(UsageError, match="1 labels share a URI"):
         write_labels(Labels.of([Label("1", uri="urn:x"), Label("2", uri="urn:x")]), tmp_path / "x.ttl")
