@@ -1,9 +1,10 @@
 """Fuzz every parser with atheris: ``python -m tests.fuzz [PARSER ...]``.
 
 Each parser runs in a process of its own for FUZZ_RUNS executions (200,000) or FUZZ_SECONDS (240), whichever ends
-first, from the seeds in ``corpus/PARSER``; another FUZZ_SEED (1) goes other ways. One JSON line a parser goes to standard output. Each distinct defect is
-kept in ``crashes/PARSER``: the input as it is, the traceback beside it. ``bow-python`` is the BoW parser with its
-kernel left to Python, so that coverage guides the fuzzer into it too, with a tenth of the executions.
+first, from the seeds in ``corpus/PARSER``; another FUZZ_SEED (1) goes other ways. One JSON line a parser goes to
+standard output. Each distinct defect is kept in ``crashes/PARSER``: the input as it is, the traceback beside it.
+``bow-python`` is the BoW parser with its kernel left to Python, so that coverage guides the fuzzer into it too, with
+a tenth of the executions.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from longtail.data.jsonl import json_problem, one_a_line
+from longtail.data.json_lines import json_blocks
 from longtail.data.labels import Label, Labels
-from longtail.data.lines import Block, blocks, chunks
+from longtail.data.lines import chunks
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.skos import SKOS_SUFFIXES, read_skos, write_skos
@@ -26,7 +26,6 @@ _FIELDS = ("id", "name", "text", "aliases", "uri")
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".csv": "csv"}
 _SUFFIXES |= dict.fromkeys(SKOS_SUFFIXES, "skos")
 _decoder = msgspec.json.Decoder(Label)
-_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def read_labels(path: Path | str, language: str = "en", skip_bad: int | None = 0) -> Labels:
@@ -141,27 +140,10 @@ def _has_header(path: Path | str) -> bool:
 
 
 def _read_jsonl(path: Path | str, collected: _Collected) -> None:
-    for block in blocks(path, collected.problems):
-        try:
-            labels = _decoder.decode_lines(block.data)
-            taken = one_a_line(block.data, len(labels)) and collected.extend(labels)
-        except _MALFORMED:
-            taken = False
-        if not taken:
-            _read_slowly(block, collected)
-
-
-def _read_slowly(block: Block, collected: _Collected) -> None:
-    """Read a block with a problem in it line by line, so that the problem is named by its line."""
-    for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
-        if not line.strip():
-            continue
-        try:
-            label = _decoder.decode(line)
-        except _MALFORMED as error:
-            collected.problems.add(number, *json_problem(line, error))
-        else:
-            collected.add(number, label)
+    for block in json_blocks(path, _decoder, collected.problems):
+        if block.objects is None or not collected.extend(block.objects):
+            for number, label in block:
+                collected.add(number, label)
 
 
 def _read_table(path: Path | str, collected: _Collected, delimiter: str) -> None:

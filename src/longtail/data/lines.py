@@ -14,7 +14,9 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from longtail.data.problems import Problems
+import numpy as np
+
+from longtail.data.problems import Problems, not_utf8
 from longtail.errors import UsageError
 from longtail.progress import advance
 
@@ -30,6 +32,7 @@ MAX_EXPANSION = 200  # times the compressed size; real text stays below 50
 _EXPANSION_FREE = 2 << 20  # bytes of output that are never a bomb; they may be two million empty lines
 _CHUNK = 1 << 18  # bytes read, and bytes decompressed, at a time
 _ARCHIVE_CHUNK = 1 << 14  # bytes read of an archive at a time: few, so that a bomb is seen before it has grown
+_NEWLINE = 10
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -52,7 +55,7 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
 
     A last block without data has the number of the line after such a line, so that it counts also at the end.
     """
-    open_line: list[bytes] = []
+    open_line: list[bytes] = []  # the chunks of a line whose end is not read yet
     line, held, overlong, lost = 1, 0, False, False
     for chunk in _without_mark(chunks(path, problems), path, problems):
         end = chunk.find(b"\n") + 1
@@ -63,9 +66,9 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
             line, overlong, chunk = line + 1, False, chunk[end:]
         end = chunk.rfind(b"\n") + 1
         if end:
-            data = b"".join([*open_line, chunk[:end]])
+            data = b"".join([*open_line, memoryview(chunk)[:end]])
             yield Block(line, data)
-            line += data.count(b"\n")
+            line += int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE))  # faster than bytes.count
             open_line, held, lost = [], 0, False
         if not overlong:
             open_line.append(chunk[end:])

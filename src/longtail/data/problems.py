@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from longtail.errors import DataError, Problem
 
-__all__ = ["MAX_SHOWN", "Problems", "quoted"]
+__all__ = ["MAX_SHOWN", "Problems", "not_utf8", "quoted"]
 
 MAX_SHOWN = 20
 log = logging.getLogger("longtail")
@@ -48,6 +48,11 @@ class Problems:
     def _fail(self, count: str, needed: str) -> NoReturn:
         way_out = ": it is read whole or not at all" if self._whole else f", or go on with --skip-bad {needed}"
         raise DataError(self._shown, f"{count}; mend the file{way_out}")
+
+
+def not_utf8(error: UnicodeDecodeError) -> tuple[str, str]:
+    """Return (found, expected) for bytes that cannot be decoded."""
+    return f"a byte that is not UTF-8 ({quoted(error.object[error.start : error.end])})", "UTF-8 text"
 
 
 def quoted(value: object, most: int = 60) -> str:

@@ -45,6 +45,7 @@ COLUMNS = ("id", "title", "text", "labels", "relevance")
 _ROW_GROUP = 8192  # rows of a Parquet row group
 _BATCH = 1024  # rows read from Parquet at a time
 _EXPANSION_FREE = 64 << 20  # bytes that come out of a small Parquet file without being a bomb
+_TOO_LARGE = f"data that grows more than {MAX_EXPANSION} times", "a table of texts"
 
 
 class BadRecord(Exception):
@@ -292,16 +293,29 @@ def _batches(path: Path | str, reading: Reading, problems: Problems) -> Iterator
             places = _places(schema.names, reading, problems, 0)
             _check_types(arrow, {name: schema.types[place] for name, place in places.items()}, problems)
             columns = [schema.names[place] for place in places.values()]
-            for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
+            rows = _rows_at_a_time(file.metadata, columns, most, problems)
+            for batch in file.iter_batches(rows, columns=columns, use_threads=False):
                 advance(size * batch.num_rows // max(file.metadata.num_rows, 1))
                 most -= batch.nbytes
                 if most < 0:
-                    problems.fatal(f"data that grows more than {MAX_EXPANSION} times", "a table of texts")
+                    problems.fatal(*_TOO_LARGE)
                 yield batch
     except PermissionError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     except (arrow.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError) as error:
         problems.fatal(f"damaged Parquet data ({quoted(str(error), 120)})", "a whole Parquet file")
+
+
+def _rows_at_a_time(metadata: Any, columns: Sequence[str], most: int, problems: Problems) -> int:
+    """Return how many rows stay below ``most`` bytes, whatever stands in them, as pyarrow decodes all of a batch."""
+    places = ((group, place) for group in range(metadata.num_row_groups) for place in range(metadata.num_columns))
+    chunks = (metadata.row_group(group).column(place) for group, place in places)
+    wanted = (chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
+    # a value takes part of a bit in a chunk of many equal ones, and a row that repeats one may be as large as the chunk
+    sizes: list[int] = [chunk.total_uncompressed_size + 8 * chunk.num_values for chunk in wanted]
+    if sum(sizes) > most:
+        problems.fatal(*_TOO_LARGE)
+    return max(1, min(_BATCH, most // max([1, *sizes])))
 
 
 def _pyarrow() -> tuple[Any, Any]:

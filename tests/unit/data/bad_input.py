@@ -117,11 +117,11 @@ def npz(**members: Any) -> bytes:
     return out.getvalue()
 
 
-def parquet(**columns: Any) -> bytes:
+def parquet(compression: str = "snappy", **columns: Any) -> bytes:
     """Return a Parquet file of these columns."""
     import pyarrow
     from pyarrow import parquet as files
 
     out = io.BytesIO()
-    files.write_table(pyarrow.table(columns), out)
+    files.write_table(pyarrow.table(columns), out, compression=compression)
     return out.getvalue()

@@ -7,7 +7,8 @@ import gzip
 import sys
 import zlib
 
-from bad_input import Case, LongLine, npz
+import pyarrow
+from bad_input import Case, LongLine, npz, parquet
 from bad_input_benchmarks import X, Y, bow, lf, xs, ys
 from bad_input_labels import CONCEPT
 from bad_input_labels import bare as label_lines
@@ -24,6 +25,8 @@ GOOD = jsonl.before + jsonl.after
 GZIP, ZSTD = gzip.compress(GOOD, mtime=0), zstd.compress(GOOD)
 TRUNCATED = "{0} data that ends too early; expected a whole {0} file; copy it again"
 BOMB = "{} data that grows more than 200 times; expected text; if it is meant, decompress it first"
+DAMAGED = "bad.jsonl: damaged {0} data ({1}); expected a whole {0} file"
+ZLIB = "Error -3 while decompressing data"
 LONG = "a line of more than 64 MiB; expected one document a line"
 MAX_LINE = 64 << 20
 
@@ -59,16 +62,13 @@ ARCHIVES = [
             "bad.jsonl: " + TRUNCATED.format("gzip")),
     archive("truncated", "one byte", GZIP[:1],
             "bad.jsonl:1: invalid character (byte 0) near '\\x1f'; expected one JSON object a line"),
-    archive("damaged", "members", gzip.compress(jsonl.before) + gzip.compress(b"") + gzip.compress(jsonl.after), [SEA, WIND]),
+    archive("damaged", "members", b"".join(map(gzip.compress, [jsonl.before, b"", jsonl.after])), [SEA, WIND]),
     archive("damaged", "zeros after", GZIP + bytes(512), [SEA, WIND]),
-    archive("damaged", "words after", GZIP + b"words",
-            "bad.jsonl: damaged gzip data (Error -3 while decompressing data: incorrect header check); expected a whole gzip file"),
-    archive("damaged", "checksum", flipped(GZIP, -6),
-            "bad.jsonl: damaged gzip data (Error -3 while decompressing data: incorrect data check); expected a whole gzip file"),
-    archive("damaged", "method", flipped(GZIP, 2),
-            "bad.jsonl: damaged gzip data (Error -3 while decompressing data: unknown compression method); expected a whole gzip file"),
+    archive("damaged", "words after", GZIP + b"words", DAMAGED.format("gzip", f"{ZLIB}: incorrect header check")),
+    archive("damaged", "checksum", flipped(GZIP, -6), DAMAGED.format("gzip", f"{ZLIB}: incorrect data check")),
+    archive("damaged", "method", flipped(GZIP, 2), DAMAGED.format("gzip", f"{ZLIB}: unknown compression method")),
     archive("damaged", "zstd", flipped(ZSTD, 4),
-            "bad.jsonl: damaged zstd data (Unable to decompress Zstandard data: Dictionary mismatch); expected a whole zstd file"),
+            DAMAGED.format("zstd", "Unable to decompress Zstandard data: Dictionary mismatch")),
     archive("BOM", "in an archive", gzip.compress(b"\xef\xbb\xbf") + GZIP, [SEA, WIND]),
     archive("bomb", "gzip zeros", lambda: gzip_bomb(b"\0"), "bad.jsonl: " + BOMB.format("gzip")),
     archive("bomb", "gzip lines", lambda: gzip_bomb(b"\n"), "bad.jsonl: " + BOMB.format("gzip")),
@@ -145,4 +145,15 @@ LONG_LINES = [
          problems=("bad.csv:3: a record of more than 64 MiB; expected quotes that are closed",)),
 ]
 
-CASES = [*ARCHIVES, *IN_ALL, *LONG_LINES]
+PARQUET = [
+    Case("bomb", id, "parquet", {"bad.parquet": made}, problems=(
+        "bad.parquet: data that grows more than 200 times; expected a table of texts",))
+    for id, made in {
+        "a page": lambda: parquet("zstd", text=["a" * (66 << 20)], labels=["x"]),
+        "a dictionary": lambda: parquet(text=["a" * (1 << 20)] * 100, labels=["x"] * 100),
+        "rows": lambda: parquet(text=pyarrow.repeat("a", 5_000_000), labels=pyarrow.repeat("x", 5_000_000)),
+        "labels": lambda: parquet(text=["a"], labels=pyarrow.array([["x"] * 10_000_000])),
+    }.items()
+]
+
+CASES = [*ARCHIVES, *IN_ALL, *LONG_LINES, *PARQUET]

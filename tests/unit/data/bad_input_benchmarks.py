@@ -33,7 +33,8 @@ BOW = bow.cases(
     ("missing fields", "labels", b" 2:1", [({2: 1.0}, [])]),
     ("missing fields", "features", b"1", [({}, ["1"])]),
     ("unknown label", "closed", b"1 0:1", UNKNOWN, CLOSED),
-    ("unknown label", "drop", b"0,1 0:1", [ZERO], {"options": CLOSED["options"] | {"unknown": "drop"}, "counts": (0, 1)}),
+    ("unknown label", "drop", b"0,1 0:1", [ZERO],
+     {"options": CLOSED["options"] | {"unknown": "drop"}, "counts": (0, 1)}),
     ("duplicate label", "once", b"1,0,1 0:1", [({0: 1.0}, ["0", "1"])], TWICE),
     ("indices", "feature", b"0 3:1", "feature 3; " + BELOW.format(3)),
     ("indices", "label", b"2 0:1", "label 2; " + BELOW.format(2)),
@@ -67,7 +68,8 @@ BOW = bow.cases(
      "bad.labels.txt: 1 lines; expected 2, one a label"),
     ("duplicate label", "ids", {"bad.txt": b"1 3 2\n0 0:1\n", "bad.labels.txt": b"x\nx\n"},
      "bad.labels.txt: a label id that stands twice; expected each id once"),
-    ("encoding", "ids", {"bad.txt": b"1 3 2\n0 0:1\n", "bad.labels.txt": b"x\n\xff\n"}, f"bad.labels.txt:2: {NOT_UTF8}"),
+    ("encoding", "ids", {"bad.txt": b"1 3 2\n0 0:1\n", "bad.labels.txt": b"x\n\xff\n"},
+     f"bad.labels.txt:2: {NOT_UTF8}"),
     ("empty file", "nothing", b"", f"bad.bow: an empty file; {HEADER.format(3)}, labels"),
     ("empty file", "header", b"0 0 0\n", f"bad.bow: {NO_DOCUMENT}"),
     ("BOM", "first", b"\xef\xbb\xbf1 3 1\n0 0:1\n", [ZERO]),
@@ -90,6 +92,8 @@ XMC_SPLIT = xs.cases(
     ("empty text", "line", b"", [({}, ["0"])]),
 ) + ys.cases(
     ("wrong types", "label", b"one:1", "label 'one'; expected a whole number from 0"),
+    ("missing fields", "colon", b"1", "'1'; expected label:value"),
+    ("missing fields", "labels", b"", [({0: 1.0}, [])]),
     ("unknown label", "closed", b"1:1", UNKNOWN, CLOSED),
     ("duplicate label", "refused", b"1:1 1:1", "label 1 twice; expected each label once a line"),
     ("indices", "label", b"2:1", "label 2; " + BELOW.format(2)),
@@ -103,9 +107,11 @@ XMC_SPLIT = xs.cases(
     split("missing file", "Y", "set: no file trn_X_Y.txt", USAGE, y=None),
     split("missing file", "X", "set: no file trn_X_Xf.txt", USAGE, x=None),
     split("missing file", "test", "set: no file tst_X_Xf.txt", USAGE | {"options": {"split": "test"}}),
-    split("header", "Y", "set/trn_X_Y.txt:1: 1 documents, but 3 in trn_X_Xf.txt; expected as many in both", y=b"1 2\n0:1\n"),
+    split("header", "Y", "set/trn_X_Y.txt:1: 1 documents, but 3 in trn_X_Xf.txt; expected as many in both",
+          y=b"1 2\n0:1\n"),
     split("header", "lines", f"set/trn_X_Y.txt:1: 1 lines after a header of 3 documents; {AS_MANY}", y=b"3 2\n0:1\n"),
-    split("header", "label features", "set/lbl_X_Xf.txt:1: 1 labels and 3 features; expected 2 and 3, as in the other files",
+    split("header", "label features",
+          "set/lbl_X_Xf.txt:1: 1 labels and 3 features; expected 2 and 3, as in the other files",
           lbl_X_Xf=b"1 3\n0:1\n"),
     split("header", "names", "set/Yf.txt: 1 lines; expected 2, one a label", Yf=b"one\n"),
     split("indices", "both", "set/trn_X_Xf.txt:3: feature 3; " + BELOW.format(3) + "\n"
@@ -143,15 +149,17 @@ LF = lf.cases(
      "2 of 'target_rel' for 1 of 'target_ind'; expected one relevance a label"),
     ("missing fields", "text", b'{"target_ind": [0]}',
      "no field 'title' or 'content'; expected a document such as {\"title\": \"…\", \"target_ind\": [0]}"),
-    ("missing fields", "labels", b'{"title": "x"}', "no field 'target_ind'; expected a list of label numbers, [] for none"),
-    ("unknown label", "closed", TARGETS % (b"0, 1", b"1, 1"),
-     "unknown label 'l0'; expected a label of the given vocabulary",
-     {"options": {"labels": Labels.of(["l1"])}, "rest": [SEA], "problems": (
-         "set/trn.json:2: unknown label 'l0' (did you mean 'l1'?); expected a label of the given vocabulary",
-         "set/trn.json:3: unknown label 'l0' (did you mean 'l1'?); expected a label of the given vocabulary")}),
+    ("missing fields", "labels", b'{"title": "x"}',
+     "no field 'target_ind'; expected a list of label numbers, [] for none"),
+    ("unknown label", "closed", TARGETS % (b"0, 1", b"1, 1"), "",
+     {"options": {"labels": Labels.of(["l1"])}, "rest": [SEA], "problems": tuple(
+         f"set/trn.json:{line}: unknown label 'l0' (did you mean 'l1'?); expected a label of the given vocabulary"
+         for line in (2, 3))}),
     ("duplicate label", "once", TARGETS % (b"1, 0, 1", b"0.5, 1, 2"), [("x", {"l0": 1.0, "l1": 0.5})], TWICE),
-    ("indices", "range", TARGETS % (b"2", b"1"), "label number 2 in 'target_ind'; expected a number below 2, the labels of lbl.json"),
-    ("indices", "negative", TARGETS % (b"-1", b"1"), "label number -1 in 'target_ind'; expected a number below 2, the labels of lbl.json"),
+    ("indices", "range", TARGETS % (b"2", b"1"),
+     "label number 2 in 'target_ind'; expected a number below 2, the labels of lbl.json"),
+    ("indices", "negative", TARGETS % (b"-1", b"1"),
+     "label number -1 in 'target_ind'; expected a number below 2, the labels of lbl.json"),
     ("NaN or Inf", "nan", TARGETS % (b"0", b"NaN"), "NaN (byte 49); expected a finite number"),
     ("NaN or Inf", "zero", TARGETS % (b"0", b"0"), "relevance [0.0]; expected finite numbers above 0"),
     ("empty text", "kept", b'{"title": "", "content": "", "target_ind": [0]}', [("", ["l0"])]),
@@ -165,11 +173,12 @@ LF = lf.cases(
     ("missing file", "labels", {"set/trn.json": lf.after}, "set: no file lbl.json", USAGE),
     ("empty file", "nothing", {"set/trn.json": b"", "set/lbl.json": LABELS}, f"set/trn.json: {NO_DOCUMENT}"),
     ("BOM", "first", {"set/trn.json": b"\xef\xbb\xbf" + lf.after, "set/lbl.json": b"\xef\xbb\xbf" + LABELS}, [WIND]),
-    lf_labels("empty file", "labels", b"", "set/trn.json:1: label number 0 in 'target_ind'; expected labels in lbl.json"),
+    lf_labels("empty file", "labels", b"",
+              "set/trn.json:1: label number 0 in 'target_ind'; expected labels in lbl.json"),
     lf_labels("wrong JSON", "labels", LABELS + b"x\n", "set/lbl.json:3: invalid character (byte 0) near 'x'" + LINE),
     lf_labels("wrong types", "labels", b'{"uid": "x", "title": 1}\n',
               "set/lbl.json:1: a whole number in 'title'; expected a string"),
-    lf_labels("missing fields", "labels", b'{"title": "zero"}\n{}\n', [("wind", ["0"])]),
+    lf_labels("missing fields", "label file", b'{"title": "zero"}\n{}\n', [("wind", ["0"])]),
     lf_labels("duplicate label", "labels", LABELS + LABELS,
               "set/lbl.json:3: uid 'l0' again; expected a uid of its own for each label\n"
               "set/lbl.json:4: uid 'l1' again; expected a uid of its own for each label"),
@@ -208,11 +217,11 @@ ATTENTIONXML = whole(
 
 
 def zipped(**members: bytes) -> bytes:
-    """Return a compressed archive, as scipy makes them."""
+    """Return a compressed archive of the names that scipy gives, empty but for ``members``."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(f"{name}.npy", content)
+        for name in ("format", "shape", "indptr", "indices", "data"):
+            archive.writestr(f"{name}.npy", members.get(name, b""))
     return out.getvalue()
 
 
@@ -244,7 +253,8 @@ MATRICES = [
      "column 1 twice in row 0; expected each column once a row"),
     ("wrong types", "indices", npz(indices=np.array([0.0, 1.0])),
      "indices of type float64 and shape (2,); expected a list of whole numbers"),
-    ("wrong types", "data", npz(data=np.array(["a", "b"])), "data of type <U1 and shape (2,); expected a list of numbers"),
+    ("wrong types", "data", npz(data=np.array(["a", "b"])),
+     "data of type <U1 and shape (2,); expected a list of numbers"),
     ("wrong types", "format", npz(format=np.array(b"coo")),
      "a matrix in the format 'coo'; expected csr; convert it with matrix.tocsr()"),
     ("missing fields", "data", npz(data=None), f"an archive without data.npy; {SCIPY}"),
@@ -272,7 +282,8 @@ PECOS = whole(
           targets=npz(indptr=np.array([0, 2, 2]), indices=np.array([1, 0]))),
     pecos("missing file", "texts", "set: no file X.trn.txt or X.trn.npz", USAGE, texts=None),
     pecos("missing file", "labels", "set: no file Y.trn.npz", USAGE, targets=None),
-    pecos("header", "texts", "set/Y.trn.npz: 2 rows, but 1 documents in X.trn.txt; expected as many in both", texts=b"sea\n"),
+    pecos("header", "texts", "set/Y.trn.npz: 2 rows, but 1 documents in X.trn.txt; expected as many in both",
+          texts=b"sea\n"),
     pecos("header", "features", "set/X.trn.npz: 3 rows, but 2 documents in X.trn.txt; expected as many in both",
           X__trn__npz=npz(shape=np.array([3, 2]), indptr=np.array([0, 1, 2, 2]))),
     pecos("header", "items", "set/output-items.txt: 1 lines; expected 2, one a label", **{"output-items__txt": b"x\n"}),
@@ -284,7 +295,8 @@ PECOS = whole(
           targets=npz(data=np.array([1.0, -1.0]))),
     pecos("NaN or Inf", "zero", [("sea", []), ("wind", ["1"])], targets=npz(data=np.array([0.0, 1.0]))),
     pecos("empty text", "kept", [("", ["0"]), ("wind", ["1"])], texts=b"\nwind\n"),
-    pecos("empty file", "texts", "set/Y.trn.npz: 2 rows, but 0 documents in X.trn.txt; expected as many in both", texts=b""),
+    pecos("empty file", "texts", "set/Y.trn.npz: 2 rows, but 0 documents in X.trn.txt; expected as many in both",
+          texts=b""),
     pecos("BOM", "texts", [("sea", ["0"]), ("wind", ["1"])], texts=b"\xef\xbb\xbfsea\nwind\n"),
     pecos("CRLF", "texts", [("sea", ["0"]), ("wind", ["1"])], texts=b"sea\r\nwind\r\n"),
     pecos("NUL", "texts", [("sea\0", ["0"]), ("wind", ["1"])], texts=b"sea\0\nwind\n"),
@@ -294,14 +306,16 @@ PECOS = whole(
 FEATURES = whole(
     "features",
     *((kind, id, {"bad.npz": content}, f"bad.npz: {said}") for kind, id, content, said in MATRICES),
-    ("indices", "falling", {"bad.npz": npz(indptr=np.array([0, 2, 2]), indices=np.array([1, 0]))}, [{0: 1.0, 1: 1.0}, {}]),
-    ("bomb", "zip", {"bad.npz": lambda: zipped(**dict.fromkeys(["format", "shape", "indptr", "indices"], b""),
-                                              data=bytes(100 << 20))},
-     "bad.npz: an archive that grows more than 200 times; expected a matrix; if it is meant, save it with compressed=False"),
-    ("header", "claims", {"bad.npz": zipped(format=array(1 << 40), shape=b"", indptr=b"", indices=b"", data=b"")},
+    ("indices", "falling", {"bad.npz": npz(indptr=np.array([0, 2, 2]), indices=np.array([1, 0]))},
+     [{0: 1.0, 1: 1.0}, {}]),
+    ("bomb", "zip", {"bad.npz": lambda: zipped(data=bytes(70 << 20))},
+     "bad.npz: an archive that grows more than 200 times; expected a matrix; "
+     "if it is meant, save it with compressed=False"),
+    ("header", "claims", {"bad.npz": zipped(format=array(1 << 40))},
      "bad.npz: format.npy that claims 8796093022208 bytes and holds 0; expected as many"),
     ("NaN or Inf", "BoW", {"bad.bow": b"1 3 0\n 1:nan\n"}, "bad.bow:2: value 'nan'; expected a finite number"),
-    ("wrong types", "texts", {"bad.jsonl": b'{"text": "x"}\n'}, "bad.jsonl: holds texts; expected features as .npz or BoW", USAGE),
+    ("wrong types", "texts", {"bad.jsonl": b'{"text": "x"}\n'},
+     "bad.jsonl: holds texts; expected features as .npz or BoW", USAGE),
 )
 
 pair = Frame("filter", "bad.filter", b"0 1\n", b"1 2\n", ([0, 1], [1, 2]), skips=False)

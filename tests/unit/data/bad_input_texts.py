@@ -3,6 +3,8 @@
 # fmt: off
 from __future__ import annotations
 
+from math import inf, nan
+
 import pyarrow
 from bad_input import Frame, parquet, whole
 
@@ -200,8 +202,8 @@ PARQUET = whole(
     row("wrong types", "null", "a null in 'labels'; expected strings", labels=[["b"], ["a", None], ["a"]]),
     row("wrong JSON", "cell", "'[1]'" + LIST, labels=["b", "[1]", "a"]),
     row("unknown label", "closed", UNKNOWN, CLOSED, labels=[["b"], ["d"], ["a"]]),
-    row("NaN or Inf", "nan", "relevance [nan]; expected finite numbers above 0", relevance=[[1.0], [float("nan")], [1.0]]),
-    row("NaN or Inf", "inf", "relevance [inf]; expected finite numbers above 0", relevance=[[1.0], [float("inf")], [1.0]]),
+    row("NaN or Inf", "nan", "relevance [nan]; expected finite numbers above 0", relevance=[[1.0], [nan], [1.0]]),
+    row("NaN or Inf", "inf", "relevance [-inf]; expected finite numbers above 0", relevance=[[1.0], [-inf], [1.0]]),
     row("encoding", "Latin-1", NOT_UTF8, text=BYTES),
     ("wrong types", "text", parquet(text=[1], labels=[["a"]]),
      "bad.parquet: column 'text' of type int64; expected strings"),
@@ -262,8 +264,9 @@ ANNIF = annif.cases(
 
 def file(kind, id, text, subjects, result, more=None):
     """Return the case of a folder whose second document is bad."""
-    files = {"set/1.txt": b"sea", "set/1.key": b"b\n", "set/2.txt": text, "set/3.txt": b"wind", "set/3.tsv": b"<a>\tA\n"}
-    files |= {} if subjects is None else {"set/2.tsv": subjects}
+    files = {"set/1.txt": b"sea", "set/1.key": b"b\n", "set/2.txt": text, "set/2.tsv": subjects}
+    files |= {"set/3.txt": b"wind", "set/3.tsv": b"<a>\tA\n"}
+    files = {name: content for name, content in files.items() if content is not None}
     if isinstance(result, list):
         return kind, id, files, [SEA, *result, WIND], more
     return kind, id, files, result, (more or {}) | {"rest": [SEA, WIND]}

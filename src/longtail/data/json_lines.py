@@ -1,0 +1,121 @@
+"""Lines of JSON, many at a time where they are plain, one by one where something is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from longtail.data.lines import Block, blocks
+from longtail.data.problems import Problems, not_utf8, quoted
+
+__all__ = ["JsonBlock", "json_blocks"]
+
+T = TypeVar("T")
+_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_LONE_SURROGATE = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]")
+_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+
+
+def json_blocks(path: Path | str, decoder: msgspec.json.Decoder[T], problems: Problems) -> Iterator[JsonBlock[T]]:
+    """Yield the lines of a file block by block, decoded."""
+    for block in blocks(path, problems):
+        yield JsonBlock(block, decoder, problems, path)
+
+
+class JsonBlock(Generic[T]):
+    """The objects of one block of lines; iterating gives (line number, object) and reports the bad lines."""
+
+    def __init__(
+        self, block: Block, decoder: msgspec.json.Decoder[T], problems: Problems, path: Path | str
+    ) -> None:
+        self.objects: list[T] | None = None  # of all lines, where each holds one good object and nothing else
+        self._block, self._decoder, self._problems, self._path = block, decoder, problems, path
+        try:
+            objects = decoder.decode_lines(block.data)
+        except _MALFORMED:
+            return
+        if _one_a_line(block.data, len(objects)):
+            self.objects = objects
+
+    def __iter__(self) -> Iterator[tuple[int, T]]:
+        first, data = self._block
+        if self.objects is not None:
+            yield from enumerate(self.objects, first)
+            return
+        for number, line in enumerate(data.split(b"\n")[:-1], first):
+            if not line.strip():
+                continue
+            try:
+                decoded = self._decoder.decode(line)
+            except _MALFORMED as error:
+                found, expected = _json_problem(line, error)
+                self._problems.add(number, found, expected, self._path)
+            else:
+                yield number, decoded
+
+
+def _one_a_line(data: bytes, count: int) -> bool:
+    """Tell whether the ``count`` objects that decode_lines found in ``data`` stand on a line each.
+
+    It also takes an object over several lines and several on one. But inside JSON no ``{`` follows a ``}``: where
+    every line begins with one and ends with the other, every newline stands between two objects.
+    """
+    characters = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(characters == _NEWLINE)
+    if len(ends) != count or not count or characters[0] != _OPEN:
+        return False
+    last = characters[ends - 1]
+    last = np.where(last == _RETURN, characters[ends - 2], last)
+    return bool((last == _CLOSE).all() and (characters[ends[:-1] + 1] == _OPEN).all())
+
+
+def _json_problem(line: bytes, error: Exception) -> tuple[str, str]:
+    """Return (found, expected) for a line that ``error`` says is not the JSON object it should be."""
+    if isinstance(error, msgspec.ValidationError):
+        return _wrong_type(str(error))
+    if isinstance(error, UnicodeDecodeError):
+        return not_utf8(error)
+    if isinstance(error, RecursionError):
+        return "JSON nested too deeply", "a flat JSON object"
+    return _malformed(line, str(error).removeprefix("JSON is malformed: "))
+
+
+def _wrong_type(said: str) -> tuple[str, str]:
+    """Return (found, expected) for msgspec's words on JSON that holds something else than it should."""
+    what, _, place = said.partition(" - at `$")
+    field = place.strip(".`")
+    where = f" in '{field}'" if field else ""
+    if wrong := re.fullmatch("Expected `(.*)`, got `(.*)`", what):
+        if wrong[2] == "array" and not field:  # a newcomer's first file is often one large list
+            return "a list", "one JSON object a line; jq -c '.[]' makes lines of a list"
+        return f"{_word(wrong[2])}{where}", _word(wrong[1])
+    if missing := re.fullmatch("Object missing required field `(.*)`", what):
+        return f"no field '{missing[1]}'{where}", f"a JSON object with '{missing[1]}'"
+    return (f"a number too large{where}", "a finite number") if "range" in what else (what + where, "another value")
+
+
+def _word(json_type: str) -> str:
+    """Return a msgspec type expression in plain words."""
+    names = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false"}
+    names |= {"object": "a JSON object", "array": "a list"}
+    parts = [names.get(part, part) for part in json_type.split(" | ") if part != "null"]
+    return " or ".join(dict.fromkeys(parts)) or "null"
+
+
+def _malformed(line: bytes, said: str) -> tuple[str, str]:
+    """Return (found, expected) for msgspec's words on what is no JSON."""
+    truncated = said == "Input data was truncated"
+    if (truncated or "surrogate" in said) and _LONE_SURROGATE.search(line):
+        return "half of a surrogate pair (\\ud800 to \\udfff alone)", "whole characters"
+    place = re.search(r"\(byte (\d+)\)", said)
+    at = int(place[1]) if place else len(line)
+    if number := re.match(rb"NaN|Infinity", line[at : at + 8]):
+        return f"{number[0].decode()} (byte {at})", "a finite number"
+    what = "JSON that ends too early" if truncated else said.replace("expected", "no")
+    near = line[max(0, at - 30) : at + 240].lstrip(bytes(range(0x80, 0xC0)))  # not from the middle of a character
+    return f"{what} near {quoted(near)}", "one JSON object a line"
