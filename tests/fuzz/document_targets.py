@@ -15,7 +15,7 @@ import readings
 from readings import Reader, Writer, seldom, written
 from scratch import file, files, folder, parts
 
-from longtail.data import annif, fasttext, formats, jsonl, pecos, sparse_files, tables, xmc_bow, xmc_text
+from longtail.data import annif, attentionxml, fasttext, formats, jsonl, lf, npz, parquet, pecos, tables, xmc_bow
 from longtail.data.dataset import Dataset
 from longtail.errors import LongtailError
 
@@ -68,7 +68,7 @@ def fuzz_tsv(data: bytes) -> None:
 
 
 def fuzz_parquet(data: bytes) -> None:
-    _fuzz_table(data, "parquet", tables.read_parquet, tables.write_parquet)
+    _fuzz_table(data, "parquet", parquet.read_parquet, parquet.write_parquet)
 
 
 def _fuzz_lines(data: bytes, name: str, read: Reader, write: Writer) -> None:
@@ -145,20 +145,20 @@ def fuzz_xmc_split(data: bytes) -> None:
 
 def fuzz_lf(data: bytes) -> None:
     inside = files("lf", dict(zip(("lbl.json", "trn.json", "tst.json"), parts(data, 3), strict=True)))
-    dataset = readings.read(xmc_text.read_lf, inside, data)
+    dataset = readings.read(lf.read_lf, inside, data)
     if dataset is not None and seldom(data):
         out = files("lf-out", {})
-        written(xmc_text.read_lf, xmc_text.write_lf, dataset, out, exact=False)
+        written(lf.read_lf, lf.write_lf, dataset, out, exact=False)
 
 
 def fuzz_attentionxml(data: bytes) -> None:
     names = ("train_raw_texts.txt", "train_labels.txt")
     dataset = readings.read(
-        xmc_text.read_attentionxml, files("attention", dict(zip(names, parts(data, 2), strict=True))), data
+        attentionxml.read_attentionxml, files("attention", dict(zip(names, parts(data, 2), strict=True))), data
     )
     if dataset is not None and seldom(data):
         out = files("attention-out", {})
-        written(xmc_text.read_attentionxml, xmc_text.write_attentionxml, dataset, out, exact=False)
+        written(attentionxml.read_attentionxml, attentionxml.write_attentionxml, dataset, out, exact=False)
 
 
 def fuzz_pecos(data: bytes) -> None:
@@ -183,14 +183,14 @@ def _archive(members: bytes | None) -> bytes | None:
 
 
 def fuzz_npz(data: bytes) -> None:
-    matrix = oracles.outcome(sparse_files.read_csr_npz, file("in.npz", _archive(data) or b""))
+    matrix = oracles.outcome(npz.read_csr_npz, file("in.npz", _archive(data) or b""))
     if isinstance(matrix, LongtailError):
         return
     oracles.check_matrix(matrix, *matrix.shape)
     if seldom(data):
         out = folder() / "out.npz"
-        sparse_files.write_csr_npz(matrix, out)
-        again = sparse_files.read_csr_npz(out)
+        npz.write_csr_npz(matrix, out)
+        again = npz.read_csr_npz(out)
         assert oracles.same_matrix(matrix, again)
 
 

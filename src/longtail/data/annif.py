@@ -17,11 +17,11 @@ from urllib.parse import quote, unquote
 
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
-from longtail.data.fasttext import tell_losses
-from longtail.data.lines import MAX_LINE, chunks
+from longtail.data.lines import MAX_LINE, chunks, text_lines
+from longtail.data.losses import tell_losses
 from longtail.data.output import open_output
-from longtail.data.problems import Problems, quoted
-from longtail.data.tables import BadRecord, not_utf8, text_lines
+from longtail.data.problems import Problems, not_utf8, quoted
+from longtail.data.tables import BadRecord
 from longtail.errors import DataError, UsageError
 
 __all__ = ["read_annif_folder", "read_annif_tsv", "write_annif_folder", "write_annif_tsv"]
@@ -35,6 +35,8 @@ def read_annif_tsv(path: Path | str, reading: Reading) -> Dataset:
     """Read short texts; URIs may also stand without angle brackets. Unlabelled reading takes lines without a tab."""
     builder = Builder(path, reading)
     for number, line in text_lines(path, builder.problems):
+        if not line:
+            continue
         text, tab, uris = line.partition("\t")
         labels = list(map(_without_brackets, uris.split())) if tab else None
         if labels is None and reading.labelled:

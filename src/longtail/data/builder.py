@@ -18,7 +18,7 @@ from longtail.data.problems import MAX_SHOWN, Problems, quoted
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.errors import unknown_name
 
-__all__ = ["Builder", "Reading", "Record", "Unknown"]
+__all__ = ["Builder", "Reading", "Record", "Unknown", "in_vocabulary"]
 
 Unknown = Literal["error", "drop", "add"]
 _LEAST, _MOST = 2.0**-149, float(np.finfo(np.float32).max)  # relevances that float32 can hold
@@ -180,3 +180,12 @@ class Builder:
             _, near, name = unknown_name("label", label, known).rpartition("; did you mean ")
             found += f" (did you mean {name})" if near else ""
         return found, "a label of the given vocabulary"
+
+
+def in_vocabulary(dataset: Dataset, reading: Reading) -> Dataset:
+    """Return the dataset over the labels that the reading asks for."""
+    if reading.labels is None:
+        return dataset
+    if reading.unknown == "add":
+        return dataset.with_labels(reading.labels.extended(dataset.labels.ids), "drop")
+    return dataset.with_labels(reading.labels, reading.unknown)

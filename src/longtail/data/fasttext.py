@@ -6,29 +6,27 @@ are what stands between the ASCII white space characters and NUL.
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
+from longtail.data.lines import text_lines
+from longtail.data.losses import tell_losses
 from longtail.data.output import open_output
-from longtail.data.tables import text_lines
 
-__all__ = ["PREFIX", "read_fasttext", "tell_losses", "write_fasttext"]
+__all__ = ["PREFIX", "read_fasttext", "write_fasttext"]
 
 PREFIX = "__label__"
 _SPACE = " \t\n\v\f\r\0"
 _LABEL = re.compile(f"(?<![^{_SPACE}]){PREFIX}([^{_SPACE}]*)[{_SPACE}]*")
-log = logging.getLogger("longtail")
 
 
 def read_fasttext(path: Path | str, reading: Reading) -> Dataset:
     """Read fastText lines; a line without a label is a document without labels, blank lines are passed over."""
     builder = Builder(path, reading)
     for number, line in text_lines(path, builder.problems):
-        text = line.strip(_SPACE)
+        text = (line or "").strip(_SPACE)
         labels = _LABEL.findall(text)
         if "" in labels:
             builder.problems.add(number, f"'{PREFIX}' without a name", f"a label such as {PREFIX}name")
@@ -67,10 +65,3 @@ def write_fasttext(dataset: Dataset, path: Path | str) -> None:
             "relevances": int((dataset.label_matrix.data != 1).sum()),
         },
     )
-
-
-def tell_losses(path: Path | str, counts: Mapping[str, int]) -> None:
-    """Log, once for a file, how many of each kind of thing the format could not hold."""
-    lost = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    if lost:
-        log.warning("%s: changed or left out: %s", path, lost)

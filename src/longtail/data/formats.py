@@ -42,12 +42,12 @@ FORMATS = {
         Format("jsonl", "jsonl", 'JSON lines {"id", "title", "text", "labels"}'),
         Format("csv", "tables", "comma-separated with a header row"),
         Format("tsv", "tables", "tab-separated with a header row"),
-        Format("parquet", "tables", "Parquet with the columns of a CSV"),
+        Format("parquet", "parquet", "Parquet with the columns of a CSV"),
         Format("fasttext", "fasttext", "__label__a __label__b text"),
         Format("bow", "xmc_bow", "XMC repository, one file: header N D L, lines l,l f:v f:v"),
         Format("xmc-split", "xmc_bow", "XMC repository, split: trn_X_Xf.txt, trn_X_Y.txt, lbl_X_Xf.txt", True),
-        Format("lf", "xmc_text", "label-feature sets: trn.json.gz, tst.json.gz, lbl.json.gz", True),
-        Format("attentionxml", "xmc_text", "train_raw_texts.txt, train_labels.txt", True),
+        Format("lf", "lf", "label-feature sets: trn.json.gz, tst.json.gz, lbl.json.gz", True),
+        Format("attentionxml", "attentionxml", "train_raw_texts.txt, train_labels.txt", True),
         Format("pecos", "pecos", "X.trn.txt, Y.trn.npz, output-items.txt", True),
         Format("annif-tsv", "annif", "text<TAB><uri> <uri>"),
         Format("annif-folder", "annif", "one .txt a document, subjects in .tsv or .key beside it", True),
@@ -114,7 +114,7 @@ def write(dataset: Dataset, path: Path | str, *, format: str | None = None, spli
 def read_features(path: Path | str) -> Any:
     """Return ready-made features, a csr_array of shape (n_documents, d), from ``.npz`` or a BoW file."""
     if Path(path).suffix == ".npz":
-        return import_module("longtail.data.sparse_files").read_csr_npz(path)
+        return import_module("longtail.data.npz").read_csr_npz(path)
     features = read(path, labelled=False, skip_bad=None).features  # a row left out would move those after it
     if features is None:
         raise UsageError(f"{path}: holds texts; expected features as .npz or BoW")

@@ -30,9 +30,7 @@ def json_blocks(path: Path | str, decoder: msgspec.json.Decoder[T], problems: Pr
 class JsonBlock(Generic[T]):
     """The objects of one block of lines; iterating gives (line number, object) and reports the bad lines."""
 
-    def __init__(
-        self, block: Block, decoder: msgspec.json.Decoder[T], problems: Problems, path: Path | str
-    ) -> None:
+    def __init__(self, block: Block, decoder: msgspec.json.Decoder[T], problems: Problems, path: Path | str) -> None:
         self.objects: list[T] | None = None  # of all lines, where each holds one good object and nothing else
         self._block, self._decoder, self._problems, self._path = block, decoder, problems, path
         try:

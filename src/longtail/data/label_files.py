@@ -12,12 +12,12 @@ import msgspec
 
 from longtail.data.json_lines import json_blocks
 from longtail.data.labels import Label, Labels
-from longtail.data.lines import chunks
+from longtail.data.lines import chunks, text_lines
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.skos import SKOS_SUFFIXES, read_skos, write_skos
 from longtail.data.strings import Strings, StringsBuilder
-from longtail.data.tables import BadRecord, join_cell, no_column, split_cell, table_line, table_rows, text_lines
+from longtail.data.tables import BadRecord, join_cell, no_column, split_cell, table_line, table_rows
 from longtail.errors import UsageError
 
 __all__ = ["read_labels", "write_labels"]
@@ -169,7 +169,7 @@ def _read_table(path: Path | str, collected: _Collected, delimiter: str) -> None
 
 def _read_lines(path: Path | str, collected: _Collected, label_of: Callable[[str], Label | None]) -> None:
     for number, line in text_lines(path, collected.problems):
-        if not line.strip():
+        if not line or line.isspace():
             continue
         label = label_of(line)
         if label is None:

@@ -25,7 +25,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-__all__ = ["MAX_EXPANSION", "MAX_LINE", "Block", "blocks", "chunks", "lines"]
+__all__ = ["MAX_EXPANSION", "MAX_LINE", "Block", "blocks", "chunks", "lines", "text_lines"]
 
 MAX_LINE = 64 << 20  # bytes of one line: far above any document
 MAX_EXPANSION = 200  # times the compressed size; real text stays below 50
@@ -48,6 +48,22 @@ def lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, bytes]]:
     for block in blocks(path, problems):
         for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
             yield number, line.removesuffix(b"\r")
+
+
+def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str | None]]:
+    """Yield (line number, text) for every line; None for one that is bad, which is reported."""
+    next_line = 1
+    for block in blocks(path, problems):
+        for overlong in range(next_line, block.first_line):
+            yield overlong, None
+        next_line = block.first_line + block.data.count(b"\n")
+        for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
+            try:
+                yield number, line.removesuffix(b"\r").decode()
+            except UnicodeDecodeError as error:
+                found, expected = not_utf8(error)
+                problems.add(number, found, expected, path)
+                yield number, None
 
 
 def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:

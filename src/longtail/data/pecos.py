@@ -8,22 +8,16 @@ from pathlib import Path
 
 from scipy import sparse
 
-from longtail.data.builder import Reading
+from longtail.data.builder import Reading, in_vocabulary
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
+from longtail.data.lines import text_lines
+from longtail.data.losses import warn_left_out
+from longtail.data.npz import read_csr_npz, write_csr_npz
 from longtail.data.problems import Problems
-from longtail.data.sparse_files import read_csr_npz, write_csr_npz
+from longtail.data.split_files import SplitFiles, label_strings, read_strings, write_strings
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.data.xmc_bow import no_labels, number_labels, unknown_rows, without_bad
-from longtail.data.xmc_text import (
-    SplitFiles,
-    in_vocabulary,
-    label_strings,
-    read_strings,
-    text_lines,
-    warn_left_out,
-    write_strings,
-)
 
 __all__ = ["read_pecos", "write_pecos"]
 

@@ -1,4 +1,4 @@
-"""Tables with one document a row: CSV and TSV with a header row, and Parquet.
+"""Tables with one document a row: CSV and TSV with a header row; Parquet shares their columns.
 
 The columns are ``text`` (or ``title``, or both), ``labels``, and if wanted ``id`` and ``relevance``, in any order
 and case; others are ignored. A cell of several labels is ``a;b;c``, or a JSON list where a label could be misread.
@@ -17,35 +17,29 @@ import msgspec
 
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
-from longtail.data.lines import MAX_EXPANSION, MAX_LINE, blocks, lines
+from longtail.data.lines import MAX_LINE, blocks
 from longtail.data.output import open_output
-from longtail.data.problems import Problems, quoted
-from longtail.errors import MissingExtra, UsageError, unknown_name
-from longtail.progress import advance
+from longtail.data.problems import Problems, not_utf8, quoted
+from longtail.errors import UsageError, unknown_name
 
 __all__ = [
     "BadRecord",
+    "add_row",
+    "column_places",
+    "columns_to_write",
     "join_cell",
     "no_column",
-    "not_utf8",
     "read_csv",
-    "read_parquet",
     "read_tsv",
     "split_cell",
     "table_line",
     "table_rows",
-    "text_lines",
     "write_csv",
-    "write_parquet",
     "write_tsv",
 ]
 
 T = TypeVar("T", str, float)
 COLUMNS = ("id", "title", "text", "labels", "relevance")
-_ROW_GROUP = 8192  # rows of a Parquet row group
-_BATCH = 1024  # rows read from Parquet at a time
-_EXPANSION_FREE = 64 << 20  # bytes that come out of a small Parquet file without being a bomb
-_TOO_LARGE = f"data that grows more than {MAX_EXPANSION} times", "a table of texts"
 
 
 class BadRecord(Exception):
@@ -80,16 +74,18 @@ def _read_text_table(path: Path | str, reading: Reading, delimiter: str) -> Data
     if not header:
         builder.problems.fatal("no header row", f"a first line such as text{shown}labels")
     by = f", separated by {shown}" if len(header) == 1 else ""
-    places = _places(header, reading, builder.problems, line, by)
+    places = column_places(header, reading, builder.problems, line, by)
     for line, row in rows:
         if len(row) != len(header):
             builder.problems.add(line, f"{len(row)} cells", f"{len(header)}, as in the header")
         else:
-            _add(builder, line, {name: row[place] for name, place in places.items()}, reading.label_separator)
+            add_row(builder, line, {name: row[place] for name, place in places.items()}, reading.label_separator)
     return builder.finish()
 
 
-def _places(header: Sequence[str], reading: Reading, problems: Problems, line: int, by: str = "") -> dict[str, int]:
+def column_places(
+    header: Sequence[str], reading: Reading, problems: Problems, line: int, by: str = ""
+) -> dict[str, int]:
     """Return the position of each column that is there, or stop for one that has to be; ``by`` ends the message."""
     if not reading.label_separator:
         raise UsageError("label_separator '': found no character; expected one or more, such as ';'")
@@ -111,7 +107,7 @@ def no_column(name: str, header: Sequence[str]) -> str:
     return f"no column '{name}'{hint} in {quoted(list(header), 200)}"
 
 
-def _add(builder: Builder, line: int, cells: dict[str, Any], separator: str) -> None:
+def add_row(builder: Builder, line: int, cells: dict[str, Any], separator: str) -> None:
     """Add the record of one row, whose cells are strings or, from Parquet, also lists, integers and None."""
     try:
         labels = _list(cells, "labels", separator, str)
@@ -227,23 +223,6 @@ def _malformed(error: csv.Error) -> tuple[str, str]:
     return str(error), "a row of cells"
 
 
-def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str]]:
-    """Yield (line number, decoded line) of the lines that are not blank; one that is not UTF-8 is reported."""
-    for number, line in lines(path, problems):
-        try:
-            text = line.decode()
-        except UnicodeDecodeError as error:
-            problems.add(number, *not_utf8(error))
-        else:
-            if text:
-                yield number, text
-
-
-def not_utf8(error: UnicodeDecodeError) -> tuple[str, str]:
-    """Return (found, expected) for bytes that cannot be decoded."""
-    return f"a byte that is not UTF-8 ({quoted(error.object[error.start : error.end])})", "UTF-8 text"
-
-
 def table_line(cells: Iterable[str], delimiter: str) -> bytes:
     """Return one line of a text table; a cell is quoted where it holds a quote, a newline or the delimiter."""
     special = re.compile(f'["\r\n{delimiter}]').search
@@ -252,7 +231,7 @@ def table_line(cells: Iterable[str], delimiter: str) -> bytes:
 
 
 def _write_text_table(dataset: Dataset, path: Path | str, delimiter: str) -> None:
-    columns = _columns_to_write(dataset)
+    columns = columns_to_write(dataset)
     with open_output(path) as out:
         out.write(table_line(columns, delimiter))
         for row, text in enumerate(dataset.document_texts()):
@@ -262,123 +241,8 @@ def _write_text_table(dataset: Dataset, path: Path | str, delimiter: str) -> Non
             out.write(table_line((cells[name] for name in columns), delimiter))
 
 
-def _columns_to_write(dataset: Dataset) -> list[str]:
+def columns_to_write(dataset: Dataset) -> list[str]:
+    """Return the columns that hold something, in the order they are written."""
     graded = bool((dataset.label_matrix.data != 1).any())
     there = {"id": dataset.ids is not None, "text": True, "labels": True, "relevance": graded}
     return [name for name, is_there in there.items() if is_there]
-
-
-def read_parquet(path: Path | str, reading: Reading) -> Dataset:
-    """Read a Parquet file; ``labels`` is a list of strings, or a cell as in CSV. Problems count rows from 1."""
-    builder = Builder(path, reading)
-    row = 0
-    for batch in _batches(path, reading, builder.problems):
-        names = [name.strip().lower() for name in batch.schema.names]
-        for values in zip(*map(_values, batch.columns), strict=True):
-            row += 1
-            _add(builder, row, dict(zip(names, values, strict=True)), reading.label_separator)
-    return builder.finish()
-
-
-def _batches(path: Path | str, reading: Reading, problems: Problems) -> Iterator[Any]:
-    """Yield record batches with the columns wanted; whatever pyarrow finds wrong ends the reading."""
-    arrow, parquet = _pyarrow()
-    if not Path(path).is_file():
-        raise UsageError(f"{path}: no such file" if str(path) != "-" else "Parquet needs a file; found standard input")
-    size = Path(path).stat().st_size
-    most = max(_EXPANSION_FREE, MAX_EXPANSION * size)
-    try:
-        with parquet.ParquetFile(str(path), memory_map=False, pre_buffer=False) as file:
-            schema = file.schema_arrow
-            places = _places(schema.names, reading, problems, 0)
-            _check_types(arrow, {name: schema.types[place] for name, place in places.items()}, problems)
-            columns = [schema.names[place] for place in places.values()]
-            rows = _rows_at_a_time(file.metadata, columns, most, problems)
-            for batch in file.iter_batches(rows, columns=columns, use_threads=False):
-                advance(size * batch.num_rows // max(file.metadata.num_rows, 1))
-                most -= batch.nbytes
-                if most < 0:
-                    problems.fatal(*_TOO_LARGE)
-                yield batch
-    except PermissionError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-    except (arrow.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError) as error:
-        problems.fatal(f"damaged Parquet data ({quoted(str(error), 120)})", "a whole Parquet file")
-
-
-def _rows_at_a_time(metadata: Any, columns: Sequence[str], most: int, problems: Problems) -> int:
-    """Return how many rows stay below ``most`` bytes, whatever stands in them, as pyarrow decodes all of a batch."""
-    places = ((group, place) for group in range(metadata.num_row_groups) for place in range(metadata.num_columns))
-    chunks = (metadata.row_group(group).column(place) for group, place in places)
-    wanted = (chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
-    # a value takes part of a bit in a chunk of many equal ones, and a row that repeats one may be as large as the chunk
-    sizes: list[int] = [chunk.total_uncompressed_size + 8 * chunk.num_values for chunk in wanted]
-    if sum(sizes) > most:
-        problems.fatal(*_TOO_LARGE)
-    return max(1, min(_BATCH, most // max([1, *sizes])))
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingExtra("Parquet", "parquet") from None
-    return pyarrow, parquet
-
-
-def _check_types(arrow: Any, types: dict[str, Any], problems: Problems) -> None:
-    """Stop at a column whose values could not become what it stands for."""
-    kinds = arrow.types
-
-    def fits(name: str, given: Any) -> bool:
-        if kinds.is_dictionary(given):
-            return fits(name, given.value_type)
-        if name in ("labels", "relevance") and (
-            kinds.is_list(given) or kinds.is_large_list(given) or kinds.is_fixed_size_list(given)
-        ):
-            return fits("text" if name == "labels" else "number", given.value_type)
-        if name == "number":
-            return bool(kinds.is_integer(given) or kinds.is_floating(given))
-        text = kinds.is_string(given) or kinds.is_large_string(given) or kinds.is_string_view(given)
-        return bool(text or kinds.is_null(given) or (name == "id" and kinds.is_integer(given)))
-
-    wanted = {"labels": "strings or lists of strings", "relevance": "lists of numbers", "id": "strings or integers"}
-    for name, given in types.items():
-        if not fits(name, given):
-            problems.fatal(f"column '{name}' of type {given}", wanted.get(name, "strings"))
-
-
-def _values(column: Any) -> list[Any]:
-    """Return a column's values; where a string is not UTF-8, the error stands in its place."""
-
-    def value(scalar: Any) -> Any:
-        try:
-            return scalar.as_py()
-        except UnicodeDecodeError as error:
-            return error
-
-    try:
-        values: list[Any] = column.to_pylist()
-    except UnicodeDecodeError:
-        return [value(scalar) for scalar in column]
-    return values
-
-
-def write_parquet(dataset: Dataset, path: Path | str) -> None:
-    """Write ``text``, ``labels`` (lists of strings) and, where there are any, ids and relevances, as zstd Parquet."""
-    arrow, parquet = _pyarrow()
-    if Path(path).suffix in (".gz", ".zst"):
-        raise UsageError(f"{path}: Parquet is compressed inside; expected a name that ends in .parquet")
-    types = {"id": arrow.large_string(), "text": arrow.large_string(), "labels": arrow.list_(arrow.string())}
-    types["relevance"] = arrow.list_(arrow.float32())
-    columns = _columns_to_write(dataset)
-    schema = arrow.schema([(name, types[name]) for name in columns])
-    texts = dataset.document_texts()
-    with open_output(path) as out, parquet.ParquetWriter(out, schema, compression="zstd") as writer:
-        for first in range(0, len(dataset), _ROW_GROUP):
-            rows = range(first, min(first + _ROW_GROUP, len(dataset)))
-            cells = {"text": list(texts[first : rows.stop]), "labels": [dataset.labels_of(row) for row in rows]}
-            cells["relevance"] = [dataset.relevance_of(row) for row in rows]
-            cells["id"] = [dataset.document_id(row) for row in rows]
-            writer.write_batch(arrow.record_batch([cells[name] for name in columns], schema=schema))

@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.data.builder import Reading
+from longtail.data.builder import Reading, in_vocabulary
 from longtail.data.dataset import Dataset, label_matrix_of
 from longtail.data.labels import Labels
 from longtail.data.lines import Block, blocks
+from longtail.data.losses import warn_left_out
 from longtail.data.output import open_output
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
-from longtail.data.sparse_files import SparseLines, read_sparse_lines, sparse_lines
+from longtail.data.sparse_lines import SparseLines, read_sparse_lines, sparse_lines
+from longtail.data.split_files import SplitFiles, label_strings, read_strings, write_strings
 from longtail.data.strings import Strings
-from longtail.data.xmc_text import SplitFiles, in_vocabulary, label_strings, read_strings, warn_left_out, write_strings
 from longtail.errors import UsageError
 
 __all__ = [

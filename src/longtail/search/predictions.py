@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 from scipy import sparse
 
-from longtail.data.jsonl import json_problem
+from longtail.data.json_lines import json_blocks
 from longtail.data.labels import LabelIndex, Labels
-from longtail.data.lines import blocks
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.strings import Strings
@@ -63,6 +62,9 @@ class _Line(msgspec.Struct, gc=False):
     id: str | int | None = None
 
 
+_decoder = msgspec.json.Decoder(_Line)
+
+
 def read_predictions(path: Path | str, labels: Labels, ids: Strings | None = None, n_documents: int = 0) -> Predictions:
     """Read the predictions of any system for the documents with ``ids``, or for ``n_documents`` in order.
 
@@ -72,12 +74,10 @@ def read_predictions(path: Path | str, labels: Labels, ids: Strings | None = Non
     problems = Problems(path)
     rows = {document: row for row, document in enumerate(ids)} if ids is not None else None
     collected = _Collected(LabelIndex(labels.columns), rows)
-    for block in blocks(path, problems):
-        for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
-            if line.strip():
-                wrong = collected.add(line)
-                if wrong:
-                    problems.add(number, *wrong)
+    for block in json_blocks(path, _decoder, problems):
+        for number, prediction in block:
+            if wrong := collected.add(prediction):
+                problems.add(number, *wrong)
     problems.close()
     expected = n_documents if ids is None else len(ids)
     if not collected.row and expected:
@@ -100,15 +100,10 @@ class _Collected:
         self.by_id: bool | None = None  # or by position; the first line tells
         self.row: dict[int, int] = {}  # document → its line among those taken
         self._rows = rows
-        self._decode = msgspec.json.Decoder(_Line).decode
         self._labels, self._scores, self._ends = array("i"), array("f"), array("q", [0])
 
-    def add(self, line: bytes) -> tuple[str, str] | None:
+    def add(self, prediction: _Line) -> tuple[str, str] | None:
         """Take one line; return (found, expected) if it is wrong."""
-        try:
-            prediction = self._decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return json_problem(line, error)
         if prediction.labels is None:
             return "no field 'labels'", "a list of labels, best first, [] for none"
         count = len(prediction.labels)

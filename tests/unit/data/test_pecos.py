@@ -15,8 +15,8 @@ from scipy import sparse
 from longtail.data.builder import Reading
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Label, Labels
+from longtail.data.npz import read_csr_npz, write_csr_npz
 from longtail.data.pecos import read_pecos, write_pecos
-from longtail.data.sparse_files import read_csr_npz, write_csr_npz
 from longtail.data.strings import Strings
 from longtail.errors import DataError, UsageError
 
@@ -165,7 +165,7 @@ def test_pecos_writer_says_what_it_cannot_hold_and_keeps_the_labels_of_the_other
     dataset = Dataset.of(["t"], [["b"]], [Label("a", "A"), Label("b")])
     with caplog.at_level(logging.WARNING, "longtail"):
         write_pecos(dataset, tmp_path)
-    assert caplog.messages == [f"{tmp_path}: left out, as this format cannot hold them: 2 label names"]
+    assert caplog.messages == [f"{tmp_path}: changed or left out, as this format cannot hold it: 2 label names"]
     with pytest.raises(UsageError, match="other labels"):
         write_pecos(Dataset.of(["t"], [["b"]]), tmp_path, "test")
     write_pecos(dataset, tmp_path, "test")

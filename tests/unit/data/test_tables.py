@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.data import lines, tables
+from longtail.data import lines, parquet, tables
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.labels import Labels
-from longtail.data.tables import read_csv, read_parquet, read_tsv, write_csv, write_parquet, write_tsv
+from longtail.data.parquet import read_parquet, write_parquet
+from longtail.data.tables import read_csv, read_tsv, write_csv, write_tsv
 from longtail.errors import DataError, MissingExtra, UsageError
 
 READ = {"csv": read_csv, "tsv": read_tsv, "parquet": read_parquet}
@@ -237,7 +238,7 @@ def test_every_kind_of_string_and_list_is_read(tmp_path):
 
 
 def test_bad_rows_of_parquet_are_named_by_number(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_BATCH", 2)
+    monkeypatch.setattr(parquet, "_BATCH", 2)
     not_utf8 = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
     texts = pa.concat_arrays([pa.array(["a", None, "c", "d", "e"]), not_utf8])
     labels = pa.array([["x"], ["x"], None, [None], ["x"], ["y"]])
@@ -298,7 +299,7 @@ def test_parquet_with_any_byte_changed_is_read_or_refused(folder, place, value):
 
 
 def test_a_parquet_bomb_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_EXPANSION_FREE", 1 << 20)
+    monkeypatch.setattr(parquet, "_EXPANSION_FREE", 1 << 20)
     file = parquet(tmp_path, {"text": ["x" * 10_000] * 2000, "labels": ["x"] * 2000})
     with pytest.raises(DataError, match="grows more than 200 times"):
         read_parquet(file, Reading())

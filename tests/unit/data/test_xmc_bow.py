@@ -117,12 +117,16 @@ def test_bow_line_may_begin_with_a_feature_and_indices_may_be_unsorted(file):
 
 
 def test_bow_lines_that_need_the_exact_parser(file):
-    dataset = read_bow(
-        file(b"3 9 3\n1 5:1e-400 2:1\n1 2:2\n0,2 00000000000000000008:3 7:1.000000059604644775390625\n"), Reading()
-    )
-    assert dataset.features.indices.tolist() == [2, 5, 2, 7, 8]
-    assert dataset.features.data.tolist() == [1, 0, 2, 1, 3]
+    lines = b"1 5:1e-400 2:1\n1 00000000000000000008:2\n0,2 3:3 7:1.000000059604644775390625\n"
+    dataset = read_bow(file(b"3 9 3\n" + lines), Reading())
+    assert dataset.features.indices.tolist() == [2, 5, 8, 3, 7]
+    assert dataset.features.data.tolist() == [1, 0, 2, 3, 1]
     assert dataset.labels_of(2) == ["0", "2"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 10, 11, 1203])
+def test_labels_without_ids_are_called_by_their_numbers(file, count):
+    assert list(read_bow(file(b"1 1 %d\n\n" % count), Reading()).labels.ids) == [str(label) for label in range(count)]
 
 
 def test_overlong_line_keeps_the_others_in_their_rows(file, monkeypatch):

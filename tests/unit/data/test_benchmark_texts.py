@@ -9,10 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from longtail.data.attentionxml import read_attentionxml, write_attentionxml
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Label, Labels
-from longtail.data.xmc_text import read_attentionxml, read_lf, write_attentionxml, write_lf
+from longtail.data.lf import read_lf, write_lf
 from longtail.errors import DataError, UsageError
 
 LBL = b"""{"uid": "B00A", "title": "Tutu", "content": "A skirt for ballet."}

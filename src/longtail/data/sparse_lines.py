@@ -1,30 +1,24 @@
-"""Sparse matrices in files: text lines such as ``3:0.5 8:1`` under a header, and ``.npz`` as scipy writes it."""
+"""Sparse matrices as text: lines such as ``3:0.5 8:1`` under a header, scanned by a kernel."""
 
 from __future__ import annotations
 
 import re
-import zipfile
 from array import array
 from collections.abc import Iterator
-from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.data.lines import MAX_EXPANSION, Block, blocks
-from longtail.data.output import open_output
+from longtail.data.lines import Block, blocks
+from longtail.data.npz import MAX_COLUMNS, csr
 from longtail.data.problems import Problems, quoted
-from longtail.errors import LongtailError, UsageError
 from longtail.kernels.text import scan_lines
 
-__all__ = ["MAX_COLUMNS", "SparseLines", "read_csr_npz", "read_sparse_lines", "sparse_lines", "write_csr_npz"]
+__all__ = ["SparseLines", "read_sparse_lines", "sparse_lines"]
 
-MAX_COLUMNS = 2**31 - 1  # indices are 32 bits wide
-_EXPANSION_FREE = 64 << 20  # bytes that are never a bomb
-_CHUNK = 1 << 20  # bytes read from an archive at a time
 _WRITE_ROWS = 4096  # rows formatted at a time
 
 _NUMBER = re.compile(rb"\d{1,18}")
@@ -196,17 +190,9 @@ class _Scanner:
             found = f"{self._rows} lines after a header of {self.counts[0]} {self._names[0]}"
             self._problems.fatal(found, "as many lines as the header says", 1, self._path)
         columns, ends = np.frombuffer(self._columns, np.int32), np.frombuffer(self._pair_ends, np.int64)
-        matrix = _csr(np.frombuffer(self._values, np.float32), columns, ends, self.counts[1])
+        matrix = csr(np.frombuffer(self._values, np.float32), columns, ends, self.counts[1])
         listed = (np.frombuffer(self._listed, np.int32), np.frombuffer(self._listed_ends, np.int64))
         return SparseLines(self.counts, matrix, listed, self._bad, self._nbytes)
-
-
-def _csr(
-    values: NDArray[np.float32], columns: NDArray[np.int32], ends: NDArray[np.int64], n_columns: int
-) -> sparse.csr_array:
-    """Return the matrix over these very arrays; scipy would widen 32-bit columns to the type of the row ends."""
-    narrow = ends.astype(np.int32) if len(columns) <= MAX_COLUMNS else ends
-    return sparse.csr_array((values, columns, narrow), shape=(len(ends) - 1, n_columns))
 
 
 def sparse_lines(matrix: sparse.csr_array) -> Iterator[bytes]:
@@ -218,114 +204,3 @@ def sparse_lines(matrix: sparse.csr_array) -> Iterator[bytes]:
         pairs = list(map(b"%d:%b".__mod__, tokens))
         for start, end in zip((ends[:-1] - ends[0]).tolist(), (ends[1:] - ends[0]).tolist(), strict=True):
             yield b" ".join(pairs[start:end])
-
-
-def write_csr_npz(matrix: sparse.csr_array, path: Path | str) -> None:
-    """Write a matrix as ``scipy.sparse.save_npz`` does; the same matrix gives the same bytes."""
-    with open_output(path) as out:
-        sparse.save_npz(out, matrix)
-
-
-def read_csr_npz(path: Path | str) -> sparse.csr_array:
-    """Read a CSR matrix from ``.npz`` as canonical float32; sizes and indices are checked before they are used."""
-    problems = Problems(path)
-    try:
-        with open(path, "rb") as file:
-            arrays = _read_members(file, problems)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-    return _checked_csr(arrays, problems)
-
-
-_MEMBERS = ("format", "shape", "indptr", "indices", "data")
-
-
-def _read_members(file: BinaryIO, problems: Problems) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an archive."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            _check_members(members, file.seek(0, 2), problems)
-            return {name: _read_array(archive, members[name], problems) for name in _MEMBERS}
-    except LongtailError:
-        raise
-    except Exception as error:  # zipfile and numpy raise a dozen kinds for damaged bytes
-        problems.fatal(f"a damaged archive ({quoted(str(error))})", "a matrix of scipy.sparse.save_npz")
-
-
-def _check_members(members: dict[str, zipfile.ZipInfo], nbytes: int, problems: Problems) -> None:
-    """Refuse an archive of something else, and one that claims more than ``nbytes`` of archive can hold."""
-    missing = [name for name in _MEMBERS if name not in members]
-    if missing:
-        problems.fatal(f"an archive without {missing[0]}.npy", "a matrix of scipy.sparse.save_npz")
-    if sum(members[name].file_size for name in _MEMBERS) > max(_EXPANSION_FREE, MAX_EXPANSION * nbytes):
-        found = f"an archive that grows more than {MAX_EXPANSION} times"
-        problems.fatal(found, "a matrix; if it is meant, save it with compressed=False")
-
-
-def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, problems: Problems) -> NDArray[Any]:
-    """Return one array; its header must claim just the bytes that the archive holds, and no objects."""
-    with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = header(member)
-        if dtype.kind not in "iufbSU" or len(shape) > 1:
-            problems.fatal(f"{info.filename} of type {dtype} and shape {shape}", "a list of plain numbers")
-        size, held = prod(shape) * dtype.itemsize, info.file_size - member.tell()
-        if size != held:
-            problems.fatal(f"{info.filename} that claims {size} bytes and holds {held}", "as many")
-        content = bytearray(size)
-        for at in range(0, size, _CHUNK):  # ZipExtFile.readinto would hold all of it twice
-            content[at : at + _CHUNK] = member.read(_CHUNK)
-        return np.frombuffer(content, dtype).reshape(shape)
-
-
-def _checked_csr(arrays: dict[str, NDArray[Any]], problems: Problems) -> sparse.csr_array:
-    """Return the matrix, or say what is wrong with it."""
-    shape, indptr, indices = (_integers(arrays, name, problems) for name in ("shape", "indptr", "indices"))
-    kind, data = arrays["format"].tobytes().replace(b"\0", b""), arrays["data"]
-    if kind != b"csr":
-        problems.fatal(f"a matrix in the format {quoted(kind)}", "csr; convert it with matrix.tocsr()")
-    if data.dtype.kind not in "iufb" or data.ndim != 1:
-        problems.fatal(f"data of type {data.dtype} and shape {data.shape}", "a list of numbers")
-    if len(shape) != 2 or shape[0] != len(indptr) - 1 or not 0 <= shape[1] <= MAX_COLUMNS:
-        found = f"the shape {tuple(shape.tolist())} with {len(indptr) - 1} rows"
-        problems.fatal(found, f"(rows, columns) and at most {MAX_COLUMNS} columns")
-    if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any() or not indptr[-1] == len(indices) == len(data):
-        problems.fatal("row ends that do not rise from 0 to the number of entries", "a CSR matrix")
-    if len(indices) and not 0 <= indices.min() <= indices.max() < shape[1]:
-        problems.fatal(f"column {_outside(indices, shape[1])}", f"a number below {shape[1]}")
-    with np.errstate(over="ignore"):
-        values = data.astype(np.float32, copy=False)
-    if not np.isfinite(values).all():
-        problems.fatal(f"value {data[~np.isfinite(values)][0]}", "finite numbers")
-    return _canonical(values, indices.astype(np.int32, copy=False), indptr, int(shape[1]), problems)
-
-
-def _integers(arrays: dict[str, NDArray[Any]], name: str, problems: Problems) -> NDArray[Any]:
-    found = arrays[name]
-    if found.dtype.kind not in "iu" or found.ndim != 1 or (name == "indptr" and not len(found)):
-        problems.fatal(f"{name} of type {found.dtype} and shape {found.shape}", "a list of whole numbers")
-    return found.astype(found.dtype.newbyteorder("="), copy=False)
-
-
-def _outside(indices: NDArray[Any], n_columns: int) -> int:
-    return int(indices.min() if indices.min() < 0 else indices[indices >= n_columns][0])
-
-
-def _canonical(
-    values: NDArray[np.float32],
-    columns: NDArray[np.int32],
-    ends: NDArray[Any],
-    n_columns: int,
-    problems: Problems,
-) -> sparse.csr_array:
-    """Return the matrix with rising columns in each row; the same column twice is refused."""
-    matrix = _csr(values, columns, ends.astype(np.int64, copy=False), n_columns)
-    matrix.sort_indices()
-    if not matrix.has_canonical_format:
-        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-        twice = (matrix.indices[1:] == matrix.indices[:-1]) & (rows[1:] == rows[:-1])
-        at = int(np.flatnonzero(twice)[0])
-        problems.fatal(f"column {matrix.indices[at]} twice in row {rows[at]}", "each column once a row")
-    return matrix

@@ -1,0 +1,31 @@
+"""What a format cannot hold, counted and told once for each file written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from longtail.data.dataset import Dataset
+
+__all__ = ["tell_losses", "warn_left_out"]
+
+log = logging.getLogger("longtail")
+
+
+def tell_losses(path: Path | str, counts: Mapping[str, int]) -> None:
+    """Log, once for a file, how many of each kind of thing the format could not hold."""
+    lost = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if lost:
+        log.warning("%s: changed or left out, as this format cannot hold it: %s", path, lost)
+
+
+def warn_left_out(dataset: Dataset, path: Path | str, *held: str) -> None:
+    """Warn, once, of what the dataset has and a format that holds only ``held`` has not."""
+    labels, graded = dataset.labels, int((dataset.label_matrix.data != 1).sum())
+    counts = {name: len(part) for name, part in (("document ids", dataset.ids), ("texts", dataset.texts)) if part}
+    matrices = {"rows of features": dataset.features, "rows of label features": dataset.label_features}
+    counts |= {name: part.shape[0] for name, part in matrices.items() if part is not None}
+    counts |= {f"label {field}": len(part) for field in ("names", "texts", "uris") if (part := getattr(labels, field))}
+    counts |= {"lists of label aliases": len(labels.aliases or ()), "relevances other than 1": graded}
+    tell_losses(path, {name: count for name, count in counts.items() if name not in held})

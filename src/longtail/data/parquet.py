@@ -1,0 +1,139 @@
+"""Parquet with the columns of a CSV, read in batches and written in row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from longtail.data.builder import Builder, Reading
+from longtail.data.dataset import Dataset
+from longtail.data.lines import MAX_EXPANSION
+from longtail.data.output import open_output
+from longtail.data.problems import Problems, quoted
+from longtail.data.tables import add_row, column_places, columns_to_write
+from longtail.errors import MissingExtra, UsageError
+from longtail.progress import advance
+
+__all__ = ["read_parquet", "write_parquet"]
+
+_ROW_GROUP = 8192  # rows of a Parquet row group
+_BATCH = 1024  # rows read from Parquet at a time
+_EXPANSION_FREE = 64 << 20  # bytes that come out of a small Parquet file without being a bomb
+_TOO_LARGE = f"data that grows more than {MAX_EXPANSION} times", "a table of texts"
+
+
+def read_parquet(path: Path | str, reading: Reading) -> Dataset:
+    """Read a Parquet file; ``labels`` is a list of strings, or a cell as in CSV. Problems count rows from 1."""
+    builder = Builder(path, reading)
+    row = 0
+    for batch in _batches(path, reading, builder.problems):
+        names = [name.strip().lower() for name in batch.schema.names]
+        for values in zip(*map(_values, batch.columns), strict=True):
+            row += 1
+            add_row(builder, row, dict(zip(names, values, strict=True)), reading.label_separator)
+    return builder.finish()
+
+
+def _batches(path: Path | str, reading: Reading, problems: Problems) -> Iterator[Any]:
+    """Yield record batches with the columns wanted; whatever pyarrow finds wrong ends the reading."""
+    arrow, parquet = _pyarrow()
+    if not Path(path).is_file():
+        raise UsageError(f"{path}: no such file" if str(path) != "-" else "Parquet needs a file; found standard input")
+    size = Path(path).stat().st_size
+    most = max(_EXPANSION_FREE, MAX_EXPANSION * size)
+    try:
+        with parquet.ParquetFile(str(path), memory_map=False, pre_buffer=False) as file:
+            schema = file.schema_arrow
+            places = column_places(schema.names, reading, problems, 0)
+            _check_types(arrow, {name: schema.types[place] for name, place in places.items()}, problems)
+            columns = [schema.names[place] for place in places.values()]
+            rows = _rows_at_a_time(file.metadata, columns, most, problems)
+            for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+                advance(size * batch.num_rows // max(file.metadata.num_rows, 1))
+                most -= batch.nbytes
+                if most < 0:
+                    problems.fatal(*_TOO_LARGE)
+                yield batch
+    except PermissionError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    except (arrow.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError) as error:
+        problems.fatal(f"damaged Parquet data ({quoted(str(error), 120)})", "a whole Parquet file")
+
+
+def _rows_at_a_time(metadata: Any, columns: Sequence[str], most: int, problems: Problems) -> int:
+    """Return how many rows stay below ``most`` bytes, whatever stands in them, as pyarrow decodes all of a batch."""
+    places = ((group, place) for group in range(metadata.num_row_groups) for place in range(metadata.num_columns))
+    chunks = (metadata.row_group(group).column(place) for group, place in places)
+    wanted = (chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
+    # a value takes part of a bit in a chunk of many equal ones, and a row that repeats one may be as large as the chunk
+    sizes: list[int] = [chunk.total_uncompressed_size + 8 * chunk.num_values for chunk in wanted]
+    if sum(sizes) > most:
+        problems.fatal(*_TOO_LARGE)
+    return max(1, min(_BATCH, most // max([1, *sizes])))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtra("Parquet", "parquet") from None
+    return pyarrow, parquet
+
+
+def _check_types(arrow: Any, types: dict[str, Any], problems: Problems) -> None:
+    """Stop at a column whose values could not become what it stands for."""
+    kinds = arrow.types
+
+    def fits(name: str, given: Any) -> bool:
+        if kinds.is_dictionary(given):
+            return fits(name, given.value_type)
+        if name in ("labels", "relevance") and (
+            kinds.is_list(given) or kinds.is_large_list(given) or kinds.is_fixed_size_list(given)
+        ):
+            return fits("text" if name == "labels" else "number", given.value_type)
+        if name == "number":
+            return bool(kinds.is_integer(given) or kinds.is_floating(given))
+        text = kinds.is_string(given) or kinds.is_large_string(given) or kinds.is_string_view(given)
+        return bool(text or kinds.is_null(given) or (name == "id" and kinds.is_integer(given)))
+
+    wanted = {"labels": "strings or lists of strings", "relevance": "lists of numbers", "id": "strings or integers"}
+    for name, given in types.items():
+        if not fits(name, given):
+            problems.fatal(f"column '{name}' of type {given}", wanted.get(name, "strings"))
+
+
+def _values(column: Any) -> list[Any]:
+    """Return a column's values; where a string is not UTF-8, the error stands in its place."""
+
+    def value(scalar: Any) -> Any:
+        try:
+            return scalar.as_py()
+        except UnicodeDecodeError as error:
+            return error
+
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        return [value(scalar) for scalar in column]
+    return values
+
+
+def write_parquet(dataset: Dataset, path: Path | str) -> None:
+    """Write ``text``, ``labels`` (lists of strings) and, where there are any, ids and relevances, as zstd Parquet."""
+    arrow, parquet = _pyarrow()
+    if Path(path).suffix in (".gz", ".zst"):
+        raise UsageError(f"{path}: Parquet is compressed inside; expected a name that ends in .parquet")
+    types = {"id": arrow.large_string(), "text": arrow.large_string(), "labels": arrow.list_(arrow.string())}
+    types["relevance"] = arrow.list_(arrow.float32())
+    columns = columns_to_write(dataset)
+    schema = arrow.schema([(name, types[name]) for name in columns])
+    texts = dataset.document_texts()
+    with open_output(path) as out, parquet.ParquetWriter(out, schema, compression="zstd") as writer:
+        for first in range(0, len(dataset), _ROW_GROUP):
+            rows = range(first, min(first + _ROW_GROUP, len(dataset)))
+            cells = {"text": list(texts[first : rows.stop]), "labels": [dataset.labels_of(row) for row in rows]}
+            cells["relevance"] = [dataset.relevance_of(row) for row in rows]
+            cells["id"] = [dataset.document_id(row) for row in rows]
+            writer.write_batch(arrow.record_batch([cells[name] for name in columns], schema=schema))
