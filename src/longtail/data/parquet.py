@@ -10,6 +10,7 @@ from longtail.data.builder import Builder, Reading
 from longtail.data.dataset import Dataset
 from longtail.data.lines import MAX_EXPANSION
 from longtail.data.output import open_output
+from longtail.data.parquet_footer import column_chunks
 from longtail.data.problems import Problems, quoted
 from longtail.data.tables import add_row, column_places, columns_to_write
 from longtail.errors import MissingExtra, UsageError
@@ -48,7 +49,7 @@ def _batches(path: Path | str, reading: Reading, problems: Problems) -> Iterator
             places = column_places(schema.names, reading, problems, 0)
             _check_types(arrow, {name: schema.types[place] for name, place in places.items()}, problems)
             columns = [schema.names[place] for place in places.values()]
-            rows = _rows_at_a_time(file.metadata, columns, most, problems)
+            rows = _rows_at_a_time(path, columns, most, problems)
             for batch in file.iter_batches(rows, columns=columns, use_threads=False):
                 advance(size * batch.num_rows // max(file.metadata.num_rows, 1))
                 most -= batch.nbytes
@@ -57,17 +58,15 @@ def _batches(path: Path | str, reading: Reading, problems: Problems) -> Iterator
                 yield batch
     except PermissionError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-    except (arrow.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError) as error:
+    except (arrow.ArrowException, OSError, MemoryError, OverflowError, ValueError) as error:
         problems.fatal(f"damaged Parquet data ({quoted(str(error), 120)})", "a whole Parquet file")
 
 
-def _rows_at_a_time(metadata: Any, columns: Sequence[str], most: int, problems: Problems) -> int:
+def _rows_at_a_time(path: Path | str, columns: Sequence[str], most: int, problems: Problems) -> int:
     """Return how many rows stay below ``most`` bytes, whatever stands in them, as pyarrow decodes all of a batch."""
-    places = ((group, place) for group in range(metadata.num_row_groups) for place in range(metadata.num_columns))
-    chunks = (metadata.row_group(group).column(place) for group, place in places)
-    wanted = (chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
+    wanted = (chunk for chunk in column_chunks(path) if chunk.column in columns)
     # a value takes part of a bit in a chunk of many equal ones, and a row that repeats one may be as large as the chunk
-    sizes: list[int] = [chunk.total_uncompressed_size + 8 * chunk.num_values for chunk in wanted]
+    sizes = [max(0, chunk.nbytes + 8 * chunk.num_values) for chunk in wanted]
     if sum(sizes) > most:
         problems.fatal(*_TOO_LARGE)
     return max(1, min(_BATCH, most // max([1, *sizes])))

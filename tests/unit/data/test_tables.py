@@ -217,7 +217,7 @@ def test_any_bytes_are_read_or_refused(folder, content, kind):
 # --- Parquet -----------------------------------------------------------------------------------------------------
 
 
-def parquet(folder, columns, **options):
+def parquet_file(folder, columns, **options):
     pq.write_table(pa.table(columns), folder / "x.parquet", **options)
     return folder / "x.parquet"
 
@@ -232,9 +232,9 @@ def test_every_kind_of_string_and_list_is_read(tmp_path):
         "relevance": pa.array([[1, 2], None, [3]], pa.list_(pa.int64())),
     }
     expected = ["t\na", "b", "t"], [{"x": 1.0, "y": 2.0}, {}, {"x": 3.0}], ["3", "1", "5"]
-    assert contents(read_parquet(parquet(tmp_path, columns), Reading())) == expected
+    assert contents(read_parquet(parquet_file(tmp_path, columns), Reading())) == expected
     cells = {"text": ["a", "b"], "labels": pa.array(["x; y", '["p;q"]'], pa.string_view())}
-    assert contents(read_parquet(parquet(tmp_path, cells), Reading()))[1] == [{"x": 1.0, "y": 1.0}, {"p;q": 1.0}]
+    assert contents(read_parquet(parquet_file(tmp_path, cells), Reading()))[1] == [{"x": 1.0, "y": 1.0}, {"p;q": 1.0}]
 
 
 def test_bad_rows_of_parquet_are_named_by_number(tmp_path, monkeypatch):
@@ -242,7 +242,7 @@ def test_bad_rows_of_parquet_are_named_by_number(tmp_path, monkeypatch):
     not_utf8 = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
     texts = pa.concat_arrays([pa.array(["a", None, "c", "d", "e"]), not_utf8])
     labels = pa.array([["x"], ["x"], None, [None], ["x"], ["y"]])
-    file = parquet(tmp_path, {"text": texts, "labels": labels})
+    file = parquet_file(tmp_path, {"text": texts, "labels": labels})
     with pytest.raises(DataError) as caught:
         read_parquet(file, Reading())
     assert [problem[:2] for problem in problems_of(caught)] == [
@@ -271,12 +271,12 @@ def test_bad_rows_of_parquet_are_named_by_number(tmp_path, monkeypatch):
 )
 def test_parquet_columns_of_the_wrong_type_or_name_are_refused(tmp_path, columns, found):
     with pytest.raises(DataError) as caught:
-        read_parquet(parquet(tmp_path, columns), Reading())
+        read_parquet(parquet_file(tmp_path, columns), Reading())
     assert problems_of(caught)[0][1].startswith(found)
 
 
 def test_damaged_parquet_is_refused(tmp_path):
-    whole = parquet(tmp_path, {"text": ["some text"] * 300, "labels": ["x"] * 300}).read_bytes()
+    whole = parquet_file(tmp_path, {"text": ["some text"] * 300, "labels": ["x"] * 300}).read_bytes()
     for content in (
         b"",
         b"PAR1",
@@ -300,7 +300,7 @@ def test_parquet_with_any_byte_changed_is_read_or_refused(folder, place, value):
 
 def test_a_parquet_bomb_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "_EXPANSION_FREE", 1 << 20)
-    file = parquet(tmp_path, {"text": ["x" * 10_000] * 2000, "labels": ["x"] * 2000})
+    file = parquet_file(tmp_path, {"text": ["x" * 10_000] * 2000, "labels": ["x"] * 2000})
     with pytest.raises(DataError, match="grows more than 200 times"):
         read_parquet(file, Reading())
 

@@ -1,0 +1,104 @@
+"""What the footer of a Parquet file claims of its column chunks, read without pyarrow.
+
+pyarrow would tell it too, but ends the whole process where a damaged footer disagrees with itself. The footer is one
+struct in Thrift's compact protocol, see parquet.thrift in apache/parquet-format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["ColumnChunk", "column_chunks"]
+
+_MAGIC = b"PAR1"
+_ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3  # fields of FileMetaData, RowGroup and ColumnChunk
+_PATH, _NUM_VALUES, _UNCOMPRESSED = 3, 5, 6  # of ColumnMetaData
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12  # kinds of values
+
+
+class ColumnChunk(NamedTuple):
+    """One column of one row group; the numbers are claims."""
+
+    column: str  # of the table; a list has its values further down
+    num_values: int
+    nbytes: int  # uncompressed
+
+
+def column_chunks(path: Path | str) -> Iterator[ColumnChunk]:
+    """Yield the column chunks; ValueError where the footer cannot be read."""
+    with open(path, "rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - 8))
+        length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
+        if magic != _MAGIC or length > size - 12:
+            raise ValueError("no footer")
+        file.seek(size - 8 - length)
+        footer = file.read(length)
+    try:
+        for group in _Thrift(footer).struct()[_ROW_GROUPS]:
+            for chunk in group[_COLUMNS]:
+                told = chunk[_META_DATA]
+                yield ColumnChunk(told[_PATH][0].decode(), int(told[_NUM_VALUES]), int(told[_UNCOMPRESSED]))
+    except (IndexError, KeyError, TypeError, AttributeError, RecursionError):  # cut short, or other types than told
+        raise ValueError("a footer that cannot be read") from None
+
+
+class _Thrift:
+    """Decodes structs to dicts by field number, lists to lists; other things to numbers and bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def struct(self) -> dict[int, Any]:
+        """Return the fields of the struct that begins here."""
+        fields: dict[int, Any] = {}
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self._zigzag()
+            fields[number] = head & 15 == _TRUE if head & 15 <= _FALSE else self._value(head & 15)
+        return fields
+
+    def _value(self, kind: int) -> Any:
+        if kind == _STRUCT:
+            return self.struct()
+        if kind == _BINARY:
+            return self._bytes(self._varint())
+        if kind in (_LIST, _SET):
+            return self._list()
+        if kind == _MAP:
+            raise ValueError("a map, which no footer has")
+        if kind == _DOUBLE:
+            return self._bytes(8)
+        return self._byte() if kind <= _BYTE else self._zigzag()
+
+    def _list(self) -> list[Any]:
+        head = self._byte()
+        size = self._varint() if head >> 4 == 15 else head >> 4
+        if size > len(self._data) - self._at:  # an item takes a byte or more
+            raise ValueError("a list that is longer than the footer")
+        return [self._value(head & 15) for _ in range(size)]
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _bytes(self, size: int) -> bytes:
+        self._at += size
+        if self._at > len(self._data):
+            raise ValueError("a string that is longer than the footer")
+        return self._data[self._at - size : self._at]
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while (byte := self._byte()) & 128:
+            value |= (byte & 127) << shift
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number of more than 64 bits")
+        return value | byte << shift
+
+    def _zigzag(self) -> int:
+        value = self._varint()
+        return value >> 1 ^ -(value & 1)
