@@ -144,9 +144,9 @@ def evaluate(
     constants = _propensity(propensity)
     if train is None and propensity != "default":
         _say("--propensity has no effect without --train")
-    train_set = None if train is None else _read(train, format=format)
+    train_set = None if train is None else _read(train, format=format, skip_bad=None)
     known = None if train_set is None else train_set.labels
-    test_set = _read(test, format=format, split="test", labels=known, unknown="add")
+    test_set = _read(test, format=format, split="test", labels=known, unknown="add", skip_bad=None)
     measured = evaluate_predictions(
         predictions,
         test_set,

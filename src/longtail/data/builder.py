@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset, label_matrix_of
 from longtail.data.labels import LabelIndex, Labels
@@ -18,7 +19,7 @@ from longtail.data.problems import MAX_SHOWN, Problems, quoted
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.errors import unknown_name
 
-__all__ = ["Builder", "Reading", "Record", "Unknown", "in_vocabulary"]
+__all__ = ["Builder", "Index", "PackedDocuments", "Reading", "Record", "Unknown", "in_vocabulary"]
 
 Unknown = Literal["error", "drop", "add"]
 _LEAST, _MOST = 2.0**-149, float(np.finfo(np.float32).max)  # relevances that float32 can hold
@@ -55,7 +56,26 @@ class Record(msgspec.Struct, gc=False):
 _FIELDS = [attrgetter(name) for name in ("text", "title", "labels", "id", "relevance")]
 
 
-class _Known(dict[str, int]):
+class Index(Protocol):
+    """Label id → column: a LabelIndex, or what takes its place."""
+
+    def __getitem__(self, label: str, /) -> int: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def strings(self) -> Strings:
+        """Return the labels in the order of their columns."""
+
+
+class PackedDocuments(NamedTuple):
+    """Documents as arrays; strings are (bytes end to end, where each ends)."""
+
+    texts: tuple[NDArray[np.uint8], NDArray[np.int64]]
+    ids: tuple[NDArray[np.uint8], NDArray[np.int64]] | None
+    columns: NDArray[np.int32]  # of the labels
+    row_ends: NDArray[np.int64]  # where the labels of each document end
+
+
+class _Known(LabelIndex):
     """Label id → column of a closed vocabulary; −1 for any other."""
 
     def __missing__(self, label: str) -> int:
@@ -70,7 +90,7 @@ class Builder:
         self._reading = reading
         self._closed = reading.labels is not None and reading.unknown != "add"
         given = reading.labels.columns if reading.labels else {}
-        self._columns_of = _Known(given) if self._closed else LabelIndex(given)
+        self._columns_of: Index = _Known(given) if self._closed else LabelIndex(given)
         self._texts, self._ids = StringsBuilder(), StringsBuilder()
         self._has_ids = False
         self._columns, self._row_ends = array("i"), array("q", [0])
@@ -79,6 +99,20 @@ class Builder:
 
     def __len__(self) -> int:
         return len(self._texts)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the vocabulary is whatever labels the documents have."""
+        return self._reading.labels is None
+
+    @property
+    def labels_so_far(self) -> Strings:
+        """The labels found, in the order of their columns."""
+        return self._columns_of.strings()
+
+    def use_index(self, index: Index) -> None:
+        """Look labels up in ``index`` from now on, which has :attr:`labels_so_far` in the same columns."""
+        self._columns_of = index
 
     def extend(self, records: Sequence[Record]) -> bool:
         """Add many plain records at once; add none and return False if any of them needs :meth:`add`."""
@@ -96,6 +130,19 @@ class Builder:
         counts = np.fromiter(map(len, labels), np.int64, len(labels))
         self._row_ends.frombytes((len(self._columns) + np.cumsum(counts)).tobytes())
         self._columns += columns
+        return True
+
+    def extend_packed(self, documents: PackedDocuments) -> bool:
+        """Add documents whose labels are columns of the index already; add none and return False if they don't fit."""
+        first = not len(self)
+        if self._relevance is not None or (not first and self._has_ids != (documents.ids is not None)):
+            return False
+        self._texts.extend_packed(*documents.texts)
+        if documents.ids is not None:
+            self._has_ids = True
+            self._ids.extend_packed(*documents.ids)
+        self._row_ends.frombytes((len(self._columns) + documents.row_ends).tobytes())
+        self._columns.frombytes(documents.columns.tobytes())
         return True
 
     def add(self, line: int, record: Record) -> None:
@@ -129,7 +176,7 @@ class Builder:
         labels = record.labels or []
         if self._closed and self._reading.unknown == "error":
             for label in labels:
-                if label not in self._columns_of:
+                if self._columns_of[label] < 0:
                     return self._unknown_label(label)
         if record.relevance is not None:
             if len(record.relevance) != len(labels):
@@ -154,7 +201,7 @@ class Builder:
         if not len(self):
             self.problems.fatal("no document", "at least one")
         labels = self._labels()
-        self._columns_of.clear()  # the largest part of a long-tailed vocabulary is its dict
+        self._columns_of = LabelIndex()  # the largest part of a long-tailed vocabulary is its dict
         relevance = None if self._relevance is None else np.frombuffer(self._relevance, np.float32)
         columns, row_ends = np.frombuffer(self._columns, np.int32), np.frombuffer(self._row_ends, np.int64)
         matrix, merged = label_matrix_of(columns, row_ends, len(labels), relevance)
@@ -170,8 +217,8 @@ class Builder:
     def _labels(self) -> Labels:
         given = self._reading.labels
         if given is not None:
-            return given if self._closed else given.extended(list(self._columns_of))
-        return Labels(Strings.of(self._columns_of))
+            return given if self._closed else given.extended(self.labels_so_far)
+        return Labels(self.labels_so_far)
 
     def _unknown_label(self, label: str) -> tuple[str, str]:
         found, known = f"unknown label {quoted(label)}", self._columns_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -31,21 +32,23 @@ class JsonBlock(Generic[T]):
     """The objects of one block of lines; iterating gives (line number, object) and reports the bad lines."""
 
     def __init__(self, block: Block, decoder: msgspec.json.Decoder[T], problems: Problems, path: Path | str) -> None:
-        self.objects: list[T] | None = None  # of all lines, where each holds one good object and nothing else
-        self._block, self._decoder, self._problems, self._path = block, decoder, problems, path
+        self.first_line, self.data = block
+        self._decoder, self._problems, self._path = decoder, problems, path
+
+    @cached_property
+    def objects(self) -> list[T] | None:
+        """The objects of all lines, where each holds one good object and nothing else."""
         try:
-            objects = decoder.decode_lines(block.data)
+            objects = self._decoder.decode_lines(self.data)
         except _MALFORMED:
-            return
-        if _one_a_line(block.data, len(objects)):
-            self.objects = objects
+            return None
+        return objects if _one_a_line(self.data, len(objects)) else None
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
-        first, data = self._block
         if self.objects is not None:
-            yield from enumerate(self.objects, first)
+            yield from enumerate(self.objects, self.first_line)
             return
-        for number, line in enumerate(data.split(b"\n")[:-1], first):
+        for number, line in enumerate(self.data.split(b"\n")[:-1], self.first_line):
             if not line.strip():
                 continue
             try:

@@ -26,11 +26,15 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LabelIndex(dict[str, int]):
-    """Label id → column; an unknown id gets the next column, unless the vocabulary is closed."""
+    """Label id → column; an unknown id gets the next column."""
 
     def __missing__(self, label: str) -> int:
         column = self[label] = len(self)
         return column
+
+    def strings(self) -> Strings:
+        """Return the labels in the order of their columns."""
+        return Strings.of(self)
 
 
 @dataclass(frozen=True, eq=False)

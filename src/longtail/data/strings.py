@@ -118,6 +118,11 @@ class StringsBuilder:
         self._arena += b"".join(encoded)
         self._offsets.frombytes(ends.tobytes())
 
+    def extend_packed(self, arena: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        """Add strings that stand end to end in ``arena`` and end at ``ends``."""
+        self._offsets.frombytes((len(self._arena) + ends).tobytes())
+        self._arena += arena[: ends[-1] if len(ends) else 0].data
+
     def finish(self) -> Strings:
         """Hand over what was collected without a copy; the builder must not be used afterwards."""
         return Strings(np.frombuffer(self._arena, np.uint8), np.frombuffer(self._offsets, np.int64))

@@ -244,7 +244,7 @@ MATRICES = [
     ("header", "columns", npz(shape=np.array([2, 2**40])), f"the shape (2, 1099511627776) with 2 rows; {SHAPE}"),
     ("header", "one axis", npz(shape=np.array([2])), f"the shape (2,) with 2 rows; {SHAPE}"),
     ("header", "lengths", npz(data=np.ones(3)), CSR),
-    ("indices", "row ends fall", npz(indptr=np.array([0, 2, 1])), CSR),
+    ("indices", "row ends fall", npz(shape=np.array([3, 2]), indptr=np.array([0, 2, 1, 2])), CSR),
     ("indices", "row ends start", npz(indptr=np.array([1, 1, 2])), CSR),
     ("indices", "row ends beyond", npz(indptr=np.array([0, 1, 3])), CSR),
     ("indices", "column", npz(indices=np.array([0, 2])), "column 2; expected a number below 2"),

@@ -292,7 +292,7 @@ def test_damaged_parquet_is_refused(tmp_path):
 @given(st.integers(0, 10**6), st.integers(0, 255))
 @settings(deadline=None, max_examples=100)
 def test_parquet_with_any_byte_changed_is_read_or_refused(folder, place, value):
-    content = bytearray(parquet(folder, {"text": ["one", "two"], "labels": [["x"], []]}).read_bytes())
+    content = bytearray(parquet_file(folder, {"text": ["one", "two"], "labels": [["x"], []]}).read_bytes())
     content[place % len(content)] = value
     with contextlib.suppress(DataError):
         read_parquet(made(folder, bytes(content), "any.parquet"), Reading())
