@@ -204,7 +204,10 @@ class Builder:
         self._columns_of = LabelIndex()  # the largest part of a long-tailed vocabulary is its dict
         relevance = None if self._relevance is None else np.frombuffer(self._relevance, np.float32)
         columns, row_ends = np.frombuffer(self._columns, np.int32), np.frombuffer(self._row_ends, np.int64)
-        matrix, merged = label_matrix_of(columns, row_ends, len(labels), relevance)
+        if len(columns) < 1 << 31:
+            row_ends = row_ends.astype(np.int32)
+            self._row_ends = array("q", [0])  # given back before the matrix takes its memory
+        matrix, merged = label_matrix_of(columns, row_ends, len(labels), relevance, own=True)
         return Dataset(
             label_matrix=matrix,
             labels=labels,

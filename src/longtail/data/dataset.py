@@ -172,10 +172,14 @@ def label_matrix_of(
     row_ends: NDArray[np.integer],
     n_labels: int,
     relevance: NDArray[np.float32] | None = None,
+    own: bool = False,
 ) -> tuple[sparse.csr_array, int]:
-    """Return the canonical CSR label matrix and how many labels stood twice in a row (the first of each is kept)."""
+    """Return the canonical CSR label matrix and how many labels stood twice in a row (the first of each is kept).
+
+    With ``own`` the arrays are the matrix's to keep and to sort in place; else they are copied.
+    """
     index = np.int32 if len(columns) < 1 << 31 else np.int64
-    columns, row_ends = columns.astype(index), row_ends.astype(index)  # copies, because they are sorted in place
+    columns, row_ends = columns.astype(index, copy=not own), row_ends.astype(index, copy=not own)
     data = np.ones(len(columns), np.float32)
     if relevance is not None:  # sort_indices is not stable: it would keep any of a label's relevances
         order = np.lexsort((columns, np.repeat(np.arange(len(row_ends) - 1), np.diff(row_ends))))

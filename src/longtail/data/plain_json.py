@@ -13,7 +13,7 @@ from longtail.data.strings import Strings
 
 __all__ = ["CompactIndex", "PlainLines"]
 
-_PAYS_FROM = 32 << 20  # bytes: below, loading compiled code takes longer than it saves
+_PAYS_FROM = 8 << 20  # bytes: below, loading compiled code takes longer than it saves
 _MOST_FAILURES = 10  # blocks that were not plain, after which no more are tried
 
 

@@ -11,7 +11,7 @@ from longtail.kernels.jit import kernel
 
 __all__ = ["fill_table", "find_or_add"]
 
-_FNV_START, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a
+_START, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of FNV-1a
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _U32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -19,9 +19,14 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @kernel
 def _hash(arena: Any, start: int, end: int) -> Any:
-    h = _FNV_START
-    for i in range(start, end):
-        h = (h ^ np.uint64(arena[i])) * _FNV_PRIME
+    """Hash by FNV-1a, odd and even bytes apart: two short chains of multiplications instead of a long one."""
+    odd, even = _START, _START
+    for i in range(start, end - 1, 2):
+        even = (even ^ np.uint64(arena[i])) * _PRIME
+        odd = (odd ^ np.uint64(arena[i + 1])) * _PRIME
+    if (end - start) % 2:
+        even = (even ^ np.uint64(arena[end - 1])) * _PRIME
+    h = (even ^ (odd * _MIX)) ^ np.uint64(end - start)
     return (h ^ (h >> _U32)) * _MIX
 
 

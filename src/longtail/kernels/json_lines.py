@@ -24,6 +24,10 @@ _ESCAPES = np.zeros(128, np.uint8)  # what \n and its like stand for
 for _letter, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
     _ESCAPES[_letter] = _meaning
 
+_ORDINARY = np.zeros(256, np.bool_)  # what stands for itself in a string
+_ORDINARY[0x20:0x80] = True
+_ORDINARY[[_QUOTE, _BACKSLASH]] = False
+
 # Nothing below looks past the end of the data: its last byte is a newline, which ends whatever is being read.
 
 
@@ -127,6 +131,9 @@ def _string(data: Any, at: int, out: Any, end: int) -> tuple[int, int]:
         return NOT_PLAIN, end
     at += 1
     while True:
+        while _ORDINARY[data[at]]:
+            out[end] = data[at]
+            at, end = at + 1, end + 1
         byte = data[at]
         if byte == _QUOTE:
             return at + 1, end
@@ -134,11 +141,8 @@ def _string(data: Any, at: int, out: Any, end: int) -> tuple[int, int]:
             at, end = _unescape(data, at + 1, out, end)
             if at == NOT_PLAIN:
                 return at, end
-        elif byte < 0x80:
-            if byte < 0x20:
-                return NOT_PLAIN, end
-            out[end] = byte
-            at, end = at + 1, end + 1
+        elif byte < 0x20:
+            return NOT_PLAIN, end
         else:
             size = _character_size(data, at)
             if size == 0:

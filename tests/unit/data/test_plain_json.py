@@ -105,11 +105,14 @@ BAD = [
     '{"text": "a" "labels": ["gone"]}',
     '{"text" "a", "labels": ["gone"]}',
     '{"text": "a\tb", "labels": ["gone"]}',
+    '{"text": "a\x1fb", "labels": ["gone"]}',
+    '{"text": "a", "labels": ["gone", "\x11"]}',
     '{"text": "a\\x", "labels": ["gone"]}',
     '{"text": "a\\u12g4", "labels": ["gone"]}',
     '{"text": "\\ud800", "labels": ["gone"]}',
     '{"text": "\\udc00\\ud800", "labels": ["gone"]}',
     '{"text": "\\ud800\\u0041", "labels": ["gone"]}',
+    '{"text": "\\ud800\\ue000", "labels": ["gone"]}',
     '{"text": 1, "labels": ["gone"]}',
     '{"text": "a", "labels": ["gone"], "id": true}',
     '{"text": "a", "labels": ["gone"], "id": "7',
@@ -169,6 +172,30 @@ def test_after_ten_blocks_that_are_not_plain_no_more_are_tried(tmp_path, monkeyp
     monkeypatch.setattr(plain_json, "_scan", lambda *given: scans.append(scan(*given)) or scans[-1])
     assert len(read_jsonl(path, Reading())) == 20 * 41
     assert sum(found is None for found in scans) == 10
+
+
+@pytest.mark.parametrize("ids_first", [True, False])
+def test_ids_in_one_part_of_the_file_only(tmp_path, ids_first):
+    with_ids = [json.dumps({"id": f"id {n}", "text": "a", "labels": ["x", f"{n}"]}) for n in range(40)]
+    without = [json.dumps({"text": "b", "labels": ["x", f"{n} too"]}) for n in range(40)]
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join([*with_ids, *without] if ids_first else [*without, *with_ids]))
+    compiled, plain = both_ways(path)
+    assert compiled == plain
+    assert compiled[1] == [f"id {n}" if (n < 40) == ids_first else f"{n}" for n in range(80)] or not ids_first
+
+
+def test_equal_hashes_are_not_equal_strings():
+    def index_of(label):
+        index = CompactIndex()
+        index.make_room(100, 100)
+        assert index[label] == 0
+        return index
+
+    one, other = index_of("one"), index_of("two")
+    one.table = np.zeros_like(one.table)
+    one.table[np.flatnonzero(other.table)] = other.table[other.table > 0]  # as if "one" had the hash of "two"
+    assert one["two"] == 1
 
 
 @given(given_labels=st.lists(words, unique=True, max_size=20), asked=st.lists(words, max_size=60))
