@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from longtail import __version__
-from longtail.errors import LongtailError, UsageError
+from longtail.errors import DataError, LongtailError, UsageError
 
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
@@ -283,6 +283,9 @@ def main() -> NoReturn:
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
         app()
+    except DataError as error:  # each line begins with the place, for people and editors
+        _say(str(error))
+        sys.exit(error.exit_code)
     except LongtailError as error:
         _say(f"longtail: {error}")
         sys.exit(error.exit_code)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = [
     "ConfigError",
@@ -51,7 +51,10 @@ class MissingExtra(UsageError):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs an optional package; install it with: pip install 'longtail[{extra}]'")
-        self.extra = extra
+        self.feature, self.extra = feature, extra
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MissingExtra, (self.feature, self.extra)
 
 
 class Problem(NamedTuple):
@@ -73,8 +76,11 @@ class DataError(LongtailError):
     exit_code = 3
 
     def __init__(self, problems: Sequence[Problem], way_out: str = "") -> None:
-        self.problems = list(problems)
+        self.problems, self.way_out = list(problems), way_out
         super().__init__("\n".join([*map(str, self.problems), *([way_out] if way_out else [])]))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # so that it comes back whole from another process
+        return DataError, (self.problems, self.way_out)
 
 
 class ModelFolderError(LongtailError):

@@ -215,7 +215,7 @@ class TestCheck:
         bad = tmp_path / "bad.jsonl"
         bad.write_text('{"text": "a", "labels": []}\n{"text": 1, "labels": []}\n?\n')
         message = fails(3, "check", bad)
-        assert message.startswith(f"longtail: {bad}:2: ")
+        assert message.startswith(f"{bad}:2: ")
         assert f" in 'text'; expected a string {bad}:3: " in message
         assert "--skip-bad" in message
 

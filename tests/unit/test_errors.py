@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from longtail import errors
@@ -75,3 +77,11 @@ def test_a_missing_extra_says_what_to_install():
 def test_the_nearest_name(name, hint):
     known = iter(["jsonl", "csv", "tree.branching", "search.shortlist.k"])
     assert unknown_name("thing", name, known) == f"unknown thing '{name}'; {hint}"
+
+
+@pytest.mark.parametrize(
+    "error", [DataError([Problem("f", 1, "x", "y")], "do this"), MissingExtra("Parquet", "parquet"), LongtailError("x")]
+)
+def test_errors_come_back_whole_from_another_process(error):
+    again = copy.copy(error)  # by the same way as pickle
+    assert (type(again), str(again), again.__dict__) == (type(error), str(error), error.__dict__)

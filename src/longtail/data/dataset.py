@@ -159,11 +159,11 @@ class Dataset:
         """Return what a person should know before training on these documents, the gravest first."""
         return check(self)
 
-    def with_features(self, features: sparse.csr_array) -> Dataset:
-        """Return the same documents with ready-made features, one row a document."""
+    def with_features(self, features: sparse.csr_array, file: object = "features") -> Dataset:
+        """Return the same documents with ready-made features, one row a document; ``file`` is where they are from."""
         if features.shape[0] != len(self):
             found = f"{features.shape[0]} rows of features for {len(self)} documents"
-            raise DataError([Problem("features", 0, found, "one row a document")])
+            raise DataError([Problem(str(file), 0, found, "one row a document")])
         return replace(self, features=features)
 
 

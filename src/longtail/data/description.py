@@ -96,7 +96,7 @@ def check(dataset: Dataset) -> list[Finding]:
         _finding("warning", "document ids that stand more than once", _repeated(dataset.ids), str),
     ]
     if dataset.texts is not None:
-        empty = _where(dataset.texts.lengths == 0)
+        empty = [row for row, text in enumerate(dataset.texts) if not text or text.isspace()]
         found.append(_finding("warning", "documents with empty text", empty, document))
         found.append(_finding("warning", "texts that stand more than once", _repeated(dataset.texts), _short))
     kept_once = "labels that stood twice in one record and were kept once"

@@ -99,12 +99,12 @@ def read(
     reading = Reading(split, vocabulary, unknown, labelled, skip_bad, label_separator)
     with stage(f"reading {Path(path).name}", _size(path), "B"):
         dataset: Dataset = form.function("read")(path, reading)
-    return dataset if features is None else dataset.with_features(read_features(features))
+    return dataset if features is None else dataset.with_features(read_features(features), features)
 
 
 def write(dataset: Dataset, path: Path | str, *, format: str | None = None, split: str = "train") -> None:
     """Write a dataset; the format is told by the name of ``path`` unless it is given."""
-    form = _format(format) if format else _by_name(Path(path))
+    form = _format(format) if format else _by_name(Path(path), written=True)
     if form is None or (form.folder and not format):  # the name of a member is not that of the folder
         raise UsageError(f"{path}: the name does not tell the format; give one with --to: {', '.join(FORMATS)}")
     more = {"split": split} if form.folder else {}
@@ -145,9 +145,10 @@ def _bare(name: str) -> str:
     return re.sub(r"\.(gz|zst)$", "", name)
 
 
-def _by_name(path: Path) -> Format | None:
+def _by_name(path: Path, written: bool = False) -> Format | None:
     name = _bare(path.name)
-    found = _BY_MEMBER.get(name) or _BY_SUFFIX.get(Path(name).suffix.lower())
+    suffix = Path(name).suffix.lower()
+    found = _BY_MEMBER.get(name) or _BY_SUFFIX.get(suffix) or ("tsv" if written and suffix == ".tsv" else None)
     return FORMATS[found] if found else None
 
 

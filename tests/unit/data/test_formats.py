@@ -344,7 +344,7 @@ def test_only_folders_are_told_the_split(tmp_path, dataset, called):
     ]
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.tsv", "folder", "-", "trn.json.gz", "X.trn.txt", "train_raw_texts.txt"])
+@pytest.mark.parametrize("name", ["a.txt", "folder", "-", "trn.json.gz", "X.trn.txt", "train_raw_texts.txt"])
 def test_a_name_that_does_not_tell_what_to_write(tmp_path, dataset, name):
     path = name if name == "-" else tmp_path / name
     with pytest.raises(
