@@ -177,13 +177,16 @@ _WORDS |= {"array": "a list", "object": "a table of settings"}
 
 def _wrong_value(error: str, merged: Any) -> str:
     """Return «PATH: found VALUE; expected WHAT» for what msgspec says of the value at ``$.path``."""
-    what, _, place = error.partition(" - at `$")
+    what, at, place = error.rpartition(" - at `$")  # the last one: what was found may hold another
+    what, place = (what, place) if at else (error, "")
     parts = re.findall(r"\w+", place)
     value, hint = merged, Config
     for part in parts:
         value, hint = (value[int(part)], get_args(hint)[0]) if part.isdecimal() else (value[part], _hint(hint, part))
     if what.startswith("Invalid enum value"):
         what = f"Expected one of {', '.join(get_args(hint))}"
+    if unknown := re.fullmatch("Object contains unknown field `(.*)`", what, re.DOTALL):  # where a group was no group
+        return f"unknown setting {'.'.join([*parts, unknown[1]])!r}"
     if not what.startswith("Expected "):
         return ".".join([*parts, what])  # a ValueError of __post_init__, which begins with the field
     expected = re.sub("`(.*?)`", lambda word: _WORDS.get(word[1], word[1]), what.partition(", got")[0])

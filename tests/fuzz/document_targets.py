@@ -15,7 +15,21 @@ import readings
 from readings import Reader, Writer, seldom, written
 from scratch import file, files, folder, parts
 
-from longtail.data import annif, attentionxml, fasttext, formats, jsonl, lf, npz, parquet, pecos, tables, xmc_bow
+from longtail.data import (
+    annif,
+    attentionxml,
+    fasttext,
+    formats,
+    jsonl,
+    lf,
+    npz,
+    parquet,
+    pecos,
+    plain_json,
+    tables,
+    xmc_bow,
+)
+from longtail.data.builder import Reading
 from longtail.data.dataset import Dataset
 from longtail.errors import LongtailError
 
@@ -47,6 +61,22 @@ def _compare_jsonl(dataset: Dataset, plain: bytes, bad: set[int]) -> None:
         assert dataset.document_id(row) == (given if given is not None else str(row))
         labels = dataset.labels_of(row)
         assert dict(zip(labels, dataset.relevance_of(row) or [1.0] * len(labels), strict=True)) == graded
+
+
+def fuzz_jsonl_compiled(data: bytes) -> None:
+    """What is plain goes through the kernel, from the first byte on; msgspec must say the same."""
+    path = file("in.jsonl", data)
+    reading = Reading(skip_bad=readings.MANY)
+    plain = oracles.outcome(jsonl.read_jsonl, path, reading)
+    pays_from, plain_json._PAYS_FROM = plain_json._PAYS_FROM, 0
+    try:
+        compiled = oracles.outcome(jsonl.read_jsonl, path, reading)
+    finally:
+        plain_json._PAYS_FROM = pays_from
+    if isinstance(plain, Dataset):
+        assert oracles.same(compiled, plain), "the kernel reads otherwise"
+    else:
+        assert str(compiled) == str(plain)
 
 
 def _fuzz_table(data: bytes, kind: str, read: Reader, write: Writer) -> None:

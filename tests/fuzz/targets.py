@@ -159,7 +159,8 @@ def _check_lines(data: bytes, plain: bytes | None = None) -> None:
         with oracles.small_chunks(chunk, MAX_LINE=most):
             found = oracles.outcome(lambda problems=problems: list(lines.lines(path, problems)))
         if plain is None or plain.startswith((b"\xff\xfe", b"\xfe\xff")):
-            assert isinstance(found, DataError)
+            # libzstd holds a frame against the size that it claims only when it gets it in one piece
+            assert isinstance(found, DataError) or (plain is None and data.startswith(b"\x28\xb5\x2f\xfd"))
             continue
         expected = list(enumerate(plain.removeprefix(oracles.BOM).split(b"\n"), 1))
         if not expected[-1][1]:
