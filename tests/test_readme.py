@@ -2,39 +2,71 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import longtail
+
 ROOT = Path(__file__).parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.M | re.S)
 
 
-def run(command, folder):
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+@pytest.fixture
+def environment(tmp_path):
+    """The variables with which ``python`` and ``longtail`` are those under test, installed or not."""
+    command = tmp_path / "bin" / "longtail"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m longtail "$@"\n')
+    command.chmod(0o755)
+    path = [str(command.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    return {**os.environ, "PATH": os.pathsep.join(path), "PYTHONPATH": str(Path(longtail.__file__).parents[1])}
 
 
-def test_every_block_runs_and_prints_what_the_readme_shows(tmp_path):
+@pytest.fixture
+def run(environment, tmp_path):
+    (tmp_path / "reader").mkdir()
+
+    def run(*command):
+        done = subprocess.run(command, cwd=tmp_path / "reader", env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def made(block):
+    """What ``make`` runs for a block, but for making the environment: that is the one of this test."""
+    make, target = block.split()
+    assert make == "make"
+    recipe = re.search(rf"^{target}: \$\(READY\)[^\n]*\n((?:\t[^\n]*\n)+)", MAKEFILE, re.M)[1]
+    assert all(line.startswith("\t$(BIN)/longtail ") for line in recipe.splitlines()), recipe
+    return recipe.replace("\t$(BIN)/", "")
+
+
+def test_every_block_runs_and_prints_what_the_readme_shows(run, tmp_path):
     printed = ""
     for language, block in BLOCKS:
-        if language == "bash" and block.startswith("make "):
-            if not (ROOT / ".venv" / ".ready").exists():
-                pytest.skip("make needs the project's own environment: make test")
-            printed += run(["make", "-C", str(ROOT), *block.split()[1:]], tmp_path)
-        elif language == "bash":
-            printed += run(["bash", "-euo", "pipefail", "-c", block], tmp_path)
+        if language == "bash":
+            script = made(block) if block.startswith("make ") else block
+            printed += run("bash", "-euo", "pipefail", "-c", script)
         elif language == "python":
-            printed += run([sys.executable, "-c", block], tmp_path)
+            printed += run(sys.executable, "-c", block)
         else:
             assert language == "text"
             for line in block.splitlines():
                 assert line in printed, f"the README shows {line!r}, which no block above printed"
+    assert (tmp_path / "reader" / "demo" / "labels.png").stat().st_size > 0
+
+
+def test_make_demo_is_the_demo_command():
+    assert made("make demo") == "longtail demo\n"
 
 
 def test_there_are_blocks_of_every_kind():
     assert {"bash", "python", "text"} == {language for language, _ in BLOCKS}
+    assert ("bash", "make demo\n") in BLOCKS

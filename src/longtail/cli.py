@@ -32,6 +32,7 @@ Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, a folder, or 
 Format = Annotated[str | None, typer.Option("--format", help="Data format; told from name and content otherwise.")]
 Labels = Annotated[Path | None, typer.Option("--labels", help="Label file (JSONL, TSV, SKOS): fixes the labels.")]
 Split = Annotated[str, typer.Option(help="Part of a folder that holds both: train or test.")]
+Features = Annotated[Path | None, typer.Option("--features", help="Features (.npz, BoW) in place of text.")]
 SkipBad = Annotated[int, typer.Option("--skip-bad", min=0, metavar="N", help="Leave out up to N bad records.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
@@ -68,8 +69,8 @@ def demo(
     output.mkdir(parents=True, exist_ok=True)
     print(f"$ longtail check {FOLDER}\n")
     check(str(FOLDER), report=output / "labels.png")
-    print(f"\n$ longtail convert {FOLDER} {output / 'train.csv'}\n")
-    convert(str(FOLDER), str(output / "train.csv"))
+    print(f"\n$ longtail convert {FOLDER} {output / 'train.csv'} --labels-output {output / 'labels.tsv'}\n")
+    convert(str(FOLDER), str(output / "train.csv"), labels_output=output / "labels.tsv")
     print("\nThis version reads, checks, converts and measures; training comes with the linear engine.")
 
 
@@ -78,6 +79,7 @@ def check(
     data: Data,
     format: Format = None,
     labels: Labels = None,
+    features: Features = None,
     split: Split = "train",
     skip_bad: SkipBad = 0,
     report: Annotated[Path | None, typer.Option(help="Draw the label-frequency curve (.png, .svg, .pdf).")] = None,
@@ -89,7 +91,7 @@ def check(
 
     if report:
         picture_suffix(report)
-    dataset = _read(data, format=format, labels=labels, split=split, skip_bad=skip_bad)
+    dataset = _read(data, format=format, labels=labels, features=features, split=split, skip_bad=skip_bad)
     description, findings = dataset.describe(), dataset.check()
     if json:
         print_json({"description": description, "findings": findings})
@@ -110,6 +112,7 @@ def convert(
     to: Annotated[str | None, typer.Option("--to", help="Output format; told from the name otherwise.")] = None,
     labels: Labels = None,
     labels_output: Annotated[Path | None, typer.Option(help="Write the label file too.")] = None,
+    features: Features = None,
     split: Split = "train",
     skip_bad: SkipBad = 0,
 ) -> None:
@@ -117,10 +120,10 @@ def convert(
     from longtail.data.formats import write
     from longtail.data.label_files import write_labels
 
-    dataset = _read(data, format=format, labels=labels, split=split, skip_bad=skip_bad)
-    write(dataset, output, format=to or ("jsonl" if output == "-" else None), split=split)
+    dataset = _read(data, format=format, labels=labels, features=features, split=split, skip_bad=skip_bad)
     if labels_output:
         write_labels(dataset.labels, labels_output)
+    write(dataset, output, format=to or ("jsonl" if output == "-" else None), split=split)
     _say(f"{output}: {len(dataset):,} documents, {dataset.n_labels:,} labels")
 
 

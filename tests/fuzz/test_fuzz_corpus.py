@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 import zlib
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import pytest
 import targets
 
 CORPUS = Path(__file__).parent / "corpus"
-MUTANTS = 150  # a parser
-SECONDS = 2.0  # for the mutants of one parser; a slow machine makes fewer
+MUTANTS = 150  # a parser: the same ones everywhere and always
 PIECES = [b"\n", b"\r\n", b"\t", b'"', b"{", b"}", b"[", b",", b":", b"\0", b"\xff", b"\xef\xbb\xbf", b"\xc3\xa9"]
 PIECES += [b"-1", b"1e400", b"nan", b"99999999999999999999", b"\\ud800", b"null", b"__label__", targets.SEPARATOR]
 
@@ -58,13 +56,10 @@ def test_seeds_find_no_defect(path):
 
 @pytest.mark.parametrize("name", sorted(targets.TARGETS))
 def test_mutants_find_no_defect(name):
-    rng, until = random.Random(zlib.crc32(name.encode())), time.monotonic() + SECONDS
-    own = seeds(name)
+    rng, own = random.Random(zlib.crc32(name.encode())), seeds(name)
     for _ in range(MUTANTS):
         data = mutant(rng, rng.choice(own))
         try:
             targets.TARGETS[name](data)
         except Exception as error:
             pytest.fail(f"{name}: {data!r}: {error!r}")
-        if time.monotonic() > until:
-            break

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.lines import MAX_LINE, chunks, text_lines
-from longtail.data.losses import tell_losses
+from longtail.data.losses import IN_LABEL_FILE, left_out, tell_losses
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, not_utf8, quoted
 from longtail.data.tables import BadRecord
@@ -201,5 +201,5 @@ def _encoded(string: str, unsafe: str) -> str:
 
 def _tell_losses(dataset: Dataset, path: Path | str, uris: dict[str, str], ids: int) -> None:
     altered = sum(new != old for old, new in uris.items())
-    relevances = int((dataset.label_matrix.data != 1).sum())
-    tell_losses(path, {"labels, percent-encoded": altered, "document ids": ids, "relevances": relevances})
+    others = left_out(dataset, "texts", "document ids", *IN_LABEL_FILE)
+    tell_losses(path, {"labels, percent-encoded": altered, "document ids": ids, **others})

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, get_args
 
 import msgspec
 import numpy as np
@@ -17,10 +17,11 @@ from longtail.data.dataset import Dataset, label_matrix_of
 from longtail.data.labels import LabelIndex, Labels
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
 from longtail.data.strings import Strings, StringsBuilder
-from longtail.errors import unknown_name
+from longtail.errors import UsageError, unknown_name
 
-__all__ = ["Builder", "Index", "PackedDocuments", "Reading", "Record", "Unknown", "in_vocabulary"]
+__all__ = ["Builder", "Index", "PackedDocuments", "Reading", "Record", "Split", "Unknown", "in_vocabulary"]
 
+Split = Literal["train", "test"]
 Unknown = Literal["error", "drop", "add"]
 _LEAST, _MOST = 2.0**-149, float(np.finfo(np.float32).max)  # relevances that float32 can hold
 
@@ -29,12 +30,20 @@ _LEAST, _MOST = 2.0**-149, float(np.finfo(np.float32).max)  # relevances that fl
 class Reading:
     """How to read: the same settings for every format."""
 
-    split: Literal["train", "test"] = "train"  # which part of a folder that holds both
+    split: Split = "train"  # which part of a folder that holds both
     labels: Labels | None = None  # a given vocabulary, its columns first
     unknown: Unknown = "error"  # what to do with a label outside it
     labelled: bool = True  # every record must say its labels (an empty list is fine)
+    needs_text: bool = True  # not where ready-made features stand in for it
     skip_bad: int | None = 0  # bad records that may be left out; None where all are needed
     label_separator: str = ";"  # between the labels of one CSV, TSV or Parquet cell
+
+    def __post_init__(self) -> None:
+        for kind, name, known in (("split", self.split, Split), ("unknown", self.unknown, Unknown)):
+            if name not in get_args(known):
+                raise UsageError(f"{kind}={name!r}; expected one of {', '.join(get_args(known))}")
+        if (self.skip_bad or 0) < 0:
+            raise UsageError(f"skip_bad={self.skip_bad}; expected 0 or more")
 
 
 class Record(msgspec.Struct, gc=False):
@@ -92,7 +101,7 @@ class Builder:
         given = reading.labels.columns if reading.labels else {}
         self._columns_of: Index = _Known(given) if self._closed else LabelIndex(given)
         self._texts, self._ids = StringsBuilder(), StringsBuilder()
-        self._has_ids = False
+        self._has_ids, self._has_text = False, False
         self._columns, self._row_ends = array("i"), array("q", [0])
         self._relevance: array[float] | None = None
         self._dropped = 0
@@ -126,6 +135,7 @@ class Builder:
         if self._closed and -1 in columns:
             return False
         self._texts.extend(texts)
+        self._has_text = True
         self._add_ids(ids)
         counts = np.fromiter(map(len, labels), np.int64, len(labels))
         self._row_ends.frombytes((len(self._columns) + np.cumsum(counts)).tobytes())
@@ -138,6 +148,7 @@ class Builder:
         if self._relevance is not None or (not first and self._has_ids != (documents.ids is not None)):
             return False
         self._texts.extend_packed(*documents.texts)
+        self._has_text = True
         if documents.ids is not None:
             self._has_ids = True
             self._ids.extend_packed(*documents.ids)
@@ -163,13 +174,14 @@ class Builder:
         if self._relevance is not None:
             self._relevance.extend(relevance)
         self._texts.append(record.document() or "")
+        self._has_text |= record.document() is not None
         self._add_ids([record.id])
         self._columns.extend(columns)
         self._row_ends.append(len(self._columns))
 
     def _wrong_with(self, record: Record) -> tuple[str, str] | None:
         """Return (found, expected) for a record that cannot be taken."""
-        if record.document() is None:
+        if record.document() is None and self._reading.needs_text:
             return "no field 'text' or 'title'", 'a document such as {"text": "…", "labels": ["…"]}'
         if record.labels is None and self._reading.labelled:
             return "no field 'labels'", "a list of strings, [] for none"
@@ -211,7 +223,7 @@ class Builder:
         return Dataset(
             label_matrix=matrix,
             labels=labels,
-            texts=self._texts.finish(),
+            texts=self._texts.finish() if self._has_text else None,
             ids=self._ids.finish() if self._has_ids else None,
             merged_duplicates=merged,
             dropped_unknown=self._dropped,

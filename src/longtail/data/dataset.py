@@ -44,7 +44,14 @@ class Dataset:
             vocabulary = Labels.of(vocabulary)
         builder = Builder("documents", Reading(labels=vocabulary))
         for position, (text, own) in enumerate(zip(texts, labels, strict=True), 1):
-            builder.add(position, Record(text=text, labels=list(own)))
+            wrong = [value for value in (text, *own) if not isinstance(value, str)]
+            if wrong or isinstance(own, str):
+                found = f"{wrong[0]!r}" if wrong else f"labels {own!r}"
+                raise UsageError(f"document {position}: found {found}; expected a string and a list of strings")
+            try:
+                builder.add(position, Record(text=text, labels=list(own)))
+            except UnicodeEncodeError:
+                raise UsageError(f"document {position}: half of a surrogate pair; expected whole characters") from None
         return builder.finish()
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.lines import text_lines
-from longtail.data.losses import tell_losses
+from longtail.data.losses import IN_LABEL_FILE, left_out, tell_losses
 from longtail.data.output import open_output
 
 __all__ = ["PREFIX", "read_fasttext", "write_fasttext"]
@@ -61,7 +61,6 @@ def write_fasttext(dataset: Dataset, path: Path | str) -> None:
             "labels that became equal to another": len(written) - len(set(written.values())),
             f"words with {PREFIX} in texts": words,
             "documents without text and labels": empty,
-            "document ids": 0 if dataset.ids is None else len(dataset),
-            "relevances": int((dataset.label_matrix.data != 1).sum()),
+            **left_out(dataset, "texts", *IN_LABEL_FILE),
         },
     )

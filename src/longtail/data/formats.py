@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from longtail.data.builder import Reading, Unknown
+from longtail.data.builder import Reading, Split, Unknown
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.data.lines import chunks
@@ -78,9 +78,9 @@ def read(
     path: Path | str,
     *,
     format: str | None = None,
-    split: Literal["train", "test"] = "train",
+    split: Split = "train",
     labels: Labels | Path | str | None = None,
-    unknown: Unknown = "error",
+    unknown: Unknown | None = None,
     features: Path | str | None = None,
     labelled: bool = True,
     skip_bad: int | None = 0,
@@ -93,10 +93,10 @@ def read(
     left out, of the label file too; None is for data that is of use only as a whole.
     """
     form = _format(format) if format else sniff(path)
-    if form.name == "jsonl" and Path(path).is_dir():
+    if form.name == "jsonl" and str(path) != "-" and Path(path).is_dir():
         path, labels, unknown = _own_folder(Path(path), split, labels, unknown)
     vocabulary = _vocabulary(labels, skip_bad)
-    reading = Reading(split, vocabulary, unknown, labelled, skip_bad, label_separator)
+    reading = Reading(split, vocabulary, unknown or "error", labelled, features is None, skip_bad, label_separator)
     with stage(f"reading {Path(path).name}", _size(path), "B"):
         dataset: Dataset = form.function("read")(path, reading)
     return dataset if features is None else dataset.with_features(read_features(features), features)
@@ -107,6 +107,8 @@ def write(dataset: Dataset, path: Path | str, *, format: str | None = None, spli
     form = _format(format) if format else _by_name(Path(path), written=True)
     if form is None or (form.folder and not format):  # the name of a member is not that of the folder
         raise UsageError(f"{path}: the name does not tell the format; give one with --to: {', '.join(FORMATS)}")
+    if form.folder and str(path) == "-":
+        raise UsageError(f"{form.name} is a folder of files; expected the name of a folder, found standard output")
     more = {"split": split} if form.folder else {}
     form.function("write")(dataset, path, **more)
 
@@ -168,6 +170,10 @@ def _by_content(path: Path) -> Format:
     with closing(chunks(path, Problems(path))) as stream:
         start = next(filter(None, stream), b"").removeprefix(b"\xef\xbb\xbf")
     first = start.lstrip(b"\r\n").partition(b"\n")[0].strip()
+    if not start:
+        Problems(path).fatal("an empty file", "documents")
+    if start.startswith(b"PAR1"):
+        return FORMATS["parquet"]
     if first.startswith(b"{"):
         return FORMATS["jsonl"]
     if re.fullmatch(rb"\d+[ \t]\d+[ \t]\d+", first):
@@ -181,8 +187,8 @@ def _by_content(path: Path) -> Format:
 
 
 def _own_folder(
-    folder: Path, split: str, labels: Labels | Path | str | None, unknown: Unknown
-) -> tuple[Path, Labels | Path | str | None, Unknown]:
+    folder: Path, split: str, labels: Labels | Path | str | None, unknown: Unknown | None
+) -> tuple[Path, Labels | Path | str | None, Unknown | None]:
     """Return the document file of a folder of JSON lines, and the labels that lie beside it."""
     file, beside = (
         next((f for f in (folder / f"{stem}.jsonl{end}" for end in ("", ".gz", ".zst")) if f.exists()), None)
@@ -190,7 +196,7 @@ def _own_folder(
     )
     if file is None:
         raise UsageError(f"{folder}: no {split}.jsonl, {split}.jsonl.gz or {split}.jsonl.zst in this folder")
-    return (file, beside, "add") if labels is None and beside else (file, labels, unknown)
+    return (file, beside, unknown or "add") if labels is None and beside else (file, labels, unknown)
 
 
 def _vocabulary(labels: Labels | Path | str | None, skip_bad: int | None) -> Labels | None:

@@ -10,6 +10,7 @@ import msgspec
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.json_lines import json_blocks
+from longtail.data.losses import IN_LABEL_FILE, warn_left_out
 from longtail.data.output import open_output
 from longtail.data.plain_json import PlainLines
 
@@ -33,6 +34,7 @@ def read_jsonl(path: Path | str, reading: Reading) -> Dataset:
 
 def write_jsonl(dataset: Dataset, path: Path | str) -> None:
     """Write a dataset with texts as JSON lines; ``.gz`` and ``.zst`` are compressed, ``-`` is standard output."""
+    warn_left_out(dataset, path, "document ids", "texts", "relevances other than 1", *IN_LABEL_FILE)
     encode = msgspec.json.Encoder().encode
     with open_output(path) as out:
         for row, text in enumerate(dataset.document_texts()):

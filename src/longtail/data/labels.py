@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from longtail.data.strings import Strings
 
@@ -101,20 +99,6 @@ class Labels:
     def name(self, at: int) -> str:
         """Return what to show a person for column ``at``: the name, else the id."""
         return (self.names[at] if self.names else "") or self.ids[at]
-
-    def describing_text(self, at: int) -> str:
-        """Return the words that stand for column ``at`` as a document would: the text, else the name, else the id."""
-        return (self.texts[at] if self.texts else "") or self.name(at)
-
-    def take(self, columns: NDArray[np.integer]) -> Labels:
-        """Return the labels at ``columns``, in that order."""
-
-        def taken(column: Strings | None) -> Strings | None:
-            return column.take(columns) if column is not None and column.lengths[columns].any() else None
-
-        aliases = tuple(self.aliases[c] for c in columns.tolist()) if self.aliases else ()
-        ids, names, texts, uris = self.ids.take(columns), taken(self.names), taken(self.texts), taken(self.uris)
-        return Labels(ids, names, texts, aliases if any(aliases) else None, uris)
 
     def extended(self, ids: Sequence[str]) -> Labels:
         """Return this vocabulary with bare labels appended for ``ids`` that it does not have."""

@@ -25,7 +25,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-__all__ = ["MAX_EXPANSION", "MAX_LINE", "Block", "blocks", "chunks", "lines", "text_lines"]
+__all__ = ["MAX_EXPANSION", "MAX_LINE", "Block", "blocks", "chunks", "text_lines"]
 
 MAX_LINE = 64 << 20  # bytes of one line: far above any document
 MAX_EXPANSION = 200  # times the compressed size; real text stays below 50
@@ -41,13 +41,6 @@ class Block(NamedTuple):
 
     first_line: int
     data: bytes
-
-
-def lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, line) without the line's end, LF or CRLF."""
-    for block in blocks(path, problems):
-        for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
-            yield number, line.removesuffix(b"\r")
 
 
 def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str | None]]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from longtail.data.dataset import Dataset
 
-__all__ = ["tell_losses", "warn_left_out"]
+__all__ = ["IN_LABEL_FILE", "left_out", "tell_losses", "warn_left_out"]
 
+IN_LABEL_FILE = ("label names", "label texts", "label uris", "lists of label aliases")  # which is written apart
 log = logging.getLogger("longtail")
 
 
@@ -22,10 +23,15 @@ def tell_losses(path: Path | str, counts: Mapping[str, int]) -> None:
 
 def warn_left_out(dataset: Dataset, path: Path | str, *held: str) -> None:
     """Warn, once, of what the dataset has and a format that holds only ``held`` has not."""
+    tell_losses(path, left_out(dataset, *held))
+
+
+def left_out(dataset: Dataset, *held: str) -> dict[str, int]:
+    """Return how many there are of each kind of thing that is not ``held``."""
     labels, graded = dataset.labels, int((dataset.label_matrix.data != 1).sum())
     counts = {name: len(part) for name, part in (("document ids", dataset.ids), ("texts", dataset.texts)) if part}
     matrices = {"rows of features": dataset.features, "rows of label features": dataset.label_features}
     counts |= {name: part.shape[0] for name, part in matrices.items() if part is not None}
     counts |= {f"label {field}": len(part) for field in ("names", "texts", "uris") if (part := getattr(labels, field))}
     counts |= {"lists of label aliases": len(labels.aliases or ()), "relevances other than 1": graded}
-    tell_losses(path, {name: count for name, count in counts.items() if name not in held})
+    return {name: count for name, count in counts.items() if name not in held}

@@ -126,7 +126,7 @@ def write_parquet(dataset: Dataset, path: Path | str) -> None:
         raise UsageError(f"{path}: Parquet is compressed inside; expected a name that ends in .parquet")
     types = {"id": arrow.large_string(), "text": arrow.large_string(), "labels": arrow.list_(arrow.string())}
     types["relevance"] = arrow.list_(arrow.float32())
-    columns = columns_to_write(dataset)
+    columns = columns_to_write(dataset, path)
     schema = arrow.schema([(name, types[name]) for name in columns])
     texts = dataset.document_texts()
     with open_output(path) as out, parquet.ParquetWriter(out, schema, compression="zstd") as writer:

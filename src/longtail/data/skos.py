@@ -23,7 +23,7 @@ from longtail.data.labels import Label, Labels
 from longtail.data.lines import chunks
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
-from longtail.errors import DataError, MissingExtra, UsageError
+from longtail.errors import DataError, MissingExtra
 
 __all__ = ["SKOS_SUFFIXES", "read_skos", "skos_broader", "write_skos"]
 
@@ -177,7 +177,8 @@ def _label(graph: Any, concept: Any, language: str) -> Label:
     aliases = dict.fromkeys(alias for alias in [*values("altLabel"), *preferred] if alias and alias != name)
     text = values("definition", "scopeNote")
     label = _id(concept)
-    uri = "" if concept.startswith(_MINTED) and label != str(concept) else label
+    minted = concept.startswith(_MINTED) and label != str(concept)
+    uri = min(map(str, graph.objects(concept, _term("exactMatch"))), default="") if minted else label
     return Label(label, name, text[0] if text else "", tuple(aliases), uri)
 
 
@@ -201,39 +202,30 @@ def _minted(label: str) -> str:
     return _MINTED + quote(label, safe="")
 
 
-def _subject(label: str, uri: str) -> str:
-    for iri in (uri, label):
-        if _IRI.fullmatch(iri) and not iri.startswith((_MINTED, _BASE)):
-            return iri
-    return _minted(label)
+def _subject(label: str) -> str:
+    return label if _IRI.fullmatch(label) and not label.startswith((_MINTED, _BASE)) else _minted(label)
 
 
 def write_skos(labels: Labels, path: Path | str) -> None:
     """Write the labels as skos:Concepts in Turtle, without language tags; order of labels and aliases is not kept.
 
-    The concept's URI is the label's ``uri``, else its id; an id that is no URI becomes ``urn:longtail:`` and the id
-    percent-encoded, and reads back as it was. An id beside another ``uri`` is written as skos:notation only.
+    The concept's URI is the label's id; an id that is no URI becomes ``urn:longtail:`` and the id percent-encoded, and
+    reads back as it was, with the label's ``uri`` as skos:exactMatch.
     """
-    subjects = [_subject(label.id, label.uri) for label in labels]
-    if len(set(subjects)) != len(subjects):
-        raise UsageError(f"{path}: {len(subjects) - len(set(subjects))} labels share a URI; write them as .jsonl")
-    lost = 0
     with open_output(path) as out:
         out.write(f"@prefix skos: <{_SKOS}> .\n".encode())
-        for label, subject in zip(labels, subjects, strict=True):
-            notation = [] if subject in (label.id, _minted(label.id)) else [label.id]
-            lost += len(notation)
+        for label in labels:
+            subject = _subject(label.id)
             out.write(b"\n<%s> a skos:Concept" % subject.encode())
-            for name, strings in _properties(label, notation):
+            if label.uri != subject and _IRI.fullmatch(label.uri):
+                out.write(b" ;\n    skos:exactMatch <%s>" % label.uri.encode())
+            for name, strings in _properties(label):
                 for string in filter(None, strings):
                     out.write(b" ;\n    skos:%s %s" % (name.encode(), msgspec.json.encode(string)))
             out.write(b" .\n")
-    if lost:
-        log.warning("%s: %d label ids written as skos:notation, beside their uri", path, lost)
 
 
-def _properties(label: Label, notation: list[str]) -> Iterable[tuple[str, Iterable[str]]]:
+def _properties(label: Label) -> Iterable[tuple[str, Iterable[str]]]:
     yield "prefLabel", [label.name]
     yield "altLabel", label.aliases
     yield "definition", [label.text]
-    yield "notation", notation

@@ -18,6 +18,7 @@ import msgspec
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.lines import MAX_LINE, blocks
+from longtail.data.losses import IN_LABEL_FILE, warn_left_out
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, not_utf8, quoted
 from longtail.errors import UsageError, unknown_name
@@ -231,7 +232,7 @@ def table_line(cells: Iterable[str], delimiter: str) -> bytes:
 
 
 def _write_text_table(dataset: Dataset, path: Path | str, delimiter: str) -> None:
-    columns = columns_to_write(dataset)
+    columns = columns_to_write(dataset, path)
     with open_output(path) as out:
         out.write(table_line(columns, delimiter))
         for row, text in enumerate(dataset.document_texts()):
@@ -241,8 +242,9 @@ def _write_text_table(dataset: Dataset, path: Path | str, delimiter: str) -> Non
             out.write(table_line((cells[name] for name in columns), delimiter))
 
 
-def columns_to_write(dataset: Dataset) -> list[str]:
-    """Return the columns that hold something, in the order they are written."""
+def columns_to_write(dataset: Dataset, path: Path | str) -> list[str]:
+    """Return the columns that hold something, in the order they are written; warn of what has no column."""
+    warn_left_out(dataset, path, "document ids", "texts", "relevances other than 1", *IN_LABEL_FILE)
     graded = bool((dataset.label_matrix.data != 1).any())
     there = {"id": dataset.ids is not None, "text": True, "labels": True, "relevance": graded}
     return [name for name, is_there in there.items() if is_there]

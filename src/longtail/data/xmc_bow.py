@@ -246,9 +246,11 @@ def read_filter(path: Path | str, n_documents: int, n_labels: int) -> NDArray[np
             lines = np.arange(block.first_line, block.first_line + len(pairs))
         else:
             pairs, lines = _filter_slowly(block, problems)
-        for axis, (noun, count) in enumerate((("document", n_documents), ("label", n_labels))):
-            for at in np.flatnonzero(pairs[:, axis] >= count)[:MAX_SHOWN].tolist():
-                problems.add(int(lines[at]), f"{noun} {pairs[at, axis]}", f"a number below {count}")
+        limits = np.array([n_documents, n_labels])
+        for at in np.flatnonzero((pairs >= limits).any(axis=1))[: MAX_SHOWN + 1].tolist():
+            axis = int(pairs[at, 0] < n_documents)
+            noun = ("document", "label")[axis]
+            problems.add(int(lines[at]), f"{noun} {pairs[at, axis]}", f"a number below {limits[axis]}")
         numbers.frombytes(pairs.tobytes())
     problems.close()
     return np.frombuffer(numbers, np.int64).reshape(-1, 2)

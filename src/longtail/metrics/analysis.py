@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import UsageError
+from longtail.metrics.layout import in_columns
 from longtail.metrics.statistics import check_ks, collect
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ class FrequencyTable(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         heads = ["in train", "labels", "positives", *(f"{name}@{k}" for name in ("P", "R") for k in self.ks)]
-        cells = [heads, *(self._row(part) for part in self.bins)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        return "\n".join("  ".join(map(str.rjust, row, widths)) for row in cells)
+        return in_columns([heads, *(self._row(part) for part in self.bins)])
 
     def _row(self, part: FrequencyBin) -> list[str]:
         values = [*part.precision, *part.recall]

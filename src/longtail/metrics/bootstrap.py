@@ -12,6 +12,8 @@ from longtail.kernels.ranking import BLOCK, resample_sums
 
 __all__ = ["percentile_intervals", "resampled_sums"]
 
+_MOST_RESAMPLES = 1_000_000  # all are held at once
+
 
 def resampled_sums(documents: NDArray[np.float64], n_resamples: int, seed: int) -> NDArray[np.float64]:
     """Sum per-document statistics (n_docs, ...) over each of ``n_resamples`` draws of n_docs documents.
@@ -19,8 +21,9 @@ def resampled_sums(documents: NDArray[np.float64], n_resamples: int, seed: int) 
     Returns (n_resamples, ...). Draws are split over blocks of documents first (a multinomial draw) and made
     inside a block then, so nothing of size documents × resamples ever exists.
     """
-    if n_resamples < 1 or seed < 0:
-        raise UsageError(f"bootstrap: found {n_resamples} resamples, seed {seed}; expected at least 1 and a seed >= 0")
+    if not 1 <= n_resamples <= _MOST_RESAMPLES or seed < 0:
+        found = f"{n_resamples} resamples, seed {seed}"
+        raise UsageError(f"bootstrap: found {found}; expected 1 to {_MOST_RESAMPLES} and a seed >= 0")
     n_docs = len(documents)
     flat = documents.reshape(n_docs, -1)
     rng = np.random.default_rng(seed)

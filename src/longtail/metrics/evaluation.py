@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from longtail.metrics.layout import in_columns
+
 __all__ = ["Evaluation"]
 
 
@@ -31,9 +33,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         names = list(dict.fromkeys(name.rsplit("@", 1)[0] for name in self.metrics))
         cells = [["", *(f"@{k}" for k in self.ks)]]
         cells += [[name, *(self._cell(f"{name}@{k}") for k in self.ks)] for name in names]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        rows = ("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells)
-        return "\n".join([*map(str.rstrip, rows), self._footnote()])
+        return f"{in_columns(cells, n_left=1)}\n{self._footnote()}"
 
     def _cell(self, name: str) -> str:
         value = f"{100 * self.metrics[name]:.2f}"

@@ -48,5 +48,10 @@ def inverse_propensities(
         )
     if a <= 0 or b <= 0:
         raise UsageError(f"propensity constants: found A={a}, B={b}; expected both above 0")
-    c = (math.log(n_train) - 1.0) * (b + 1.0) ** a
-    return np.asarray(1.0 + c * (counts + b) ** -a, dtype=np.float64)
+    with np.errstate(all="ignore"):  # what is not finite is refused below
+        c = (math.log(n_train) - 1.0) * np.float64(b + 1.0) ** a
+        weights = np.asarray(1.0 + c * (counts + float(b)) ** -a, dtype=np.float64)
+    if not (np.isfinite(c) and np.isfinite(weights).all()):
+        way_out = "expected smaller ones, such as 0.55 and 1.5"
+        raise UsageError(f"propensity constants: found A={a}, B={b}, weights out of range; {way_out}")
+    return weights

@@ -17,6 +17,8 @@ def picture_suffix(path: Path | str) -> str:
     suffix = Path(path).suffix
     if suffix not in _KINDS:
         raise UsageError(f"{path}: cannot draw a {suffix or 'file without suffix'}; expected {', '.join(_KINDS)}")
+    if not Path(path).absolute().parent.is_dir():
+        raise UsageError(f"{path}: the folder {Path(path).parent} does not exist; make it first")
     return suffix
 
 

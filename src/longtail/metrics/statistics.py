@@ -20,6 +20,7 @@ __all__ = ["Statistics", "check_ks", "collect"]
 Offsets: TypeAlias = NDArray[np.int64]
 Labels: TypeAlias = NDArray[np.int32]
 Pairs: TypeAlias = NDArray[np.integer[Any]]
+_LARGEST_K = 2**31 - 1
 
 
 class Statistics(NamedTuple):
@@ -76,10 +77,12 @@ def collect(
 
 
 def check_ks(ks: Iterable[int]) -> tuple[int, ...]:
-    """Return the ks rising and each once; refuse what is not a positive whole number."""
+    """Return the ks rising and each once; refuse what is not a whole number from 1 to 2³¹ - 1."""
     found = list(ks)
-    if not found or not all(isinstance(k, (int, np.integer)) and k >= 1 for k in found):
-        raise UsageError(f"k: found {found}; expected whole numbers of at least 1, such as 1, 3, 5")
+    if not found or not all(isinstance(k, (int, np.integer)) and 1 <= k <= _LARGEST_K for k in found):
+        raise UsageError(
+            f"k: found {found}; expected whole numbers of at least 1 and at most {_LARGEST_K}, such as 1, 3, 5"
+        )
     return tuple(sorted({int(k) for k in found}))
 
 

@@ -18,11 +18,11 @@ from longtail.data.labels import LabelIndex, Labels
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.strings import Strings
+from longtail.errors import UsageError
 
 __all__ = ["Predictions", "ScoredLabel", "read_predictions", "write_predictions"]
 
 log = logging.getLogger("longtail")
-_MOST = float(np.finfo(np.float32).max)
 
 
 class ScoredLabel(NamedTuple):
@@ -62,24 +62,33 @@ class _Line(msgspec.Struct, gc=False):
     id: str | int | None = None
 
 
-_decoder = msgspec.json.Decoder(_Line)
+_decoder = msgspec.json.Decoder(_Line)  # refuses numbers that are not finite
 
 
-def read_predictions(path: Path | str, labels: Labels, ids: Strings | None = None, n_documents: int = 0) -> Predictions:
-    """Read the predictions of any system for the documents with ``ids``, or for ``n_documents`` in order.
+def read_predictions(
+    path: Path | str, labels: Labels, ids: Strings | None = None, n_documents: int | None = None
+) -> Predictions:
+    """Read the predictions of any system for the documents with ``ids``, or for ``n_documents`` without.
 
-    Lines may come in any order where both sides have ids. Without scores the order of a line is its ranking.
-    Labels outside ``labels`` are appended: they can only be misses.
+    Lines with ids may come in any order; documents without ids are called by their position, from "0" on.
+    Without scores the order of a line is its ranking. Labels outside ``labels`` are appended: they can only be misses.
     """
+    expected = n_documents if ids is None else len(ids)
+    if expected is None:
+        raise UsageError(
+            f"{path}: neither ids nor n_documents is given; give the ids of the documents, or their number"
+        )
     problems = Problems(path)
     rows = {document: row for row, document in enumerate(ids)} if ids is not None else None
-    collected = _Collected(LabelIndex(labels.columns), rows)
+    collected = _Collected(LabelIndex(labels.columns), rows, expected)
     for block in json_blocks(path, _decoder, problems):
         for number, prediction in block:
             if wrong := collected.add(prediction):
                 problems.add(number, *wrong)
     problems.close()
-    expected = n_documents if ids is None else len(ids)
+    if collected.foreign is not None:
+        ignored = quoted(collected.foreign)
+        log.warning("%s: the test data has no ids: the order of lines is used, ids such as %s are not", path, ignored)
     if not collected.row and expected:
         problems.fatal("no prediction", f"{expected}, one a document")
     if collected.by_id and rows is not None and len(rows) != expected:
@@ -95,12 +104,14 @@ def read_predictions(path: Path | str, labels: Labels, ids: Strings | None = Non
 class _Collected:
     """The lines of a prediction file as they come, put in document order at the end."""
 
-    def __init__(self, columns: LabelIndex, rows: dict[str, int] | None) -> None:
+    def __init__(self, columns: LabelIndex, rows: dict[str, int] | None, n_documents: int) -> None:
         self.columns = columns
-        self.by_id: bool | None = None  # or by position; the first line tells
+        self.by_id = False  # or in order; the first line tells
+        self.foreign: str | int | None = None  # the first id, where it means nothing to data without ids
         self.row: dict[int, int] = {}  # document → its line among those taken
-        self._rows = rows
-        self._labels, self._scores, self._ends = array("i"), array("f"), array("q", [0])
+        self._has_ids: bool | None = None
+        self._rows, self._n_documents = rows, n_documents
+        self._labels, self._scores, self._ends = array("i"), array("d"), array("q", [0])
 
     def add(self, prediction: _Line) -> tuple[str, str] | None:
         """Take one line; return (found, expected) if it is wrong."""
@@ -110,37 +121,43 @@ class _Collected:
         scores = prediction.scores if prediction.scores is not None else [1 / rank for rank in range(1, count + 1)]
         if len(scores) != count:
             return f"{len(scores)} scores for {count} labels", "one score a label"
-        if scores and not -_MOST <= min(scores) <= max(scores) <= _MOST:
-            return f"score {max(scores, key=abs)}", "a finite number of 32 bits"
         if len(set(prediction.labels)) != count:
             return f"label {quoted(Counter(prediction.labels).most_common(1)[0][0])} twice", "each label once"
-        by_id = prediction.id is not None and self._rows is not None
-        if self.by_id is None:
-            self.by_id = by_id
-        if by_id != self.by_id:
-            word = "no id" if self.by_id else f"id {quoted(prediction.id)}"
+        if self._has_ids is None:
+            self._begin(prediction.id)
+        if self._has_ids != (prediction.id is not None):
+            word = "no id" if self._has_ids else f"id {quoted(prediction.id)}"
             return f"{word}, unlike the lines before", "ids in all lines or in none"
-        row = self._row_of(prediction.id)
+        row = self._row_of(prediction.id) if self.by_id else len(self.row)
         if row is None or row in self.row:
             word = "an unknown document id" if row is None else "a second prediction for document"
-            return f"{word} {quoted(prediction.id)}", "one line for each document of the test data"
+            places = "" if self._rows is not None else f", by its place from 0 to {self._n_documents - 1}"
+            return f"{word} {quoted(prediction.id)}", f"one line for each document of the test data{places}"
         self.row[row] = len(self.row)
         self._labels.extend(map(self.columns.__getitem__, prediction.labels))
         self._scores.extend(scores)
         self._ends.append(len(self._labels))
         return None
 
+    def _begin(self, document: str | int | None) -> None:
+        """Let the id of the first line, if it has one, say whether lines go by id or in order."""
+        self._has_ids = document is not None
+        self.by_id = self._has_ids and (self._rows is not None or self._row_of(document) is not None)
+        self.foreign = None if self.by_id else document
+
     def _row_of(self, document: str | int | None) -> int | None:
-        """Return the row of a document by its id, or by its place where it or the data has no id."""
-        if document is None or self._rows is None:
-            return len(self.row)
-        return self._rows.get(str(document))
+        """Return the row of a document by its id, which is its position where the data has no ids."""
+        name = str(document)
+        if self._rows is not None:
+            return self._rows.get(name)
+        row = int(name) if name.isdecimal() and len(name) < 20 else self._n_documents  # int() refuses long ones
+        return row if row < self._n_documents and str(row) == name else None
 
     def matrix(self, n_documents: int) -> sparse.csr_array:
         """Return (n_documents, L), documents in order, each row from best to worst."""
         n_labels = len(self.columns)
         taken, ends = np.frombuffer(self._labels, np.int32), np.frombuffer(self._ends, np.int64)
-        scores = np.frombuffer(self._scores, np.float32)
+        scores = np.frombuffer(self._scores, np.float64)
         lengths = np.zeros(n_documents, np.int64)
         documents = np.fromiter(self.row, np.int64, len(self.row))
         lengths[documents] = np.diff(ends)

@@ -119,7 +119,7 @@ PREDICTIONS = whole(
     scored("indices", "rising scores", SCORED % b"0.1, 0.2", [["b", "a"]]),
     scored("NaN or Inf", "nan", SCORED % b"1, NaN", "NaN (byte 46); expected a finite number"),
     scored("NaN or Inf", "inf", SCORED % b"-Infinity, 1", "Infinity (byte 44); expected a finite number"),
-    scored("NaN or Inf", "float", SCORED % b"1, -1e39", "score -1e+39; expected a finite number of 32 bits"),
+    scored("NaN or Inf", "float", SCORED % b"1, -1e399", "a number too large in 'scores[1]'; expected a finite number"),
     scored("CRLF", "one", b'{"id": 2, "labels": ["a"]}\r', [["a"]]),
     scored("NUL", "raw", b'{"id": "\0"}', "invalid character (byte 8) near '{\"id\": \"\\x00\"}'" + LINE),
     scored("lone surrogate", "label", b'{"labels": ["\\ud800"]}', SURROGATE),

@@ -315,3 +315,11 @@ def test_what_is_given_stays_as_it_was():
 def test_no_label_at_all():
     matrix, merged = label_matrix_of(np.array([], np.int32), np.array([0, 0, 0]), 0)
     assert (matrix.shape, matrix.nnz, merged) == ((2, 0), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels"), [([3], [["x"]]), (["a"], [[3]]), (["a", "b"], ["xy", ["z"]]), (["\ud800"], [["x"]])]
+)
+def test_documents_of_python_values_must_be_strings(texts, labels):
+    with pytest.raises(UsageError, match=r"document 1: .*; expected"):
+        Dataset.of(texts, labels)

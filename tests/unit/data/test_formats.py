@@ -15,6 +15,7 @@ from longtail.data import formats
 from longtail.data.dataset import Dataset
 from longtail.data.formats import FORMATS, Format, read, read_features, sniff, write
 from longtail.data.labels import Label, Labels
+from longtail.data.npz import write_csr_npz
 from longtail.data.output import zstd
 from longtail.data.sample import FOLDER, sample
 from longtail.errors import DataError, UsageError
@@ -102,11 +103,57 @@ def test_other_files_are_told_by_their_first_line(tmp_path, content, format, pac
     assert sniff(tmp_path / "data.txt").name == format
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"plain words\n", b"3 5\n", b"3 5 7 9\n", b"[{}]\n", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"\n", b"plain words\n", b"3 5\n", b"3 5 7 9\n", b"[{}]\n", b"\xff\xfe"])
 def test_what_cannot_be_told_wants_a_format(tmp_path, content):
     (tmp_path / "data.txt").write_bytes(content)
     with pytest.raises(UsageError, match=r"data.txt: unknown format; give one with --format: jsonl, csv, tsv, "):
         sniff(tmp_path / "data.txt")
+
+
+def test_an_empty_file_is_bad_data(tmp_path):
+    (tmp_path / "data.txt").write_bytes(b"")
+    with pytest.raises(DataError, match=r"data.txt: an empty file; expected documents"):
+        sniff(tmp_path / "data.txt")
+
+
+def test_parquet_is_told_by_its_first_bytes(tmp_path):
+    (tmp_path / "data").write_bytes(b"PAR1\x15\x04\t")
+    assert sniff(tmp_path / "data").name == "parquet"
+
+
+def test_a_folder_format_cannot_go_to_standard_output(dataset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="pecos is a folder of files; expected the name of a folder"):
+        write(dataset, "-", format="pecos")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_beside_are_open_unless_told(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"text": "a", "labels": ["x", "y"]}\n')
+    (tmp_path / "labels.jsonl").write_text('{"id": "x"}\n')
+    assert list(read(tmp_path).labels.ids) == ["x", "y"]
+    assert list(read(tmp_path, unknown="drop").labels.ids) == ["x"]
+    with pytest.raises(DataError, match="unknown label 'y'"):
+        read(tmp_path, unknown="error")
+
+
+def test_features_stand_in_for_text(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"id": "a", "labels": ["x"]}\n{"id": "b", "labels": []}\n')
+    write_csr_npz(sparse.csr_array(np.eye(2, dtype=np.float32)), tmp_path / "x.npz")
+    found = read(tmp_path / "x.jsonl", features=tmp_path / "x.npz")
+    assert (found.texts, found.features.toarray().tolist()) == (None, [[1, 0], [0, 1]])
+    with pytest.raises(DataError, match=r"x.jsonl:1: no field 'text' or 'title'"):
+        read(tmp_path / "x.jsonl")
+    write_csr_npz(sparse.csr_array(np.eye(3, dtype=np.float32)), tmp_path / "y.npz")
+    with pytest.raises(DataError, match=r"y.npz: 3 rows of features for 2 documents; expected one row a document"):
+        read(tmp_path / "x.jsonl", features=tmp_path / "y.npz")
+
+
+@pytest.mark.parametrize("wrong", [{"split": "foo"}, {"unknown": "foo"}, {"skip_bad": -1}])
+def test_settings_that_do_not_exist(tmp_path, wrong):
+    (tmp_path / "x.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')
+    with pytest.raises(UsageError, match=f"{next(iter(wrong))}=.*; expected"):
+        read(tmp_path / "x.jsonl", **wrong)
 
 
 def test_a_damaged_archive_is_bad_data(tmp_path):

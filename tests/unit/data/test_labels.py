@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,33 +66,13 @@ def test_the_index_gives_an_unknown_label_the_next_column():
 
 
 @pytest.mark.parametrize(
-    ("one", "name", "text"),
-    [
-        (WIND, "Wind power", "energy from moving air"),
-        (Label("x", "X"), "X", "X"),
-        (Label("y", text="why"), "y", "why"),
-        (Label("z"), "z", "z"),
-    ],
+    ("one", "name"),
+    [(WIND, "Wind power"), (Label("x", "X"), "X"), (Label("y", text="why"), "y"), (Label("z"), "z")],
 )
 @pytest.mark.parametrize("others", [[], [WIND]])
-def test_what_is_shown_and_what_describes_falls_back(one, name, text, others):
+def test_what_is_shown_falls_back(one, name, others):
     labels = Labels.of([one, *(other for other in others if other != one)])
     assert labels.name(0) == name
-    assert labels.describing_text(0) == text
-
-
-@quick
-@given(label_lists.filter(len), st.data())
-def test_take_equals_building_anew(given, data):
-    columns = data.draw(st.lists(st.integers(-len(given), len(given) - 1), unique_by=lambda at: at % len(given)))
-    taken = Labels.of(given).take(np.array(columns, np.int64))
-    assert list(taken) == [given[column] for column in columns]
-    assert taken == Labels.of([given[column] for column in columns])
-
-
-def test_take_drops_a_column_that_is_left_empty():
-    taken = Labels.of([WIND, "a"]).take(np.array([1]))
-    assert (taken.names, taken.texts, taken.aliases, taken.uris) == (None, None, None, None)
 
 
 @quick

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from longtail import progress
 from longtail.data import lines as module
-from longtail.data.lines import blocks, chunks, lines
+from longtail.data.lines import blocks, chunks
 from longtail.data.output import zstd
 from longtail.data.problems import Problems
 from longtail.errors import DataError, Problem, UsageError
@@ -23,6 +23,13 @@ from longtail.errors import DataError, Problem, UsageError
 quick = settings(deadline=None, max_examples=120)
 PACK = {"plain": bytes, "gzip": gzip.compress, "zstd": zstd.compress}
 BOM = b"\xef\xbb\xbf"
+
+
+def lines(path, problems):
+    """(line number, line) of every block."""
+    for block in blocks(path, problems):
+        for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
+            yield number, line.removesuffix(b"\r")
 
 
 @contextmanager

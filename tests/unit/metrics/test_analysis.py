@@ -50,6 +50,10 @@ def test_table_as_text_and_json():
     assert lines[0].split() == ["in", "train", "labels", "positives", "P@1", "P@2", "R@1", "R@2"]
     assert lines[-1].split() == [">100", "2", "2", "66.67", "33.33", "100.00", "100.00"]
     assert lines[4].split() == ["6–20", "0", "0", "0.00", "0.00", "–", "–"]
+    assert lines[:2] == [
+        "in train  labels  positives    P@1    P@2     R@1     R@2",
+        "       0       1          1   0.00   0.00    0.00    0.00",
+    ]
     assert msgspec.json.decode(msgspec.json.encode(table), type=FrequencyTable) == table
 
 

@@ -15,6 +15,11 @@ def test_propensities_by_hand():
     assert found[1] == pytest.approx(math.log(1000))  # of a label seen once, whatever A and B
 
 
+def test_whole_numbers_as_constants():
+    found = inverse_propensities(np.array([0, 1]), 1000, a=1, b=1)
+    np.testing.assert_allclose(found, inverse_propensities(np.array([0, 1]), 1000, a=1.0, b=1.0), rtol=0)
+
+
 @pytest.mark.parametrize(
     ("name", "constants"),
     [
@@ -47,6 +52,11 @@ def test_propensity_constants(name, constants):
         ((np.array([1]), 2), "at least 3 training documents"),
         ((np.array([1]), 9, 0.5, -2.0), "A=0.5, B=-2.0"),
         ((np.array([1]), 9, 0.0, 1.5), "A=0.0, B=1.5"),
+        ((np.array([1]), 9, 1000, 1000), "A=1000, B=1000, weights out of range; expected smaller ones"),
+        ((np.array([], int), 9, 1000.0, 1000.0), "A=1000.0, B=1000.0, weights out of range"),
+        ((np.array([1, 0]), 9, 2.0, 1e-300), "A=2.0, B=1e-300, weights out of range"),
+        ((np.array([1]), 9, math.nan, 1.5), "A=nan, B=1.5, weights"),
+        ((np.array([1]), 9, 0.5, math.inf), "A=0.5, B=inf, weights"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message):

@@ -220,7 +220,7 @@ def test_perfect_predictions_reach_one():
 def test_more_ks_than_predictions_miss():
     predictions, label_matrix = csr([[(0, 1.0)], []], 3), truth([[0, 1], [2]], 3)
     assert metrics.precision_at_k(predictions, label_matrix, 1000) == pytest.approx(1 / 1000 / 2)
-    assert metrics.recall_at_k(predictions, label_matrix, 10**12) == pytest.approx(1 / 4)
+    assert metrics.recall_at_k(predictions, label_matrix, 2**31 - 1) == pytest.approx(1 / 4)
 
 
 def test_masked_predictions_are_passed_over_and_truth_is_not():
@@ -273,6 +273,8 @@ WRONG = {
     "k zero": (lambda: evaluate(PREDICTIONS, LABELS, [0, 1]), r"k: found \[0, 1\]"),
     "k none": (lambda: evaluate(PREDICTIONS, LABELS, []), "k: found"),
     "k half": (lambda: metrics.precision_at_k(PREDICTIONS, LABELS, 1.5), "k: found"),
+    "k huge": (lambda: evaluate(PREDICTIONS, LABELS, [10**20]), "k: found .* at most 2147483647"),
+    "k large": (lambda: evaluate(PREDICTIONS, LABELS, [1, 2**31]), "k: found"),
     "n_train": (lambda: evaluate(PREDICTIONS, LABELS, label_counts=np.ones(6, int)), "n_train is missing"),
     "label_counts": (lambda: evaluate(PREDICTIONS, LABELS, n_train=9), "label_counts is missing"),
     "counts": (
@@ -283,6 +285,8 @@ WRONG = {
     "mask range": (lambda: evaluate(PREDICTIONS, LABELS, mask=np.array([[4, 0]])), "outside the 4 documents"),
     "mask label": (lambda: evaluate(PREDICTIONS, LABELS, mask=np.array([[0, 6]])), "and 6 labels"),
     "bootstrap": (lambda: evaluate(PREDICTIONS, LABELS, bootstrap=-1), "found -1 resamples"),
+    "bootstrap huge": (lambda: evaluate(PREDICTIONS, LABELS, bootstrap=10**10), "10000000000 .* 1 to 1000000 "),
+    "bootstrap large": (lambda: evaluate(PREDICTIONS, LABELS, bootstrap=10**6 + 1), "found 1000001 resamples"),
     "confidence": (lambda: evaluate(PREDICTIONS, LABELS, bootstrap=9, confidence=95), "confidence: found 95"),
 }
 
@@ -308,6 +312,17 @@ def test_evaluation_as_table_and_json():
     low, high = full.intervals["P@1"]
     assert f"66.67 [{100 * low:.2f}, {100 * high:.2f}]" in str(full)
     assert msgspec.json.decode(msgspec.json.encode(full), type=Evaluation) == full
+
+
+def test_evaluation_is_set_in_columns():
+    assert str(evaluate(PREDICTIONS, LABELS, [1, 1000])).splitlines()[:-1] == [
+        "             @1  @1000",
+        "P         66.67   0.13",
+        "nDCG      66.67  67.33",
+        "R         27.78  77.78",
+        "coverage  40.00  80.00",
+        "macro-F1  33.33  66.67",
+    ]
 
 
 def test_every_public_name_is_there():

@@ -14,6 +14,7 @@ from scipy import sparse
 from longtail.data.labels import Label, Labels
 from longtail.data.strings import Strings
 from longtail.errors import DataError, UsageError
+from longtail.metrics import precision_at_k
 from longtail.search.predictions import Predictions, ScoredLabel, read_predictions, write_predictions
 
 LABELS = Labels.of([Label("a", "Apple"), Label("b"), Label("c", "Cherry")])
@@ -106,9 +107,19 @@ class TestByPosition:
         assert ranked(predictions) == ["a", "b", "c"]
         assert predictions.ids == IDS
 
-    def test_ids_in_the_predictions_only(self, file):
-        put(file, line("z", "a"), line("x", "b"))
+    @pytest.mark.parametrize("first", ["z", "", "2", "-1", "00", "+0", "1.0", "٠", "9" * 5000, 2, -1, 10**30])
+    def test_with_foreign_ids_the_order_counts(self, file, first, caplog):
+        put(file, line(first, "a"), line("0", "b"))
         assert ranked(read_predictions(file, LABELS, n_documents=2)) == ["a", "b"]
+        (warning,) = caplog.messages
+        assert "the test data has no ids: the order of lines is used" in warning
+        assert warning.startswith(f"{file}: ")
+        assert len(warning) < len(str(file)) + 200
+
+    def test_foreign_ids_in_some_lines_only(self, file):
+        expected = "expected ids in all lines or in none"
+        message = said(file, line("z", "a"), line(None, "b"), line("x", "a"), ids=None)
+        assert message == f"2: no id, unlike the lines before; {expected}"
 
     @pytest.mark.parametrize("ids", [None, IDS])
     def test_nothing(self, file, ids):
@@ -125,10 +136,50 @@ class TestByPosition:
     def test_not_one_for_each_document_with_ids_in_the_predictions_only(self, file):
         assert said(file, line("x", "a"), ids=None).strip().startswith("1 predictions for 3 documents; ")
 
-    def test_no_documents_are_expected_unless_told(self, file):
+    def test_no_documents(self, file):
+        put(file)
+        assert len(read_predictions(file, LABELS, n_documents=0)) == 0
+        assert said(file, line(0, "a"), ids=None, n_documents=0).strip().startswith("1 predictions for 0 documents; ")
+
+    def test_the_documents_must_be_told(self, file):
         put(file, line(None, "a"))
-        with pytest.raises(DataError, match="1 predictions for 0 documents"):
+        with pytest.raises(UsageError, match="neither ids nor n_documents is given; give the ids"):
             read_predictions(file, LABELS)
+
+
+class TestByPositionAsId:
+    """Documents without ids are called by their position."""
+
+    @pytest.mark.parametrize("kind", [int, str])
+    def test_any_order(self, file, kind, caplog):
+        put(file, line(kind(2), "c"), line(kind(0), "a"), line(kind(1), "ba"))
+        predictions = read_predictions(file, LABELS, n_documents=3)
+        assert ranked(predictions) == ["a", "ba", "c"]
+        assert predictions.ids is None
+        assert not caplog.messages
+
+    def test_missing_documents_have_no_predictions(self, file, caplog):
+        put(file, line("2", "ca"))
+        assert ranked(read_predictions(file, LABELS, n_documents=3)) == ["", "", "ca"]
+        assert caplog.messages == [f"{file}: no line for 2 of 3 documents: all misses"]
+
+    @pytest.mark.parametrize("unknown", ["x", "3", "01", -1, 3])
+    def test_unknown_id(self, file, unknown):
+        assert said(file, line("0", "a"), line(unknown, "a"), ids=None) == (
+            f"2: an unknown document id {unknown!r}; "
+            "expected one line for each document of the test data, by its place from 0 to 2"
+        )
+
+    def test_second_prediction(self, file):
+        message = said(file, line("1", "a"), line("0", "b"), line(1, "c"), ids=None)
+        assert message.startswith("3: a second prediction for document 1; expected one line for each document")
+
+    def test_id_in_some_lines_only(self, file):
+        expected = "expected ids in all lines or in none"
+        message = said(file, line("1", "a"), line(None, "b"), ids=None)
+        assert message == f"2: no id, unlike the lines before; {expected}"
+        message = said(file, line(None, "b"), line("0", "a"), ids=None)
+        assert message == f"2: id '0', unlike the lines before; {expected}"
 
 
 class TestRanking:
@@ -151,6 +202,16 @@ class TestRanking:
 
     def test_scores_may_come_unsorted(self, file):
         assert ranked(self.one(file, "abc", [0.1, 0.3, 0.2])) == ["bca"]
+
+    def test_scores_that_differ_by_little_are_no_ties(self, file):
+        predictions = self.one(file, "abc", [0.9, 0.9 + 2e-10, 0.9 + 1e-10])
+        assert ranked(predictions) == ["bca"]
+        assert [label.score for label in predictions[0]] == [0.9 + 2e-10, 0.9 + 1e-10, 0.9]
+        for k, truth in ((1, [0, 1, 0]), (2, [0, 1, 1])):
+            assert precision_at_k(predictions.matrix, sparse.csr_array([truth]), k) == 1
+
+    def test_large_scores(self, file):
+        assert ranked(self.one(file, "abc", [-1e308, 1e39, 1e300])) == ["cba"]
 
     def test_ties_go_to_the_earlier_label(self, file):
         assert ranked(self.one(file, "cab", [0.5, 0.5, 0.5])) == ["abc"]
@@ -177,10 +238,10 @@ class TestRanking:
         assert ranked(predictions) == ["", ""]
         assert predictions.matrix.shape == (2, 3)
 
-    def test_matrix_is_float32_csr(self, file):
+    def test_matrix_is_float64_csr(self, file):
         matrix = self.one(file, "ab", [0.5, 0.25]).matrix
         assert isinstance(matrix, sparse.csr_array)
-        assert matrix.dtype == np.float32
+        assert matrix.dtype == np.float64
         assert matrix.toarray().tolist() == [[0.5, 0.25, 0]]
 
 
@@ -212,8 +273,6 @@ class TestBadLines:
             (line("x", "a", [1, 2]), "2 scores for 1 labels", "one score a label"),
             (line("x", [], [1]), "1 scores for 0 labels", "one score a label"),
             (line("x", "bab"), "label 'b' twice", "each label once"),
-            (line("x", "ab", [1, 1e39]), "score 1e+39", "a finite number of 32 bits"),
-            (line("x", "ab", [-1e39, 1]), "score -1e+39", "a finite number of 32 bits"),
             ({"id": "x"}, "no field 'labels'", "a list of labels, best first, [] for none"),
             ({"id": "x", "labels": None}, "no field 'labels'", "a list of labels, best first, [] for none"),
             ({"id": "x", "labels": "a"}, "a string in 'labels'", "a list"),
@@ -233,6 +292,7 @@ class TestBadLines:
             b'{"id": "x", "labels": ["a"], "scores": [NaN]}',
             b'{"id": "x", "labels": ["a"], "scores": [Infinity]}',
             b'{"id": "x", "labels": ["a"], "scores": [1e999]}',
+            b'{"id": "x", "labels": ["a"], "scores": [-1' + b"0" * 400 + b"]}",
             b'{"id": "x", "labels": ["a"]',
             b"x\ta",
             b"[" * 5000,
@@ -312,6 +372,11 @@ class TestWriting:
             {"id": "z", "labels": ["b"], "scores": [0.5]},
         ]
 
+    def test_scores_are_written_as_they_were_read(self, file):
+        put(file, line("0", "bca", [0.9, 0.3, 0.1]))
+        write_predictions(read_predictions(file, LABELS, n_documents=1), file.with_name("again.jsonl"))
+        assert file.with_name("again.jsonl").read_text() == '{"id":"0","labels":["b","c","a"],"scores":[0.9,0.3,0.1]}\n'
+
     def test_without_ids_the_position_is_written(self, file):
         write_predictions(TestSequence.PREDICTIONS, file)
         assert [json.loads(row)["id"] for row in file.read_text().splitlines()] == ["0", "1", "2"]
@@ -322,14 +387,14 @@ class TestWriting:
         file = tmp_path_factory.mktemp("predictions") / "out.jsonl"
         text = st.text(st.characters(codec="utf-8"), max_size=8)
         labels = Labels.of(data.draw(st.lists(text, min_size=1, max_size=6, unique=True)))
-        score = st.floats(width=32, allow_nan=False, allow_infinity=False)
+        score = st.floats(allow_nan=False, allow_infinity=False)
         row = st.dictionaries(st.integers(0, len(labels) - 1), score)
         rows = data.draw(st.lists(row, min_size=1, max_size=5))
         unique = st.lists(text, min_size=len(rows), max_size=len(rows), unique=True)
         ids = data.draw(st.none() | unique.map(Strings.of))
         best_first = [sorted(row.items(), key=lambda item: (-item[1], item[0])) for row in rows]
         columns = [column for row in best_first for column, _ in row]
-        scores = np.array([score for row in best_first for _, score in row], np.float32)
+        scores = np.array([score for row in best_first for _, score in row], np.float64)
         ends = np.cumsum([0, *map(len, rows)])
         written = Predictions(sparse.csr_array((scores, columns, ends), shape=(len(rows), len(labels))), labels, ids)
         write_predictions(written, file)
