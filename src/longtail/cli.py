@@ -292,6 +292,9 @@ def main() -> NoReturn:
     except LongtailError as error:
         _say(f"longtail: {error}")
         sys.exit(error.exit_code)
+    except MemoryError:
+        _say("longtail: not enough memory; give less data at a time, or use a larger machine")
+        sys.exit(1)
     except OSError as error:
         _say(f"longtail: {error.filename or 'error'}: {error.strerror or error}")
         sys.exit(1)

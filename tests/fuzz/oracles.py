@@ -85,10 +85,10 @@ def check_labels(labels: Labels) -> None:
     assert len(labels.columns) == len(labels)
 
 
-def check_matrix(matrix: Any, n_rows: int, n_columns: int, above: float = -np.inf) -> None:
-    """A canonical float32 CSR matrix: columns rising in each row and in range, values finite and above ``above``."""
+def check_matrix(matrix: Any, n_rows: int, n_columns: int, above: float = -np.inf, dtype: Any = np.float32) -> None:
+    """A canonical CSR matrix: columns rising in each row and in range, values finite and above ``above``."""
     assert matrix.format == "csr"
-    assert matrix.dtype == np.float32
+    assert matrix.dtype == dtype
     assert matrix.shape == (n_rows, n_columns)
     ends, columns, values = matrix.indptr, matrix.indices, matrix.data
     assert len(ends) == n_rows + 1
