@@ -37,7 +37,8 @@ class CompactIndex:
         if len(self.offsets) < self.count + n_labels + 2:
             self.offsets = _grown(self.offsets[: self.count + 1], self.count + n_labels + 2)
         if len(self.table) < 2 * (self.count + n_labels + 1):
-            self.table = np.zeros(1 << (4 * (self.count + n_labels + 1) - 1).bit_length(), np.uint64)
+            del self.table
+            self.table = np.zeros(1 << (2 * (self.count + n_labels + 1) - 1).bit_length(), np.uint64)
             self._kernels.fill_table(self.arena, self.offsets, self.count, self.table)
 
     def forget_after(self, count: int) -> None:
@@ -106,7 +107,8 @@ def _scan(data: bytes, index: CompactIndex) -> PackedDocuments | None:
     from longtail.kernels.json_lines import NOT_PLAIN, scan_documents
 
     raw, before = np.frombuffer(data, np.uint8), index.count
-    n_rows, n_pairs = int(np.count_nonzero(raw == ord("\n"))), len(raw) // 3 + 1  # a label is at least ""
+    n_rows, n_pairs = (int(np.count_nonzero(raw == ord(byte))) for byte in '\n"')  # a label has two quotes
+    n_pairs //= 2
     index.make_room(len(raw), n_pairs)
     texts, ids = np.empty(len(raw), np.uint8), np.empty(len(raw), np.uint8)
     text_ends, id_ends, row_ends = (np.empty(n_rows, np.int64) for _ in range(3))

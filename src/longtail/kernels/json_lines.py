@@ -184,10 +184,10 @@ def scan_documents(
     text_ends: NDArray[np.int64],  # OUT (>= lines,)
     ids: NDArray[np.uint8],  # OUT (>= len(data),)
     id_ends: NDArray[np.int64],  # OUT (>= lines,) -1 where documents have no id: all of them, or none
-    columns: NDArray[np.int32],  # OUT (>= len(data) / 2,) of the labels
+    columns: NDArray[np.int32],  # OUT (>= quotes / 2,) of the labels
     row_ends: NDArray[np.int64],  # OUT (>= lines,)
     arena: NDArray[np.uint8],  # IN/OUT label ids end to end, room for len(data) more
-    offsets: NDArray[np.int64],  # IN/OUT room for len(data) / 2 more
+    offsets: NDArray[np.int64],  # IN/OUT room for quotes / 2 more, and one
     n_labels: int,  # IN
     table: NDArray[np.uint64],  # IN/OUT of kernels.interning
 ) -> tuple[int, int]:
