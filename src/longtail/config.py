@@ -185,8 +185,6 @@ def _wrong_value(error: str, merged: Any) -> str:
         value, hint = (value[int(part)], get_args(hint)[0]) if part.isdecimal() else (value[part], _hint(hint, part))
     if what.startswith("Invalid enum value"):
         what = f"Expected one of {', '.join(get_args(hint))}"
-    if unknown := re.fullmatch("Object contains unknown field `(.*)`", what, re.DOTALL):  # where a group was no group
-        return f"unknown setting {'.'.join([*parts, unknown[1]])!r}"
     if not what.startswith("Expected "):
         return ".".join([*parts, what])  # a ValueError of __post_init__, which begins with the field
     expected = re.sub("`(.*?)`", lambda word: _WORDS.get(word[1], word[1]), what.partition(", got")[0])
@@ -199,7 +197,9 @@ def _hint(stage: Any, field: str) -> Any:
 
 def merge(base: Any, over: Any, path: str) -> Any:
     """Return ``base`` with the values of ``over``; every key must be one that ``base`` has."""
-    if isinstance(base, dict) and isinstance(over, Mapping):
+    if isinstance(base, dict):
+        if not isinstance(over, Mapping):  # at once, for a later source could put anything into what is no group
+            raise ConfigError(f"{path[:-1]}: found {over!r}; expected a table of settings")
         for key in over:
             if key not in base:
                 known = [setting.path for setting in settings(Config())] + list(Config.__struct_fields__)

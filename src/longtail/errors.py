@@ -102,5 +102,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not near:  # a dotted key whose last part alone is right, e.g. branching for tree.branching
         near = [k for k in known if k.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1]][:1]
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(map(printable, known))}"
     return f"unknown {kind} {name[:200]!r}; {hint}"

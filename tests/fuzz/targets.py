@@ -215,7 +215,12 @@ def fuzz_tensors(data: bytes) -> None:
         return
     assert sum(array.nbytes for array in found.values()) <= len(data)
     if not isinstance(metadata, LongtailError):  # the library looks at both at once
-        expected = safetensors.numpy.load(data)
+        try:
+            expected = safetensors.numpy.load(data)
+        except safetensors.SafetensorError as error:
+            if "duplicate field" not in str(error):  # of a key that stands twice we take the last, as JSON has it
+                raise
+            return
         assert expected.keys() == found.keys()
         for name, array in found.items():
             assert array.dtype == expected[name].dtype
