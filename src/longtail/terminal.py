@@ -97,11 +97,23 @@ class LineReporter:
 
     def line(self) -> str:
         """Return name, share done, rate, time left and memory of the innermost stage."""
-        name, total, unit, began = self._stages[-1]
-        done, seconds = self._done[-1], max(time.monotonic() - began, 1e-9)
-        rate = done / seconds
+        name, total, unit, _ = self._stages[-1]
+        done, rate = self._done[-1], self._rate()
         left = f", {done / total:.0%}, {(total - done) / rate:.0f} s left" if total and rate else ""
-        return f"{name}: {done:,} {unit}{left}, {rate:,.0f} {unit}/s, {peak_memory_mb():,.0f} MB"
+        return f"{name}: {_amount(done, unit)}{left}, {self.speed()}"
+
+    def speed(self) -> str:
+        """Return rate and memory of the innermost stage."""
+        return f"{_amount(self._rate(), self._stages[-1][2])}/s, {peak_memory_mb():,.0f} MB"
+
+    def _rate(self) -> float:
+        """Return units a second."""
+        return self._done[-1] / max(time.monotonic() - self._stages[-1][3], 1e-9)
+
+
+def _amount(units: float, unit: str) -> str:
+    """Return an amount as people read it; bytes in MB from a million on."""
+    return f"{units / 1e6:,.1f} MB" if unit == "B" and units >= 1e6 else f"{units:,.0f} {unit}"
 
 
 class BarReporter(LineReporter):
@@ -112,8 +124,8 @@ class BarReporter(LineReporter):
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-        memory = TextColumn("{task.fields[memory]}")
-        self._bars = Progress(*columns, TimeRemainingColumn(), memory, transient=True, console=_stderr())
+        speed = TextColumn("{task.fields[speed]}")
+        self._bars = Progress(*columns, TimeRemainingColumn(), speed, transient=True, console=_stderr())
         self._tasks: list[Any] = []
 
     def start(self, name: str, total: int | None, unit: str) -> None:
@@ -121,13 +133,13 @@ class BarReporter(LineReporter):
         super().start(name, total, unit)
         if not self._tasks:
             self._bars.start()
-        self._tasks.append(self._bars.add_task(name, total=total, memory=""))
+        self._tasks.append(self._bars.add_task(name, total=total, speed=""))
 
     def advance(self, amount: int) -> None:
         """Move the innermost bar."""
         if self._tasks:
             self._done[-1] += amount
-            self._bars.update(self._tasks[-1], completed=self._done[-1], memory=f"{peak_memory_mb():,.0f} MB")
+            self._bars.update(self._tasks[-1], completed=self._done[-1], speed=self.speed())
 
     def finish(self) -> None:
         """Take the innermost bar away."""

@@ -166,6 +166,18 @@ class TestLineReporter:
         reporter.start("reading", total, "B")
         assert reporter.line() == "reading: 0 B, 0 B/s, 1,234 MB"
 
+    @pytest.mark.parametrize(
+        ("units", "unit", "said"),
+        [
+            (999_999, "B", "999,999 B"),
+            (1_000_000, "B", "1.0 MB"),
+            (2_345_678_901, "B", "2,345.7 MB"),
+            (2e6, "x", "2,000,000 x"),
+        ],
+    )
+    def test_bytes_are_said_in_megabytes(self, units, unit, said):
+        assert terminal._amount(units, unit) == said
+
     def test_one_line_every_30_s(self, clock, caplog):
         caplog.set_level(logging.INFO, "longtail")
         reporter = LineReporter()
