@@ -25,6 +25,7 @@ __all__ = ["read_labels", "write_labels"]
 _FIELDS = ("id", "name", "text", "aliases", "uri")
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".csv": "csv"}
 _SUFFIXES |= dict.fromkeys(SKOS_SUFFIXES, "skos")
+_LONGEST_HEADER = 1 << 20  # bytes
 _decoder = msgspec.json.Decoder(Label)
 
 
@@ -129,9 +130,13 @@ def _kind_by_content(path: Path | str) -> str:
 
 
 def _first_line(path: Path | str) -> str:
+    head = b""
     with closing(chunks(path, Problems(path))) as stream:
-        head = next(stream, b"").removeprefix(b"\xef\xbb\xbf")
-    return head.lstrip().partition(b"\n")[0].decode(errors="replace")
+        for chunk in stream:  # until it is whole, or longer than any header
+            head = (head + chunk).removeprefix(b"\xef\xbb\xbf").lstrip()
+            if b"\n" in head or len(head) > _LONGEST_HEADER:
+                break
+    return head.partition(b"\n")[0].decode(errors="replace")
 
 
 def _has_header(path: Path | str) -> bool:
