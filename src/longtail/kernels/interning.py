@@ -1,4 +1,4 @@
-"""Strings to numbers: a hash table over an arena, some 20 bytes a string above the string itself."""
+"""Strings to numbers: a hash table over an arena, 24 to 40 bytes a string above the string itself."""
 
 from __future__ import annotations
 
