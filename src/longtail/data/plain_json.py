@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,7 +14,8 @@ from longtail.data.strings import Strings
 
 __all__ = ["CompactIndex", "PlainLines"]
 
-_PAYS_FROM = 8 << 20  # bytes: below, loading compiled code takes longer than it saves
+_PAYS_FROM = 96 << 20  # bytes: below, loading numba (a third of a second, 110 MB) costs more than it saves
+_SOONER = 64  # times, in a process that has loaded it already
 _MOST_FAILURES = 10  # blocks that were not plain, after which no more are tried
 
 
@@ -80,7 +82,8 @@ class PlainLines:
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
         self._usable = builder.is_open
-        self._waiting = _PAYS_FROM  # bytes until it begins
+        # bytes until it begins
+        self._waiting = _PAYS_FROM // _SOONER if "numba" in sys.modules else _PAYS_FROM
         self._index: CompactIndex | None = None
         self._failures = 0
 
