@@ -568,6 +568,21 @@ def test_a_writer_that_comes_between_the_two_renames_is_replaced_too(model, monk
     assert leftovers(model) == ["other"]
 
 
+def test_a_folder_that_another_writer_moves_while_it_is_looked_at_is_written(model, monkeypatch):
+    real, moved = os.lstat, []
+
+    def moved_meanwhile(path, **options):
+        found = real(path, **options)
+        if Path(path) == model and not moved:
+            moved.append(model.rename(model.with_name("aside")))
+        return found
+
+    monkeypatch.setattr(os, "lstat", moved_meanwhile)
+    save(model, 2)
+    assert moved
+    assert version_of(model) == 2
+
+
 def test_of_several_writers_one_wins_wholly(tmp_path, renaming):
     path, failures = tmp_path / "model", []
 

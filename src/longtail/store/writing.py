@@ -137,7 +137,7 @@ def _check_replaceable(place: Path) -> None:
 
 
 def _why_not_replaceable(place: Path) -> str | None:
-    if place.is_mount():
+    if os.path.ismount(place):  # pathlib's raises where another writer has just renamed the folder away
         return f"{place}: is a mount point, which cannot be replaced; give a folder inside it"
     if not place.exists():
         return None
