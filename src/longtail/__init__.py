@@ -2,6 +2,8 @@
 
     import longtail as lt
     train, test = lt.read("books.jsonl").split(test=0.1, seed=0)
+    model = lt.Longtail("xr-linear").fit(train)
+    print(model.evaluate(test))
 
 Names are imported when they are first used, so that ``import longtail`` costs nothing.
 """
@@ -20,13 +22,22 @@ if TYPE_CHECKING:
     from longtail.data.label_files import read_labels, write_labels
     from longtail.data.labels import Label, Labels
     from longtail.data.sample import sample
+    from longtail.estimator import Longtail, load
+    from longtail.features.matrix import Features
+    from longtail.features.tfidf import TfIdf
     from longtail.search.predictions import Predictions, read_predictions, write_predictions
+    from longtail.tree.tree import LabelTree
 
 _HOME = {
     "Dataset": "longtail.data.dataset",
+    "Features": "longtail.features.matrix",
     "Label": "longtail.data.labels",
+    "LabelTree": "longtail.tree.tree",
     "Labels": "longtail.data.labels",
+    "Longtail": "longtail.estimator",
     "Predictions": "longtail.search.predictions",
+    "TfIdf": "longtail.features.tfidf",
+    "load": "longtail.estimator",
     "read": "longtail.data.formats",
     "read_labels": "longtail.data.label_files",
     "read_predictions": "longtail.search.predictions",
@@ -39,11 +50,16 @@ _MODULES = ("errors", "metrics")
 
 __all__ = [
     "Dataset",
+    "Features",
     "Label",
+    "LabelTree",
     "Labels",
+    "Longtail",
     "Predictions",
+    "TfIdf",
     "__version__",
     "errors",
+    "load",
     "metrics",
     "read",
     "read_labels",

@@ -19,6 +19,7 @@ from msgspec import Meta
 from longtail.errors import ConfigError, UsageError, unknown_name
 
 __all__ = [
+    "Calibration",
     "Config",
     "LabelFeatures",
     "Ranker",
@@ -82,8 +83,12 @@ class Tree(Stage, frozen=True):
     levels: Annotated[
         tuple[Count, ...], Meta(description="nodes on each level, coarse to fine; empty = branching")
     ] = ()
+    max_depth: Annotated[Count, Meta(description="most levels above the labels where k-means is unbalanced")] = 3
+    sample: Annotated[
+        int, Meta(ge=0, description="k-means of a node looks at this many labels, the others join; 0 = all")
+    ] = 16384
     max_iterations: Annotated[Count, Meta(description="most k-means rounds a node")] = 20
-    min_gain: Annotated[NotNegative, Meta(description="stop k-means below this gain of mean similarity")] = 1e-4
+    min_gain: Annotated[NotNegative, Meta(description="stop k-means below this gain of mean similarity")] = 1e-5
 
     def __post_init__(self) -> None:
         if any(coarse >= fine for coarse, fine in pairwise(self.levels)):
@@ -97,6 +102,9 @@ class Ranker(Stage, frozen=True):
     cost_positive: Annotated[Positive, Meta(description="C of a positive document (Cp)")] = 1.0
     cost_negative: Annotated[Positive, Meta(description="C of a negative document (Cn)")] = 1.0
     cost_sensitive: Annotated[bool, Meta(description="weight positives by how many labels lie below the node")] = False
+    alpha: Annotated[
+        Positive, Meta(description="relevance of negatives beside the positives' shares, if cost_sensitive")
+    ] = 1.0
     negatives: Annotated[
         Literal["tfn", "man", "tfn+man"],
         Meta(description="documents whose true parent is the node, those the level above puts there, or both"),
@@ -105,6 +113,9 @@ class Ranker(Stage, frozen=True):
     tolerance: Annotated[Positive, Meta(description="stop when the projected gradients lie within this (ε)")] = 0.1
     max_passes: Annotated[Count, Meta(description="most passes over a node's documents")] = 100
     prune: Annotated[NotNegative, Meta(description="drop weights smaller than this")] = 0.1
+    weights: Annotated[
+        Literal["float32", "float16", "int8"], Meta(description="how weights are stored and searched")
+    ] = "float16"
     trees: Annotated[Count, Meta(description="trees in the ensemble, scores averaged")] = 1
 
 
@@ -121,6 +132,18 @@ class Search(Stage, frozen=True):
     )
 
 
+class Calibration(Stage, frozen=True):
+    """How scores become probabilities."""
+
+    method: Annotated[
+        Literal["isotonic", "logistic", "none"], Meta(description="map from scores to probabilities, or none")
+    ] = "isotonic"
+    share: Annotated[
+        float, Meta(ge=0, le=0.5, description="share of the documents held out for it where no --valid is given")
+    ] = 0.05
+    max_documents: Annotated[Count, Meta(description="most documents held out")] = 2000
+
+
 class Config(Stage, frozen=True):
     """Everything that decides a model, resolved; its hash is part of the model folder."""
 
@@ -131,6 +154,7 @@ class Config(Stage, frozen=True):
     tree: Tree = Tree()
     ranker: Ranker = Ranker()
     search: Search = Search()
+    calibration: Calibration = Calibration()
 
 
 class Setting(NamedTuple):

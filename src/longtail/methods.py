@@ -24,7 +24,6 @@ class Method(msgspec.Struct, frozen=True):
     recipe: tuple[str, ...]  # text features → label features → tree → ranker → search
     settings: Settings = {}
     presets: Mapping[str, Settings] = {}
-    trainable: bool = False  # its ranker is in this version
 
 
 def _xr(levels: list[int], cost_positive: float, cost_negative: float) -> dict[str, Any]:

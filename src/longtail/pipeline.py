@@ -1,72 +1,216 @@
 """The page: how data flows, from files to figures.
 
-    documents ─→ text features ─┐
-                                ├─→ label features ─→ label tree ─→ model ─→ search ─→ predictions ─→ metrics
-    labels ─→ label matrix ─────┘
-
-In this version the two ends of the line exist: reading, and measuring predictions of any system.
+documents ─→ text features ─┐
+                            ├─→ label features ─→ label tree ─→ ranker ─→ search ─→ predictions ─→ metrics
+labels ─→ label matrix ─────┘
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
-import msgspec
 import numpy as np
 from scipy import sparse
 
+from longtail import __version__
+from longtail.config import Config
+from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
-from longtail.data.xmc_bow import read_filter
-from longtail.metrics import Evaluation, FrequencyTable, by_frequency, evaluate
-from longtail.search.predictions import read_predictions
+from longtail.errors import DataError, Problem
+from longtail.features.label_features import label_features
+from longtail.features.matrix import Features
+from longtail.features.tfidf import TfIdf
+from longtail.linear.tree_ranker import TreeRanker, fit_level
+from longtail.metrics import evaluate
+from longtail.model import Facts, Model, document_features
+from longtail.search.calibration import Calibration, hits
+from longtail.search.chunks import Chunks
+from longtail.store import Stages, content_hash
+from longtail.tree.cluster import build_tree
+from longtail.tree.given import tree_from_parents
+from longtail.tree.tree import LabelTree
+from longtail.work import Work
 
-__all__ = ["Measured", "evaluate_predictions"]
+__all__ = ["train"]
+
+log = logging.getLogger("longtail")
+
+Parents = Mapping[str, Sequence[str]]
+
+_CALIBRATED = 20  # best labels of each held-out document that the calibration looks at
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """The metrics of one set of predictions and, where the training data is known, where the hits come from."""
-
-    evaluation: Evaluation
-    by_frequency: FrequencyTable | None = None
-
-
-def evaluate_predictions(
-    predictions: Path | str,
-    test: Dataset,
-    train: Dataset | None = None,
+def train(
+    documents: Dataset,
+    config: Config,
     *,
-    ks: Iterable[int] = (1, 3, 5),
-    propensity: tuple[float, float] = (0.55, 1.5),
-    mask: Path | str | None = None,
-    bootstrap: int = 0,
-    seed: int = 0,
-) -> Measured:
-    """Measure a file of predictions against ``test``, whose label columns begin with those of ``train``.
+    valid: Dataset | None = None,
+    parents: Parents | None = None,
+    stages: Stages | None = None,
+) -> Model:
+    """Train a model; what ``stages`` holds of an interrupted run is not done again.
 
-    ``train`` gives the label frequencies for the propensity metrics; ``mask`` is a filter file of (document, label)
-    pairs that no prediction may score with; ``propensity`` is (A, B).
+    ``valid`` is for the calibration, which otherwise has some documents held out; ``parents`` is a hierarchy of the
+    labels in place of a clustered tree.
     """
-    ranked = read_predictions(predictions, test.labels, test.ids, len(test))
-    n_labels = len(ranked.labels)
-    y = test.label_matrix
-    truth = sparse.csr_array((y.data, y.indices, y.indptr), shape=(len(test), n_labels))
-    pairs = None if mask is None else read_filter(mask, len(test), n_labels)
-    ks = tuple(ks)
-    if train is None:
-        return Measured(evaluate(ranked.matrix, truth, ks, mask=pairs, bootstrap=bootstrap, seed=seed))
-    counts = np.zeros(n_labels, np.int64)
-    counts[: train.n_labels] = train.label_counts
-    evaluation = evaluate(
-        ranked.matrix,
-        truth,
-        ks,
-        label_counts=counts,
-        n_train=len(train),
-        a=propensity[0],
-        b=propensity[1],
-        mask=pairs,
-        bootstrap=bootstrap,
-        seed=seed,
-    )
-    return Measured(evaluation, by_frequency(ranked.matrix, truth, counts, ks, mask=pairs))
+    check_trainable(documents)
+    fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
+    work = Work(stages, content_hash(__version__, config, _content(fitted), parents))
+
+    vectoriser, features = text_features(fitted, config, work)
+    relevance = fitted.label_matrix
+    rankers = []
+    for number in range(config.ranker.trees):
+        tree = label_tree(fitted, features, vectoriser, config, number, parents, work)
+        rankers.append(fit_ranker(features, relevance, tree, config, number, work))
+
+    facts = Facts(len(fitted), relevance.nnz, len(held_out or ()), *_widths(features))
+    model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, tuple(rankers))
+    return calibrate(model, held_out)
+
+
+def text_features(documents: Dataset, config: Config, work: Work) -> tuple[TfIdf | None, Features]:
+    """Return the features of the documents, and the vectoriser that made them unless they were given."""
+    if documents.features is not None or documents.texts is None or not documents.texts.arena.size:
+        return None, document_features(documents, None)
+
+    def make() -> dict[str, np.ndarray]:
+        vectoriser, rows = TfIdf.fit_transform(documents.document_texts(), config.tfidf)
+        arrays = {f"vectoriser.{name}": array for name, array in vectoriser.to_arrays().items()}
+        return arrays | {"values": rows.data, "columns": rows.indices, "ends": rows.indptr}
+
+    with told("features") as say:
+        arrays = work.arrays("features", make)
+        own = {name.removeprefix("vectoriser."): array for name, array in arrays.items() if "." in name}
+        vectoriser = TfIdf.from_arrays(own, config.tfidf)
+        rows = csr_of(arrays["values"], arrays["columns"], arrays["ends"], vectoriser.n_features)
+        say(f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each")
+    dense = document_features(replace(documents, texts=None), None).dense
+    return vectoriser, Features.of(rows, dense)
+
+
+def label_tree(
+    documents: Dataset,
+    features: Features,
+    vectoriser: TfIdf | None,
+    config: Config,
+    number: int,
+    parents: Parents | None,
+    work: Work,
+) -> LabelTree:
+    """Return the label tree: given, or clustered by the labels' features; each of an ensemble by another seed."""
+
+    def make() -> dict[str, np.ndarray]:
+        if parents is not None:
+            return tree_from_parents(documents.labels, parents).to_arrays()
+        texts = _label_texts(documents, features, vectoriser, config)
+        rows = label_features(features, documents.label_matrix, config.label_features.kind, texts)
+        return build_tree(rows, documents.label_counts, config.tree, config.seed + number).to_arrays()
+
+    with told("tree") as say:
+        tree = LabelTree.from_arrays(work.arrays(f"tree-{number}", make))
+        say(" → ".join(f"{width:,}" for width in tree.widths))
+    return tree
+
+
+def _label_texts(documents: Dataset, features: Features, vectoriser: TfIdf | None, config: Config) -> Features | None:
+    if config.label_features.kind == "pifa":
+        return None
+    if documents.label_features is not None:
+        return Features.of(
+            documents.label_features, np.zeros((documents.n_labels, features.dense.shape[1]), np.float32)
+        )
+    labels = documents.labels
+    if vectoriser is None:
+        raise DataError([Problem("labels", 0, "no features of label texts", "label texts and documents with text")])
+    texts = [" ".join(filter(None, (labels.name(at), labels[at].text))) for at in range(len(labels))]
+    return Features.of(vectoriser.transform(texts), np.zeros((len(labels), features.dense.shape[1]), np.float32))
+
+
+def fit_ranker(
+    features: Features, relevance: sparse.csr_array, tree: LabelTree, config: Config, number: int, work: Work
+) -> TreeRanker:
+    """Return the classifiers of all nodes of one tree, level after level."""
+    coarse = tree.coarsen(relevance)
+    levels: list[Chunks] = []
+    for level in range(tree.n_levels):
+
+        def make() -> dict[str, np.ndarray]:
+            return fit_level(features, coarse, tree, levels, config.ranker, config.search, config.seed).to_arrays()
+
+        with told(f"level {level + 1} of {tree.n_levels}") as say:
+            levels.append(Chunks.from_arrays(work.arrays(f"ranker-{number}-{level}", make)))
+            say(f"{tree.widths[level]:,} nodes, {levels[-1].nnz:,} weights")
+    return TreeRanker(tree, tuple(levels), config.ranker.bias)
+
+
+def calibrate(model: Model, held_out: Dataset | None) -> Model:
+    """Return the model with a map from scores to probabilities, learnt on documents that it has not seen."""
+    if held_out is None or not len(held_out) or model.config.calibration.method == "none":
+        return model
+    with told("calibration") as say:
+        truth = held_out.with_labels(model.labels, unknown="drop").label_matrix
+        features = document_features(held_out, model.vectoriser, model.facts)
+        ranked = model.raw_scores(features, min(_CALIBRATED, len(model.labels)), model.config.search)
+        if not truth.nnz or not ranked.nnz:
+            say("none of the documents for it has a known label, so scores are not calibrated")
+            return model
+        right = hits(ranked, truth)
+        metrics = evaluate(ranked, truth, label_counts=model.label_counts, n_train=model.facts.documents)
+        say(f"{len(held_out):,} documents held out: P@1 {metrics['P@1']:.1%}, P@5 {metrics['P@5']:.1%}")
+        calibration = Calibration.fit(ranked.data, right, model.config.calibration.method)
+        return replace(model, calibration=calibration, metrics=metrics)
+
+
+def hold_out(documents: Dataset, config: Config) -> tuple[Dataset, Dataset | None]:
+    """Return what to train on, and some documents for the calibration, none of them the last one of a label."""
+    settings = config.calibration
+    wanted = min(int(settings.share * len(documents)), settings.max_documents)
+    if settings.method == "none" or wanted < 1:
+        return documents, None
+    matrix, left = documents.label_matrix, documents.label_counts
+    order = np.random.default_rng(config.seed).permutation(len(documents))
+    chosen: list[int] = []
+    for row in order.tolist():
+        own = matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]
+        if len(own) and (left[own] > 1).all():
+            left[own] -= 1
+            chosen.append(row)
+            if len(chosen) == wanted:
+                break
+    if not chosen:
+        return documents, None
+    rows = np.sort(chosen)
+    return documents.take(np.setdiff1d(np.arange(len(documents)), rows)), documents.take(rows)
+
+
+def check_trainable(documents: Dataset) -> None:
+    """Refuse data that nothing can be learnt from."""
+    if not len(documents):
+        raise DataError([Problem("documents", 0, "no documents", "at least one with a label")])
+    if not documents.label_matrix.nnz:
+        raise DataError([Problem("documents", 0, f"{len(documents):,} documents without labels", "labels to learn")])
+
+
+def _content(documents: Dataset) -> list[object]:
+    """Return all of a dataset that training depends on, for its hash."""
+    texts = [] if documents.texts is None else [documents.texts.packed().arena, documents.texts.lengths]
+    parts = [documents.label_matrix, documents.features, documents.label_features, documents.dense]
+    labels = [documents.labels.ids.packed().arena, documents.labels.ids.lengths]
+    return [*texts, *labels, *(part for part in parts if part is not None)]
+
+
+def _widths(features: Features) -> tuple[int, int]:
+    return int(features.sparse.shape[1]), int(features.dense.shape[1])
+
+
+@contextmanager
+def told(stage: str) -> Iterator[Callable[[str], None]]:
+    """Log what a stage of training gave, with its seconds."""
+    begin, facts = time.perf_counter(), list[str]()
+    yield facts.append
+    log.info("%s: %s (%.1f s)", stage, "; ".join(facts), time.perf_counter() - begin)

@@ -13,10 +13,23 @@ from longtail.errors import printable
 
 if TYPE_CHECKING:
     from longtail.data.description import Description, Finding
+    from longtail.evaluation import Measured
+    from longtail.linear.explanation import Explanation, Step
 
-__all__ = ["LineReporter", "frequency_plot", "print_description", "print_json", "print_table", "show_progress"]
+__all__ = [
+    "LineReporter",
+    "frequency_plot",
+    "print_description",
+    "print_explanation",
+    "print_json",
+    "print_measured",
+    "print_table",
+    "show_progress",
+]
 
 _LINE_SECONDS = 30
+_COLUMNS = 100  # that a line of an explanation has at most
+_BAR = 24
 
 
 def print_json(value: Any) -> None:
@@ -65,6 +78,65 @@ def frequency_plot(curve: Sequence[tuple[int, int]], rows: int = 12, width: int 
     picked = [*curve[:-1:step], curve[-1]]
     bars = [f"{rank:>10,}  {'█' * max(1, round(width * math.log1p(n) / most))} {n:,}" for rank, n in picked]
     return "\n".join([f"{'label rank':>10}  documents (log scale)", *bars, ""])
+
+
+def print_measured(measured: Measured) -> None:
+    """Print the metrics, where the hits come from, and how far probabilities can be trusted, as far as known."""
+    from longtail.metrics.layout import in_columns
+    from longtail.report import reliability_in_words, reliability_rows
+
+    print(measured.evaluation)
+    if measured.by_frequency is not None:
+        print(f"\n{measured.by_frequency}")
+    if measured.reliability:
+        heads = ["probability", "suggestions", "mean", "right"]
+        print(f"\n{in_columns([heads, *reliability_rows(measured.reliability)])}")
+        print(*reliability_in_words(measured.reliability), sep="\n")
+
+
+def print_explanation(explanation: Explanation, top: int) -> None:
+    """Print the way to a label node by node, with the ``top`` words of each; all bars are on one scale."""
+    title = explanation.name if explanation.name == explanation.label else f"{explanation.name} ({explanation.label})"
+    sure = "not calibrated" if explanation.probability is None else f"probability {explanation.probability:.3f}"
+    found = f": path score {explanation.path_score:.3f}, {sure}"
+    print(f"{_cut(title, _COLUMNS - len(found))}{found}")
+    n_trees = len({step.tree for step in explanation.steps})
+    n_levels = {step.tree: step.level + 1 for step in explanation.steps}  # the last step of a tree is its last level
+    longest = max((abs(p.contribution) for step in explanation.steps for p in step.contributions), default=1.0)
+    for step in explanation.steps:
+        place = f"level {step.level + 1} of {n_levels[step.tree]}"
+        place = f"tree {step.tree + 1}, {place}" if n_trees > 1 else place
+        print(f"\n{_cut(f'{place}: {step.node}')}")
+        _print_step(step, top, longest)
+    summed = "  ".join(f"{word} {_signed(total)}" for word, total in explanation.summed()[:top])
+    summed = summed or "no word of the text has a weight"
+    print(f"\n{_cut(f'over all steps: {summed}')}")
+
+
+def _print_step(step: Step, top: int, longest: float) -> None:
+    """Print the parts of a margin, largest words first, such that what is shown adds up."""
+    words = sum(part.contribution for part in step.contributions)
+    parts = f"words {_signed(words)}, bias {_signed(step.bias)}"
+    parts += f", dense {_signed(step.dense)}" if step.dense else ""
+    print(f"  score {step.score:.3f}, margin {_signed(step.margin)} = {parts}")
+    for part in step.contributions[:top]:
+        size = abs(part.contribution) / longest
+        bar = ("█" if part.contribution > 0 else "░") * max(1, round(_BAR * size))
+        print(_cut(f"  {_signed(part.contribution)}  {bar:{_BAR}}  {part.feature}"))
+    rest = step.contributions[top:]
+    if rest:
+        total = sum(part.contribution for part in rest)
+        print(f"  {_signed(total)}  {'':{_BAR}}  ({len(rest):,} other words)")
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
+
+
+def _cut(text: str, width: int = _COLUMNS) -> str:
+    """Return one line, cut where it would be too wide; nothing in it acts on a terminal."""
+    line = printable(text)
+    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 class LineReporter:

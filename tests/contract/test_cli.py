@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 import os
 import re
 import signal
@@ -13,12 +11,10 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 import longtail
-from longtail import cli, progress
 from longtail.config import Config
 from longtail.data.sample import FOLDER
 from longtail.methods import METHODS, configure
@@ -38,61 +34,6 @@ PREDICTIONS = [
     {"id": "y", "labels": ["wind", "sun", "moon"], "scores": [0.9, 0.8, 0.7]},
     {"id": "x", "labels": ["sun", "wind"], "scores": [0.1, 0.6]},
 ]
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    def json(self):
-        """Return the result of a command that went well and said nothing else."""
-        assert (self.code, self.err) == (0, "")
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
-
-
-@pytest.fixture(autouse=True)
-def plain(monkeypatch):
-    """Take colours and the width of the window out of the messages, and leave the process as it was."""
-    for name in ("FORCE_COLOR", "PY_COLORS", "NUMBA_CACHE_DIR", "COLUMNS", "TERMINAL_WIDTH"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
-    log, handler = logging.getLogger("longtail"), signal.getsignal(signal.SIGTERM)
-    level = log.level
-    yield
-    signal.signal(signal.SIGTERM, handler)
-    log.setLevel(level)
-    progress.report_to(None)
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run ``longtail ARGUMENTS`` in this process."""
-
-    def run(*arguments: object, stdin: bytes = b"") -> Done:
-        monkeypatch.setattr(sys, "argv", ["longtail", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Done(ended.value.code, out, re.sub(r"\x1b\[[\d;]*m", "", err))
-
-    return run
-
-
-@pytest.fixture
-def fails(run):
-    """Run a command that must fail without a result, and return what it says."""
-
-    def fails(code: int, *arguments: object, stdin: bytes = b"") -> str:
-        done = run(*arguments, stdin=stdin)
-        assert (done.code, done.out) == (code, "")
-        return " ".join(done.err.split())
-
-    return fails
 
 
 def spawn(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
@@ -451,7 +392,7 @@ class TestMethods:
     def test_list_as_json(self, run):
         entries = run("methods", "--json").json()
         assert [entry["name"] for entry in entries] == list(METHODS)
-        assert {"what", "paper", "recipe", "settings", "presets", "trainable"} <= set(entries[0])
+        assert {"what", "paper", "recipe", "settings", "presets"} <= set(entries[0])
 
     def test_one_is_toml_for_c(self, run, tmp_path):
         done = run("methods", "xr-linear", "--preset", "eurlex-4k", "--set", "tfidf.1.unit=char")

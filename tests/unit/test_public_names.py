@@ -20,11 +20,16 @@ def test_all_is_what_can_be_reached():
 def test_all_is_written_out():
     assert lt.__all__ == [
         "Dataset",
+        "Features",
         "Label",
+        "LabelTree",
         "Labels",
+        "Longtail",
         "Predictions",
+        "TfIdf",
         "__version__",
         "errors",
+        "load",
         "metrics",
         "read",
         "read_labels",

@@ -12,7 +12,20 @@ import pytest
 
 from longtail import progress, terminal
 from longtail.data.description import Description, Finding
-from longtail.terminal import BarReporter, LineReporter, frequency_plot, print_description, print_json, print_table
+from longtail.evaluation import Measured
+from longtail.linear.explanation import Contribution, Explanation, Step
+from longtail.metrics import Evaluation, FrequencyBin, FrequencyTable
+from longtail.search.calibration import ReliabilityBin
+from longtail.terminal import (
+    BarReporter,
+    LineReporter,
+    frequency_plot,
+    print_description,
+    print_explanation,
+    print_json,
+    print_measured,
+    print_table,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -142,6 +155,108 @@ class TestDescription:
     def test_without_texts(self, capsys):
         print_description(msgspec.structs.replace(self.DESCRIPTION, words_per_document=None), [])
         assert capsys.readouterr().out.startswith("documents  12,345\n")
+
+
+class TestMeasured:
+    EVALUATION = Evaluation(
+        n_documents=20, n_without_labels=0, n_test_labels=5, ks=(1,), a=None, b=None, metrics={"P@1": 0.5}, hits=(10,)
+    )
+    TABLE = FrequencyTable(
+        20,
+        (1,),
+        (FrequencyBin(low=1, high=None, n_labels=5, n_positives=40, hits=(10,), precision=(0.5,), recall=(0.25,)),),
+    )
+    BINS = (ReliabilityBin(0.1, 0.2, 6000, 0.15, 0.25), ReliabilityBin(0.5, 0.6, 1234, 0.54, 0.5512))
+
+    def test_all_there_is(self, capsys):
+        print_measured(Measured(self.EVALUATION, self.TABLE, self.BINS))
+        assert capsys.readouterr().out.splitlines() == [
+            "      @1",
+            "P  50.00",
+            "percent over 20 documents with 5 labels",
+            "",
+            "in train  labels  positives    P@1    R@1",
+            "      >0       5         40  50.00  25.00",
+            "",
+            "probability  suggestions    mean   right",
+            "    0.1–0.2        6,000  15.0 %  25.0 %",
+            "    0.5–0.6        1,234  54.0 %  55.1 %",
+            "Of the 1,234 suggestions with a probability of 0.5–0.6, 55 % were right.",
+            "Mean gap between probability and share right: 8.5 percentage points.",
+        ]
+
+    def test_metrics_alone(self, capsys):
+        print_measured(Measured(self.EVALUATION))
+        assert capsys.readouterr().out.splitlines() == [
+            "      @1",
+            "P  50.00",
+            "percent over 20 documents with 5 labels",
+        ]
+
+
+class TestExplanation:
+    WORDS = (
+        Contribution("sound", 0.5, 1.0, 0.5),
+        Contribution("cut", 0.5, -0.5, -0.25),
+        Contribution("a", 1, 0.1, 0.1),
+    )
+    STEPS = (
+        Step(0, 0, "Audio, Video, Text … (60 labels)", 1.05, 1.0, 0.7, 0.0, WORDS),
+        Step(0, 1, "Audio", 0.45, 0.8, 0.0, 0.2, WORDS[:2]),
+    )
+    EXPLANATION = Explanation("use::audio", "Audio", 0.8, 0.61234, STEPS)
+
+    def test_lines(self, capsys):
+        print_explanation(self.EXPLANATION, 2)
+        assert capsys.readouterr().out.splitlines() == [
+            "Audio (use::audio): path score 0.800, probability 0.612",
+            "",
+            "level 1 of 2: Audio, Video, Text … (60 labels)",
+            "  score 1.000, margin +1.050 = words +0.350, bias +0.700",
+            f"  +0.500  {'█' * 24}  sound",
+            f"  −0.250  {'░' * 12}{' ' * 12}  cut",
+            f"  +0.100  {' ' * 24}  (1 other words)",
+            "",
+            "level 2 of 2: Audio",
+            "  score 0.800, margin +0.450 = words +0.250, bias +0.000, dense +0.200",
+            f"  +0.500  {'█' * 24}  sound",
+            f"  −0.250  {'░' * 12}{' ' * 12}  cut",
+            "",
+            "over all steps: sound +1.000  cut −0.500",
+        ]
+
+    def test_several_trees_and_no_calibration(self, capsys):
+        steps = (*self.STEPS, msgspec.structs.replace(self.STEPS[1], tree=1, level=0))
+        print_explanation(Explanation("a", "a", 0.5, None, steps), 1)
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "a: path score 0.500, not calibrated"
+        assert [line for line in lines if line.startswith("tree")] == [
+            "tree 1, level 1 of 2: Audio, Video, Text … (60 labels)",
+            "tree 1, level 2 of 2: Audio",
+            "tree 2, level 1 of 1: Audio",
+        ]
+
+    def test_nothing_acts_on_a_terminal_and_lines_are_not_too_long(self, capsys):
+        evil = "\x1b[31mred\n" + "x" * 200
+        words = (Contribution(evil, 1.0, 1.0, 1.0), Contribution("w" * 99, 1.0, 1e-9, 1e-9))
+        step = Step(0, 0, evil, 1.0, 1.0, 0.0, 0.0, words)
+        print_explanation(Explanation(evil, evil, 1.0, 0.5, (step,)), 8)
+        out = capsys.readouterr().out
+        assert "\x1b" not in out
+        assert "\\x1b[31mred\\nxxx" in out
+        assert max(map(len, out.splitlines())) == 100
+        assert out.splitlines()[0].endswith("x…: path score 1.000, probability 0.500")
+        assert "  +0.000  █  " in out.replace(" " * 23, "")  # the smallest bar can be seen
+
+    def test_no_word_has_a_weight(self, capsys):
+        step = Step(0, 0, "a", -1.0, 0.1, -1.0, 0.0, ())
+        print_explanation(Explanation("a", "a", 0.1, 0.0, (step,)), 8)
+        assert capsys.readouterr().out.splitlines()[2:] == [
+            "level 1 of 1: a",
+            "  score 0.100, margin −1.000 = words +0.000, bias −1.000",
+            "",
+            "over all steps: no word of the text has a weight",
+        ]
 
 
 class TestLineReporter:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from longtail.data.dataset import Dataset, label_matrix_of
 from longtail.data.labels import LabelIndex, Labels
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
-from longtail.data.strings import Strings, StringsBuilder
+from longtail.data.strings import ArrayBuilder, Strings, StringsBuilder
 from longtail.errors import UsageError, unknown_name
 
 __all__ = ["Builder", "Index", "PackedDocuments", "Reading", "Record", "Split", "Unknown", "in_vocabulary"]
@@ -102,8 +102,8 @@ class Builder:
         self._columns_of: Index = _Known(given) if self._closed else LabelIndex(given)
         self._texts, self._ids = StringsBuilder(), StringsBuilder()
         self._has_ids, self._has_text = False, False
-        self._columns, self._row_ends = array("i"), array("q", [0])
-        self._relevance: array[float] | None = None
+        self._columns, self._row_ends = ArrayBuilder("i"), ArrayBuilder("q", [0])
+        self._relevance: ArrayBuilder | None = None
         self._dropped = 0
 
     def __len__(self) -> int:
@@ -138,8 +138,8 @@ class Builder:
         self._has_text = True
         self._add_ids(ids)
         counts = np.fromiter(map(len, labels), np.int64, len(labels))
-        self._row_ends.frombytes((len(self._columns) + np.cumsum(counts)).tobytes())
-        self._columns += columns
+        self._row_ends.extend_packed(len(self._columns) + np.cumsum(counts))
+        self._columns.extend_packed(np.frombuffer(columns, np.int32))
         return True
 
     def extend_packed(self, documents: PackedDocuments) -> bool:
@@ -152,8 +152,8 @@ class Builder:
         if documents.ids is not None:
             self._has_ids = True
             self._ids.extend_packed(*documents.ids)
-        self._row_ends.frombytes((len(self._columns) + documents.row_ends).tobytes())
-        self._columns.frombytes(documents.columns.tobytes())
+        self._row_ends.extend_packed(len(self._columns) + documents.row_ends)
+        self._columns.extend_packed(documents.columns)
         return True
 
     def add(self, line: int, record: Record) -> None:
@@ -170,7 +170,8 @@ class Builder:
             relevance = [value for value, column in zip(relevance, columns, strict=True) if column >= 0]
             columns = [column for column in columns if column >= 0]
         if record.relevance is not None and self._relevance is None:
-            self._relevance = array("f", [1.0]) * len(self._columns)
+            self._relevance = ArrayBuilder("f")
+            self._relevance.extend_packed(np.ones(len(self._columns), np.float32))
         if self._relevance is not None:
             self._relevance.extend(relevance)
         self._texts.append(record.document() or "")
@@ -214,11 +215,11 @@ class Builder:
             self.problems.fatal("no document", "at least one")
         labels = self._labels()
         self._columns_of = LabelIndex()  # the largest part of a long-tailed vocabulary is its dict
-        relevance = None if self._relevance is None else np.frombuffer(self._relevance, np.float32)
-        columns, row_ends = np.frombuffer(self._columns, np.int32), np.frombuffer(self._row_ends, np.int64)
+        relevance = None if self._relevance is None else self._relevance.finish()
+        columns, row_ends = self._columns.finish(), self._row_ends.finish()
         if len(columns) < 1 << 31:
             row_ends = row_ends.astype(np.int32)
-            self._row_ends = array("q", [0])  # given back before the matrix takes its memory
+            del self._row_ends  # given back before the matrix takes its memory
         matrix, merged = label_matrix_of(columns, row_ends, len(labels), relevance, own=True)
         return Dataset(
             label_matrix=matrix,

@@ -27,6 +27,7 @@ class Dataset:
     features: sparse.csr_array | None = None  # (N, d) float32, in place of text
     ids: Strings | None = None  # document ids; None: the position counts
     label_features: sparse.csr_array | None = None  # (L, d) float32
+    dense: NDArray[np.float32] | None = None  # (N, e) embeddings, beside text or features
     merged_duplicates: int = 0  # labels that stood twice in one record and were kept once
     dropped_unknown: int = 0  # labels outside a given vocabulary that were left out on request
 
@@ -77,7 +78,8 @@ class Dataset:
         matrices = [m for m in (self.label_matrix, self.features, self.label_features) if m is not None]
         columns = [c for c in (self.texts, self.ids) if c is not None]
         sparse_bytes = sum(m.data.nbytes + m.indices.nbytes + m.indptr.nbytes for m in matrices)
-        return int(sparse_bytes + sum(column.nbytes for column in columns) + self.labels.nbytes)
+        dense_bytes = 0 if self.dense is None else self.dense.nbytes
+        return int(sparse_bytes + dense_bytes + sum(column.nbytes for column in columns) + self.labels.nbytes)
 
     def document_id(self, row: int) -> str:
         """Return the id of a document, its position where the data gives none."""
@@ -107,6 +109,7 @@ class Dataset:
             label_matrix=self.label_matrix[rows],
             texts=None if self.texts is None else self.texts.take(rows),
             features=None if self.features is None else self.features[rows],
+            dense=None if self.dense is None else self.dense[rows],
             ids=None if self.ids is None else self.ids.take(rows),
         )
 
@@ -166,12 +169,15 @@ class Dataset:
         """Return what a person should know before training on these documents, the gravest first."""
         return check(self)
 
-    def with_features(self, features: sparse.csr_array, file: object = "features") -> Dataset:
-        """Return the same documents with ready-made features, one row a document; ``file`` is where they are from."""
+    def with_features(self, features: sparse.csr_array | NDArray[np.float32], file: object = "features") -> Dataset:
+        """Return the same documents with ready-made features, one row a document; ``file`` is where they are from.
+
+        Sparse ones stand in for text, dense ones beside text or sparse ones.
+        """
         if features.shape[0] != len(self):
             found = f"{features.shape[0]} rows of features for {len(self)} documents"
             raise DataError([Problem(str(file), 0, found, "one row a document")])
-        return replace(self, features=features)
+        return replace(self, dense=features) if isinstance(features, np.ndarray) else replace(self, features=features)
 
 
 def label_matrix_of(

@@ -89,8 +89,8 @@ def read(
     """Read documents with labels from a file, a folder that holds ``split``, or ``-``, standard input.
 
     ``labels`` (a vocabulary or a label file) fixes the columns; a label outside it is an error, or is dropped or
-    added as ``unknown`` says. ``features`` (.npz or BoW) stands in for text. Up to ``skip_bad`` bad records are
-    left out, of the label file too; None is for data that is of use only as a whole.
+    added as ``unknown`` says. ``features`` (.npz or BoW) stands in for text, or beside it if dense (.npy). Up to
+    ``skip_bad`` bad records are left out, of the label file too; None is for data that is of use only as a whole.
     """
     form = _format(format) if format else sniff(path)
     if form.name == "jsonl" and str(path) != "-" and Path(path).is_dir():
@@ -114,12 +114,13 @@ def write(dataset: Dataset, path: Path | str, *, format: str | None = None, spli
 
 
 def read_features(path: Path | str) -> Any:
-    """Return ready-made features, a csr_array of shape (n_documents, d), from ``.npz`` or a BoW file."""
-    if Path(path).suffix == ".npz":
-        return import_module("longtail.data.npz").read_csr_npz(path)
+    """Return ready-made features: a csr_array (n, d) from ``.npz`` or BoW, an array (n, e) from ``.npy``."""
+    if Path(path).suffix in (".npz", ".npy"):
+        reader = import_module("longtail.data.npz")
+        return reader.read_csr_npz(path) if Path(path).suffix == ".npz" else reader.read_dense_npy(path)
     features = read(path, labelled=False, skip_bad=None).features  # a row left out would move those after it
     if features is None:
-        raise UsageError(f"{path}: holds texts; expected features as .npz or BoW")
+        raise UsageError(f"{path}: holds texts; expected features as .npz, .npy or BoW")
     return features
 
 

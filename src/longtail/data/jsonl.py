@@ -29,6 +29,7 @@ def read_jsonl(path: Path | str, reading: Reading) -> Dataset:
         if block.objects is None or not builder.extend(block.objects):
             for number, record in block:
                 builder.add(number, record)
+    del plain  # and its table of labels, before the label matrix takes its memory
     return builder.finish()
 
 

@@ -1,4 +1,4 @@
-"""CSR matrices in ``.npz`` as scipy saves them, checked before they are believed."""
+"""CSR matrices in ``.npz`` as scipy saves them and dense ones in ``.npy``, checked before they are believed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.errors import LongtailError, UsageError
 
-__all__ = ["MAX_COLUMNS", "csr", "read_csr_npz", "write_csr_npz"]
+__all__ = ["MAX_COLUMNS", "csr", "read_csr_npz", "read_dense_npy", "write_csr_npz"]
 
 MAX_COLUMNS = 2**31 - 1  # indices are 32 bits wide
 _EXPANSION_FREE = 64 << 20  # bytes that are never a bomb
@@ -46,6 +46,25 @@ def read_csr_npz(path: Path | str) -> sparse.csr_array:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     return _checked_csr(arrays, problems)
+
+
+def read_dense_npy(path: Path | str) -> NDArray[np.float32]:
+    """Read a matrix (rows, columns) of finite numbers from ``.npy`` as float32."""
+    problems = Problems(path)
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    except (OSError, ValueError, EOFError) as error:  # numpy's kinds for damaged bytes
+        problems.fatal(f"a damaged array ({quoted(str(error))})", "an array of numpy.save")
+    if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind not in "iuf":
+        what = f"type {found.dtype} and shape {found.shape}" if isinstance(found, np.ndarray) else "several arrays"
+        problems.fatal(what, "one array of numbers, (documents, columns)")
+    with np.errstate(over="ignore"):
+        values = np.array(found, np.float32, order="C")
+    if not np.isfinite(values).all():
+        problems.fatal(f"value {values[~np.isfinite(values)][0]}", "finite numbers")
+    return values
 
 
 _MEMBERS = ("format", "shape", "indptr", "indices", "data")

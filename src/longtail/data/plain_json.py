@@ -4,43 +4,56 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.data.builder import Builder, PackedDocuments
-from longtail.data.strings import Strings
+from longtail.data.strings import GrowingArray, Strings
 
 __all__ = ["CompactIndex", "PlainLines"]
 
 _PAYS_FROM = 96 << 20  # bytes: below, loading numba (a third of a second, 110 MB) costs more than it saves
-_SOONER = 64  # times, in a process that has loaded it already
+_SOONER = 64  # times, in a process that has loaded numba already,
+_AT_ONCE = 1024  # and in one that has loaded these kernels
 _MOST_FAILURES = 10  # blocks that were not plain, after which no more are tried
 
 
 class CompactIndex:
-    """Label id → column, as the dict it stands for; an unknown id gets the next column. 24 to 40 bytes a label."""
+    """Label id → column, as the dict it stands for; an unknown id gets the next column. 19 to 30 bytes a label."""
 
     def __init__(self, labels: Iterable[str] = ()) -> None:
         from longtail.kernels import interning  # numba
 
         self._kernels = interning
         given = Strings.of(labels)
-        self.count, self.arena, self.offsets = len(given), given.arena, given.offsets
+        self._arena, self._offsets = GrowingArray("B"), GrowingArray("q")
+        self._arena.extend(given.arena)
+        self._offsets.extend(given.offsets)
+        self.count = len(given)
         self.table = np.zeros(0, np.uint64)
         self.make_room(0, 0)
 
+    @property
+    def arena(self) -> NDArray[np.uint8]:
+        """The labels end to end, with room behind them."""
+        return self._arena.values
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each label begins and the last one ends, with room behind."""
+        return self._offsets.values
+
     def make_room(self, n_bytes: int, n_labels: int) -> None:
         """See to it that so many more bytes and labels fit."""
-        used = int(self.offsets[self.count])
-        if len(self.arena) < used + n_bytes:
-            self.arena = _grown(self.arena[:used], used + n_bytes)
-        if len(self.offsets) < self.count + n_labels + 2:
-            self.offsets = _grown(self.offsets[: self.count + 1], self.count + n_labels + 2)
-        if len(self.table) < 2 * (self.count + n_labels + 1):
-            del self.table
-            self.table = np.zeros(1 << (2 * (self.count + n_labels + 1) - 1).bit_length(), np.uint64)
+        self._offsets.used = self.count + 1
+        self._arena.used = int(self.offsets[self.count])
+        self._arena.make_room(n_bytes)
+        self._offsets.make_room(n_labels + 1)
+        least = (self.count + n_labels + 1) * 4 // 3 + 1  # of slots: three of four may be taken
+        if len(self.table) < least:
+            self.table = np.empty(0, np.uint64)  # given back before the next one takes its memory
+            self.table = _zeros(1 << (least - 1).bit_length())
             self._kernels.fill_table(self.arena, self.offsets, self.count, self.table)
 
     def forget_after(self, count: int) -> None:
@@ -69,11 +82,11 @@ class CompactIndex:
         return Strings(self.arena[: self.offsets[self.count]], self.offsets[: self.count + 1])
 
 
-def _grown(array: NDArray[Any], least: int) -> NDArray[Any]:
-    """Return a writable copy with room for ``least`` and an eighth more; what is not used is never touched."""
-    grown = np.empty(least + least // 8, array.dtype)
-    grown[: len(array)] = array
-    return grown
+def _zeros(size: int) -> NDArray[np.uint64]:
+    """Return a table in pages of its own: in the heap those that it outgrew would stay as holes."""
+    table = GrowingArray("Q")
+    table.make_room(size)
+    return table.values[:size]
 
 
 class PlainLines:
@@ -82,15 +95,14 @@ class PlainLines:
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
         self._usable = builder.is_open
-        # bytes until it begins
-        self._waiting = _PAYS_FROM // _SOONER if "numba" in sys.modules else _PAYS_FROM
+        self._waiting = _pays_from()  # bytes until it begins
         self._index: CompactIndex | None = None
         self._failures = 0
 
     def take(self, data: bytes) -> bool:
         """Add the documents of a block; add none and return False where it is not plain, or it does not pay."""
+        self._waiting -= len(data)
         if not self._usable or self._waiting > 0:
-            self._waiting -= len(data)
             return False
         if self._index is None:
             if _scan(data, CompactIndex()) is None:  # a look before the index is changed for good
@@ -104,6 +116,13 @@ class PlainLines:
             self._usable = self._failures < _MOST_FAILURES
             return False
         return self._builder.extend_packed(found)
+
+
+def _pays_from() -> int:
+    """Return how many bytes of a file are read before the compiled way is worth what it still has to load."""
+    if "longtail.kernels.json_lines" in sys.modules:
+        return _PAYS_FROM // _AT_ONCE
+    return _PAYS_FROM // _SOONER if "numba" in sys.modules else _PAYS_FROM
 
 
 def _scan(data: bytes, index: CompactIndex) -> PackedDocuments | None:

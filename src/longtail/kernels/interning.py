@@ -1,4 +1,4 @@
-"""Strings to numbers: a hash table over an arena, 24 to 40 bytes a string above the string itself."""
+"""Strings to numbers: a hash table over an arena, 19 to 30 bytes a string above the string itself."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def find_or_add(
     offsets: NDArray[np.int64],  # IN/OUT (more than count + 1,)
     count: int,  # IN  strings so far
     end: int,  # IN  where the string looked for ends
-    table: NDArray[np.uint64],  # IN/OUT a power of 2, at least twice count: high half hash, low half number + 1
+    table: NDArray[np.uint64],  # IN/OUT a power of 2, at least 4 / 3 of count: high half hash, low half number + 1
 ) -> int:
     """Return the number of the string at arena[offsets[count]:end]; it is ``count`` where the string is new."""
     start = offsets[count]

@@ -8,6 +8,8 @@ from longtail.metrics.layout import in_columns
 
 __all__ = ["Evaluation"]
 
+_ROWS = ("P", "nDCG", "R", "PSP", "PSnDCG", "coverage", "macro-F1")
+
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics as fractions by name («P@1»); printed as percent. Documents without labels are in no mean."""
@@ -30,7 +32,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Lay out the table of the papers: a row a metric, a column a k, percent with two decimals."""
-        names = list(dict.fromkeys(name.rsplit("@", 1)[0] for name in self.metrics))
+        names = sorted({name.rsplit("@", 1)[0] for name in self.metrics}, key=_ROWS.index)
         cells = [["", *(f"@{k}" for k in self.ks)]]
         cells += [[name, *(self._cell(f"{name}@{k}") for k in self.ks)] for name in names]
         return f"{in_columns(cells, n_left=1)}\n{self._footnote()}"

@@ -68,11 +68,15 @@ class Stages:
         """Return the ``write_folder`` of a stage made from what ``input_hash`` stands for."""
         return write_folder(self._place(name), config_hash=input_hash)
 
-    def remove(self) -> None:
-        """Delete the stages and the lock when training has ended; what is not ours stays."""
+    def clear(self) -> None:
+        """Delete the stages, to begin anew; what is not ours stays."""
         for place in self.root.iterdir():
             if holds_a_model(place) or re.fullmatch(r"\..+\.(tmp|old)-\d+-[0-9a-f]{8}", place.name):
                 _discard(place)
+
+    def remove(self) -> None:
+        """Delete the stages and the lock when training has ended; what is not ours stays."""
+        self.clear()
         (self.root / _LOCK).unlink(missing_ok=True)
         if not any(self.root.iterdir()):
             self.root.rmdir()

@@ -366,7 +366,7 @@ def test_features_of_a_bag_of_words_file(tmp_path):
 
 def test_texts_are_no_features(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(WIND)
-    with pytest.raises(UsageError, match=r"a.jsonl: holds texts; expected features as .npz or BoW"):
+    with pytest.raises(UsageError, match=r"a.jsonl: holds texts; expected features as .npz, .npy or BoW"):
         read_features(tmp_path / "a.jsonl")
 
 

@@ -73,6 +73,26 @@ def test_the_compiled_way_is_taken(tmp_path, monkeypatch):
     assert taken == ["slow"]
 
 
+@pytest.mark.parametrize(
+    ("loaded", "at"), [([], 1 << 20), (["numba"], 1 << 14), (["numba", "longtail.kernels.json_lines"], 1 << 10)]
+)
+def test_what_is_loaded_already_need_not_pay(monkeypatch, loaded, at):
+    monkeypatch.setattr(plain_json, "_PAYS_FROM", 1 << 20)
+    monkeypatch.setattr(plain_json.sys, "modules", dict.fromkeys(loaded))
+    assert plain_json._pays_from() == at
+
+
+def test_the_block_that_makes_it_pay_is_compiled_already(tmp_path, monkeypatch):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "a", "labels": ["x", "y"]}\n' * 100)
+    slow, extend = [], plain_json.Builder.extend
+    monkeypatch.setattr(plain_json.Builder, "extend", lambda self, new: slow.append(len(new)) or extend(self, new))
+    monkeypatch.setattr(lines, "_CHUNK", 360)
+    monkeypatch.setattr(plain_json, "_pays_from", lambda: 1000)
+    assert len(read_jsonl(path, Reading())) == 100
+    assert 0 < sum(slow) * 36 < 1000
+
+
 UNUSUAL = [
     '{"text": "a", "labels": ["x"], "title": "t"}',
     '{"text": "a", "labels": ["new", "x"], "other": 1}',

@@ -1,0 +1,65 @@
+"""The command line: verbs → functions, no logic. Results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from io import TextIOWrapper
+from typing import Annotated, NoReturn
+
+import typer
+
+from longtail import __version__
+from longtail.cli import about_commands, data_commands, model_commands
+from longtail.cli.options import app, say
+from longtail.errors import DataError, LongtailError
+
+__all__ = ["about_commands", "app", "data_commands", "main", "model_commands"]
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"longtail {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Give any text the right few of a million labels."""
+    from longtail.terminal import show_progress
+
+    show_progress(quiet)
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def main() -> NoReturn:
+    """Run the command line; every error becomes one message and its exit code."""
+    signal.signal(signal.SIGTERM, _stop)  # so that `finally` blocks run
+    if isinstance(sys.stdout, TextIOWrapper):  # a pipe is UTF-8 in every locale; what a terminal lacks is escaped
+        encoding = sys.stdout.encoding if sys.stdout.isatty() else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
+    try:
+        app()
+    except DataError as error:  # each line begins with the place, for people and editors
+        say(str(error))
+        sys.exit(error.exit_code)
+    except LongtailError as error:
+        say(f"longtail: {error}")
+        sys.exit(error.exit_code)
+    except MemoryError:
+        say("longtail: not enough memory; give less data at a time, or use a larger machine")
+        sys.exit(1)
+    except OSError as error:
+        say(f"longtail: {error.filename or 'error'}: {error.strerror or error}")
+        sys.exit(1)
+    sys.exit(0)

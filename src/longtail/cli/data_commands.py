@@ -1,0 +1,84 @@
+"""Commands for data: check, convert, formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longtail.cli.options import Data, Features, Format, Json, Labels, SkipBad, Split, app, read_data, say
+
+__all__ = ["check", "convert", "formats"]
+
+
+@app.command()
+def check(
+    data: Data,
+    format: Format = None,
+    labels: Labels = None,
+    features: Features = None,
+    split: Split = "train",
+    skip_bad: SkipBad = 0,
+    report: Annotated[Path | None, typer.Option(help="Draw the label-frequency curve (.png, .svg, .pdf).")] = None,
+    json: Json = False,
+) -> None:
+    """Count documents and labels, show the label-frequency curve, say what is wrong and what training would take."""
+    from longtail.config import Config
+    from longtail.forecast import forecast
+    from longtail.metrics.report import draw_frequency_curve, picture_suffix
+    from longtail.terminal import print_description, print_json
+
+    if report:
+        picture_suffix(report)
+    dataset = read_data(data, format=format, labels=labels, features=features, split=split, skip_bad=skip_bad)
+    description, findings = dataset.describe(), dataset.check()
+    wrong = any(finding.level == "error" for finding in findings)
+    expected = None if wrong else forecast(dataset, Config())
+    if json:
+        print_json({"description": description, "findings": findings, "forecast": expected})
+    else:
+        print_description(description, findings)
+        if expected is not None:
+            print(f"{expected}, with {Config().method}")
+    if report:
+        draw_frequency_curve(description.frequency_curve, report)
+        say(f"{report}: written")
+    if wrong:
+        raise typer.Exit(3)
+
+
+@app.command()
+def convert(
+    data: Data,
+    output: Annotated[str, typer.Argument(metavar="OUTPUT", help="File or folder to write, or - for stdout.")],
+    format: Format = None,
+    to: Annotated[str | None, typer.Option("--to", help="Output format; told from the name otherwise.")] = None,
+    labels: Labels = None,
+    labels_output: Annotated[Path | None, typer.Option(help="Write the label file too.")] = None,
+    features: Features = None,
+    split: Split = "train",
+    skip_bad: SkipBad = 0,
+) -> None:
+    """Read any format and write any other."""
+    from longtail.data.formats import write
+    from longtail.data.label_files import write_labels
+
+    dataset = read_data(data, format=format, labels=labels, features=features, split=split, skip_bad=skip_bad)
+    if labels_output:
+        write_labels(dataset.labels, labels_output)
+    write(dataset, output, format=to or ("jsonl" if output == "-" else None), split=split)
+    say(f"{output}: {len(dataset):,} documents, {dataset.n_labels:,} labels")
+
+
+@app.command()
+def formats(json: Json = False) -> None:
+    """List the data formats that can be read and written."""
+    from longtail.data.formats import FORMATS
+    from longtail.terminal import print_json, print_table
+
+    rows = [[form.name, form.what] for form in FORMATS.values()]
+    if json:
+        print_json([{"name": name, "what": what} for name, what in rows])
+    else:
+        print_table(["format", "what"], rows)

@@ -1,0 +1,243 @@
+"""Commands for models: train, predict, evaluate, explain, info, and the demo of them all."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longtail.cli.options import (
+    BeamSize,
+    ConfigFile,
+    Data,
+    Features,
+    Format,
+    Json,
+    Labels,
+    ModelFolder,
+    Preset,
+    SetOptions,
+    SkipBad,
+    Threads,
+    app,
+    cutoffs,
+    overrides,
+    read_data,
+    say,
+)
+from longtail.errors import UsageError
+
+if TYPE_CHECKING:
+    from longtail.config import Config
+
+__all__ = ["demo", "evaluate", "explain", "info", "predict", "train"]
+
+_PROPENSITIES = ("wikipedia", "amazon", "default")
+
+
+@app.command()
+def train(
+    data: Data,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="MODEL", help="Model folder to write.")],
+    method: Annotated[str, typer.Option(help="Name in the list of `longtail methods`.")] = "xr-linear",
+    preset: Preset = None,
+    config: ConfigFile = None,
+    set_: SetOptions = None,
+    labels: Labels = None,
+    valid: Annotated[str | None, typer.Option(help="Data for the calibration; held out of DATA otherwise.")] = None,
+    features: Features = None,
+    tree: Annotated[Path | None, typer.Option(help="Hierarchy of the labels: child<TAB>parent, JSONL or SKOS.")] = None,
+    format: Format = None,
+    skip_bad: SkipBad = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Same seed, settings and data: same bytes.")] = None,
+    threads: Threads = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
+    ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")] = False,
+) -> None:
+    """Train a model from documents with labels."""
+    from longtail.training_run import train_to_folder
+
+    train_to_folder(
+        read_data(data, format=format, labels=labels, features=features, skip_bad=skip_bad),
+        output,
+        _config(method, preset, config, set_, seed),
+        valid=None if valid is None else read_data(valid, format=format, split="test", skip_bad=skip_bad),
+        tree=tree,
+        threads=threads,
+        resume=resume,
+        ignore_memory=ignore_memory,
+    )
+
+
+def _config(method: str, preset: str | None, config: Path | None, set_: list[str] | None, seed: int | None) -> Config:
+    from longtail.methods import configure
+
+    return configure(method, preset, *overrides(config, set_), {} if seed is None else {"seed": seed})
+
+
+@app.command()
+def predict(
+    model: ModelFolder,
+    data: Data,
+    k: Annotated[int, typer.Option("-k", min=1, help="Labels a document, at most.")] = 5,
+    threshold: Annotated[float, typer.Option("-t", "--threshold", min=0, max=1, help="Least probability.")] = 0.0,
+    beam_size: BeamSize = None,
+    output: Annotated[str, typer.Option("-o", "--output", help="File to write; - for stdout.")] = "-",
+    features: Features = None,
+    format: Format = None,
+    skip_bad: SkipBad = 0,
+    threads: Threads = 0,
+) -> None:
+    """Give each document its labels: {"id", "labels", "scores"} a line."""
+    from longtail.estimator import load
+    from longtail.search.predictions import write_predictions
+
+    tagger = load(model, threads)
+    documents = read_data(data, format=format, features=features, split="test", labelled=False, skip_bad=skip_bad)
+    write_predictions(tagger.predict(documents, k, threshold=threshold, beam_size=beam_size), output)
+
+
+@app.command()
+def evaluate(
+    paths: Annotated[list[str], typer.Argument(metavar="[MODEL] TEST", help="A model folder, and test data.")],
+    predictions: Annotated[
+        Path | None, typer.Option(help='In place of MODEL: predictions of any system, {"id", "labels", "scores"}.')
+    ] = None,
+    train: Annotated[str | None, typer.Option(help="With --predictions: training data, for PSP and PSnDCG.")] = None,
+    k: Annotated[str, typer.Option("-k", help="Cut-offs.")] = "1,3,5",
+    propensity: Annotated[str, typer.Option(help="wikipedia, amazon or default (0.55/1.5), or A,B.")] = "default",
+    filter: Annotated[Path | None, typer.Option(help="Filter file: `document label` pairs to mask.")] = None,
+    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for 95 % intervals, e.g. 1000.")] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    beam_size: BeamSize = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with tables and pictures (.html).")] = None,
+    features: Features = None,
+    format: Format = None,
+    threads: Threads = 0,
+    json: Json = False,
+) -> None:
+    """Measure a model or predictions: P, nDCG, recall, PSP, PSnDCG, coverage and macro-F1 at k."""
+    from longtail.evaluation import evaluate_model, evaluate_predictions
+    from longtail.kernels import pool
+    from longtail.report import check_report_path, write_report
+    from longtail.terminal import print_json, print_measured
+
+    if len(paths) != (1 if predictions else 2):
+        wanted = (
+            "TEST, as --predictions stand for the model" if predictions else "MODEL TEST, or --predictions FILE TEST"
+        )
+        raise UsageError(f"found {' '.join(paths)}; expected {wanted}")
+    if report:
+        check_report_path(report)
+    options: dict[str, Any] = {
+        "ks": cutoffs(k),
+        "propensity": _propensity(propensity),
+        "mask": filter,
+        "bootstrap": bootstrap,
+    }
+    if predictions is None:
+        from longtail.model_folder import load_model
+
+        trained = load_model(paths[0])
+        test = read_data(paths[1], format=format, features=features, split="test", skip_bad=None)
+        with pool.threads(threads):
+            measured = evaluate_model(trained, test, seed=seed, beam_size=beam_size, **options)
+    else:
+        if train is None and propensity != "default":
+            say("--propensity has no effect without --train")
+        train_set = None if train is None else read_data(train, format=format, skip_bad=None)
+        known = None if train_set is None else train_set.labels
+        test = read_data(paths[0], format=format, split="test", labels=known, unknown="add", skip_bad=None)
+        measured = evaluate_predictions(predictions, test, train_set, seed=seed, **options)
+    if json:
+        print_json(measured)
+    else:
+        print_measured(measured)
+    if report:
+        write_report(measured, report, f"{predictions or paths[0]} on {paths[-1]}")
+        say(f"{report}: written")
+
+
+@app.command()
+def explain(
+    model: ModelFolder,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text itself, or - for standard input.")],
+    label: Annotated[str | None, typer.Option("--label", help="Label to explain; the best one otherwise.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Words shown a step.")] = 8,
+    json: Json = False,
+) -> None:
+    """Show what each word adds on the way to a label; at every node the parts add up to the margin."""
+    import sys
+
+    from longtail.model_folder import load_model
+    from longtail.terminal import print_explanation, print_json
+
+    trained = load_model(model)
+    text = sys.stdin.read() if text == "-" else text
+    if label is None:
+        best = trained.predict([text], 1)[0]
+        if not best:
+            raise UsageError("no label was found for this text; give one with --label")
+        label = best[0].id
+    explanation = trained.explain(text, trained.label_id(label))
+    if json:
+        print_json(explanation)
+    else:
+        print_explanation(explanation, top)
+
+
+@app.command()
+def info(model: ModelFolder, json: Json = False) -> None:
+    """Verify a model folder and show what is in it."""
+    from longtail.store import open_folder
+    from longtail.terminal import print_json, print_table
+
+    folder = open_folder(model)
+    if json:
+        print_json(folder.manifest)
+        return
+    print(f"{model}: {folder.manifest.producer}, format {folder.manifest.format}, verified\n")
+    print_table(["file", "bytes", "sha256"], [[f.path, f"{f.size:,}", f.sha256[:16]] for f in folder.manifest.files])
+    if any(file.path == "README.md" for file in folder.manifest.files):
+        print(f"\n{folder.read_bytes('README.md').decode().partition('## Settings')[0].rstrip()}")
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for what the demo writes.")] = Path("demo"),
+    threads: Threads = 0,
+) -> None:
+    """Train, measure and explain on the bundled real sample: descriptions of Debian packages with their tags."""
+    from longtail.cli.data_commands import check
+    from longtail.data.sample import FOLDER
+
+    output.mkdir(parents=True, exist_ok=True)
+    model, test = output / "model", str(FOLDER)
+    print(f"$ longtail check {FOLDER}\n")
+    check(str(FOLDER), report=output / "labels.png")
+    print(f"\n$ longtail train {FOLDER} -o {model}\n")
+    train(str(FOLDER), model, threads=threads)
+    print(f"\n$ longtail evaluate {model} {FOLDER} --bootstrap 1000 --report {output / 'report.html'}\n")
+    evaluate([str(model), test], bootstrap=1000, report=output / "report.html", threads=threads)
+    text = "A small editor for sound files: cut, mix and listen to recordings, with a window for GNOME."
+    print(f'\n$ longtail explain {model} "{text}"\n')
+    explain(model, text)
+    print(f'\nNow your own texts: echo \'{{"text": "{text}"}}\' | longtail predict {model} -')
+
+
+def _propensity(text: str) -> tuple[float, float]:
+    from longtail.metrics import propensity_constants
+
+    if text in _PROPENSITIES:
+        return propensity_constants(text)
+    try:
+        a, b = map(float, text.split(","))
+    except ValueError:
+        raise UsageError(
+            f"--propensity {text!r}; expected {', '.join(_PROPENSITIES)}, or A,B such as 0.55,1.5"
+        ) from None
+    if not (0 < a < inf and 0 < b < inf):
+        raise UsageError(f"--propensity {text!r}; expected A and B above 0, such as 0.55,1.5")
+    return a, b

@@ -1,0 +1,83 @@
+"""What commands share: the application, options that mean the same everywhere, and how they read data."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longtail.errors import UsageError
+
+if TYPE_CHECKING:
+    from longtail.data.dataset import Dataset
+
+__all__ = [
+    "ConfigFile",
+    "Data",
+    "Features",
+    "Format",
+    "Json",
+    "Labels",
+    "ModelFolder",
+    "Preset",
+    "SetOptions",
+    "SkipBad",
+    "Split",
+    "app",
+    "cutoffs",
+    "overrides",
+    "read_data",
+    "say",
+]
+
+app = typer.Typer(
+    name="longtail",
+    help="Give any text the right few of a million labels.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# Options that mean the same in every command.
+Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, a folder, or - for standard input.")]
+Format = Annotated[str | None, typer.Option("--format", help="Data format; told from name and content otherwise.")]
+Labels = Annotated[Path | None, typer.Option("--labels", help="Label file (JSONL, TSV, SKOS): fixes the labels.")]
+Split = Annotated[str, typer.Option(help="Part of a folder that holds both: train or test.")]
+Features = Annotated[Path | None, typer.Option("--features", help="Features (.npz, BoW) in place of text.")]
+SkipBad = Annotated[int, typer.Option("--skip-bad", min=0, metavar="N", help="Leave out up to N bad records.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")]
+Threads = Annotated[int, typer.Option("-j", "--threads", min=0, help="Threads; 0 = all cores. Results stay the same.")]
+BeamSize = Annotated[int | None, typer.Option(min=1, help="Nodes kept on each level; the model's own otherwise.")]
+Preset = Annotated[str | None, typer.Option(help="Settings for a benchmark of the papers.")]
+ConfigFile = Annotated[Path | None, typer.Option("-c", "--config", help="TOML file of settings.")]
+SetOptions = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="One setting; repeatable.")]
+
+
+def read_data(path: str, **options: Any) -> Dataset:
+    """Read documents in any format."""
+    from longtail.data.formats import read
+
+    return read(path, **options)
+
+
+def overrides(config: Path | None, set_: list[str] | None) -> list[dict[str, Any]]:
+    """Return the settings of a TOML file and of ``--set``, the later ones winning."""
+    from longtail.config import parse_assignment, read_toml
+
+    return [*([read_toml(config)] if config else []), *map(parse_assignment, set_ or [])]
+
+
+def cutoffs(text: str) -> tuple[int, ...]:
+    """Return the numbers of ``-k 1,3,5``."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"-k {text!r}; expected whole numbers such as 1,3,5") from None
+
+
+def say(message: str) -> None:
+    """Tell a person something, on stderr."""
+    print(message, file=sys.stderr)

@@ -1,0 +1,84 @@
+"""``lt.Longtail``: the one object that most people need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from longtail.config import Config
+from longtail.data.dataset import Dataset
+from longtail.errors import UsageError
+from longtail.evaluation import evaluate_model
+from longtail.kernels import pool
+from longtail.linear.explanation import Explanation
+from longtail.methods import configure
+from longtail.metrics import Evaluation
+from longtail.model import Model
+from longtail.model_folder import load_model, save_model
+from longtail.pipeline import Parents, train
+from longtail.search.predictions import Predictions
+
+__all__ = ["Longtail", "load"]
+
+
+class Longtail:
+    """A method with its settings, and, once fitted or loaded, the model.
+
+    ``settings`` are groups of the config, such as ``tree={"branching": 32}`` or ``seed=1``; ``threads`` 0 stands
+    for all cores. Results do not depend on the number of threads.
+    """
+
+    def __init__(
+        self, method: str = "xr-linear", *, preset: str | None = None, threads: int = 0, **settings: Any
+    ) -> None:
+        self.config: Config = configure(method, preset, settings)
+        self.threads = threads
+        self._model: Model | None = None
+
+    @property
+    def model(self) -> Model:
+        """The fitted model."""
+        if self._model is None:
+            raise UsageError("this Longtail has no model yet; fit it, or use longtail.load")
+        return self._model
+
+    def fit(self, documents: Dataset, valid: Dataset | None = None, parents: Parents | None = None) -> Longtail:
+        """Train on the documents; ``valid`` is for the calibration, ``parents`` a hierarchy in place of a tree."""
+        with pool.threads(self.threads):
+            self._model = train(documents, self.config, valid=valid, parents=parents)
+        return self
+
+    def predict(
+        self,
+        documents: Dataset | Iterable[str],
+        k: int = 5,
+        *,
+        threshold: float = 0.0,
+        beam_size: int | None = None,
+        exclude: Sequence[Iterable[str]] | None = None,
+    ) -> Predictions:
+        """Return the ``k`` best labels of each document, best first; see :meth:`Model.predict`."""
+        with pool.threads(self.threads):
+            return self.model.predict(documents, k, threshold=threshold, beam_size=beam_size, exclude=exclude)
+
+    def evaluate(self, test: Dataset, k: Iterable[int] = (1, 3, 5), **options: Any) -> Evaluation:
+        """Return the metrics on ``test``; ``options`` are those of :func:`longtail.evaluation.evaluate_model`."""
+        with pool.threads(self.threads):
+            return evaluate_model(self.model, test, ks=k, **options).evaluation
+
+    def explain(self, text: str, label: str) -> Explanation:
+        """Return what each word of ``text`` adds on the way to ``label``."""
+        return self.model.explain(text, label)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model folder."""
+        save_model(self.model, path)
+
+
+def load(path: str | Path, threads: int = 0) -> Longtail:
+    """Return the model of a folder, verified."""
+    model = load_model(path)
+    loaded = Longtail(model.config.method, threads=threads)
+    loaded.config, loaded._model = model.config, model
+    return loaded

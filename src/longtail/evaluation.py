@@ -1,0 +1,114 @@
+"""How good a model, or a file of predictions of any system, is on test data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.data.csr import csr_of
+from longtail.data.dataset import Dataset
+from longtail.data.xmc_bow import read_filter
+from longtail.metrics import Evaluation, FrequencyTable, by_frequency, evaluate
+from longtail.model import Model
+from longtail.search.calibration import ReliabilityBin, hits, reliability
+from longtail.search.predictions import read_predictions
+
+__all__ = ["Measured", "evaluate_model", "evaluate_predictions"]
+
+_RANKED = 10  # labels of each document that reliability looks at, or more where a larger k is measured
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """Metrics; where the hits come from, if the training data is known; what probabilities mean, if there are any."""
+
+    evaluation: Evaluation
+    by_frequency: FrequencyTable | None = None
+    reliability: tuple[ReliabilityBin, ...] = ()
+
+
+def evaluate_model(
+    model: Model,
+    test: Dataset,
+    *,
+    ks: Iterable[int] = (1, 3, 5),
+    propensity: tuple[float, float] = (0.55, 1.5),
+    mask: Path | str | None = None,
+    bootstrap: int = 0,
+    seed: int = 0,
+    beam_size: int | None = None,
+) -> Measured:
+    """Measure a model on ``test``; labels that it does not know can only be missed."""
+    ks = tuple(ks)
+    test = test.with_labels(model.labels, unknown="add")
+    ranked = model.predict(test, max(*ks, _RANKED), beam_size=beam_size).matrix
+    found = _measure(ranked, test, model.label_counts, model.facts.documents, ks, propensity, mask, bootstrap, seed)
+    if model.calibration is None:
+        return found
+    right = hits(_widened(ranked, test.n_labels), test.label_matrix)
+    return msgspec.structs.replace(found, reliability=tuple(reliability(ranked.data, right)))
+
+
+def evaluate_predictions(
+    predictions: Path | str,
+    test: Dataset,
+    train: Dataset | None = None,
+    *,
+    ks: Iterable[int] = (1, 3, 5),
+    propensity: tuple[float, float] = (0.55, 1.5),
+    mask: Path | str | None = None,
+    bootstrap: int = 0,
+    seed: int = 0,
+) -> Measured:
+    """Measure a file of predictions against ``test``, whose label columns begin with those of ``train``.
+
+    ``train`` gives the label frequencies for the propensity metrics; ``mask`` is a filter file of (document, label)
+    pairs that no prediction may score with; ``propensity`` is (A, B).
+    """
+    ranked = read_predictions(predictions, test.labels, test.ids, len(test)).matrix
+    counts, n_train = (None, 0) if train is None else (train.label_counts, len(train))
+    return _measure(ranked, test, counts, n_train, tuple(ks), propensity, mask, bootstrap, seed)
+
+
+def _measure(
+    ranked: sparse.csr_array,
+    test: Dataset,
+    counts: NDArray[np.int64] | None,
+    n_train: int,
+    ks: tuple[int, ...],
+    propensity: tuple[float, float],
+    mask: Path | str | None,
+    bootstrap: int,
+    seed: int,
+) -> Measured:
+    n_labels = max(ranked.shape[1], test.n_labels)
+    ranked, truth = _widened(ranked, n_labels), _widened(test.label_matrix, n_labels)
+    pairs = None if mask is None else read_filter(mask, len(test), n_labels)
+    if counts is None:
+        return Measured(evaluate(ranked, truth, ks, mask=pairs, bootstrap=bootstrap, seed=seed))
+    frequencies = np.zeros(n_labels, np.int64)
+    frequencies[: len(counts)] = counts
+    evaluation = evaluate(
+        ranked,
+        truth,
+        ks,
+        label_counts=frequencies,
+        n_train=n_train,
+        a=propensity[0],
+        b=propensity[1],
+        mask=pairs,
+        bootstrap=bootstrap,
+        seed=seed,
+    )
+    return Measured(evaluation, by_frequency(ranked, truth, frequencies, ks, mask=pairs))
+
+
+def _widened(matrix: sparse.csr_array, n_labels: int) -> sparse.csr_array:
+    """Return the matrix with more columns, nothing in them."""
+    if matrix.shape[1] == n_labels:
+        return matrix
+    return csr_of(matrix.data, matrix.indices, matrix.indptr, n_labels)

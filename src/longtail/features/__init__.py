@@ -1,0 +1,1 @@
+"""From text to numbers: features of documents and of labels."""

@@ -1,0 +1,65 @@
+"""Features as two blocks side by side: what every stage after the text takes in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+__all__ = ["Features"]
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Rows of numbers: a dense block, a sparse block beside it, or both (Φcat); never densified.
+
+    Columns are counted through: those of the dense block first, then those of the sparse one. A block that is
+    absent has no columns.
+    """
+
+    sparse: csr_array  # (n, d) float32, indices int32 and sorted in each row
+    dense: NDArray[np.float32]  # (n, e) C-contiguous
+
+    @classmethod
+    def of(cls, block: csr_array | NDArray[np.floating], dense: NDArray[np.floating] | None = None) -> Features:
+        """Bring one block or (sparse, dense) into the layout that kernels read; nothing is copied that has it."""
+        rows: Any = block
+        if isinstance(block, np.ndarray):
+            rows, dense = csr_array((len(block), 0), dtype=np.float32), block
+        rows = csr_array(rows, dtype=np.float32)
+        if not rows.has_canonical_format:  # columns out of order, or twice in a row
+            rows = rows.copy()
+            rows.sum_duplicates()
+        if rows.indices.dtype != np.int32 or rows.indptr.dtype != np.int64:
+            rows = _with_index_types(rows)
+        if dense is None:
+            dense = np.zeros((rows.shape[0], 0), np.float32)
+        return cls(rows, np.ascontiguousarray(dense, np.float32))
+
+    def __len__(self) -> int:
+        return int(self.sparse.shape[0])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and columns of both blocks."""
+        return len(self), int(self.sparse.shape[1] + self.dense.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of both blocks."""
+        rows = self.sparse
+        return int(rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes + self.dense.nbytes)
+
+    def take(self, rows: NDArray[np.integer] | slice) -> Features:
+        """Return some of the rows."""
+        return Features.of(self.sparse[rows], self.dense[rows])
+
+
+def _with_index_types(rows: csr_array) -> csr_array:
+    typed: Any = csr_array(rows.shape, dtype=np.float32)
+    typed.data, typed.indices, typed.indptr = rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64)
+    whole: csr_array = typed
+    return whole

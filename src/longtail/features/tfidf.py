@@ -1,0 +1,155 @@
+"""Text to sparse features: n-grams of words or characters, weighted by tf-idf as scikit-learn defines it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail import config
+from longtail.data.strings import Strings
+from longtail.features.counting import Rows, count_and_weigh, over_blocks, split_units
+from longtail.features.vocabulary import Vocabulary, damaged
+from longtail.kernels import pool, tfidf_rows
+
+__all__ = ["TfIdf"]
+
+_ONE_BLOCK = (config.TfIdf(),)
+_TINY = float(np.finfo(np.float64).tiny)
+_NOTHING: Rows = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+
+
+class TfIdf:
+    """A fitted vectoriser of one or more blocks of n-grams, side by side in the columns.
+
+    It equals scikit-learn's TfidfVectorizer or, of several blocks, a FeatureUnion with their weights and a Normalizer.
+    Only where ``max_features`` cuts between n-grams that occur equally often, it keeps the first in order of bytes.
+    """
+
+    def __init__(self, vocabularies: Sequence[Vocabulary]) -> None:
+        self._vocabularies = list(vocabularies)
+
+    @classmethod
+    def fit(cls, texts: Iterable[str], blocks: Sequence[config.TfIdf] = _ONE_BLOCK) -> TfIdf:
+        """Count the n-grams of ``texts`` and keep those that ``blocks`` ask for."""
+        documents = Strings.of(texts)
+        return cls([count_and_weigh(documents, settings, keep_rows=False)[0] for settings in blocks])
+
+    @classmethod
+    def fit_transform(
+        cls, texts: Iterable[str], blocks: Sequence[config.TfIdf] = _ONE_BLOCK
+    ) -> tuple[TfIdf, sparse.csr_array]:
+        """Return the vectoriser and the features of the same texts, which are read only once."""
+        documents = Strings.of(texts)
+        fitted = [count_and_weigh(documents, settings, keep_rows=True) for settings in blocks]
+        vectoriser = cls([vocabulary for vocabulary, _ in fitted])
+        return vectoriser, vectoriser._side_by_side([rows for _, rows in fitted], len(documents))
+
+    def transform(self, texts: Iterable[str]) -> sparse.csr_array:
+        """Return csr of shape (n_documents, n_features), float32, each row of length one, or empty."""
+        documents = Strings.of(texts)
+        rows = [_weigh(documents, vocabulary) for vocabulary in self._vocabularies]
+        return self._side_by_side(rows, len(documents))
+
+    @property
+    def n_features(self) -> int:
+        """Columns of the features."""
+        return sum(map(len, self._vocabularies))
+
+    @cached_property
+    def vocabulary(self) -> Strings:
+        """The n-gram of each column."""
+        if len(self._vocabularies) == 1:
+            return self._vocabularies[0].strings
+        return Strings.of([ngram for vocabulary in self._vocabularies for ngram in vocabulary.strings])
+
+    def spans(self, text: str) -> tuple[NDArray[np.int32], list[str]]:
+        """Return the columns of ``text``, rising, and the n-gram of each."""
+        columns: NDArray[np.int32] = self.transform([text]).indices
+        return columns, [self.vocabulary[column] for column in columns.tolist()]
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what was learnt, in few bytes, for the model folder."""
+        arrays = [vocabulary.to_arrays() for vocabulary in self._vocabularies]
+        return {f"{number}.{name}": array for number, own in enumerate(arrays) for name, array in own.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], blocks: Sequence[config.TfIdf] = _ONE_BLOCK) -> TfIdf:
+        """Undo ``to_arrays``; ``blocks`` are the settings it was fitted with."""
+        names = [{name: f"{number}.{name}" for name in Vocabulary.ARRAYS} for number in range(len(blocks))]
+        if set(arrays) != {full for own in names for full in own.values()}:
+            raise damaged(f"arrays {', '.join(sorted(arrays))} for {len(blocks)} block(s) of settings")
+        owns = [{name: arrays[full] for name, full in own.items()} for own in names]
+        return cls([Vocabulary.from_arrays(own, settings) for own, settings in zip(owns, blocks, strict=True)])
+
+    def _side_by_side(self, blocks: Sequence[list[Rows]], n_documents: int) -> sparse.csr_array:
+        """Join the rows of all blocks of columns, each times its weight, and bring them to length one again."""
+        if len(blocks) == len(blocks[0]) == 1:
+            return _csr(blocks[0][0], self.n_features)
+        sizes = [_row_sizes(rows, n_documents) for rows in blocks]
+        indptr: NDArray[np.int64] = np.append(0, np.cumsum(np.sum(sizes, axis=0)))
+        columns, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+        weights = [own.settings.weight * (size > 0) for own, size in zip(self._vocabularies, sizes, strict=True)]
+        norms = np.maximum(np.sqrt(np.sum(np.square(weights), axis=0)), _TINY)
+        begins = indptr[:-1].copy()
+        first_column = 0
+        for own, rows, size, weight in zip(self._vocabularies, blocks, sizes, weights, strict=True):
+            _place(rows, first_column, weight / norms, begins, columns, values)
+            begins += size
+            first_column += len(own)
+        return _csr((indptr, columns, values), self.n_features)
+
+
+def _csr(rows: Rows, n_columns: int) -> sparse.csr_array:
+    """Return a matrix of these arrays themselves; scipy's constructor would copy indptr or columns to one width."""
+    matrix: Any = sparse.csr_array((len(rows[0]) - 1, n_columns), dtype=np.float32)
+    matrix.indptr, matrix.indices, matrix.data = rows
+    return cast("sparse.csr_array", matrix)
+
+
+def _weigh(documents: Strings, vocabulary: Vocabulary) -> list[Rows]:
+    settings = vocabulary.settings
+    known = vocabulary.table, vocabulary.idf
+
+    def weigh(place: tuple[int, int]) -> Rows:
+        _, _, hashes, units = split_units(documents, place, settings.unit)
+        rows: Rows = tfidf_rows.weigh_ngrams(
+            hashes, units, settings.ngram_min, settings.ngram_max, *known, settings.sublinear_tf
+        )
+        return rows
+
+    return list(over_blocks("computing tf-idf", documents, settings, weigh))
+
+
+def _row_sizes(rows: Sequence[Rows], n_documents: int) -> NDArray[np.int64]:
+    sizes = np.zeros(n_documents, np.int64)
+    first = 0
+    for ends, _, _ in rows:
+        np.subtract(ends[1:], ends[:-1], out=sizes[first : first + len(ends) - 1])
+        first += len(ends) - 1
+    return sizes
+
+
+def _place(
+    rows: list[Rows],
+    first_column: int,
+    scales: NDArray[np.float64],
+    begins: NDArray[np.int64],
+    columns: NDArray[np.int32],
+    values: NDArray[np.float32],
+) -> None:
+    """Copy the rows of one block of columns to where each begins in the whole."""
+    firsts = list(accumulate((len(ends) - 1 for ends, _, _ in rows), initial=0))
+
+    def place(number: int) -> None:
+        here = slice(firsts[number], firsts[number + 1])
+        tfidf_rows.place_rows(*rows[number], first_column, scales[here], begins[here], columns, values)
+        rows[number] = _NOTHING  # freed as soon as it is copied
+
+    deque(pool.run(place, range(len(rows))) if len(rows) > 1 else map(place, range(len(rows))), maxlen=0)

@@ -1,0 +1,293 @@
+"""What a training run will take, told before it begins: time, memory and the size of the model.
+
+Labels are counted exactly; n-grams are extrapolated from a sample by Heaps' law, V(n) ∝ n^β; seconds and bytes
+follow from how the solver and each stage grow, by constants that were measured.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.config import Config, TfIdf, Tree
+from longtail.data.dataset import Dataset
+from longtail.data.strings import Strings
+from longtail.errors import DataError, UsageError
+from longtail.features import tfidf
+from longtail.kernels import pool
+from longtail.tree.cluster import level_widths
+
+__all__ = ["Forecast", "check_memory", "forecast", "memory_limit"]
+
+_SAMPLE = 2000  # documents that are looked at
+_SAMPLE_BYTES = 1 << 22  # of their text, at most
+_MOST = 0.9  # of the memory that a run may take
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+class Costs(NamedTuple):
+    """Constants measured on five sets of 6,000 to 182,000 documents, xr-linear, 2 threads; seconds are of one core."""
+
+    text_seconds: float = 25e-9  # a byte of text and length of n-grams
+    tree_seconds: float = 300e-9  # a number of the label features
+    # A pass of the solver over a document and 16 siblings costs its numbers and some 10 more; passes grow with the
+    # documents of a parent, as its problem is harder: seconds = solver × documents^growth × numbers.
+    solver_seconds: float = 14e-9
+    solver_growth: float = 0.4
+    solver_extra: float = 10.0
+    logistic: float = 1.5  # times the seconds of the squared hinge
+    spread: tuple[float, float] = (0.6, 2.0)  # low and high end, as multiples of the estimate
+    labels_apart: float = 0.45  # of the nodes that a document's labels would have in a random tree, beyond the first
+    slowing: float = 0.05  # β falls from the size of the sample to that of all documents by about this
+    # Pruning at 0.1 leaves so many weights a different n-gram of a node's documents, by the root of the n-grams of a
+    # document: the more it has, the smaller is each value of its row, and so each weight.
+    weights: float = 4.4
+    pruning: float = 0.3  # weights grow by (0.1 / prune) to the power of this
+    base_bytes: float = 235e6  # Python, its packages and the kernels
+    counting_bytes: float = 27.0  # a document and n-gram of it, before n-grams are chosen
+    ngram_bytes: float = 200.0  # a different n-gram
+    label_bytes: float = 22.0  # a number of the label features, with the copies that k-means works on
+    pair_bytes: float = 40.0  # a document and node of it, on all levels
+    thread_column_bytes: float = 400.0  # a thread and column: 16 siblings with what is kept of them
+    thread_number_bytes: float = 12.0  # a thread and number of the features
+    thread_document_bytes: float = 64.0  # a thread and document
+
+
+_COSTS = Costs()
+_WEIGHT_BYTES = {"float32": 5.7, "float16": 3.7, "int8": 2.7}  # with their places, as stored
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """Estimates for one run; ``seconds`` are the low and the high end, kernels being compiled."""
+
+    documents: int
+    features: int  # columns
+    nonzeros: int
+    tree: tuple[int, ...]  # nodes of each level
+    weights: int
+    threads: int
+    seconds: tuple[float, float]
+    peak_bytes: int
+    model_bytes: int
+
+    def __str__(self) -> str:
+        low, high = map(_time, self.seconds)
+        span = low if low == high else f"{low} to {high}"
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        memory, model = _size(self.peak_bytes), _size(self.model_bytes)
+        return f"forecast: about {span} on {threads}, {memory} of memory, a model of {model}"
+
+
+def forecast(documents: Dataset, config: Config) -> Forecast:
+    """Estimate a run with the threads that :func:`longtail.kernels.pool.threads` says, in some tenths of a second."""
+    text = _text_features(documents, config)
+    levels = _levels(documents, config)
+    counts = documents.label_counts
+    label_numbers = float(np.sum(text.distinct(counts[counts > 0])))
+    label_numbers *= 2 if config.label_features.kind == "pifa+text" else 1
+    trees, threads = config.ranker.trees, pool.thread_count()
+    kept = _COSTS.weights / math.sqrt(text.each) * (0.1 / max(config.ranker.prune, 1e-4)) ** _COSTS.pruning
+    weights = trees * kept * sum(level.nodes * text.distinct(level.own) for level in levels)
+    dense = trees * text.dense_width * sum(level.nodes for level in levels)
+    stored = _WEIGHT_BYTES[config.ranker.weights] * float(weights + dense)
+    seconds = text.seconds + trees * (_COSTS.tree_seconds * label_numbers + _solver_seconds(text, levels, config))
+    seconds = seconds / threads + 0.5
+    return Forecast(
+        documents=len(documents),
+        features=text.columns + text.dense_width,
+        nonzeros=text.numbers + text.dense_width * len(documents),
+        tree=tuple(level.nodes for level in levels),
+        weights=int(weights + dense),
+        threads=threads,
+        seconds=(_COSTS.spread[0] * seconds, _COSTS.spread[1] * seconds),
+        peak_bytes=int(_peak(documents, text, levels, label_numbers, stored, threads)),
+        model_bytes=int(stored + 10 * text.columns + 2 * documents.labels.nbytes),
+    )
+
+
+class _Text(NamedTuple):
+    """Features of all documents, as a sample lets one expect them."""
+
+    documents: int
+    all_columns: int  # before n-grams are chosen
+    all_numbers: int  # entries of the documents' rows
+    columns: int
+    numbers: int
+    dense_width: int
+    seconds: float
+
+    @property
+    def each(self) -> float:
+        """Numbers of one row."""
+        return max(self.numbers / max(self.documents, 1), 1.0)
+
+    def distinct(self, documents: NDArray[np.number] | float) -> NDArray[np.float64]:
+        """Return the columns that this many documents have together: those of one, times documents^β."""
+        power = math.log(max(self.columns / self.each, 1.0)) / math.log(max(self.documents, 2))
+        return np.minimum(self.each * np.asarray(documents, np.float64) ** power, self.columns)
+
+
+def _text_features(documents: Dataset, config: Config) -> _Text:
+    n, dense = len(documents), 0 if documents.dense is None else documents.dense.shape[1]
+    if documents.features is not None:
+        columns, numbers = documents.features.shape[1], documents.features.nnz
+        return _Text(n, 0, 0, columns, numbers, dense, 0.0)
+    if documents.texts is None or not n:
+        return _Text(n, 0, 0, 0, 0, dense, 0.0)
+    rows = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE)).astype(np.int64))
+    fits = int(np.searchsorted(np.cumsum(documents.texts.lengths[rows]), _SAMPLE_BYTES)) + 1
+    rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(fits, len(rows))).astype(np.int64))]
+    sample = documents.texts.take(rows)
+    sums = (sum(column) for column in zip(*(_block(sample, n, own) for own in config.tfidf), strict=True))
+    all_columns, all_numbers, columns, numbers = map(int, sums)
+    lengths = sum(settings.ngram_max - settings.ngram_min + 1 for settings in config.tfidf)
+    seconds = _COSTS.text_seconds * documents.texts.nbytes * lengths
+    return _Text(n, all_columns, all_numbers, columns, numbers, dense, seconds)
+
+
+def _block(sample: Strings, n: int, settings: TfIdf) -> tuple[float, float, float, float]:
+    """Return the columns and entries of one block for ``n`` documents, before and after n-grams are chosen."""
+    everything = msgspec.structs.replace(settings, min_df=1, max_df=1.0, max_features=0)
+    try:
+        _, rows = tfidf.TfIdf.fit_transform(sample, [everything])
+    except DataError:  # no words at all: training says so
+        return 0.0, 0.0, 0.0, 0.0
+    frequency = np.bincount(rows.indices)
+    every_other = np.repeat(np.arange(len(sample)) % 2 == 0, np.diff(rows.indptr))
+    half = len(np.unique(rows.indices[every_other]))
+    growth = math.log2(len(frequency) / half) if half else 1.0  # β of Heaps' law
+    times = n / len(sample)
+    columns, entries = len(frequency) * times ** max(growth - _COSTS.slowing, 0.0), rows.nnz * times
+    kept = entries - frequency[frequency > settings.max_df * len(sample)].sum() * times
+    return columns, entries, *_chosen(columns, kept, growth, settings)
+
+
+def _chosen(columns: float, entries: float, growth: float, settings: TfIdf) -> tuple[float, float]:
+    """Return what ``min_df`` and ``max_features`` leave of n-grams and of entries.
+
+    Where V(n) ∝ n^β, the share of n-grams in m documents or more is Γ(m−β) / (Γ(1−β) Γ(m)) (Pitman's α being β),
+    so a limit to the number of n-grams is a limit to their documents.
+    """
+    beta, least = min(max(growth, 0.05), 0.95), float(settings.min_df)
+    if 0 < settings.max_features < columns:
+        least = max(least, (settings.max_features / columns * math.gamma(1 - beta)) ** (-1 / beta))
+    if least <= 1:
+        return columns, entries
+    kept = columns * math.exp(math.lgamma(least - beta) - math.lgamma(1 - beta) - math.lgamma(least))
+    lost = columns * beta * math.exp(math.lgamma(least - beta) - math.lgamma(2 - beta) - math.lgamma(least - 1))
+    return min(kept, settings.max_features or kept), max(entries - lost, 0.1 * entries)
+
+
+class _Level(NamedTuple):
+    """One level: its nodes, the documents of a node, and what its parents are trained on."""
+
+    nodes: int
+    own: float  # documents of a node
+    parents: int
+    given: float  # documents of a parent
+
+
+def _levels(documents: Dataset, config: Config) -> list[_Level]:
+    """Return the levels that the tree will have; the documents of each come from the labels of each document."""
+    sizes = np.diff(documents.label_matrix.indptr)
+    sizes = sizes[sizes > 0].astype(np.float64)
+    levels, parents, pairs = list[_Level](), 1, float(len(documents))
+    for nodes in _widths(documents.n_labels, config.tree) if documents.n_labels else []:
+        apart = nodes * -np.expm1(sizes * np.log1p(-1 / nodes)) if nodes > 1 else np.ones_like(sizes)
+        share = 1.0 if nodes == documents.n_labels else _COSTS.labels_apart
+        own = len(sizes) + share * float((apart - 1).sum())
+        levels.append(_Level(nodes, own / nodes, parents, pairs / parents))
+        parents, pairs = nodes, own
+        if config.ranker.negatives != "tfn":  # the beam adds documents to the parents that it would choose
+            pairs = max(own, float(len(documents) * min(config.search.beam_size, nodes)))
+    return levels
+
+
+def _widths(n_labels: int, tree: Tree) -> list[int]:
+    if tree.kind != "unbalanced":
+        return [*level_widths(n_labels, tree), n_labels]
+    widths = list[int]()
+    while len(widths) < tree.max_depth and n_labels > tree.leaf_size * (widths[-1] if widths else 1):
+        widths.append(min((widths[-1] if widths else 1) * tree.branching, -(-n_labels // 3)))
+    return [*widths, n_labels]
+
+
+def _solver_seconds(text: _Text, levels: list[_Level], config: Config) -> float:
+    """Return the seconds of one core: documents × blocks of siblings × numbers of a document, at every parent."""
+    each = text.each + text.dense_width / 4 + _COSTS.solver_extra
+    seconds = 0.0
+    for level in levels:
+        halves = math.ceil(level.nodes / level.parents / 8) / 2  # blocks of 16 siblings, or 8 where these will do
+        seconds += level.parents * halves * each * level.given ** (1 + _COSTS.solver_growth)
+    return seconds * _COSTS.solver_seconds * (_COSTS.logistic if config.ranker.loss == "logistic" else 1.0)
+
+
+def _peak(
+    documents: Dataset, text: _Text, levels: list[_Level], label_numbers: float, stored: float, threads: int
+) -> float:
+    """Return the bytes of the largest stage; the documents are there twice, as some are held out."""
+    rows = 8.0 * text.numbers + 4.0 * text.dense_width * len(documents)
+    held = _COSTS.base_bytes + 2 * documents.nbytes
+    counting = _COSTS.counting_bytes * text.all_numbers + _COSTS.ngram_bytes * text.all_columns
+    counting += 0 if documents.texts is None else documents.texts.nbytes
+    labels = _COSTS.label_bytes * label_numbers + 8.0 * text.dense_width * documents.n_labels
+    thread = _COSTS.thread_column_bytes * text.columns + _COSTS.thread_number_bytes * text.numbers
+    thread += (_COSTS.thread_document_bytes + 4 * text.dense_width) * len(documents)
+    pairs = _COSTS.pair_bytes * sum(level.nodes * level.own for level in levels)
+    return held + max(counting, rows + max(labels, threads * thread + pairs + stored))
+
+
+def check_memory(expected: Forecast) -> None:
+    """Refuse a run that would take more than nine tenths of the memory."""
+    limit = memory_limit()
+    if limit is not None and expected.peak_bytes > _MOST * limit:
+        raise UsageError(
+            f"training needs about {_size(expected.peak_bytes)} of memory; found {_size(limit)}, of which it may take "
+            f"{_MOST:.0%}; set tfidf.0.max_features or a larger ranker.prune or tfidf.0.min_df, use fewer threads "
+            "(-j), or train all the same with --ignore-memory"
+        )
+
+
+def memory_limit() -> int | None:
+    """Return the bytes of the machine, or of the container where it has fewer; None where nobody knows."""
+    limits = [int(text) for place in _limit_files() if (text := _read(place)).isdecimal()]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(limits, default=None)
+
+
+def _limit_files() -> list[Path]:
+    """Return where a limit may stand, version 2 and 1: in the group of this process, or in any above it."""
+    places = [_CGROUPS / "memory" / "memory.limit_in_bytes"]
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        group = line.split(":", 2)[-1].strip("/")
+        places += [_CGROUPS / part / "memory.max" for part in (Path(group), *Path(group).parents)]
+    return [*places, _CGROUPS / "memory.max"]
+
+
+def _read(place: Path) -> str:
+    try:
+        return place.read_text().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _time(seconds: float) -> str:
+    """Return a time of one or two digits."""
+    if seconds < 90:
+        return f"{max(_two_digits(seconds), 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{_two_digits(seconds / 3600):g} h"
+
+
+def _size(count: float) -> str:
+    return f"{_two_digits(count / 1e6):.0f} MB" if count < 1e9 else f"{_two_digits(count / 1e9):g} GB"
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.2g}")

@@ -1,0 +1,250 @@
+"""Query × chunk: adds the weights of all children of one node for the columns of one document.
+
+Masked sparse chunk multiplication (Etter, Zhong, Yu, Ying, Dhillon 2022, algorithm 3): a chunk holds the weights
+of all children of a node, row by feature column, so one look-up of a column serves all siblings.
+
+A chunk is cut into buckets of 2^shift columns and a row keeps only the low bits of its column, as in Elias-Fano
+coding. Numbers wider than a byte lie in planes: the low bytes of all of them, then the next bytes of all of them.
+So each chunk has the width that it needs, while kernels see one type.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from longtail.kernels.jit import kernel
+
+__all__ = [
+    "GROUP_BITS",
+    "LAST",
+    "LONG",
+    "SIBLING_BITS",
+    "Level",
+    "add_by_buckets",
+    "add_by_table",
+    "add_dense",
+    "fill_table",
+]
+
+SIBLING_BITS = 7  # in the first plane of siblings
+LAST = 1 << SIBLING_BITS  # beside them: no further entry in this row
+LONG = 1 << 16  # a chunk of this many entries has a second plane of starts
+GROUP_BITS = 2  # log2 of the rows that share a start among the entries
+
+
+class Level(NamedTuple):
+    """The arrays of one level's ranker; planes as the head of this file says."""
+
+    offsets: Any  # int64 (n_chunks + 1,) first node of each chunk
+    heads: Any  # int64 (n_chunks + 1, 4) first start, first byte of columns, first entry, first byte of siblings
+    shifts: Any  # uint8 (n_chunks,) a bucket spans 2^shift columns
+    starts: Any  # uint16: the first row of each bucket and of the end, then the first entry of each group of rows
+    columns: Any  # uint8: low bits of the column of each row
+    siblings: Any  # uint8: the child that each entry belongs to, and LAST
+    values: Any  # float32, or codes: uint8 or uint16 places in `table`
+    table: Any  # float32
+    bias: Any  # float32 (n_nodes,) weight of the bias feature
+    dense: Any  # (dense_width, n_siblings) of each chunk end to end; float32 or codes like `values`
+    dense_table: Any  # float32
+
+
+def _decoded(values: Any, table: Any, at: Any) -> Any:
+    return table[values[at]] if values.dtype.kind == "u" else values[at]
+
+
+@overload(_decoded, inline="always")
+def _decoded_by_type(values: Any, table: Any, at: Any) -> Any:
+    """Choose when a kernel is compiled: numba would refuse the branch that does not fit the type."""
+
+    def number(values: Any, table: Any, at: Any) -> Any:
+        return values[at]
+
+    def code(values: Any, table: Any, at: Any) -> Any:
+        return table[values[at]]
+
+    return number if isinstance(values.dtype, types.Float) else code
+
+
+@kernel
+def _wide(planes: Any, at: int, stride: int, more: Any, bits: int) -> Any:
+    """Put a number together: ``bits`` bits of the first plane, then ``more`` planes of bytes."""
+    number = np.int64(planes[at]) & ((1 << bits) - 1)
+    for _ in range(more):
+        at += stride
+        number |= np.int64(planes[at]) << bits
+        bits += 8
+    return number
+
+
+@kernel
+def _start(starts: Any, at: int, stride: int, is_long: Any) -> Any:
+    """Return a number of ``starts``; ``stride`` numbers on lie the high halves of long chunks."""
+    start = np.int64(starts[at])
+    if is_long:
+        start |= np.int64(starts[at + stride]) << 16
+    return start
+
+
+@kernel
+def _find_low(lows: Any, at: int, stride: int, more: Any, first: int, last: int, wanted: Any) -> Any:
+    """Return the row from first to last that has these low bits, or -1."""
+    while last - first > 8:
+        middle = (first + last) >> 1
+        if _wide(lows, at + middle, stride, more, 8) <= wanted:
+            first = middle
+        else:
+            last = middle
+    for row in range(first, last):
+        if _wide(lows, at + row, stride, more, 8) == wanted:
+            return row
+    return np.int64(-1)
+
+
+@kernel
+def _add_row(
+    siblings: Any,  # IN
+    values: Any,  # IN
+    table: Any,  # IN
+    entry: int,  # IN  where the row begins in values
+    shown: int,  # IN  and in siblings
+    stride: int,  # IN  from plane to plane of siblings
+    more: int,  # IN  planes after the first
+    x: Any,  # IN
+    sums: Any,  # IN/OUT
+) -> None:
+    """Add x times the entries of a row."""
+    while more == 0:  # as in nearly every chunk; apart, because this is the hottest loop
+        sibling = siblings[shown]
+        sums[sibling & np.uint8(LAST - 1)] += x * _decoded(values, table, entry)
+        if sibling >= LAST:
+            return
+        entry += 1
+        shown += 1
+    while True:
+        sums[_wide(siblings, shown, stride, more, SIBLING_BITS)] += x * _decoded(values, table, entry)
+        if siblings[shown] >= LAST:
+            return
+        entry += 1
+        shown += 1
+
+
+# Kernels below take arrays and bounds, not a Level and slices: numba would count references for each call.
+
+
+@kernel
+def add_by_buckets(
+    heads: Any,  # IN  arrays of a Level
+    shifts: Any,
+    starts: Any,
+    lows: Any,
+    siblings: Any,
+    values: Any,
+    table: Any,
+    n_columns: int,  # IN
+    chunk: Any,  # IN
+    columns: Any,  # IN  (nnz,) sparse features of all documents
+    xs: Any,  # IN  (nnz,)
+    begin: int,  # IN  those of one document
+    end: int,
+    sums: Any,  # IN/OUT (n_siblings,) columns add to it in their order
+) -> None:
+    """Look each column up in its bucket: for a chunk that few documents visit."""
+    start_at, low_at, entry_at, sibling_at = heads[chunk, 0], heads[chunk, 1], heads[chunk, 2], heads[chunk, 3]
+    n_entries = heads[chunk + 1, 2] - entry_at
+    if n_entries == 0:
+        return
+    more = (heads[chunk + 1, 3] - sibling_at) // n_entries - 1
+    is_long = n_entries >= LONG
+    stride = (heads[chunk + 1, 0] - start_at) >> 1
+    shift = np.int64(shifts[chunk])
+    group_at = start_at + (n_columns >> shift) + 2
+    low_more = 0 if shift <= 8 else (shift - 1) >> 3
+    n_rows = (heads[chunk + 1, 1] - low_at) // (low_more + 1)
+    for j in range(begin, end):
+        column = np.int64(columns[j])
+        at = start_at + (column >> shift)
+        first, last = _start(starts, at, stride, is_long), _start(starts, at + 1, stride, is_long)
+        row = _find_low(lows, low_at, n_rows, low_more, first, last, column & ((1 << shift) - 1))
+        if row < 0:
+            continue
+        entry = _start(starts, group_at + (row >> GROUP_BITS), stride, is_long)
+        for _ in range(row & ((1 << GROUP_BITS) - 1)):  # over the rows before it in its group
+            while siblings[sibling_at + entry] < LAST:
+                entry += 1
+            entry += 1
+        _add_row(siblings, values, table, entry_at + entry, sibling_at + entry, n_entries, more, xs[j], sums)
+
+
+@kernel
+def fill_table(
+    heads: Any,  # IN  arrays of a Level
+    shifts: Any,
+    starts: Any,
+    lows: Any,
+    siblings: Any,
+    n_columns: int,  # IN
+    chunk: Any,  # IN
+    first: int,  # IN  1 to fill, 0 to clear
+    row_starts: Any,  # OUT (n_columns,) the first entry of each column's row, counted from 1 within the chunk
+) -> None:
+    """Write where each row of a chunk begins: one pass, after which a look-up is one read."""
+    start_at, low_at, sibling_at = heads[chunk, 0], heads[chunk, 1], heads[chunk, 3]
+    is_long = heads[chunk + 1, 2] - heads[chunk, 2] >= LONG
+    stride = (heads[chunk + 1, 0] - start_at) >> 1
+    shift = np.int64(shifts[chunk])
+    low_more = 0 if shift <= 8 else (shift - 1) >> 3
+    n_rows = (heads[chunk + 1, 1] - low_at) // (low_more + 1)
+    entry, row = np.int64(0), np.int64(0)
+    for bucket in range((n_columns >> shift) + 1):
+        last = _start(starts, start_at + bucket + 1, stride, is_long)
+        while row < last:
+            row_starts[(bucket << shift) | _wide(lows, low_at + row, n_rows, low_more, 8)] = first * (entry + 1)
+            row += 1
+            while siblings[sibling_at + entry] < LAST:
+                entry += 1
+            entry += 1
+
+
+@kernel
+def add_by_table(
+    heads: Any,  # IN  arrays of a Level
+    siblings: Any,
+    values: Any,
+    table: Any,
+    row_starts: Any,  # IN  (n_columns,) from `fill_table`
+    chunk: Any,  # IN
+    columns: Any,  # IN  (nnz,) sparse features of all documents
+    xs: Any,  # IN  (nnz,)
+    begin: int,  # IN  those of one document
+    end: int,
+    sums: Any,  # IN/OUT (n_siblings,) the same additions in the same order as `add_by_buckets`
+) -> None:
+    """Look each column up in the table: for a chunk that many documents visit."""
+    entry_at, sibling_at = heads[chunk, 2], heads[chunk, 3]
+    n_entries = heads[chunk + 1, 2] - entry_at
+    more = (heads[chunk + 1, 3] - sibling_at) // max(n_entries, 1) - 1
+    for j in range(begin, end):
+        entry = np.int64(row_starts[columns[j]]) - 1
+        if entry >= 0:
+            _add_row(siblings, values, table, entry_at + entry, sibling_at + entry, n_entries, more, xs[j], sums)
+
+
+@kernel
+def add_dense(
+    weights: Any,  # IN  dense weights of the level
+    table: Any,  # IN
+    at: int,  # IN  where those of the chunk begin
+    features: Any,  # IN  (n, dense_width)
+    document: int,  # IN
+    sums: Any,  # IN/OUT (n_siblings,)
+    width: int,  # IN  number of siblings
+) -> None:
+    """Add the dense block; siblings lie side by side, so the inner loop is SIMD without reordering any sum."""
+    for j in range(features.shape[1]):
+        for sibling in range(width):
+            sums[sibling] += features[document, j] * _decoded(weights, table, at + sibling)
+        at += width

@@ -1,0 +1,177 @@
+"""Counts of n-grams to rows of tf-idf: columns sorted, values weighted by idf and of length one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.kernels.jit import kernel
+from longtail.kernels.ngrams import find, follow
+
+__all__ = ["place_rows", "weigh_counts", "weigh_ngrams"]
+
+_FEW = 40  # keys that are sorted by insertion
+_DIGIT = 8  # bits a pass
+_COLUMN = np.uint64(32)  # a key: column above, occurrences below
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@kernel
+def _sort(keys: Any, spare: Any, histogram: Any, count: int, bits: int) -> None:
+    """Sort the first ``count`` keys by column, which has ``bits`` bits: a radix sort from the lowest digit."""
+    if count <= _FEW:
+        for i in range(1, count):
+            key, j = keys[i], i
+            while j > 0 and keys[j - 1] > key:
+                keys[j] = keys[j - 1]
+                j -= 1
+            keys[j] = key
+        return
+    source, target = keys, spare
+    for low in range(0, bits, _DIGIT):
+        shift = _COLUMN + np.uint64(low)
+        for digit in range(histogram.shape[0]):
+            histogram[digit] = 0
+        for i in range(count):
+            histogram[(source[i] >> shift) & np.uint64(255)] += 1
+        begin = 0
+        for digit in range(histogram.shape[0]):
+            size = histogram[digit]
+            histogram[digit] = begin
+            begin += size
+        for i in range(count):
+            digit = (source[i] >> shift) & np.uint64(255)
+            target[histogram[digit]] = source[i]
+            histogram[digit] += 1
+        source, target = target, source
+    if (bits + _DIGIT - 1) // _DIGIT % 2:
+        for i in range(count):
+            keys[i] = spare[i]
+
+
+@kernel
+def _weigh(
+    keys: Any,  # IN  sorted
+    count: int,  # IN
+    idf: Any,  # IN
+    sublinear: bool,  # IN  1 + ln tf in place of tf
+    columns: Any,  # OUT from ``end`` on
+    values: Any,  # OUT
+    end: int,  # IN
+) -> int:
+    """Append one row; occurrences of a column that stands several times are added up. Return the new end."""
+    begin, square, i = end, 0.0, 0
+    while i < count:
+        column, tf = np.int64(keys[i] >> _COLUMN), np.uint64(0)
+        while i < count and np.int64(keys[i] >> _COLUMN) == column:
+            tf += keys[i] & _LOW
+            i += 1
+        weight = 1.0 + np.log(np.float64(tf)) if sublinear and tf > 1 else np.float64(tf)
+        columns[end], values[end] = column, weight * idf[column]
+        square += (weight * idf[column]) ** 2
+        end += 1
+    for j in range(begin, end):
+        values[j] /= np.sqrt(square)
+    return end
+
+
+@kernel
+def weigh_counts(
+    rows: NDArray[np.int64],  # IN  (documents + 1,)
+    numbers: NDArray[np.uint32],  # IN  n-grams of the rows
+    tfs: NDArray[np.uint32],  # IN  and how often each stands there
+    own: NDArray[np.int32],  # IN  column of each n-gram, −1: left out
+    idf: NDArray[np.float64],  # IN  (columns,)
+    sublinear: bool,  # IN
+) -> tuple[Any, Any, Any]:
+    """Return (ends of rows from 0 on, columns, values) of documents whose n-grams are counted."""
+    columns, values = np.empty(numbers.shape[0], np.int32), np.empty(numbers.shape[0], np.float64)
+    ends = np.zeros(rows.shape[0], np.int64)
+    longest = 0
+    for row in range(rows.shape[0] - 1):
+        longest = max(longest, rows[row + 1] - rows[row])
+    keys, spare = np.empty(longest, np.uint64), np.empty(longest, np.uint64)
+    histogram, bits = np.empty(256, np.int64), _bits(idf.shape[0])
+    end = 0
+    for row in range(rows.shape[0] - 1):
+        count = 0
+        for i in range(rows[row], rows[row + 1]):
+            column = np.int64(own[numbers[i]])
+            if column >= 0:
+                keys[count] = np.uint64(column) << _COLUMN | np.uint64(tfs[i])
+                count += 1
+        _sort(keys, spare, histogram, count, bits)
+        end = _weigh(keys, count, idf, sublinear, columns, values, end)
+        ends[row + 1] = end
+    return ends, columns[:end].copy(), values[:end].astype(np.float32)
+
+
+@kernel
+def _bits(columns: int) -> int:
+    bits = 1
+    while columns >> bits:
+        bits += 1
+    return bits
+
+
+@kernel
+def weigh_ngrams(
+    hashes: NDArray[np.uint64],  # IN  of units
+    units: NDArray[np.int64],  # IN  (documents + 1,) units of each document
+    shortest: int,  # IN  n-gram
+    longest: int,  # IN
+    table: NDArray[np.uint64],  # IN  hash → column
+    idf: NDArray[np.float64],  # IN  (columns,)
+    sublinear: bool,  # IN
+) -> tuple[Any, Any, Any]:
+    """Return (ends of rows from 0 on, columns, values) of new documents; n-grams that are not known are left out."""
+    most, total = 0, 0
+    for document in range(units.shape[0] - 1):
+        size = units[document + 1] - units[document]
+        own = 0
+        for n in range(shortest, min(longest, size) + 1):
+            own += size - n + 1
+        most, total = max(most, own), total + own
+    columns, values = np.empty(total, np.int32), np.empty(total, np.float64)
+    ends = np.zeros(units.shape[0], np.int64)
+    keys, spare = np.empty(most, np.uint64), np.empty(most, np.uint64)
+    histogram, bits = np.empty(256, np.int64), _bits(idf.shape[0])
+    mask, end = table.shape[0] - 1, 0
+    for document in range(units.shape[0] - 1):
+        count, last = 0, units[document + 1]
+        for unit in range(units[document], last):
+            h = hashes[unit]
+            for n in range(1, min(longest, last - unit) + 1):
+                if n > 1:
+                    h = follow(h, hashes[unit + n - 1])
+                if n < shortest:
+                    continue
+                number = table[find(table, mask, h), 1]
+                if number:
+                    keys[count] = (number - np.uint64(1)) << _COLUMN | np.uint64(1)
+                    count += 1
+        _sort(keys, spare, histogram, count, bits)
+        end = _weigh(keys, count, idf, sublinear, columns, values, end)
+        ends[document + 1] = end
+    return ends, columns[:end].copy(), values[:end].astype(np.float32)
+
+
+@kernel
+def place_rows(
+    rows: NDArray[np.int64],  # IN  (documents + 1,)
+    columns: NDArray[np.int32],  # IN  of the rows
+    values: NDArray[np.float32],  # IN
+    first_column: int,  # IN  added to all columns
+    scales: NDArray[np.float64],  # IN  (documents,) all values of a row are multiplied by
+    begins: NDArray[np.int64],  # IN  (documents,) where each row begins in the whole
+    all_columns: NDArray[np.int32],  # OUT
+    all_values: NDArray[np.float32],  # OUT
+) -> None:
+    """Copy rows of one block of columns to their place in the whole matrix."""
+    for row in range(rows.shape[0] - 1):
+        shift = begins[row] - rows[row]
+        for i in range(rows[row], rows[row + 1]):
+            all_columns[shift + i] = columns[i] + first_column
+            all_values[shift + i] = values[i] * scales[row]

@@ -1,0 +1,147 @@
+"""Why a label: what each feature adds to the margin of every node on the way from the root to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from longtail.data.labels import Labels
+from longtail.data.strings import Strings
+from longtail.features.matrix import Features
+from longtail.linear.tree_ranker import TreeRanker
+from longtail.search.calibration import Calibration
+
+__all__ = ["Contribution", "Explanation", "RawExplanation", "Step", "explain_label"]
+
+_EXAMPLES = 3  # labels that stand for a node
+
+
+class Contribution(msgspec.Struct, frozen=True):
+    """One feature of the document: its value, its weight at the node, and their product."""
+
+    feature: str
+    value: float
+    weight: float
+    contribution: float
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One node on the way: contributions, bias and dense part add up to the margin, which gives the score."""
+
+    tree: int
+    level: int
+    node: str  # the label itself, or some labels below
+    margin: float
+    score: float
+    bias: float
+    dense: float
+    contributions: tuple[Contribution, ...]  # the largest, by absolute value, first
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The way to a label: the product of a tree's scores is its path score, their mean over trees the label's."""
+
+    label: str
+    name: str
+    path_score: float
+    probability: float | None  # None: the model is not calibrated
+    steps: tuple[Step, ...]
+
+    def summed(self) -> list[tuple[str, float]]:
+        """Return what each feature adds over all steps, the largest first."""
+        totals: dict[str, float] = {}
+        for step in self.steps:
+            for part in step.contributions:
+                totals[part.feature] = totals.get(part.feature, 0.0) + part.contribution
+        return sorted(totals.items(), key=lambda item: (-abs(item[1]), item[0]))
+
+
+@dataclass(frozen=True)
+class _Node:
+    tree: int
+    level: int
+    labels: NDArray[np.int32]  # labels below
+    margin: float
+    score: float
+    bias: float
+    dense: float
+    columns: NDArray[np.int32]
+    values: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RawExplanation:
+    """An explanation in columns of the features, before they have names."""
+
+    label: int
+    path_score: float
+    nodes: tuple[_Node, ...]
+
+    def named(
+        self, labels: Labels, label_counts: NDArray[np.integer], vocabulary: Strings, calibration: Calibration | None
+    ) -> Explanation:
+        """Put names in place of numbers."""
+        probability = None if calibration is None else float(calibration(np.array([self.path_score]))[0])
+        steps = tuple(_step(node, labels, label_counts, vocabulary) for node in self.nodes)
+        return Explanation(labels.ids[self.label], labels.name(self.label), self.path_score, probability, steps)
+
+
+def explain_label(rankers: Sequence[TreeRanker], features: Features, label: int, score: str) -> RawExplanation:
+    """Explain one label for the first row of ``features``."""
+    nodes = [node for tree, ranker in enumerate(rankers) for node in _path(tree, ranker, features, label, score)]
+    paths = [np.prod([node.score for node in nodes if node.tree == tree]) for tree in range(len(rankers))]
+    return RawExplanation(label, float(np.mean(paths)), tuple(nodes))
+
+
+def _path(tree: int, ranker: TreeRanker, features: Features, label: int, score: str) -> list[_Node]:
+    start, end = features.sparse.indptr[:2]
+    columns, values = features.sparse.indices[start:end], features.sparse.data[start:end].astype(np.float64)
+    dense = features.dense[0].astype(np.float64)
+    nodes = []
+    for level, node in enumerate(ranker.tree.ancestors(label)):
+        own, weights, dense_weights = ranker.levels[level].weights(node)
+        known = dict(zip(own.tolist(), weights.astype(np.float64).tolist(), strict=True))
+        bias = known.get(features.sparse.shape[1], 0.0) * ranker.bias
+        mine = np.array([known.get(column, 0.0) for column in columns.tolist()])
+        dense_part = float(dense @ dense_weights)
+        margin = float(values @ mine) + bias + dense_part
+        below = _labels_below(ranker, level, node)
+        nodes.append(_Node(tree, level, below, margin, _score(margin, score), bias, dense_part, columns, values, mine))
+    return nodes
+
+
+def _score(margin: float, score: str) -> float:
+    """Return exp(−max(0, 1 − v)^p) or σ(v), as the search does."""
+    if score == "sigmoid":
+        return float(special.expit(margin))
+    return float(np.exp(-(max(0.0, 1.0 - margin) ** (2 if score == "hinge-2" else 3))))
+
+
+def _labels_below(ranker: TreeRanker, level: int, node: int) -> NDArray[np.int32]:
+    first, last = node, node + 1
+    for offsets in ranker.tree.offsets[level:]:
+        first, last = int(offsets[first]), int(offsets[last])
+    return ranker.tree.order[first:last]
+
+
+def _step(node: _Node, labels: Labels, label_counts: NDArray[np.integer], vocabulary: Strings) -> Step:
+    products = node.values * node.weights
+    order = np.argsort(-np.abs(products), kind="stable")
+    contributions = tuple(
+        Contribution(vocabulary[column], value, weight, product)
+        for column, value, weight, product in zip(
+            *(array[order].tolist() for array in (node.columns, node.values, node.weights, products)), strict=True
+        )
+        if product != 0
+    )
+    frequent = node.labels[np.argsort(-label_counts[node.labels], kind="stable")[:_EXAMPLES]]
+    name = ", ".join(labels.name(int(label)) for label in frequent)
+    if len(node.labels) > _EXAMPLES:
+        name = f"{name} … ({len(node.labels):,} labels)"
+    return Step(node.tree, node.level, name, node.margin, node.score, node.bias, node.dense, contributions)

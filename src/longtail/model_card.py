@@ -1,0 +1,37 @@
+"""The model card: what a person who finds a model folder wants to know."""
+
+from __future__ import annotations
+
+from longtail.config import to_toml
+from longtail.methods import METHODS
+from longtail.model import Model
+
+__all__ = ["model_card"]
+
+
+def model_card(model: Model) -> str:
+    """Return the card as Markdown: method, data, tree, metrics on held-out documents, how to use it, all settings."""
+    entry, facts = METHODS[model.config.method], model.facts
+    tree = " → ".join(f"{width:,}" for width in model.rankers[0].tree.widths)
+    weights = sum(chunks.nnz for ranker in model.rankers for chunks in ranker.levels)
+    vocabulary = "ready-made features" if model.vectoriser is None else f"{facts.n_columns:,} n-grams"
+    lines = [
+        f"# {entry.name}: {len(model.labels):,} labels",
+        f"{entry.what} ({entry.paper}).",
+        "| | |\n|---|---|",
+    ]
+    rows = {
+        "documents": f"{facts.documents:,}, and {facts.held_out:,} held out",
+        "labels": f"{len(model.labels):,}; {facts.pairs / facts.documents:.2f} a document",
+        "features": vocabulary + (f" and {facts.dense_width} dense columns" if facts.dense_width else ""),
+        "trees": f"{len(model.rankers)}, {tree}",
+        "weights": f"{weights:,} as {model.config.ranker.weights}",
+        "scores": "probabilities" if model.calibration is not None else "products along the path, not calibrated",
+    }
+    lines[-1] += "".join(f"\n| {name} | {value} |" for name, value in rows.items())
+    if model.metrics is not None:
+        lines.append("## Measured on the documents held out\n\nNone of them is the only one of a label, which "
+                     f"makes them easier than new ones.\n\n```\n{model.metrics}\n```")  # fmt: skip
+    lines.append("## Use\n\n```\nlongtail predict THIS_FOLDER documents.jsonl -k 5\n```")
+    lines.append(f"## Settings\n\n```toml\n{to_toml(model.config).strip()}\n```")
+    return "\n\n".join(lines) + "\n"

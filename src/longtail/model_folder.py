@@ -1,0 +1,83 @@
+"""A model as a folder: written whole or not at all, read without a copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from longtail.config import Config
+from longtail.data.label_files import read_labels, write_labels
+from longtail.errors import DataError, ModelFolderError
+from longtail.features.tfidf import TfIdf
+from longtail.linear.tree_ranker import TreeRanker
+from longtail.metrics import Evaluation
+from longtail.model import Facts, Model
+from longtail.model_card import model_card
+from longtail.search.calibration import Calibration
+from longtail.search.chunks import Chunks
+from longtail.store import Folder, content_hash, open_folder, write_folder
+from longtail.tree.tree import LabelTree
+
+__all__ = ["load_model", "save_model"]
+
+
+def save_model(model: Model, path: str | Path) -> None:
+    """Write the model; nothing in the folder depends on when or where it was made."""
+    with write_folder(path, config_hash=content_hash(model.config)) as folder:
+        folder.write_json("config.json", model.config)
+        folder.write_json("training.json", model.facts)
+        write_labels(model.labels, folder.path("labels.jsonl"))
+        folder.write_arrays("label_counts.safetensors", {"counts": model.label_counts})
+        if model.vectoriser is not None:
+            folder.write_arrays("vocabulary.safetensors", model.vectoriser.to_arrays())
+        for number, ranker in enumerate(model.rankers):
+            folder.write_arrays(f"tree-{number}.safetensors", ranker.tree.to_arrays())
+            for level, chunks in enumerate(ranker.levels):
+                folder.write_arrays(f"ranker-{number}-{level}.safetensors", chunks.to_arrays())
+        if model.calibration is not None:
+            folder.write_arrays("calibration.safetensors", model.calibration.to_arrays())
+        if model.metrics is not None:
+            folder.write_json("metrics.json", model.metrics)
+        folder.write_bytes("README.md", model_card(model).encode())
+
+
+def load_model(path: str | Path) -> Model:
+    """Return the model of a folder whose every byte verifies; weights are memory-mapped."""
+    folder = open_folder(path)
+    try:
+        return _read(folder)
+    except (ValueError, KeyError, TypeError, DataError) as error:  # verified, yet no model: made by something else
+        found = f"no array {error}" if isinstance(error, KeyError) else str(error)
+        raise ModelFolderError(f"{path}: {found}; train the model again, or get another copy") from None
+
+
+def _read(folder: Folder) -> Model:
+    config = folder.read_json("config.json", Config)
+    names = {entry.path for entry in folder.manifest.files}
+    labels = read_labels(folder.path("labels.jsonl"))
+    calibration = None
+    if "calibration.safetensors" in names:
+        calibration = Calibration.from_arrays(folder.arrays("calibration.safetensors"))
+    vectoriser = None
+    if "vocabulary.safetensors" in names:
+        vectoriser = TfIdf.from_arrays(folder.arrays("vocabulary.safetensors"), config.tfidf)
+    rankers = tuple(_ranker(folder, number, config.ranker.bias) for number in range(config.ranker.trees))
+    counts = np.array(folder.arrays("label_counts.safetensors")["counts"])
+    for ranker in rankers:
+        if ranker.tree.n_labels != len(labels) or len(counts) != len(labels):
+            raise ValueError(f"a tree of {ranker.tree.n_labels} labels beside {len(labels)} labels")
+    facts = folder.read_json("training.json", Facts)
+    metrics = folder.read_json("metrics.json", Evaluation) if "metrics.json" in names else None
+    return Model(config, labels, counts, facts, vectoriser, rankers, calibration, metrics)
+
+
+def _ranker(folder: Folder, number: int, bias: float) -> TreeRanker:
+    tree = LabelTree.from_arrays(folder.arrays(f"tree-{number}.safetensors"))
+    levels = [
+        Chunks.from_arrays(folder.arrays(f"ranker-{number}-{level}.safetensors")) for level in range(tree.n_levels)
+    ]
+    for width, chunks in zip(tree.widths, levels, strict=True):
+        if chunks.n_nodes != width:
+            raise ValueError(f"a ranker of {chunks.n_nodes} nodes on a level of {width}")
+    return TreeRanker(tree, tuple(levels), bias)

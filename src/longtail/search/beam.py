@@ -1,0 +1,174 @@
+"""Beam search down a label tree: at each level the best few nodes of a document are kept and their children scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.errors import UsageError
+from longtail.features.matrix import Features
+from longtail.kernels import pool
+from longtail.kernels.search import HINGE_2, HINGE_3, SIGMOID, path_scores, step_down
+from longtail.search.chunks import Chunks
+
+if TYPE_CHECKING:
+    from longtail.tree.tree import LabelTree
+
+__all__ = ["Descent", "ScoreType", "beam_search", "ranked_labels", "shortlist"]
+
+ScoreType = Literal["hinge-2", "hinge-3", "sigmoid"]
+
+ALL = np.iinfo(np.int64).max
+_SCORES: dict[ScoreType, int] = {"hinge-2": HINGE_2, "hinge-3": HINGE_3, "sigmoid": SIGMOID}
+_LARGEST_BLOCK, _SMALLEST_BLOCK, _BLOCKS = 4096, 256, 4  # documents that share the reading of a chunk
+_NONE = np.zeros(0, np.int32)
+
+Beam = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # CSR: ptr, nodes, log scores
+
+
+def beam_search(
+    features: Features,
+    tree: LabelTree,
+    levels: Sequence[Chunks],
+    *,
+    beam_size: int,
+    k: int | None,
+    score: ScoreType,
+    bias: float,
+    exclude: sparse.csr_array | None = None,
+) -> sparse.csr_array:
+    """Return (n, n_labels) float32 scores of the k best labels found, or of all that were scored, best first.
+
+    ``exclude`` (n, n_labels) has an entry for each label that may not come out for a document.
+    """
+    limits = [beam_size] * (len(levels) - 1) + [ALL if k is None else k]
+    return ranked_labels(Descent.of(features, levels, score, bias, tree.order, exclude).run(limits), tree)
+
+
+def shortlist(
+    features: Features, tree: LabelTree, levels: Sequence[Chunks], *, beam_size: int, score: ScoreType, bias: float
+) -> sparse.csr_array:
+    """Return (n, nodes of the last of ``levels``) float32 scores of the ``beam_size`` best nodes found, best first."""
+    ptr, nodes, scores = Descent.of(features, levels, score, bias, tree.order).run([beam_size] * len(levels))
+    return _matrix(ptr, nodes, scores, tree.widths[len(levels) - 1])
+
+
+def ranked_labels(found: Beam, tree: LabelTree) -> sparse.csr_array:
+    """Return (n, n_labels) scores from nodes of the last level and their log scores."""
+    ptr, nodes, scores = found
+    return _matrix(ptr, tree.order[nodes], scores, len(tree.order))
+
+
+def _matrix(
+    ptr: NDArray[np.int64], columns: NDArray[np.int32], scores: NDArray[np.float32], width: int
+) -> sparse.csr_array:
+    matrix: Any = sparse.csr_array((len(ptr) - 1, width), dtype=np.float32)
+    matrix.data, matrix.indices, matrix.indptr = (
+        path_scores(scores),
+        columns,
+        ptr,
+    )  # its checks cost as much as a search
+    ranked: sparse.csr_array = matrix
+    return ranked
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """Documents on their way down the levels; what is the same at every step of every block."""
+
+    features: Features
+    arrays: tuple[NDArray[Any], ...]  # rows, columns, values and dense block of the features, read-only
+    levels: Sequence[Chunks]
+    score: int
+    bias: np.float32
+    labels: NDArray[np.int32]
+    excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None
+
+    @classmethod
+    def of(
+        cls,
+        features: Features,
+        levels: Sequence[Chunks],
+        score: ScoreType,
+        bias: float,
+        labels: NDArray[np.int32],
+        exclude: sparse.csr_array | None = None,
+    ) -> Descent:
+        """Check that features and levels fit, and give all arrays one type, so that kernels are compiled once."""
+        sizes = (features.sparse.shape[1], features.dense.shape[1])
+        for chunks in levels:
+            if sizes != (chunks.n_columns, chunks.dense_width):
+                raise UsageError(
+                    f"features of {sizes[0]} sparse and {sizes[1]} dense columns, expected {chunks.n_columns} and "
+                    f"{chunks.dense_width} as in training; make them with the model's own vectoriser"
+                )
+        rows = features.sparse
+        arrays = tuple(_read_only(array) for array in (rows.indptr, rows.indices, rows.data, features.dense))
+        if exclude is not None and exclude.shape != (len(features), len(labels)):
+            raise UsageError(
+                f"exclude of shape {exclude.shape}, expected {(len(features), len(labels))}: documents, labels"
+            )
+        excluded = None if exclude is None else _rising(exclude)
+        return cls(features, arrays, levels, _SCORES[score], np.float32(bias), _read_only(labels), excluded)
+
+    def run(
+        self, limits: Sequence[int], floors: NDArray[np.float32] | None = None, largest_block: int = _LARGEST_BLOCK
+    ) -> Beam:
+        """Return the best nodes of the last level of each document.
+
+        At level t the best ``limits[t]`` nodes are kept, of document i none with a log score below ``floors[i]``.
+        """
+        if min(limits) < 1:
+            raise UsageError(f"beam size or k of {min(limits)}, expected at least 1")
+        n = len(self.features)
+        block = min(max(-(-n // _BLOCKS), _SMALLEST_BLOCK), largest_block)
+        if floors is None:
+            floors = np.full(n, -np.inf, np.float32)
+        if n <= block:
+            return self._block(0, n, limits, floors)
+        blocks = pool.run(lambda ends: self._block(*ends, limits, floors), pool.row_blocks(n, block))
+        ptrs, nodes, scores = zip(*blocks, strict=True)
+        counts = np.concatenate([np.diff(ptr) for ptr in ptrs])
+        return np.concatenate([[0], np.cumsum(counts)]), np.concatenate(nodes), np.concatenate(scores)
+
+    def _block(self, first: int, last: int, limits: Sequence[int], floors: NDArray[np.float32]) -> Beam:
+        rows, columns, values, dense = self.arrays
+        n, n_columns = last - first, self.features.sparse.shape[1]
+        beam: Beam = np.arange(n + 1), np.zeros(n, np.int32), np.zeros(n, np.float32)
+        for depth, (chunks, limit) in enumerate(zip(self.levels, limits, strict=True)):
+            excluded_ptr, excluded = np.zeros(n + 1, np.int64), _NONE
+            if self.excluded is not None and depth == len(self.levels) - 1:
+                excluded_ptr, excluded = self.excluded[0][first : last + 1], self.excluded[1]
+            beam = step_down(
+                chunks.level,
+                rows[first : last + 1],
+                columns,
+                values,
+                n_columns,
+                dense[first:last],
+                *beam,
+                self.bias,
+                self.score,
+                limit,
+                floors[first:last],
+                self.labels,
+                excluded_ptr,
+                excluded,
+            )
+        return beam
+
+
+def _rising(exclude: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    rows = exclude if exclude.has_sorted_indices else exclude.sorted_indices()
+    return rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

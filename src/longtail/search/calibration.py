@@ -1,0 +1,120 @@
+"""From scores to probabilities: how often a label with such a score was right on documents held out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, sparse, special
+
+__all__ = ["Calibration", "ReliabilityBin", "hits", "reliability"]
+
+_SMOOTHING = 1.0  # pairs of each outcome added to the whole: no score means 0 or 1 for certain
+_SMALLEST = 1e-12
+
+
+class ReliabilityBin(NamedTuple):
+    """Suggestions with a probability in [low, high): how many, their mean probability, and the share that is right."""
+
+    low: float
+    high: float
+    count: int  # type: ignore[assignment]  # tuple.count, which nobody needs here
+    probability: float
+    right: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A rising map from scores to probabilities, linear between its knots."""
+
+    scores: NDArray[np.float64]  # (m,) knots, rising
+    probabilities: NDArray[np.float64]  # (m,) never falling
+
+    @classmethod
+    def fit(
+        cls, scores: NDArray[np.floating], right: NDArray[np.bool_], method: Literal["isotonic", "logistic"]
+    ) -> Calibration:
+        """Fit to suggestions on held-out documents: their scores, and whether each was right."""
+        x, y = scores.astype(np.float64), right.astype(np.float64)
+        return _isotonic(x, y) if method == "isotonic" else _logistic(x, y)
+
+    def __call__(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return the probability of each score; scores beyond the ends get that of the end."""
+        probabilities: NDArray[np.float64] = np.interp(scores, self.scores, self.probabilities)
+        return probabilities
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that a model folder holds."""
+        return {"scores": self.scores, "probabilities": self.probabilities}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Calibration:
+        """Return the checked map of :meth:`to_arrays`."""
+        knots, values = arrays["scores"], arrays["probabilities"]
+        fits = len(knots) == len(values) > 0 and np.isfinite(knots).all() and (np.diff(knots) > 0).all()
+        if not fits or not ((values >= 0) & (values <= 1)).all() or (np.diff(values) < 0).any():
+            raise ValueError("calibration: expected rising scores, each with a probability that does not fall")
+        return cls(knots, values)
+
+
+def _isotonic(x: NDArray[np.float64], y: NDArray[np.float64]) -> Calibration:
+    knots, where, counts = np.unique(x, return_inverse=True, return_counts=True)
+    shares = np.bincount(where, y) / counts
+    fitted = optimize.isotonic_regression(shares, weights=counts)
+    ends = fitted.blocks  # the first knot of each flat piece, and behind the last
+    total = np.bincount(where, y)
+    steps = []
+    for first, last in pairwise(ends):
+        n, right = counts[first:last].sum(), total[first:last].sum()
+        middle = np.average(knots[first:last], weights=counts[first:last])
+        steps.append((middle, (right + _SMOOTHING * y.mean()) / (n + _SMOOTHING)))
+    middles, values = (np.array(column) for column in zip(*steps, strict=True))
+    return Calibration(middles, np.maximum.accumulate(values))
+
+
+def _logistic(x: NDArray[np.float64], y: NDArray[np.float64]) -> Calibration:
+    """Platt's σ(a ln s + b), a ≥ 0, with his targets, as knots that are close enough for straight lines between."""
+    logs = np.log(np.maximum(x, _SMALLEST))
+    positives = y.sum()
+    high, low = (positives + 1) / (positives + 2), 1 / (len(y) - positives + 2)
+    targets = np.where(y > 0, high, low)
+
+    def loss(parameters: NDArray[np.float64]) -> float:
+        margins = parameters[0] * logs + parameters[1]
+        return float(np.mean(np.logaddexp(0, margins) - targets * margins))
+
+    a, b = optimize.minimize(loss, np.array([1.0, 0.0]), bounds=[(0, None), (None, None)]).x
+    knots = np.logspace(np.log10(max(x.min(), _SMALLEST)), np.log10(max(x.max(), 2 * _SMALLEST)), 257)
+    knots = np.unique(knots)  # scores may all be the same
+    return Calibration(knots, special.expit(a * np.log(knots) + b))
+
+
+def hits(predictions: sparse.csr_array, label_matrix: sparse.csr_array) -> NDArray[np.bool_]:
+    """Return for each entry of ``predictions`` (n, L), in its order, whether ``label_matrix`` has it."""
+    width = predictions.shape[1]
+    truth = sparse.csr_array(label_matrix)
+
+    def keys(matrix: sparse.csr_array) -> NDArray[np.int64]:
+        return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * width + matrix.indices
+
+    return np.isin(keys(predictions), keys(truth))
+
+
+def reliability(
+    probabilities: NDArray[np.floating], right: NDArray[np.bool_], n_bins: int = 10
+) -> list[ReliabilityBin]:
+    """Return the suggestions by probability in bins of equal width, those without any left out."""
+    bins = np.minimum((probabilities * n_bins).astype(np.int64), n_bins - 1)
+    table = []
+    for number in range(n_bins):
+        mine = bins == number
+        if mine.any():
+            low, high = number / n_bins, (number + 1) / n_bins
+            table.append(
+                ReliabilityBin(low, high, int(mine.sum()), float(probabilities[mine].mean()), float(right[mine].mean()))
+            )
+    return table

@@ -1,0 +1,317 @@
+"""The ranker of one level: weights of all its nodes, one chunk for the children of each parent, packed for search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.errors import ModelFolderError
+from longtail.kernels.chunks import GROUP_BITS, LAST, LONG, SIBLING_BITS, Level
+
+__all__ = ["Chunks", "Part", "WeightType"]
+
+WeightType = Literal["float32", "float16", "int8"]
+
+_STORED: dict[WeightType, Any] = {"float32": np.float32, "float16": np.uint16, "int8": np.uint8}
+_CODES = 256
+_SAMPLE = 1 << 18  # weights that a table of codes is made from
+_BUCKET_ROWS = 8  # at most, in the mean: few enough to scan
+_BLOCK = 1 << 20  # weights coded at a time
+
+
+class Part(NamedTuple):
+    """One chunk as the solver gives it: CSR by sparse column (column n_columns is the bias) over the siblings."""
+
+    rows: NDArray[np.integer]  # (r,) columns, rising
+    ptr: NDArray[np.integer]  # (r + 1,)
+    siblings: NDArray[np.integer]  # (nnz,) child within the chunk
+    values: NDArray[np.float32]  # (nnz,)
+    dense: NDArray[np.float32]  # (n_siblings, dense_width)
+
+
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """Weights of one level; ``level`` is what the kernels read, and its arrays may be read-only memory maps."""
+
+    level: Level
+    n_columns: int
+    dense_width: int
+
+    @classmethod
+    def build(
+        cls,
+        chunk_offsets: NDArray[np.integer],
+        parts: Iterable[Part],
+        n_columns: int,
+        dense_width: int = 0,
+        dtype: WeightType = "float32",
+    ) -> Chunks:
+        """Pack the parts as they come, one for each pair of ``chunk_offsets`` (n_chunks + 1,), in their order."""
+        offsets = np.asarray(chunk_offsets, np.int64)
+        draft: WeightType = "float16" if dtype == "int8" else dtype  # 3 digits less error than the codes to come
+        packing = _Packing(offsets, n_columns, dense_width, draft)
+        for part in parts:
+            packing.add(part)
+        return packing.finish().astype(dtype)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Chunks:
+        """Take what ``to_arrays`` gave; nothing is copied."""
+        n_columns, dense_width = (int(size) for size in arrays["shape"])
+        none = np.zeros(0, np.float32)
+        tables = dict.fromkeys(("table", "dense_table"), _half_floats() if arrays["values"].itemsize == 2 else none)
+        level = Level(**{name: arrays.get(name, tables.get(name)) for name in Level._fields})
+        _check(level, n_columns, dense_width)
+        return cls(_frozen(level), n_columns, dense_width)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return all that is to be stored, by name."""
+        arrays = {
+            name: array for name, array in self.level._asdict().items() if self.dtype == "int8" or "table" not in name
+        }
+        return arrays | {"shape": np.array([self.n_columns, self.dense_width], np.int64)}
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of parents."""
+        return len(self.level.shifts)
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes of the level."""
+        return len(self.level.bias)
+
+    @property
+    def nnz(self) -> int:
+        """Weights kept: sparse ones, biases and the dense block."""
+        return len(self.level.values) + int(np.count_nonzero(self.level.bias)) + len(self.level.dense)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes as stored."""
+        return sum(array.nbytes for array in self.to_arrays().values())
+
+    @property
+    def dtype(self) -> WeightType:
+        """How weights are stored."""
+        kinds: dict[int, WeightType] = {1: "int8", 2: "float16", 4: "float32"}
+        return kinds[self.level.values.itemsize]
+
+    def weights(self, node: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+        """Return the sparse columns of a node, the bias last as column n_columns; the weights there; the dense ones."""
+        level = self.level
+        chunk = int(np.searchsorted(level.offsets, node, side="right")) - 1
+        sibling, width = node - level.offsets[chunk], level.offsets[chunk + 1] - level.offsets[chunk]
+        columns, siblings, entries = _unpacked(level, chunk, self.n_columns)
+        mine = siblings == sibling
+        values = _decoded(level.values[entries], level.table)[mine]
+        at = level.offsets[chunk] * self.dense_width
+        block = level.dense[at : at + width * self.dense_width].reshape(self.dense_width, width)
+        dense = _decoded(block[:, sibling], level.dense_table)
+        bias = level.bias[node : node + 1]
+        if not bias[0]:
+            return columns[mine], values, dense
+        return np.append(columns[mine], self.n_columns), np.append(values, bias), dense
+
+    def astype(self, dtype: WeightType) -> Chunks:
+        """Return the same weights stored in another way; int8 means the nearest of 256 values chosen for the level."""
+        if dtype == self.dtype:
+            return self
+        level = self.level
+        table, dense_table = (
+            _table(*pair, dtype) for pair in ((level.values, level.table), (level.dense, level.dense_table))
+        )
+        changed = level._replace(
+            values=_converted(level.values, level.table, table, dtype),
+            table=table,
+            dense=_converted(level.dense, level.dense_table, dense_table, dtype),
+            dense_table=dense_table,
+        )
+        return Chunks(_frozen(changed), self.n_columns, self.dense_width)
+
+
+class _Packing:
+    """The arrays of a level as its parts come; bytes grow in place, so the level is never held twice."""
+
+    def __init__(self, offsets: NDArray[np.int64], n_columns: int, dense_width: int, dtype: WeightType) -> None:
+        self._offsets, self._n_columns, self._dense_width, self._dtype = offsets, n_columns, dense_width, dtype
+        self._heads, self._shifts = np.zeros((len(offsets), 4), np.int64), bytearray()
+        self._starts, self._columns, self._siblings = bytearray(), bytearray(), bytearray()
+        self._values, self._dense, self._bias = bytearray(), bytearray(), np.zeros(int(offsets[-1]), np.float32)
+
+    def add(self, part: Part) -> None:
+        """Pack the next chunk."""
+        chunk = len(self._shifts)
+        first, end = self._offsets[chunk : chunk + 2]
+        rows, ptr, siblings, values = self._without_bias(part, first)
+        shift = _shift(len(rows), self._n_columns)
+        self._shifts.append(shift)
+        self._starts += _starts(rows, ptr, shift, self._n_columns)
+        self._columns += _planes(rows & ((1 << shift) - 1), max(-(-shift // 8), 1))
+        more = siblings >> SIBLING_BITS
+        flagged = siblings & (LAST - 1)
+        flagged[ptr[1:] - 1] |= LAST
+        self._siblings += flagged.astype(np.uint8).tobytes() + _planes(
+            more, _bytes_for(int(end - first - 1) >> SIBLING_BITS)
+        )
+        self._values += _stored(values, self._dtype).tobytes()
+        self._dense += _stored(part.dense.T, self._dtype).tobytes()
+        n_entries = self._heads[chunk, 2] + len(values)
+        self._heads[chunk + 1] = len(self._starts) // 2, len(self._columns), n_entries, len(self._siblings)
+
+    def _without_bias(self, part: Part, first: int) -> tuple[NDArray[Any], ...]:
+        rows, ptr = np.asarray(part.rows, np.int64), np.asarray(part.ptr, np.int64)
+        siblings, values = np.asarray(part.siblings, np.int64), part.values
+        if len(rows) and rows[-1] == self._n_columns:
+            self._bias[first + siblings[ptr[-2] :]] = values[ptr[-2] :]
+            rows, ptr = rows[:-1], ptr[:-1]
+        filled = np.diff(ptr) > 0
+        ptr = np.append(ptr[:-1][filled], ptr[-1])
+        return rows[filled], ptr, siblings[: ptr[-1]], values[: ptr[-1]]
+
+    def finish(self) -> Chunks:
+        """Return the level; every chunk must have come."""
+        if len(self._shifts) != len(self._offsets) - 1:
+            raise ValueError(f"{len(self._shifts)} parts for {len(self._offsets) - 1} chunks")
+        kind = _STORED[self._dtype]
+        table = _half_floats() if self._dtype == "float16" else np.zeros(0, np.float32)
+        level = Level(
+            self._offsets,
+            self._heads,
+            np.frombuffer(self._shifts, np.uint8),
+            np.frombuffer(self._starts, np.uint16),
+            np.frombuffer(self._columns, np.uint8),
+            np.frombuffer(self._siblings, np.uint8),
+            np.frombuffer(self._values, kind),
+            table,
+            self._bias,
+            np.frombuffer(self._dense, kind),
+            table,
+        )
+        return Chunks(_frozen(level), self._n_columns, self._dense_width)
+
+
+def _shift(n_rows: int, n_columns: int) -> int:
+    """Return the log2 of the columns of a bucket: few rows in each, and one byte a row where that is no larger."""
+    shift = max(int(_BUCKET_ROWS * max(n_columns, 1) / max(n_rows, 1)).bit_length() - 1, 0)
+    shift = min(shift, max(n_columns.bit_length(), 1), 24)
+    size = {
+        option: n_rows * max(-(-option // 8), 1) + 2 * (n_columns >> option)
+        for option in {shift, min(shift, 8), min(shift, 16)}
+    }
+    return min(size, key=lambda option: (size[option], option))
+
+
+def _starts(rows: NDArray[np.int64], ptr: NDArray[np.int64], shift: int, n_columns: int) -> bytes:
+    """Return the first row of each bucket, then the first entry of each group; high halves after all in long chunks."""
+    first_rows = np.searchsorted(rows, np.arange((n_columns >> shift) + 2) << shift)
+    starts = np.concatenate([first_rows, ptr[:-1][:: 1 << GROUP_BITS]])
+    return _planes(starts, 2 if ptr[-1] >= LONG else 1, np.uint16)
+
+
+def _planes(numbers: NDArray[np.int64], count: int, dtype: Any = np.uint8) -> bytes:
+    """Return the lowest bits of all numbers, then the next ones of all, ``count`` times."""
+    bits = 8 * np.dtype(dtype).itemsize
+    return b"".join((numbers >> bits * plane & (1 << bits) - 1).astype(dtype).tobytes() for plane in range(count))
+
+
+def _bytes_for(number: int) -> int:
+    return -(-number.bit_length() // 8)
+
+
+def _unpacked(level: Level, chunk: int, n_columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64], slice]:
+    """Return the column and the sibling of each entry of a chunk, and where its values are."""
+    begin, end = level.heads[chunk], level.heads[chunk + 1]
+    n_entries, shift = end[2] - begin[2], int(level.shifts[chunk])
+    planes = level.siblings[begin[3] : end[3]].reshape(-1, n_entries) if n_entries else np.zeros((1, 0), np.uint8)
+    siblings = planes[0].astype(np.int64) & (LAST - 1)
+    for i, plane in enumerate(planes[1:]):
+        siblings |= plane.astype(np.int64) << SIBLING_BITS + 8 * i
+    lows = level.columns[begin[1] : end[1]].reshape(max(-(-shift // 8), 1), -1)
+    rows = sum((plane.astype(np.int64) << 8 * i for i, plane in enumerate(lows)), np.zeros(lows.shape[1], np.int64))
+    halves = level.starts[begin[0] : end[0]].reshape(2 if n_entries >= LONG else 1, -1).astype(np.int64)
+    starts = sum(half[: (n_columns >> shift) + 2] << 16 * i for i, half in enumerate(halves))
+    rows += np.repeat(np.arange(len(starts) - 1) << shift, np.diff(starts))
+    row_of_entry = np.cumsum(planes[0] >= LAST) - (planes[0] >= LAST)
+    return rows[row_of_entry], siblings, slice(begin[2], end[2])
+
+
+@cache
+def _half_floats() -> NDArray[np.float32]:
+    """Every float16 by its bits."""
+    return _read_only(np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32))
+
+
+def _decoded(values: NDArray[Any], table: NDArray[np.float32]) -> NDArray[np.float32]:
+    return values if values.dtype == np.float32 else table[values]
+
+
+def _stored(values: NDArray[np.float32], dtype: WeightType) -> NDArray[Any]:
+    return values.astype(np.float16).view(np.uint16) if dtype == "float16" else values.astype(np.float32)
+
+
+def _table(values: NDArray[Any], table: NDArray[np.float32], dtype: WeightType) -> NDArray[np.float32]:
+    if dtype == "int8":
+        return _codes(_decoded(values[:: max(len(values) // _SAMPLE, 1)], table))
+    return _half_floats() if dtype == "float16" else np.zeros(0, np.float32)
+
+
+def _codes(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Choose 256 values of least squared error (Lloyd 1982): weights are heavy-tailed, so even steps waste codes."""
+    ordered = np.sort(values).astype(np.float64)
+    distinct = np.unique(ordered)
+    if len(distinct) <= _CODES:
+        return np.append(distinct, np.full(_CODES - len(distinct), distinct.max(initial=0))).astype(np.float32)
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    grid = np.quantile(ordered, np.linspace(0, 1, 4 * _CODES))
+    crowd = np.concatenate([[0.0], np.cumsum(np.diff(grid) ** (2 / 3))])  # best codes lie as dense as density^(1/3)
+    codes = np.interp(np.linspace(0, crowd[-1], _CODES), crowd, grid)
+    for _ in range(30):
+        edges = np.searchsorted(ordered, (codes[1:] + codes[:-1]) / 2)
+        edges = np.concatenate([[0], edges, [len(ordered)]])
+        counts = np.diff(edges)
+        codes = np.where(counts > 0, np.diff(sums[edges]) / np.maximum(counts, 1), codes)
+    return np.sort(codes).astype(np.float32)
+
+
+def _converted(
+    values: NDArray[Any], table: NDArray[np.float32], codes: NDArray[np.float32], dtype: WeightType
+) -> NDArray[Any]:
+    converted = np.empty(len(values), _STORED[dtype])
+    middles = (codes[1:] + codes[:-1]) / 2 if dtype == "int8" else codes
+    for first in range(0, len(values), _BLOCK):
+        block = _decoded(values[first : first + _BLOCK], table)
+        converted[first : first + _BLOCK] = (
+            np.searchsorted(middles, block) if dtype == "int8" else _stored(block, dtype)
+        )
+    return converted
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = np.asarray(array).view()  # numba knows no memmap
+    view.flags.writeable = False
+    return view
+
+
+def _frozen(level: Level) -> Level:
+    """One type for arrays in memory and in files, so that kernels are compiled once."""
+    return Level(*(_read_only(array) for array in level))
+
+
+def _check(level: Level, n_columns: int, dense_width: int) -> None:
+    """Kernels read without looking at bounds: the sizes of the arrays must fit each other."""
+    n_chunks, n_nodes = len(level.shifts), len(level.bias)
+    ends = [len(level.starts), len(level.columns), len(level.values), len(level.siblings)]
+    fits = level.heads.shape == (n_chunks + 1, 4) and level.offsets.shape == (n_chunks + 1,)
+    if (
+        not fits
+        or level.heads[-1].tolist() != ends
+        or level.offsets[-1] != n_nodes
+        or len(level.dense) != n_nodes * dense_width
+    ):
+        raise ModelFolderError(f"weights of {n_nodes} nodes: the arrays do not fit each other; train the model again")

@@ -1,0 +1,58 @@
+"""A training run with all that surrounds it: forecast, stages to resume by, and the model folder at the end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from longtail.config import Config
+from longtail.data.dataset import Dataset
+from longtail.errors import UsageError
+from longtail.forecast import check_memory, forecast
+from longtail.kernels import pool
+from longtail.model import Model
+from longtail.model_folder import save_model
+from longtail.pipeline import train
+from longtail.store import Stages
+from longtail.tree.given import read_parents
+
+__all__ = ["train_to_folder"]
+
+log = logging.getLogger("longtail")
+
+
+def train_to_folder(
+    documents: Dataset,
+    output: Path,
+    config: Config,
+    *,
+    valid: Dataset | None = None,
+    tree: Path | None = None,
+    threads: int = 0,
+    resume: bool = False,
+    ignore_memory: bool = False,
+) -> Model:
+    """Train and write the model folder; until it is there, finished stages are kept beside it for ``resume``."""
+    begin = time.perf_counter()
+    parents = None if tree is None else read_parents(tree)
+    expected = forecast(documents, config)
+    log.info("%s", expected)
+    if not ignore_memory:
+        check_memory(expected)
+    with Stages(work_folder(output)) as stages, pool.threads(threads):
+        if not resume:
+            stages.clear()
+        model = train(documents, config, valid=valid, parents=parents, stages=stages)
+        save_model(model, output)
+        stages.remove()
+    log.info("%s: written, %.1f s", output, time.perf_counter() - begin)
+    return model
+
+
+def work_folder(output: Path) -> Path:
+    """Return where the stages of a run go: beside the model folder, as it is replaced as a whole."""
+    place = output.resolve()
+    if not place.name:
+        raise UsageError(f"{output}: is no place for a model; give the name of a folder")
+    return place.with_name(f"{place.name}.stages")

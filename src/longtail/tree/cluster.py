@@ -1,0 +1,291 @@
+"""Label trees from what labels look like: balanced k-means, and two orders without features to compare with.
+
+The shape of a balanced tree follows from numbers alone: settings say how many nodes each level has, the labels are
+spread over the nodes of the last inner level as evenly as can be, and each coarser level takes runs of these. Then
+every range of nodes is halved again and again, down to single nodes, by balanced 2-means of the labels in it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.config import Tree
+from longtail.features.matrix import Features
+from longtail.kernels import kmeans, pool
+from longtail.progress import advance, stage
+from longtail.tree.tree import LabelTree
+
+__all__ = ["build_tree", "level_widths"]
+
+Array = NDArray[Any]
+_TASKS = 32  # parts that are small enough to be one task each, down to their last nodes
+_SCORED = 4096  # labels that join a centre at a time, in nodes with more labels than the sample
+_REGATHER = 2  # halvings in the columns of one gathering, which costs as much as several rounds of k-means
+
+
+def build_tree(features: Features, label_counts: NDArray[np.integer], settings: Tree, seed: int) -> LabelTree:
+    """Return the tree over the rows of ``features``, one a label, l2-normalised; the same bytes for any threads.
+
+    ``label_counts`` are the documents of each label, of use for the kind "frequency" alone.
+    """
+    n_labels = len(features)
+    if not (np.isfinite(features.sparse.data).all() and np.isfinite(features.dense).all()):
+        raise ValueError("label features: found a number that is not finite")
+    with stage("tree", n_labels, "labels"):
+        if settings.kind == "unbalanced":
+            return _unbalanced(_Rows(features, settings, seed), settings)
+        borders = _borders(level_widths(n_labels, settings), n_labels)
+        if settings.kind == "balanced":
+            order = _Halving(_Rows(features, settings, seed), borders).order
+        elif settings.kind == "random":
+            order = np.random.default_rng(seed).permutation(n_labels)
+        else:
+            order = np.argsort(-np.asarray(label_counts, np.int64), kind="stable")
+        return LabelTree.from_borders(order, borders)
+
+
+def level_widths(n_labels: int, settings: Tree) -> list[int]:
+    """Return the nodes of each level above the labels in a balanced tree, coarse to fine; none if one node would do.
+
+    The last of them has 2^⌈log2(labels / leaf_size)⌉ nodes where ``branching`` is a power of two (the shape that
+    PECOS gives), ⌈labels / leaf_size⌉ otherwise; each coarser one has ``branching`` times fewer.
+    """
+    if settings.levels:
+        widths = list(settings.levels)
+    else:
+        width, branching = -(-n_labels // settings.leaf_size), settings.branching
+        if branching & (branching - 1) == 0:
+            width = 1 << (width - 1).bit_length()
+        widths = [width]
+        while widths[0] > branching:
+            widths.insert(0, -(-widths[0] // branching))
+    return [width for width in widths if 1 < width < n_labels]
+
+
+def _borders(widths: list[int], n_labels: int) -> list[Array]:
+    """Return the positions of labels where the nodes of each level begin and end."""
+    borders: list[Array] = []
+    fine, positions = n_labels, np.arange(n_labels + 1)
+    for width in reversed(widths):
+        positions = positions[-(-np.arange(width + 1) * fine // width)]
+        borders.insert(0, positions)
+        fine = width
+    return borders
+
+
+class _Block(NamedTuple):
+    """Rows in columns of their own; ``own`` is what columns of a single row add to its square."""
+
+    ptr: Array
+    columns: Array
+    values: Array
+    own: Array
+    dense: Array
+    width: int  # columns, dense and sparse
+
+
+class _Rows:
+    """The features of all labels, and k-means over some of them."""
+
+    def __init__(self, features: Features, settings: Tree, seed: int) -> None:
+        rows, dense = features.sparse, features.dense
+        own = np.zeros(len(features), np.float32)
+        self.all = _Block(rows.indptr, rows.indices.view(np.uint32), rows.data, own, dense, features.shape[1])
+        self.count = len(features)
+        self.sample = settings.sample or len(features)
+        self.stop = settings.max_iterations, settings.min_gain
+        self.seed = seed
+        self._buffers = threading.local()
+
+    def gathered(self, block: _Block, rows: Array) -> tuple[_Block, Array]:
+        """Return some rows of a block in columns of their own, and these columns' names in the block."""
+        if not hasattr(self._buffers, "number"):
+            self._buffers.number = np.zeros(self.all.width, np.int32)
+        ptr, columns, values, own, names = kmeans.gathered(*block[:4], rows, self._buffers.number)
+        dense = block.dense[rows]
+        return _Block(ptr, columns, values, own, dense, dense.shape[1] + len(names)), names
+
+    def two_means(self, block: _Block, rows: Array, n_first: int, state: int) -> tuple[Array, Array]:
+        """Return which of ``rows`` are the first ``n_first``, and the axis between the two centres."""
+        first, axis = kmeans.two_means(*block, rows, n_first, state, *self.stop)
+        return first, axis
+
+    def state(self, first: int, last: int) -> int:
+        """Return the random state of the node with these positions."""
+        return int(kmeans.mix(self.seed, first, last))
+
+    def drawn(self, rows: Array, state: int) -> Array:
+        """Return the rows that k-means of a node looks at."""
+        return rows if len(rows) <= self.sample else np.sort(kmeans.draw(rows, self.sample, state))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A run of labels by position, the borders of the nodes it falls into on one level, and those of finer levels."""
+
+    borders: Array  # inside of the run, with its two ends
+    finer: list[Array]  # whole
+
+    @property
+    def run(self) -> slice:
+        return slice(int(self.borders[0]), int(self.borders[-1]))
+
+    @property
+    def size(self) -> int:
+        return int(self.borders[-1] - self.borders[0])
+
+    def opened(self) -> _Part | None:
+        """Return the part with the borders that it is cut at next; None where it is a node of the finest level."""
+        borders, finer = self.borders, self.finer
+        while len(borders) == 2 and finer:
+            inside = np.searchsorted(finer[0], borders)
+            borders, finer = finer[0][inside[0] : inside[1] + 1], finer[1:]
+        return _Part(borders, finer) if len(borders) > 2 else None
+
+    def halves(self) -> tuple[_Part, _Part]:
+        """Cut at the middle border."""
+        middle = len(self.borders) // 2
+        return _Part(self.borders[: middle + 1], self.finer), _Part(self.borders[middle:], self.finer)
+
+
+class _Halving:
+    """Brings labels into an ``order`` in which the nodes between ``borders`` hold what is alike."""
+
+    def __init__(self, rows: _Rows, borders: list[Array]) -> None:
+        self.rows = rows
+        self.order = np.arange(rows.count)
+        parts = [_Part(np.array([0, rows.count]), borders)]
+        tasks: list[_Part] = []
+        while parts:
+            tasks += [part for part in parts if part.size <= rows.count // _TASKS]
+            parts = self._cut_large([part for part in parts if part.size > rows.count // _TASKS])
+        for size in pool.run(self._finish, tasks):
+            advance(size)
+
+    def _cut_large(self, parts: list[_Part]) -> list[_Part]:
+        """Halve each part once, one task each; labels beyond the sample then join by blocks."""
+        opened = [part for part in map(_Part.opened, parts) if part is not None]
+        advance(sum(part.size for part in parts) - sum(part.size for part in opened))
+        halves = [part.halves() for part in opened]
+        for (left, right), (first, axis) in zip(halves, pool.run(self._cut, halves), strict=True):
+            both = slice(left.run.start, right.run.stop)
+            rows = self.order[both]
+            if axis is not None:
+                first = kmeans.halves(self._scores(rows, axis), left.size)
+            self.order[both] = np.concatenate([rows[first], rows[~first]])
+        return [part for pair in halves for part in pair]
+
+    def _cut(self, pair: tuple[_Part, _Part]) -> tuple[Array, Array | None]:
+        """Return which labels go left, or those of a sample and the axis, in all columns, for all to be scored on."""
+        left, right = pair
+        rows = self.order[left.run.start : right.run.stop]
+        state = self.rows.state(left.run.start, right.run.stop)
+        drawn = self.rows.drawn(rows, state)
+        n_first = max(1, len(drawn) * left.size // len(rows))
+        block, names = self.rows.gathered(self.rows.all, drawn)
+        first, short = self.rows.two_means(block, np.arange(len(drawn)), n_first, state)
+        if len(drawn) == len(rows):
+            return first, None
+        axis = np.zeros(self.rows.all.width, np.float32)
+        n_dense = block.dense.shape[1]
+        axis[:n_dense], axis[n_dense + names.astype(np.int64)] = short[:n_dense], short[n_dense:]
+        return first, axis
+
+    def _scores(self, rows: Array, axis: Array) -> Array:
+        ptr, columns, values, _, dense, _ = self.rows.all
+
+        def score(block: tuple[int, int]) -> Array:
+            scores: Array = kmeans.axis_scores(ptr, columns, values, dense, rows[slice(*block)], axis)
+            return scores
+
+        return np.concatenate(list(pool.run(score, pool.row_blocks(len(rows), _SCORED))))
+
+    def _finish(self, part: _Part) -> int:
+        """Halve a part down to the last nodes; returns its size."""
+        labels = self.order[part.run].copy()
+        block, _ = self.rows.gathered(self.rows.all, labels)
+        stack = [(part, block, labels, np.arange(len(labels)), 0)]  # rows of the block, whose labels these are
+        while stack:
+            above, block, labels, rows, age = stack.pop()
+            opened = above.opened()
+            if opened is None:
+                self.order[above.run] = labels[rows]
+                continue
+            if age == _REGATHER:
+                block, labels, rows, age = self.rows.gathered(block, rows)[0], labels[rows], np.arange(len(rows)), 0
+            left, right = opened.halves()
+            state = self.rows.state(left.run.start, right.run.stop)
+            first, _ = self.rows.two_means(block, rows, left.size, state)
+            stack += [(right, block, labels, rows[~first], age + 1), (left, block, labels, rows[first], age + 1)]
+        return part.size
+
+
+class _Clustered(NamedTuple):
+    """A node's k-means: the nearest centre of each label, or what is needed for all labels to join one."""
+
+    near: Array | None
+    centres: Array  # (width + 1, k)
+    number: Array  # row of the centres for each sparse column of all labels
+
+
+def _unbalanced(rows: _Rows, settings: Tree) -> LabelTree:
+    """Return the tree of free k-means (Bonsai, section 3.2); nodes that end early are padded with single children."""
+    nodes, offsets = [np.arange(rows.count)], list[Array]()
+    for depth in range(settings.max_depth):
+        children = list(_children(rows, nodes, settings))
+        if all(len(own) == 1 for own in children):
+            break
+        if depth:
+            offsets.append(np.cumsum([0, *map(len, children)]))
+        nodes = [child for own in children for child in own]
+    if len(nodes) > 1:
+        offsets.append(np.cumsum([0, *map(len, nodes)]))
+    advance(rows.count)
+    return LabelTree(np.concatenate(nodes).astype(np.int32), tuple(offsets))
+
+
+def _children(rows: _Rows, nodes: list[Array], settings: Tree) -> Iterator[list[Array]]:
+    """Yield, for each node of a level, the labels of each child; a node that is small enough is its own child."""
+    ends = np.cumsum([len(labels) for labels in nodes]).tolist()
+
+    def cluster(node: tuple[int, Array]) -> _Clustered | None:
+        end, labels = node
+        small = len(labels) <= settings.leaf_size
+        return None if small else _clustered(rows, labels, settings.branching, rows.state(end - len(labels), end))
+
+    for labels, found in zip(nodes, pool.run(cluster, zip(ends, nodes, strict=True)), strict=True):
+        if found is None:
+            yield [labels]
+        else:
+            near = _joined(rows, labels, found) if found.near is None else found.near
+            yield [labels[near == c] for c in np.unique(near)]
+
+
+def _clustered(rows: _Rows, labels: Array, branching: int, state: int) -> _Clustered:
+    drawn = rows.drawn(labels, state)
+    block, names = rows.gathered(rows.all, drawn)
+    k = min(branching, len(drawn))
+    near, centres = kmeans.k_means(*block, np.arange(len(drawn)), k, state, *rows.stop)
+    if len(drawn) == len(labels):
+        return _Clustered(near, centres, names)
+    number = np.full(rows.all.width, block.width, np.uint32)
+    number[names] = np.arange(block.dense.shape[1], block.width)
+    return _Clustered(None, centres, number)
+
+
+def _joined(rows: _Rows, labels: Array, found: _Clustered) -> Array:
+    ptr, columns, values, own, dense, _ = rows.all
+
+    def join(block: tuple[int, int]) -> Array:
+        some = labels[slice(*block)]
+        near = np.full(len(some), -1, np.int32)
+        kmeans.nearest(ptr, columns, values, dense, some, found.number, found.centres, own, near)
+        return near
+
+    return np.concatenate(list(pool.run(join, pool.row_blocks(len(labels), _SCORED))))

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from longtail.features.matrix import Features
+
+
+def block(n=5, d=7, seed=0):
+    random = np.random.default_rng(seed)
+    return (random.random((n, d)) * (random.random((n, d)) < 0.5)).astype(np.float32)
+
+
+def assert_layout(features):
+    rows = features.sparse
+    assert (rows.dtype, rows.indices.dtype, rows.indptr.dtype) == (np.float32, np.int32, np.int64)
+    for start, end in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
+        assert (np.diff(rows.indices[start:end]) > 0).all()
+    assert features.dense.dtype == np.float32
+    assert features.dense.flags.c_contiguous
+    assert len(features.dense) == rows.shape[0] == len(features)
+
+
+@pytest.mark.parametrize("form", [sparse.csr_array, sparse.csc_array, sparse.coo_array, sparse.csr_matrix])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_any_sparse_block(form, dtype):
+    x = (block() * 10).astype(dtype)
+    features = Features.of(form(x))
+    assert_layout(features)
+    assert features.dense.shape == (5, 0)
+    assert features.shape == (5, 7)
+    np.testing.assert_allclose(features.sparse.toarray(), x, rtol=1e-6)
+
+
+def test_a_dense_block_alone_and_both():
+    x, dense = block(), np.asfortranarray(np.random.default_rng(1).random((5, 3)))
+    alone = Features.of(dense)
+    assert_layout(alone)
+    assert alone.shape == (5, 3)
+    assert alone.sparse.shape == (5, 0)
+    np.testing.assert_array_equal(alone.dense, dense.astype(np.float32))
+    both = Features.of(sparse.csr_array(x), dense)
+    assert_layout(both)
+    assert both.shape == (5, 10)
+    assert both.nbytes == both.sparse.nnz * 8 + 6 * 8 + 5 * 3 * 4
+
+
+def test_what_has_the_layout_is_not_copied():
+    features = Features.of(sparse.csr_array(block()), np.ones((5, 2), np.float32))
+    again = Features.of(features.sparse, features.dense)
+    for name in ("data", "indices", "indptr"):
+        assert np.shares_memory(getattr(again.sparse, name), getattr(features.sparse, name)), name
+    assert np.shares_memory(again.dense, features.dense)
+
+
+def test_columns_out_of_order_or_twice_are_brought_in_order_and_the_given_block_stays():
+    given = sparse.csr_array(
+        (np.array([1, 2, 4, 8], np.float32), np.array([3, 0, 3, 1], np.int32), np.array([0, 3, 4])), shape=(2, 5)
+    )
+    features = Features.of(given)
+    assert_layout(features)
+    assert features.sparse.toarray().tolist() == [[2, 0, 0, 5, 0], [0, 8, 0, 0, 0]]
+    assert given.indices.tolist() == [3, 0, 3, 1]
+    assert given.data.tolist() == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("rows", [np.array([4, 0, 0]), slice(1, 3), slice(0, 0), np.array([], np.int64)])
+def test_take(rows):
+    x, dense = block(), np.arange(10, dtype=np.float32).reshape(5, 2)
+    taken = Features.of(sparse.csr_array(x), dense).take(rows)
+    assert_layout(taken)
+    np.testing.assert_array_equal(taken.sparse.toarray(), x[rows])
+    np.testing.assert_array_equal(taken.dense, dense[rows])
+
+
+def test_no_rows():
+    features = Features.of(sparse.csr_array((0, 4), dtype=np.float32), np.zeros((0, 2)))
+    assert_layout(features)
+    assert features.shape == (0, 6)

@@ -1,0 +1,85 @@
+"""Query × chunk against a plain product, by buckets and by table, which must agree to the last bit."""
+
+import numpy as np
+import pytest
+
+from longtail.kernels.chunks import add_by_buckets, add_by_table, add_dense, fill_table
+from longtail.search.chunks import Chunks, Part
+
+
+def chunk_of(weights, n_columns, dtype):
+    """One chunk from {column: {sibling: weight}}."""
+    rows = sorted(weights)
+    entries = [(sibling, value) for row in rows for sibling, value in sorted(weights[row].items())]
+    ptr = np.cumsum([0] + [len(weights[row]) for row in rows])
+    siblings, values = np.array(entries).T
+    width = int(siblings.max()) + 1
+    dense = np.random.default_rng(0).normal(size=(width, 5)).astype(np.float32)
+    part = Part(np.array(rows), ptr, siblings.astype(int), values.astype(np.float32), dense)
+    return Chunks.build([0, width], [part], n_columns, 5, dtype), width, dense
+
+
+def random_weights(rng, n_columns, width, n_rows, mean_entries):
+    rows = rng.choice(n_columns, n_rows, replace=False)
+    counts = np.minimum(rng.geometric(1 / mean_entries, n_rows), width)
+    return {
+        int(row): {int(i): rng.normal() for i in rng.choice(width, count, replace=False)}
+        for row, count in zip(rows, counts, strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("n_columns", "width", "n_rows", "mean_entries"),
+    [
+        (50, 3, 50, 2),  # every column
+        (2000, 16, 40, 3),  # buckets of 256
+        (2000, 16, 900, 3),
+        (100_000, 128, 50, 5),  # two planes of columns
+        (3_000_000, 129, 4, 20),  # three, and two of siblings
+        (9000, 40_000, 5000, 30),  # long: more than 65535 entries, three planes of siblings
+    ],
+)
+def test_buckets_and_table_add_what_a_product_adds(n_columns, width, n_rows, mean_entries):
+    rng = np.random.default_rng(n_columns)
+    weights = random_weights(rng, n_columns, width, n_rows, mean_entries)
+    chunks, width, _ = chunk_of(weights, n_columns, "float32")
+    level = chunks.level
+    known = rng.choice(sorted(weights), min(n_rows, 30), replace=False)
+    columns = np.unique(np.concatenate([known, rng.integers(n_columns, size=30), [0, n_columns - 1]])).astype(np.int32)
+    xs = rng.normal(size=len(columns) + 2).astype(np.float32)[1:-1]
+    expected = np.zeros(width, np.float32)
+    for column, x in zip(columns.tolist(), xs, strict=True):
+        for sibling, value in weights.get(column, {}).items():
+            expected[sibling] += x * np.float32(value)
+    by_buckets, by_table = np.zeros(width, np.float32), np.zeros(width, np.float32)
+    table = np.zeros(n_columns, np.int32)
+    add_by_buckets(*level[1:8], n_columns, 0, columns, xs, 0, len(columns), by_buckets)
+    fill_table(*level[1:6], n_columns, 0, 1, table)
+    assert sorted(np.flatnonzero(table)) == sorted(weights)
+    add_by_table(level.heads, *level[5:8], table, 0, columns, xs, 0, len(columns), by_table)
+    fill_table(*level[1:6], n_columns, 0, 0, table)
+    assert not table.any()
+    assert np.array_equal(by_buckets, expected)
+    assert np.array_equal(by_table, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_every_type_adds_the_weights_that_it_holds(dtype):
+    weights = {1: {0: 0.3, 2: -1.25}, 5: {1: 2.5}, 7: {0: 1.1, 1: 0.7, 2: -0.2}}
+    chunks, width, dense = chunk_of(weights, 8, dtype)
+    level = chunks.level
+    columns, xs = np.array([1, 3, 7], np.int32), np.array([2, 9, -1], np.float32)
+    sums = np.zeros(width, np.float32)
+    add_by_buckets(*level[1:8], 8, 0, columns, xs, 0, 3, sums)
+    assert np.allclose(sums, [0.6 - 1.1, -0.7, -2.5 + 0.2], atol=0.002)
+    features = np.arange(10, dtype=np.float32).reshape(2, 5)
+    got = np.zeros(width, np.float32)
+    add_dense(level.dense, level.dense_table, 0, features, 1, got, width)
+    assert np.allclose(got, dense @ features[1], atol=0.02)
+
+
+def test_only_the_features_of_the_document_are_read():
+    chunks, width, _ = chunk_of({c: {0: 1.0} for c in range(8)}, 8, "float32")
+    sums = np.zeros(width, np.float32)
+    add_by_buckets(*chunks.level[1:8], 8, 0, np.arange(8, dtype=np.int32), np.ones(8, np.float32) * 2, 3, 5, sums)
+    assert sums.tolist() == [4.0]

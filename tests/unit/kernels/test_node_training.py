@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+from longtail.kernels.node_training import HINGE, LOGISTIC, train_spans
+
+D = 30
+
+
+class Setup(NamedTuple):
+    """Documents, the documents of two parents, and the documents of each node with their relevance."""
+
+    x: np.ndarray  # (n, D) sparse block
+    dense: np.ndarray
+    documents: list[np.ndarray]  # of each parent
+    offsets: list[int]  # of the nodes of each parent
+    relevance: np.ndarray  # (n, nodes), 0 for negatives
+
+
+def setup(*, e=0, offsets=(0, 5, 24), n=50, seed=0, share=0.3):
+    random = np.random.default_rng(seed)
+    x = random.random((n, D)) * (random.random((n, D)) < 0.15)
+    x[np.arange(n), random.integers(D, size=n)] += 0.5
+    x[:6, 20:] = 0  # columns that only one document has: two of document 0, one of document 5
+    x[:, 24:] = 0
+    x[0, 24], x[0, 25], x[5, 27] = 0.6, 0.8, 2.0
+    documents = [np.arange(0, n, 2), np.unique(random.integers(n, size=n))]
+    documents[1] = np.union1d(documents[1], [0, 5])
+    relevance = (random.random((n, offsets[-1])) < share).astype(np.float32)
+    return Setup(
+        x.astype(np.float32), random.normal(size=(n, e)).astype(np.float32), documents, list(offsets), relevance
+    )
+
+
+def train(case, spans=None, first=0, last=None, **given):
+    """Train and return the parts: a dict (column, sibling) → weight and the dense weights of each span."""
+    settings = {"loss": HINGE, "positive": 1.0, "negative": 1.0, "bias": 1.0, "tolerance": 1e-5, "prune": 0.0} | given
+    spans = spans or [(parent, *ends) for parent, ends in enumerate(zip(case.offsets, case.offsets[1:], strict=False))]
+    last = len(spans) if last is None else last
+    rows, by_node = sparse.csr_array(case.x), sparse.csc_array(case.relevance)
+    pointers = np.cumsum([0, *map(len, case.documents)])
+    result = train_spans(
+        first, last, *np.array(spans, np.int64).T.copy(),
+        pointers.astype(np.int64), np.concatenate(case.documents).astype(np.int32),
+        by_node.indptr.astype(np.int64), by_node.indices.astype(np.int32), by_node.data,
+        rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, case.dense, D, settings["loss"],
+        settings["positive"], settings["negative"], np.float32(settings["bias"]), settings["tolerance"], 2000,
+        np.float32(settings["prune"]), 0,
+    )  # fmt: skip
+    return parts(result, [stop - start for _, start, stop in spans[first:last]])
+
+
+def parts(result, widths):
+    """Cut the answer into the spans, and check that all of it belongs to one."""
+    span_rows, columns, counts, siblings, weights, dense = result
+    assert len(span_rows) == len(widths)
+    assert len(columns) == len(counts) == span_rows.sum()
+    assert len(siblings) == len(weights) == counts.sum()
+    assert len(dense) == sum(widths)
+    found, row, entry, node = [], 0, 0, 0
+    for rows, width in zip(span_rows, widths, strict=True):
+        mine = columns[row : row + rows]
+        assert (np.diff(mine) > 0).all()
+        w = np.zeros((D + 1, width))
+        for column, count in zip(mine, counts[row : row + rows], strict=True):
+            own = siblings[entry : entry + count]
+            assert count > 0
+            assert (np.diff(own) > 0).all()
+            w[column, own] = weights[entry : entry + count]
+            entry += count
+        found.append((w, dense[node : node + width]))
+        row, node = row + rows, node + width
+    return found
+
+
+def oracle(case, parent, node, *, loss=HINGE, positive=1.0, negative=1.0, bias=1.0):
+    """Return the sparse and bias weights, and the dense ones, that scikit-learn finds for a node."""
+    mine = case.documents[parent]
+    relevance = case.relevance[mine, node]
+    settings = {"dual": True, "tol": 1e-10, "max_iter": 1_000_000, "random_state": 0}
+    settings |= {"fit_intercept": bias > 0, "intercept_scaling": bias or 1.0}
+    model = LinearSVC(**settings) if loss == HINGE else LogisticRegression(solver="liblinear", **settings)
+    costs = np.where(relevance > 0, positive * relevance, negative)
+    model.fit(np.hstack([case.dense, case.x])[mine], relevance > 0, costs)
+    e = case.dense.shape[1]
+    last = np.ravel(model.intercept_) / bias if bias else [0.0]
+    return np.concatenate([model.coef_[0, e:], last]), model.coef_[0, :e]
+
+
+def assert_like_the_oracle(case, found, **settings):
+    for parent, (w, dense) in enumerate(found):
+        for sibling in range(w.shape[1]):
+            expected = oracle(case, parent, case.offsets[parent] + sibling, **settings)
+            np.testing.assert_allclose(w[:, sibling], expected[0], atol=3e-3)
+            np.testing.assert_allclose(dense[sibling], expected[1], atol=3e-3)
+
+
+# ------------------------------------------------------------------------------------------------- the same answer
+
+
+@pytest.mark.parametrize("loss", [HINGE, LOGISTIC])
+@pytest.mark.parametrize(
+    ("e", "bias", "positive", "negative"), [(0, 1.0, 1.0, 1.0), (3, 0.5, 2.0, 0.25), (2, 0.0, 0.5, 3.0)]
+)
+def test_each_node_is_what_scikit_learn_finds_on_its_documents(loss, e, bias, positive, negative):
+    case = setup(e=e)
+    settings = {"loss": loss, "bias": bias, "positive": positive, "negative": negative}
+    found = train(case, **settings)
+    assert_like_the_oracle(case, found, **settings)
+    alone = found[1][0]
+    assert (alone[[24, 25, 27]] != 0).any(axis=1).all()  # columns of one document have their weights
+    np.testing.assert_allclose(alone[24] / 0.6, alone[25] / 0.8, rtol=1e-5)
+    assert (alone[[26, 28, 29]] == 0).all()
+
+
+def test_relevance_is_a_factor_of_the_cost():
+    case = setup()
+    random = np.random.default_rng(3)
+    case = case._replace(relevance=case.relevance * random.uniform(0.1, 2, case.relevance.shape).astype(np.float32))
+    assert_like_the_oracle(case, train(case, positive=1.5), positive=1.5)
+
+
+def test_positives_among_the_documents_of_others_are_not_looked_at():
+    case = setup()
+    elsewhere = np.setdiff1d(np.arange(50), case.documents[0])
+    changed = case.relevance.copy()
+    changed[np.ix_(elsewhere, range(5))] = 0
+    changed[elsewhere[0], 2] = 1
+    found, expected = train(case._replace(relevance=changed))[0], train(case)[0]
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-3)
+
+
+def test_zeros_that_are_written_down_change_nothing():
+    case = setup()
+    expected = train(case)
+    stored = sparse.csr_array(case.x)
+    stored.data[stored.indices == 27] = 0  # all that document 5 has for itself
+    case.x[5, 27] = 0
+    without = train(case)
+    rows = sparse.csr_array((stored.data, stored.indices, stored.indptr), shape=stored.shape)
+    found = train(case._replace(x=rows))
+    assert (expected[1][0][27] != 0).any()
+    for (w, _), (other, _) in zip(found, without, strict=True):
+        np.testing.assert_allclose(w, other, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------- pruning
+
+
+def test_pruning_is_exact_and_leaves_the_bias():
+    case = setup(e=2)
+    everything = train(case)
+    sizes = np.sort(np.abs(everything[1][0][:D].ravel()))
+    threshold = sizes[len(sizes) * 3 // 4]  # a weight of this very size stays
+    for (w, dense), (pruned, pruned_dense) in zip(everything, train(case, prune=threshold), strict=True):
+        expected = np.where(np.abs(w) >= threshold, w, 0)
+        expected[D] = w[D]
+        np.testing.assert_array_equal(pruned, expected)
+        np.testing.assert_array_equal(pruned_dense, dense)
+    everything_pruned = train(case, prune=1e9)
+    for (w, _), (pruned, _) in zip(everything, everything_pruned, strict=True):
+        assert (pruned[:D] == 0).all()
+        np.testing.assert_array_equal(pruned[D], w[D])
+
+
+# ------------------------------------------------------------------------------------------------- spans
+
+
+def test_several_spans_in_one_call_are_the_same_as_one_each():
+    case = setup(e=1)
+    spans = [(0, 0, 5), (1, 5, 13), (1, 13, 24), (0, 2, 3)]
+    together = train(case, spans)
+    for at, (w, dense) in enumerate(together):
+        ((alone, alone_dense),) = train(case, spans, first=at, last=at + 1)
+        np.testing.assert_array_equal(w, alone)
+        np.testing.assert_array_equal(dense, alone_dense)
+    np.testing.assert_allclose(together[3][0], together[0][0][:, 2:3], atol=1e-3)
+    whole = train(case)
+    np.testing.assert_allclose(np.hstack([together[1][0], together[2][0]]), whole[1][0], atol=1e-3)
+
+
+@pytest.mark.parametrize("trained", [0, 3, 8, 9, 18])
+def test_nodes_without_positives_get_a_bias_and_nothing_else(trained):
+    case = setup(e=2)
+    empty = np.random.default_rng(0).permutation(np.arange(5, 24))[trained:]
+    relevance = case.relevance.copy()
+    relevance[:, empty] = 0
+    expected, found = train(case, bias=2.0), train(case._replace(relevance=relevance), bias=2.0)
+    w, dense = found[1]
+    assert (w[:D, empty - 5] == 0).all()
+    assert (w[D, empty - 5] == -0.5).all()  # −1 in the margin
+    assert (dense[empty - 5] == 0).all()
+    others = np.setdiff1d(np.arange(19), empty - 5)
+    np.testing.assert_allclose(w[:, others], expected[1][0][:, others], atol=1e-3)
+    np.testing.assert_allclose(dense[others], expected[1][1][others], atol=1e-3)
+    w, dense = train(case._replace(relevance=relevance), bias=0.0)[1]
+    assert (w[:, empty - 5] == 0).all()
+    assert (dense[empty - 5] == 0).all()
+
+
+def test_a_parent_without_documents():
+    case = setup(e=2)
+    expected = train(case)[1]
+    found = train(case._replace(documents=[np.zeros(0, np.int64), case.documents[1]], offsets=[0, 5, 24]))
+    assert (found[0][0][:D] == 0).all()
+    assert (found[0][0][D] == -1).all()
+    assert (found[0][1] == 0).all()
+    np.testing.assert_array_equal(found[1][0], expected[0])
+    np.testing.assert_array_equal(found[1][1], expected[1])

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import sparse, special
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+from longtail.config import Ranker, Search
+from longtail.features.matrix import Features
+from longtail.kernels import pool
+from longtail.linear import tree_ranker
+from longtail.linear.tree_ranker import TreeRanker, fit_level
+from longtail.search.ensemble import mean_scores
+from longtail.tree.tree import LabelTree
+
+D = 15
+# labels 0–8 in this order under nodes of 3, 2, 2 and 2 labels, these under two nodes
+TREE = LabelTree(
+    np.array([4, 0, 8, 2, 6, 1, 7, 3, 5], np.int32),
+    (np.array([0, 2, 4], np.int64), np.array([0, 3, 5, 7, 9], np.int64)),
+)
+MEMBERS = [  # labels below each node of each level
+    [{4, 0, 8, 2, 6}, {1, 7, 3, 5}],
+    [{4, 0, 8}, {2, 6}, {1, 7}, {3, 5}],
+    [{label} for label in TREE.order.tolist()],
+]
+EXACT = Ranker(tolerance=1e-5, prune=0.0, max_passes=3000, weights="float32")
+
+
+def documents(n=60, e=0, labels=9, seed=0):
+    """Return features and labels that have to do with each other; document 3 has no label."""
+    random = np.random.default_rng(seed)
+    x = random.random((n, D)) * (random.random((n, D)) < 0.4)
+    dense = random.normal(size=(n, e))
+    margins = np.hstack([x, dense]) @ random.normal(size=(D + e, labels)) + 0.3 * random.normal(size=(n, labels))
+    y = margins > np.quantile(margins, 0.75, axis=0)
+    y[3] = False
+    return Features.of(sparse.csr_array(x), dense), sparse.csr_array(y.astype(np.float32))
+
+
+def dense_rows(features):
+    return np.hstack([features.dense, features.sparse.toarray()]).astype(np.float64)
+
+
+def weights(chunks, bias=1.0):
+    """Return (dense and sparse columns, nodes), and what the bias adds to each margin."""
+    table, added = np.zeros((chunks.dense_width + chunks.n_columns, chunks.n_nodes)), np.zeros(chunks.n_nodes)
+    for node in range(chunks.n_nodes):
+        columns, values, dense = chunks.weights(node)
+        table[: chunks.dense_width, node] = dense
+        last = columns == chunks.n_columns
+        table[chunks.dense_width + columns[~last], node] = values[~last]
+        added[node] = values[last].sum() * bias
+    return table, added
+
+
+def true_relevance(label_matrix, level):
+    """Return how many labels of each document lie below each node."""
+    y = label_matrix.toarray()
+    return np.stack([y[:, sorted(members)].sum(axis=1) for members in MEMBERS[level]], axis=1)
+
+
+def path_scores(ranker, features, score):
+    """Return for each level the (n, nodes) products along the paths."""
+    found, x = [], dense_rows(features)
+    for level, chunks in enumerate(ranker.levels):
+        table, added = weights(chunks, ranker.bias)
+        margins = x @ table + added
+        power = 2 if score == "hinge-2" else 3
+        own = special.expit(margins) if score == "sigmoid" else np.exp(-(np.maximum(0, 1 - margins) ** power))
+        if level:
+            own = own * found[-1][:, ranker.tree.parents(level)]
+        found.append(own)
+    return found
+
+
+def assert_trained_on(chunks, level, features, label_matrix, allowed, ranker):
+    """Compare each node with scikit-learn's classifier on the documents allowed to its parent (n, parents)."""
+    table, added = weights(chunks, ranker.bias)
+    x, counts = dense_rows(features), true_relevance(label_matrix, level)
+    total = label_matrix.toarray().sum(axis=1, keepdims=True)
+    share = (
+        np.divide(counts, total, out=np.zeros_like(counts), where=total > 0) if ranker.cost_sensitive else counts > 0
+    )
+    negative = ranker.cost_negative * (ranker.alpha if ranker.cost_sensitive else 1)
+    costs = np.where(counts > 0, ranker.cost_positive * share, negative)
+    parents = TREE.parents(level) if level else np.zeros(2, int)
+    kind = LinearSVC if ranker.loss == "squared-hinge" else LogisticRegression
+    settings = {"dual": True, "tol": 1e-10, "max_iter": 1_000_000, "intercept_scaling": ranker.bias, "random_state": 0}
+    settings |= {"solver": "liblinear"} if kind is LogisticRegression else {}
+    for node, parent in enumerate(parents):
+        mine = allowed[:, parent]
+        model = kind(**settings).fit(x[mine], counts[mine, node] > 0, costs[mine, node])
+        np.testing.assert_allclose(table[:, node], model.coef_[0], atol=5e-3)
+        np.testing.assert_allclose(added[node], np.ravel(model.intercept_)[0], atol=5e-3)
+
+
+# ------------------------------------------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize(
+    "ranker",
+    [
+        Ranker(tolerance=1e-5, prune=0.0, max_passes=3000, weights="float32", cost_positive=2.0, bias=0.5),
+        Ranker(tolerance=1e-5, prune=0.0, max_passes=3000, weights="float32", loss="logistic", cost_negative=3.0),
+        Ranker(
+            tolerance=1e-5, prune=0.0, max_passes=3000, weights="float32", cost_sensitive=True, alpha=0.3,
+            cost_positive=4.0, cost_negative=2.0,
+        ),
+    ],
+    ids=["hinge", "logistic", "cost-sensitive"],
+)  # fmt: skip
+def test_every_level_is_trained_on_the_documents_of_the_true_parents(ranker):
+    features, label_matrix = documents(e=2)
+    fitted = TreeRanker.fit(features, label_matrix, TREE, ranker)
+    assert fitted.bias == ranker.bias
+    assert [chunks.n_nodes for chunks in fitted.levels] == [2, 4, 9]
+    assert_trained_on(fitted.levels[0], 0, features, label_matrix, np.ones((60, 1), bool), ranker)
+    for level in (1, 2):
+        allowed = true_relevance(label_matrix, level - 1) > 0
+        assert_trained_on(fitted.levels[level], level, features, label_matrix, allowed, ranker)
+
+
+@pytest.mark.parametrize("negatives", ["man", "tfn+man"])
+def test_documents_that_the_levels_above_send_are_trained_on(negatives):
+    features, label_matrix = documents(e=2)
+    ranker = Ranker(tolerance=1e-5, prune=0.0, max_passes=3000, weights="float32", negatives=negatives)
+    fitted = TreeRanker.fit(features, label_matrix, TREE, ranker, Search(beam_size=1, score="hinge-3"))
+    for level in (1, 2):
+        allowed = np.zeros((60, TREE.widths[level - 1]), bool)
+        allowed[np.arange(60), beam(fitted, features, "hinge-3", 1)[level - 1][:, 0]] = True
+        if negatives == "tfn+man":
+            true = true_relevance(label_matrix, level - 1) > 0
+            assert (true & ~allowed).any()
+            assert (allowed & ~true).any()
+            allowed |= true
+        assert_trained_on(fitted.levels[level], level, features, label_matrix, allowed, ranker)
+
+
+def test_a_document_that_is_sent_with_a_score_of_0_counts_too():
+    features, label_matrix = documents()
+    far = Features.of(features.sparse * np.float32(1000))  # margins so bad that scores are 0
+    above = [fit_level(features, TREE.coarsen(label_matrix), TREE, [], EXACT, Search(), 0)]
+    man = Ranker(negatives="man")
+    pointers, sent = tree_ranker._documents(far, TREE.coarsen(label_matrix), TREE, above, man, Search(beam_size=2))
+    assert (path_scores(TreeRanker(TREE, tuple(above), 1.0), far, "hinge-3")[0].astype(np.float32) == 0).any()
+    assert pointers.tolist() == [0, 60, 120]
+    assert sent.tolist() == [*range(60), *range(60)]
+
+
+def test_relevance_of_eq_6_by_hand():
+    label_matrix = sparse.csr_array(np.array([[1, 0, 1, 0, 1, 0, 0, 0, 0], [0, 3, 0, 0, 1, 0, 0, 0, 0]], np.float32))
+    coarse, fine, labels = TREE.coarsen(label_matrix)
+    ranker = Ranker(cost_sensitive=True)
+
+    def shares(matrix):
+        pointers, rows, values = tree_ranker._positives(matrix, ranker)
+        table = np.zeros(matrix.shape)
+        for node, (start, end) in enumerate(pairwise(pointers)):
+            table[rows[start:end], node] = values[start:end]
+        return table
+
+    np.testing.assert_allclose(shares(coarse), [[1, 0], [0.25, 0.75]])
+    np.testing.assert_allclose(shares(fine), [[2 / 3, 1 / 3, 0, 0], [0.25, 0, 0.75, 0]], rtol=1e-6)
+    np.testing.assert_allclose(shares(labels)[0], [1 / 3, 1 / 3, 0, 1 / 3, 0, 0, 0, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(shares(labels)[1], [0.25, 0, 0, 0, 0, 0.75, 0, 0, 0])
+    assert (tree_ranker._positives(labels, Ranker())[2] == 1).all()
+
+
+def flat(labels=30):
+    return LabelTree(np.random.default_rng(0).permutation(labels).astype(np.int32), ())
+
+
+def test_a_big_parent_divided_among_threads_is_the_same_parent(monkeypatch):
+    features, label_matrix = documents(labels=30, e=2)
+    whole = TreeRanker.fit(features, label_matrix, flat(), EXACT)
+    monkeypatch.setattr(tree_ranker, "_TASK", 60 * 8)
+    _, starts, stops = spans = tree_ranker._spans(np.array([60]), np.array([0, 30]))
+    assert (starts.tolist(), stops.tolist()) == ([0, 8, 16, 24], [8, 16, 24, 30])
+    assert len(tree_ranker._tasks(spans, np.array([60]))) == 3
+    divided = TreeRanker.fit(features, label_matrix, flat(), EXACT)
+    for one, other in zip(weights(whole.levels[0]), weights(divided.levels[0]), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-3)
+    pruned = TreeRanker.fit(features, label_matrix, flat(), Ranker(tolerance=1e-5, max_passes=3000, weights="float32"))
+    table, added = weights(divided.levels[0])
+    np.testing.assert_allclose(weights(pruned.levels[0])[0][2:], np.where(np.abs(table) >= 0.1, table, 0)[2:])
+    np.testing.assert_allclose(weights(pruned.levels[0])[1], added)
+
+
+def test_spans_and_tasks_cover_all_nodes_once(monkeypatch):
+    monkeypatch.setattr(tree_ranker, "_TASK", 100)
+    offsets, sizes = np.array([0, 3, 40, 41, 60]), np.array([7, 5, 0, 1000])
+    parents, starts, stops = spans = tree_ranker._spans(sizes, offsets)
+    nodes = [(parent, node) for parent, *ends in zip(parents, starts, stops, strict=True) for node in range(*ends)]
+    assert nodes == [(parent, node) for parent in range(4) for node in range(offsets[parent], offsets[parent + 1])]
+    assert (stops - starts)[parents == 1].tolist() == [16, 16, 5]
+    assert (stops - starts)[parents == 3].tolist() == [8, 8, 3]
+    tasks = tree_ranker._tasks(spans, sizes)
+    assert [span for ends in tasks for span in range(*ends)] == list(range(len(parents)))
+    assert len(tasks) > 3
+
+
+@pytest.mark.parametrize("ranker", [Ranker(negatives="tfn+man"), Ranker(loss="logistic", weights="float32")])
+def test_bytes_are_the_same_for_any_number_of_threads(monkeypatch, ranker):
+    monkeypatch.setattr(tree_ranker, "_TASK", 100)
+    features, label_matrix = documents(e=2)
+    runs = []
+    for count in (1, 3, 3):
+        with pool.threads(count):
+            fitted = TreeRanker.fit(features, label_matrix, TREE, ranker, seed=7)
+            ranked = fitted.search(features, Search(), 3)
+        arrays = [array for chunks in fitted.levels for array in chunks.to_arrays().values()]
+        runs.append([array.tobytes() for array in (*arrays, ranked.data, ranked.indices, ranked.indptr)])
+    assert runs[0] == runs[1] == runs[2]
+
+
+# ------------------------------------------------------------------------------------------------- searching
+
+
+def beam(ranker, features, score, size):
+    """Return the best nodes of each level (n, size) among the children of the best of the level above."""
+    kept = []
+    for level, scores in enumerate(path_scores(ranker, features, score)):
+        if level:
+            parents = ranker.tree.parents(level)
+            reached = (kept[-1][:, :, None] == parents).any(axis=1)
+            scores = np.where(reached, scores, -1)
+        kept.append(np.argsort(-scores, axis=1, kind="stable")[:, :size])
+    return kept
+
+
+def rows_of(ranked):
+    return [
+        (ranked.indices[start:end], ranked.data[start:end])
+        for start, end in zip(ranked.indptr[:-1], ranked.indptr[1:], strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Documents, labels, and a ranker of each loss."""
+    features, label_matrix = documents(e=2)
+    hinge, logistic = Ranker(weights="float32", prune=0.01), Ranker(weights="float32", prune=0.01, loss="logistic")
+    return features, label_matrix, *(TreeRanker.fit(features, label_matrix, TREE, one) for one in (hinge, logistic))
+
+
+@pytest.mark.parametrize("score", ["hinge-2", "hinge-3", "sigmoid"])
+def test_search_is_that_of_dense_matrices(fitted, score):
+    features, _, hinge, logistic = fitted
+    ranker = logistic if score == "sigmoid" else hinge
+    kept, scores = beam(ranker, features, score, 2), path_scores(ranker, features, score)[-1]
+    ranked = ranker.search(features, Search(beam_size=2, score=score), 3)
+    everything = ranker.search(features, Search(beam_size=2, score=score), None)
+    for at, (labels, found) in enumerate(rows_of(ranked)):
+        reached = TREE.refine(1, kept[1][at])
+        best = reached[np.argsort(-scores[at, reached], kind="stable")]
+        np.testing.assert_allclose(found, scores[at, best[:3]], atol=1e-5)
+        np.testing.assert_allclose(found, scores[at, TREE.positions[labels]], atol=1e-5)
+        assert set(rows_of(everything)[at][0].tolist()) == set(TREE.order[reached].tolist())
+
+
+@pytest.mark.parametrize("score", ["hinge-3", "sigmoid"])
+def test_exact_search_finds_the_best_of_all_labels(fitted, score):
+    features, _, hinge, logistic = fitted
+    ranker = logistic if score == "sigmoid" else hinge
+    scores = path_scores(ranker, features, score)[-1]
+    ranked = ranker.search(features, Search(beam_size=1, score=score, exact=True), 2)
+    narrow = ranker.search(features, Search(beam_size=1, score=score), 2)
+    for at, (labels, found) in enumerate(rows_of(ranked)):
+        np.testing.assert_allclose(found, -np.sort(-scores[at])[:2], atol=1e-5)
+        np.testing.assert_allclose(found, scores[at, TREE.positions[labels]], atol=1e-5)
+    assert (narrow.data < ranked.data - 1e-3).any()  # a beam of 1 loses some
+
+
+def test_more_labels_wanted_than_there_are(fitted):
+    features, _, hinge, _ = fitted
+    for search in (Search(), Search(exact=True)):
+        ranked = hinge.search(features, search, 50)
+        assert (np.diff(ranked.indptr) == 9).all()
+        assert all(sorted(labels.tolist()) == list(range(9)) for labels, _ in rows_of(ranked))
+
+
+def test_excluded_labels_do_not_come_out(fitted):
+    features, label_matrix, hinge, _ = fitted
+    for search in (Search(), Search(exact=True)):
+        ranked = hinge.search(features, search, 9, exclude=label_matrix)
+        assert ranked.nnz == 60 * 9 - label_matrix.nnz
+        assert (ranked.toarray()[label_matrix.toarray() > 0] == 0).all()
+
+
+def test_an_ensemble_is_the_mean_of_its_trees(fitted):
+    features, label_matrix, hinge, _ = fitted
+    other = TreeRanker.fit(features, label_matrix, flat(9), Ranker(weights="float32"), seed=1)
+    search = Search(beam_size=4)
+    both = mean_scores([ranker.search(features, search, None) for ranker in (hinge, other)], 3)
+    mean = sum(
+        path_scores(ranker, features, "hinge-3")[-1][:, ranker.tree.positions] for ranker in (hinge, other)
+    ) / 2  # fmt: skip
+    for at, (labels, found) in enumerate(rows_of(both)):
+        np.testing.assert_allclose(found, -np.sort(-mean[at])[:3], atol=1e-5)
+        np.testing.assert_allclose(found, mean[at, labels], atol=1e-5)
+
+
+def test_a_label_of_every_document_and_labels_of_none():
+    features, label_matrix = documents()
+    y = label_matrix.toarray()
+    y[:, 4] = 1  # in every document
+    y[:, [3, 5, 6]] = 0  # a node of two labels, and one that has a sibling, in none
+    fitted = TreeRanker.fit(features, sparse.csr_array(y), TREE, Ranker(cost_positive=10.0))
+    ranked = fitted.search(features, Search(), 9)
+    assert (ranked.toarray()[:, 4] > 0.9).all()
+    labels = [row[0].tolist() for row in rows_of(ranked)]
+    assert not {row[0] for row in labels} & {3, 5, 6}
+    margins = weights(fitted.levels[1])[1]
+    assert margins[3] == -1
+    assert (weights(fitted.levels[2])[1][TREE.positions[[3, 5, 6]]] == -1).all()

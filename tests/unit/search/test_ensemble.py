@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from longtail.search.ensemble import best_first, mean_scores
+
+
+def ranking(rows, width):
+    """Return (n, width) scores from lists of (label, score) in any order."""
+    matrix = sparse.csr_array((len(rows), width), dtype=np.float32)
+    matrix.indices = np.array([label for row in rows for label, _ in row], np.int32)
+    matrix.data = np.array([score for row in rows for _, score in row], np.float32)
+    matrix.indptr = np.cumsum([0, *map(len, rows)])
+    return matrix
+
+
+def listed(matrix):
+    return [
+        list(zip(matrix.indices[start:end].tolist(), matrix.data[start:end].tolist(), strict=True))
+        for start, end in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True)
+    ]
+
+
+def test_means_by_hand_a_missing_label_counts_as_0():
+    one = ranking([[(3, 0.75), (0, 0.5)], [(1, 0.25)], []], 5)
+    two = ranking([[(0, 1.0), (4, 0.875), (3, 0.25)], [], []], 5)
+    mean = mean_scores([one, two], None)
+    assert listed(mean) == [[(0, 0.75), (3, 0.5), (4, 0.4375)], [(1, 0.125)], []]
+    assert mean.shape == (3, 5)
+    assert mean.dtype == np.float32
+    assert listed(mean_scores([one, two], 2)) == [[(0, 0.75), (3, 0.5)], [(1, 0.125)], []]
+    assert listed(one) == [[(3, 0.75), (0, 0.5)], [(1, 0.25)], []]  # members stay as they are
+
+
+def test_one_member_is_cut_and_ordered_too():
+    one = ranking([[(3, 0.25), (0, 0.5), (2, 0.75)]], 5)
+    assert listed(mean_scores([one], 2)) == [[(2, 0.75), (0, 0.5)]]
+    assert listed(mean_scores([one], None)) == [[(2, 0.75), (0, 0.5), (3, 0.25)]]
+
+
+def test_ties_go_to_the_first_label():
+    one, two = ranking([[(4, 0.5), (1, 0.25)]], 6), ranking([[(2, 0.5), (1, 0.25)]], 6)
+    assert listed(mean_scores([one, two], None)) == [[(1, 0.25), (2, 0.25), (4, 0.25)]]
+    assert listed(mean_scores([two, one], 2)) == [[(1, 0.25), (2, 0.25)]]
+
+
+@given(st.integers(0, 1000), st.integers(1, 4), st.sampled_from([None, 1, 3, 50]))
+@settings(max_examples=30)
+def test_means_are_those_of_dense_matrices(seed, count, k):
+    random = np.random.default_rng(seed)
+    dense = [(random.integers(1, 9, (4, 7)) / 8) * (random.random((4, 7)) < 0.5) for _ in range(count)]
+    members = [ranking([[(i, row[i]) for i in random.permutation(7) if row[i]] for row in block], 7) for block in dense]
+    mean = np.mean(dense, axis=0)
+    expected = [[(i, row[i]) for i in np.argsort(-row, kind="stable")[:k] if row[i]] for row in mean]
+    found = listed(mean_scores(members, k))
+    assert [[label for label, _ in row] for row in found] == [[label for label, _ in row] for row in expected]
+    for row, by_hand in zip(found, expected, strict=True):
+        assert row == [(label, pytest.approx(score, rel=1e-6)) for label, score in by_hand]
+
+
+def test_best_first_keeps_scores_of_0_and_types():
+    ranked = best_first(ranking([[(2, 0.0), (1, 0.5)], []], 3), 5)
+    assert listed(ranked) == [[(1, 0.5), (2, 0.0)], []]
+    assert ranked.indices.dtype == np.int32
+    assert ranked.indptr.tolist() == [0, 2, 2]
