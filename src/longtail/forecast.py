@@ -48,13 +48,13 @@ class Costs(NamedTuple):
     # Pruning at 0.1 leaves so many weights a different n-gram of a node's documents, by the root of the n-grams of a
     # document: the more it has, the smaller is each value of its row, and so each weight.
     weights: float = 4.4
-    pruning: float = 0.3  # weights grow by (0.1 / prune) to the power of this
+    pruning: float = 0.5  # weights grow by (0.1 / prune) to the power of this
     base_bytes: float = 235e6  # Python, its packages and the kernels
     counting_bytes: float = 27.0  # a document and n-gram of it, before n-grams are chosen
     ngram_bytes: float = 200.0  # a different n-gram
     label_bytes: float = 22.0  # a number of the label features, with the copies that k-means works on
-    pair_bytes: float = 40.0  # a document and node of it, on all levels
-    thread_column_bytes: float = 400.0  # a thread and column: 16 siblings with what is kept of them
+    pair_bytes: float = 60.0  # a document and node of it, on all levels
+    thread_column_bytes: float = 250.0  # a thread and column: 16 siblings with what is kept of them
     thread_number_bytes: float = 12.0  # a thread and number of the features
     thread_document_bytes: float = 64.0  # a thread and document
 
@@ -92,10 +92,9 @@ def forecast(documents: Dataset, config: Config) -> Forecast:
     label_numbers = float(np.sum(text.distinct(counts[counts > 0])))
     label_numbers *= 2 if config.label_features.kind == "pifa+text" else 1
     trees, threads = config.ranker.trees, pool.thread_count()
-    kept = _COSTS.weights / math.sqrt(text.each) * (0.1 / max(config.ranker.prune, 1e-4)) ** _COSTS.pruning
-    weights = trees * kept * sum(level.nodes * text.distinct(level.own) for level in levels)
+    weights = trees * _weights(text, levels, config.ranker.prune)
     dense = trees * text.dense_width * sum(level.nodes for level in levels)
-    stored = _WEIGHT_BYTES[config.ranker.weights] * float(weights + dense)
+    stored = _WEIGHT_BYTES[config.ranker.weights] * (weights + dense)
     seconds = text.seconds + trees * (_COSTS.tree_seconds * label_numbers + _solver_seconds(text, levels, config))
     seconds = seconds / threads + 0.5
     return Forecast(
@@ -216,6 +215,14 @@ def _widths(n_labels: int, tree: Tree) -> list[int]:
     while len(widths) < tree.max_depth and n_labels > tree.leaf_size * (widths[-1] if widths else 1):
         widths.append(min((widths[-1] if widths else 1) * tree.branching, -(-n_labels // 3)))
     return [*widths, n_labels]
+
+
+def _weights(text: _Text, levels: list[_Level], prune: float) -> float:
+    """Return what pruning leaves on all levels; a node has no more columns than the documents it is trained on."""
+    kept = _COSTS.weights / math.sqrt(text.each) * (0.1 / max(prune, 1e-4)) ** _COSTS.pruning
+    return float(
+        sum(level.nodes * min(kept * text.distinct(level.own), text.distinct(level.given)) for level in levels)
+    )
 
 
 def _solver_seconds(text: _Text, levels: list[_Level], config: Config) -> float:

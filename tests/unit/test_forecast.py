@@ -120,6 +120,11 @@ class TestTree:
         assert pairs[0] >= 5999
         assert pairs[-1] == pytest.approx(train().label_matrix.nnz, rel=0.02)
 
+    def test_labels_of_a_document_lie_together(self):
+        first = module._levels(train(), config())[0]
+        assert first.nodes == 8
+        assert first.nodes * first.own == pytest.approx(10_090, rel=0.15)  # in its tree; 16,600 in a random one
+
 
 class TestMovesTheRightWay:
     @pytest.mark.parametrize(
@@ -148,7 +153,7 @@ class TestMovesTheRightWay:
         assert expected({"ranker": {"prune": 0}}).weights > expected({"ranker": {"prune": 0.01}}).weights
 
     def test_more_columns_more_memory(self):
-        assert expected({"tfidf": [{"ngram_max": 3}]}).peak_bytes > 2 * expected().peak_bytes
+        assert expected({"tfidf": [{"ngram_max": 3}]}).peak_bytes > 1.5 * expected().peak_bytes
 
     def test_the_sample_as_it_was_measured(self):
         found = expected()

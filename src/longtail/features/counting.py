@@ -101,7 +101,7 @@ def count_and_weigh(documents: Strings, settings: config.TfIdf, keep_rows: bool)
         gap = int(settings.unit == "word")
         counted = ngrams.count_ngrams(starts, hashes, units, gap, settings.ngram_min, settings.ngram_max)
         if not keep_rows:
-            counted = (*counted[:5], counted[5][:0], counted[6][:0])
+            counted = (*counted[:5], counted[5][:0].copy(), counted[6][:0].copy())  # views would keep the rows
         return _Block(buffer, *counted, merged=np.empty(len(counted[2]), np.uint32))
 
     def weigh(block: _Block) -> Rows:
