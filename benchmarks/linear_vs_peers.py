@@ -163,11 +163,12 @@ def data_file(folder, split):
 
 
 def make_features(folder, target):
-    """Write longtail's features of both splits, word 1-grams by default, for systems that have no vectoriser."""
+    """Write longtail's features of both splits, those of its own methods, for systems that have no vectoriser."""
     from longtail.features.tfidf import TfIdf
+    from longtail.methods import configure
 
     target.mkdir(parents=True, exist_ok=True)
-    vectoriser, features = TfIdf.fit_transform(protocol.documents(folder, "train")[0])
+    vectoriser, features = TfIdf.fit_transform(protocol.documents(folder, "train")[0], configure("xr-linear").tfidf)
     sparse.save_npz(target / "train.npz", features, compressed=False)
     features = vectoriser.transform(protocol.documents(folder, "test")[0])
     sparse.save_npz(target / "test.npz", features, compressed=False)

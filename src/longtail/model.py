@@ -27,7 +27,7 @@ from longtail.search.predictions import Predictions
 
 __all__ = ["Facts", "Model", "document_features"]
 
-_EXACT_MARGIN = 10  # labels that each tree of an ensemble ranks exactly, as a multiple of those asked for
+_MEMBERS = 10  # labels that each tree of an ensemble gives, as a multiple of those asked for
 
 
 class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,7 +90,7 @@ class Model:
         """Return (n, L) scores before calibration: products along the path, averaged over the trees."""
         if len(self.rankers) == 1:
             return self.rankers[0].search(features, search, k, exclude)
-        wanted = min(max(_EXACT_MARGIN * k, 100), len(self.labels)) if search.exact else None
+        wanted = min(max(_MEMBERS * k, 100), len(self.labels))
         return mean_scores([ranker.search(features, search, wanted, exclude) for ranker in self.rankers], k)
 
     def features(self, documents: Dataset | Iterable[str]) -> Features:

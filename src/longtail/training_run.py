@@ -14,7 +14,7 @@ from longtail.kernels import pool
 from longtail.model import Model
 from longtail.model_folder import save_model
 from longtail.pipeline import train
-from longtail.store import Stages
+from longtail.store import Stages, check_replaceable
 from longtail.tree.given import read_parents
 
 __all__ = ["train_to_folder"]
@@ -36,16 +36,18 @@ def train_to_folder(
     """Train and write the model folder; until it is there, finished stages are kept beside it for ``resume``."""
     begin = time.perf_counter()
     parents = None if tree is None else read_parents(tree)
-    expected = forecast(documents, config)
-    log.info("%s", expected)
-    if not ignore_memory:
-        check_memory(expected)
-    with Stages(work_folder(output)) as stages, pool.threads(threads):
-        if not resume:
-            stages.clear()
-        model = train(documents, config, valid=valid, parents=parents, stages=stages)
-        save_model(model, output)
-        stages.remove()
+    check_replaceable(output)  # now, not after hours of training
+    with pool.threads(threads):
+        expected = forecast(documents, config)
+        log.info("%s", expected)
+        if not ignore_memory:
+            check_memory(expected)
+        with Stages(work_folder(output)) as stages:
+            if not resume:
+                stages.clear()
+            model = train(documents, config, valid=valid, parents=parents, stages=stages)
+            save_model(model, output)
+            stages.remove()
     log.info("%s: written, %.1f s", output, time.perf_counter() - begin)
     return model
 

@@ -114,7 +114,7 @@ class TestCheck:
 
     def test_json(self, run):
         result = run("check", SAMPLE, "--split", "test", "--json").json()
-        assert set(result) == {"description", "findings"}
+        assert set(result) == {"description", "findings", "forecast"}
         counts = {name: result["description"][name] for name in ("documents", "labels", "pairs")}
         assert counts == {"documents": 1500, "labels": 501, "pairs": 5529}
         (finding,) = (f for f in result["findings"] if f["what"] == "labels without a document")
@@ -261,7 +261,7 @@ class TestEvaluate:
 
     def test_json(self, run, truth, predictions):
         result = run("evaluate", truth, "--predictions", predictions, "-k", "1,2", "--json").json()
-        assert set(result) == {"evaluation", "by_frequency"}
+        assert set(result) == {"evaluation", "by_frequency", "reliability"}
         assert result["by_frequency"] is None
         evaluation = result["evaluation"]
         assert evaluation["ks"] == [1, 2]
@@ -276,7 +276,7 @@ class TestEvaluate:
         assert (done.code, done.err) == (0, "")
         assert re.search(r"^PSP +\d", done.out, re.MULTILINE)
         assert "propensity A=0.55 B=1.5" in done.out
-        assert "\nBy frequency of the label in train\nin train" in done.out
+        assert "\n\nin train  labels" in done.out
         table = run(*arguments, "--json").json()["by_frequency"]
         assert sum(part["n_positives"] for part in table["bins"]) == 3
         assert {part["low"]: part["n_labels"] for part in table["bins"]} == {0: 1, 1: 2, 2: 2, 6: 0, 21: 0, 101: 0}
@@ -539,11 +539,13 @@ def test_demo(run, tmp_path):
     done = run("demo", "-o", folder)
     assert done.code == 0
     assert (folder / "labels.png").read_bytes().startswith(b"\x89PNG")
-    assert len((folder / "train.csv").read_text().splitlines()) > 6000
     assert f"$ longtail check {SAMPLE}\n" in done.out
     assert "documents  6,000" in done.out
-    assert "training comes with" in done.out
-    assert f"{folder / 'train.csv'}: 6,000 documents, 501 labels\n" in done.err
+    assert f"$ longtail train {SAMPLE} -o {folder / 'model'}\n" in done.out
+    assert re.search(r"^P +\d\d\.\d\d \[", done.out, re.MULTILINE)
+    assert "margin" in done.out
+    assert (folder / "model" / "README.md").is_file()
+    assert "<svg" in (folder / "report.html").read_text()
 
 
 class TestProcess:

@@ -68,13 +68,14 @@ class TestNumbers:
         assert resolved.ranker.cost_sensitive == (preset != "amazon-670k")
         assert resolved.tree.kind == "balanced"
 
-    def test_xr_linear_alone_is_the_default_config(self):
-        assert configure("xr-linear") == Config()
+    def test_text_features_are_scikit_learns_but_for_the_logarithm_of_tf(self):
         assert Config().tfidf == (TfIdf(),)
+        for name in METHODS:
+            assert configure(name).tfidf == (TfIdf(sublinear_tf=True),)
 
     def test_xr_linear_solver(self):
         ranker = configure("xr-linear").ranker
-        assert (ranker.loss, ranker.tolerance, ranker.max_passes, ranker.bias) == ("squared-hinge", 0.1, 100, 1)
+        assert (ranker.loss, ranker.tolerance, ranker.max_passes, ranker.bias) == ("squared-hinge", 0.1, 10, 1)
         assert (ranker.prune, ranker.negatives, ranker.trees) == (0.1, "tfn", 1)
         search = configure("xr-linear").search
         assert (search.score, search.beam_size, search.exact) == ("hinge-3", 10, False)

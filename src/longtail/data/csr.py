@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,16 @@ __all__ = ["csr_of"]
 def csr_of(
     values: NDArray[Any], columns: NDArray[np.int32], ends: NDArray[np.integer], n_columns: int
 ) -> sparse.csr_array:
-    """Return the matrix over these very arrays; scipy's own way checks them, and widens columns to the type of ends."""
-    matrix: Any = sparse.csr_array((len(ends) - 1, n_columns), dtype=values.dtype)
+    """Return the matrix over these very arrays.
+
+    scipy's own way checks them, widens columns to the type of ends, and takes as long as a search for one document.
+    """
+    matrix: Any = copy(_empty((len(ends) - 1, int(n_columns))))
     matrix.data, matrix.indices, matrix.indptr = values, columns, ends
     found: sparse.csr_array = matrix
     return found
+
+
+@lru_cache(maxsize=16)
+def _empty(shape: tuple[int, int]) -> Any:
+    return sparse.csr_array(shape)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from longtail.data.csr import csr_of
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.sparse import group_sums, unit_rows
@@ -72,14 +73,7 @@ def _sums(features: Features, label_matrix: sparse.csr_array) -> Features:
     # the bound was memory never touched; what is cut off was never paid for
     columns.resize(filled, refcheck=False)
     values.resize(filled, refcheck=False)
-    return Features(_csr(values, columns, ptr, (n_labels, width)), dense)
-
-
-def _csr(values: Array, columns: Array, ptr: Array, shape: Any) -> sparse.csr_array:
-    """Return the matrix with index types as they are: scipy's constructor would make them one."""
-    matrix = sparse.csr_array(shape, dtype=np.float32)
-    matrix.data, matrix.indices, matrix.indptr = values, columns, ptr
-    return matrix
+    return Features(csr_of(values, columns, ptr, width), dense)
 
 
 def _normalised(features: Features) -> Features:

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from longtail.data.csr import csr_of
+
 __all__ = ["Features"]
 
 
@@ -29,12 +31,13 @@ class Features:
         rows: Any = block
         if isinstance(block, np.ndarray):
             rows, dense = csr_array((len(block), 0), dtype=np.float32), block
-        rows = csr_array(rows, dtype=np.float32)
+        if not isinstance(rows, csr_array) or rows.dtype != np.float32:
+            rows = csr_array(rows, dtype=np.float32)
         if not rows.has_canonical_format:  # columns out of order, or twice in a row
             rows = rows.copy()
             rows.sum_duplicates()
         if rows.indices.dtype != np.int32 or rows.indptr.dtype != np.int64:
-            rows = _with_index_types(rows)
+            rows = csr_of(rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), rows.shape[1])
         if dense is None:
             dense = np.zeros((rows.shape[0], 0), np.float32)
         return cls(rows, np.ascontiguousarray(dense, np.float32))
@@ -56,10 +59,3 @@ class Features:
     def take(self, rows: NDArray[np.integer] | slice) -> Features:
         """Return some of the rows."""
         return Features.of(self.sparse[rows], self.dense[rows])
-
-
-def _with_index_types(rows: csr_array) -> csr_array:
-    typed: Any = csr_array(rows.shape, dtype=np.float32)
-    typed.data, typed.indices, typed.indptr = rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64)
-    whole: csr_array = typed
-    return whole

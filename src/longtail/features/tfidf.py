@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail import config
+from longtail.data.csr import csr_of
 from longtail.data.strings import Strings
 from longtail.features.counting import Rows, count_and_weigh, over_blocks, split_units
 from longtail.features.vocabulary import Vocabulary, damaged
@@ -91,7 +92,8 @@ class TfIdf:
     def _side_by_side(self, blocks: Sequence[list[Rows]], n_documents: int) -> sparse.csr_array:
         """Join the rows of all blocks of columns, each times its weight, and bring them to length one again."""
         if len(blocks) == len(blocks[0]) == 1:
-            return _csr(blocks[0][0], self.n_features)
+            ends, columns, values = blocks[0][0]
+            return csr_of(values, columns, ends, self.n_features)
         sizes = [_row_sizes(rows, n_documents) for rows in blocks]
         indptr: NDArray[np.int64] = np.append(0, np.cumsum(np.sum(sizes, axis=0)))
         columns, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
@@ -103,14 +105,7 @@ class TfIdf:
             _place(rows, first_column, weight / norms, begins, columns, values)
             begins += size
             first_column += len(own)
-        return _csr((indptr, columns, values), self.n_features)
-
-
-def _csr(rows: Rows, n_columns: int) -> sparse.csr_array:
-    """Return a matrix of these arrays themselves; scipy's constructor would copy indptr or columns to one width."""
-    matrix: Any = sparse.csr_array((len(rows[0]) - 1, n_columns), dtype=np.float32)
-    matrix.indptr, matrix.indices, matrix.data = rows
-    return cast("sparse.csr_array", matrix)
+        return csr_of(values, columns, indptr, self.n_features)
 
 
 def _weigh(documents: Strings, vocabulary: Vocabulary) -> list[Rows]:

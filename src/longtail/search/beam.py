@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from longtail.data.csr import csr_of
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
@@ -55,26 +56,13 @@ def shortlist(
 ) -> sparse.csr_array:
     """Return (n, nodes of the last of ``levels``) float32 scores of the ``beam_size`` best nodes found, best first."""
     ptr, nodes, scores = Descent.of(features, levels, score, bias, tree.order).run([beam_size] * len(levels))
-    return _matrix(ptr, nodes, scores, tree.widths[len(levels) - 1])
+    return csr_of(path_scores(scores), nodes, ptr, tree.widths[len(levels) - 1])
 
 
 def ranked_labels(found: Beam, tree: LabelTree) -> sparse.csr_array:
     """Return (n, n_labels) scores from nodes of the last level and their log scores."""
     ptr, nodes, scores = found
-    return _matrix(ptr, tree.order[nodes], scores, len(tree.order))
-
-
-def _matrix(
-    ptr: NDArray[np.int64], columns: NDArray[np.int32], scores: NDArray[np.float32], width: int
-) -> sparse.csr_array:
-    matrix: Any = sparse.csr_array((len(ptr) - 1, width), dtype=np.float32)
-    matrix.data, matrix.indices, matrix.indptr = (
-        path_scores(scores),
-        columns,
-        ptr,
-    )  # its checks cost as much as a search
-    ranked: sparse.csr_array = matrix
-    return ranked
+    return csr_of(path_scores(scores), tree.order[nodes], ptr, len(tree.order))
 
 
 @dataclass(frozen=True, slots=True)

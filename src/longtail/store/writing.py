@@ -17,7 +17,7 @@ from longtail.store import durable
 from longtail.store.manifest import MANIFEST, FileEntry, begins_like_ours, check_name, decode, encode
 from longtail.store.tensors import array_pieces
 
-__all__ = ["FolderWriter", "holds_a_model", "write_folder"]
+__all__ = ["FolderWriter", "check_replaceable", "holds_a_model", "write_folder"]
 
 
 class FolderWriter:
@@ -94,7 +94,7 @@ def write_folder(path: str | Path, *, config_hash: str = "", version: str = __ve
     the producer.
     """
     place = Path(path).resolve()
-    _check_replaceable(place)
+    check_replaceable(place)
     _make_parents(place)
     _clear_leftovers(place)
     temporary, fd = _claim_temporary(place)
@@ -102,7 +102,7 @@ def write_folder(path: str | Path, *, config_hash: str = "", version: str = __ve
         writer = FolderWriter(temporary)
         yield writer
         writer.seal(f"longtail {version}", config_hash)
-        _check_replaceable(place)
+        check_replaceable(place)
         durable.put_in_place(temporary, place)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -126,7 +126,9 @@ def holds_a_model(folder: Path) -> bool:
     return False
 
 
-def _check_replaceable(place: Path) -> None:
+def check_replaceable(path: str | Path) -> None:
+    """Refuse a place where a model folder may not be written, for what is there would be lost."""
+    place = Path(path).resolve()
     while True:
         before = durable.identity(place)
         problem = _why_not_replaceable(place)
