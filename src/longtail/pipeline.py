@@ -59,7 +59,7 @@ def train(
     """
     check_trainable(documents)
     fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
-    work = Work(stages, content_hash(__version__, config, _content(fitted), parents))
+    work = Work(stages, "" if stages is None else content_hash(__version__, config, _content(fitted), parents))
 
     vectoriser, features = text_features(fitted, config, work)
     relevance = fitted.label_matrix
@@ -75,7 +75,7 @@ def train(
 
 def text_features(documents: Dataset, config: Config, work: Work) -> tuple[TfIdf | None, Features]:
     """Return the features of the documents, and the vectoriser that made them unless they were given."""
-    if documents.features is not None or documents.texts is None or not documents.texts.arena.size:
+    if documents.features is not None or (documents.dense is not None and not _has_text(documents)):
         return None, document_features(documents, None)
 
     def make() -> dict[str, np.ndarray]:
@@ -196,12 +196,17 @@ def check_trainable(documents: Dataset) -> None:
         raise DataError([Problem("documents", 0, f"{len(documents):,} documents without labels", "labels to learn")])
 
 
-def _content(documents: Dataset) -> list[object]:
+def _content(documents: Dataset) -> Sequence[object]:
     """Return all of a dataset that training depends on, for its hash."""
-    texts = [] if documents.texts is None else [documents.texts.packed().arena, documents.texts.lengths]
-    parts = [documents.label_matrix, documents.features, documents.label_features, documents.dense]
-    labels = [documents.labels.ids.packed().arena, documents.labels.ids.lengths]
-    return [*texts, *labels, *(part for part in parts if part is not None)]
+    labels = documents.labels
+    strings = [documents.texts, labels.ids, labels.names, labels.texts]
+    matrices = [documents.label_matrix, documents.features, documents.label_features, documents.dense]
+    packed = [None if column is None else [column.packed().arena, column.lengths] for column in strings]
+    return packed, matrices
+
+
+def _has_text(documents: Dataset) -> bool:
+    return documents.texts is not None and documents.texts.arena.size > 0
 
 
 def _widths(features: Features) -> tuple[int, int]:

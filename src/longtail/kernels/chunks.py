@@ -150,9 +150,13 @@ def add_by_buckets(
     xs: Any,  # IN  (nnz,)
     begin: int,  # IN  those of one document
     end: int,
+    found: Any,  # OUT (2, ≥ end - begin) int64, for this kernel's own use
     sums: Any,  # IN/OUT (n_siblings,) columns add to it in their order
 ) -> None:
-    """Look each column up in its bucket: for a chunk that few documents visit."""
+    """Look each column up in its bucket: for a chunk that few documents visit.
+
+    All rows are found before the first is added: look-ups do not wait for each other, so their cache misses overlap.
+    """
     start_at, low_at, entry_at, sibling_at = heads[chunk, 0], heads[chunk, 1], heads[chunk, 2], heads[chunk, 3]
     n_entries = heads[chunk + 1, 2] - entry_at
     if n_entries == 0:
@@ -164,19 +168,27 @@ def add_by_buckets(
     group_at = start_at + (n_columns >> shift) + 2
     low_more = 0 if shift <= 8 else (shift - 1) >> 3
     n_rows = (heads[chunk + 1, 1] - low_at) // (low_more + 1)
+    n_found = 0
     for j in range(begin, end):
         column = np.int64(columns[j])
         at = start_at + (column >> shift)
         first, last = _start(starts, at, stride, is_long), _start(starts, at + 1, stride, is_long)
-        row = _find_low(lows, low_at, n_rows, low_more, first, last, column & ((1 << shift) - 1))
-        if row < 0:
-            continue
+        found[0, n_found], found[1, n_found] = (
+            j,
+            _find_low(lows, low_at, n_rows, low_more, first, last, column & ((1 << shift) - 1)),
+        )
+        n_found += found[1, n_found] >= 0
+    for i in range(n_found):
+        row = found[1, i]
         entry = _start(starts, group_at + (row >> GROUP_BITS), stride, is_long)
         for _ in range(row & ((1 << GROUP_BITS) - 1)):  # over the rows before it in its group
             while siblings[sibling_at + entry] < LAST:
                 entry += 1
             entry += 1
-        _add_row(siblings, values, table, entry_at + entry, sibling_at + entry, n_entries, more, xs[j], sums)
+        found[1, i] = entry
+    for i in range(n_found):
+        entry = found[1, i]
+        _add_row(siblings, values, table, entry_at + entry, sibling_at + entry, n_entries, more, xs[found[0, i]], sums)
 
 
 @kernel
@@ -186,14 +198,24 @@ def fill_table(
     starts: Any,
     lows: Any,
     siblings: Any,
+    values: Any,
+    table: Any,
     n_columns: int,  # IN
     chunk: Any,  # IN
+    width: Any,  # IN  siblings of the chunk
     first: int,  # IN  1 to fill, 0 to clear
-    row_starts: Any,  # OUT (n_columns,) the first entry of each column's row, counted from 1 within the chunk
+    row_starts: Any,  # OUT (n_columns,) the first entry of each column's row, counted from 1 within the chunk, or
+    full_rows: Any,  # OUT  where the row stands in full here, counted from −1 downwards
 ) -> None:
-    """Write where each row of a chunk begins: one pass, after which a look-up is one read."""
-    start_at, low_at, sibling_at = heads[chunk, 0], heads[chunk, 1], heads[chunk, 3]
-    is_long = heads[chunk + 1, 2] - heads[chunk, 2] >= LONG
+    """Write where each row of a chunk begins: one pass, after which a look-up is one read.
+
+    A row that at least a quarter of the siblings have is written out in full, zeros and all, as far as there is room:
+    such rows are those of frequent words, and adding one is then SIMD.
+    """
+    start_at, low_at, entry_at, sibling_at = heads[chunk, 0], heads[chunk, 1], heads[chunk, 2], heads[chunk, 3]
+    n_entries = heads[chunk + 1, 2] - entry_at
+    is_long, one_plane = n_entries >= LONG, heads[chunk + 1, 3] - sibling_at == n_entries
+    n_full, room = np.int64(0), full_rows.shape[0] // width if one_plane else 0
     stride = (heads[chunk + 1, 0] - start_at) >> 1
     shift = np.int64(shifts[chunk])
     low_more = 0 if shift <= 8 else (shift - 1) >> 3
@@ -202,11 +224,24 @@ def fill_table(
     for bucket in range((n_columns >> shift) + 1):
         last = _start(starts, start_at + bucket + 1, stride, is_long)
         while row < last:
-            row_starts[(bucket << shift) | _wide(lows, low_at + row, n_rows, low_more, 8)] = first * (entry + 1)
-            row += 1
+            column = (bucket << shift) | _wide(lows, low_at + row, n_rows, low_more, 8)
+            begin = entry
             while siblings[sibling_at + entry] < LAST:
                 entry += 1
             entry += 1
+            row += 1
+            if first == 0:
+                row_starts[column] = 0
+            elif 4 * (entry - begin) < width or n_full == room:
+                row_starts[column] = begin + 1
+            else:
+                row_starts[column] = -1 - n_full
+                at = n_full * width
+                full_rows[at : at + width] = 0
+                for k in range(begin, entry):
+                    sibling = siblings[sibling_at + k] & np.uint8(LAST - 1)
+                    full_rows[at + sibling] = _decoded(values, table, entry_at + k)
+                n_full += 1
 
 
 @kernel
@@ -216,6 +251,8 @@ def add_by_table(
     values: Any,
     table: Any,
     row_starts: Any,  # IN  (n_columns,) from `fill_table`
+    full_rows: Any,  # IN
+    width: Any,  # IN  siblings of the chunk
     chunk: Any,  # IN
     columns: Any,  # IN  (nnz,) sparse features of all documents
     xs: Any,  # IN  (nnz,)
@@ -229,7 +266,11 @@ def add_by_table(
     more = (heads[chunk + 1, 3] - sibling_at) // max(n_entries, 1) - 1
     for j in range(begin, end):
         entry = np.int64(row_starts[columns[j]]) - 1
-        if entry >= 0:
+        if entry < -1:
+            x, at = xs[j], (-2 - entry) * width
+            for sibling in range(width):
+                sums[sibling] += x * full_rows[at + sibling]
+        elif entry >= 0:
             _add_row(siblings, values, table, entry_at + entry, sibling_at + entry, n_entries, more, xs[j], sums)
 
 

@@ -15,7 +15,7 @@ from longtail.kernels.solvers import BLOCK, solve_hinge, solve_logistic
 
 __all__ = ["HINGE", "LOGISTIC", "train_spans"]
 
-HINGE, LOGISTIC = 0, 1
+HINGE, LOGISTIC = None, True  # told apart when a kernel is compiled, so that only one solver is compiled in
 
 
 @kernel
@@ -25,6 +25,7 @@ def train_spans(
     parents: NDArray[np.int64],  # IN (spans) whose documents each span is trained on
     starts: NDArray[np.int64],  # IN (spans) first node
     stops: NDArray[np.int64],  # IN (spans) behind its last node
+    order: NDArray[np.int64],  # IN (nodes) the siblings of each span from 0 on, in the order to solve them
     document_pointers: NDArray[np.int64],  # IN (parents + 1)
     documents: NDArray[np.int32],  # IN documents of each parent, rising
     positive_pointers: NDArray[np.int64],  # IN (nodes + 1)
@@ -35,7 +36,7 @@ def train_spans(
     values: NDArray[np.float32],  # IN
     dense: NDArray[np.float32],  # IN dense block (n, e)
     n_columns: int,  # IN columns of the sparse block
-    loss: int,  # IN HINGE or LOGISTIC
+    loss: bool | None,  # IN HINGE or LOGISTIC
     cost_positive: float,  # IN
     cost_negative: float,  # IN
     bias: np.float32,  # IN
@@ -67,7 +68,8 @@ def train_spans(
         document_at[mine] = np.arange(len(mine), dtype=np.int32)
         width = stops[span] - starts[span]
         columns, owners, kept = _solve_siblings(
-            starts[span], width, document_at, positive_pointers, positives, relevance,
+            starts[span], width, order[starts[span] : stops[span]],
+            document_at, positive_pointers, positives, relevance,
             pointers, local, local_values, local_dense, n_local, source, scale,
             loss, cost_positive, cost_negative, bias, tolerance, max_passes, prune, seed,
             dense_weights[node_at : node_at + width],
@@ -156,15 +158,14 @@ def _gather(mine: Any, row_pointers: Any, indices: Any, values: Any, dense: Any,
 
 @kernel
 def _solve_siblings(
-    start: int, width: int, document_at: Any, positive_pointers: Any, positives: Any, relevance: Any,
+    start: int, width: int, order: Any, document_at: Any, positive_pointers: Any, positives: Any, relevance: Any,
     pointers: Any, columns: Any, values: Any, dense: Any, n_local: int, source: Any, scale: Any,
-    loss: int, cost_positive: float, cost_negative: float, bias: Any, tolerance: float, max_passes: int, prune: Any,
-    seed: int, dense_weights: Any,
+    loss: bool | None, cost_positive: float, cost_negative: float, bias: Any, tolerance: float, max_passes: int,
+    prune: Any, seed: int, dense_weights: Any,
 ) -> Any:  # fmt: skip
     """Return (column, sibling, weight) of what pruning leaves; the column behind the last is the bias."""
     m, e, n_found = len(pointers) - 1, dense.shape[1], len(source)
     frequency = positive_pointers[start + 1 : start + width + 1] - positive_pointers[start : start + width]
-    order = np.argsort(-frequency, kind="mergesort")  # siblings of like frequency need like numbers of passes
     kept_columns, kept_owners = np.empty(4096, np.int32), np.empty(4096, np.int32)
     kept, n_kept = np.empty(4096, np.float32), 0
     for begin in range(0, width, BLOCK):
@@ -176,7 +177,7 @@ def _solve_siblings(
         out = np.zeros((e + n_local + 1) * span, np.float32)
         if trained:
             targets = np.zeros(m * span, np.float32)
-            negative = -(0.5 / cost_negative if loss == HINGE else cost_negative)
+            negative = -(0.5 / cost_negative if loss is None else cost_negative)
             for i in range(m):
                 targets[i * span : i * span + trained] = negative
             for s in range(trained):
@@ -185,8 +186,8 @@ def _solve_siblings(
                     i = document_at[positives[k]]
                     if i >= 0:
                         cost = cost_positive * relevance[k]
-                        targets[i * span + s] = 0.5 / cost if loss == HINGE else cost
-            if loss == HINGE:
+                        targets[i * span + s] = 0.5 / cost if loss is None else cost
+            if loss is None:
                 solve_hinge(
                     pointers, columns, values, dense, bias, targets, trained, tolerance, max_passes, seed + start, out
                 )
@@ -230,11 +231,29 @@ def _pack(
             counts[n_rows] = at[column + 1]
             n_rows += 1
         at[column + 1] += at[column]
-    for k in np.argsort(owners, kind="mergesort"):  # blocks hold siblings by frequency: bring them back into order
+    for k in _order(owners):  # blocks hold siblings by frequency: bring them back into order
         place = at[columns[k]]
         siblings[place], weights[place] = owners[k], kept[k]
         at[columns[k]] += 1
     return n_rows
+
+
+@kernel
+def _order(keys: Any) -> Any:
+    """Return the stable order of small numbers, by counting."""
+    most = 0
+    for key in keys:
+        most = max(most, key)
+    at = np.zeros(most + 2, np.int64)
+    for key in keys:
+        at[key + 1] += 1
+    for key in range(most + 1):
+        at[key + 1] += at[key]
+    order = np.empty(len(keys), np.int64)
+    for k in range(len(keys)):
+        order[at[keys[k]]] = k
+        at[keys[k]] += 1
+    return order
 
 
 @kernel

@@ -13,6 +13,7 @@ from longtail.kernels.jit import kernel
 __all__ = ["HINGE_2", "HINGE_3", "SIGMOID", "path_scores", "step_down"]
 
 HINGE_2, HINGE_3, SIGMOID = 0, 1, 2  # what an activation costs; a node's score is exp(−costs along its path)
+_FULL_ROWS = 1 << 18  # weights of rows written out in full: 1 MB, so that they stay in the cache
 _ROWS_A_LOOK_UP = 4  # so many rows are written to a table in the time of one look-up in a bucket
 
 
@@ -180,6 +181,15 @@ def _look_ups(beam: Any, order: Any, at: int, document_of: Any, rows: Any) -> An
 
 
 @kernel
+def _longest(rows: Any) -> Any:
+    """Return the most features of a document."""
+    longest = np.int64(0)
+    for document in range(rows.shape[0] - 1):
+        longest = max(longest, rows[document + 1] - rows[document])
+    return longest
+
+
+@kernel
 def _documents(ptr: Any) -> Any:
     """Return the document of each pair."""
     documents = np.empty(ptr[-1], np.int64)
@@ -214,8 +224,9 @@ def step_down(
     sizes = np.zeros(n_documents, np.int64)
     nodes, scores = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
     order, document_of = _by_chunk(beam, offsets.shape[0] - 1, n_documents), _documents(beam_ptr)
-    sums = np.empty(widest, np.float32)
+    sums, found = np.empty(widest, np.float32), np.empty((2, _longest(rows) + 1), np.int64)
     row_starts = np.zeros(n_columns if n_documents > 1 else 0, np.int32)
+    full_rows = np.empty(_FULL_ROWS if n_documents > 1 else 0, np.float32)
     chunk, by_table = np.int64(-1), False
     for at in range(order.shape[0]):
         pair = order[at]
@@ -225,19 +236,27 @@ def step_down(
             continue
         if beam[pair] != chunk:
             if by_table:
-                fill_table(heads, shifts, level_starts, lows, siblings, n_columns, chunk, 0, row_starts)
+                fill_table(
+                    heads, shifts, level_starts, lows, siblings, values, table, n_columns, chunk,
+                    offsets[chunk + 1] - offsets[chunk], 0, row_starts, full_rows,
+                )  # fmt: skip
             chunk = np.int64(beam[pair])
             n_rows = heads[chunk + 1, 1] - heads[chunk, 1]
             look_ups = _look_ups(beam, order, at, document_of, rows)
             by_table = n_documents > 1 and look_ups * _ROWS_A_LOOK_UP > n_rows
             if by_table:
-                fill_table(heads, shifts, level_starts, lows, siblings, n_columns, chunk, 1, row_starts)
+                fill_table(
+                    heads, shifts, level_starts, lows, siblings, values, table, n_columns, chunk,
+                    offsets[chunk + 1] - offsets[chunk], 1, row_starts, full_rows,
+                )  # fmt: skip
         first, begin, end = offsets[chunk], rows[document], rows[document + 1]
         width = offsets[chunk + 1] - first
         for i in range(width):
             sums[i] = bias * biases[first + i]
         if by_table:
-            add_by_table(heads, siblings, values, table, row_starts, chunk, columns, xs, begin, end, sums)
+            add_by_table(
+                heads, siblings, values, table, row_starts, full_rows, width, chunk, columns, xs, begin, end, sums
+            )
         else:
             add_by_buckets(
                 heads,
@@ -253,6 +272,7 @@ def step_down(
                 xs,
                 begin,
                 end,
+                found,
                 sums,
             )
         add_dense(weights, dense_table, first * dense.shape[1], dense, document, sums, width)

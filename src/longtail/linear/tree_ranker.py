@@ -98,6 +98,7 @@ def fit_level(
 
     arguments: tuple[Any, ...] = (
         *spans,
+        _solving_order(spans, np.diff(positives[0])),
         document_pointers,
         documents,
         *positives,
@@ -175,6 +176,15 @@ def _spans(documents: NDArray[np.int64], offsets: NDArray[np.int64]) -> Spans:
             starts.append(start)
             stops.append(min(start + step, last))
     return np.array(parents, np.int64), np.array(starts, np.int64), np.array(stops, np.int64)
+
+
+def _solving_order(spans: Spans, frequency: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the siblings of each span by falling frequency: those of like frequency need like numbers of passes."""
+    _, starts, stops = spans
+    widths = stops - starts
+    span = np.repeat(np.arange(len(starts)), widths)
+    order: NDArray[np.int64] = np.lexsort((-frequency, span)) - np.repeat(starts, widths)
+    return order
 
 
 def _tasks(spans: Spans, documents: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -26,7 +26,7 @@ ScoreType = Literal["hinge-2", "hinge-3", "sigmoid"]
 
 ALL = np.iinfo(np.int64).max
 _SCORES: dict[ScoreType, int] = {"hinge-2": HINGE_2, "hinge-3": HINGE_3, "sigmoid": SIGMOID}
-_LARGEST_BLOCK, _SMALLEST_BLOCK, _BLOCKS = 4096, 256, 4  # documents that share the reading of a chunk
+_LARGEST_BLOCK, _SMALLEST_BLOCK = 16384, 256  # documents that share the reading of a chunk; bytes never depend on it
 _NONE = np.zeros(0, np.int32)
 
 Beam = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # CSR: ptr, nodes, log scores
@@ -114,7 +114,7 @@ class Descent:
         if min(limits) < 1:
             raise UsageError(f"beam size or k of {min(limits)}, expected at least 1")
         n = len(self.features)
-        block = min(max(-(-n // _BLOCKS), _SMALLEST_BLOCK), largest_block)
+        block = min(max(-(-n // pool.thread_count()), _SMALLEST_BLOCK), largest_block)
         if floors is None:
             floors = np.full(n, -np.inf, np.float32)
         if n <= block:

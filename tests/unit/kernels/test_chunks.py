@@ -39,7 +39,8 @@ def random_weights(rng, n_columns, width, n_rows, mean_entries):
         (9000, 40_000, 5000, 30),  # long: more than 65535 entries, three planes of siblings
     ],
 )
-def test_buckets_and_table_add_what_a_product_adds(n_columns, width, n_rows, mean_entries):
+@pytest.mark.parametrize("room", [0, 3, 1000], ids=lambda room: f"{room} full rows")
+def test_buckets_and_table_add_what_a_product_adds(n_columns, width, n_rows, mean_entries, room):
     rng = np.random.default_rng(n_columns)
     weights = random_weights(rng, n_columns, width, n_rows, mean_entries)
     chunks, width, _ = chunk_of(weights, n_columns, "float32")
@@ -53,11 +54,16 @@ def test_buckets_and_table_add_what_a_product_adds(n_columns, width, n_rows, mea
             expected[sibling] += x * np.float32(value)
     by_buckets, by_table = np.zeros(width, np.float32), np.zeros(width, np.float32)
     table = np.zeros(n_columns, np.int32)
-    add_by_buckets(*level[1:8], n_columns, 0, columns, xs, 0, len(columns), by_buckets)
-    fill_table(*level[1:6], n_columns, 0, 1, table)
+    add_by_buckets(
+        *level[1:8], n_columns, 0, columns, xs, 0, len(columns), np.empty((2, len(columns) + 1), np.int64), by_buckets
+    )
+    full_rows = np.empty(room * width, np.float32)
+    fill_table(*level[1:8], n_columns, 0, width, 1, table, full_rows)
     assert sorted(np.flatnonzero(table)) == sorted(weights)
-    add_by_table(level.heads, *level[5:8], table, 0, columns, xs, 0, len(columns), by_table)
-    fill_table(*level[1:6], n_columns, 0, 0, table)
+    often = sum(4 * len(row) >= width for row in weights.values()) if width <= 128 else 0
+    assert np.count_nonzero(table < 0) == min(often, room)
+    add_by_table(level.heads, *level[5:8], table, full_rows, width, 0, columns, xs, 0, len(columns), by_table)
+    fill_table(*level[1:8], n_columns, 0, width, 0, table, full_rows)
     assert not table.any()
     assert np.array_equal(by_buckets, expected)
     assert np.array_equal(by_table, expected)
@@ -70,7 +76,7 @@ def test_every_type_adds_the_weights_that_it_holds(dtype):
     level = chunks.level
     columns, xs = np.array([1, 3, 7], np.int32), np.array([2, 9, -1], np.float32)
     sums = np.zeros(width, np.float32)
-    add_by_buckets(*level[1:8], 8, 0, columns, xs, 0, 3, sums)
+    add_by_buckets(*level[1:8], 8, 0, columns, xs, 0, 3, np.empty((2, 4), np.int64), sums)
     assert np.allclose(sums, [0.6 - 1.1, -0.7, -2.5 + 0.2], atol=0.002)
     features = np.arange(10, dtype=np.float32).reshape(2, 5)
     got = np.zeros(width, np.float32)
@@ -81,5 +87,15 @@ def test_every_type_adds_the_weights_that_it_holds(dtype):
 def test_only_the_features_of_the_document_are_read():
     chunks, width, _ = chunk_of({c: {0: 1.0} for c in range(8)}, 8, "float32")
     sums = np.zeros(width, np.float32)
-    add_by_buckets(*chunks.level[1:8], 8, 0, np.arange(8, dtype=np.int32), np.ones(8, np.float32) * 2, 3, 5, sums)
+    add_by_buckets(
+        *chunks.level[1:8],
+        8,
+        0,
+        np.arange(8, dtype=np.int32),
+        np.ones(8, np.float32) * 2,
+        3,
+        5,
+        np.empty((2, 3), np.int64),
+        sums,
+    )
     assert sums.tolist() == [4.0]
