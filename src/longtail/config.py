@@ -140,8 +140,8 @@ class Calibration(Stage, frozen=True):
     ] = "isotonic"
     share: Annotated[
         float, Meta(ge=0, le=0.5, description="share of the documents held out for it where no --valid is given")
-    ] = 0.03
-    max_documents: Annotated[Count, Meta(description="most documents held out")] = 1000
+    ] = 0.02
+    max_documents: Annotated[Count, Meta(description="most documents held out")] = 500
 
 
 class Config(Stage, frozen=True):

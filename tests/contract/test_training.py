@@ -54,11 +54,11 @@ class TestCommands:
     def test_train_writes_a_model_and_nothing_else(self, run, files, tmp_path, caplog):
         done = run("train", files / "train.jsonl", "-o", tmp_path / "new" / "model", "--seed", "3", "-j", "2")
         assert (done.code, done.out) == (0, "")
-        for word in ("forecast: ", "features: 582 documents", "tree: ", "level 1 of ", "held out: P@1", "written"):
+        for word in ("forecast: ", "features: 588 documents", "tree: ", "level 1 of ", "held out: P@1", "written"):
             assert word in caplog.text
         assert [path.name for path in (tmp_path / "new").iterdir()] == ["model"]
         trained = load_model(tmp_path / "new" / "model")
-        assert (trained.config.seed, trained.facts.documents, trained.facts.held_out) == (3, 582, 18)
+        assert (trained.config.seed, trained.facts.documents, trained.facts.held_out) == (3, 588, 12)
 
     def test_predict(self, run, files, model, fitted, data):
         done = run("predict", model, files / "test.jsonl", "-k", "3")

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.solvers import BLOCK, solve_hinge, solve_logistic
+from longtail.kernels.sibling_blocks import BLOCK
+from longtail.kernels.solvers import solve_hinge, solve_logistic
 
 __all__ = ["HINGE", "LOGISTIC", "train_spans"]
 

@@ -1,12 +1,6 @@
-"""Dual coordinate descent for the classifiers of up to 16 siblings at once.
+"""Dual coordinate descent for the classifiers of a block of siblings (``sibling_blocks.py`` says what a block is).
 
-All siblings of a node are trained on the same documents, so one pass over a document's non-zeros serves them all:
-``w`` is laid out as [column][sibling], each non-zero touches one cache line, and the inner loop runs along siblings.
-
-A *block* is a problem of ``m`` documents and ``width`` (8 or 16) siblings, some of which may be padding:
-``pointers`` (m + 1), ``columns`` and ``values`` are the sparse rows, renumbered from ``e`` on; ``dense`` is (m, e);
-``w`` has one row of ``width`` for each of the e dense columns, the sparse columns, and the bias, in this order.
-``targets`` is (m, width): the sign is y, what the absolute value is, the solver says.
+``targets`` is (m, width): the sign is y, what the absolute value is, each solver says.
 """
 
 from __future__ import annotations
@@ -17,78 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
+from longtail.kernels.sibling_blocks import BLOCK, add_row, margins_of, shuffle, square_norms
 
-__all__ = ["BLOCK", "solve_hinge", "solve_logistic"]
-
-BLOCK = 16  # siblings solved together: 16 float32 are one cache line
+__all__ = ["solve_hinge", "solve_logistic"]
 
 _ZERO, _ONE, _INFINITY = np.float32(0), np.float32(1), np.float32(np.inf)
 # where each part of a block's state begins
 _MARGIN, _STEP, _HIGH, _LOW, _LIMIT, _LIVE, _PARTS = 0, BLOCK, 2 * BLOCK, 3 * BLOCK, 4 * BLOCK, 5 * BLOCK, 6
 _FIRST_ALPHA = 1e-8  # α may not be 0 in the logistic dual, where its logarithm is taken
 _NEWTON_STEPS = 100
-_LEAST_NORM = 1e-30  # of a document without features: padding has nothing beside the norm to divide by
-
-
-@kernel
-def _random_below(state: Any, n: int) -> Any:
-    """Return a number below ``n`` < 2^32 (xorshift64, high bits of a product in place of a modulo)."""
-    x = state[0]
-    x ^= x << np.uint64(13)
-    x ^= x >> np.uint64(7)
-    x ^= x << np.uint64(17)
-    state[0] = x
-    return np.int64(((x >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
-
-
-@kernel
-def _shuffle(order: Any, n: int, state: Any) -> None:
-    for last in range(n - 1, 0, -1):
-        other = _random_below(state, last + 1)
-        order[last], order[other] = order[other], order[last]
-
-
-@kernel
-def _margins(
-    out: Any, w: Any, width: int, start: Any, end: Any, columns: Any, values: Any, row: Any, bias: Any
-) -> None:  # fmt: skip
-    """Compute w·x of one document for all siblings: ``out`` (width)."""
-    last = len(w) - width
-    for s in range(width):
-        out[s] = bias * w[last + s]
-    for j in range(len(row)):
-        value, at = row[j], j * width
-        for s in range(width):
-            out[s] += value * w[at + s]
-    k = start
-    while k + 4 <= end:  # four rows of w a step: the sums are loaded and stored a quarter as often
-        v0, v1, v2, v3 = values[k], values[k + 1], values[k + 2], values[k + 3]
-        a0, a1 = np.int64(columns[k]) * width, np.int64(columns[k + 1]) * width
-        a2, a3 = np.int64(columns[k + 2]) * width, np.int64(columns[k + 3]) * width
-        for s in range(width):
-            out[s] += (v0 * w[a0 + s] + v1 * w[a1 + s]) + (v2 * w[a2 + s] + v3 * w[a3 + s])
-        k += 4
-    while k < end:
-        value, place = values[k], np.int64(columns[k]) * width
-        for s in range(width):
-            out[s] += value * w[place + s]
-        k += 1
-
-
-@kernel
-def _add(step: Any, w: Any, width: int, start: int, end: int, columns: Any, values: Any, row: Any, bias: Any) -> None:
-    """Add step[s] · x of one document to each sibling's w."""
-    last = len(w) - width
-    for s in range(width):
-        w[last + s] += bias * step[s]
-    for j in range(len(row)):
-        value, at = row[j], j * width
-        for s in range(width):
-            w[at + s] += value * step[s]
-    for k in range(start, end):
-        value, place = values[k], np.int64(columns[k]) * width
-        for s in range(width):
-            w[place + s] += value * step[s]
 
 
 @kernel
@@ -146,7 +77,7 @@ def solve_hinge(
     full = len(targets) // max(m, 1)
     width = full
     w, alpha = np.zeros(len(out), np.float32), np.zeros(m * width, np.float32)
-    norms = _norms(pointers, values, dense, bias)
+    norms = square_norms(pointers, values, dense, bias)
     order, random = np.arange(m), np.array([np.uint64(seed) * np.uint64(2) + np.uint64(1)], np.uint64)
     sibling = np.arange(width)
     # one array for all that is kept of a sibling, so that the compiler need not fear overlaps and vectorises
@@ -158,20 +89,20 @@ def solve_hinge(
     active, passes = m, 0
     while passes < max_passes:
         passes += 1
-        _shuffle(order, active, random)
+        shuffle(order, active, random)
         high[:], low[:] = -_INFINITY, _INFINITY
         position = 0
         while position < active:
             i = order[position]
             start, end, row = pointers[i], pointers[i + 1], dense[i]
-            _margins(margins, w, width, start, end, columns, values, row, bias)
+            margins_of(margins, w, width, start, end, columns, values, row, bias)
             moved, rest = _visit(state, alpha, targets, i * width, width, norms[i])
             if rest:
                 active -= 1
                 order[position], order[active] = order[active], order[position]
                 continue
             if moved:
-                _add(step, w, width, start, end, columns, values, row, bias)
+                add_row(step, w, width, start, end, columns, values, row, bias)
             position += 1
         open_ = 0
         for s in range(width):
@@ -229,20 +160,6 @@ def _visit(state: Any, alpha: Any, targets: Any, at: int, width: int, norm: Any)
 
 
 @kernel
-def _norms(pointers: Any, values: Any, dense: Any, bias: Any) -> Any:
-    """Return ‖x‖² of each document, the constant feature included."""
-    norms = np.empty(len(pointers) - 1, np.float32)
-    for i in range(len(norms)):
-        total = np.float64(bias) * bias
-        for k in range(pointers[i], pointers[i + 1]):
-            total += np.float64(values[k]) * values[k]
-        for j in range(dense.shape[1]):
-            total += np.float64(dense[i, j]) * dense[i, j]
-        norms[i] = max(total, _LEAST_NORM)
-    return norms
-
-
-@kernel
 def _newton(a: float, b: float, cost: float, old: float, precision: float) -> tuple[float, float, int]:
     """Minimise z ln z + (C−z) ln(C−z) + ½a(z−α)² + b(z−α) over z, Newton's steps kept inside (0, C).
 
@@ -283,7 +200,7 @@ def solve_logistic(
     w, alpha = np.zeros(len(out), np.float32), np.empty(m * width, np.float64)
     for place in range(len(alpha)):
         alpha[place] = min(0.001 * abs(targets[place]), _FIRST_ALPHA)
-    norms = _norms(pointers, values, dense, bias)
+    norms = square_norms(pointers, values, dense, bias)
     order, state = np.arange(m), np.array([np.uint64(seed) * np.uint64(2) + np.uint64(1)], np.uint64)
     live = np.zeros(width, np.int64)
     live[:siblings] = 1
@@ -292,11 +209,11 @@ def solve_logistic(
     passes = 0
     while passes < max_passes:
         passes += 1
-        _shuffle(order, m, state)
+        shuffle(order, m, state)
         largest[:], newton_steps[:] = 0.0, 0
         for i in order:
             start, end, row, moved = pointers[i], pointers[i + 1], dense[i], False
-            _margins(margins, w, width, start, end, columns, values, row, bias)
+            margins_of(margins, w, width, start, end, columns, values, row, bias)
             for s in range(width):
                 step[s] = _ZERO
                 if live[s] == 0:
@@ -315,7 +232,7 @@ def solve_logistic(
                     step[s] = sign * (z - old) * y
                     moved = True
             if moved:
-                _add(step, w, width, start, end, columns, values, row, bias)
+                add_row(step, w, width, start, end, columns, values, row, bias)
         open_ = 0
         for s in range(width):
             if live[s] and largest[s] < tolerance:

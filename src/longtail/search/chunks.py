@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ModelFolderError
 from longtail.kernels.chunks import GROUP_BITS, LAST, LONG, SIBLING_BITS, Level
+from longtail.search.weight_codes import STORED, WeightType, code_table, converted, decoded, half_floats, stored
 
 __all__ = ["Chunks", "Part", "WeightType"]
 
-WeightType = Literal["float32", "float16", "int8"]
-
-_STORED: dict[WeightType, Any] = {"float32": np.float32, "float16": np.uint16, "int8": np.uint8}
-_CODES = 256
-_SAMPLE = 1 << 18  # weights that a table of codes is made from
 _BUCKET_ROWS = 8  # at most, in the mean: few enough to scan
-_BLOCK = 1 << 20  # weights coded at a time
 
 
 class Part(NamedTuple):
@@ -64,7 +58,7 @@ class Chunks:
         """Take what ``to_arrays`` gave; nothing is copied."""
         n_columns, dense_width = (int(size) for size in arrays["shape"])
         none = np.zeros(0, np.float32)
-        tables = dict.fromkeys(("table", "dense_table"), _half_floats() if arrays["values"].itemsize == 2 else none)
+        tables = dict.fromkeys(("table", "dense_table"), half_floats() if arrays["values"].itemsize == 2 else none)
         level = Level(**{name: arrays.get(name, tables.get(name)) for name in Level._fields})
         _check(level, n_columns, dense_width)
         return cls(_frozen(level), n_columns, dense_width)
@@ -109,10 +103,10 @@ class Chunks:
         sibling, width = node - level.offsets[chunk], level.offsets[chunk + 1] - level.offsets[chunk]
         columns, siblings, entries = _unpacked(level, chunk, self.n_columns)
         mine = siblings == sibling
-        values = _decoded(level.values[entries], level.table)[mine]
+        values = decoded(level.values[entries], level.table)[mine]
         at = level.offsets[chunk] * self.dense_width
         block = level.dense[at : at + width * self.dense_width].reshape(self.dense_width, width)
-        dense = _decoded(block[:, sibling], level.dense_table)
+        dense = decoded(block[:, sibling], level.dense_table)
         bias = level.bias[node : node + 1]
         if not bias[0]:
             return columns[mine], values, dense
@@ -124,12 +118,12 @@ class Chunks:
             return self
         level = self.level
         table, dense_table = (
-            _table(*pair, dtype) for pair in ((level.values, level.table), (level.dense, level.dense_table))
+            code_table(*pair, dtype) for pair in ((level.values, level.table), (level.dense, level.dense_table))
         )
         changed = level._replace(
-            values=_converted(level.values, level.table, table, dtype),
+            values=converted(level.values, level.table, table, dtype),
             table=table,
-            dense=_converted(level.dense, level.dense_table, dense_table, dtype),
+            dense=converted(level.dense, level.dense_table, dense_table, dtype),
             dense_table=dense_table,
         )
         return Chunks(_frozen(changed), self.n_columns, self.dense_width)
@@ -159,8 +153,8 @@ class _Packing:
         self._siblings += flagged.astype(np.uint8).tobytes() + _planes(
             more, _bytes_for(int(end - first - 1) >> SIBLING_BITS)
         )
-        self._values += _stored(values, self._dtype).tobytes()
-        self._dense += _stored(part.dense.T, self._dtype).tobytes()
+        self._values += stored(values, self._dtype).tobytes()
+        self._dense += stored(part.dense.T, self._dtype).tobytes()
         n_entries = self._heads[chunk, 2] + len(values)
         self._heads[chunk + 1] = len(self._starts) // 2, len(self._columns), n_entries, len(self._siblings)
 
@@ -178,8 +172,8 @@ class _Packing:
         """Return the level; every chunk must have come."""
         if len(self._shifts) != len(self._offsets) - 1:
             raise ValueError(f"{len(self._shifts)} parts for {len(self._offsets) - 1} chunks")
-        kind = _STORED[self._dtype]
-        table = _half_floats() if self._dtype == "float16" else np.zeros(0, np.float32)
+        kind = STORED[self._dtype]
+        table = half_floats() if self._dtype == "float16" else np.zeros(0, np.float32)
         level = Level(
             self._offsets,
             self._heads,
@@ -239,57 +233,6 @@ def _unpacked(level: Level, chunk: int, n_columns: int) -> tuple[NDArray[np.int6
     rows += np.repeat(np.arange(len(starts) - 1) << shift, np.diff(starts))
     row_of_entry = np.cumsum(planes[0] >= LAST) - (planes[0] >= LAST)
     return rows[row_of_entry], siblings, slice(begin[2], end[2])
-
-
-@cache
-def _half_floats() -> NDArray[np.float32]:
-    """Every float16 by its bits."""
-    return _read_only(np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32))
-
-
-def _decoded(values: NDArray[Any], table: NDArray[np.float32]) -> NDArray[np.float32]:
-    return values if values.dtype == np.float32 else table[values]
-
-
-def _stored(values: NDArray[np.float32], dtype: WeightType) -> NDArray[Any]:
-    return values.astype(np.float16).view(np.uint16) if dtype == "float16" else values.astype(np.float32)
-
-
-def _table(values: NDArray[Any], table: NDArray[np.float32], dtype: WeightType) -> NDArray[np.float32]:
-    if dtype == "int8":
-        return _codes(_decoded(values[:: max(len(values) // _SAMPLE, 1)], table))
-    return _half_floats() if dtype == "float16" else np.zeros(0, np.float32)
-
-
-def _codes(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Choose 256 values of least squared error (Lloyd 1982): weights are heavy-tailed, so even steps waste codes."""
-    ordered = np.sort(values).astype(np.float64)
-    distinct = np.unique(ordered)
-    if len(distinct) <= _CODES:
-        return np.append(distinct, np.full(_CODES - len(distinct), distinct.max(initial=0))).astype(np.float32)
-    sums = np.concatenate([[0.0], np.cumsum(ordered)])
-    grid = np.quantile(ordered, np.linspace(0, 1, 4 * _CODES))
-    crowd = np.concatenate([[0.0], np.cumsum(np.diff(grid) ** (2 / 3))])  # best codes lie as dense as density^(1/3)
-    codes = np.interp(np.linspace(0, crowd[-1], _CODES), crowd, grid)
-    for _ in range(30):
-        edges = np.searchsorted(ordered, (codes[1:] + codes[:-1]) / 2)
-        edges = np.concatenate([[0], edges, [len(ordered)]])
-        counts = np.diff(edges)
-        codes = np.where(counts > 0, np.diff(sums[edges]) / np.maximum(counts, 1), codes)
-    return np.sort(codes).astype(np.float32)
-
-
-def _converted(
-    values: NDArray[Any], table: NDArray[np.float32], codes: NDArray[np.float32], dtype: WeightType
-) -> NDArray[Any]:
-    converted = np.empty(len(values), _STORED[dtype])
-    middles = (codes[1:] + codes[:-1]) / 2 if dtype == "int8" else codes
-    for first in range(0, len(values), _BLOCK):
-        block = _decoded(values[first : first + _BLOCK], table)
-        converted[first : first + _BLOCK] = (
-            np.searchsorted(middles, block) if dtype == "int8" else _stored(block, dtype)
-        )
-    return converted
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -244,7 +244,7 @@ def test_documents_rest_and_the_block_becomes_narrow(monkeypatch):
     problem = uneven()
     compiled, passes = solve(solve_hinge, problem, tolerance=1e-2)
     calls = {"narrow": 0, "rest": 0}
-    visit, narrow, shuffle = solvers._visit, solvers._narrow, solvers._shuffle
+    visit, narrow, shuffle = solvers._visit, solvers._narrow, solvers.shuffle
     actives = []
 
     def counting_visit(*given):
@@ -262,7 +262,7 @@ def test_documents_rest_and_the_block_becomes_narrow(monkeypatch):
 
     monkeypatch.setattr(solvers, "_visit", counting_visit)
     monkeypatch.setattr(solvers, "_narrow", counting_narrow)
-    monkeypatch.setattr(solvers, "_shuffle", counting_shuffle)
+    monkeypatch.setattr(solvers, "shuffle", counting_shuffle)
     plain, steps = solve(getattr(solve_hinge, "py_func", solve_hinge), problem, tolerance=1e-2)
     assert calls["narrow"] == 3  # w, α and targets, once
     assert calls["rest"] > 20
