@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.data.builder import Builder, PackedDocuments
-from longtail.data.strings import GrowingArray, Strings
+from longtail.data.growing import GrowingArray
+from longtail.data.strings import Strings
 
 __all__ = ["CompactIndex", "PlainLines"]
 

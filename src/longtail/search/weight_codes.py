@@ -37,7 +37,9 @@ def stored(values: NDArray[np.float32], dtype: WeightType) -> NDArray[Any]:
 def code_table(values: NDArray[Any], table: NDArray[np.float32], dtype: WeightType) -> NDArray[np.float32]:
     """Return what the codes of a type mean; nothing for numbers that stand for themselves."""
     if dtype == "int8":
-        return _codes(decoded(values[:: max(len(values) // _SAMPLE, 1)], table))
+        weights = decoded(values, table)
+        sample = weights[:: max(len(weights) // _SAMPLE, 1)]
+        return _codes(np.append(sample, [weights.min(), weights.max()]) if len(weights) else sample)
     return half_floats() if dtype == "float16" else np.zeros(0, np.float32)
 
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.data import strings as module
-from longtail.data.strings import ArrayBuilder, GrowingArray, Strings, StringsBuilder
+from longtail.data.growing import ArrayBuilder, GrowingArray
+from longtail.data.strings import Strings, StringsBuilder
 
 quick = settings(deadline=None, max_examples=80)
 texts = st.lists(st.text(max_size=6) | st.sampled_from(["", "ä", "日本", "😀", "a\0b", "\n"]), max_size=9)
