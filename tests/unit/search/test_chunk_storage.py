@@ -8,6 +8,7 @@ from scipy import sparse
 
 from longtail.errors import ModelFolderError
 from longtail.search.chunks import Chunks, Part
+from longtail.search.weight_codes import code_table, converted, decoded
 
 
 def part(weights, dense=None):
@@ -142,3 +143,13 @@ def test_a_missing_part_is_refused():
 def test_rows_without_entries_are_dropped():
     empty = Part(np.array([1, 2, 3]), np.array([0, 1, 1, 2]), np.array([0, 1]), np.float32([5, 6]), np.zeros((2, 0)))
     assert unpacked(Chunks.build([0, 2], [empty], 4))[0][1:4].tolist() == [[5, 0], [0, 0], [0, 6]]
+
+
+def test_int8_keeps_the_extremes_that_a_sample_would_miss():
+    values = np.random.default_rng(0).normal(0, 0.2, 700_001).astype(np.float32)
+    values[1::2][:3] = 11.5, -9.25, 11.0  # rare, and what decides who is first
+    table = code_table(values, np.zeros(0, np.float32), "int8")
+    coded = converted(values, np.zeros(0, np.float32), table, "int8")
+    assert (table.min(), table.max()) == (-9.25, 11.5)
+    assert np.abs(decoded(coded, table) - values).max() < 1
+    assert np.sqrt(np.mean((decoded(coded, table) - values) ** 2)) < 0.01
