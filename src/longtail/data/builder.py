@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset, label_matrix_of
+from longtail.data.growing import ArrayBuilder
 from longtail.data.labels import LabelIndex, Labels
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
-from longtail.data.growing import ArrayBuilder
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.errors import UsageError, unknown_name
 
