@@ -127,9 +127,7 @@ class Search(Stage, frozen=True):
         Literal["hinge-2", "hinge-3", "sigmoid"],
         Meta(description="value of a margin v along the path: exp(−max(0, 1−v)^p) or σ(v)"),
     ] = "hinge-3"
-    exact: Annotated[bool, Meta(description="uniform-cost search for the exact best labels, in place of the beam")] = (
-        False
-    )
+    exact: Annotated[bool, Meta(description="the exact best labels, in place of those that a beam finds")] = False
 
 
 class Calibration(Stage, frozen=True):

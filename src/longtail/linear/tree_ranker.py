@@ -22,7 +22,7 @@ from longtail.kernels import pool
 from longtail.kernels.node_training import HINGE, LOGISTIC, train_spans
 from longtail.search.beam import beam_search, shortlist
 from longtail.search.chunks import Chunks, Part
-from longtail.search.uniform_cost import uniform_cost_search
+from longtail.search.exact import exact_search
 from longtail.tree.tree import LabelTree
 
 __all__ = ["TreeRanker", "fit_level"]
@@ -62,7 +62,7 @@ class TreeRanker:
     ) -> sparse.csr_array:
         """Return (n, L) scores of the ``k`` best labels a document (None: all that the beam reaches), best first."""
         if search.exact and k is not None:
-            return uniform_cost_search(
+            return exact_search(
                 features, self.tree, self.levels, k=k, score=search.score, bias=self.bias, exclude=exclude
             )
         return beam_search(

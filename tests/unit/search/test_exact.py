@@ -11,7 +11,7 @@ from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.search.beam import beam_search
 from longtail.search.chunks import Chunks, Part
-from longtail.search.uniform_cost import uniform_cost_search
+from longtail.search.exact import exact_search
 from longtail.tree.tree import LabelTree
 
 N_COLUMNS = 30
@@ -58,14 +58,14 @@ def test_equals_exhaustive_search(seed, fans, density, score, k, excluded):
     if excluded is not None:
         exclude = sparse.csr_array(np.random.default_rng(seed).random((40, tree.n_labels)) < excluded)
     options = {"k": k, "score": score, "bias": 1.0, "exclude": exclude}
-    found = uniform_cost_search(features, tree, levels, **options)
+    found = exact_search(features, tree, levels, **options)
     assert same(found, beam_search(features, tree, levels, beam_size=10_000, **options))
 
 
 def test_finds_what_a_beam_misses():
     (tree, levels), features = random_model(1, (6, 6, 6), 0.3), documents(2, 200)
     options = {"k": 1, "score": "sigmoid", "bias": 1.0}
-    best = uniform_cost_search(features, tree, levels, **options)
+    best = exact_search(features, tree, levels, **options)
     greedy = beam_search(features, tree, levels, beam_size=1, **options)
     assert np.all(best.data >= greedy.data)
     assert np.any(best.data > greedy.data)
@@ -75,12 +75,12 @@ def test_same_bytes_for_any_threads():
     (tree, levels), features = random_model(3, (4, 4, 4), 0.3), documents(4, 300)
     options = {"k": 5, "score": "hinge-3", "bias": 1.0}
     with pool.threads(1):
-        found = uniform_cost_search(features, tree, levels, **options)
+        found = exact_search(features, tree, levels, **options)
     with pool.threads(3):
-        assert same(found, uniform_cost_search(features, tree, levels, **options))
+        assert same(found, exact_search(features, tree, levels, **options))
 
 
 def test_k_below_one_is_refused():
     tree, levels = random_model(5, (4,), 0.3)
     with pytest.raises(UsageError, match="at least 1"):
-        uniform_cost_search(documents(6, 2), tree, levels, k=0, score="sigmoid", bias=1.0)
+        exact_search(documents(6, 2), tree, levels, k=0, score="sigmoid", bias=1.0)

@@ -15,12 +15,12 @@ from longtail.search.chunks import Chunks
 if TYPE_CHECKING:
     from longtail.tree.tree import LabelTree
 
-__all__ = ["uniform_cost_search"]
+__all__ = ["exact_search"]
 
 _BLOCK = 64  # documents at a time: one with flat scores visits most of the tree
 
 
-def uniform_cost_search(
+def exact_search(
     features: Features,
     tree: LabelTree,
     levels: Sequence[Chunks],
