@@ -259,6 +259,11 @@ class TestPredict:
         with pytest.raises(UsageError, match="expected one a document"):
             fitted.predict(test, exclude=[[]])
 
+    def test_results_are_matrices_that_scipy_can_work_with(self, fitted, data):
+        for matrix in (fitted.predict(data[1], 3).matrix, fitted.model.vectoriser.transform(data[1].texts)):
+            assert (matrix.tocoo().toarray() == matrix.toarray()).all()
+            assert (matrix.sorted_indices().max(axis=1).toarray().ravel() == matrix.toarray().max(axis=1)).all()
+
     def test_wide_beam_is_exhaustive(self, fitted, data):
         ranked = fitted.predict(data[1], 304, beam_size=304).matrix
         assert ranked.nnz == 200 * 304

@@ -10,18 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["csr_of"]
+__all__ = ["MAX_COLUMNS", "csr_of"]
+
+MAX_COLUMNS = 2**31 - 1  # indices are 32 bits wide
 
 
 def csr_of(
     values: NDArray[Any], columns: NDArray[np.int32], ends: NDArray[np.integer], n_columns: int
 ) -> sparse.csr_array:
-    """Return the matrix over these very arrays.
+    """Return the matrix over these very arrays, row ends as wide as columns where they fit: scipy wants one type.
 
     scipy's own way checks them, widens columns to the type of ends, and takes as long as a search for one document.
     """
     matrix: Any = copy(_empty((len(ends) - 1, int(n_columns))))
-    matrix.data, matrix.indices, matrix.indptr = values, columns, ends
+    narrow = ends.astype(np.int32, copy=False) if len(columns) <= MAX_COLUMNS else ends
+    matrix.data, matrix.indices, matrix.indptr = values, columns, narrow
     found: sparse.csr_array = matrix
     return found
 

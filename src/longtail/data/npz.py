@@ -11,24 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from longtail.data.csr import MAX_COLUMNS, csr_of
 from longtail.data.lines import MAX_EXPANSION
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.errors import LongtailError, UsageError
 
-__all__ = ["MAX_COLUMNS", "csr", "read_csr_npz", "read_dense_npy", "write_csr_npz"]
+__all__ = ["read_csr_npz", "read_dense_npy", "write_csr_npz"]
 
-MAX_COLUMNS = 2**31 - 1  # indices are 32 bits wide
 _EXPANSION_FREE = 64 << 20  # bytes that are never a bomb
 _CHUNK = 1 << 20  # bytes read from an archive at a time
-
-
-def csr(
-    values: NDArray[np.float32], columns: NDArray[np.int32], ends: NDArray[np.int64], n_columns: int
-) -> sparse.csr_array:
-    """Return the matrix over these very arrays; scipy would widen 32-bit columns to the type of the row ends."""
-    narrow = ends.astype(np.int32) if len(columns) <= MAX_COLUMNS else ends
-    return sparse.csr_array((values, columns, narrow), shape=(len(ends) - 1, n_columns))
 
 
 def write_csr_npz(matrix: sparse.csr_array, path: Path | str) -> None:
@@ -151,7 +143,7 @@ def _canonical(
     problems: Problems,
 ) -> sparse.csr_array:
     """Return the matrix with rising columns in each row; the same column twice is refused."""
-    matrix = csr(values, columns, ends.astype(np.int64, copy=False), n_columns)
+    matrix = csr_of(values, columns, ends.astype(np.int64, copy=False), n_columns)
     matrix.sort_indices()
     if not matrix.has_canonical_format:
         rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))

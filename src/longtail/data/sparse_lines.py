@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from longtail.data.csr import MAX_COLUMNS, csr_of
 from longtail.data.lines import Block, blocks
-from longtail.data.npz import MAX_COLUMNS, csr
 from longtail.data.problems import Problems, quoted
 from longtail.kernels.text import scan_lines
 
@@ -190,7 +190,7 @@ class _Scanner:
             found = f"{self._rows} lines after a header of {self.counts[0]} {self._names[0]}"
             self._problems.fatal(found, "as many lines as the header says", 1, self._path)
         columns, ends = np.frombuffer(self._columns, np.int32), np.frombuffer(self._pair_ends, np.int64)
-        matrix = csr(np.frombuffer(self._values, np.float32), columns, ends, self.counts[1])
+        matrix = csr_of(np.frombuffer(self._values, np.float32), columns, ends, self.counts[1])
         listed = (np.frombuffer(self._listed, np.int32), np.frombuffer(self._listed_ends, np.int64))
         return SparseLines(self.counts, matrix, listed, self._bad, self._nbytes)
 

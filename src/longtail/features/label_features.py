@@ -73,7 +73,7 @@ def _sums(features: Features, label_matrix: sparse.csr_array) -> Features:
     # the bound was memory never touched; what is cut off was never paid for
     columns.resize(filled, refcheck=False)
     values.resize(filled, refcheck=False)
-    return Features(csr_of(values, columns, ptr, width), dense)
+    return Features.of(csr_of(values, columns, ptr, width), dense)
 
 
 def _normalised(features: Features) -> Features:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-
-from longtail.data.csr import csr_of
 
 __all__ = ["Features"]
 
@@ -37,7 +36,8 @@ class Features:
             rows = rows.copy()
             rows.sum_duplicates()
         if rows.indices.dtype != np.int32 or rows.indptr.dtype != np.int64:
-            rows = csr_of(rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), rows.shape[1])
+            rows = copy(rows)  # the arrays stay: only the types of indices are those of kernels, not one as scipy wants
+            rows.indices, rows.indptr = rows.indices.astype(np.int32, copy=False), rows.indptr.astype(np.int64)
         if dense is None:
             dense = np.zeros((rows.shape[0], 0), np.float32)
         return cls(rows, np.ascontiguousarray(dense, np.float32))

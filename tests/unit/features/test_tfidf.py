@@ -85,7 +85,7 @@ def assert_same_features(ours: sparse.csr_array, theirs) -> None:
     theirs = sparse.csr_array(theirs)
     theirs.sort_indices()
     assert ours.shape == theirs.shape
-    assert (ours.data.dtype, ours.indices.dtype, ours.indptr.dtype) == (np.float32, np.int32, np.int64)
+    assert (ours.data.dtype, ours.indices.dtype, ours.indptr.dtype) == (np.float32, np.int32, np.int32)
     np.testing.assert_array_equal(ours.indptr, theirs.indptr)
     np.testing.assert_array_equal(ours.indices, theirs.indices)
     np.testing.assert_allclose(ours.data, theirs.data, rtol=1e-6)
