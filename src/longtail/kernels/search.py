@@ -13,8 +13,7 @@ from longtail.kernels.jit import kernel
 __all__ = ["HINGE_2", "HINGE_3", "SIGMOID", "path_scores", "step_down"]
 
 HINGE_2, HINGE_3, SIGMOID = 0, 1, 2  # what an activation costs; a node's score is exp(−costs along its path)
-_FULL_ROWS = 1 << 18  # weights of rows written out in full: 1 MB, so that they stay in the cache
-_ROWS_A_LOOK_UP = 4  # so many rows are written to a table in the time of one look-up in a bucket
+_FULL_ROWS = 1 << 22  # room for weights of rows written out in full: 16 MB, of which only what is used is touched
 
 
 @kernel
@@ -227,6 +226,7 @@ def step_down(
     sums, found = np.empty(widest, np.float32), np.empty((2, _longest(rows) + 1), np.int64)
     row_starts = np.zeros(n_columns if n_documents > 1 else 0, np.int32)
     full_rows = np.empty(_FULL_ROWS if n_documents > 1 else 0, np.float32)
+    filled, n_filled = np.empty(n_columns if n_documents > 1 else 0, np.int32), np.int64(0)
     chunk, by_table = np.int64(-1), False
     for at in range(order.shape[0]):
         pair = order[at]
@@ -235,19 +235,16 @@ def step_down(
         if sizes[document] == capacity and parents[pair] < scores[start]:  # no child scores above its parent
             continue
         if beam[pair] != chunk:
-            if by_table:
-                fill_table(
-                    heads, shifts, level_starts, lows, siblings, values, table, n_columns, chunk,
-                    offsets[chunk + 1] - offsets[chunk], 0, row_starts, full_rows,
-                )  # fmt: skip
-            chunk = np.int64(beam[pair])
+            for row in range(n_filled):
+                row_starts[filled[row]] = 0
+            chunk, n_filled = np.int64(beam[pair]), np.int64(0)
             n_rows = heads[chunk + 1, 1] - heads[chunk, 1]
             look_ups = _look_ups(beam, order, at, document_of, rows)
-            by_table = n_documents > 1 and look_ups * _ROWS_A_LOOK_UP > n_rows
+            by_table = n_documents > 1 and look_ups > n_rows  # to write a row takes as long as to look one up
             if by_table:
-                fill_table(
+                n_filled = fill_table(
                     heads, shifts, level_starts, lows, siblings, values, table, n_columns, chunk,
-                    offsets[chunk + 1] - offsets[chunk], 1, row_starts, full_rows,
+                    offsets[chunk + 1] - offsets[chunk], row_starts, full_rows, filled,
                 )  # fmt: skip
         first, begin, end = offsets[chunk], rows[document], rows[document + 1]
         width = offsets[chunk + 1] - first
@@ -259,39 +256,15 @@ def step_down(
             )
         else:
             add_by_buckets(
-                heads,
-                shifts,
-                level_starts,
-                lows,
-                siblings,
-                values,
-                table,
-                n_columns,
-                chunk,
-                columns,
-                xs,
-                begin,
-                end,
-                found,
-                sums,
-            )
+                heads, shifts, level_starts, lows, siblings, values, table, n_columns, chunk, columns, xs, begin, end,
+                found, sums,
+            )  # fmt: skip
         add_dense(weights, dense_table, first * dense.shape[1], dense, document, sums, width)
         _to_log_scores(sums, width, parents[pair], score)
         sizes[document] = _offer(
-            sums,
-            width,
-            first,
-            floors[document],
-            labels,
-            excluded,
-            excluded_ptr[document],
-            excluded_ptr[document + 1],
-            scores,
-            nodes,
-            start,
-            sizes[document],
-            capacity,
-        )
+            sums, width, first, floors[document], labels, excluded, excluded_ptr[document], excluded_ptr[document + 1],
+            scores, nodes, start, sizes[document], capacity,
+        )  # fmt: skip
     return _compact(starts, sizes, nodes, scores)
 
 

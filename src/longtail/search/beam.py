@@ -127,27 +127,14 @@ class Descent:
     def _block(self, first: int, last: int, limits: Sequence[int], floors: NDArray[np.float32]) -> Beam:
         rows, columns, values, dense = self.arrays
         n, n_columns = last - first, self.features.sparse.shape[1]
+        own = rows[first : last + 1], columns, values, n_columns, dense[first:last]  # once: slices take time, too
+        floors, nothing = floors[first:last], (np.zeros(n + 1, np.int64), _NONE)
         beam: Beam = np.arange(n + 1), np.zeros(n, np.int32), np.zeros(n, np.float32)
         for depth, (chunks, limit) in enumerate(zip(self.levels, limits, strict=True)):
-            excluded_ptr, excluded = np.zeros(n + 1, np.int64), _NONE
+            excluded = nothing
             if self.excluded is not None and depth == len(self.levels) - 1:
-                excluded_ptr, excluded = self.excluded[0][first : last + 1], self.excluded[1]
-            beam = step_down(
-                chunks.level,
-                rows[first : last + 1],
-                columns,
-                values,
-                n_columns,
-                dense[first:last],
-                *beam,
-                self.bias,
-                self.score,
-                limit,
-                floors[first:last],
-                self.labels,
-                excluded_ptr,
-                excluded,
-            )
+                excluded = self.excluded[0][first : last + 1], self.excluded[1]
+            beam = step_down(chunks.level, *own, *beam, self.bias, self.score, limit, floors, self.labels, *excluded)
         return beam
 
 

@@ -53,18 +53,16 @@ def test_buckets_and_table_add_what_a_product_adds(n_columns, width, n_rows, mea
         for sibling, value in weights.get(column, {}).items():
             expected[sibling] += x * np.float32(value)
     by_buckets, by_table = np.zeros(width, np.float32), np.zeros(width, np.float32)
-    table = np.zeros(n_columns, np.int32)
+    table, filled = np.zeros(n_columns, np.int32), np.empty(n_columns, np.int32)
     add_by_buckets(
         *level[1:8], n_columns, 0, columns, xs, 0, len(columns), np.empty((2, len(columns) + 1), np.int64), by_buckets
     )
     full_rows = np.empty(room * width, np.float32)
-    fill_table(*level[1:8], n_columns, 0, width, 1, table, full_rows)
-    assert sorted(np.flatnonzero(table)) == sorted(weights)
-    often = sum(4 * len(row) >= width for row in weights.values()) if width <= 128 else 0
+    count = fill_table(*level[1:8], n_columns, 0, width, table, full_rows, filled)
+    assert filled[:count].tolist() == np.flatnonzero(table).tolist() == sorted(weights)
+    often = sum(8 * len(row) >= width for row in weights.values()) if width <= 128 else 0
     assert np.count_nonzero(table < 0) == min(often, room)
     add_by_table(level.heads, *level[5:8], table, full_rows, width, 0, columns, xs, 0, len(columns), by_table)
-    fill_table(*level[1:8], n_columns, 0, width, 0, table, full_rows)
-    assert not table.any()
     assert np.array_equal(by_buckets, expected)
     assert np.array_equal(by_table, expected)
 
@@ -99,3 +97,18 @@ def test_only_the_features_of_the_document_are_read():
         sums,
     )
     assert sums.tolist() == [4.0]
+
+
+def test_a_row_is_found_in_a_crowded_bucket_at_the_end_of_the_arrays():
+    rng = np.random.default_rng(3)
+    crowd = np.arange(192_063, 200_000, 64)  # of which every fourth has the same low byte
+    columns = np.concatenate([rng.choice(100_000, 20, replace=False), crowd])
+    weights = {int(column): {0: 1.0 + at} for at, column in enumerate(columns.tolist())}
+    chunks, _, _ = chunk_of(weights, 200_000, "float32")
+    asked = np.unique(np.concatenate([columns, columns + 1])).astype(np.int32)
+    asked = asked[asked < 200_000]
+    for column in asked.tolist():
+        sums = np.zeros(1, np.float32)
+        one, x, scratch = np.array([column], np.int32), np.ones(1, np.float32), np.empty((2, 2), np.int64)
+        add_by_buckets(*chunks.level[1:8], 200_000, 0, one, x, 0, 1, scratch, sums)
+        assert sums[0] == weights.get(column, {0: 0.0})[0]
