@@ -1,7 +1,8 @@
-"""What labels look like: the documents that bear them (PIFA), their own text, or both."""
+"""What labels look like: the documents that bear them (PIFA), also those of related labels, their own text, or both."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -13,57 +14,102 @@ from longtail.data.csr import csr_of
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.sparse import group_sums, unit_rows
+from longtail.kernels.walks import keep_largest, weighted_sums
 
 __all__ = ["label_features"]
 
-Kind = Literal["pifa", "text", "pifa+text"]
+Kind = Literal["pifa", "text", "pifa+text", "graph", "graph+text"]
 Array = NDArray[Any]
+_Task = Callable[[tuple[int, int]], tuple[Array, Array, Array, Array]]
 _WORK = 1 << 20  # numbers added up in one task
 
 
 def label_features(
-    features: Features, label_matrix: sparse.csr_array, kind: Kind, texts: Features | None = None
+    features: Features,
+    label_matrix: sparse.csr_array,
+    kind: Kind,
+    texts: Features | None = None,
+    graph: sparse.csr_array | None = None,
+    keep: int = 1000,
 ) -> Features:
     """Return a row for each label, l2-normalised, in the columns of the documents' ``features``.
 
     "pifa" (positive instance feature aggregation, PECOS): the sum of its documents' features; a label without
-    documents takes the features of its text, if ``texts`` has any. "text": these alone. "pifa+text": both, each
-    normalised, side by side, in twice the columns. A label without either has an empty row.
+    documents takes the features of its text, if ``texts`` has any. "graph" (CascadeXML): ``graph``, the normalised
+    label graph of shape (n_labels, n_labels), times these, of which the ``keep`` largest of a row count, before and
+    after. "text": the label's text alone. "pifa+text", "graph+text": both, each normalised, side by side, in twice
+    the columns. A label without either has an empty row.
     """
-    if kind != "pifa" and texts is None:
+    with_graph, with_text = kind.startswith("graph"), kind.endswith("text")
+    if with_text and texts is None:
         raise ValueError(f"label features {kind!r}: found no features of label texts")
+    if with_graph and graph is None:
+        raise ValueError(f"label features {kind!r}: found no label graph")
     if texts is not None and texts.shape[1] != features.shape[1]:
         raise ValueError(f"features of label texts: found {texts.shape[1]} columns; expected {features.shape[1]}")
     own = None if texts is None else _normalised(texts)
     if kind == "text" and own is not None:
         return own
-    sums = _sums(features, label_matrix)
-    if own is None:
-        return sums
-    return _beside(sums, own) if kind == "pifa+text" else _filled(sums, own)
+    sums = _sums(features, label_matrix, keep if with_graph else features.sparse.shape[1])
+    if own is not None and not with_text:
+        sums = _filled(sums, own)
+    if with_graph and graph is not None:
+        sums = _smoothed(sums, graph, keep)
+    return _beside(sums, own) if with_text and own is not None else sums
 
 
-def _sums(features: Features, label_matrix: sparse.csr_array) -> Features:
-    """Return Yᵀ Φ, rows normalised, one task a block of labels that is about the same work."""
+def _sums(features: Features, label_matrix: sparse.csr_array, keep: int) -> Features:
+    """Return Yᵀ Φ, rows normalised, then the ``keep`` largest of each."""
     rows, by_label = features.sparse, sparse.csc_array(label_matrix.astype(bool))
     by_label.eliminate_zeros()
     groups, members = by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32)
-    work = np.concatenate([[0], np.cumsum(np.diff(rows.indptr)[members] + features.dense.shape[1])])[groups]
-    n_labels, width = len(groups) - 1, rows.shape[1]
-    most = np.minimum(np.diff(work), width)
-    cuts = np.unique([0, *np.searchsorted(work, np.arange(_WORK, work[-1], _WORK)), n_labels])
+    work = _work(groups, members, features)
+    width = rows.shape[1]
 
     def task(block: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
         first, last = block
         own = groups[first : last + 1]
-        bound = int(most[first:last].sum())
+        bound = int(np.minimum(np.diff(work[first : last + 1]), width).sum())
         sums = group_sums(own, members, rows.indptr, rows.indices, rows.data, features.dense, width, bound)
-        unit_rows(sums[0], sums[2], sums[3])
         ptr, columns, values, dense = sums
-        return ptr, columns, values, dense
+        unit_rows(ptr, values, dense)
+        filled = keep_largest(ptr, columns, values, keep) if keep < width else len(columns)
+        return ptr, columns[:filled], values[:filled], dense
 
-    columns, values = np.empty(int(most.sum()), np.int32), np.empty(int(most.sum()), np.float32)
-    ptr, dense = np.zeros(n_labels + 1, np.int64), np.zeros((n_labels, features.dense.shape[1]), np.float32)
+    return _in_blocks(task, work, min(keep, width), features)
+
+
+def _smoothed(rows: Features, graph: sparse.csr_array, keep: int) -> Features:
+    """Return graph @ rows, the ``keep`` largest of each, normalised."""
+    ptr, members = graph.indptr.astype(np.int64), graph.indices.astype(np.int32, copy=False)
+    weights, block = graph.data.astype(np.float32, copy=False), rows.sparse
+
+    def task(part: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
+        own = ptr[part[0] : part[1] + 1]
+        sums = weighted_sums(
+            own, members, weights, block.indptr, block.indices, block.data, rows.dense, block.shape[1], keep
+        )
+        out_ptr, columns, values, dense = sums
+        unit_rows(out_ptr, values, dense)
+        return out_ptr, columns, values, dense
+
+    return _in_blocks(task, _work(ptr, members, rows), min(keep, block.shape[1]), rows)
+
+
+def _work(groups: Array, members: Array, features: Features) -> Array:
+    """Return how many numbers are added up before each group and, last, in all."""
+    of_row = np.diff(features.sparse.indptr) + features.dense.shape[1]
+    total: Array = np.concatenate([[0], np.cumsum(of_row[members])])[groups]
+    return total
+
+
+def _in_blocks(task: _Task, work: Array, most: int, features: Features) -> Features:
+    """Return what ``task`` makes of blocks of labels of about the same work: at most ``most`` numbers a sparse row."""
+    n_labels, (width, dense_width) = len(work) - 1, (features.sparse.shape[1], features.dense.shape[1])
+    cuts = np.unique([0, *np.searchsorted(work, np.arange(_WORK, work[-1], _WORK)), n_labels])
+    bound = int(np.minimum(np.diff(work), most).sum())
+    columns, values = np.empty(bound, np.int32), np.empty(bound, np.float32)
+    ptr, dense = np.zeros(n_labels + 1, np.int64), np.zeros((n_labels, dense_width), np.float32)
     filled = 0
     for (first, last), part in zip(pairwise(cuts), pool.run(task, pairwise(cuts)), strict=True):
         end = filled + len(part[1])

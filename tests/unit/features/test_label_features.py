@@ -1,4 +1,4 @@
-"""What labels look like: sums of documents against the plain product, texts, both, and labels without either."""
+"""What labels look like: sums of documents against the plain product, graphs, texts, and labels without any."""
 
 from __future__ import annotations
 
@@ -113,7 +113,65 @@ def test_both_side_by_side(three):
     is_well_formed(found)
 
 
-@pytest.mark.parametrize("kind", ["text", "pifa+text"])
+def largest(rows, keep):
+    kept = np.zeros_like(rows)
+    best = np.argsort(-np.abs(rows), axis=1, kind="stable")[:, :keep]
+    np.put_along_axis(kept, best, np.take_along_axis(rows, best, 1), 1)
+    return kept
+
+
+@given(st.integers(0, 2**32), st.integers(1, 20), st.integers(1, 30), st.sampled_from([1, 70]), st.integers(0, 3))
+@settings(deadline=None, max_examples=40)
+def test_a_graph_times_the_largest_of_the_sums(seed, documents, labels, columns, dense):
+    rng = np.random.default_rng(seed)
+    features = random_features(rng, documents, columns, dense)
+    matrix = sparse.random_array((documents, labels), density=0.3, format="csr", dtype=np.float32, rng=rng)
+    graph = sparse.random_array((labels, labels), density=0.3, format="csr", dtype=np.float32, rng=rng)
+    keep = int(rng.integers(1, 12))
+    found = label_features(features, matrix, "graph", graph=graph, keep=keep)
+    sums = plain(label_features(features, matrix, "pifa"))
+    sums[:, dense:] = largest(sums[:, dense:], keep)
+    expected = graph.toarray() @ sums
+    expected[:, dense:] = largest(expected[:, dense:], keep)
+    assert np.allclose(plain(found), unit(expected), atol=2e-5)
+    is_well_formed(found)
+
+
+def test_any_threads_give_the_same_bytes_with_a_graph(monkeypatch):
+    monkeypatch.setattr(module, "_WORK", 50)
+    rng = np.random.default_rng(3)
+    features = random_features(rng, 200, 500, 3)
+    matrix = sparse.random_array((200, 80), density=0.1, format="csr", rng=rng)
+    graph = sparse.random_array((80, 80), density=0.1, format="csr", rng=rng)
+    found = []
+    for count in (1, 3):
+        with pool.threads(count):
+            made = label_features(features, matrix, "graph", graph=graph, keep=20)
+        found.append([a.tobytes() for a in (made.sparse.data, made.sparse.indices, made.sparse.indptr, made.dense)])
+    assert found[0] == found[1]
+    assert np.diff(made.sparse.indptr).max() == 20
+
+
+def test_a_graph_and_texts(three):
+    features, matrix, texts = three
+    graph, half = sparse.csr_array(np.array([[1, 0, 0], [1, 1, 0], [0.5, 0, 0.5]])), np.sqrt(0.5)
+    filled = np.array([[0, 0.6, 0.8], [half, half, 0], [0, 0, 0]])
+    found = label_features(features, matrix, "graph", texts, graph)
+    assert np.allclose(plain(found), unit(graph.toarray() @ filled))
+    both = plain(label_features(features, matrix, "graph+text", texts, graph))
+    alone = plain(label_features(features, matrix, "graph", None, graph))
+    own = plain(label_features(features, matrix, "text", texts))
+    sides = [alone[:, :1], own[:, :1], alone[:, 1:], own[:, 1:]]
+    assert np.allclose(both, unit(np.hstack(sides)))
+
+
+@pytest.mark.parametrize("kind", ["graph", "graph+text"])
+def test_a_graph_that_is_missing_is_named(three, kind):
+    with pytest.raises(ValueError, match="no label graph"):
+        label_features(*three[:2], kind, three[2])
+
+
+@pytest.mark.parametrize("kind", ["text", "pifa+text", "graph+text"])
 def test_texts_that_are_missing_are_named(three, kind):
     with pytest.raises(ValueError, match="no features of label texts"):
         label_features(*three[:2], kind)

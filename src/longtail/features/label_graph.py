@@ -1,0 +1,69 @@
+"""The label correlation graph: labels that random walks over shared documents lead to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.data.csr import csr_of
+from longtail.kernels import pool
+from longtail.kernels.walks import walk_counts
+from longtail.progress import advance, stage
+
+__all__ = ["label_graph", "normalised"]
+
+Array = NDArray[Any]
+_BLOCK = 2048  # labels a task
+
+
+def label_graph(
+    label_matrix: sparse.csr_array,
+    *,
+    seed: int,
+    steps: int = 400,
+    reset: float = 0.8,
+    keep: int = 10,
+    max_documents: int = 500,
+) -> sparse.csr_array:
+    """Return G, csr of shape (n_labels, n_labels): how often the walk from each label met which labels.
+
+    ``steps`` steps, back at the start after each with probability ``reset``. A row has the ``keep`` labels that were
+    met most and, besides, always its own: with its count, or 1 where it was never met. Labels with more than
+    ``max_documents`` documents (0: any number) take no part: no walk enters them, and they have only themselves.
+    """
+    pairs = sparse.csr_array(label_matrix.astype(bool))
+    pairs.sum_duplicates()
+    counts = np.bincount(pairs.indices[pairs.data], minlength=pairs.shape[1])
+    pairs.data &= (counts <= (max_documents or pairs.shape[0]))[pairs.indices]
+    pairs.eliminate_zeros()
+    by_label = pairs.tocsc()
+    sides = [(side.indptr.astype(np.int64), side.indices.astype(np.int32)) for side in (by_label, pairs)]
+    (label_ptr, documents), (document_ptr, labels) = sides
+
+    def walk(block: tuple[int, int]) -> tuple[Array, Array, Array]:
+        met: tuple[Array, Array, Array] = walk_counts(
+            *block, label_ptr, documents, document_ptr, labels, steps, reset, keep, seed
+        )
+        return met
+
+    n_labels = int(pairs.shape[1])
+    ends, columns, values = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
+    with stage("label graph", n_labels, "labels"):
+        for found in pool.run(walk, pool.row_blocks(n_labels, _BLOCK)):
+            ends.append(found[0][1:] + ends[-1][-1])
+            columns.append(found[1])
+            values.append(found[2])
+            advance(len(found[0]) - 1)
+    return csr_of(np.concatenate(values), np.concatenate(columns), np.concatenate(ends), n_labels)
+
+
+def normalised(graph: sparse.csr_array) -> sparse.csr_array:
+    """Return D_r^-1/2 G D_c^-1/2, D_r and D_c being the sums of the rows and columns of G, all above 0."""
+    rows = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
+    of_row = np.bincount(rows, graph.data, graph.shape[0])
+    of_column = np.bincount(graph.indices, graph.data, graph.shape[1])
+    values = graph.data / np.sqrt(of_row[rows] * of_column[graph.indices])
+    return csr_of(values.astype(np.float32), graph.indices, graph.indptr, graph.shape[1])

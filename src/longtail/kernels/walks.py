@@ -1,0 +1,191 @@
+"""Random walks between labels and documents, and weighted sums of sparse rows; of both only the largest are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.kernels.jit import kernel
+from longtail.kernels.kmeans import mix
+from longtail.kernels.sparse import _emptied
+
+__all__ = ["keep_largest", "walk_counts", "weighted_sums"]
+
+Array = NDArray[Any]
+_ONE, _LOW = np.uint64(1), np.uint64(63)
+_BITS = 31  # random bits for each choice: two of them come out of one number
+
+
+@kernel
+def walk_counts(
+    first: int,  # IN  the labels first..last - 1 start a walk each
+    last: int,
+    label_ptr: Array,  # IN  (n_labels + 1,)
+    label_documents: Array,  # IN  the documents of each label
+    document_ptr: Array,  # IN  (n_docs + 1,)
+    document_labels: Array,  # IN  the labels of each document: the same pairs
+    steps: int,
+    reset: float,  # IN  probability to go back to the start after a step
+    keep: int,
+    seed: int,
+) -> Any:
+    """Return the labels that the walk from each label met most: (ptr, sorted labels, counts as float32).
+
+    A step goes to a random document of the label and on to a random label of that one, which is counted (label
+    correlation graph of ECLARE, Mittal et al. 2021; Gandalf, C.1). ``keep`` labels stay, of equal counts the lower
+    ones, and the start in any case, with its count or 1. A label without documents has its start alone.
+    """
+    block, most = last - first, (last - first) * (min(keep, steps) + 1)
+    sums, words, pages = _accumulator(len(label_ptr) - 1)
+    row_labels, row_counts = np.empty(steps + 1, np.int32), np.empty(steps + 1, np.float32)
+    scratch, out_ptr = np.empty(steps + 1, np.float32), np.zeros(block + 1, np.int64)
+    out_labels, out_counts = np.empty(most, np.int32), np.empty(most, np.float32)
+    filled, bound = 0, np.int64(reset * 2.0**53)
+    for start in range(first, last):
+        label = np.int64(start)
+        for step in range(steps if label_ptr[start] < label_ptr[start + 1] else 0):
+            bits = mix(seed, 2 * step, start)  # of (seed, step, start) alone, so threads do not enter
+            document = _chosen(label_ptr, label_documents, label, bits >> 32)
+            label = _chosen(document_ptr, document_labels, document, bits & 0x7FFFFFFF)
+            _add(sums, words, pages, label, np.float32(1))
+            if mix(seed, 2 * step + 1, start) >> 10 < bound:
+                label = np.int64(start)
+        if sums[start] == 0:
+            _add(sums, words, pages, start, np.float32(1))
+        met = _emptied(sums, words, pages, row_labels, row_counts, 0)
+        filled = _kept(row_labels, row_counts, 0, met, keep, start, out_labels, out_counts, filled, scratch)
+        out_ptr[start - first + 1] = filled
+    return out_ptr, out_labels[:filled], out_counts[:filled]
+
+
+@kernel
+def weighted_sums(
+    row_ptr: Array,  # IN  (rows + 1,) the members of each row that comes out
+    members: Array,  # IN  int32, rows of the two blocks below
+    weights: Array,  # IN  float32, one a member
+    ptr: Array,  # IN  sparse block
+    columns: Array,
+    values: Array,
+    dense: Array,  # IN  dense block beside it
+    width: int,  # IN  columns of the sparse block
+    keep: int,
+) -> Any:
+    """Return weights @ rows: (ptr, sorted columns, values, dense), the ``keep`` largest |values| of each sparse row.
+
+    No row is ever whole but the one that is being added up.
+    """
+    rows = len(row_ptr) - 1
+    bounds = np.zeros(rows, np.int64)
+    for row in range(rows):
+        for at in range(row_ptr[row], row_ptr[row + 1]):
+            bounds[row] += ptr[members[at] + 1] - ptr[members[at]]
+        bounds[row] = min(bounds[row], width)
+    longest = bounds.max() if rows else 0
+    row_columns, row_values = np.empty(longest, np.int32), np.empty(longest, np.float32)
+    scratch, most = np.empty(longest, np.float32), np.minimum(bounds, keep).sum()
+    out_ptr, out_dense = np.zeros(rows + 1, np.int64), np.zeros((rows, dense.shape[1]), np.float32)
+    out_columns, out_values = np.empty(most, np.int32), np.empty(most, np.float32)
+    sums, words, pages = _accumulator(width)
+    filled = 0
+    for row in range(rows):
+        for at in range(row_ptr[row], row_ptr[row + 1]):
+            member, weight = members[at], weights[at]
+            for column in range(dense.shape[1]):
+                out_dense[row, column] += weight * dense[member, column]
+            for place in range(ptr[member], ptr[member + 1]):
+                _add(sums, words, pages, columns[place], weight * values[place])
+        found = _emptied(sums, words, pages, row_columns, row_values, 0)
+        filled = _kept(row_columns, row_values, 0, found, keep, -1, out_columns, out_values, filled, scratch)
+        out_ptr[row + 1] = filled
+    return out_ptr, out_columns[:filled], out_values[:filled], out_dense
+
+
+@kernel
+def keep_largest(ptr: Array, columns: Array, values: Array, keep: int) -> int:
+    """Close up, in place, the ``keep`` largest |values| of each row, columns in order; return how many are left."""
+    scratch = np.empty(len(values), np.float32)
+    filled, begin = 0, ptr[0]
+    for row in range(len(ptr) - 1):
+        end = ptr[row + 1]
+        # what is written lies before what is read: never more than was read so far
+        filled = _kept(columns, values, begin, end, keep, -1, columns, values, filled, scratch)
+        begin, ptr[row + 1] = end, filled
+    return filled
+
+
+@kernel
+def _accumulator(width: int) -> Any:
+    """Return a sum for each column, a bit for each column in use, and a bit for each word of such bits."""
+    words = np.zeros(width // 64 + 1, np.uint64)
+    return np.zeros(width, np.float32), words, np.zeros(len(words) // 64 + 1, np.uint64)
+
+
+@kernel
+def _add(sums: Array, words: Array, pages: Array, column: int, value: Any) -> None:
+    # always, not only where the sum is 0: a branch that is taken at random costs more than both writes
+    words[column >> 6] |= _ONE << (np.uint64(column) & _LOW)
+    pages[column >> 12] |= _ONE << (np.uint64(column >> 6) & _LOW)
+    sums[column] += value
+
+
+@kernel
+def _chosen(ptr: Array, members: Array, row: Any, bits: Any) -> Any:
+    """Return a member of the row by 31 random bits: a product in place of a modulo (Lemire 2019)."""
+    return np.int64(members[ptr[row] + ((bits * (ptr[row + 1] - ptr[row])) >> _BITS)])
+
+
+@kernel
+def _kept(
+    columns: Array,
+    values: Array,
+    begin: int,
+    end: int,
+    keep: int,
+    own: int,  # IN  this column stays, whatever its value; -1: none
+    out_columns: Array,  # OUT from ``filled`` on
+    out_values: Array,  # OUT
+    filled: int,
+    scratch: Array,  # buffer (>= end - begin,)
+) -> int:
+    """Write the ``keep`` largest |values|, of equal ones the first, in their order; return the new ``filled``."""
+    least, ties = np.float32(-1), 0
+    if end - begin > keep:
+        sizes = scratch[: end - begin]
+        for at in range(begin, end):
+            sizes[at - begin] = abs(values[at])
+        least, ties = _quick_select(sizes, keep - 1), keep
+        for size in sizes:
+            ties -= size > least
+    for at in range(begin, end):
+        size = abs(values[at])
+        tie = size == least and ties > 0
+        if size > least or tie or columns[at] == own:
+            ties -= tie
+            out_columns[filled], out_values[filled] = columns[at], values[at]
+            filled += 1
+    return filled
+
+
+@kernel
+def _quick_select(values: Array, rank: int) -> Any:
+    """Return the value with this rank, 0 for the largest; reorders ``values`` (Hoare 1961)."""
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot, left, right = values[(low + high) // 2], low, high
+        while left <= right:
+            while values[left] > pivot:
+                left += 1
+            while values[right] < pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left, right = left + 1, right - 1
+        if rank <= right:
+            high = right
+        elif rank >= left:
+            low = left
+        else:
+            break
+    return values[rank]
