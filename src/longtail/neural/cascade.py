@@ -1,0 +1,223 @@
+"""CascadeXML: one forward pass through the encoder, one level of the label tree at each of some layers.
+
+Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end Multi-resolution Training in Extreme
+Multi-label Classification. The names are those of its algorithm 1: ϑ, S, y, p, α.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits as bce
+
+from longtail.config import Cascade as Settings
+from longtail.config import Training
+from longtail.errors import ConfigError
+from longtail.features.encoder import Encoder
+from longtail.neural.batches import Batch
+from longtail.neural.heads import Head
+from longtail.neural.layout import dropouts, level_layers, scores_all_labels, shortlist_sizes
+from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
+from longtail.tree.tree import LabelTree
+
+__all__ = ["CascadeXML", "Ranked"]
+
+_MERGE_DROPOUT = 0.2  # between the layers that the first level reads and the linear map back to the encoder's width
+
+
+class Ranked(NamedTuple):
+    """The best labels of a batch, and the vectors that scored them."""
+
+    scores: Tensor  # (B, k) float32, best first; 0 where there are fewer labels
+    nodes: Tensor  # (B, k) int32 positions of labels in the tree's order, −1 where there are fewer
+    vectors: Tensor  # (B, d) ϑ of the last level
+    kept: tuple[Tensor, ...]  # S_top of each level above the labels, (B, k_t) int32
+
+
+class CascadeXML(nn.Module):
+    """Encoder, label tree and one :class:`Head` a level."""
+
+    heads: Sequence[Head]
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        tree: LabelTree,
+        settings: Settings,
+        training: Training,
+        seed: int,
+        device: torch.device | str = "cpu",
+        std: float = 0.02,
+    ) -> None:
+        """Make a network whose classifiers are normal with deviation ``std``; with 0, they are still to be set."""
+        super().__init__()
+        self.encoder, self.tables, self.settings, self.training_settings = encoder, TreeTables(tree), settings, training
+        self.layers = settings.layers or level_layers(encoder.depth, tree.n_levels)
+        self.kept = settings.shortlist or shortlist_sizes(tree.widths)
+        rates = settings.dropout or dropouts(tree.n_levels)
+        self.last = tree.n_levels - 1
+        self.full = scores_all_labels(settings.last_level, tree.n_labels)
+        _check_levels(tree, layers=len(self.layers), shortlist=len(self.kept) + 1, dropout=len(rates))
+        _check_depth(self.layers, encoder.depth)
+        self.dropouts = nn.ModuleList(nn.Dropout(rate) for rate in rates)
+        self.merges = nn.ModuleList(_merge(len(own), encoder.width) for own in self.layers)
+        dtype = getattr(torch, training.head_weights)
+        heads = (
+            Head(
+                width,
+                encoder.width,
+                optimiser=training.head_optimiser,
+                dtype=dtype,
+                weight_decay=training.head_decay,
+                seed=seed + level,
+                std=std,
+                device=device,
+            )
+            for level, width in enumerate(tree.widths)
+        )
+        self.heads = nn.ModuleList(heads)  # type: ignore[assignment]
+        self.to(device)
+        if training.compile:
+            encoder.model.compile()
+
+    @property
+    def slots(self) -> list[int]:
+        """Slots of each level's shortlist without true labels added: all nodes, then the children of those kept."""
+        slots = [self.tables.widths[0]]
+        for kept, most in zip(self.kept, self.tables.most_children, strict=True):
+            slots.append(min(kept, slots[-1]) * most)
+        return [*slots[:-1], self.tables.widths[-1]] if self.full else slots
+
+    def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
+        """Return ϑ^(t), the (B, d) vector that each level reads."""
+        wanted = sorted({layer for own in self.layers for layer in own})
+        at = dict(zip(wanted, self.encoder(ids, mask, wanted), strict=True))
+        parts = [torch.cat([at[layer] for layer in own], 1) for own in self.layers]
+        return [merge(part) for merge, part in zip(self.merges, parts, strict=True)]
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the loss of each level, α_t·L^(t): algorithm 1, whose last line is the training loop's."""
+        theta = self.vectors(batch.ids, batch.mask)  # forward pass through the transformer
+        losses, sizes, top = [], [], None
+        for t, head in enumerate(self.heads):
+            y, values = self.tables.cover(t, batch.positives, batch.values)  # ground-truth (meta-)labels
+            vector = self.dropouts[t](theta[t])
+            if self._full(t):
+                losses.append(head.full_loss(vector, y, values))
+                sizes.append(y.new_full((len(y),), self.tables.widths[t]))
+                break
+            shortlist = self._shortlist(t, top, y, values)  # S^(t), the true ones among them
+            p = head.scores(vector, shortlist.nodes)  # sparse prediction: ⟨w_i, ϑ^(t)⟩ for i in S^(t)
+            counted = shortlist.counted(p)
+            losses.append((bce(p, shortlist.targets, reduction="none") * counted).sum(1))
+            sizes.append(counted.sum(1))
+            top, _ = best_nodes(p, shortlist.nodes, self.kept[t]) if t < self.last else (None, None)  # S_top
+        return self._weighted(losses, torch.stack(sizes).float())
+
+    def _shortlist(self, t: int, top: Tensor | None, y: Tensor, values: Tensor) -> Shortlist:
+        if top is None:
+            return self.tables.all_nodes(t, y, values)
+        return self.tables.refine_with(t - 1, top, y, values)
+
+    def _weighted(self, losses: list[Tensor], sizes: Tensor) -> dict[str, Tensor]:
+        """Return α_t / |S^(t)| · Σ_l L(p_l, y_l), the mean over documents (eq. 4, 5); ``sizes`` (levels, B)."""
+        alpha = sizes / sizes.min(0).values if self.settings.rescale else torch.ones_like(sizes)
+        return {f"level {t + 1}": (alpha[t] / sizes[t] * loss).mean() for t, loss in enumerate(losses)}
+
+    def _full(self, t: int) -> bool:
+        return self.full and t == self.last
+
+    @torch.no_grad()
+    def rank(self, ids: Tensor, mask: Tensor | None, k: int) -> Ranked:
+        """Return the ``k`` best labels: the same way down without the true labels."""
+        theta = self.vectors(ids, mask)
+        nodes, above, kept = None, None, list[Tensor]()
+        for t, head in enumerate(self.heads):
+            if self._full(t):
+                logits, nodes = head.best(theta[t], k)
+                return Ranked(logits.sigmoid(), nodes, theta[t], tuple(kept))
+            logits = head.scores(theta[t], nodes)  # (B, S)
+            own = logits.sigmoid()
+            scores = own if above is None else own * above.repeat_interleave(self.tables.most_children[t - 1], 1)
+            if t < self.last:
+                top, at = best_nodes(logits, nodes, self.kept[t])
+                kept.append(top)
+                above = self._carried(own, scores).gather(1, at)
+                nodes = self.tables.refine(t, top)
+        nodes, at = best_nodes(scores, nodes, k, ordered=True)
+        return Ranked(scores.gather(1, at).masked_fill(nodes < 0, 0), nodes, theta[-1], tuple(kept))
+
+    def _carried(self, own: Tensor, scores: Tensor) -> Tensor:
+        """Return what a label's score is multiplied by: 1, σ of the parent, or the product of all σ above."""
+        return {"level": torch.ones_like(own), "weighted": own, "path": scores}[self.settings.score]
+
+    def in_half(self) -> CascadeXML:
+        """Return a network for ranking that shares all but encoder and merging layers, which are bfloat16 there."""
+        half = copy(self)
+        half._modules = dict(self._modules)
+        half.encoder, half.merges = deepcopy(self.encoder).bfloat16(), deepcopy(self.merges).bfloat16()
+        return half.eval()
+
+    def optimiser_groups(self) -> list[dict[str, Any]]:
+        """Return the parameters that AdamW trains; classifiers train themselves."""
+        settings = self.training_settings
+        decayed, plain = self.encoder.decay_groups()
+        return [
+            {"params": decayed, "lr": settings.encoder_rate, "weight_decay": settings.encoder_decay},
+            {"params": plain, "lr": settings.encoder_rate, "weight_decay": 0.0},
+            {"params": list(self.merges.parameters()), "lr": settings.encoder_rate, "weight_decay": 0.0},
+        ]
+
+    def to_arrays(self, state: bool = False) -> dict[str, np.ndarray]:
+        """Return all weights; with ``state`` those of the classifiers' optimisers, too."""
+        arrays = {name: tensor.cpu().numpy() for name, tensor in self._trained().items()}
+        for t, head in enumerate(self.heads):
+            arrays |= {f"heads.{t}.{name}": array for name, array in head.to_arrays(state).items()}
+        return arrays
+
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take the weights of :meth:`to_arrays`."""
+        with torch.no_grad():
+            for name, tensor in self._trained().items():
+                tensor.copy_(torch.from_numpy(np.array(arrays[name])))
+        for t, head in enumerate(self.heads):
+            own = f"heads.{t}."
+            head.load_arrays({name.removeprefix(own): arrays[name] for name in arrays if name.startswith(own)})
+
+    def _trained(self) -> dict[str, Tensor]:
+        """Return what AdamW trains, by name."""
+        parts = {"encoder": self.encoder, "merges": self.merges}
+        return {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.state_dict().items()}
+
+
+def _check_levels(tree: LabelTree, **found: int) -> None:
+    """Refuse settings that were made for another tree, as those of a preset."""
+    for name, levels in found.items():
+        if levels != tree.n_levels:
+            own = " → ".join(map(str, tree.widths))
+            way_out = f"or cascade.{name}=[] to have it chosen"
+            expected = f"{tree.n_levels}, as the tree has ({own})"
+            raise ConfigError(f"cascade.{name}: found settings for {levels} levels; expected {expected}, {way_out}")
+
+
+def _check_depth(layers: Sequence[Sequence[int]], depth: int) -> None:
+    deepest = max(layer for own in layers for layer in own)
+    if deepest > depth:
+        way_out = "or cascade.layers=[] to have them chosen"
+        raise ConfigError(f"cascade.layers: found {deepest}; expected at most {depth}, the encoder's depth, {way_out}")
+
+
+def _merge(n_layers: int, width: int) -> nn.Module:
+    """Return the map from the vectors of several layers to one: dropout and a linear map, at first their mean."""
+    if n_layers == 1:
+        return nn.Identity()
+    linear = nn.Linear(n_layers * width, width)
+    with torch.no_grad():
+        linear.weight.copy_(torch.eye(width).repeat(1, n_layers) / n_layers)
+        linear.bias.zero_()
+    return nn.Sequential(nn.Dropout(_MERGE_DROPOUT), linear)

@@ -1,0 +1,187 @@
+"""What a run needs to go on where it stopped, to the same bytes: weights, optimiser state, and the place it was at."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from longtail.store import Folder, Stages
+
+__all__ = ["Checkpoints", "Epoch", "History", "State", "StopRequest", "Weights", "adamw_arrays", "stop_requests"]
+
+Arrays = Mapping[str, NDArray[Any]]
+
+_ARRAYS, _STATE = "arrays.safetensors", "state.json"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class Epoch(msgspec.Struct, frozen=True, kw_only=True):
+    """How one epoch went; ``number`` counts from 1, ``rate`` is the encoder's at its end."""
+
+    number: int
+    losses: dict[str, float]  # mean over documents, by level
+    samples_per_s: float
+    seconds: float  # of training alone, without validation and checkpoints
+    rate: float
+    peak_gib: float
+    valid: dict[str, float | None] = {}
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run went; ``best`` is the number of the best epoch on validation data, 0 without such data."""
+
+    epochs: tuple[Epoch, ...] = ()
+    best: int = 0
+    best_value: float = 0.0
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """The place in a run, after ``step`` optimiser steps, and what was summed up in the epoch so far."""
+
+    epoch: int = 0  # counted from 0
+    batch: int = 0  # batches of it that are done
+    step: int = 0
+    micro_batch: int = 0
+    losses: dict[str, float] = {}  # sums over documents
+    documents: int = 0
+    seconds: float = 0.0
+    history: History = History()
+
+
+class Weights(Protocol):
+    """A network as arrays; ``state`` adds what its own optimisers keep. Arrays to be loaded are read-only."""
+
+    def to_arrays(self, state: bool = False) -> dict[str, NDArray[Any]]:
+        """Return everything that was learnt."""
+
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Take over what ``to_arrays`` gave, with or without ``state``."""
+
+
+class Checkpoints:
+    """The stages ``checkpoint-N`` (where the run is) and ``best-N`` (weights of the best epoch) of network N.
+
+    Without ``stages`` nothing is written, and the best weights are kept in memory.
+    """
+
+    def __init__(self, stages: Stages | None = None, input_hash: str = "", number: int = 0) -> None:
+        self._stages, self._hash = stages, input_hash
+        self._last, self._best = f"checkpoint-{number}", f"best-{number}"
+        self._kept: dict[str, NDArray[Any]] | None = None
+        self._found: Folder | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is written."""
+        return self._stages is not None
+
+    def exists(self) -> bool:
+        """Tell whether there is a checkpoint of this input to go on from."""
+        if self._found is None and self._stages is not None:
+            self._found = self._stages.get(self._last, self._hash)  # kept: verifying reads all of it
+        return self._found is not None
+
+    def save(self, network: Weights, optimiser: torch.optim.Optimizer, state: State) -> None:
+        """Replace the checkpoint in one step: a run killed meanwhile finds the one before."""
+        if self._stages is None:
+            return
+        arrays = {f"network.{name}": array for name, array in network.to_arrays(state=True).items()}
+        with self._stages.write(self._last, self._hash) as folder:
+            folder.write_arrays(_ARRAYS, arrays | adamw_arrays(optimiser))
+            folder.write_json(_STATE, state)
+
+    def restore(self, network: Weights, optimiser: torch.optim.Optimizer) -> State | None:
+        """Put network and optimiser where the checkpoint has them; None if there is no checkpoint of this input."""
+        if not self.exists() or self._found is None:
+            return None
+        folder, self._found = self._found, None
+        arrays = folder.arrays(_ARRAYS)
+        own = {name.removeprefix("network."): a for name, a in arrays.items() if name.startswith("network.")}
+        network.load_arrays(own)
+        _load_adamw(optimiser, arrays)
+        return folder.read_json(_STATE, State)
+
+    def save_best(self, network: Weights) -> None:
+        """Keep the weights as the best so far."""
+        arrays = network.to_arrays(state=False)
+        if self._stages is None:
+            self._kept = {name: np.array(array) for name, array in arrays.items()}  # they may be views of the weights
+            return
+        with self._stages.write(self._best, self._hash) as folder:
+            folder.write_arrays(_ARRAYS, arrays)
+
+    def restore_best(self, network: Weights) -> None:
+        """Put the weights of the best epoch back into the network."""
+        kept = self._kept
+        if self._stages is not None:
+            folder = self._stages.get(self._best, self._hash)
+            kept = None if folder is None else folder.arrays(_ARRAYS)
+        if kept is not None:
+            network.load_arrays(kept)
+
+
+def adamw_arrays(optimiser: torch.optim.Optimizer) -> dict[str, NDArray[Any]]:
+    """Return the state of AdamW, parameters by their position in its groups; ``adamw.step`` (parameters,) float32."""
+    states = _states(optimiser)
+    moments = {
+        f"adamw.{at}.{name}": state[name].detach().cpu().numpy() for at, state in enumerate(states) for name in _MOMENTS
+    }
+    return moments | {"adamw.step": np.array([float(state["step"]) for state in states], np.float32)}
+
+
+def _load_adamw(optimiser: torch.optim.Optimizer, arrays: Arrays) -> None:
+    for at, state in enumerate(_states(optimiser)):
+        for name in _MOMENTS:
+            state[name].copy_(torch.tensor(arrays[f"adamw.{at}.{name}"]))
+        state["step"].fill_(float(arrays["adamw.step"][at]))
+
+
+def _states(optimiser: torch.optim.Optimizer) -> list[dict[str, torch.Tensor]]:
+    return [optimiser.state[parameter] for group in optimiser.param_groups for parameter in group["params"]]
+
+
+class StopRequest:
+    """A signal that asked the run to stop, if one came."""
+
+    number: int | None = None
+
+    def obey(self) -> None:
+        """Hand the signal to whoever handled it before the run: KeyboardInterrupt for Ctrl-C, an exit for SIGTERM."""
+        if self.number is not None:
+            signal.raise_signal(self.number)
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Note Ctrl-C and SIGTERM in place of acting on them at once; a second one is acted on.
+
+    Off the main thread signals cannot be handled, so there it does nothing.
+    """
+    request, before = StopRequest(), dict[int, Any]()
+
+    def give_back() -> None:
+        while before:
+            signal.signal(*before.popitem())
+
+    def note(number: int, frame: FrameType | None) -> None:
+        request.number = number
+        give_back()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # as in the background; None: not Python's
+                before[number] = signal.signal(number, note)
+    try:
+        yield request
+    finally:
+        give_back()

@@ -1,0 +1,36 @@
+"""Which device a network runs on."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from longtail.errors import UsageError
+
+__all__ = ["arithmetic", "choose_device", "computes_in_half"]
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """Return the device: cuda where there is one, unless it is named."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"device {name!r}; expected auto, cpu, cuda or cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"device {name!r}; expected auto, cpu, cuda or cuda:N")
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise UsageError(f"device {name!r}: found {torch.cuda.device_count()} CUDA devices; expected cpu or auto")
+    return device
+
+
+def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context in which an encoder runs: bfloat16 on a GPU unless ``precision`` says otherwise."""
+    return torch.autocast(device.type, torch.bfloat16) if computes_in_half(precision, device) else nullcontext()
+
+
+def computes_in_half(precision: str, device: torch.device) -> bool:
+    """Tell whether an encoder runs in bfloat16."""
+    return precision == "bfloat16" or (precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported())

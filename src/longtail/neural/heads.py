@@ -1,0 +1,293 @@
+"""The linear classifiers of one level of a network, made so that their gradient never exists as a matrix.
+
+`scores` and `full_loss` are differentiable in x alone. Their backward pass leaves a record with the head, and `step`
+turns the records of a batch into one optimiser step, in place, on the rows they touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from longtail.errors import ModelFolderError
+from longtail.neural import full_head, head_updates, triton_launch
+from longtail.neural.full_head import Targets
+from longtail.neural.gathers import gather_dot, gather_sum, product
+from longtail.neural.head_updates import HeadRows, Optimiser, new_state
+
+__all__ = ["Head"]
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What one backward pass leaves with its head."""
+
+    x: Tensor  # (B, d)
+    candidates: Tensor | None  # (B, S) int32; None: all nodes
+    gradients: Tensor  # of the logits (B, S or K); with targets: of the documents' losses (B,)
+    targets: Targets | None = None
+
+    @property
+    def kind(self) -> str:
+        if self.targets is not None:
+            return "full_loss"
+        return "scores of all nodes" if self.candidates is None else "scores of candidates"
+
+
+class Head(torch.nn.Module):
+    """Scores the nodes of one level: weight (n_nodes, width) and bias (n_nodes,), buffers that `step` updates.
+
+    dtype: float32, bfloat16 (half the memory, written with stochastic rounding) or float64 (torch path only).
+    Rows start normal with deviation `std`, from `seed`; the optimisers' formulas are in `head_updates`.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(
+        self,
+        n_nodes: int,
+        width: int,
+        *,
+        optimiser: Optimiser = "row-adam",
+        dtype: torch.dtype = torch.float32,
+        weight_decay: float = 0.0,
+        seed: int = 0,
+        std: float = 0.02,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__()
+        self.optimiser: Optimiser = optimiser
+        self.weight_decay = weight_decay
+        weight = torch.empty(n_nodes, width, dtype=dtype, device=device)
+        if std:  # else the rows are still to come, and their memory is not touched
+            weight.normal_(0, std, generator=torch.Generator(device).manual_seed(seed))
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        bias = torch.zeros(n_nodes, dtype=wide, device=device)
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        state = new_state(optimiser, weight, bias)
+        self._state_names = tuple(state)
+        for name, tensor in state.items():
+            self.register_buffer(name, tensor)
+        self._records: list[_Record] = []
+
+    def settle(self) -> None:
+        """Let go of the optimiser's state: the head is trained."""
+        for name in self._state_names:
+            delattr(self, name)
+        self._state_names, self.optimiser = (), "sgd"
+
+    @property
+    def rows(self) -> HeadRows:
+        """Weight, bias and optimiser state as the update functions take them."""
+        state = {name: self.get_buffer(name) for name in self._state_names}
+        return HeadRows(self.weight, self.bias, state, self.optimiser, self.weight_decay)
+
+    def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
+        """Logits w·x + b, float32: x (B, d), candidates (B, S) int32 with −1 for padding, or None for all nodes.
+
+        Padding has logit 0 and no gradient. In training mode the backward pass records what `step` needs.
+        """
+        if candidates is not None:
+            candidates = candidates.to(torch.int32).contiguous()
+        half = candidates is None and self._multiplies_in_half(x)
+        with _as_written(x):
+            result: Tensor = _Scores.apply(x, self._anchor(), self, candidates, half)  # type: ignore[no-untyped-call]
+        return result
+
+    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, scale: Tensor | None = None) -> Tensor:
+        """Binary cross-entropy summed over all nodes: of each document (B,), or with scale (B,) their weighted sum ().
+
+        positives: (B, P) int32, a node at most once a document, −1 for padding; values (B, P): their targets; all
+        other nodes have target 0. In training mode the backward pass records what `step` needs.
+        """
+        targets = Targets(positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous())
+        half = self._multiplies_in_half(x)
+        with _as_written(x):
+            losses: Tensor = _FullLosses.apply(x, self._anchor(), self, targets, half)  # type: ignore[no-untyped-call]
+            return losses if scale is None else (losses * scale).sum()
+
+    @torch.no_grad()
+    def step(self, lr: float, seed: int) -> None:
+        """One optimiser step over all that was recorded since the last one, as of one batch; forgets the records.
+
+        seed: of the stochastic rounding; give every step another one.
+        """
+        records, self._records = self._records, []
+        if not records:
+            return
+        kinds = {record.kind for record in records}
+        if len(kinds) > 1:
+            raise ValueError(f"records of one step: found {' and '.join(sorted(kinds))}; expected one kind in a batch")
+        with _as_written(self.weight):
+            if records[0].targets is not None:
+                _update_by_targets(self.rows, records, lr, seed)
+            elif records[0].candidates is None:
+                _update_all(self.rows, records, lr, seed)
+            else:
+                _update_touched(self.rows, records, lr, seed)
+
+    def forget(self) -> None:
+        """Drops the records of a batch that is not to be learnt from."""
+        self._records = []
+
+    @torch.no_grad()
+    def best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k best of all nodes for x (B, d): logits and nodes (int32), (B, min(k, n_nodes)) each, best first."""
+        x = x.to(torch.bfloat16) if self._multiplies_in_half(x) else x.to(self.bias.dtype)
+        with _as_written(x):
+            return full_head.best(self.rows, x, k)
+
+    @torch.no_grad()
+    def set_rows(self, weight: Tensor | NDArray[Any], bias: Tensor | NDArray[Any] | None = None) -> None:
+        """Takes given initial values: weight (n_nodes, width), bias (n_nodes,) or None for zeros."""
+        self.weight.copy_(torch.as_tensor(weight))
+        if bias is None:
+            self.bias.zero_()
+        else:
+            self.bias.copy_(torch.as_tensor(bias))
+
+    def to_arrays(self, state: bool = True) -> dict[str, NDArray[Any]]:
+        """Copies of weight and bias by name, and with `state` the optimiser's; bf16 weights as their uint16 bits."""
+        tensors = self._tensors() if state else {"weight": self.weight, "bias": self.bias}
+        return {name: _bits(tensor).numpy(force=True).copy() for name, tensor in tensors.items()}
+
+    @torch.no_grad()
+    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Takes back what `to_arrays` gave, exactly; without the optimiser's state it starts anew.
+
+        The head must have the same shape and weight type and, where state is given, the same optimiser.
+        """
+        for name, tensor in self._tensors().items():
+            if name in self._state_names and "count" not in arrays:
+                tensor.zero_()
+                continue
+            bits = _bits(tensor)
+            expected = f"{tuple(bits.shape)} {str(bits.dtype).removeprefix('torch.')}"
+            found = f"{arrays[name].shape} {arrays[name].dtype}" if name in arrays else "nothing"
+            if found != expected:
+                raise ModelFolderError(f"head, {name}: found {found}; expected {expected}; were the settings changed?")
+            bits.copy_(torch.from_numpy(np.array(arrays[name])))
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {"weight": self.weight, "bias": self.bias, **self.rows.state}
+
+    def _multiplies_in_half(self, x: Tensor) -> bool:
+        """Whether products with all nodes are taken in bf16: the weights or x are, or autocast asks for it."""
+        if self.bias.dtype == torch.float64:
+            return False
+        return torch.bfloat16 in (self.weight.dtype, x.dtype) or torch.is_autocast_enabled(x.device.type)
+
+    def _anchor(self) -> Tensor | None:
+        """An input that wants a gradient, so that a backward pass comes here even where x needs none."""
+        if self.training and torch.is_grad_enabled():
+            return torch.zeros((), requires_grad=True)
+        return None
+
+    def _record(self, record: _Record) -> None:
+        self._records.append(record)
+
+
+class _Scores(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, anchor: Tensor | None, head: Head, candidates: Tensor | None, half: bool
+    ) -> Tensor:
+        ctx.head, ctx.candidates, ctx.records, ctx.dtype = head, candidates, anchor is not None, x.dtype
+        ctx.x = x = _operand(x.detach(), head, half, candidates is None)
+        if candidates is None:
+            return product(x, head.weight.T).add_(head.bias)
+        return gather_dot(x, head.weight, head.bias, candidates)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, None, None, None, None]:
+        head, candidates = ctx.head, ctx.candidates
+        if ctx.records:
+            head._record(_Record(ctx.x, candidates, gradients))
+        if not ctx.needs_input_grad[0]:
+            return None, None, None, None, None
+        with _as_written(gradients):
+            if candidates is None:
+                gradient = product(gradients.to(ctx.x.dtype), head.weight)
+            else:
+                gradient = gather_sum(gradients, head.weight, candidates)
+        return gradient.to(ctx.dtype), None, None, None, None
+
+
+class _FullLosses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor | None, head: Head, targets: Targets, half: bool) -> Tensor:
+        ctx.head, ctx.targets, ctx.records, ctx.dtype = head, targets, anchor is not None, x.dtype
+        ctx.x = _operand(x.detach(), head, half, True)
+        losses, ctx.gradient = full_head.losses_and_gradient(head.rows, ctx.x, targets)
+        return losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor, None, None, None, None]:
+        if ctx.records:
+            ctx.head._record(_Record(ctx.x, None, scale, ctx.targets))
+        return (ctx.gradient * scale[:, None]).to(ctx.dtype), None, None, None, None
+
+
+def _as_written(tensor: Tensor) -> torch.autocast:
+    """Products below are of the types they are written in: autocast was heeded when the operands were made."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def _operand(x: Tensor, head: Head, half: bool, matrix: bool) -> Tensor:
+    """x as the products take it: bf16, or the type of the sums; the gathers take bf16 and float32 as they come."""
+    if half:
+        return x.to(torch.bfloat16)
+    return x.to(head.bias.dtype) if matrix or head.bias.dtype == torch.float64 else x
+
+
+def _update_touched(rows: HeadRows, records: list[_Record], lr: float, seed: int) -> None:
+    """Sorts all (node, document) pairs by node, so that each node's gradient is a sum over one run."""
+    x = torch.cat([record.x for record in records])
+    parts = [record.candidates for record in records if record.candidates is not None]
+    nodes = torch.cat([part.flatten() for part in parts])
+    if not len(nodes):
+        return
+    ids = torch.arange(len(x), dtype=torch.int32, device=x.device)[:, None]
+    own = torch.split(ids, [len(part) for part in parts])
+    documents = torch.cat([part.expand(like.shape).flatten() for part, like in zip(own, parts, strict=True)])
+    gradients = torch.cat([record.gradients.flatten() for record in records])
+    nodes, order = torch.where(nodes < 0, len(rows.weight), nodes).sort(stable=True)
+    serving = triton_launch if triton_launch.serves(rows.weight) else head_updates
+    serving.update_touched_rows(rows, x, nodes, documents[order], gradients[order], lr, seed)
+
+
+def _update_all(rows: HeadRows, records: list[_Record], lr: float, seed: int) -> None:
+    x = torch.cat([record.x for record in records])
+    gradients = torch.cat([record.gradients for record in records])
+    for chunk in full_head.node_chunks(rows.weight, max(x.shape)):
+        full_head.update_chunk(rows, chunk, x, gradients[:, chunk], lr, seed)
+
+
+def _update_by_targets(rows: HeadRows, records: list[_Record], lr: float, seed: int) -> None:
+    x = torch.cat([record.x for record in records])
+    parts = [record.targets for record in records if record.targets is not None]
+    widest = max(part.positives.shape[1] for part in parts)
+    positives = torch.cat([_widened(part.positives, widest, -1) for part in parts])
+    values = torch.cat([_widened(part.values, widest, 0) for part in parts])
+    scale = torch.cat([record.gradients for record in records])
+    full_head.update(rows, x, Targets(positives, values), scale, lr, seed)
+
+
+def _widened(tensor: Tensor, width: int, fill: int) -> Tensor:
+    return functional.pad(tensor, (0, width - tensor.shape[1]), value=fill)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor

@@ -1,0 +1,53 @@
+"""Where classifiers start: at the centroids of their documents' vectors, so that rare labels are not left at random."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+__all__ = ["Rows", "centroid_rows", "prior_logit"]
+
+_STRENGTH = 5.0  # score of a document that points just where a classifier does, above that of an average document
+
+
+class Rows(NamedTuple):
+    """Classifiers of the nodes of one level."""
+
+    weights: NDArray[np.float32]  # (K, d)
+    bias: NDArray[np.float32]  # (K,)
+
+
+def centroid_rows(
+    vectors: NDArray[np.floating],
+    relevance: sparse.csr_array,
+    prior: float,
+    texts: NDArray[np.floating] | None = None,
+) -> Rows:
+    """Return w_l = s·c_l/‖c_l‖, c_l the mean of the label's documents less that of all, and b_l = ``prior`` − w_l·x̄.
+
+    ``vectors`` (N, d) of documents, ``relevance`` (N, K), ``texts`` (K, d) vectors of the nodes' own texts, which
+    count as much as the documents do.
+    """
+    mean = vectors.mean(0, dtype=np.float64).astype(np.float32)
+    centred = vectors.astype(np.float32) - mean
+    length = max(float(np.linalg.norm(centred, axis=1).mean()), 1e-6)
+    units = _units(relevance.T.tocsr().astype(np.float32) @ centred)
+    if texts is not None:
+        units = _units(units + _units(texts.astype(np.float32) - texts.mean(0, dtype=np.float64).astype(np.float32)))
+    weights = units * np.float32(_STRENGTH / length)
+    return Rows(weights, (prior - weights @ mean).astype(np.float32))
+
+
+def prior_logit(relevance: sparse.csr_array, shortlist_size: int) -> float:
+    """Return log(π/(1 − π)), π the share of true ones among the nodes that are scored for a document."""
+    share = min(max(relevance.nnz / max(relevance.shape[0], 1) / shortlist_size, 1e-6), 0.5)
+    return float(np.log(share / (1 - share)))
+
+
+def _units(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    units: NDArray[np.float32] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return units

@@ -1,0 +1,157 @@
+"""What a run tells of itself: losses read off the device now and then, ``run.jsonl``, TensorBoard."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from longtail.errors import LongtailError, UsageError
+from longtail.neural.checkpoints import Epoch
+
+__all__ = ["BEST_BY", "Diverged", "Meter", "RunLog", "epoch_line", "peak_gib"]
+
+BEST_BY = ("P@1", "P@3", "P@5")  # the best epoch has the highest mean of these
+
+_STEPS = 20  # between two readings of the device; each one waits for all that it was given to do
+_ROWS_SHOWN = 8
+
+
+class Diverged(LongtailError):
+    """A loss, gradient or weight that is no longer finite; ``rows`` are the documents of the batch."""
+
+    def __init__(self, what: str, epoch: int, step: int, rows: NDArray[np.int64], way_out: str) -> None:
+        shown = ", ".join(map(str, rows[:_ROWS_SHOWN]))
+        more = f", … ({len(rows)} in all)" if len(rows) > _ROWS_SHOWN else ""
+        batch = f"documents {shown}{more}, counted from 0"
+        super().__init__(
+            f"epoch {epoch + 1}, step {step + 1}: {what} is not finite, for the batch of {batch}; {way_out}"
+        )
+        self.what, self.epoch, self.step, self.rows = what, epoch, step, rows
+
+
+class Meter:
+    """Sums of an epoch; the losses of single steps stay on the device until :meth:`read`."""
+
+    def __init__(self, losses: Mapping[str, float], documents: int, seconds: float) -> None:
+        self.losses, self.documents, self.seconds = dict(losses), documents, seconds
+        self._waiting: list[tuple[int, NDArray[np.int64], Tensor]] = []
+        self._names: Sequence[str] = ()
+        self._since = time.perf_counter()
+
+    def note(self, step: int, rows: NDArray[np.int64], names: Sequence[str], values: Tensor) -> bool:
+        """Keep the values (levels + 1,) of a step, the last one the gradient's norm; True when it is time to read."""
+        self._waiting.append((step, rows, values))
+        self._names = names
+        return len(self._waiting) >= _STEPS
+
+    def read(self) -> tuple[str, int, NDArray[np.int64]] | None:
+        """Wait for the device and add up what was noted; of the first value that is not finite: what, step, rows."""
+        waiting, self._waiting = self._waiting, []
+        table = torch.stack([values for *_, values in waiting]).double().cpu().numpy() if waiting else ()
+        for (step, rows, _), values in zip(waiting, table, strict=True):
+            wrong = np.flatnonzero(~np.isfinite(values))
+            if wrong.size:
+                level = int(wrong[0])
+                what = f"the loss of {self._names[level]}" if level < len(self._names) else "the gradient"
+                return what, step, rows
+            self.documents += len(rows)
+            for name, value in zip(self._names, values.tolist(), strict=False):  # one by one: a resumed sum is the same
+                self.losses[name] = self.losses.get(name, 0.0) + value * len(rows)
+        now = time.perf_counter()
+        self.seconds, self._since = self.seconds + now - self._since, now
+        return None
+
+    def resume(self) -> None:
+        """Leave out of ``seconds`` what passed since :meth:`read`: a checkpoint was written."""
+        self._since = time.perf_counter()
+
+    def means(self) -> dict[str, float]:
+        """Return the mean loss of a document by level."""
+        return {name: value / self.documents for name, value in self.losses.items()}
+
+    def samples_per_s(self) -> float:
+        """Return documents a second of the epoch so far."""
+        return self.documents / max(self.seconds, 1e-9)
+
+
+class RunLog:
+    """Appends events to ``run.jsonl``, one JSON object a line, and draws their numbers in TensorBoard if asked to."""
+
+    def __init__(self, file: Path | None, tensorboard: str = "", step: int = 0) -> None:
+        self._board = _board(tensorboard, step) if tensorboard else None
+        self._file = None if file is None else _append(file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+    def write(self, event: str, step: int, values: Mapping[str, Any]) -> None:
+        """Write an event; numbers, also those one mapping deep, become curves ``event/name``."""
+        if self._file is not None:
+            self._file.write(msgspec.json.encode({"event": event, "step": step, **values}) + b"\n")
+            self._file.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                inner = value.items() if isinstance(value, Mapping) else [("", value)]
+                for part, number in inner:
+                    if isinstance(number, int | float):
+                        self._board.add_scalar("/".join(filter(None, (event, name, part))), number, step)
+
+
+def _append(file: Path) -> BinaryIO:
+    """Open a file to add lines; one that was killed in the middle of a line ends there."""
+    opened = open(file, "a+b")  # noqa: SIM115, closed by RunLog
+    if opened.tell():
+        opened.seek(-1, os.SEEK_END)
+        opened.write(b"" if opened.read() == b"\n" else b"\n")
+    return opened
+
+
+def _board(folder: str, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError(
+            f"training.tensorboard={folder}: needs a package that is not installed; "
+            "install it with: pip install tensorboard, or leave the setting empty"
+        ) from None
+    return SummaryWriter(folder, purge_step=step)
+
+
+def peak_gib(device: torch.device) -> float:
+    """Return the most memory in use so far, in GiB: of the device, or of the process where that is the CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**30 if sys.platform == "darwin" else peak / 2**20
+
+
+def epoch_line(epoch: Epoch, documents_left: int) -> str:
+    """Return an epoch as one line for people."""
+    losses = ", ".join(f"{name} {loss:.4g}" for name, loss in epoch.losses.items())
+    valid = "".join(f", {name} {value:.2%}" for name in BEST_BY if (value := epoch.valid.get(name)) is not None)
+    left = documents_left / max(epoch.samples_per_s, 1e-9)
+    speed = f"{epoch.samples_per_s:,.0f} documents/s, {epoch.peak_gib:.1f} GiB, rate {epoch.rate:.2g}"
+    return f"epoch {epoch.number}: loss {losses}{valid}; {speed} ({epoch.seconds:.1f} s, {left / 60:.1f} min left)"

@@ -1,0 +1,104 @@
+"""Making and training a network: pretrained encoder, classifiers at their first values, then the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from longtail.config import Config
+from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
+from longtail.features.encoder import Encoder, encoder_folder
+from longtail.features.tokens import Tokeniser, Tokens
+from longtail.metrics import evaluate
+from longtail.neural.batches import Batches
+from longtail.neural.cascade import CascadeXML
+from longtail.neural.checkpoints import Checkpoints
+from longtail.neural.device import choose_device
+from longtail.neural.initial_rows import Rows, centroid_rows, prior_logit
+from longtail.neural.loop import History, fit
+from longtail.neural.ranker import NeuralRanker
+from longtail.tree.tree import LabelTree
+
+__all__ = ["pretrained_ranker", "train_ranker"]
+
+
+def pretrained_ranker(config: Config, tree: LabelTree, device: str = "auto") -> NeuralRanker:
+    """Return a network with the pretrained encoder of the settings, its classifiers at random."""
+    folder = encoder_folder(config.encoder.name)
+    tokeniser = Tokeniser.load(folder, config.encoder.max_tokens)
+    encoder = Encoder.load(folder, config.encoder.pooling)
+    network = CascadeXML(encoder, tree, config.cascade, config.training, config.seed, choose_device(device))
+    return NeuralRanker(tokeniser, network, tree)
+
+
+def train_ranker(
+    ranker: NeuralRanker,
+    documents: Dataset,
+    tokens: Tokens,
+    config: Config,
+    valid: Dataset | None = None,
+    checkpoints: Checkpoints | None = None,
+    log_file: Path | None = None,
+) -> History:
+    """Train the network of ``ranker`` on the documents and their tokens; relevances above 1 count as 1."""
+    levels = [_targets(matrix) for matrix in ranker.tree.coarsen(documents.label_matrix)]
+    if checkpoints is None or not checkpoints.exists():
+        set_first_rows(ranker, tokens, levels, config.cascade.label_rows, documents.labels)
+    batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed)
+    validate = None if valid is None else _validation(ranker, valid.with_labels(documents.labels, unknown="drop"))
+    return fit(
+        ranker.network,
+        batches,
+        config.training,
+        seed=config.seed,
+        checkpoints=checkpoints,
+        validate=validate,
+        log_file=log_file,
+    )
+
+
+def _validation(ranker: NeuralRanker, valid: Dataset) -> Callable[[], dict[str, float]]:
+    """Return a function that measures the network as it is."""
+    tokens = ranker.tokeniser(valid.document_texts())
+
+    def measure() -> dict[str, float]:
+        metrics = evaluate(ranker.search(tokens, min(5, ranker.tree.n_labels))[0], valid.label_matrix)
+        return {name: float(metrics[name]) for name in ("P@1", "P@3", "P@5")}
+
+    return measure
+
+
+def set_first_rows(
+    ranker: NeuralRanker, tokens: Tokens, levels: list[sparse.csr_array], kind: str, labels: Labels
+) -> None:
+    """Set the classifiers of each level to where they start."""
+    heads = ranker.network.heads
+    priors = [prior_logit(matrix, size) for matrix, size in zip(levels, ranker.network.slots, strict=True)]
+    if kind == "random":
+        for head, prior in zip(heads, priors, strict=True):
+            head.set_rows(head.weight, np.full(len(head.bias), prior, np.float32))
+        return
+    vectors = ranker.level_vectors(tokens)
+    said = kind == "centroid+text" and (labels.names is not None or labels.texts is not None)
+    texts = _text_vectors(ranker, labels) if said else [None] * len(heads)
+    for head, own, matrix, prior, text in zip(heads, vectors, levels, priors, texts, strict=True):
+        rows: Rows = centroid_rows(own, matrix, prior, text)
+        head.set_rows(rows.weights, rows.bias)
+
+
+def _text_vectors(ranker: NeuralRanker, labels: Labels) -> list[np.ndarray]:
+    """Return the vectors of the nodes' texts: of a label its own, of a node above the mean of its labels'."""
+    n_labels = ranker.tree.n_labels
+    levels = ranker.level_vectors(ranker.tokeniser(labels.described()))
+    nodes = ranker.tree.coarsen(sparse.csr_array(sparse.eye_array(n_labels, format="csr", dtype=np.float32)))
+    return [matrix.T.tocsr() @ vectors for matrix, vectors in zip(nodes, levels, strict=True)]
+
+
+def _targets(matrix: sparse.csr_array) -> sparse.csr_array:
+    matrix = matrix.astype(np.float32)
+    np.minimum(matrix.data, 1, out=matrix.data)
+    return matrix
