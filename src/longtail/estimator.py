@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.errors import UsageError
@@ -25,15 +28,24 @@ __all__ = ["Longtail", "load"]
 class Longtail:
     """A method with its settings, and, once fitted or loaded, the model.
 
-    ``settings`` are groups of the config, such as ``tree={"branching": 32}`` or ``seed=1``; ``threads`` 0 stands
-    for all cores. Results do not depend on the number of threads.
+    ``settings`` are groups of the config, such as ``tree={"branching": 32}`` or ``seed=1``, and ``encoder`` may be a
+    name or a folder alone; ``threads`` 0 stands for all cores. Results do not depend on the number of threads.
+    ``device`` is where a network runs.
     """
 
     def __init__(
-        self, method: str = "xr-linear", *, preset: str | None = None, threads: int = 0, **settings: Any
+        self,
+        method: str = "xr-linear",
+        *,
+        preset: str | None = None,
+        threads: int = 0,
+        device: str = "auto",
+        **settings: Any,
     ) -> None:
+        if isinstance(settings.get("encoder"), str):
+            settings["encoder"] = {"name": settings["encoder"]}
         self.config: Config = configure(method, preset, settings)
-        self.threads = threads
+        self.threads, self.device = threads, device
         self._model: Model | None = None
 
     @property
@@ -46,7 +58,7 @@ class Longtail:
     def fit(self, documents: Dataset, valid: Dataset | None = None, parents: Parents | None = None) -> Longtail:
         """Train on the documents; ``valid`` is for the calibration, ``parents`` a hierarchy in place of a tree."""
         with pool.threads(self.threads):
-            self._model = train(documents, self.config, valid=valid, parents=parents)
+            self._model = train(documents, self.config, valid=valid, parents=parents, device=self.device)
         return self
 
     def predict(
@@ -62,6 +74,10 @@ class Longtail:
         with pool.threads(self.threads):
             return self.model.predict(documents, k, threshold=threshold, beam_size=beam_size, exclude=exclude)
 
+    def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
+        """Return the network's (n, d) vectors of documents."""
+        return self.model.embed(documents)
+
     def evaluate(self, test: Dataset, k: Iterable[int] = (1, 3, 5), **options: Any) -> Evaluation:
         """Return the metrics on ``test``; ``options`` are those of :func:`longtail.evaluation.evaluate_model`."""
         with pool.threads(self.threads):
@@ -76,9 +92,9 @@ class Longtail:
         save_model(self.model, path)
 
 
-def load(path: str | Path, threads: int = 0) -> Longtail:
+def load(path: str | Path, threads: int = 0, device: str = "auto") -> Longtail:
     """Return the model of a folder, verified."""
-    model = load_model(path)
-    loaded = Longtail(model.config.method, threads=threads)
+    model = load_model(path, device)
+    loaded = Longtail(model.config.method, threads=threads, device=device)
     loaded.config, loaded._model = model.config, model
     return loaded

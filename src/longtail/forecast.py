@@ -15,12 +15,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.config import Config, TfIdf, Tree
+from longtail.config import Config, LabelFeatures, TfIdf, Tree
 from longtail.data.dataset import Dataset
 from longtail.data.strings import Strings
 from longtail.errors import DataError, UsageError
 from longtail.features import tfidf
 from longtail.kernels import pool
+from longtail.methods import METHODS
+from longtail.network_forecast import network_forecast
 from longtail.tree.cluster import level_widths
 
 __all__ = ["Forecast", "check_memory", "forecast", "memory_limit"]
@@ -75,39 +77,63 @@ class Forecast(msgspec.Struct, frozen=True):
     seconds: tuple[float, float]
     peak_bytes: int
     model_bytes: int
+    network_bytes: int = 0  # of a network while it is trained
+    on_gpu: bool = False  # then they are not among ``peak_bytes``, nor are its seconds known
 
     def __str__(self) -> str:
         low, high = map(_time, self.seconds)
         span = low if low == high else f"{low} to {high}"
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        memory, model = _size(self.peak_bytes), _size(self.model_bytes)
-        return f"forecast: about {span} on {threads}, {memory} of memory, a model of {model}"
+        beside = " beside the network (whose time on a GPU is not known)" if self.on_gpu else ""
+        memory, model, network = map(_size, (self.peak_bytes, self.model_bytes, self.network_bytes))
+        own = f", {network} of the GPU's" if self.on_gpu else f" (network {network})" if self.network_bytes else ""
+        return f"forecast: about {span} on {threads}{beside}, {memory} of memory{own}, a model of {model}"
 
 
 def forecast(documents: Dataset, config: Config) -> Forecast:
     """Estimate a run with the threads that :func:`longtail.kernels.pool.threads` says, in some tenths of a second."""
     text = _text_features(documents, config)
-    levels = _levels(documents, config)
-    counts = documents.label_counts
-    label_numbers = float(np.sum(text.distinct(counts[counts > 0])))
-    label_numbers *= 2 if config.label_features.kind == "pifa+text" else 1
-    trees, threads = config.ranker.trees, pool.thread_count()
-    weights = trees * _weights(text, levels, config.ranker.prune)
-    dense = trees * text.dense_width * sum(level.nodes for level in levels)
+    network = network_forecast(documents, config) if METHODS[config.method].neural else None
+    trees, threads, tree_seconds = config.ranker.trees, pool.thread_count(), 0.0
+    joined, levels = text, _levels(documents, config)
+    if network is not None:  # it has a tree of its own, and its vectors stand beside the text features (Φcat)
+        tree_seconds = _COSTS.tree_seconds * _label_numbers(documents, text, config.label_features)
+        joined = text._replace(dense_width=text.dense_width + network.width)
+        if config.cascade.combine == "never":
+            trees, joined, levels = 0, text, []
+    label_numbers = _label_numbers(documents, joined, config.label_features)
+    weights = trees * _weights(joined, levels, config.ranker.prune)
+    dense = trees * joined.dense_width * sum(level.nodes for level in levels)
     stored = _WEIGHT_BYTES[config.ranker.weights] * (weights + dense)
-    seconds = text.seconds + trees * (_COSTS.tree_seconds * label_numbers + _solver_seconds(text, levels, config))
+    each = _COSTS.tree_seconds * label_numbers + _solver_seconds(joined, levels, config)
+    seconds = text.seconds + tree_seconds + trees * each + (network.seconds if network else 0)
     seconds = seconds / threads + 0.5
+    peak = _peak(documents, joined, levels, label_numbers, stored, threads)
+    rows = 8.0 * text.numbers
     return Forecast(
         documents=len(documents),
-        features=text.columns + text.dense_width,
-        nonzeros=text.numbers + text.dense_width * len(documents),
-        tree=tuple(level.nodes for level in levels),
+        features=joined.columns + joined.dense_width,
+        nonzeros=joined.numbers + joined.dense_width * len(documents),
+        tree=network.tree if network and not levels else tuple(level.nodes for level in levels),
         weights=int(weights + dense),
         threads=threads,
         seconds=(_COSTS.spread[0] * seconds, _COSTS.spread[1] * seconds),
-        peak_bytes=int(_peak(documents, text, levels, label_numbers, stored, threads)),
-        model_bytes=int(stored + 10 * text.columns + 2 * documents.labels.nbytes),
+        peak_bytes=int(network.peak(_held(documents) + rows, peak) if network else peak),
+        model_bytes=int(
+            stored + 10 * text.columns + 2 * documents.labels.nbytes + (network.resting_bytes if network else 0)
+        ),
+        network_bytes=int(network.training_bytes) if network else 0,
+        on_gpu=network is not None and network.on_gpu,
     )
+
+
+def _label_numbers(documents: Dataset, text: _Text, settings: LabelFeatures) -> float:
+    """Return the numbers of all labels' features: a label has those of its documents, and its neighbours' with them."""
+    counts = documents.label_counts
+    each = text.distinct(counts[counts > 0])
+    if settings.kind.startswith("graph"):
+        each = np.minimum((1 + settings.graph_keep) * each, min(settings.graph_features, text.columns))
+    return float(np.sum(each)) * (2 if settings.kind.endswith("+text") else 1)
 
 
 class _Text(NamedTuple):
@@ -240,14 +266,17 @@ def _peak(
 ) -> float:
     """Return the bytes of the largest stage; the documents are there twice, as some are held out."""
     rows = 8.0 * text.numbers + 4.0 * text.dense_width * len(documents)
-    held = _COSTS.base_bytes + 2 * documents.nbytes
     counting = _COSTS.counting_bytes * text.all_numbers + _COSTS.ngram_bytes * text.all_columns
     counting += 0 if documents.texts is None else documents.texts.nbytes
     labels = _COSTS.label_bytes * label_numbers + 8.0 * text.dense_width * documents.n_labels
     thread = _COSTS.thread_column_bytes * text.columns + _COSTS.thread_number_bytes * text.numbers
     thread += (_COSTS.thread_document_bytes + 4 * text.dense_width) * len(documents)
     pairs = _COSTS.pair_bytes * sum(level.nodes * level.own for level in levels)
-    return held + max(counting, rows + max(labels, threads * thread + pairs + stored))
+    return _held(documents) + max(counting, rows + max(labels, threads * thread + pairs + stored))
+
+
+def _held(documents: Dataset) -> float:
+    return _COSTS.base_bytes + 2 * documents.nbytes
 
 
 def check_memory(expected: Forecast) -> None:

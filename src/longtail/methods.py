@@ -24,6 +24,7 @@ class Method(msgspec.Struct, frozen=True):
     recipe: tuple[str, ...]  # text features → label features → tree → ranker → search
     settings: Settings = {}
     presets: Mapping[str, Settings] = {}
+    neural: bool = False  # a network ranks; linear classifiers may join it
 
 
 def _xr(levels: list[int], cost_positive: float, cost_negative: float) -> dict[str, Any]:
@@ -34,6 +35,22 @@ def _xr(levels: list[int], cost_positive: float, cost_negative: float) -> dict[s
 # 1 + ln tf beats tf, and ten passes rank as well as a hundred in about three quarters of the time (RESULTS.md)
 _TEXT = {"0": {"sublinear_tf": True}}
 _PASSES = 10
+
+
+def _cascade(
+    widths: list[int], layers: list[list[int]], kept: list[int], dropout: list[float], epochs: int, tokens: int
+) -> dict[str, Any]:
+    """Return a row of table 9; the sizes of its shortlists are ``kept`` nodes times their children."""
+    return {
+        "tree": {"levels": widths},
+        "encoder": {"max_tokens": tokens},
+        "cascade": {"layers": layers, "shortlist": kept, "dropout": dropout, "last_level": "shortlist"},
+        "training": {"epochs": epochs},
+    }
+
+
+_THREE, _FOUR = [2**9, 2**12], [2**10, 2**13, 2**16]
+_FOUR_LAYERS, _FOUR_KEPT = [[5, 6], [8], [10], [12]], [128, 256, 400]
 
 _CATALOGUE = [
     Method(
@@ -87,6 +104,21 @@ _CATALOGUE = [
             "ranker": {"loss": "logistic", "cost_positive": 20.0, "cost_negative": 20.0},
             "search": {"score": "sigmoid", "exact": True},
         },
+    ),
+    Method(
+        "cascadexml",
+        "one pass through a transformer, a level of the label tree at each of some layers, trained end to end",
+        "Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end Multi-resolution Training",
+        ("tokens, tf-idf", "PIFA", "balanced 2-means", "transformer", "cascade of shortlists"),
+        settings={"tfidf": _TEXT, "tree": {"branching": 2}, "ranker": {"max_passes": _PASSES}},
+        presets={
+            "wiki10-31k": _cascade(_THREE, [[9, 10], [11], [12]], [64, 64], [0.3, 0.3, 0.4], 15, 256),
+            "amazoncat-13k": _cascade([2**8, 2**11], [[7, 8], [10], [12]], [32, 40], [0.2, 0.3, 0.4], 6, 256),
+            "wiki-500k": _cascade(_FOUR, _FOUR_LAYERS, [128, 256, 512], [0.2, 0.25, 0.35, 0.5], 12, 128),
+            "amazon-670k": _cascade(_FOUR, _FOUR_LAYERS, _FOUR_KEPT, [0.2, 0.25, 0.4, 0.5], 15, 128),
+            "amazon-3m": _cascade(_FOUR, _FOUR_LAYERS, [128, 256, 96], [0.2, 0.25, 0.3, 0.5], 15, 128),
+        },
+        neural=True,
     ),
 ]
 

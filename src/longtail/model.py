@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -24,6 +25,10 @@ from longtail.metrics import Evaluation
 from longtail.search.calibration import Calibration
 from longtail.search.ensemble import mean_scores
 from longtail.search.predictions import Predictions
+from longtail.tree.tree import LabelTree
+
+if TYPE_CHECKING:
+    from longtail.neural.ranker import NeuralRanker  # which needs torch
 
 __all__ = ["Facts", "Model", "document_features"]
 
@@ -38,20 +43,30 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     held_out: int  # documents that only the calibration has seen
     n_columns: int  # of the sparse block
     dense_width: int
+    network_share: float = 0.0  # weight of the network's scores beside the linear classifiers'
 
 
 @dataclass(frozen=True)
 class Model:
-    """Labels, how documents become features, a ranker a tree, and what scores mean."""
+    """Labels, how documents become features, the rankers, and what scores mean.
+
+    Linear rankers score tf-idf or given features, or, beside a network, its vectors and tf-idf together (Φcat).
+    """
 
     config: Config
     labels: Labels
     label_counts: NDArray[np.int64]  # documents of each label in training
     facts: Facts
     vectoriser: TfIdf | None  # None: documents come as features
-    rankers: tuple[TreeRanker, ...]
+    rankers: tuple[TreeRanker, ...]  # linear, one a tree; none where a network does it all
+    network: NeuralRanker | None = None
     calibration: Calibration | None = None
     metrics: Evaluation | None = None  # on the documents held out
+
+    @property
+    def tree(self) -> LabelTree:
+        """The label tree of the network, else of the first linear ranker."""
+        return self.rankers[0].tree if self.network is None else self.network.tree
 
     def predict(
         self,
@@ -71,37 +86,67 @@ class Model:
             raise UsageError(f"k: found {k}; expected at least 1")
         search = self.config.search if beam_size is None else replace_beam(self.config.search, beam_size)
         ids = documents.ids if isinstance(documents, Dataset) else None
-        features = self.features(documents)
-        ranked = self.rank(features, min(k, len(self.labels)), search, self._excluded(exclude, len(features)))
-        return Predictions(ranked if threshold <= 0 else _at_least(ranked, threshold), self.labels, ids)
-
-    def rank(
-        self, features: Features, k: int, search: Search | None = None, exclude: sparse.csr_array | None = None
-    ) -> sparse.csr_array:
-        """Return (n, L) scores of the ``k`` best labels, best first."""
-        ranked = self.raw_scores(features, k, search or self.config.search, exclude)
+        documents = self._readable(documents)
+        ranked = self.raw_scores(documents, min(k, len(self.labels)), search, self._excluded(exclude, len(documents)))
         if self.calibration is not None:
             ranked.data = self.calibration(ranked.data)
-        return ranked
+        return Predictions(ranked if threshold <= 0 else _at_least(ranked, threshold), self.labels, ids)
 
     def raw_scores(
-        self, features: Features, k: int, search: Search, exclude: sparse.csr_array | None = None
+        self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
     ) -> sparse.csr_array:
-        """Return (n, L) scores before calibration: products along the path, averaged over the trees."""
+        """Return (n, L) scores before calibration, best first: of the network, the mean of the trees, or of both."""
+        share = self.facts.network_share
+        if self.network is None:
+            return self._linear_scores(document_features(documents, self.vectoriser, self.facts), k, search, exclude)
+        if share == 1:
+            return self.network.search(_texts(documents), k, exclude)[0]
+        return mean_scores(self.both_scores(documents, k, search, exclude), k, (share, 1 - share))
+
+    def both_scores(
+        self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
+    ) -> tuple[sparse.csr_array, sparse.csr_array]:
+        """Return the scores of the network and of the linear classifiers beside it, of more than ``k`` labels."""
+        if self.network is None:
+            raise UsageError(f"{self.config.method} has no network")
+        wanted = _wanted(k, len(self.labels))
+        ranked, vectors = self.network.search(_texts(documents), wanted, exclude)
+        return ranked, self._linear_scores(self._combined(documents, vectors), wanted, search, exclude)
+
+    def _linear_scores(
+        self, features: Features, k: int, search: Search, exclude: sparse.csr_array | None
+    ) -> sparse.csr_array:
         if len(self.rankers) == 1:
             return self.rankers[0].search(features, search, k, exclude)
-        wanted = min(max(_MEMBERS * k, 100), len(self.labels))
+        wanted = _wanted(k, len(self.labels))
         return mean_scores([ranker.search(features, search, wanted, exclude) for ranker in self.rankers], k)
 
     def features(self, documents: Dataset | Iterable[str]) -> Features:
-        """Return the features of documents as they were made in training."""
-        if not isinstance(documents, Dataset):
-            if isinstance(documents, str):
-                raise UsageError("found one string; expected a list of texts, such as [text]")
-            if self.vectoriser is None or self.facts.dense_width:
-                raise UsageError("this model was trained on ready-made features; expected a Dataset with features")
-            return Features.of(self.vectoriser.transform(documents))
-        return document_features(documents, self.vectoriser, self.facts)
+        """Return the features of documents as the linear rankers got them in training."""
+        documents = self._readable(documents)
+        if self.network is None:
+            return document_features(documents, self.vectoriser, self.facts)
+        if not self.rankers:
+            raise UsageError("this model has a network alone, which reads texts, not features; see embed")
+        return self._combined(documents, self.network.embed(_texts(documents)))
+
+    def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
+        """Return the network's (n, d) vectors of documents, Φ_dnn."""
+        if self.network is None:
+            raise UsageError(f"{self.config.method} has no network, so no embeddings; train with a method that has one")
+        return self.network.embed(_texts(self._readable(documents)))
+
+    def _combined(self, documents: Dataset | Strings, vectors: NDArray[np.float32]) -> Features:
+        return document_features(documents, self.vectoriser, self.facts, vectors, self.config.cascade.vector_weight)
+
+    def _readable(self, documents: Dataset | Iterable[str]) -> Dataset | Strings:
+        if isinstance(documents, Dataset | Strings):
+            return documents
+        if isinstance(documents, str):
+            raise UsageError("found one string; expected a list of texts, such as [text]")
+        if self.network is None and (self.vectoriser is None or self.facts.dense_width):
+            raise UsageError("this model was trained on ready-made features; expected a Dataset with features")
+        return Strings.of(documents)
 
     def explain(self, text: str, label: str) -> Explanation:
         """Return what each n-gram of ``text`` adds to the margin of each node on the way to ``label``."""
@@ -109,6 +154,8 @@ class Model:
             raise UsageError(unknown_name("label", label, self.labels.columns))
         if self.vectoriser is None:
             raise UsageError("this model was trained on ready-made features, which have no words to explain by")
+        if self.network is not None:
+            raise UsageError(f"{self.config.method} has a network, whose scores are no sums over words")
         explanation = explain_label(
             self.rankers, self.features([text]), self.labels.columns[label], self.config.search.score
         )
@@ -134,17 +181,36 @@ class Model:
         return csr_of(np.ones(len(indices), np.float32), indices, indptr, len(self.labels))
 
 
-def document_features(documents: Dataset, vectoriser: TfIdf | None, facts: Facts | None = None) -> Features:
-    """Return sparse features (given, else tf-idf) and dense ones beside them; rows of the dense block get length 1."""
-    dense = None if documents.dense is None else _normalised(documents.dense)
+def _texts(documents: Dataset | Strings) -> Strings:
+    return documents if isinstance(documents, Strings) else documents.document_texts()
+
+
+def _wanted(k: int, n_labels: int) -> int:
+    return min(max(_MEMBERS * k, 100), n_labels)
+
+
+def document_features(
+    documents: Dataset | Strings,
+    vectoriser: TfIdf | None,
+    facts: Facts | None = None,
+    vectors: NDArray[np.float32] | None = None,
+    vector_weight: float = 1.0,
+) -> Features:
+    """Return sparse features (given, else tf-idf) and dense ones beside them, whose rows get length ``vector_weight``.
+
+    The dense block is ``vectors``, else what the documents bring.
+    """
+    texts = documents if isinstance(documents, Strings) else documents.texts
+    given = None if isinstance(documents, Strings) else documents.features
+    if vectors is None and isinstance(documents, Dataset):
+        vectors = documents.dense
     if vectoriser is not None:
-        texts = documents.texts if documents.texts is not None else Strings.of([""] * len(documents))
-        rows = vectoriser.transform(texts)
-    elif documents.features is not None:
-        rows = documents.features
+        rows = vectoriser.transform(texts if texts is not None else Strings.of([""] * len(documents)))
+    elif given is not None:
+        rows = given
     else:
         rows = csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(len(documents) + 1, np.int64), 0)
-    features = Features.of(rows, dense)
+    features = Features.of(rows, None if vectors is None else _normalised(vectors) * np.float32(vector_weight))
     if facts is not None:
         _check_width("sparse", features.sparse.shape[1], facts.n_columns)
         _check_width("dense", features.dense.shape[1], facts.dense_width)

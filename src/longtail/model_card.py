@@ -12,7 +12,7 @@ __all__ = ["model_card"]
 def model_card(model: Model) -> str:
     """Return the card as Markdown: method, data, tree, metrics on held-out documents, how to use it, all settings."""
     entry, facts = METHODS[model.config.method], model.facts
-    tree = " → ".join(f"{width:,}" for width in model.rankers[0].tree.widths)
+    tree = " → ".join(f"{width:,}" for width in model.tree.widths)
     weights = sum(chunks.nnz for ranker in model.rankers for chunks in ranker.levels)
     vocabulary = "ready-made features" if model.vectoriser is None else f"{facts.n_columns:,} n-grams"
     lines = [
@@ -24,10 +24,12 @@ def model_card(model: Model) -> str:
         "documents": f"{facts.documents:,}, and {facts.held_out:,} held out",
         "labels": f"{len(model.labels):,}; {facts.pairs / facts.documents:.2f} a document",
         "features": vocabulary + (f" and {facts.dense_width} dense columns" if facts.dense_width else ""),
-        "trees": f"{len(model.rankers)}, {tree}",
-        "weights": f"{weights:,} as {model.config.ranker.weights}",
+        "label tree": tree + (f", one of {len(model.rankers)}" if len(model.rankers) > 1 else ""),
+        "linear weights": f"{weights:,} as {model.config.ranker.weights}",
         "scores": "probabilities" if model.calibration is not None else "products along the path, not calibrated",
     }
+    if model.network is not None:
+        rows["network"] = f"{model.config.encoder.name}, {facts.network_share:.0%} of the score"
     lines[-1] += "".join(f"\n| {name} | {value} |" for name, value in rows.items())
     if model.metrics is not None:
         lines.append("## Measured on the documents held out\n\nNone of them is the only one of a label, which "

@@ -8,7 +8,7 @@ import numpy as np
 
 from longtail.config import Config
 from longtail.data.label_files import read_labels, write_labels
-from longtail.errors import DataError, ModelFolderError
+from longtail.errors import DataError, MissingExtra, ModelFolderError
 from longtail.features.tfidf import TfIdf
 from longtail.linear.tree_ranker import TreeRanker
 from longtail.metrics import Evaluation
@@ -35,6 +35,10 @@ def save_model(model: Model, path: str | Path) -> None:
             folder.write_arrays(f"tree-{number}.safetensors", ranker.tree.to_arrays())
             for level, chunks in enumerate(ranker.levels):
                 folder.write_arrays(f"ranker-{number}-{level}.safetensors", chunks.to_arrays())
+        if model.network is not None:
+            from longtail.neural.ranker_folder import save_ranker
+
+            save_ranker(model.network, folder)
         if model.calibration is not None:
             folder.write_arrays("calibration.safetensors", model.calibration.to_arrays())
         if model.metrics is not None:
@@ -42,17 +46,20 @@ def save_model(model: Model, path: str | Path) -> None:
         folder.write_bytes("README.md", model_card(model).encode())
 
 
-def load_model(path: str | Path) -> Model:
-    """Return the model of a folder whose every byte verifies; weights are memory-mapped."""
+def load_model(path: str | Path, device: str = "auto") -> Model:
+    """Return the model of a folder whose every byte verifies; weights are memory-mapped.
+
+    ``device`` is where a network runs, if the model has one.
+    """
     folder = open_folder(path)
     try:
-        return _read(folder)
+        return _read(folder, device)
     except (ValueError, KeyError, TypeError, DataError) as error:  # verified, yet no model: made by something else
         found = f"no array {error}" if isinstance(error, KeyError) else str(error)
         raise ModelFolderError(f"{path}: {found}; train the model again, or get another copy") from None
 
 
-def _read(folder: Folder) -> Model:
+def _read(folder: Folder, device: str) -> Model:
     config = folder.read_json("config.json", Config)
     names = {entry.path for entry in folder.manifest.files}
     labels = read_labels(folder.path("labels.jsonl"))
@@ -62,14 +69,24 @@ def _read(folder: Folder) -> Model:
     vectoriser = None
     if "vocabulary.safetensors" in names:
         vectoriser = TfIdf.from_arrays(folder.arrays("vocabulary.safetensors"), config.tfidf)
-    rankers = tuple(_ranker(folder, number, config.ranker.bias) for number in range(config.ranker.trees))
+    linear = [number for number in range(config.ranker.trees) if f"tree-{number}.safetensors" in names]
+    rankers = tuple(_ranker(folder, number, config.ranker.bias) for number in linear)
+    network = None
+    if "encoder/config.json" in names:
+        try:
+            from longtail.neural.ranker_folder import load_ranker  # torch only where there is a network
+        except ImportError:
+            raise MissingExtra(f"a model of {config.method}", "neural") from None
+        network = load_ranker(folder, config, device)
+    if not rankers and network is None:
+        raise ValueError("neither a tree of linear classifiers nor a network")
     counts = np.array(folder.arrays("label_counts.safetensors")["counts"])
-    for ranker in rankers:
-        if ranker.tree.n_labels != len(labels) or len(counts) != len(labels):
-            raise ValueError(f"a tree of {ranker.tree.n_labels} labels beside {len(labels)} labels")
+    for tree in [ranker.tree for ranker in rankers] + ([] if network is None else [network.tree]):
+        if tree.n_labels != len(labels) or len(counts) != len(labels):
+            raise ValueError(f"a tree of {tree.n_labels} labels beside {len(labels)} labels")
     facts = folder.read_json("training.json", Facts)
     metrics = folder.read_json("metrics.json", Evaluation) if "metrics.json" in names else None
-    return Model(config, labels, counts, facts, vectoriser, rankers, calibration, metrics)
+    return Model(config, labels, counts, facts, vectoriser, rankers, network, calibration, metrics)
 
 
 def _ranker(folder: Folder, number: int, bias: float) -> TreeRanker:

@@ -3,41 +3,41 @@
 documents ─→ text features ─┐
                             ├─→ label features ─→ label tree ─→ ranker ─→ search ─→ predictions ─→ metrics
 labels ─→ label matrix ─────┘
+
+A neural method trains a network on the tree first; its vectors then stand beside the text features (Φcat).
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
-from longtail import __version__
 from longtail.config import Config
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError, Problem
 from longtail.features.label_features import label_features
+from longtail.features.label_graph import label_graph, normalised
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.linear.tree_ranker import TreeRanker, fit_level
+from longtail.methods import METHODS
 from longtail.metrics import evaluate
 from longtail.model import Facts, Model, document_features
+from longtail.network_steps import check_network, combined_features, encoder_hash, fit_network, weigh, with_levels
 from longtail.search.calibration import Calibration, hits
 from longtail.search.chunks import Chunks
-from longtail.store import Stages, content_hash
+from longtail.store import Stages
 from longtail.tree.cluster import build_tree
 from longtail.tree.given import tree_from_parents
 from longtail.tree.tree import LabelTree
-from longtail.work import Work
+from longtail.work import Work, told
 
 __all__ = ["train"]
-
-log = logging.getLogger("longtail")
 
 Parents = Mapping[str, Sequence[str]]
 
@@ -51,26 +51,40 @@ def train(
     valid: Dataset | None = None,
     parents: Parents | None = None,
     stages: Stages | None = None,
+    device: str = "auto",
+    log_file: Path | None = None,
 ) -> Model:
     """Train a model; what ``stages`` holds of an interrupted run is not done again.
 
-    ``valid`` is for the calibration, which otherwise has some documents held out; ``parents`` is a hierarchy of the
-    labels in place of a clustered tree.
+    ``valid`` is for the calibration, which otherwise has some documents held out, and for the epochs of a network;
+    ``parents`` is a hierarchy of the labels in place of a clustered tree. What a network's training tells of its steps
+    goes to ``log_file``, a JSON line each.
     """
     check_trainable(documents)
+    neural = METHODS[config.method].neural
+    if neural:
+        check_network(documents, config, device)
     fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
-    work = Work(stages, "" if stages is None else content_hash(__version__, config, _content(fitted), parents))
+    seen = [fitted, parents, *([valid, encoder_hash(config)] if neural else [])]
+    work = Work.begin(stages, config, *seen)
 
     vectoriser, features = text_features(fitted, config, work)
+    network = None
+    if neural:
+        levels = with_levels(config, fitted.n_labels)
+        tree = label_tree(fitted, features, vectoriser, levels, "tree-network", config.seed, parents, work)
+        network = fit_network(fitted, tree, config, work, valid, device, log_file)
+        features = combined_features(fitted, features, network, config, work)
+
     relevance = fitted.label_matrix
     rankers = []
-    for number in range(config.ranker.trees):
-        tree = label_tree(fitted, features, vectoriser, config, number, parents, work)
+    for number in range(0 if network and config.cascade.combine == "never" else config.ranker.trees):
+        tree = label_tree(fitted, features, vectoriser, config, f"tree-{number}", config.seed + number, parents, work)
         rankers.append(fit_ranker(features, relevance, tree, config, number, work))
 
-    facts = Facts(len(fitted), relevance.nnz, len(held_out or ()), *_widths(features))
-    model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, tuple(rankers))
-    return calibrate(model, held_out)
+    facts = Facts(len(fitted), relevance.nnz, len(held_out or ()), *_widths(features), float(network is not None))
+    model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, tuple(rankers), network)
+    return calibrate(weigh(model, held_out), held_out)
 
 
 def text_features(documents: Dataset, config: Config, work: Work) -> tuple[TfIdf | None, Features]:
@@ -98,7 +112,8 @@ def label_tree(
     features: Features,
     vectoriser: TfIdf | None,
     config: Config,
-    number: int,
+    name: str,
+    seed: int,
     parents: Parents | None,
     work: Work,
 ) -> LabelTree:
@@ -107,18 +122,20 @@ def label_tree(
     def make() -> dict[str, np.ndarray]:
         if parents is not None:
             return tree_from_parents(documents.labels, parents).to_arrays()
+        settings = config.label_features
         texts = _label_texts(documents, features, vectoriser, config)
-        rows = label_features(features, documents.label_matrix, config.label_features.kind, texts)
-        return build_tree(rows, documents.label_counts, config.tree, config.seed + number).to_arrays()
+        graph = _label_graph(documents, config) if settings.kind.startswith("graph") else None
+        rows = label_features(features, documents.label_matrix, settings.kind, texts, graph, settings.graph_features)
+        return build_tree(rows, documents.label_counts, config.tree, seed).to_arrays()
 
     with told("tree") as say:
-        tree = LabelTree.from_arrays(work.arrays(f"tree-{number}", make))
+        tree = LabelTree.from_arrays(work.arrays(name, make))
         say(" → ".join(f"{width:,}" for width in tree.widths))
     return tree
 
 
 def _label_texts(documents: Dataset, features: Features, vectoriser: TfIdf | None, config: Config) -> Features | None:
-    if config.label_features.kind == "pifa":
+    if not config.label_features.kind.endswith("text"):
         return None
     if documents.label_features is not None:
         return Features.of(
@@ -127,8 +144,23 @@ def _label_texts(documents: Dataset, features: Features, vectoriser: TfIdf | Non
     labels = documents.labels
     if vectoriser is None:
         raise DataError([Problem("labels", 0, "no features of label texts", "label texts and documents with text")])
-    texts = [" ".join(filter(None, (labels.name(at), labels[at].text))) for at in range(len(labels))]
-    return Features.of(vectoriser.transform(texts), np.zeros((len(labels), features.dense.shape[1]), np.float32))
+    return Features.of(
+        vectoriser.transform(labels.described()), np.zeros((len(labels), features.dense.shape[1]), np.float32)
+    )
+
+
+def _label_graph(documents: Dataset, config: Config) -> sparse.csr_array:
+    """Return the label correlation graph, which smooths the labels' features."""
+    settings = config.label_features
+    counts = label_graph(
+        documents.label_matrix,
+        seed=config.seed,
+        steps=settings.graph_steps,
+        reset=settings.graph_reset,
+        keep=settings.graph_keep,
+        max_documents=settings.graph_max_documents,
+    )
+    return normalised(counts)
 
 
 def fit_ranker(
@@ -154,8 +186,7 @@ def calibrate(model: Model, held_out: Dataset | None) -> Model:
         return model
     with told("calibration") as say:
         truth = held_out.with_labels(model.labels, unknown="drop").label_matrix
-        features = document_features(held_out, model.vectoriser, model.facts)
-        ranked = model.raw_scores(features, min(_CALIBRATED, len(model.labels)), model.config.search)
+        ranked = model.raw_scores(held_out, min(_CALIBRATED, len(model.labels)), model.config.search)
         if not truth.nnz or not ranked.nnz:
             say("none of the documents for it has a known label, so scores are not calibrated")
             return model
@@ -196,26 +227,9 @@ def check_trainable(documents: Dataset) -> None:
         raise DataError([Problem("documents", 0, f"{len(documents):,} documents without labels", "labels to learn")])
 
 
-def _content(documents: Dataset) -> Sequence[object]:
-    """Return all of a dataset that training depends on, for its hash."""
-    labels = documents.labels
-    strings = [documents.texts, labels.ids, labels.names, labels.texts]
-    matrices = [documents.label_matrix, documents.features, documents.label_features, documents.dense]
-    packed = [None if column is None else [column.packed().arena, column.lengths] for column in strings]
-    return packed, matrices
-
-
 def _has_text(documents: Dataset) -> bool:
     return documents.texts is not None and documents.texts.arena.size > 0
 
 
 def _widths(features: Features) -> tuple[int, int]:
     return int(features.sparse.shape[1]), int(features.dense.shape[1])
-
-
-@contextmanager
-def told(stage: str) -> Iterator[Callable[[str], None]]:
-    """Log what a stage of training gave, with its seconds."""
-    begin, facts = time.perf_counter(), list[str]()
-    yield facts.append
-    log.info("%s: %s (%.1f s)", stage, "; ".join(facts), time.perf_counter() - begin)

@@ -32,9 +32,14 @@ def train_to_folder(
     threads: int = 0,
     resume: bool = False,
     ignore_memory: bool = False,
+    device: str = "auto",
 ) -> Model:
-    """Train and write the model folder; until it is there, finished stages are kept beside it for ``resume``."""
-    begin = time.perf_counter()
+    """Train and write the model folder; until it is there, finished stages are kept beside it for ``resume``.
+
+    Also beside it, in a file that ends in ``.run.jsonl``, stands how the training of a network went.
+    """
+    begin, stages_at = time.perf_counter(), work_folder(output)
+    log_file = stages_at.with_suffix(".run.jsonl")
     parents = None if tree is None else read_parents(tree)
     check_replaceable(output)  # now, not after hours of training
     with pool.threads(threads):
@@ -42,10 +47,13 @@ def train_to_folder(
         log.info("%s", expected)
         if not ignore_memory:
             check_memory(expected)
-        with Stages(work_folder(output)) as stages:
+        with Stages(stages_at) as stages:
             if not resume:
                 stages.clear()
-            model = train(documents, config, valid=valid, parents=parents, stages=stages)
+                log_file.unlink(missing_ok=True)
+            model = train(
+                documents, config, valid=valid, parents=parents, stages=stages, device=device, log_file=log_file
+            )
             save_model(model, output)
             stages.remove()
     log.info("%s: written, %.1f s", output, time.perf_counter() - begin)

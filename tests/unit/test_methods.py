@@ -28,7 +28,7 @@ def said(*arguments) -> str:
 
 class TestCatalogue:
     def test_names(self):
-        assert list(METHODS) == ["xr-linear", "parabel", "bonsai", "plt"]
+        assert list(METHODS) == ["xr-linear", "parabel", "bonsai", "plt", "cascadexml"]
         assert all(name == entry.name for name, entry in METHODS.items())
 
     @pytest.mark.parametrize("entry", METHODS.values(), ids=lambda entry: entry.name)
@@ -48,10 +48,10 @@ class TestCatalogue:
     @pytest.mark.parametrize("entry", METHODS.values(), ids=lambda entry: entry.name)
     def test_recipe_agrees_with_the_settings(self, entry):
         resolved, (features, label_features, tree, ranker, search) = configure(entry.name), entry.recipe
-        assert features == "tf-idf"
+        assert features == ("tokens, tf-idf" if entry.neural else "tf-idf")
         assert label_features.lower() == resolved.label_features.kind
         assert ("balanced" in tree) == (resolved.tree.kind == "balanced")
-        assert ranker.replace(" ", "-") == resolved.ranker.loss
+        assert ranker.replace(" ", "-") == ("transformer" if entry.neural else resolved.ranker.loss)
         assert (search == "exact") == resolved.search.exact
 
 
@@ -67,6 +67,18 @@ class TestNumbers:
         # the table has no alpha, the weight of cost-sensitive learning, for Amazon-670K alone
         assert resolved.ranker.cost_sensitive == (preset != "amazon-670k")
         assert resolved.tree.kind == "balanced"
+
+    def test_presets_of_cascadexml_are_table_9(self):
+        resolved = configure("cascadexml", "amazon-670k")
+        assert resolved.tree.levels == (2**10, 2**13, 2**16)
+        assert resolved.cascade.layers == ((5, 6), (8,), (10,), (12,))
+        assert resolved.cascade.dropout == (0.2, 0.25, 0.4, 0.5)
+        assert (resolved.training.epochs, resolved.encoder.max_tokens) == (15, 128)
+        for preset, labels in {"wiki-500k": 501_070, "amazon-670k": 670_091, "amazon-3m": 2_812_281}.items():
+            entry = configure("cascadexml", preset)
+            slots = [k * 8 for k in entry.cascade.shortlist[:2]] + [entry.cascade.shortlist[2] * labels / 2**16]
+            assert slots[:2] == [2**10, 2**11]
+            assert slots[2] == pytest.approx(2**12, rel=0.05)
 
     def test_text_features_are_scikit_learns_but_for_the_logarithm_of_tf(self):
         assert Config().tfidf == (TfIdf(),)
@@ -106,7 +118,7 @@ class TestUnknown:
             method(name)
 
     def test_method_with_nothing_near(self):
-        assert said("zzzzz") == "unknown method 'zzzzz'; known: bonsai, parabel, plt, xr-linear"
+        assert said("zzzzz") == "unknown method 'zzzzz'; known: bonsai, cascadexml, parabel, plt, xr-linear"
 
     def test_preset(self):
         assert said("xr-linear", "eurlex") == "unknown preset 'eurlex'; did you mean 'eurlex-4k'?"

@@ -12,6 +12,7 @@ from longtail.cli.options import (
     BeamSize,
     ConfigFile,
     Data,
+    Device,
     Features,
     Format,
     Json,
@@ -32,7 +33,7 @@ from longtail.errors import UsageError
 if TYPE_CHECKING:
     from longtail.config import Config
 
-__all__ = ["demo", "evaluate", "explain", "info", "predict", "train"]
+__all__ = ["demo", "embed", "evaluate", "explain", "info", "predict", "train"]
 
 _PROPENSITIES = ("wikipedia", "amazon", "default")
 
@@ -55,6 +56,7 @@ def train(
     threads: Threads = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
     ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")] = False,
+    device: Device = "auto",
 ) -> None:
     """Train a model from documents with labels."""
     from longtail.training_run import train_to_folder
@@ -68,6 +70,7 @@ def train(
         threads=threads,
         resume=resume,
         ignore_memory=ignore_memory,
+        device=device,
     )
 
 
@@ -89,14 +92,34 @@ def predict(
     format: Format = None,
     skip_bad: SkipBad = 0,
     threads: Threads = 0,
+    device: Device = "auto",
 ) -> None:
     """Give each document its labels: {"id", "labels", "scores"} a line."""
     from longtail.estimator import load
     from longtail.search.predictions import write_predictions
 
-    tagger = load(model, threads)
+    tagger = load(model, threads, device)
     documents = read_data(data, format=format, features=features, split="test", labelled=False, skip_bad=skip_bad)
     write_predictions(tagger.predict(documents, k, threshold=threshold, beam_size=beam_size), output)
+
+
+@app.command()
+def embed(
+    model: ModelFolder,
+    data: Data,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.npy", help="File to write.")],
+    format: Format = None,
+    skip_bad: SkipBad = 0,
+    device: Device = "auto",
+) -> None:
+    """Write the network's vectors of documents, (n, d) float32, for --features or for a search by likeness."""
+    from longtail.data.npz import write_dense_npy
+    from longtail.model_folder import load_model
+
+    trained = load_model(model, device)
+    documents = read_data(data, format=format, split="test", labelled=False, skip_bad=skip_bad)
+    write_dense_npy(trained.embed(documents), output)
+    say(f"{output}: written")
 
 
 @app.command()
@@ -116,6 +139,7 @@ def evaluate(
     features: Features = None,
     format: Format = None,
     threads: Threads = 0,
+    device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Measure a model or predictions: P, nDCG, recall, PSP, PSnDCG, coverage and macro-F1 at k."""
@@ -140,7 +164,7 @@ def evaluate(
     if predictions is None:
         from longtail.model_folder import load_model
 
-        trained = load_model(paths[0])
+        trained = load_model(paths[0], device)
         test = read_data(paths[1], format=format, features=features, split="test", skip_bad=None)
         with pool.threads(threads):
             measured = evaluate_model(trained, test, seed=seed, beam_size=beam_size, **options)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigFile",
     "Data",
+    "Device",
     "Features",
     "Format",
     "Json",
@@ -50,6 +51,7 @@ SkipBad = Annotated[int, typer.Option("--skip-bad", min=0, metavar="N", help="Le
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")]
 Threads = Annotated[int, typer.Option("-j", "--threads", min=0, help="Threads; 0 = all cores. Results stay the same.")]
+Device = Annotated[str, typer.Option("--device", help="Where a network runs: auto, cpu, cuda or cuda:N.")]
 BeamSize = Annotated[int | None, typer.Option(min=1, help="Nodes kept on each level; the model's own otherwise.")]
 Preset = Annotated[str | None, typer.Option(help="Settings for a benchmark of the papers.")]
 ConfigFile = Annotated[Path | None, typer.Option("-c", "--config", help="TOML file of settings.")]

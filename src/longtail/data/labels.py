@@ -100,6 +100,11 @@ class Labels:
         """Return what to show a person for column ``at``: the name, else the id."""
         return (self.names[at] if self.names else "") or self.ids[at]
 
+    def described(self) -> list[str]:
+        """Return what each label says of itself: its name and its text."""
+        texts = self.texts if self.texts is not None else [""] * len(self)
+        return [" ".join(filter(None, (self.name(at), text))) for at, text in enumerate(texts)]
+
     def extended(self, ids: Sequence[str]) -> Labels:
         """Return this vocabulary with bare labels appended for ``ids`` that it does not have."""
         new = [label for label in dict.fromkeys(ids) if label not in self]

@@ -17,7 +17,7 @@ from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.errors import LongtailError, UsageError
 
-__all__ = ["read_csr_npz", "read_dense_npy", "write_csr_npz"]
+__all__ = ["read_csr_npz", "read_dense_npy", "write_csr_npz", "write_dense_npy"]
 
 _EXPANSION_FREE = 64 << 20  # bytes that are never a bomb
 _CHUNK = 1 << 20  # bytes read from an archive at a time
@@ -38,6 +38,12 @@ def read_csr_npz(path: Path | str) -> sparse.csr_array:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     return _checked_csr(arrays, problems)
+
+
+def write_dense_npy(matrix: NDArray[np.float32], path: Path | str) -> None:
+    """Write a dense matrix in the .npy format."""
+    with open_output(path) as out:
+        np.lib.format.write_array(out, np.ascontiguousarray(matrix), allow_pickle=False)
 
 
 def read_dense_npy(path: Path | str) -> NDArray[np.float32]:

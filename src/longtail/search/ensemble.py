@@ -12,12 +12,14 @@ from longtail.data.csr import csr_of
 __all__ = ["best_first", "mean_scores"]
 
 
-def mean_scores(members: Sequence[sparse.csr_array], k: int | None) -> sparse.csr_array:
+def mean_scores(
+    members: Sequence[sparse.csr_array], k: int | None, weights: Sequence[float] | None = None
+) -> sparse.csr_array:
     """Return the mean of (n, L) scores over the labels that any member has, a missing one being 0; ``k`` best first."""
-    total = members[0].astype(np.float64)
-    for member in members[1:]:
-        total = total + member
-    total.data /= len(members)
+    shares = np.full(len(members), 1 / len(members)) if weights is None else np.asarray(weights) / np.sum(weights)
+    total = members[0].astype(np.float64) * shares[0]
+    for member, share in zip(members[1:], shares[1:], strict=True):
+        total = total + member.astype(np.float64) * share
     return best_first(total.astype(np.float32), k)
 
 

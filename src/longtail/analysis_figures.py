@@ -1,0 +1,234 @@
+"""What was measured inside a network, for people: pictures as PNG, their numbers as CSV, and a summary."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from longtail.data.output import open_output
+from longtail.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from longtail.neural.analysis import Analysis
+
+__all__ = ["Table", "prepare_folder", "summary", "write_analysis"]
+
+_COLOURS = {"trained": "#1f5f8b", "untuned": "#b04a2f"}
+_MARKS = {"trained": "o-", "untuned": "s--"}
+_PANEL = (4.8, 3.6)  # inches
+_DPI = 150
+
+
+class Table(NamedTuple):
+    """Names of columns, and rows."""
+
+    heads: list[str]
+    rows: list[list[Any]]
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the folder that results go to, or say why it cannot be one: to be asked before long work."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: found a file; expected a folder, or a name that is free")
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def write_analysis(analysis: Analysis, folder: Path) -> list[Path]:
+    """Write NAME.csv and NAME.png of all that was measured into ``folder``; the same numbers give the same bytes.
+
+    Files of these names that an earlier analysis has left, and this one has no numbers for, go away.
+    """
+    prepare_folder(folder)
+    written = []
+    for name, (table, draw) in _PARTS.items():
+        numbers, data, picture = table(analysis), folder / f"{name}.csv", folder / f"{name}.png"
+        if not numbers.rows:
+            data.unlink(missing_ok=True)
+            picture.unlink(missing_ok=True)
+            continue
+        _write_csv(numbers, data)
+        _write_png(draw, analysis, picture)
+        written += [data, picture]
+    return written
+
+
+def summary(analysis: Analysis) -> list[Table]:
+    """Return tables of text: attention by layer, likeness by pair of levels, recall by level."""
+    by_layer = [
+        [str(layer), _levels_at(analysis, layer), *_each(analysis, layer, "self_mean", "self_max", "entropy_share")]
+        for layer in range(1, len(analysis.attention["trained"]) + 1)
+    ]
+    heads = [f"{what}{_beside(name)}" for what in ("to itself", "most", "entropy") for name in analysis.attention]
+    tables = [Table(["layer", "level", *heads], by_layer)]
+    if analysis.likeness:
+        pairs = zip(*analysis.likeness.values(), strict=True)
+        rows = [[_pair(both[0].levels), *(_percent(each.similarity) for each in both)] for both in pairs]
+        chances = [_percent(pair.chance) for pair in analysis.likeness["trained"]]
+        rows = [[*row, chance] for row, chance in zip(rows, chances, strict=True)]
+        tables.append(Table(["levels", *(f"PWCCA{_beside(name)}" for name in analysis.likeness), "by chance"], rows))
+    if analysis.shortlist_recall:
+        recalls = [[str(level), _percent(recall)] for level, recall in enumerate(analysis.shortlist_recall, 1)]
+        tables.append(Table(["level", "shortlist recall"], recalls))
+    return tables
+
+
+def _each(analysis: Analysis, layer: int, *fields: str) -> list[str]:
+    return [_percent(getattr(own[layer - 1], field)) for field in fields for own in analysis.attention.values()]
+
+
+def _beside(name: str) -> str:
+    return "" if name == "trained" else f", {name}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _pair(levels: tuple[int, int]) -> str:
+    return f"{levels[0]}–{levels[1]}"
+
+
+def _levels_at(analysis: Analysis, layer: int) -> str:
+    """Return the levels that stand at a layer, such as «1, 2»."""
+    return ", ".join(str(level) for level, own in enumerate(analysis.layers, 1) if own == layer)
+
+
+def _self_attention_table(analysis: Analysis) -> Table:
+    return _layer_table(analysis, ["mean", "maximum"], ["self_mean", "self_max"])
+
+
+def _entropy_table(analysis: Analysis) -> Table:
+    return _layer_table(analysis, ["nats", "share_of_log_tokens"], ["entropy", "entropy_share"])
+
+
+def _layer_table(analysis: Analysis, heads: list[str], fields: list[str]) -> Table:
+    rows = [
+        [name, own.layer, _levels_at(analysis, own.layer), *(getattr(own, field) for field in fields)]
+        for name, layers in analysis.attention.items()
+        for own in layers
+    ]
+    return Table(["encoder", "layer", "levels", *heads], rows)
+
+
+def _likeness_table(analysis: Analysis) -> Table:
+    heads = ["encoder", "level", "other_level", "layer", "other_layer", "similarity", "chance"]
+    rows = [
+        [name, *pair.levels, *pair.layers, pair.similarity, pair.chance]
+        for name, pairs in analysis.likeness.items()
+        for pair in pairs
+    ]
+    return Table(heads, rows)
+
+
+def _recall_table(analysis: Analysis) -> Table:
+    return Table(["level", "recall"], [[level, recall] for level, recall in enumerate(analysis.shortlist_recall, 1)])
+
+
+def _draw_self_attention(figure: Figure, analysis: Analysis) -> None:
+    for axes, field, what in _panels(figure, ("self_mean", "mean"), ("self_max", "maximum")):
+        _draw_layers(axes, analysis, field, 100)
+        axes.set(ylabel="attention, %", ylim=(0, None))
+        axes.set_title(f"{what} over heads and documents", loc="left", fontsize=10)
+    _name_curves(figure, "Attention of the [CLS] token to itself")
+
+
+def _draw_entropy(figure: Figure, analysis: Analysis) -> None:
+    for axes, field, what in _panels(figure, ("entropy", "in nats"), ("entropy_share", "as a share of ln(tokens)")):
+        share = field == "entropy_share"
+        _draw_layers(axes, analysis, field, 100 if share else 1)
+        axes.set(ylabel="entropy, %" if share else "entropy, nats", ylim=(0, 105 if share else None))
+        axes.set_title(what, loc="left", fontsize=10)
+    _name_curves(figure, "Entropy of the attention from [CLS] to the tokens")
+
+
+def _panels(figure: Figure, *parts: tuple[str, str]) -> list[tuple[Axes, str, str]]:
+    """Return axes side by side, each with what it shows."""
+    figure.set_size_inches(len(parts) * _PANEL[0], _PANEL[1])
+    return [(axes, *part) for axes, part in zip(figure.subplots(1, len(parts)), parts, strict=True)]
+
+
+def _name_curves(figure: Figure, title: str) -> None:
+    figure.suptitle(title)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), frameon=False, loc="outside right upper")
+
+
+def _draw_layers(axes: Axes, analysis: Analysis, field: str, scale: float) -> None:
+    """Draw a curve over the layers for each encoder; layers that levels read carry a line and a name."""
+    for name, own in analysis.attention.items():
+        values = [scale * getattr(layer, field) for layer in own]
+        axes.plot([layer.layer for layer in own], values, _MARKS[name], color=_COLOURS[name], markersize=4, label=name)
+    layers = [own.layer for own in analysis.attention["trained"]]
+    levels = [_levels_at(analysis, layer) for layer in layers]
+    for layer in set(analysis.layers):
+        axes.axvline(layer, color="black", alpha=0.25, linewidth=1, linestyle=":")
+    axes.set_xticks(
+        layers, [f"{layer}\nL{own}" if own else f"{layer}" for layer, own in zip(layers, levels, strict=True)]
+    )
+    axes.set(xlabel="layer (L: level of the label tree that reads it)")
+
+
+def _draw_likeness(figure: Figure, analysis: Analysis) -> None:
+    pairs = next(iter(analysis.likeness.values()))
+    figure.set_size_inches(max(_PANEL[0], 2 + 1.1 * len(pairs)), _PANEL[1])
+    axes, width = figure.subplots(), 0.38
+    for at, (name, own) in enumerate(analysis.likeness.items()):
+        places = [x + (at - (len(analysis.likeness) - 1) / 2) * width for x in range(len(own))]
+        axes.bar(places, [pair.similarity for pair in own], width * 0.94, color=_COLOURS[name], label=name)
+        left, right = ([place + side * width / 2 for place in places] for side in (-1, 1))
+        label = "" if at else "by chance"
+        axes.hlines([pair.chance for pair in own], left, right, color="black", linewidth=1.2, label=label)
+    names = [f"{_pair(pair.levels)}\nlayers {pair.layers[0]}, {pair.layers[1]}" for pair in pairs]
+    axes.set_xticks(range(len(pairs)), names)
+    axes.set(xlabel="levels", ylabel="PWCCA", ylim=(0, 1), xlim=(-0.6, len(pairs) - 0.4))
+    axes.set_title("Likeness of the vectors that levels read", loc="left")
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+
+
+def _draw_recall(figure: Figure, analysis: Analysis) -> None:
+    figure.set_size_inches(_PANEL)
+    axes, recalls = figure.subplots(), [100 * recall for recall in analysis.shortlist_recall]
+    levels = range(1, len(recalls) + 1)
+    bars = axes.bar(levels, recalls, 0.6, color=_COLOURS["trained"])
+    axes.bar_label(bars, [f"{recall:.1f}" for recall in recalls])
+    axes.set_xticks(levels)
+    axes.set_yticks(range(0, 101, 20))
+    axes.set(xlabel="level", ylabel="true labels below nodes kept, %", ylim=(0, 110), xlim=(0.4, len(recalls) + 0.6))
+    axes.set_title("Recall of the shortlists", loc="left")
+
+
+_PARTS: dict[str, tuple[Callable[[Analysis], Table], Callable[[Figure, Analysis], None]]] = {
+    "cls_self_attention": (_self_attention_table, _draw_self_attention),
+    "attention_entropy": (_entropy_table, _draw_entropy),
+    "pwcca": (_likeness_table, _draw_likeness),
+    "shortlist_recall": (_recall_table, _draw_recall),
+}
+
+
+def _write_csv(table: Table, path: Path) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([table.heads, *table.rows])
+    with open_output(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def _write_png(draw: Callable[[Figure, Analysis], None], analysis: Analysis, path: Path) -> None:
+    from matplotlib.figure import Figure  # no pyplot: no display, no global state
+
+    figure = Figure(layout="constrained")
+    draw(figure, analysis)
+    _tidy(figure.axes)
+    with open_output(path) as file:
+        figure.savefig(file, format="png", dpi=_DPI)
+
+
+def _tidy(all_axes: Sequence[Axes]) -> None:
+    for axes in all_axes:
+        axes.grid(True, axis="y", alpha=0.3)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,55 @@
+"""Commands that look inside a network: analyze."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longtail.cli.options import Data, Device, Format, Json, ModelFolder, SkipBad, app, read_data, say
+from longtail.errors import UsageError
+
+__all__ = ["analyze"]
+
+
+@app.command()
+def analyze(
+    model: ModelFolder,
+    data: Data,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for pictures and numbers.")],
+    documents: Annotated[
+        int, typer.Option(min=1, help="Documents to measure, taken by chance; PWCCA takes 5 a dimension if more.")
+    ] = 1000,
+    format: Format = None,
+    skip_bad: SkipBad = 0,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Look inside a network: attention of [CLS], likeness of levels (PWCCA), recall of shortlists; PNG and CSV."""
+    from longtail.analysis_figures import prepare_folder, summary, write_analysis
+    from longtail.model_folder import load_model
+    from longtail.terminal import print_json, print_table
+
+    prepare_folder(output)
+    trained = load_model(model, "cpu")  # where the encoder stays in float32
+    if trained.network is None:
+        raise UsageError(f"{model}: {trained.config.method} has no network to look into; expected a model that has one")
+    from longtail.neural.analysis import analyse, untuned_encoder
+    from longtail.neural.device import choose_device
+
+    ranker = trained.network
+    ranker.network.to(choose_device(device))
+    found = read_data(data, format=format, split="test", labelled=False, skip_bad=skip_bad)
+    known = found.with_labels(trained.labels, unknown="drop")
+    untuned = untuned_encoder(trained.config.encoder, ranker.network.encoder)
+    analysis = analyse(ranker, untuned, known, documents, trained.config.seed)
+    write_analysis(analysis, output)
+    if json:
+        print_json(analysis)
+    else:
+        print(f"{analysis.documents:,} documents, {analysis.vector_documents:,} for PWCCA")
+        for table in summary(analysis):
+            print()
+            print_table(*table)
+    say(f"{output}: written")
