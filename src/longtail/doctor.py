@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -14,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from longtail import __version__
+from longtail.errors import printable
 
 __all__ = ["Symptom", "examine"]
 
@@ -28,6 +31,20 @@ _EXTRAS = {
     "skos": "rdflib",
     "tune": "optuna",
 }
+_ASK_TORCH = """
+import json, torch
+devices = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+print(json.dumps({"cuda": torch.version.cuda, "devices": [[own.name, own.total_memory] for own in devices]}))
+"""
+_PATIENCE = 120  # seconds for torch to be imported
+
+
+class _Torch(msgspec.Struct, frozen=True):
+    """What torch tells of itself; ``error`` says why it does not."""
+
+    cuda: str | None = None  # the version it was built for
+    devices: tuple[tuple[str, int], ...] = ()  # name and bytes of each
+    error: str = ""
 
 
 class Symptom(msgspec.Struct, frozen=True):
@@ -48,6 +65,7 @@ def examine() -> list[Symptom]:
         _kernel_cache(),
         *(_extra(extra, package) for extra, package in _EXTRAS.items()),
         _gpu(),
+        _triton(),
     ]
 
 
@@ -59,10 +77,19 @@ def _package(name: str) -> Symptom:
 
 
 def _extra(extra: str, package: str) -> Symptom:
-    try:
-        return Symptom(f"extra {extra}", "ok", f"{package} {metadata.version(package)}")
-    except metadata.PackageNotFoundError:
+    version = _version(package)
+    if version is None:
         return Symptom(f"extra {extra}", "absent", f"pip install 'longtail[{extra}]'")
+    if package == "torch" and (error := _torch().error):
+        return Symptom(f"extra {extra}", "bad", f"torch {version} cannot be used: {error}; install it again")
+    return Symptom(f"extra {extra}", "ok", f"{package} {version}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _cores() -> int:
@@ -91,5 +118,41 @@ def _kernel_cache() -> Symptom:
 
 
 def _gpu() -> Symptom:
-    found = shutil.which("nvidia-smi")
-    return Symptom("GPU", "ok", "NVIDIA driver present") if found else Symptom("GPU", "absent", "no NVIDIA driver")
+    driver = shutil.which("nvidia-smi") is not None
+    torch = _version("torch")
+    found = _Torch() if torch is None else _torch()
+    if found.devices:
+        devices = ", ".join(f"{name} with {size / 2**30:.0f} GiB" for name, size in found.devices)
+        return Symptom("GPU", "ok", f"{devices}; torch sees it by CUDA {found.cuda}")
+    if not driver:
+        return Symptom("GPU", "absent", "no NVIDIA driver; networks run on the CPU")
+    if torch is None or found.error:
+        return Symptom("GPU", "ok", "NVIDIA driver present; whether torch sees a device is not known without it")
+    build = "without CUDA" if found.cuda is None else f"for CUDA {found.cuda}"
+    way_out = "install a build of torch for the driver's CUDA, or networks run on the CPU"
+    return Symptom(
+        "GPU", "absent", f"NVIDIA driver present, but torch {torch}, built {build}, sees no device; {way_out}"
+    )
+
+
+def _triton() -> Symptom:
+    version = _version("triton")
+    if version is None:
+        return Symptom("Triton", "absent", "kernels of networks on a GPU; without it torch does the same more slowly")
+    return Symptom("Triton", "ok", version)
+
+
+@cache
+def _torch() -> _Torch:
+    """Ask torch in a process of its own: a broken one may end that, and this one stays small."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _ASK_TORCH], capture_output=True, text=True, timeout=_PATIENCE
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return _Torch(error=type(error).__name__)
+    try:
+        return msgspec.json.decode(done.stdout.strip().rpartition("\n")[2], type=_Torch)
+    except msgspec.MsgspecError:
+        last = done.stderr.strip().rpartition("\n")[2]
+        return _Torch(error=printable(last) or f"exit code {done.returncode}")

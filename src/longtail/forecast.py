@@ -1,7 +1,7 @@
 """What a training run will take, told before it begins: time, memory and the size of the model.
 
-Labels are counted exactly; n-grams are extrapolated from a sample by Heaps' law, V(n) ∝ n^β; seconds and bytes
-follow from how the solver and each stage grow, by constants that were measured.
+Labels are counted exactly, n-grams extrapolated (``text_forecast.py``); seconds and bytes follow from how the solver
+and each stage grow, by constants that were measured, and those of a network from its shape (``network_forecast.py``).
 """
 
 from __future__ import annotations
@@ -13,22 +13,18 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from longtail.config import Config, LabelFeatures, TfIdf, Tree
+from longtail.config import Config, LabelFeatures, Tree
 from longtail.data.dataset import Dataset
-from longtail.data.strings import Strings
-from longtail.errors import DataError, UsageError
-from longtail.features import tfidf
+from longtail.errors import UsageError
 from longtail.kernels import pool
 from longtail.methods import METHODS
 from longtail.network_forecast import network_forecast
+from longtail.text_forecast import TextForecast, text_forecast
 from longtail.tree.cluster import level_widths
 
 __all__ = ["Forecast", "check_memory", "forecast", "memory_limit"]
 
-_SAMPLE = 2000  # documents that are looked at
-_SAMPLE_BYTES = 1 << 22  # of their text, at most
 _MOST = 0.9  # of the memory that a run may take
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -36,7 +32,6 @@ _CGROUPS = Path("/sys/fs/cgroup")
 class Costs(NamedTuple):
     """Constants measured on five sets of 6,000 to 182,000 documents, xr-linear, 2 threads; seconds are of one core."""
 
-    text_seconds: float = 25e-9  # a byte of text and length of n-grams
     tree_seconds: float = 300e-9  # a number of the label features
     # A pass of the solver over a document and 16 siblings costs its numbers and some 10 more; passes grow with the
     # documents of a parent, as its problem is harder: seconds = solver × documents^growth × numbers.
@@ -46,7 +41,6 @@ class Costs(NamedTuple):
     logistic: float = 1.5  # times the seconds of the squared hinge
     spread: tuple[float, float] = (0.6, 2.0)  # low and high end, as multiples of the estimate
     labels_apart: float = 0.45  # of the nodes that a document's labels would have in a random tree, beyond the first
-    slowing: float = 0.05  # β falls from the size of the sample to that of all documents by about this
     # Pruning at 0.1 leaves so many weights a different n-gram of a node's documents, by the root of the n-grams of a
     # document: the more it has, the smaller is each value of its row, and so each weight.
     weights: float = 4.4
@@ -92,7 +86,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 def forecast(documents: Dataset, config: Config) -> Forecast:
     """Estimate a run with the threads that :func:`longtail.kernels.pool.threads` says, in some tenths of a second."""
-    text = _text_features(documents, config)
+    text = text_forecast(documents, config)
     network = network_forecast(documents, config) if METHODS[config.method].neural else None
     trees, threads, tree_seconds = config.ranker.trees, pool.thread_count(), 0.0
     joined, levels = text, _levels(documents, config)
@@ -127,86 +121,13 @@ def forecast(documents: Dataset, config: Config) -> Forecast:
     )
 
 
-def _label_numbers(documents: Dataset, text: _Text, settings: LabelFeatures) -> float:
+def _label_numbers(documents: Dataset, text: TextForecast, settings: LabelFeatures) -> float:
     """Return the numbers of all labels' features: a label has those of its documents, and its neighbours' with them."""
     counts = documents.label_counts
     each = text.distinct(counts[counts > 0])
     if settings.kind.startswith("graph"):
         each = np.minimum((1 + settings.graph_keep) * each, min(settings.graph_features, text.columns))
     return float(np.sum(each)) * (2 if settings.kind.endswith("+text") else 1)
-
-
-class _Text(NamedTuple):
-    """Features of all documents, as a sample lets one expect them."""
-
-    documents: int
-    all_columns: int  # before n-grams are chosen
-    all_numbers: int  # entries of the documents' rows
-    columns: int
-    numbers: int
-    dense_width: int
-    seconds: float
-
-    @property
-    def each(self) -> float:
-        """Numbers of one row."""
-        return max(self.numbers / max(self.documents, 1), 1.0)
-
-    def distinct(self, documents: NDArray[np.number] | float) -> NDArray[np.float64]:
-        """Return the columns that this many documents have together: those of one, times documents^β."""
-        power = math.log(max(self.columns / self.each, 1.0)) / math.log(max(self.documents, 2))
-        return np.minimum(self.each * np.asarray(documents, np.float64) ** power, self.columns)
-
-
-def _text_features(documents: Dataset, config: Config) -> _Text:
-    n, dense = len(documents), 0 if documents.dense is None else documents.dense.shape[1]
-    if documents.features is not None:
-        columns, numbers = documents.features.shape[1], documents.features.nnz
-        return _Text(n, 0, 0, columns, numbers, dense, 0.0)
-    if documents.texts is None or not n:
-        return _Text(n, 0, 0, 0, 0, dense, 0.0)
-    rows = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE)).astype(np.int64))
-    fits = int(np.searchsorted(np.cumsum(documents.texts.lengths[rows]), _SAMPLE_BYTES)) + 1
-    rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(fits, len(rows))).astype(np.int64))]
-    sample = documents.texts.take(rows)
-    sums = (sum(column) for column in zip(*(_block(sample, n, own) for own in config.tfidf), strict=True))
-    all_columns, all_numbers, columns, numbers = map(int, sums)
-    lengths = sum(settings.ngram_max - settings.ngram_min + 1 for settings in config.tfidf)
-    seconds = _COSTS.text_seconds * documents.texts.nbytes * lengths
-    return _Text(n, all_columns, all_numbers, columns, numbers, dense, seconds)
-
-
-def _block(sample: Strings, n: int, settings: TfIdf) -> tuple[float, float, float, float]:
-    """Return the columns and entries of one block for ``n`` documents, before and after n-grams are chosen."""
-    everything = msgspec.structs.replace(settings, min_df=1, max_df=1.0, max_features=0)
-    try:
-        _, rows = tfidf.TfIdf.fit_transform(sample, [everything])
-    except DataError:  # no words at all: training says so
-        return 0.0, 0.0, 0.0, 0.0
-    frequency = np.bincount(rows.indices)
-    every_other = np.repeat(np.arange(len(sample)) % 2 == 0, np.diff(rows.indptr))
-    half = len(np.unique(rows.indices[every_other]))
-    growth = math.log2(len(frequency) / half) if half else 1.0  # β of Heaps' law
-    times = n / len(sample)
-    columns, entries = len(frequency) * times ** max(growth - _COSTS.slowing, 0.0), rows.nnz * times
-    kept = entries - frequency[frequency > settings.max_df * len(sample)].sum() * times
-    return columns, entries, *_chosen(columns, kept, growth, settings)
-
-
-def _chosen(columns: float, entries: float, growth: float, settings: TfIdf) -> tuple[float, float]:
-    """Return what ``min_df`` and ``max_features`` leave of n-grams and of entries.
-
-    Where V(n) ∝ n^β, the share of n-grams in m documents or more is Γ(m−β) / (Γ(1−β) Γ(m)) (Pitman's α being β),
-    so a limit to the number of n-grams is a limit to their documents.
-    """
-    beta, least = min(max(growth, 0.05), 0.95), float(settings.min_df)
-    if 0 < settings.max_features < columns:
-        least = max(least, (settings.max_features / columns * math.gamma(1 - beta)) ** (-1 / beta))
-    if least <= 1:
-        return columns, entries
-    kept = columns * math.exp(math.lgamma(least - beta) - math.lgamma(1 - beta) - math.lgamma(least))
-    lost = columns * beta * math.exp(math.lgamma(least - beta) - math.lgamma(2 - beta) - math.lgamma(least - 1))
-    return min(kept, settings.max_features or kept), max(entries - lost, 0.1 * entries)
 
 
 class _Level(NamedTuple):
@@ -243,7 +164,7 @@ def _widths(n_labels: int, tree: Tree) -> list[int]:
     return [*widths, n_labels]
 
 
-def _weights(text: _Text, levels: list[_Level], prune: float) -> float:
+def _weights(text: TextForecast, levels: list[_Level], prune: float) -> float:
     """Return what pruning leaves on all levels; a node has no more columns than the documents it is trained on."""
     kept = _COSTS.weights / math.sqrt(text.each) * (0.1 / max(prune, 1e-4)) ** _COSTS.pruning
     return float(
@@ -251,7 +172,7 @@ def _weights(text: _Text, levels: list[_Level], prune: float) -> float:
     )
 
 
-def _solver_seconds(text: _Text, levels: list[_Level], config: Config) -> float:
+def _solver_seconds(text: TextForecast, levels: list[_Level], config: Config) -> float:
     """Return the seconds of one core: documents × blocks of siblings × numbers of a document, at every parent."""
     each = text.each + text.dense_width / 4 + _COSTS.solver_extra
     seconds = 0.0
@@ -262,7 +183,7 @@ def _solver_seconds(text: _Text, levels: list[_Level], config: Config) -> float:
 
 
 def _peak(
-    documents: Dataset, text: _Text, levels: list[_Level], label_numbers: float, stored: float, threads: int
+    documents: Dataset, text: TextForecast, levels: list[_Level], label_numbers: float, stored: float, threads: int
 ) -> float:
     """Return the bytes of the largest stage; the documents are there twice, as some are held out."""
     rows = 8.0 * text.numbers + 4.0 * text.dense_width * len(documents)
@@ -282,12 +203,15 @@ def _held(documents: Dataset) -> float:
 def check_memory(expected: Forecast) -> None:
     """Refuse a run that would take more than nine tenths of the memory."""
     limit = memory_limit()
-    if limit is not None and expected.peak_bytes > _MOST * limit:
-        raise UsageError(
-            f"training needs about {_size(expected.peak_bytes)} of memory; found {_size(limit)}, of which it may take "
-            f"{_MOST:.0%}; set tfidf.0.max_features or a larger ranker.prune or tfidf.0.min_df, use fewer threads "
-            "(-j), or train all the same with --ignore-memory"
-        )
+    if limit is None or expected.peak_bytes <= _MOST * limit:
+        return
+    ways = "tfidf.0.max_features or a larger ranker.prune or tfidf.0.min_df, use fewer threads (-j)"
+    if not expected.on_gpu and 2 * expected.network_bytes > expected.peak_bytes:
+        ways = "a smaller training.micro_batch or encoder.max_tokens, take a smaller encoder"
+    raise UsageError(
+        f"training needs about {_size(expected.peak_bytes)} of memory; found {_size(limit)}, of which it may take "
+        f"{_MOST:.0%}; set {ways}, or train all the same with --ignore-memory"
+    )
 
 
 def memory_limit() -> int | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from longtail.config import Cascade, Config, Training
 from longtail.data.dataset import Dataset
 from longtail.features.encoder_folder import EncoderShape, encoder_folder, encoder_shape
-from longtail.neural.layout import level_widths, scores_all_labels, shortlist_sizes
+from longtail.neural.layout import documents_at_a_time, level_widths, scores_all_labels, shortlist_sizes
 
 __all__ = ["NetworkForecast", "network_forecast"]
 
@@ -26,8 +26,10 @@ class NetworkCosts(NamedTuple):
     text_bytes: float = 4.0  # a token: 3.7 to 4.5
     special: int = 2  # tokens of a document beside those of its text
     padding: float = 4.0  # tokens of a document, as lengths are rounded up to a multiple of 8
-    flops: float = 25e9  # a core and second in float32, two of them at work
-    library_bytes: float = 430e6  # torch, transformers and what they keep for themselves
+    flops: float = 30e9  # a core and second in float32, two at work; one alone does 60e9
+    library_bytes: float = 330e6  # torch and transformers
+    step_bytes: float = 8.0  # a parameter of the encoder, held for a moment by AdamW on the CPU
+    spare: float = 1.2  # times the activations: what a pass backward holds for a moment, and gaps
 
 
 _COSTS = NetworkCosts()
@@ -58,10 +60,12 @@ def network_forecast(documents: Dataset, config: Config) -> NetworkForecast:
     shape, on_gpu = encoder_shape(encoder_folder(config.encoder.name)), shutil.which("nvidia-smi") is not None
     tokens = _tokens(documents, config.encoder.max_tokens)
     widths = (*(config.tree.levels or level_widths(documents.n_labels)), documents.n_labels)
-    at_a_time = min(config.training.micro_batch or config.training.batch_size, len(tokens))
+    training = config.training
+    at_a_time = min(documents_at_a_time(training.micro_batch, training.batch_size, on_gpu), len(tokens))
     longest = float(tokens.max(initial=0))
+    encoder = shape.parameters * (_TRAINED + (0 if on_gpu else _COSTS.step_bytes))
     weights, state = _classifier_bytes(shape.width, sum(widths), config.training)
-    activations = at_a_time * longest * _token_bytes(shape, longest, on_gpu, config.training)
+    activations = _COSTS.spare * at_a_time * longest * _token_bytes(shape, longest, on_gpu, config.training)
     vectors = len(tokens) + (documents.n_labels if config.cascade.label_rows == "centroid+text" else 0)
     first = 0 if config.cascade.label_rows == "random" else 4.0 * shape.width * len(widths) * vectors
     return NetworkForecast(
@@ -69,7 +73,7 @@ def network_forecast(documents: Dataset, config: Config) -> NetworkForecast:
         tree=widths,
         on_gpu=on_gpu,
         seconds=0.0 if on_gpu else _operations(shape, widths, tokens, config) / _COSTS.flops,
-        training_bytes=_TRAINED * shape.parameters + weights + state + activations,
+        training_bytes=encoder + weights + state + activations,
         resting_bytes=4.0 * shape.parameters + weights,
         first_bytes=first,
         host_bytes=_COSTS.library_bytes + (2 if shape.vocabulary < 1 << 16 else 4) * float(tokens.sum()),

@@ -37,7 +37,7 @@ from longtail.tree.given import tree_from_parents
 from longtail.tree.tree import LabelTree
 from longtail.work import Work, told
 
-__all__ = ["train"]
+__all__ = ["check_trainable", "train"]
 
 Parents = Mapping[str, Sequence[str]]
 
@@ -60,10 +60,8 @@ def train(
     ``parents`` is a hierarchy of the labels in place of a clustered tree. What a network's training tells of its steps
     goes to ``log_file``, a JSON line each.
     """
-    check_trainable(documents)
+    check_trainable(documents, config, device)
     neural = METHODS[config.method].neural
-    if neural:
-        check_network(documents, config, device)
     fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
     seen = [fitted, parents, *([valid, encoder_hash(config)] if neural else [])]
     work = Work.begin(stages, config, *seen)
@@ -219,12 +217,14 @@ def hold_out(documents: Dataset, config: Config) -> tuple[Dataset, Dataset | Non
     return documents.take(np.setdiff1d(np.arange(len(documents)), rows)), documents.take(rows)
 
 
-def check_trainable(documents: Dataset) -> None:
-    """Refuse data that nothing can be learnt from."""
+def check_trainable(documents: Dataset, config: Config, device: str = "auto") -> None:
+    """Refuse data that nothing can be learnt from, and a network that cannot be had."""
     if not len(documents):
         raise DataError([Problem("documents", 0, "no documents", "at least one with a label")])
     if not documents.label_matrix.nnz:
         raise DataError([Problem("documents", 0, f"{len(documents):,} documents without labels", "labels to learn")])
+    if METHODS[config.method].neural:
+        check_network(documents, config, device)
 
 
 def _has_text(documents: Dataset) -> bool:

@@ -13,7 +13,7 @@ from longtail.forecast import check_memory, forecast
 from longtail.kernels import pool
 from longtail.model import Model
 from longtail.model_folder import save_model
-from longtail.pipeline import train
+from longtail.pipeline import check_trainable, train
 from longtail.store import Stages, check_replaceable
 from longtail.tree.given import read_parents
 
@@ -42,6 +42,7 @@ def train_to_folder(
     log_file = stages_at.with_suffix(".run.jsonl")
     parents = None if tree is None else read_parents(tree)
     check_replaceable(output)  # now, not after hours of training
+    check_trainable(documents, config, device)
     with pool.threads(threads):
         expected = forecast(documents, config)
         log.info("%s", expected)

@@ -248,7 +248,8 @@ class TestCombine:
         assert sorted(values) == [0, 25, 50, 75, 100]
         assert values[round(100 * fitted.model.facts.network_share)] == max(values.values())
         assert fitted.model.features(["sound"]).dense.shape == (1, WIDTH)
-        assert np.linalg.norm(fitted.model.features(["sound"]).dense) == pytest.approx(1)
+        weight = fitted.model.config.cascade.vector_weight
+        assert np.linalg.norm(fitted.model.features(["sound"]).dense) == pytest.approx(weight)
 
     def test_never_has_a_network_alone(self, fit, data, tmp_path):
         settings = {"training": {**TRAINING, "epochs": 1}, "cascade": {"combine": "never"}}
@@ -268,7 +269,7 @@ class TestCombine:
         ("auto", 1.0, 1.0, 0), ("always", 1.0, 0.5, 1), ("auto", 0.25, 0.25, 1), ("always", 0.25, 0.25, 1),
     ])  # fmt: skip
     def test_share(self, fit, data, monkeypatch, combine, best, share, rankers):
-        monkeypatch.setattr("longtail.pipeline.best_share", lambda *_: (best, {best: 0.5}))
+        monkeypatch.setattr("longtail.network_steps.best_share", lambda *_: (best, {best: 0.5}))
         settings = {"training": {**TRAINING, "epochs": 1}, "cascade": {"combine": combine}}
         found = fit(data[0].take(np.arange(80)), valid=data[1], **settings)
         assert (found.model.facts.network_share, len(found.model.rankers)) == (share, rankers)

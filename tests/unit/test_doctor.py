@@ -30,7 +30,7 @@ def found() -> dict[str, doctor.Symptom]:
 
 def test_looks_at_everything():
     extras = [f"extra {extra}" for extra in ("neural", "minilm", "server", "ray", "parquet", "skos", "tune")]
-    rest = ["cores", "memory", "kernel cache", *extras, "GPU"]
+    rest = ["cores", "memory", "kernel cache", *extras, "GPU", "Triton"]
     assert [symptom.what for symptom in examine()] == ["longtail", *required(), *rest]
 
 
@@ -77,6 +77,7 @@ def test_missing_extra_is_absent_and_says_how_to_get_it(monkeypatch):
     symptoms = found()
     assert symptoms["extra parquet"] == doctor.Symptom("extra parquet", "ok", "pyarrow 9.9")
     assert symptoms["extra neural"] == doctor.Symptom("extra neural", "absent", "pip install 'longtail[neural]'")
+    assert symptoms["Triton"].state == "absent"
 
 
 class TestKernelCache:
@@ -129,7 +130,69 @@ def test_memory(monkeypatch):
     assert found()["memory"] == doctor.Symptom("memory", "ok", "3.0 GiB")
 
 
-@pytest.mark.parametrize(("driver", "state"), [("/usr/bin/nvidia-smi", "ok"), (None, "absent")])
-def test_gpu(monkeypatch, driver, state):
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: driver)
-    assert found()["GPU"].state == state
+class TestGpu:
+    H200 = '{"cuda": "12.8", "devices": [["NVIDIA H200", 150000000000], ["NVIDIA A2", 16000000000]]}'
+
+    @pytest.fixture
+    def gpu(self, monkeypatch):
+        """Return the symptoms, given a driver, the installed packages, and what torch says or how it fails."""
+
+        def of(*installed: str, driver: bool = True, out: str = "", err: str = "") -> dict[str, doctor.Symptom]:
+            doctor._torch.cache_clear()
+            monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}" if driver else None)
+            monkeypatch.setattr(doctor.metadata, "version", _only(*installed))
+            done = doctor.subprocess.CompletedProcess([], int(not out), out, err)
+            monkeypatch.setattr(doctor.subprocess, "run", lambda *arguments, **options: done)
+            return found()
+
+        yield of
+        doctor._torch.cache_clear()
+
+    def test_seen_by_torch(self, gpu):
+        symptoms = gpu("torch", "triton", out=f"a greeting\n{self.H200}\n")
+        told = "NVIDIA H200 with 140 GiB, NVIDIA A2 with 15 GiB; torch sees it by CUDA 12.8"
+        assert symptoms["GPU"] == doctor.Symptom("GPU", "ok", told)
+        assert symptoms["extra neural"] == doctor.Symptom("extra neural", "ok", "torch 9.9")
+        assert symptoms["Triton"] == doctor.Symptom("Triton", "ok", "9.9")
+        assert gpu("torch", driver=False, out=self.H200)["GPU"].state == "ok"
+
+    @pytest.mark.parametrize(("cuda", "built"), [("null", "without CUDA"), ('"12.8"', "for CUDA 12.8")])
+    def test_not_seen_by_torch(self, gpu, cuda, built):
+        symptom = gpu("torch", out=f'{{"cuda": {cuda}, "devices": []}}')["GPU"]
+        assert symptom.state == "absent"
+        assert f"torch 9.9, built {built}, sees no device; install a build of torch" in symptom.detail
+
+    @pytest.mark.parametrize("installed", [(), ("torch",)])
+    def test_without_a_torch_that_works(self, gpu, installed):
+        told = "NVIDIA driver present; whether torch sees a device is not known without it"
+        assert gpu(*installed)["GPU"] == doctor.Symptom("GPU", "ok", told)
+
+    def test_none(self, gpu):
+        for installed in ((), ("torch",)):
+            symptom = gpu(*installed, driver=False, out='{"cuda": null, "devices": []}')["GPU"]
+            assert symptom == doctor.Symptom("GPU", "absent", "no NVIDIA driver; networks run on the CPU")
+
+    @pytest.mark.parametrize(
+        ("err", "told"), [("Traceback\nOSError: libgomp.so\n", "OSError: libgomp.so"), ("", "exit code 1")]
+    )
+    def test_broken_torch(self, gpu, err, told):
+        symptoms = gpu("torch", err=err)
+        told = f"torch 9.9 cannot be used: {told}; install it again"
+        assert symptoms["extra neural"] == doctor.Symptom("extra neural", "bad", told)
+
+    def test_torch_that_does_not_end(self, gpu, monkeypatch):
+        def wait(command, timeout, **options):
+            raise doctor.subprocess.TimeoutExpired(command, timeout)
+
+        gpu("torch", out=self.H200)
+        doctor._torch.cache_clear()
+        monkeypatch.setattr(doctor.subprocess, "run", wait)
+        assert "cannot be used: TimeoutExpired" in found()["extra neural"].detail
+
+    def test_the_torch_of_this_machine(self):
+        torch = pytest.importorskip("torch")
+        told = doctor._torch()
+        assert (told.error, told.cuda) == ("", torch.version.cuda)
+        assert [name for name, _ in told.devices] == [
+            torch.cuda.get_device_name(device) for device in range(torch.cuda.device_count())
+        ]

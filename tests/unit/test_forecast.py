@@ -14,13 +14,14 @@ import pytest
 from scipy import sparse
 
 from longtail import forecast as module
-from longtail.config import Config, resolve, settings
+from longtail.config import Config, LabelFeatures, resolve, settings
 from longtail.data.dataset import Dataset
 from longtail.data.sample import sample
 from longtail.errors import UsageError
 from longtail.features.tfidf import TfIdf
 from longtail.forecast import Forecast, check_memory, forecast, memory_limit
 from longtail.kernels import pool
+from longtail.text_forecast import text_forecast
 from longtail.tree.cluster import level_widths
 
 EXPECTED = Forecast(1000, 2000, 30000, (8, 100), 5000, 2, (40.4, 130.0), 1_340_000_000, 61_000_000)
@@ -81,7 +82,7 @@ class TestText:
         make = TfIdf.fit_transform
         monkeypatch.setattr(TfIdf, "fit_transform", lambda texts, blocks: looked.append(texts) or make(texts, blocks))
         expected()
-        monkeypatch.setattr(module, "_SAMPLE_BYTES", 100_000)
+        monkeypatch.setattr("longtail.text_forecast._SAMPLE_BYTES", 100_000)
         found = expected()
         assert [len(looked[0]), looked[1].arena.size < 150_000] == [2000, True]
         assert found.nonzeros == pytest.approx(263_390 / 0.95, rel=0.2)
@@ -124,6 +125,31 @@ class TestTree:
         first = module._levels(train(), config())[0]
         assert first.nodes == 8
         assert first.nodes * first.own == pytest.approx(10_090, rel=0.15)  # in its tree; 16,600 in a random one
+
+
+class TestLabelFeatures:
+    def numbers(self, **settings: object) -> float:
+        own = config({"label_features": settings}).label_features
+        return module._label_numbers(train(), text_forecast(train(), config()), own)
+
+    def test_a_label_has_the_columns_of_its_documents(self):
+        assert self.numbers() == pytest.approx(_pifa_numbers(train()), rel=0.3)
+
+    def test_text_doubles(self):
+        assert self.numbers(kind="pifa+text") == 2 * self.numbers()
+        assert self.numbers(kind="graph+text") == 2 * self.numbers(kind="graph")
+
+    def test_neighbours_add_theirs_up_to_a_limit(self):
+        assert self.numbers(kind="graph", graph_keep=3, graph_features=10**9) <= 4 * self.numbers()
+        assert self.numbers(kind="graph") == pytest.approx(497_767, rel=0.1)  # in its label features
+        assert self.numbers(kind="graph", graph_features=5) == 5 * 501
+        one = text_forecast(few(), config())
+        assert module._label_numbers(few(), one, LabelFeatures(kind="graph", graph_keep=1)) <= 4 * one.columns
+
+
+def _pifa_numbers(documents: Dataset) -> int:
+    _, rows = TfIdf.fit_transform(documents.texts, config().tfidf)
+    return (documents.label_matrix.T.astype(bool).astype(np.float32) @ (rows > 0).astype(np.float32)).nnz
 
 
 class TestMovesTheRightWay:
@@ -200,6 +226,16 @@ class TestWords:
     def test_sizes(self, n, words):
         assert f"a model of {words}" in str(msgspec.structs.replace(EXPECTED, model_bytes=n))
 
+    def test_network(self):
+        cpu = msgspec.structs.replace(EXPECTED, network_bytes=900_000_000)
+        words = "forecast: about 40 s to 2 min on 2 threads, 1.3 GB of memory (network 900 MB), a model of 61 MB"
+        assert str(cpu) == words
+        words = (
+            "forecast: about 40 s to 2 min on 2 threads beside the network (whose time on a GPU is not known), "
+            "1.3 GB of memory, 900 MB of the GPU's, a model of 61 MB"
+        )
+        assert str(msgspec.structs.replace(cpu, on_gpu=True)) == words
+
     def test_json(self):
         fields = json.loads(msgspec.json.encode(EXPECTED))
         assert (fields["tree"], fields["peak_bytes"]) == ([8, 100], 1_340_000_000)
@@ -219,6 +255,18 @@ class TestMemory:
         assert named <= {setting.path for setting in settings(Config())}
         assert message.endswith("use fewer threads (-j), or train all the same with --ignore-memory")
         assert "\n" not in message
+
+    def test_of_a_network_that_is_most_of_it(self, monkeypatch):
+        monkeypatch.setattr(module, "memory_limit", lambda: 1_000_000_000)
+        network = msgspec.structs.replace(EXPECTED, network_bytes=700_000_000)
+        with pytest.raises(
+            UsageError, match=r"found 1 GB.*set a smaller training\.micro_batch or encoder\.max_tokens, "
+        ):
+            check_memory(network)
+        assert {"training.micro_batch", "encoder.max_tokens"} <= {setting.path for setting in settings(Config())}
+        for other in ({"network_bytes": 600_000_000}, {"on_gpu": True}):
+            with pytest.raises(UsageError, match=r"set tfidf\.0\.max_features or"):
+                check_memory(msgspec.structs.replace(network, **other))
 
     def test_unknown_memory_refuses_nothing(self, monkeypatch):
         monkeypatch.setattr(module, "memory_limit", lambda: None)

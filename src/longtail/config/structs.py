@@ -165,7 +165,9 @@ class Training(Stage, frozen=True):
 
     epochs: Annotated[Count, Meta(description="passes over the documents")] = 10
     batch_size: Annotated[Count, Meta(description="documents an optimiser step")] = 256
-    micro_batch: Annotated[int, Meta(ge=0, description="documents at a time on the device; 0 = the whole batch")] = 0
+    micro_batch: Annotated[
+        int, Meta(ge=0, description="documents at a time on the device; 0 = the whole batch, on a CPU 32")
+    ] = 0
     encoder_rate: Annotated[Positive, Meta(description="learning rate of the encoder")] = 1e-4
     head_rate: Annotated[Positive, Meta(description="learning rate of the classifiers")] = 1e-3
     head_optimiser: Annotated[

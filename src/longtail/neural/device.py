@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 from longtail.errors import UsageError
+from longtail.kernels import pool
 
-__all__ = ["arithmetic", "choose_device", "computes_in_half"]
+__all__ = ["arithmetic", "choose_device", "computes_in_half", "own_threads"]
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -34,3 +36,14 @@ def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[o
 def computes_in_half(precision: str, device: torch.device) -> bool:
     """Tell whether an encoder runs in bfloat16."""
     return precision == "bfloat16" or (precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported())
+
+
+@contextmanager
+def own_threads() -> Iterator[None]:
+    """Let torch use as many threads as the kernels of this library do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(pool.thread_count())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

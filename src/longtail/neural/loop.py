@@ -22,7 +22,8 @@ from longtail.config import Training
 from longtail.errors import LongtailError
 from longtail.neural.batches import Batch, Batches
 from longtail.neural.checkpoints import Checkpoints, Epoch, History, State, StopRequest, Weights, stop_requests
-from longtail.neural.device import arithmetic
+from longtail.neural.device import arithmetic, own_threads
+from longtail.neural.layout import documents_at_a_time
 from longtail.neural.run_log import BEST_BY, Diverged, Meter, RunLog, epoch_line, peak_gib
 from longtail.neural.schedule import Schedule
 
@@ -71,7 +72,7 @@ def fit(
     """
     run = _Run(network, batches, settings, seed, checkpoints or Checkpoints())
     cuda = [run.device] if run.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), stop_requests() as stop:
+    with torch.random.fork_rng(devices=cuda), own_threads(), stop_requests() as stop:
         start = run.restore()
         with RunLog(log_file, settings.tensorboard, start.step) as run_log:
             return run.epochs(start, validate, run_log, stop)
@@ -82,10 +83,11 @@ class _Stepper:
 
     def __init__(self, network: Network, settings: Training, schedule: Schedule, seed: int) -> None:
         self.network, self.settings, self.schedule, self.seed = network, settings, schedule, seed
-        self.micro_batch = settings.micro_batch or settings.batch_size
         groups = network.optimiser_groups()
         self.parameters: list[Tensor] = [parameter for group in groups for parameter in group["params"]]
         self.device = self.parameters[0].device
+        on_gpu = self.device.type == "cuda"
+        self.micro_batch = documents_at_a_time(settings.micro_batch, settings.batch_size, on_gpu)
         self.adamw = torch.optim.AdamW(groups, fused=True if self.device.type == "cuda" else None)
         self.rates = [float(group["lr"]) for group in self.adamw.param_groups]
         for parameter in self.parameters:  # now: no step is the first to need the memory, and a checkpoint finds them

@@ -17,7 +17,7 @@ from longtail.data.strings import Strings
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.neural.batches import Batch, Batches
 from longtail.neural.cascade import CascadeXML
-from longtail.neural.device import arithmetic, computes_in_half
+from longtail.neural.device import arithmetic, computes_in_half, own_threads
 from longtail.neural.graphs import LARGEST_BATCH, RankGraphs
 from longtail.tree.tree import LabelTree
 
@@ -114,7 +114,7 @@ class NeuralRanker:
         size = _BATCH[device.type]
         self.network.eval()
         try:
-            with progress.stage("documents", len(tokens), "documents"):
+            with progress.stage("documents", len(tokens), "documents"), own_threads():
                 for batch in Batches.in_order(tokens, size):
                     with torch.inference_mode(), self._arithmetic():
                         result = run(batch.to(device))

@@ -294,6 +294,17 @@ class TestWeights:
         torch.testing.assert_close(network.vectors(batch.ids, batch.mask)[0], (first + second) / 2)
 
 
+class TestInHalf:
+    def test_ranks_alike_and_leaves_the_network_as_it_was(self):
+        network, batch = network_of().eval(), batch_of()
+        half = network.in_half()
+        found, expected = half.rank(batch.ids, batch.mask, 3), network.rank(batch.ids, batch.mask, 3)
+        torch.testing.assert_close(found.scores, expected.scores, atol=0.05, rtol=0)
+        assert {p.dtype for p in half.encoder.parameters()} == {torch.bfloat16}
+        assert {p.dtype for p in network.parameters()} == {torch.float32}
+        assert all(own is shared for own, shared in zip(half.heads, network.heads, strict=True))
+
+
 class TestSettings:
     @pytest.mark.parametrize(
         ("settings", "message"),

@@ -1,0 +1,206 @@
+"""What a network adds to a forecast: by counting, and against what was measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import partial
+
+import msgspec
+import numpy as np
+import pytest
+
+from longtail import network_forecast as module
+from longtail.data.dataset import Dataset
+from longtail.errors import MissingExtra, UsageError
+from longtail.features.encoder_folder import EncoderShape
+from longtail.forecast import Forecast, forecast
+from longtail.kernels import pool
+from longtail.methods import configure
+from longtail.network_forecast import NetworkForecast, network_forecast
+
+WIDTH, DEPTH, HEADS, INNER, PARAMETERS = 16, 3, 2, 32, 10_000
+MINILM = EncoderShape(384, 6, 12, 1536, 30522, 22_713_216)
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    shape = {"hidden_size": WIDTH, "num_hidden_layers": DEPTH, "num_attention_heads": HEADS, "vocab_size": 200}
+    (tmp_path / "config.json").write_text(json.dumps({**shape, "intermediate_size": INNER}))
+    (tmp_path / "model.safetensors").write_bytes(bytes(4 * PARAMETERS))
+    return str(tmp_path)
+
+
+def documents(n: int = 200, words: int = 10, n_labels: int = 40) -> Dataset:
+    texts = [
+        " ".join(f"w{(7 * i + j) % 97:02}x" for j in range(words)) for i in range(n)
+    ]  # 5 bytes a word, with its space
+    return Dataset.of(texts, [[f"l{i % n_labels}", f"l{i * 7 % n_labels}"] for i in range(n)])
+
+
+def configured(name: str, **settings: dict):
+    encoder = {"name": name, **settings.pop("encoder", {})}
+    return configure("cascadexml", None, {"encoder": encoder, **settings})
+
+
+@pytest.fixture
+def network(encoder):
+    def of(data: Dataset | None = None, **settings: dict) -> NetworkForecast:
+        return network_forecast(documents() if data is None else data, configured(encoder, **settings))
+
+    return of
+
+
+@pytest.fixture
+def whole(encoder):
+    def of(**settings: dict) -> Forecast:
+        with pool.threads(2):
+            return forecast(documents(), configured(encoder, **settings))
+
+    return of
+
+
+class TestBytes:
+    def difference(self, network, **settings: str) -> float:
+        return network(training=settings).training_bytes - network(training={"head_optimiser": "sgd"}).training_bytes
+
+    def test_classifiers_and_their_optimisers(self, network):
+        nodes = 4 + 40  # 2² nodes above 40 labels
+        assert network().tree == (4, 40)
+        assert self.difference(network, head_optimiser="row-adam") == pytest.approx(12 * nodes)
+        assert self.difference(network, head_optimiser="adamw") == pytest.approx(8 * nodes * WIDTH + 12 * nodes)
+        halved = self.difference(network, head_optimiser="sgd", head_weights="bfloat16")
+        assert halved == pytest.approx(-2 * nodes * WIDTH)
+        assert network().resting_bytes == 4 * PARAMETERS + nodes * (4 * WIDTH + 4)
+        assert network(tree={"levels": [5, 10]}).tree == (5, 10, 40)
+
+    def test_parameters_and_activations(self, network, monkeypatch):
+        tokens = 2 + 49 / 4  # ten words of four bytes and nine spaces
+        layer = 40 * WIDTH + 8 * INNER + 12 * HEADS * tokens
+        classifiers = 44 * (4 * WIDTH + 4 + 12)
+        for documents_at_a_time, training in [(32, {}), (64, {"micro_batch": 64}), (32, {"batch_size": 32})]:
+            activations = 1.2 * documents_at_a_time * tokens * DEPTH * layer
+            expected = 24 * PARAMETERS + classifiers + activations
+            assert network(training=training).training_bytes == pytest.approx(expected)
+        monkeypatch.setattr(module.shutil, "which", {"nvidia-smi": "/usr/bin/nvidia-smi"}.get)
+        for precision, layer in [("auto", 30 * WIDTH + 4 * INNER), ("float32", 34 * WIDTH + 8 * INNER)]:
+            expected = 16 * PARAMETERS + classifiers + 1.2 * 200 * tokens * DEPTH * layer
+            assert network(training={"precision": precision}).training_bytes == pytest.approx(expected)
+
+    def test_activations_as_torch_keeps_them(self):
+        """Of MiniLM in training mode on the CPU, counted by hooks on saved tensors: bytes a token and layer."""
+        training = configured("x").training
+        for length, counted in [(32, 32_787), (64, 37_395), (128, 46_611)]:
+            found = module._token_bytes(MINILM, length, False, training) / MINILM.depth
+            assert found == pytest.approx(counted, rel=0.03)
+
+    def test_peaks_as_measured(self, monkeypatch):
+        """Three steps of AdamW with MiniLM and 32 documents on the CPU, without classifiers and without numba."""
+        monkeypatch.setattr(module, "encoder_folder", str)
+        monkeypatch.setattr(module, "encoder_shape", lambda folder: MINILM)
+        for words, measured in [(600, 2296e6), (24, 1165e6)]:
+            found = network_forecast(documents(32, words, 2), configured("x"))
+            assert found.peak(26e6, 0) == pytest.approx(measured, rel=0.1)
+
+    def test_first_rows_need_all_vectors(self, network):
+        rows = {kind: network(cascade={"label_rows": kind}).first_bytes for kind in ("random", "centroid")}
+        assert rows == {"random": 0, "centroid": 4 * 200 * WIDTH * 2}
+        assert network().first_bytes == 4 * 240 * WIDTH * 2
+
+    def test_tokens_are_cut(self, network):
+        library = module.NetworkCosts().library_bytes
+        assert network().host_bytes - library == pytest.approx(2 * 200 * (2 + 49 / 4))
+        assert network(encoder={"max_tokens": 8}).host_bytes - library == 2 * 200 * 8
+
+    def test_peak_is_that_of_the_largest_stage(self):
+        network = NetworkForecast(8, (2,), False, 0.0, 1000.0, 300.0, 50.0, 7.0)
+        assert network.peak(20.0, 10.0) == 7 + 20 + 1000
+        assert network.peak(20.0, 5000.0) == 7 + 5000 + 300
+        assert network._replace(first_bytes=900.0).peak(20.0, 10.0) == 7 + 20 + 300 + 900
+        assert network._replace(on_gpu=True).peak(20.0, 10.0) == 7 + 20 + 50
+        assert network._replace(on_gpu=True).peak(20.0, 5000.0) == 7 + 5000
+
+
+class TestSeconds:
+    def test_operations_of_the_encoder(self, network):
+        rows = {"label_rows": "random", "combine": "never"}
+        data = documents(words=1000)
+        one, two = (network(data, cascade=rows, training={"epochs": n}).seconds * 30e9 for n in (1, 2))
+        assert two == pytest.approx(2 * one)
+        weights = DEPTH * (4 * WIDTH**2 + 2 * WIDTH * INNER)
+        attention = 2 * 128 * WIDTH * DEPTH
+        classifiers = WIDTH * (4 + 40)
+        assert one == pytest.approx(200 * 6 * (128 * (weights + attention) + classifiers))
+
+    def test_passes_without_training(self, network):
+        bare = network(cascade={"label_rows": "random", "combine": "never"}).seconds
+        for more in ({"label_rows": "random"}, {"combine": "never"}):
+            ratio = network(cascade=more).seconds / bare
+            assert 1 < ratio == pytest.approx(31 / 30, rel=0.02)  # forward is a third of a step, ten epochs
+
+    def test_shortlists_spare_the_classifiers_of_most_labels(self):
+        widths, cascade = (16, 256, 4096), configured("x", cascade={"shortlist": [4, 10]}).cascade
+        assert module._scored(widths, cascade) == [16, 64, 4096]
+        assert module._scored(widths, msgspec.structs.replace(cascade, last_level="shortlist")) == [16, 64, 160]
+        assert module._scored((2**10, 2**13, 2**16, 670_091), configured("x").cascade) == [1024, 1024, 2048, 4411]
+        assert module._scored((7,), configured("x").cascade) == [7]
+
+    def test_minilm_as_measured(self, monkeypatch):
+        """An epoch of 392 documents of 59 tokens on one core took 35 s; two cores get less each."""
+        monkeypatch.setattr(module, "encoder_folder", str)
+        monkeypatch.setattr(module, "encoder_shape", lambda folder: MINILM)
+        config = configured("x", training={"epochs": 1}, encoder={"max_tokens": 64}, cascade={"combine": "never"})
+        assert 35 < network_forecast(documents(392, 46, 590), config).seconds < 90
+
+
+class TestForecast:
+    def test_network_and_linear_part(self, whole):
+        both, alone = whole(), whole(cascade={"combine": "never"})
+        assert both.features == alone.features + WIDTH
+        assert both.nonzeros == alone.nonzeros + 200 * WIDTH
+        assert (both.tree, alone.tree) == ((40,), (4, 40))
+        assert both.weights >= 40 * WIDTH
+        assert alone.weights == 0
+        assert both.seconds > alone.seconds
+        assert both.model_bytes > alone.model_bytes > 4 * PARAMETERS
+        assert both.network_bytes == alone.network_bytes > 16 * PARAMETERS
+
+    def test_memory_is_the_network_s_too(self, whole, encoder):
+        small, large = whole(training={"micro_batch": 1}), whole(encoder={"max_tokens": 4})
+        assert large.network_bytes < whole().network_bytes > small.network_bytes
+        with pool.threads(2):
+            linear = forecast(documents(), configure("xr-linear"))
+        assert whole().peak_bytes > linear.peak_bytes + module.NetworkCosts().library_bytes
+        assert (linear.network_bytes, linear.on_gpu) == (0, False)
+
+    def test_on_a_gpu(self, whole, monkeypatch):
+        there = partial(whole, training={"epochs": 10_000, "batch_size": 10_000})
+        cpu = there()
+        monkeypatch.setattr(module.shutil, "which", {"nvidia-smi": "/usr/bin/nvidia-smi"}.get)
+        gpu = there()
+        assert (cpu.on_gpu, gpu.on_gpu) == (False, True)
+        assert gpu.seconds[1] < 3 < cpu.seconds[0]
+        assert gpu.peak_bytes <= cpu.peak_bytes
+        assert "on a GPU is not known" in str(gpu)
+
+    def test_almost_nothing(self, encoder):
+        for data in (Dataset.of(["a"], [["b"]]), documents(5).take(np.arange(0)), Dataset.of(["a word"], [[]])):
+            assert forecast(data, configured(encoder)).peak_bytes > 0
+
+    def test_encoders_that_are_not_there(self, tmp_path, monkeypatch):
+        with pytest.raises(UsageError, match="found no such folder"):
+            forecast(documents(), configured(str(tmp_path / "none")))
+        monkeypatch.setattr("longtail.features.encoder_folder._MINILM", "no_such_package")
+        with pytest.raises(MissingExtra, match="minilm"):
+            forecast(documents(), configured("minilm"))
+
+    def test_torch_is_not_imported(self):
+        code = "import sys, longtail.forecast; print({'torch', 'transformers', 'tokenizers'} & set(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "set()"
