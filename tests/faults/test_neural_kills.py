@@ -28,7 +28,8 @@ def training(encoder, folder, method, resume):
         "encoder": {"name": str(encoder), "max_tokens": 24},
         "training": {"epochs": 2, "batch_size": 8, "checkpoint_steps": 6},
     }
-    train_to_folder(documents, folder, configure(method, None, settings), valid=valid, resume=resume)
+    # one thread: those of torch would not be there after a fork
+    train_to_folder(documents, folder, configure(method, None, settings), valid=valid, resume=resume, threads=1)
     folder.with_name(f"{folder.name}.run.jsonl").unlink()  # the log tells of times, which no two runs share
 
 
@@ -38,7 +39,7 @@ def test_the_same_bytes_after_kills(tmp_path, monkeypatch):
     encoder = write_encoder(tmp_path / "encoder", lt.sample()[0].texts.take(np.arange(150)), vocabulary=500)
     monkeypatch.setattr(kill_training, "training", partial(training, encoder))
     before = torch.get_num_threads()
-    torch.set_num_threads(1)  # nor would those of torch
+    torch.set_num_threads(1)
     try:
         killed, completed = kill_training.run(tmp_path, kills=KILLS, seed=3, method="cascadexml")
     finally:

@@ -19,8 +19,9 @@ from torch import Tensor
 from longtail.errors import LongtailError, UsageError
 from longtail.neural.checkpoints import Epoch
 
-__all__ = ["BEST_BY", "Diverged", "Meter", "RunLog", "epoch_line", "peak_gib"]
+__all__ = ["BEST_BY", "RECALL", "Diverged", "Meter", "RunLog", "epoch_line", "peak_gib"]
 
+RECALL = "recall of level "  # how validation names the share of true labels that the shortlist of a level keeps
 BEST_BY = ("P@1", "P@3", "P@5")  # the best epoch has the highest mean of these
 
 _STEPS = 20  # between two readings of the device; each one waits for all that it was given to do
@@ -152,6 +153,8 @@ def epoch_line(epoch: Epoch, documents_left: int) -> str:
     """Return an epoch as one line for people."""
     losses = ", ".join(f"{name} {loss:.4g}" for name, loss in epoch.losses.items())
     valid = "".join(f", {name} {value:.2%}" for name in BEST_BY if (value := epoch.valid.get(name)) is not None)
+    recalls = [f"{value:.1%}" for name, value in epoch.valid.items() if name.startswith(RECALL) and value is not None]
+    valid += f", shortlists keep {' and '.join(recalls)}" if recalls else ""
     left = documents_left / max(epoch.samples_per_s, 1e-9)
     speed = f"{epoch.samples_per_s:,.0f} documents/s, {epoch.peak_gib:.1f} GiB, rate {epoch.rate:.2g}"
     return f"epoch {epoch.number}: loss {losses}{valid}; {speed} ({epoch.seconds:.1f} s, {left / 60:.1f} min left)"

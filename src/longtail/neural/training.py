@@ -21,6 +21,7 @@ from longtail.neural.device import choose_device
 from longtail.neural.initial_rows import Rows, centroid_rows, prior_logit
 from longtail.neural.loop import History, fit
 from longtail.neural.ranker import NeuralRanker
+from longtail.neural.run_log import BEST_BY, RECALL
 from longtail.tree.tree import LabelTree
 
 __all__ = ["pretrained_ranker", "train_ranker"]
@@ -62,12 +63,14 @@ def train_ranker(
 
 
 def _validation(ranker: NeuralRanker, valid: Dataset) -> Callable[[], dict[str, float]]:
-    """Return a function that measures the network as it is."""
+    """Return a function that measures the network as it is: precision, and recall of the shortlists (table 11)."""
     tokens = ranker.tokeniser(valid.document_texts())
 
     def measure() -> dict[str, float]:
         metrics = evaluate(ranker.search(tokens, min(5, ranker.tree.n_labels))[0], valid.label_matrix)
-        return {name: float(metrics[name]) for name in ("P@1", "P@3", "P@5")}
+        recalls = ranker.shortlist_recall(tokens, valid.label_matrix)
+        kept = {f"{RECALL}{level}": recall for level, recall in enumerate(recalls, 1)}
+        return {name: float(metrics[name]) for name in BEST_BY} | kept
 
     return measure
 

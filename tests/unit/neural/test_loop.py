@@ -161,7 +161,7 @@ class TestTraining:
         settings = change(epochs=1, warmup_epochs=0.0, cooldown_epochs=0.0, clip=1e-3)
         network, plain = TinyNetwork(dropout=0.0, optimiser="sgd"), TinyNetwork(dropout=0.0, optimiser="sgd")
         train(network, settings)
-        adamw = torch.optim.AdamW(plain.optimiser_groups())
+        adamw = torch.optim.AdamW(plain.optimiser_groups(), fused=True)
         for batch in make_batches().epoch(0):
             sum(plain.losses(batch).values()).backward()
             torch.nn.utils.clip_grad_norm_(plain.parameters(), 1e-3)
