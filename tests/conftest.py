@@ -2,7 +2,9 @@
 
 import os
 
-from hypothesis import HealthCheck, settings
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
+
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile(
     "longtail", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from io import TextIOWrapper
@@ -45,6 +46,8 @@ def _stop(number: int, frame: object) -> NoReturn:
 def main() -> NoReturn:
     """Run the command line; every error becomes one message and its exit code."""
     signal.signal(signal.SIGTERM, _stop)  # so that `finally` blocks run
+    # torch's threads sleep while they wait: spinning halves the speed of a network where others use the cores, too
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, TextIOWrapper):  # a pipe is UTF-8 in every locale; what a terminal lacks is escaped
         encoding = sys.stdout.encoding if sys.stdout.isatty() else "utf-8"
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
