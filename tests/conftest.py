@@ -4,7 +4,7 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
 
-from hypothesis import HealthCheck, settings  # noqa: E402
+from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "longtail", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
