@@ -17,14 +17,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from linear_vs_peers import data_file
 from msgspec.structs import replace as replace_settings
 
 import longtail as lt
 from longtail.config import parse_assignment
+from longtail.evaluation import evaluate_model
 from longtail.methods import configure
 from longtail.pipeline import train
 
-METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10")
+METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
 
 
 def main():
@@ -44,10 +46,9 @@ def main():
 def measure(folder, arguments):
     own = {"encoder": {"name": arguments.encoder}, "cascade": {"combine": "always" if arguments.combine else "never"}}
     config = configure("cascadexml", None, own, *map(parse_assignment, arguments.set))
-    documents, test = (lt.read(data_file(folder, split)) for split in ("train", "test"))
     labels = folder / "labels.jsonl.gz"
-    if labels.exists():
-        documents = lt.read(data_file(folder, "train"), labels=labels)
+    documents = lt.read(data_file(folder, "train"), labels=labels if labels.exists() else None)
+    test = lt.read(data_file(folder, "test"))
     clock = EpochClock()
     logging.getLogger("longtail").addHandler(clock)
     begin = time.perf_counter()
@@ -58,23 +59,16 @@ def measure(folder, arguments):
     known = test.with_labels(model.labels, unknown="drop")
     recalls = model.network.shortlist_recall(tokens, known.label_matrix)
     result["shortlist_recall"] = [round(100 * recall, 2) for recall in recalls]
-    shares = (
-        {"network": 1.0} if not model.rankers else {"network": 1.0, "linear": 0.0, "model": model.facts.network_share}
-    )
+    shares = {"network": 1.0}
+    if model.rankers:
+        shares |= {"linear": 0.0, "model": model.facts.network_share}
     for name, share in shares.items():
         tried = replace(model, facts=replace_settings(model.facts, network_share=share), calibration=None)
         begin = time.perf_counter()
-        metrics = lt.Longtail("cascadexml")
-        metrics._model = tried
-        measured = metrics.evaluate(test)
-        result[name] = {key: round(100 * measured[key], 2) for key in METRICS if key in measured.metrics}
+        measured = evaluate_model(tried, test).evaluation
+        result[name] = {key: round(100 * measured[key], 2) for key in METRICS}
         result[name] |= {"share": share, "predict_s": round(time.perf_counter() - begin, 2)}
     return result
-
-
-def data_file(folder, split):
-    plain = folder / f"{split}.jsonl"
-    return plain if plain.exists() else folder / f"{split}.jsonl.gz"
 
 
 class EpochClock(logging.Handler):

@@ -17,12 +17,7 @@ NAMES = ["attention_entropy", "cls_self_attention", "pwcca", "shortlist_recall"]
 SETTINGS = {"training": {"epochs": 1, "batch_size": 32}, "cascade": {"combine": "never", "shortlist": [2, 4]}}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

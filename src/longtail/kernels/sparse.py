@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
 
-__all__ = ["group_sums", "unit_rows"]
+__all__ = ["emptied", "group_sums", "unit_rows"]
 
 Array = NDArray[Any]
 # the last set bit of a word, found by a product (Leiserson, Prokop and Randall 1998, «Using de Bruijn sequences»)
@@ -46,13 +46,13 @@ def group_sums(
                     words[column >> 6] |= _ONE << (np.uint64(column) & _LOW)
                     pages[column >> 12] |= _ONE << (np.uint64(column >> 6) & _LOW)
                 sums[column] += values[at]
-        filled = _emptied(sums, words, pages, out_columns, out_values, filled)
+        filled = emptied(sums, words, pages, out_columns, out_values, filled)
         out_ptr[group + 1] = filled
     return out_ptr, out_columns[:filled], out_values[:filled], out_dense
 
 
 @kernel
-def _emptied(sums: Array, words: Array, pages: Array, columns: Array, values: Array, filled: int) -> int:
+def emptied(sums: Array, words: Array, pages: Array, columns: Array, values: Array, filled: int) -> int:
     """Move the sums that are in use to the end of ``columns`` and ``values``, in order; all is zero afterwards."""
     for page in range(len(pages)):
         bits_of_page = pages[page]

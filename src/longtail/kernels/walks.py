@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
 from longtail.kernels.kmeans import mix
-from longtail.kernels.sparse import _emptied
+from longtail.kernels.sparse import emptied
 
 __all__ = ["keep_largest", "walk_counts", "weighted_sums"]
 
@@ -54,7 +54,7 @@ def walk_counts(
                 label = np.int64(start)
         if sums[start] == 0:
             _add(sums, words, pages, start, np.float32(1))
-        met = _emptied(sums, words, pages, row_labels, row_counts, 0)
+        met = emptied(sums, words, pages, row_labels, row_counts, 0)
         filled = _kept(row_labels, row_counts, 0, met, keep, start, out_labels, out_counts, filled, scratch)
         out_ptr[start - first + 1] = filled
     return out_ptr, out_labels[:filled], out_counts[:filled]
@@ -96,7 +96,7 @@ def weighted_sums(
                 out_dense[row, column] += weight * dense[member, column]
             for place in range(ptr[member], ptr[member + 1]):
                 _add(sums, words, pages, columns[place], weight * values[place])
-        found = _emptied(sums, words, pages, row_columns, row_values, 0)
+        found = emptied(sums, words, pages, row_columns, row_values, 0)
         filled = _kept(row_columns, row_values, 0, found, keep, -1, out_columns, out_values, filled, scratch)
         out_ptr[row + 1] = filled
     return out_ptr, out_columns[:filled], out_values[:filled], out_dense

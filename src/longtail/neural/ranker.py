@@ -86,10 +86,10 @@ class NeuralRanker:
         """Return (n, d) vectors of the documents, those that the labels' classifiers read (Φ_dnn)."""
         return self.level_vectors(texts if isinstance(texts, Tokens) else self.tokeniser(texts))[-1]
 
-    def level_vectors(self, tokens: Tokens) -> list[NDArray[np.float32]]:
-        """Return ϑ^(t) of each level, (n, d)."""
+    def level_vectors(self, tokens: Tokens, unit: str = "documents") -> list[NDArray[np.float32]]:
+        """Return ϑ^(t) of each level, (n, d); ``unit`` is what progress calls the texts."""
         levels = [np.zeros((len(tokens), self.width), np.float32) for _ in self.network.heads]
-        for rows, theta in self._each(tokens, lambda batch: self._ranking.vectors(batch.ids, batch.mask)):
+        for rows, theta in self._each(tokens, lambda batch: self._ranking.vectors(batch.ids, batch.mask), unit):
             for level, vectors in zip(levels, theta, strict=True):
                 level[rows] = vectors.float().cpu()
         return levels
@@ -108,13 +108,15 @@ class NeuralRanker:
         recalls: list[float] = (found / max(label_matrix.nnz, 1)).tolist()
         return recalls
 
-    def _each(self, tokens: Tokens, run: Callable[[Batch], T]) -> Iterator[tuple[NDArray[np.int64], T]]:
+    def _each(
+        self, tokens: Tokens, run: Callable[[Batch], T], unit: str = "documents"
+    ) -> Iterator[tuple[NDArray[np.int64], T]]:
         """Yield the rows of each batch and what ``run`` gives for it, in the arithmetic and state of inference."""
         was_training, device = self.network.training, self.device
         size = _BATCH[device.type]
         self.network.eval()
         try:
-            with progress.stage("documents", len(tokens), "documents"), own_threads():
+            with progress.stage("vectors", len(tokens), unit), own_threads():
                 for batch in Batches.in_order(tokens, size):
                     with torch.inference_mode(), self._arithmetic():
                         result = run(batch.to(device))

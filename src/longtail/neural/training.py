@@ -96,7 +96,7 @@ def set_first_rows(
 def _text_vectors(ranker: NeuralRanker, labels: Labels) -> list[np.ndarray]:
     """Return the vectors of the nodes' texts: of a label its own, of a node above the mean of its labels'."""
     n_labels = ranker.tree.n_labels
-    levels = ranker.level_vectors(ranker.tokeniser(labels.described()))
+    levels = ranker.level_vectors(ranker.tokeniser(labels.described()), "label texts")
     nodes = ranker.tree.coarsen(sparse.csr_array(sparse.eye_array(n_labels, format="csr", dtype=np.float32)))
     return [matrix.T.tocsr() @ vectors for matrix, vectors in zip(nodes, levels, strict=True)]
 

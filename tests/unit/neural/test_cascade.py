@@ -28,12 +28,7 @@ TRUTH = [{13: 1.0}, {0: 1.0, 1: 1.0, 2: 1.0, 9: 1.0}, dict.fromkeys(range(14), 1
 LENGTHS = [9, 4, 16, 7]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def network_of(tree=TREE, kept=(2, 2), layers=LAYERS, last_level="shortlist", **settings):

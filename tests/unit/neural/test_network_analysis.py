@@ -30,12 +30,7 @@ WORDS = ["wind", "sea", "sun", "fish", "solar", "cell", "boat", "net", "storm", 
 WORDS += ["turbine", "panel"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def some_tokens(lengths=LENGTHS, pad_left=False) -> Tokens:
