@@ -24,16 +24,18 @@ def tokeniser(tmp_path_factory):
     return Tokeniser.load(write_encoder(tmp_path_factory.mktemp("encoder"), TEXTS), 24)
 
 
-def ranker(tokeniser, device, last_level):
+def ranker(tokeniser, device, last_level, pooling="mean"):
     tree = LabelTree.from_borders(np.arange(300), [np.linspace(0, 300, 9).astype(int)])
     network = CascadeXML(tiny_encoder(), tree, Cascade(last_level=last_level), Training(), 0, std=0.3).to(device)
+    network.encoder.pooling = pooling
     return NeuralRanker(tokeniser, network, tree).freeze()
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("last_level", ["shortlist", "full"])
-def test_scores_are_those_of_the_cpu(tokeniser, last_level):
-    expected, vectors = ranker(tokeniser, "cpu", last_level).search(TEXTS, 300)
-    found, own = ranker(tokeniser, "cuda", last_level).search(TEXTS, 300)
+def test_scores_are_those_of_the_cpu(tokeniser, last_level, pooling):
+    expected, vectors = ranker(tokeniser, "cpu", last_level, pooling).search(TEXTS, 300)
+    found, own = ranker(tokeniser, "cuda", last_level, pooling).search(TEXTS, 300)
     np.testing.assert_allclose(found.toarray(), expected.toarray(), atol=0.03)
     np.testing.assert_allclose(own, vectors, atol=0.05)
 

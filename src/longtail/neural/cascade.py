@@ -98,7 +98,7 @@ class CascadeXML(nn.Module):
         wanted = sorted({layer for own in self.layers for layer in own})
         at = dict(zip(wanted, self.encoder(ids, mask, wanted), strict=True))
         parts = [torch.cat([at[layer] for layer in own], 1) for own in self.layers]
-        return [merge(part) for merge, part in zip(self.merges, parts, strict=True)]
+        return [_merged(merge, part) for merge, part in zip(self.merges, parts, strict=True)]
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss of each level, α_t·L^(t): algorithm 1, whose last line is the training loop's."""
@@ -210,6 +210,14 @@ def _check_depth(layers: Sequence[Sequence[int]], depth: int) -> None:
     if deepest > depth:
         way_out = "or cascade.layers=[] to have them chosen"
         raise ConfigError(f"cascade.layers: found {deepest}; expected at most {depth}, the encoder's depth, {way_out}")
+
+
+def _merged(merge: nn.Module, part: Tensor) -> Tensor:
+    """Return the vector of a level; a mean of tokens is float32 even where all weights are bfloat16."""
+    if isinstance(merge, nn.Sequential):
+        part = part.to(merge[-1].weight.dtype)
+    merged: Tensor = merge(part)
+    return merged
 
 
 def _merge(n_layers: int, width: int) -> nn.Module:

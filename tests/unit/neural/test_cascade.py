@@ -290,8 +290,10 @@ class TestWeights:
 
 
 class TestInHalf:
-    def test_ranks_alike_and_leaves_the_network_as_it_was(self):
+    @pytest.mark.parametrize("pooling", ["cls", "mean"])
+    def test_ranks_alike_and_leaves_the_network_as_it_was(self, pooling):
         network, batch = network_of().eval(), batch_of()
+        network.encoder.pooling = pooling
         half = network.in_half()
         found, expected = half.rank(batch.ids, batch.mask, 3), network.rank(batch.ids, batch.mask, 3)
         torch.testing.assert_close(found.scores, expected.scores, atol=0.05, rtol=0)
