@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from longtail import errors, metrics
+    from longtail.comparison import Comparison, compare
     from longtail.data.dataset import Dataset
     from longtail.data.formats import read, write
     from longtail.data.label_files import read_labels, write_labels
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from longtail.tree.tree import LabelTree
 
 _HOME = {
+    "Comparison": "longtail.comparison",
     "Dataset": "longtail.data.dataset",
     "Features": "longtail.features.matrix",
     "Label": "longtail.data.labels",
@@ -37,6 +39,7 @@ _HOME = {
     "Longtail": "longtail.estimator",
     "Predictions": "longtail.search.predictions",
     "TfIdf": "longtail.features.tfidf",
+    "compare": "longtail.comparison",
     "load": "longtail.estimator",
     "read": "longtail.data.formats",
     "read_labels": "longtail.data.label_files",
@@ -49,6 +52,7 @@ _HOME = {
 _MODULES = ("errors", "metrics")
 
 __all__ = [
+    "Comparison",
     "Dataset",
     "Features",
     "Label",
@@ -58,6 +62,7 @@ __all__ = [
     "Predictions",
     "TfIdf",
     "__version__",
+    "compare",
     "errors",
     "load",
     "metrics",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from longtail.neural.analysis import Analysis
 
-__all__ = ["Table", "prepare_folder", "summary", "write_analysis"]
+__all__ = ["Table", "prepare_folder", "summary", "write_analysis", "write_csv"]
 
 _COLOURS = {"trained": "#1f5f8b", "untuned": "#b04a2f"}
 _MARKS = {"trained": "o-", "untuned": "s--"}
@@ -52,7 +52,7 @@ def write_analysis(analysis: Analysis, folder: Path) -> list[Path]:
             data.unlink(missing_ok=True)
             picture.unlink(missing_ok=True)
             continue
-        _write_csv(numbers, data)
+        write_csv(numbers, data)
         _write_png(draw, analysis, picture)
         written += [data, picture]
     return written
@@ -210,7 +210,8 @@ _PARTS: dict[str, tuple[Callable[[Analysis], Table], Callable[[Figure, Analysis]
 }
 
 
-def _write_csv(table: Table, path: Path) -> None:
+def write_csv(table: Table, path: Path) -> None:
+    """Write the numbers of a table, its heads first."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([table.heads, *table.rows])
     with open_output(path) as file:

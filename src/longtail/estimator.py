@@ -19,8 +19,9 @@ from longtail.methods import configure
 from longtail.metrics import Evaluation
 from longtail.model import Model
 from longtail.model_folder import load_model, save_model
-from longtail.pipeline import Parents, train
+from longtail.pipeline import train
 from longtail.search.predictions import Predictions
+from longtail.tree_steps import Parents
 
 __all__ = ["Longtail", "load"]
 

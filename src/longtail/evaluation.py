@@ -41,12 +41,17 @@ def evaluate_model(
     bootstrap: int = 0,
     seed: int = 0,
     beam_size: int | None = None,
+    frequencies: tuple[NDArray[np.int64], int] | None = None,
 ) -> Measured:
-    """Measure a model on ``test``; labels that it does not know can only be missed."""
+    """Measure a model on ``test``; labels that it does not know can only be missed.
+
+    ``frequencies`` are documents of each label, the model's labels first, and of all, in place of the model's own.
+    """
     ks = tuple(ks)
     test = test.with_labels(model.labels, unknown="add")
     ranked = model.predict(test, max(*ks, _RANKED), beam_size=beam_size).matrix
-    found = _measure(ranked, test, model.label_counts, model.facts.documents, ks, propensity, mask, bootstrap, seed)
+    counts, n_train = frequencies or (model.label_counts, model.facts.documents)
+    found = _measure(ranked, test, counts, n_train, ks, propensity, mask, bootstrap, seed)
     if model.calibration is None:
         return found
     right = hits(_widened(ranked, test.n_labels), test.label_matrix)

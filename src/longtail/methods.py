@@ -37,6 +37,11 @@ _TEXT = {"0": {"sublinear_tf": True}}
 _PASSES = 10
 
 
+# like labels side by side, as many as are solved at a time
+_FLAT = {"kind": "flat", "leaf_size": 16}
+_NEWTON = {"solver": "newton", "prune": 0.01, "tolerance": 0.01}
+
+
 def _cascade(
     widths: list[int], layers: list[list[int]], kept: list[int], dropout: list[float], epochs: int, tokens: int
 ) -> dict[str, Any]:
@@ -106,11 +111,30 @@ _CATALOGUE = [
         },
     ),
     Method(
+        "dismec",
+        "one linear classifier a label over all documents, no tree",
+        "Babbar and Schölkopf 2017, DiSMEC: Distributed Sparse Machines for Extreme Multi-label Classification",
+        ("tf-idf", "PIFA", "none", "squared hinge, Newton", "all labels"),
+        settings={"tfidf": _TEXT, "tree": _FLAT, "ranker": _NEWTON, "search": {"score": "sigmoid"}},
+    ),
+    Method(
+        "proxml",
+        "one sparse linear classifier a label, robust for labels with few documents",
+        "Babbar and Schölkopf 2019, Data scarcity, robustness and extreme multi-label classification",
+        ("tf-idf", "PIFA", "none", "squared hinge, L1, proximal gradient", "all labels"),
+        settings={
+            "tfidf": _TEXT,
+            "tree": _FLAT,
+            "ranker": {"solver": "proximal", "prune": 0.0, "tolerance": 0.01},
+            "search": {"score": "sigmoid"},
+        },
+    ),
+    Method(
         "cascadexml",
         "one pass through a transformer, a level of the label tree at each of some layers, trained end to end",
         "Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end Multi-resolution Training",
         ("tokens, tf-idf", "PIFA", "balanced 2-means", "transformer", "cascade of shortlists"),
-        settings={"tfidf": _TEXT, "tree": {"branching": 2}, "ranker": {"max_passes": _PASSES}},
+        settings={"tfidf": _TEXT, "ranker": {"max_passes": _PASSES}},
         presets={
             "wiki10-31k": _cascade(_THREE, [[9, 10], [11], [12]], [64, 64], [0.3, 0.3, 0.4], 15, 256),
             "amazoncat-13k": _cascade([2**8, 2**11], [[7, 8], [10], [12]], [32, 40], [0.2, 0.3, 0.4], 6, 256),

@@ -11,10 +11,13 @@ import numpy as np
 from msgspec.structs import replace as replace_settings
 
 from longtail.config import Config
+from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.errors import MissingExtra, UsageError
 from longtail.features.matrix import Features
+from longtail.linear.one_vs_all import LabelHints
+from longtail.methods import METHODS
 from longtail.metrics import evaluate
 from longtail.model import Model, document_features
 from longtail.search.ensemble import mean_scores
@@ -24,7 +27,16 @@ from longtail.work import Work, told
 if TYPE_CHECKING:
     from longtail.neural.ranker import NeuralRanker  # torch is imported only where a network is wanted
 
-__all__ = ["check_network", "combined_features", "encoder_hash", "fit_network", "weigh", "with_levels"]
+__all__ = [
+    "check_network",
+    "classifier_settings",
+    "combined_features",
+    "encoder_hash",
+    "fit_network",
+    "label_hints",
+    "weigh",
+    "with_levels",
+]
 
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the network's scores, to choose from by held-out documents
 _RANKED = 20  # best labels of each held-out document that the choice looks at
@@ -108,6 +120,35 @@ def combined_features(
         say(f"{vectors.shape[1]} columns")
     given = replace(documents, features=features.sparse)
     return document_features(given, None, vectors=vectors, vector_weight=config.cascade.vector_weight)
+
+
+def classifier_settings(config: Config) -> Config:
+    """Return the settings of the linear classifiers beside a network: those of the method it names, on its vectors."""
+    if config.cascade.classifier == "xr-linear":
+        return config
+    own = METHODS[config.cascade.classifier].settings
+    tree = replace_settings(config.tree, **own["tree"])
+    return replace_settings(config, tree=tree, ranker=replace_settings(config.ranker, **own["ranker"]))
+
+
+def label_hints(documents: Dataset, network: NeuralRanker | None, config: Config, work: Work) -> LabelHints:
+    """Return what the network knows of the problems of single labels: their hard negatives, and first weights."""
+    count = config.ranker.hard_negatives
+    if network is None or config.cascade.classifier != "dismec":
+        return LabelHints()
+    start = network.label_weights() if config.cascade.warm_start else None
+    if not count:
+        return LabelHints(None, start)
+
+    def make() -> dict[str, np.ndarray]:
+        ranked = network.search(documents.document_texts(), min(count, documents.n_labels))[0]
+        return {"labels": ranked.indices, "ends": ranked.indptr}
+
+    with told("hard negatives") as say:
+        arrays = work.arrays("hard-negatives", make)
+        say(f"{len(arrays['labels']) / len(documents):.0f} labels a document")
+    values = np.ones(len(arrays["labels"]), np.float32)
+    return LabelHints(csr_of(values, arrays["labels"], arrays["ends"], documents.n_labels), start)
 
 
 def weigh(model: Model, held_out: Dataset | None) -> Model:

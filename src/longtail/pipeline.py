@@ -9,37 +9,28 @@ A neural method trains a network on the tree first; its vectors then stand besid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from scipy import sparse
 
 from longtail.config import Config
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError, Problem
-from longtail.features.label_features import label_features
-from longtail.features.label_graph import label_graph, normalised
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
-from longtail.linear.tree_ranker import TreeRanker, fit_level
 from longtail.methods import METHODS
 from longtail.metrics import evaluate
 from longtail.model import Facts, Model, document_features
 from longtail.network_steps import check_network, combined_features, encoder_hash, fit_network, weigh, with_levels
+from longtail.ranker_steps import fit_rankers
 from longtail.search.calibration import Calibration, hits
-from longtail.search.chunks import Chunks
 from longtail.store import Stages
-from longtail.tree.cluster import build_tree
-from longtail.tree.given import tree_from_parents
-from longtail.tree.tree import LabelTree
+from longtail.tree_steps import Parents, label_tree
 from longtail.work import Work, told
 
 __all__ = ["check_trainable", "train"]
-
-Parents = Mapping[str, Sequence[str]]
 
 _CALIBRATED = 20  # best labels of each held-out document that the calibration looks at
 
@@ -74,14 +65,11 @@ def train(
         network = fit_network(fitted, tree, config, work, valid, device, log_file)
         features = combined_features(fitted, features, network, config, work)
 
-    relevance = fitted.label_matrix
-    rankers = []
-    for number in range(0 if network and config.cascade.combine == "never" else config.ranker.trees):
-        tree = label_tree(fitted, features, vectoriser, config, f"tree-{number}", config.seed + number, parents, work)
-        rankers.append(fit_ranker(features, relevance, tree, config, number, work))
-
-    facts = Facts(len(fitted), relevance.nnz, len(held_out or ()), *_widths(features), float(network is not None))
-    model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, tuple(rankers), network)
+    rankers = fit_rankers(fitted, features, vectoriser, config, parents, work, network)
+    facts = Facts(
+        len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *_widths(features), float(network is not None)
+    )
+    model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network)
     return calibrate(weigh(model, held_out), held_out)
 
 
@@ -103,79 +91,6 @@ def text_features(documents: Dataset, config: Config, work: Work) -> tuple[TfIdf
         say(f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each")
     dense = document_features(replace(documents, texts=None), None).dense
     return vectoriser, Features.of(rows, dense)
-
-
-def label_tree(
-    documents: Dataset,
-    features: Features,
-    vectoriser: TfIdf | None,
-    config: Config,
-    name: str,
-    seed: int,
-    parents: Parents | None,
-    work: Work,
-) -> LabelTree:
-    """Return the label tree: given, or clustered by the labels' features; each of an ensemble by another seed."""
-
-    def make() -> dict[str, np.ndarray]:
-        if parents is not None:
-            return tree_from_parents(documents.labels, parents).to_arrays()
-        settings = config.label_features
-        texts = _label_texts(documents, features, vectoriser, config)
-        graph = _label_graph(documents, config) if settings.kind.startswith("graph") else None
-        rows = label_features(features, documents.label_matrix, settings.kind, texts, graph, settings.graph_features)
-        return build_tree(rows, documents.label_counts, config.tree, seed).to_arrays()
-
-    with told("tree") as say:
-        tree = LabelTree.from_arrays(work.arrays(name, make))
-        say(" → ".join(f"{width:,}" for width in tree.widths))
-    return tree
-
-
-def _label_texts(documents: Dataset, features: Features, vectoriser: TfIdf | None, config: Config) -> Features | None:
-    if not config.label_features.kind.endswith("text"):
-        return None
-    if documents.label_features is not None:
-        return Features.of(
-            documents.label_features, np.zeros((documents.n_labels, features.dense.shape[1]), np.float32)
-        )
-    labels = documents.labels
-    if vectoriser is None:
-        raise DataError([Problem("labels", 0, "no features of label texts", "label texts and documents with text")])
-    return Features.of(
-        vectoriser.transform(labels.described()), np.zeros((len(labels), features.dense.shape[1]), np.float32)
-    )
-
-
-def _label_graph(documents: Dataset, config: Config) -> sparse.csr_array:
-    """Return the label correlation graph, which smooths the labels' features."""
-    settings = config.label_features
-    counts = label_graph(
-        documents.label_matrix,
-        seed=config.seed,
-        steps=settings.graph_steps,
-        reset=settings.graph_reset,
-        keep=settings.graph_keep,
-        max_documents=settings.graph_max_documents,
-    )
-    return normalised(counts)
-
-
-def fit_ranker(
-    features: Features, relevance: sparse.csr_array, tree: LabelTree, config: Config, number: int, work: Work
-) -> TreeRanker:
-    """Return the classifiers of all nodes of one tree, level after level."""
-    coarse = tree.coarsen(relevance)
-    levels: list[Chunks] = []
-    for level in range(tree.n_levels):
-
-        def make() -> dict[str, np.ndarray]:
-            return fit_level(features, coarse, tree, levels, config.ranker, config.search, config.seed).to_arrays()
-
-        with told(f"level {level + 1} of {tree.n_levels}") as say:
-            levels.append(Chunks.from_arrays(work.arrays(f"ranker-{number}-{level}", make)))
-            say(f"{tree.widths[level]:,} nodes, {levels[-1].nnz:,} weights")
-    return TreeRanker(tree, tuple(levels), config.ranker.bias)
 
 
 def calibrate(model: Model, held_out: Dataset | None) -> Model:

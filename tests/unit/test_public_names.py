@@ -19,6 +19,7 @@ def test_all_is_what_can_be_reached():
 
 def test_all_is_written_out():
     assert lt.__all__ == [
+        "Comparison",
         "Dataset",
         "Features",
         "Label",
@@ -28,6 +29,7 @@ def test_all_is_written_out():
         "Predictions",
         "TfIdf",
         "__version__",
+        "compare",
         "errors",
         "load",
         "metrics",

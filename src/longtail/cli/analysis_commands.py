@@ -1,4 +1,4 @@
-"""Commands that look inside a network: analyze."""
+"""Commands that look at models: inside a network (analyze), side by side (compare)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,24 @@ from typing import Annotated
 
 import typer
 
-from longtail.cli.options import Data, Device, Format, Json, ModelFolder, SkipBad, app, read_data, say
+from longtail.cli.options import (
+    Data,
+    Device,
+    Features,
+    Format,
+    Json,
+    ModelFolder,
+    SkipBad,
+    Threads,
+    app,
+    cutoffs,
+    propensity_of,
+    read_data,
+    say,
+)
 from longtail.errors import UsageError
 
-__all__ = ["analyze"]
+__all__ = ["analyze", "compare"]
 
 
 @app.command()
@@ -53,3 +67,41 @@ def analyze(
             print()
             print_table(*table)
     say(f"{output}: written")
+
+
+@app.command()
+def compare(
+    paths: Annotated[list[str], typer.Argument(metavar="MODEL… TEST", help="Model folders, and test data.")],
+    k: Annotated[str, typer.Option("-k", help="Cut-offs.")] = "1,3,5",
+    propensity: Annotated[str, typer.Option(help="wikipedia, amazon or default (0.55/1.5), or A,B.")] = "default",
+    filter: Annotated[Path | None, typer.Option(help="Filter file: `document label` pairs to mask.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Folder for compare.png and compare.csv, or one such file to write."),
+    ] = None,
+    features: Features = None,
+    format: Format = None,
+    threads: Threads = 0,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Measure models side by side: every metric, and recall by label frequency, as tables and as a picture."""
+    from longtail.comparison import compare as compare_models
+    from longtail.comparison_figure import comparison_files, write_comparison
+    from longtail.terminal import print_json
+
+    *models, data = paths
+    if not models or Path(data, "manifest.json").exists():
+        raise UsageError(f"found {' '.join(paths)}; expected MODEL… TEST, test data after one model folder or more")
+    ks, constants = cutoffs(k), propensity_of(propensity)
+    if output:
+        comparison_files(output)
+    test = read_data(data, format=format, features=features, split="test", skip_bad=None)
+    found = compare_models(models, test, ks, propensity=constants, mask=filter, threads=threads, device=device)
+    if json:
+        print_json(found)
+    else:
+        print(found)
+    if output:
+        write_comparison(found, output)
+        say(f"{output}: written")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +24,7 @@ from longtail.cli.options import (
     app,
     cutoffs,
     overrides,
+    propensity_of,
     read_data,
     say,
 )
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from longtail.config import Config
 
 __all__ = ["demo", "embed", "evaluate", "explain", "info", "predict", "train"]
-
-_PROPENSITIES = ("wikipedia", "amazon", "default")
 
 
 @app.command()
@@ -157,7 +155,7 @@ def evaluate(
         check_report_path(report)
     options: dict[str, Any] = {
         "ks": cutoffs(k),
-        "propensity": _propensity(propensity),
+        "propensity": propensity_of(propensity),
         "mask": filter,
         "bootstrap": bootstrap,
     }
@@ -249,19 +247,3 @@ def demo(
     print(f'\n$ longtail explain {model} "{text}"\n')
     explain(model, text)
     print(f'\nNow your own texts: echo \'{{"text": "{text}"}}\' | longtail predict {model} -')
-
-
-def _propensity(text: str) -> tuple[float, float]:
-    from longtail.metrics import propensity_constants
-
-    if text in _PROPENSITIES:
-        return propensity_constants(text)
-    try:
-        a, b = map(float, text.split(","))
-    except ValueError:
-        raise UsageError(
-            f"--propensity {text!r}; expected {', '.join(_PROPENSITIES)}, or A,B such as 0.55,1.5"
-        ) from None
-    if not (0 < a < inf and 0 < b < inf):
-        raise UsageError(f"--propensity {text!r}; expected A and B above 0, such as 0.55,1.5")
-    return a, b

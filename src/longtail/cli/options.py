@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,9 +30,12 @@ __all__ = [
     "app",
     "cutoffs",
     "overrides",
+    "propensity_of",
     "read_data",
     "say",
 ]
+
+_PROPENSITIES = ("wikipedia", "amazon", "default")
 
 app = typer.Typer(
     name="longtail",
@@ -83,3 +87,20 @@ def cutoffs(text: str) -> tuple[int, ...]:
 def say(message: str) -> None:
     """Tell a person something, on stderr."""
     print(message, file=sys.stderr)
+
+
+def propensity_of(text: str) -> tuple[float, float]:
+    """Return A and B of a family of data sets, or as given."""
+    from longtail.metrics import propensity_constants
+
+    if text in _PROPENSITIES:
+        return propensity_constants(text)
+    try:
+        a, b = map(float, text.split(","))
+    except ValueError:
+        raise UsageError(
+            f"--propensity {text!r}; expected {', '.join(_PROPENSITIES)}, or A,B such as 0.55,1.5"
+        ) from None
+    if not (0 < a < inf and 0 < b < inf):
+        raise UsageError(f"--propensity {text!r}; expected A and B above 0, such as 0.55,1.5")
+    return a, b

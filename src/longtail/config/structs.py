@@ -14,7 +14,9 @@ __all__ = [
     "Cascade",
     "Config",
     "Encoder",
+    "Forest",
     "LabelFeatures",
+    "Neighbours",
     "Ranker",
     "Search",
     "Stage",
@@ -70,8 +72,8 @@ class Tree(Stage, frozen=True):
     """The label tree."""
 
     kind: Annotated[
-        Literal["balanced", "unbalanced", "random", "frequency"],
-        Meta(description="balanced or free k-means, or a tree without features for comparison"),
+        Literal["balanced", "unbalanced", "random", "frequency", "flat"],
+        Meta(description="balanced or free k-means, a tree without features for comparison, or none: one-vs-all"),
     ] = "balanced"
     branching: Annotated[int, Meta(ge=2, description="children of an inner node")] = 16
     leaf_size: Annotated[Count, Meta(description="most labels under one last inner node")] = 100
@@ -94,6 +96,14 @@ class Ranker(Stage, frozen=True):
     """The linear classifiers on the nodes of every level."""
 
     loss: Annotated[Literal["squared-hinge", "logistic"], Meta(description="loss of each classifier")] = "squared-hinge"
+    solver: Annotated[
+        Literal["dual", "newton", "proximal"],
+        Meta(description="coordinate descent in the dual, Newton steps, or proximal gradient with an L1 penalty"),
+    ] = "dual"
+    penalty: Annotated[Positive, Meta(description="λ of the L1 penalty of the proximal solver")] = 0.1
+    dense_penalty: Annotated[
+        Positive, Meta(description="penalty of the weights of dense features, where that of the sparse ones is 1")
+    ] = 1.0
     cost_positive: Annotated[Positive, Meta(description="C of a positive document (Cp)")] = 1.0
     cost_negative: Annotated[Positive, Meta(description="C of a negative document (Cn)")] = 1.0
     cost_sensitive: Annotated[bool, Meta(description="weight positives by how many labels lie below the node")] = False
@@ -104,6 +114,12 @@ class Ranker(Stage, frozen=True):
         Literal["tfn", "man", "tfn+man"],
         Meta(description="documents whose true parent is the node, those the level above puts there, or both"),
     ] = "tfn"
+    hard_negatives: Annotated[
+        int,
+        Meta(
+            ge=0, description="one-vs-all: negatives only where the label is among so many nearest; 0 = all"
+        ),
+    ] = 0
     bias: Annotated[NotNegative, Meta(description="value of the constant feature; 0 = none")] = 1.0
     tolerance: Annotated[Positive, Meta(description="stop when the projected gradients lie within this (ε)")] = 0.1
     max_passes: Annotated[Count, Meta(description="most passes over a node's documents")] = 100
@@ -112,6 +128,40 @@ class Ranker(Stage, frozen=True):
         Literal["float32", "float16", "int8"], Meta(description="how weights are stored and searched")
     ] = "float16"
     trees: Annotated[Count, Meta(description="trees in the ensemble, scores averaged")] = 1
+
+
+class Forest(Stage, frozen=True):
+    """PfastreXML: trees over documents, and centroids of labels beside them."""
+
+    trees: Annotated[Count, Meta(description="trees, whose label distributions are averaged")] = 50
+    leaf_size: Annotated[Count, Meta(description="most documents of a leaf")] = 10
+    leaf_labels: Annotated[Count, Meta(description="most labels kept in a leaf")] = 100
+    cost: Annotated[Positive, Meta(description="C of the separator at each split")] = 1.0
+    max_rounds: Annotated[Count, Meta(description="most rounds of dealing documents to the two sides")] = 20
+    prune: Annotated[NotNegative, Meta(description="drop weights of separators smaller than this")] = 0.01
+    tail_share: Annotated[
+        float, Meta(ge=0, le=1, description="weight of the label's centroid in the score (1 − α), beside the trees")
+    ] = 0.2
+    tail_gamma: Annotated[Positive, Meta(description="how fast the centroid's score falls with distance (γ)")] = 30.0
+    propensity_a: Annotated[NotNegative, Meta(description="A of the propensities that training weighs by")] = 0.55
+    propensity_b: Annotated[NotNegative, Meta(description="B of the propensities")] = 1.5
+
+
+class Neighbours(Stage, frozen=True):
+    """AnnexML: documents near each other in learnt embeddings vote with their labels."""
+
+    learners: Annotated[Count, Meta(description="learners, whose votes are averaged")] = 15
+    part_size: Annotated[Count, Meta(description="documents of a part, each with an embedding of its own")] = 6000
+    dimensions: Annotated[Count, Meta(description="dimensions of an embedding")] = 50
+    epochs: Annotated[Count, Meta(description="passes over the documents of a part")] = 10
+    rate: Annotated[Positive, Meta(description="learning rate (AdaGrad)")] = 0.1
+    gamma: Annotated[Positive, Meta(description="what cosines are multiplied by in the ranking loss (γ)")] = 10.0
+    graph_neighbours: Annotated[Count, Meta(description="documents of like labels that each should be near to")] = 10
+    negatives: Annotated[Count, Meta(description="other documents drawn for each of these")] = 10
+    voters: Annotated[Count, Meta(description="nearest documents that vote")] = 10
+    index: Annotated[
+        Literal["auto", "exact", "faiss"], Meta(description="how neighbours are found; auto: faiss if it is there")
+    ] = "auto"
 
 
 class Encoder(Stage, frozen=True):
@@ -158,6 +208,10 @@ class Cascade(Stage, frozen=True):
         Literal["auto", "never", "always"],
         Meta(description="linear classifiers on embeddings and tf-idf (Φcat) as well: if better on validation data"),
     ] = "auto"
+    classifier: Annotated[
+        Literal["xr-linear", "dismec"], Meta(description="these classifiers: on a label tree, or one-vs-all")
+    ] = "xr-linear"
+    warm_start: Annotated[bool, Meta(description="dismec: start these at the network's own classifiers")] = False
 
 
 class Training(Stage, frozen=True):
@@ -230,5 +284,7 @@ class Config(Stage, frozen=True):
     cascade: Cascade = Cascade()
     training: Training = Training()
     ranker: Ranker = Ranker()
+    forest: Forest = Forest()
+    neighbours: Neighbours = Neighbours()
     search: Search = Search()
     calibration: Calibration = Calibration()

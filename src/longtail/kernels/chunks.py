@@ -19,7 +19,7 @@ from numba.extending import overload
 from longtail.kernels.cache_lines import BYTES, lowest_bit, matches, prefetch
 from longtail.kernels.jit import kernel
 
-__all__ = ["GROUP_BITS", "LAST", "LONG", "SIBLING_BITS", "Level", "add_by_buckets", "add_by_table", "add_dense"]
+__all__ = ["GROUP_BITS", "LAST", "LONG", "SIBLING_BITS", "Level", "add_by_buckets", "add_by_table", "decoded"]
 __all__ += ["fill_table"]
 
 SIBLING_BITS = 7  # in the first plane of siblings
@@ -44,12 +44,13 @@ class Level(NamedTuple):
     dense_table: Any  # float32
 
 
-def _decoded(values: Any, table: Any, at: Any) -> Any:
+def decoded(values: Any, table: Any, at: Any) -> Any:
+    """Return the weight at a place: a code of the table, or the number itself."""
     return table[values[at]] if values.dtype.kind == "u" else values[at]
 
 
-@overload(_decoded, inline="always")
-def _decoded_by_type(values: Any, table: Any, at: Any) -> Any:
+@overload(decoded, inline="always")
+def decoded_by_type(values: Any, table: Any, at: Any) -> Any:
     """Choose when a kernel is compiled: numba would refuse the branch that does not fit the type."""
 
     def number(values: Any, table: Any, at: Any) -> Any:
@@ -113,13 +114,13 @@ def _add_row(
     """Add x times the entries of a row."""
     while more == 0:  # as in nearly every chunk; apart, because this is the hottest loop
         sibling = siblings[shown]
-        sums[sibling & np.uint8(LAST - 1)] += x * _decoded(values, table, entry)
+        sums[sibling & np.uint8(LAST - 1)] += x * decoded(values, table, entry)
         if sibling >= LAST:
             return
         entry += 1
         shown += 1
     while True:
-        sums[_wide(siblings, shown, stride, more, SIBLING_BITS)] += x * _decoded(values, table, entry)
+        sums[_wide(siblings, shown, stride, more, SIBLING_BITS)] += x * decoded(values, table, entry)
         if siblings[shown] >= LAST:
             return
         entry += 1
@@ -245,7 +246,7 @@ def fill_table(
                 full_rows[at : at + width] = 0
                 for k in range(begin, entry):
                     sibling = siblings[sibling_at + k] & np.uint8(LAST - 1)
-                    full_rows[at + sibling] = _decoded(values, table, entry_at + k)
+                    full_rows[at + sibling] = decoded(values, table, entry_at + k)
                 n_full += 1
     return row
 
@@ -278,20 +279,3 @@ def add_by_table(
                 sums[sibling] += x * full_rows[at + sibling]
         elif entry >= 0:
             _add_row(siblings, values, table, entry_at + entry, sibling_at + entry, n_entries, more, xs[j], sums)
-
-
-@kernel
-def add_dense(
-    weights: Any,  # IN  dense weights of the level
-    table: Any,  # IN
-    at: int,  # IN  where those of the chunk begin
-    features: Any,  # IN  (n, dense_width)
-    document: int,  # IN
-    sums: Any,  # IN/OUT (n_siblings,)
-    width: int,  # IN  number of siblings
-) -> None:
-    """Add the dense block; siblings lie side by side, so the inner loop is SIMD without reordering any sum."""
-    for j in range(features.shape[1]):
-        for sibling in range(width):
-            sums[sibling] += features[document, j] * _decoded(weights, table, at + sibling)
-        at += width

@@ -11,12 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
+from longtail.kernels.newton import solve_newton
+from longtail.kernels.proximal import index_columns, solve_indexed
 from longtail.kernels.sibling_blocks import BLOCK
 from longtail.kernels.solvers import solve_hinge, solve_logistic
 
-__all__ = ["HINGE", "LOGISTIC", "train_spans"]
+__all__ = ["DUAL_HINGE", "DUAL_LOGISTIC", "NEWTON", "PROXIMAL", "train_spans"]
 
-HINGE, LOGISTIC = None, True  # told apart when a kernel is compiled, so that only one solver is compiled in
+# flags «logistic, newton, proximal»: a solver whose flag is None is left out when the kernel is compiled
+DUAL_HINGE, DUAL_LOGISTIC = (None, None, None), (True, None, None)
+NEWTON, PROXIMAL = (None, True, None), (None, None, True)
 
 
 @kernel
@@ -37,14 +41,18 @@ def train_spans(
     values: NDArray[np.float32],  # IN
     dense: NDArray[np.float32],  # IN dense block (n, e)
     n_columns: int,  # IN columns of the sparse block
-    loss: bool | None,  # IN HINGE or LOGISTIC
+    logistic: bool | None,  # IN these three are DUAL_HINGE or another of the constants above
+    newton: bool | None,  # IN
+    proximal: bool | None,  # IN
     cost_positive: float,  # IN
     cost_negative: float,  # IN
     bias: np.float32,  # IN
     tolerance: float,  # IN
     max_passes: int,  # IN
+    penalty: float,  # IN of the L1 norm, where the solver has one
     prune: np.float32,  # IN
     seed: int,  # IN
+    start_weights: NDArray[np.float32] | None,  # IN (nodes, e) dense weights that Newton's method starts from
 ) -> Any:
     """Return (rows of each span, columns, entries of each row, siblings, values, dense weights) of the spans.
 
@@ -64,7 +72,7 @@ def train_spans(
     for span in range(first, last):
         mine = documents[document_pointers[parents[span]] : document_pointers[parents[span] + 1]]
         pointers, local, local_values, local_dense, n_local, found, source, scale = _gather(
-            mine, row_pointers, indices, values, dense, column_at
+            mine, row_pointers, indices, values, dense, proximal, column_at
         )
         document_at[mine] = np.arange(len(mine), dtype=np.int32)
         width = stops[span] - starts[span]
@@ -72,8 +80,8 @@ def train_spans(
             starts[span], width, order[starts[span] : stops[span]],
             document_at, positive_pointers, positives, relevance,
             pointers, local, local_values, local_dense, n_local, source, scale,
-            loss, cost_positive, cost_negative, bias, tolerance, max_passes, prune, seed,
-            dense_weights[node_at : node_at + width],
+            logistic, newton, proximal, cost_positive, cost_negative, bias, tolerance, max_passes, penalty, prune, seed,
+            start_weights, dense_weights[node_at : node_at + width],
         )  # fmt: skip
         rows, counts = _room(rows, n_rows + len(found) + 1), _room(counts, n_rows + len(found) + 1)
         siblings, weights = _room(siblings, n_entries + len(kept)), _room(weights, n_entries + len(kept))
@@ -94,13 +102,16 @@ def train_spans(
 
 
 @kernel
-def _gather(mine: Any, row_pointers: Any, indices: Any, values: Any, dense: Any, column_at: Any) -> Any:
+def _gather(
+    mine: Any, row_pointers: Any, indices: Any, values: Any, dense: Any, proximal: bool | None, column_at: Any
+) -> Any:  # fmt: skip
     """Copy the rows of some documents and renumber their columns, so that the weights of a block fit the cache.
 
     The columns that only one of the documents has are joined into one, of their common length: the weights of all
-    of them are multiples of that document's row, so this is the same problem with fewer non-zeros. Returns what
-    solvers read, the number of columns they see, the columns found, and of each of these where its weight stands
-    and what to multiply it by. ``column_at`` (n_columns, -1 where unused) is left filled.
+    of them are multiples of that document's row, so this is the same problem with fewer non-zeros. Under an L1 penalty
+    it is cheapest for the column of the largest value to bear it all, so that one stands for them. Returns what
+    solvers read, the number of columns they see, the columns found, and of each of these where its weight stands and
+    what to multiply it by. ``column_at`` (n_columns, -1 where unused) is left filled.
     """
     once, shared = -2, -3
     e, total = dense.shape[1], 0
@@ -132,7 +143,7 @@ def _gather(mine: Any, row_pointers: Any, indices: Any, values: Any, dense: Any,
     at = 0
     for position in range(len(mine)):
         i = mine[position]
-        square = 0.0
+        square, largest = 0.0, row_pointers[i]
         for k in range(row_pointers[i], row_pointers[i + 1]):
             place = column_at[indices[k]]
             if place >= 0:
@@ -140,14 +151,16 @@ def _gather(mine: Any, row_pointers: Any, indices: Any, values: Any, dense: Any,
                 local_values[at] = values[k]
                 at += 1
             else:
+                if square == 0 or abs(values[k]) > abs(values[largest]):
+                    largest = k
                 square += np.float64(values[k]) * values[k]
         if square > 0:
-            length = np.sqrt(square)
+            length = np.sqrt(square) if proximal is None else np.float64(values[largest])
             for k in range(row_pointers[i], row_pointers[i + 1]):
                 rank = -2 - column_at[indices[k]]
                 if rank >= 0:
                     source[rank] = n_local
-                    scale[rank] = values[k] / length
+                    scale[rank] = values[k] / length if proximal is None else np.float64(k == largest)
             local[at] = n_local + e
             local_values[at] = length
             at += 1
@@ -161,12 +174,14 @@ def _gather(mine: Any, row_pointers: Any, indices: Any, values: Any, dense: Any,
 def _solve_siblings(
     start: int, width: int, order: Any, document_at: Any, positive_pointers: Any, positives: Any, relevance: Any,
     pointers: Any, columns: Any, values: Any, dense: Any, n_local: int, source: Any, scale: Any,
-    loss: bool | None, cost_positive: float, cost_negative: float, bias: Any, tolerance: float, max_passes: int,
-    prune: Any, seed: int, dense_weights: Any,
+    logistic: bool | None, newton: bool | None, proximal: bool | None,
+    cost_positive: float, cost_negative: float, bias: Any, tolerance: float, max_passes: int, penalty: float,
+    prune: Any, seed: int, start_weights: Any, dense_weights: Any,
 ) -> Any:  # fmt: skip
     """Return (column, sibling, weight) of what pruning leaves; the column behind the last is the bias."""
     m, e, n_found = len(pointers) - 1, dense.shape[1], len(source)
     frequency = positive_pointers[start + 1 : start + width + 1] - positive_pointers[start : start + width]
+    index = _index(pointers, columns, values, dense, e + n_local, bias, proximal)
     kept_columns, kept_owners = np.empty(4096, np.int32), np.empty(4096, np.int32)
     kept, n_kept = np.empty(4096, np.float32), 0
     for begin in range(0, width, BLOCK):
@@ -178,7 +193,7 @@ def _solve_siblings(
         out = np.zeros((e + n_local + 1) * span, np.float32)
         if trained:
             targets = np.zeros(m * span, np.float32)
-            negative = -(0.5 / cost_negative if loss is None else cost_negative)
+            negative = -_target(cost_negative, logistic, newton, proximal)
             for i in range(m):
                 targets[i * span : i * span + trained] = negative
             for s in range(trained):
@@ -186,16 +201,11 @@ def _solve_siblings(
                 for k in range(positive_pointers[node], positive_pointers[node + 1]):
                     i = document_at[positives[k]]
                     if i >= 0:
-                        cost = cost_positive * relevance[k]
-                        targets[i * span + s] = 0.5 / cost if loss is None else cost
-            if loss is None:
-                solve_hinge(
-                    pointers, columns, values, dense, bias, targets, trained, tolerance, max_passes, seed + start, out
-                )
-            else:
-                solve_logistic(
-                    pointers, columns, values, dense, bias, targets, trained, tolerance, max_passes, seed + start, out
-                )
+                        targets[i * span + s] = _target(cost_positive * relevance[k], logistic, newton, proximal)
+            _solve(
+                pointers, columns, values, dense, bias, targets, trained, logistic, newton, proximal,
+                tolerance, max_passes, penalty, index, seed + start, start_weights, start + block, out,
+            )  # fmt: skip
         for s in range(trained):
             for j in range(e):
                 dense_weights[block[s], j] = out[j * span + s]
@@ -214,6 +224,49 @@ def _solve_siblings(
                 kept_columns[n_kept], kept_owners[n_kept], kept[n_kept] = n_found, block[s], -1 / bias
                 n_kept += 1
     return kept_columns[:n_kept], kept_owners[:n_kept], kept[:n_kept]
+
+
+@kernel
+def _index(
+    pointers: Any, columns: Any, values: Any, dense: Any, n_columns: int, bias: Any, proximal: bool | None
+) -> Any:  # fmt: skip
+    """Return what blocks of the same documents share: of no documents, if the solver does not want it."""
+    if proximal is None:
+        return index_columns(pointers[:1], columns[:0], values[:0], dense[:0], dense.shape[1], bias)
+    return index_columns(pointers, columns, values, dense, n_columns, bias)
+
+
+@kernel
+def _target(cost: float, logistic: bool | None, newton: bool | None, proximal: bool | None) -> float:
+    """Return what the solver takes for a cost C: 1 / (2 C) if it is the dual one of the squared hinge, C otherwise."""
+    dual = logistic is None and newton is None and proximal is None
+    return 0.5 / cost if dual else cost
+
+
+@kernel
+def _solve(
+    pointers: Any, columns: Any, values: Any, dense: Any, bias: Any, targets: Any, siblings: int,
+    logistic: bool | None, newton: bool | None, proximal: bool | None,
+    tolerance: float, max_passes: int, penalty: float, index: Any, seed: int, start_weights: Any, nodes: Any, out: Any,
+) -> None:  # fmt: skip
+    """Solve a block with the solver chosen; ``nodes`` are its siblings as rows of ``start_weights``."""
+    problem = (pointers, columns, values, dense, bias, targets, siblings, tolerance, max_passes)
+    if logistic is None:
+        if newton is None:
+            if proximal is None:
+                solve_hinge(*problem, seed, out)
+            else:
+                solve_indexed(pointers, columns, values, index, targets, siblings, tolerance, max_passes, penalty, out)
+        elif start_weights is None:
+            solve_newton(*problem, None, out)
+        else:
+            width = len(targets) // (len(pointers) - 1)
+            first = np.zeros(dense.shape[1] * width, np.float32)
+            for s in range(siblings):
+                first[s::width] = start_weights[nodes[s]]
+            solve_newton(*problem, first, out)
+    else:
+        solve_logistic(*problem, seed, out)
 
 
 @kernel

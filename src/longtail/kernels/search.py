@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from longtail.kernels.chunks import Level, add_by_buckets, add_by_table, add_dense, fill_table
+from longtail.kernels.chunks import Level, add_by_buckets, add_by_table, fill_table
+from longtail.kernels.dense_block import DOCUMENTS, decode, sums_of_four, sums_of_one
 from longtail.kernels.jit import kernel
 
 __all__ = ["HINGE_2", "HINGE_3", "SIGMOID", "path_scores", "step_down"]
@@ -180,6 +181,34 @@ def _look_ups(beam: Any, order: Any, at: int, document_of: Any, rows: Any) -> An
 
 
 @kernel
+def _next_documents(beam: Any, order: Any, at: int, document_of: Any, documents: Any) -> Any:
+    """Write the documents of the next pairs of a chunk, the last one again where there are fewer; return how many."""
+    count = 0
+    while count < documents.shape[0] and at + count < order.shape[0] and beam[order[at + count]] == beam[order[at]]:
+        documents[count] = document_of[order[at + count]]
+        count += 1
+    documents[count:] = documents[count - 1]
+    return count
+
+
+@kernel
+def _dense_sums(
+    weights: Any, table: Any, at: int, dense: Any, documents: Any, four: Any, width: int,
+    written: bool,  # IN  whether ``numbers`` holds the weights of the chunk
+    numbers: Any,  # IN/OUT
+    sums: Any,  # OUT (4, width) of the documents
+) -> Any:  # fmt: skip
+    """Compute the dense part of the next documents of a chunk; return of how many, and whether weights are written."""
+    if not written and documents.shape[0] < DOCUMENTS:  # too few to write the weights out for
+        sums_of_one(weights, table, at, dense[documents[0]], sums[0, :width])
+        return 1, False
+    if not written:
+        decode(weights, table, at, numbers[: width * dense.shape[1]])
+    sums_of_four(numbers, dense, four, width, sums)
+    return documents.shape[0], True
+
+
+@kernel
 def _longest(rows: Any) -> Any:
     """Return the most features of a document."""
     longest = np.int64(0)
@@ -227,7 +256,9 @@ def step_down(
     row_starts = np.zeros(n_columns if n_documents > 1 else 0, np.int32)
     full_rows = np.empty(_FULL_ROWS if n_documents > 1 else 0, np.float32)
     filled, n_filled = np.empty(n_columns if n_documents > 1 else 0, np.int32), np.int64(0)
-    chunk, by_table = np.int64(-1), False
+    dense_sums, four = np.empty((DOCUMENTS, widest), np.float32), np.empty(DOCUMENTS, np.int64)
+    dense_weights = np.empty(widest * dense.shape[1] if n_documents > 1 else 0, np.float32)
+    chunk, by_table, four_at, in_four, written = np.int64(-1), False, 0, 0, False
     for at in range(order.shape[0]):
         pair = order[at]
         document = document_of[pair]
@@ -237,7 +268,7 @@ def step_down(
         if beam[pair] != chunk:
             for row in range(n_filled):
                 row_starts[filled[row]] = 0
-            chunk, n_filled = np.int64(beam[pair]), np.int64(0)
+            chunk, n_filled, in_four, written = np.int64(beam[pair]), np.int64(0), 0, False
             n_rows = heads[chunk + 1, 1] - heads[chunk, 1]
             look_ups = _look_ups(beam, order, at, document_of, rows)
             by_table = n_documents > 1 and look_ups > n_rows  # to write a row takes as long as to look one up
@@ -259,7 +290,14 @@ def step_down(
                 heads, shifts, level_starts, lows, siblings, values, table, n_columns, chunk, columns, xs, begin, end,
                 found, sums,
             )  # fmt: skip
-        add_dense(weights, dense_table, first * dense.shape[1], dense, document, sums, width)
+        if dense.shape[1] and at >= four_at + in_four:
+            four_at, documents = at, four[: _next_documents(beam, order, at, document_of, four)]
+            in_four, written = _dense_sums(
+                weights, dense_table, first * dense.shape[1], dense, documents, four, width, written, dense_weights,
+                dense_sums,
+            )  # fmt: skip
+        for i in range(width if dense.shape[1] else 0):
+            sums[i] += dense_sums[at - four_at, i]
         _to_log_scores(sums, width, parents[pair], score)
         sizes[document] = _offer(
             sums, width, first, floors[document], labels, excluded, excluded_ptr[document], excluded_ptr[document + 1],

@@ -214,9 +214,8 @@ def _check_depth(layers: Sequence[Sequence[int]], depth: int) -> None:
 
 def _merged(merge: nn.Module, part: Tensor) -> Tensor:
     """Return the vector of a level; a mean of tokens is float32 even where all weights are bfloat16."""
-    if isinstance(merge, nn.Sequential):
-        part = part.to(merge[-1].weight.dtype)
-    merged: Tensor = merge(part)
+    kinds = {parameter.dtype for parameter in merge.parameters()}
+    merged: Tensor = merge(part.to(kinds.pop()) if kinds else part)
     return merged
 
 

@@ -82,6 +82,11 @@ class NeuralRanker:
             vectors[rows] = ranked.vectors.float().cpu()
         return self._matrix(scores, nodes, k, exclude), vectors
 
+    def label_weights(self) -> NDArray[np.float32]:
+        """Return (L, d) the classifiers of the labels, without their biases."""
+        weights: NDArray[np.float32] = self.network.heads[-1].weight.float().cpu().numpy()
+        return weights[self.tree.positions]
+
     def embed(self, texts: Strings | Iterable[str] | Tokens) -> NDArray[np.float32]:
         """Return (n, d) vectors of the documents, those that the labels' classifiers read (Φ_dnn)."""
         return self.level_vectors(texts if isinstance(texts, Tokens) else self.tokeniser(texts))[-1]

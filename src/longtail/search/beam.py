@@ -27,6 +27,7 @@ ScoreType = Literal["hinge-2", "hinge-3", "sigmoid"]
 ALL = np.iinfo(np.int64).max
 _SCORES: dict[ScoreType, int] = {"hinge-2": HINGE_2, "hinge-3": HINGE_3, "sigmoid": SIGMOID}
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 16384, 256  # documents that share the reading of a chunk; bytes never depend on it
+_PAIRS = 1 << 22  # documents × chunks of the first level in a block
 _NONE = np.zeros(0, np.int32)
 
 Beam = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # CSR: ptr, nodes, log scores
@@ -113,7 +114,7 @@ class Descent:
         """
         if min(limits) < 1:
             raise UsageError(f"beam size or k of {min(limits)}, expected at least 1")
-        n = len(self.features)
+        n, largest_block = len(self.features), min(largest_block, max(_PAIRS // self.levels[0].n_chunks, 1))
         block = min(max(-(-n // pool.thread_count()), _SMALLEST_BLOCK), largest_block)
         if floors is None:
             floors = np.full(n, -np.inf, np.float32)
@@ -129,7 +130,9 @@ class Descent:
         n, n_columns = last - first, self.features.sparse.shape[1]
         own = rows[first : last + 1], columns, values, n_columns, dense[first:last]  # once: slices take time, too
         floors, nothing = floors[first:last], (np.zeros(n + 1, np.int64), _NONE)
-        beam: Beam = np.arange(n + 1), np.zeros(n, np.int32), np.zeros(n, np.float32)
+        roots = self.levels[0].n_chunks  # one, or the batches of labels where there is no tree above them
+        nodes = np.tile(np.arange(roots, dtype=np.int32), n)
+        beam: Beam = np.arange(0, n * roots + 1, roots), nodes, np.zeros(n * roots, np.float32)
         for depth, (chunks, limit) in enumerate(zip(self.levels, limits, strict=True)):
             excluded = nothing
             if self.excluded is not None and depth == len(self.levels) - 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from longtail.search.weight_codes import STORED, WeightType, code_table, convert
 
 __all__ = ["Chunks", "Part", "WeightType"]
 
+_JOINED = ("shifts", "starts", "columns", "siblings", "values", "bias", "dense")  # chunk after chunk, in a level
 _BUCKET_ROWS = 8  # at most, in the mean: few enough to scan
 
 
@@ -52,6 +53,15 @@ class Chunks:
         for part in parts:
             packing.add(part)
         return packing.finish().astype(dtype)
+
+    @classmethod
+    def joined(cls, batches: Sequence[Chunks]) -> Chunks:
+        """Return the level whose chunks are those of all ``batches``, which are stored in one way and not as int8."""
+        levels = [chunks.level for chunks in batches]
+        arrays = {name: np.concatenate([getattr(level, name) for level in levels]) for name in _JOINED}
+        pointers = {name: _appended([getattr(level, name) for level in levels]) for name in ("offsets", "heads")}
+        level = levels[0]._replace(**arrays, **pointers)
+        return cls(_frozen(level), batches[0].n_columns, batches[0].dense_width)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Chunks:
@@ -188,6 +198,13 @@ class _Packing:
             table,
         )
         return Chunks(_frozen(level), self._n_columns, self._dense_width)
+
+
+def _appended(pointers: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return pointers that each begin at 0 as one array, each from the end of the one before on."""
+    first = pointers[0][:1]
+    ends = np.cumsum([first, *(own[-1:] for own in pointers)], axis=0)[:, 0]
+    return np.concatenate([*(own[:-1] + end for own, end in zip(pointers, ends[:-1], strict=True)), ends[-1:]])
 
 
 def _shift(n_rows: int, n_columns: int) -> int:

@@ -32,7 +32,8 @@ _REGATHER = 2  # halvings in the columns of one gathering, which costs as much a
 def build_tree(features: Features, label_counts: NDArray[np.integer], settings: Tree, seed: int) -> LabelTree:
     """Return the tree over the rows of ``features``, one a label, l2-normalised; the same bytes for any threads.
 
-    ``label_counts`` are the documents of each label, of use for the kind "frequency" alone.
+    ``label_counts`` are the documents of each label, of use for the kind "frequency" alone. The kind "flat" has no
+    nodes above the labels, but like labels still stand side by side.
     """
     n_labels = len(features)
     if not (np.isfinite(features.sparse.data).all() and np.isfinite(features.dense).all()):
@@ -41,13 +42,13 @@ def build_tree(features: Features, label_counts: NDArray[np.integer], settings: 
         if settings.kind == "unbalanced":
             return _unbalanced(_Rows(features, settings, seed), settings)
         borders = _borders(level_widths(n_labels, settings), n_labels)
-        if settings.kind == "balanced":
+        if settings.kind in ("balanced", "flat"):
             order = _Halving(_Rows(features, settings, seed), borders).order
         elif settings.kind == "random":
             order = np.random.default_rng(seed).permutation(n_labels)
         else:
             order = np.argsort(-np.asarray(label_counts, np.int64), kind="stable")
-        return LabelTree.from_borders(order, borders)
+        return LabelTree.from_borders(order, [] if settings.kind == "flat" else borders)
 
 
 def level_widths(n_labels: int, settings: Tree) -> list[int]:

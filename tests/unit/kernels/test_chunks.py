@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from longtail.kernels.chunks import add_by_buckets, add_by_table, add_dense, fill_table
+from longtail.kernels.chunks import add_by_buckets, add_by_table, fill_table
+from longtail.kernels.dense_block import sums_of_one
 from longtail.search.chunks import Chunks, Part
 
 
@@ -78,7 +79,7 @@ def test_every_type_adds_the_weights_that_it_holds(dtype):
     assert np.allclose(sums, [0.6 - 1.1, -0.7, -2.5 + 0.2], atol=0.002)
     features = np.arange(10, dtype=np.float32).reshape(2, 5)
     got = np.zeros(width, np.float32)
-    add_dense(level.dense, level.dense_table, 0, features, 1, got, width)
+    sums_of_one(level.dense, level.dense_table, 0, features[1], got)
     assert np.allclose(got, dense @ features[1], atol=0.02)
 
 

@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from longtail.kernels.node_training import HINGE, LOGISTIC, train_spans
+from longtail.kernels.node_training import DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
 
 D = 30
 
@@ -40,7 +40,17 @@ def setup(*, e=0, offsets=(0, 5, 24), n=50, seed=0, share=0.3):
 
 def train(case, spans=None, first=0, last=None, **given):
     """Train and return the parts: a dict (column, sibling) → weight and the dense weights of each span."""
-    settings = {"loss": HINGE, "positive": 1.0, "negative": 1.0, "bias": 1.0, "tolerance": 1e-5, "prune": 0.0} | given
+    settings = {
+        "solver": DUAL_HINGE,
+        "positive": 1.0,
+        "negative": 1.0,
+        "bias": 1.0,
+        "tolerance": 1e-5,
+        "prune": 0.0,
+        "penalty": 0.0,
+        "start": None,
+        "passes": 2000,
+    } | given
     spans = spans or [(parent, *ends) for parent, ends in enumerate(zip(case.offsets, case.offsets[1:], strict=False))]
     last = len(spans) if last is None else last
     rows, by_node = sparse.csr_array(case.x), sparse.csc_array(case.relevance)
@@ -52,9 +62,9 @@ def train(case, spans=None, first=0, last=None, **given):
         first, last, *np.array(spans, np.int64).T.copy(), order,
         pointers.astype(np.int64), np.concatenate(case.documents).astype(np.int32),
         by_node.indptr.astype(np.int64), by_node.indices.astype(np.int32), by_node.data,
-        rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, case.dense, D, settings["loss"],
-        settings["positive"], settings["negative"], np.float32(settings["bias"]), settings["tolerance"], 2000,
-        np.float32(settings["prune"]), 0,
+        rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, case.dense, D, *settings["solver"],
+        settings["positive"], settings["negative"], np.float32(settings["bias"]), settings["tolerance"],
+        settings["passes"], settings["penalty"], np.float32(settings["prune"]), 0, settings["start"],
     )  # fmt: skip
     return parts(result, [stop - start for _, start, stop in spans[first:last]])
 
@@ -82,13 +92,13 @@ def parts(result, widths):
     return found
 
 
-def oracle(case, parent, node, *, loss=HINGE, positive=1.0, negative=1.0, bias=1.0):
+def oracle(case, parent, node, *, solver=DUAL_HINGE, positive=1.0, negative=1.0, bias=1.0):
     """Return the sparse and bias weights, and the dense ones, that scikit-learn finds for a node."""
     mine = case.documents[parent]
     relevance = case.relevance[mine, node]
     settings = {"dual": True, "tol": 1e-10, "max_iter": 1_000_000, "random_state": 0}
     settings |= {"fit_intercept": bias > 0, "intercept_scaling": bias or 1.0}
-    model = LinearSVC(**settings) if loss == HINGE else LogisticRegression(solver="liblinear", **settings)
+    model = LinearSVC(**settings) if solver != DUAL_LOGISTIC else LogisticRegression(solver="liblinear", **settings)
     costs = np.where(relevance > 0, positive * relevance, negative)
     model.fit(np.hstack([case.dense, case.x])[mine], relevance > 0, costs)
     e = case.dense.shape[1]
@@ -107,13 +117,13 @@ def assert_like_the_oracle(case, found, **settings):
 # ------------------------------------------------------------------------------------------------- the same answer
 
 
-@pytest.mark.parametrize("loss", [HINGE, LOGISTIC])
+@pytest.mark.parametrize("solver", [DUAL_HINGE, DUAL_LOGISTIC, NEWTON])
 @pytest.mark.parametrize(
     ("e", "bias", "positive", "negative"), [(0, 1.0, 1.0, 1.0), (3, 0.5, 2.0, 0.25), (2, 0.0, 0.5, 3.0)]
 )
-def test_each_node_is_what_scikit_learn_finds_on_its_documents(loss, e, bias, positive, negative):
+def test_each_node_is_what_scikit_learn_finds_on_its_documents(solver, e, bias, positive, negative):
     case = setup(e=e)
-    settings = {"loss": loss, "bias": bias, "positive": positive, "negative": negative}
+    settings = {"solver": solver, "bias": bias, "positive": positive, "negative": negative}
     found = train(case, **settings)
     assert_like_the_oracle(case, found, **settings)
     alone = found[1][0]
@@ -122,11 +132,55 @@ def test_each_node_is_what_scikit_learn_finds_on_its_documents(loss, e, bias, po
     assert (alone[[26, 28, 29]] == 0).all()
 
 
-def test_relevance_is_a_factor_of_the_cost():
+@pytest.mark.parametrize("solver", [DUAL_HINGE, NEWTON])
+def test_relevance_is_a_factor_of_the_cost(solver):
     case = setup()
     random = np.random.default_rng(3)
     case = case._replace(relevance=case.relevance * random.uniform(0.1, 2, case.relevance.shape).astype(np.float32))
-    assert_like_the_oracle(case, train(case, positive=1.5), positive=1.5)
+    assert_like_the_oracle(case, train(case, solver=solver, positive=1.5), positive=1.5)
+
+
+def sparse_objective(case, parent, w, *, penalty, positive, negative):
+    """Return λ‖w‖₁, without the bias, and Σ C max(0, 1 − y w·x)² of each sibling of a parent."""
+    mine, start = case.documents[parent], case.offsets[parent]
+    relevance = case.relevance[mine, start : start + w.shape[1]]
+    y, costs = np.where(relevance > 0, 1, -1), np.where(relevance > 0, positive * relevance, negative)
+    losses = costs * np.maximum(0, 1 - y * (case.x[mine] @ w[:D] + w[D])) ** 2
+    return penalty * np.abs(w[:D]).sum(axis=0) + losses.sum(axis=0)
+
+
+def test_under_an_l1_penalty_one_of_the_columns_of_one_document_bears_it_all():
+    case, settings = setup(), {"penalty": 0.05, "positive": 2.0, "negative": 1.0}
+    case.x[5, 28], case.x[5, 27] = -3.0, 2.0  # the larger one comes later, and is negative
+    found = train(case, solver=PROXIMAL, **settings)
+    w = found[1][0]
+    assert (w[[24, 27]] == 0).all()  # beside columns 25 and 28
+    assert (w[25] != 0).any()
+    assert (w[28] != 0).any()
+    for parent, (w, _) in enumerate(found):
+        least = sparse_objective(case, parent, w, **settings)
+        for column in (24, 25, 27, 28, 3, D):  # no single weight is better changed, in any sibling
+            for change in (-0.02, 0.02):
+                other = w.copy()
+                other[column] += change
+                assert (sparse_objective(case, parent, other, **settings) >= least - 1e-4).all()
+
+
+def test_dense_weights_to_start_from_change_the_way_and_not_the_end():
+    case = setup(e=3)
+    start = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
+    for (w, dense), (other, other_dense) in zip(
+        train(case, solver=NEWTON), train(case, solver=NEWTON, start=start), strict=True
+    ):
+        np.testing.assert_allclose(w, other, atol=2e-3)
+        np.testing.assert_allclose(dense, other_dense, atol=2e-3)
+    spans = [(0, 0, 5), (1, 5, 24)]
+    good = np.concatenate([dense for _, dense in train(case, solver=NEWTON)])
+    first = train(case, spans, solver=NEWTON, start=good, passes=0)
+    for (_, dense), (begin, end) in zip(first, [(0, 5), (5, 24)], strict=True):
+        share = (dense * good[begin:end]).sum(axis=1) / (good[begin:end] ** 2).sum(axis=1)
+        np.testing.assert_allclose(dense, share[:, None] * good[begin:end], atol=1e-5)  # a multiple of each node's own
+        assert (share > 0.01).all()
 
 
 def test_positives_among_the_documents_of_others_are_not_looked_at():

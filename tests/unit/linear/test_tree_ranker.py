@@ -11,7 +11,7 @@ from sklearn.svm import LinearSVC
 from longtail.config import Ranker, Search
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.linear import tree_ranker
+from longtail.linear import spans, tree_ranker
 from longtail.linear.tree_ranker import TreeRanker, fit_level
 from longtail.search.ensemble import mean_scores
 from longtail.tree.tree import LabelTree
@@ -157,7 +157,7 @@ def test_relevance_of_eq_6_by_hand():
     ranker = Ranker(cost_sensitive=True)
 
     def shares(matrix):
-        pointers, rows, values = tree_ranker._positives(matrix, ranker)
+        pointers, rows, values = spans.positives_of(matrix, ranker)
         table = np.zeros(matrix.shape)
         for node, (start, end) in enumerate(pairwise(pointers)):
             table[rows[start:end], node] = values[start:end]
@@ -167,45 +167,12 @@ def test_relevance_of_eq_6_by_hand():
     np.testing.assert_allclose(shares(fine), [[2 / 3, 1 / 3, 0, 0], [0.25, 0, 0.75, 0]], rtol=1e-6)
     np.testing.assert_allclose(shares(labels)[0], [1 / 3, 1 / 3, 0, 1 / 3, 0, 0, 0, 0, 0], rtol=1e-6)
     np.testing.assert_allclose(shares(labels)[1], [0.25, 0, 0, 0, 0, 0.75, 0, 0, 0])
-    assert (tree_ranker._positives(labels, Ranker())[2] == 1).all()
-
-
-def flat(labels=30):
-    return LabelTree(np.random.default_rng(0).permutation(labels).astype(np.int32), ())
-
-
-def test_a_big_parent_divided_among_threads_is_the_same_parent(monkeypatch):
-    features, label_matrix = documents(labels=30, e=2)
-    whole = TreeRanker.fit(features, label_matrix, flat(), EXACT)
-    monkeypatch.setattr(tree_ranker, "_TASK", 60 * 8)
-    _, starts, stops = spans = tree_ranker._spans(np.array([60]), np.array([0, 30]))
-    assert (starts.tolist(), stops.tolist()) == ([0, 8, 16, 24], [8, 16, 24, 30])
-    assert len(tree_ranker._tasks(spans, np.array([60]))) == 3
-    divided = TreeRanker.fit(features, label_matrix, flat(), EXACT)
-    for one, other in zip(weights(whole.levels[0]), weights(divided.levels[0]), strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-3)
-    pruned = TreeRanker.fit(features, label_matrix, flat(), Ranker(tolerance=1e-5, max_passes=3000, weights="float32"))
-    table, added = weights(divided.levels[0])
-    np.testing.assert_allclose(weights(pruned.levels[0])[0][2:], np.where(np.abs(table) >= 0.1, table, 0)[2:])
-    np.testing.assert_allclose(weights(pruned.levels[0])[1], added)
-
-
-def test_spans_and_tasks_cover_all_nodes_once(monkeypatch):
-    monkeypatch.setattr(tree_ranker, "_TASK", 100)
-    offsets, sizes = np.array([0, 3, 40, 41, 60]), np.array([7, 5, 0, 1000])
-    parents, starts, stops = spans = tree_ranker._spans(sizes, offsets)
-    nodes = [(parent, node) for parent, *ends in zip(parents, starts, stops, strict=True) for node in range(*ends)]
-    assert nodes == [(parent, node) for parent in range(4) for node in range(offsets[parent], offsets[parent + 1])]
-    assert (stops - starts)[parents == 1].tolist() == [16, 16, 5]
-    assert (stops - starts)[parents == 3].tolist() == [8, 8, 3]
-    tasks = tree_ranker._tasks(spans, sizes)
-    assert [span for ends in tasks for span in range(*ends)] == list(range(len(parents)))
-    assert len(tasks) > 3
+    assert (spans.positives_of(labels, Ranker())[2] == 1).all()
 
 
 @pytest.mark.parametrize("ranker", [Ranker(negatives="tfn+man"), Ranker(loss="logistic", weights="float32")])
 def test_bytes_are_the_same_for_any_number_of_threads(monkeypatch, ranker):
-    monkeypatch.setattr(tree_ranker, "_TASK", 100)
+    monkeypatch.setattr(spans, "_TASK", 100)
     features, label_matrix = documents(e=2)
     runs = []
     for count in (1, 3, 3):
@@ -293,7 +260,8 @@ def test_excluded_labels_do_not_come_out(fitted):
 
 def test_an_ensemble_is_the_mean_of_its_trees(fitted):
     features, label_matrix, hinge, _ = fitted
-    other = TreeRanker.fit(features, label_matrix, flat(9), Ranker(weights="float32"), seed=1)
+    flat = LabelTree(np.random.default_rng(0).permutation(9).astype(np.int32), ())
+    other = TreeRanker.fit(features, label_matrix, flat, Ranker(weights="float32"), seed=1)
     search = Search(beam_size=4)
     both = mean_scores([ranker.search(features, search, None) for ranker in (hinge, other)], 3)
     mean = sum(

@@ -1,0 +1,224 @@
+"""Several models on the same test data, side by side: every metric, and recall by label frequency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
+from longtail.errors import DataError, Problem, UsageError, printable
+from longtail.estimator import Longtail, load
+from longtail.evaluation import Measured, evaluate_model
+from longtail.kernels import pool
+from longtail.metrics import FrequencyTable
+from longtail.metrics.layout import in_columns
+from longtail.metrics.statistics import check_ks
+from longtail.model import Model
+from longtail.progress import advance, stage
+from longtail.store import open_folder
+
+__all__ = ["ComparedModel", "Comparison", "compare"]
+
+_COLUMNS = 100  # that a table has at most; the rest goes below
+_SHOWN = (("P", "nDCG"), ("PSP", "PSnDCG"), ("coverage", "macro-F1"))  # side by side where there is room
+
+Column = list[str]
+
+
+class ComparedModel(msgspec.Struct, frozen=True):
+    """One model: its folder's name, made unique, its method, and what was measured."""
+
+    name: str
+    method: str
+    measured: Measured
+
+    @property
+    def by_frequency(self) -> FrequencyTable:
+        """Where the hits come from, in the bins of the comparison."""
+        assert self.measured.by_frequency is not None  # known of every model
+        return self.measured.by_frequency
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Models in the order given; bins and propensities of all of them are by the training data of the first."""
+
+    models: tuple[ComparedModel, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """The cut-offs, rising."""
+        return self.models[0].measured.evaluation.ks
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, float]]:
+        """Everything as (model, metric, bin, fraction); the bin is empty for a metric over all labels."""
+        return [(model.name, *row) for model in self.models for row in _values(model)]
+
+    def __str__(self) -> str:
+        """Lay out the metrics, a row a model, and recall at each k, a row a bin; the best is marked by a star."""
+        footnote = str(self.models[0].measured.evaluation).rpartition("\n")[2]
+        star = "; * the best" if len(self.models) > 1 else ""
+        parts = [*_metrics(self), f"{footnote}{star}", *_recalls(self), "\n".join(self.notes)]
+        return "\n\n".join(filter(None, parts))
+
+
+def compare(
+    models: Sequence[Longtail | Path | str],
+    test: Dataset,
+    k: Iterable[int] = (1, 3, 5),
+    *,
+    propensity: tuple[float, float] = (0.55, 1.5),
+    mask: Path | str | None = None,
+    threads: int = 0,
+    device: str = "auto",
+) -> Comparison:
+    """Measure models, or model folders loaded one after another, on ``test``.
+
+    Label frequencies, for bins and propensities (A, B), are those of the first model's training data, for all models.
+    ``mask`` is a filter file of (document, label) pairs that no prediction may score with.
+    """
+    ks = check_ks(k)
+    if not models:
+        raise UsageError("found no model; expected at least one")
+    if not test.label_matrix.nnz:
+        raise DataError([Problem("test", 0, f"{len(test):,} documents without labels", "labels to measure against")])
+    for model in models:  # what is no model folder is refused before any work
+        if not isinstance(model, Longtail):
+            open_folder(model, verify="size")
+    first: _Training | None = None
+    compared, notes = [], []
+    with stage("comparing", len(models), "models"), pool.threads(threads):
+        for name, model in zip(_names(models), models, strict=True):
+            trained = (model if isinstance(model, Longtail) else load(model, device=device)).model
+            first = first or _Training(name, trained.labels, trained.label_counts, trained.facts.documents)
+            notes += first.differences(name, trained, mask is not None)
+            with stage(f"measuring {name}"):
+                frequencies = first.frequencies(trained, test)
+                measured = evaluate_model(
+                    trained, test, ks=ks, propensity=propensity, mask=mask, frequencies=frequencies
+                )
+            compared.append(ComparedModel(name, trained.config.method, measured))
+            del trained  # before the next one is loaded
+            advance(1)
+    return Comparison(tuple(compared), tuple(notes))
+
+
+class _Training(NamedTuple):
+    """The training data of the first model, as far as metrics know it."""
+
+    name: str
+    labels: Labels
+    label_counts: NDArray[np.int64]
+    documents: int
+
+    def differences(self, name: str, model: Model, masked: bool) -> list[str]:
+        """Return a note on a model with other training data; refuse one that cannot be compared."""
+        same_labels = model.labels.ids == self.labels.ids
+        if masked and not same_labels:
+            way_out = "expected models with the same labels, as a filter file has labels by number"
+            raise UsageError(f"{name}: its labels are not those of {self.name}; {way_out}")
+        if self._is_of(model):
+            return []
+        known = len(self.labels) if same_labels else sum(label in self.labels for label in model.labels.ids)
+        if not known:
+            raise UsageError(f"{name}: has no label in common with {self.name}; expected models of the same labels")
+        data = f"{model.facts.documents:,} documents, {known:,} of the {len(self.labels):,} labels"
+        return [f"{name}: other training data than {self.name} ({data}); bins and propensities are {self.name}'s"]
+
+    def frequencies(self, model: Model, test: Dataset) -> tuple[NDArray[np.int64], int]:
+        """Return the documents of each label, in the columns of ``test`` over the model's labels, and of all."""
+        labels = test.with_labels(model.labels, unknown="add").labels
+        columns = np.fromiter((self.labels.columns.get(label, -1) for label in labels.ids), np.int64)
+        return np.where(columns < 0, 0, self.label_counts[columns]), self.documents
+
+    def _is_of(self, model: Model) -> bool:
+        return (
+            model.facts.documents == self.documents
+            and model.labels.ids == self.labels.ids
+            and np.array_equal(model.label_counts, self.label_counts)
+        )
+
+
+def _names(models: Sequence[Longtail | Path | str]) -> list[str]:
+    """Return the shortest ends of the paths that tell them apart, or the method; the same again gets a number."""
+    paths = [(m.config.method,) if isinstance(m, Longtail) else Path(m).resolve().parts for m in models]
+    names: list[str] = []
+    for own in paths:
+        others = [path for path in paths if path != own]
+        lengths = (n for n in range(1, len(own)) if all(path[-n:] != own[-n:] for path in others))
+        name = printable("/".join(own[-next(lengths, len(own)) :]))
+        numbered = (name if number == 1 else f"{name} ({number})" for number in count(1))
+        names.append(next(free for free in numbered if free not in names))
+    return names
+
+
+def _values(model: ComparedModel) -> Iterator[tuple[str, str, float]]:
+    for name, value in model.measured.evaluation.metrics.items():
+        yield name, "", value
+    for at, k in enumerate(model.by_frequency.ks):
+        for part in model.by_frequency.bins:
+            yield f"P@{k}", part.name, part.precision[at]
+            recall = part.recall[at]
+            if recall is not None:
+                yield f"R@{k}", part.name, recall
+
+
+def _metrics(comparison: Comparison) -> list[str]:
+    models = comparison.models
+    fixed = [["model", *(model.name for model in models)], ["method", *(model.method for model in models)]]
+
+    def column(name: str) -> Column:
+        return [f"{name} ", *_marked([model.measured.evaluation[name] for model in models])]
+
+    tables = []
+    for pair in _SHOWN:
+        tables += _blocks(fixed, [[column(f"{metric}@{k}") for k in comparison.ks] for metric in pair], n_left=2)
+    return tables
+
+
+def _recalls(comparison: Comparison) -> list[str]:
+    """Return for each k a table of one row a bin, one column a model."""
+    bins = comparison.models[0].by_frequency.bins
+    tables = []
+    for at, k in enumerate(comparison.ks):
+        by_model = [[part.recall[at] for part in model.by_frequency.bins] for model in comparison.models]
+        marked = zip(*(_marked(values) for values in zip(*by_model, strict=True)), strict=True)
+        fixed = [
+            ["in train", *(part.name for part in bins)],
+            ["labels", *(f"{part.n_labels:,}" for part in bins)],
+            ["positives", *(f"{part.n_positives:,}" for part in bins)],
+        ]
+        groups = [[[f"{m.name} ", *column]] for m, column in zip(comparison.models, marked, strict=True)]
+        tables += [f"R@{k} by label frequency\n{table}" for table in _blocks(fixed, groups, n_left=0)]
+    return tables
+
+
+def _marked(values: Sequence[float | None]) -> list[str]:
+    """Return percent with two decimals, a star at the best of them unless all are alike."""
+    shown = ["–" if value is None else f"{100 * value:.2f}" for value in values]
+    best = f"{100 * max((value for value in values if value is not None), default=0.0):.2f}"
+    differ = len(set(shown)) > 1
+    return [f"{value}{'*' if differ and value == best else ' '}" for value in shown]
+
+
+def _blocks(fixed: list[Column], groups: list[list[Column]], n_left: int) -> list[str]:
+    """Return tables that begin with the same columns, as few as have lines of 100; groups that can stay together."""
+    tables = [list(fixed)]
+    for group in groups:
+        for part in [group] if _width([*fixed, *group]) <= _COLUMNS else [[column] for column in group]:
+            if len(tables[-1]) > len(fixed) and _width([*tables[-1], *part]) > _COLUMNS:
+                tables.append(list(fixed))
+            tables[-1] += part
+    return [in_columns([*zip(*columns, strict=True)], n_left) for columns in tables]
+
+
+def _width(columns: list[Column]) -> int:
+    return sum(max(map(len, column)) + 2 for column in columns) - 3  # no gap and no place for a star at the end

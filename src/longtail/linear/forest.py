@@ -1,0 +1,300 @@
+"""PfastreXML: trees over documents whose leaves know labels, and centroids of labels that bring up the rare ones.
+
+A leaf keeps the mean of its documents' relevance over propensity. A document's labels are those of its leaves; the
+score P^α B^(1−α) joins the mean over trees, P, and the nearness to the label's centroid, B (Jain et al. 2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail import progress
+from longtail.config import Forest as Settings
+from longtail.data.csr import csr_of
+from longtail.errors import ModelFolderError
+from longtail.features.matrix import Features
+from longtail.kernels import pool
+from longtail.kernels.forest import Rows, grow_tree
+from longtail.kernels.forest_search import Centroids, Trees, dot, label_score, search_forest
+from longtail.kernels.kmeans import mix
+from longtail.linear.tail_classifier import fit_tail
+
+__all__ = ["Forest", "ForestExplanation", "Products", "Split", "TreePath", "fit_tree"]
+
+Arrays = Mapping[str, NDArray[Any]]
+_BLOCK = 256  # documents of one task of a search
+_TREE = Trees._fields[1:]  # what one tree has
+
+
+@dataclass(frozen=True)
+class Products:
+    """The columns, counted through, that a document and a row of weights share; values times weights are summed."""
+
+    columns: NDArray[np.int64]
+    values: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One node on the way of a document: products and bias add up to the margin, whose sign says where it goes."""
+
+    node: int  # counted through all trees
+    margin: float
+    bias: float
+    products: Products
+
+
+@dataclass(frozen=True)
+class TreePath:
+    """The way of a document through one tree, and what its leaf says about the label."""
+
+    splits: tuple[Split, ...]
+    leaf: int
+    gain: float  # mean of relevance / propensity over the leaf's documents, as a share of the most there can be
+
+
+@dataclass(frozen=True)
+class ForestExplanation:
+    """Why a label has its score: the mean gain over trees, P, and B, from the cosine with its centroid."""
+
+    label: int
+    trees: tuple[TreePath, ...]
+    gain: float  # P
+    cosine: float  # the sum of the products; the document has length one, the centroid one or a little less
+    products: Products
+    nearness: float  # B
+    tail_share: float  # 1 − α
+    score: float  # P^α B^(1−α); 0 where no tree finds the label
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """All trees and centroids, and how much of a score is the centroids'; arrays may be read-only memory maps."""
+
+    trees: Trees
+    centroids: Centroids
+    n_columns: int  # of the sparse block
+    dense_width: int
+    tail_share: float
+    tail_gamma: float
+
+    @classmethod
+    def fit(
+        cls,
+        features: Features,
+        label_matrix: sparse.csr_array,
+        propensities: NDArray[np.float64],
+        settings: Settings,
+        seed: int = 0,
+    ) -> Forest:
+        """Grow all trees on ``features`` (n, d) and ``label_matrix`` (n, L); ``propensities`` are the L p_l."""
+
+        def grow(tree: int) -> Arrays:
+            return fit_tree(features, label_matrix, propensities, settings, seed, tree)
+
+        trees = []
+        with progress.stage("trees", total=settings.trees, unit="trees"):
+            for tree in pool.run(grow, range(settings.trees)):
+                trees.append(tree)
+                progress.advance(1)
+        return cls.of(trees, fit_tail(features, label_matrix), features, settings)
+
+    @classmethod
+    def of(cls, trees: Sequence[Arrays], tail: Arrays, features: Features, settings: Settings) -> Forest:
+        """Join what ``fit_tree`` gave for each tree and what ``fit_tail`` gave; of ``features`` the widths count."""
+        widths = np.array([features.sparse.shape[1], features.dense.shape[1]], np.int64)
+        tail_settings = np.array([settings.tail_share, settings.tail_gamma], np.float64)
+        return cls.from_arrays(
+            {f"tree_{name}": array for name, array in _joined(trees)._asdict().items()}
+            | {f"tail_{name}": array for name, array in tail.items()}
+            | {"shape": widths, "tail": tail_settings}
+        )
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Forest:
+        """Take what ``to_arrays`` gave; nothing is copied."""
+        trees = Trees(*(_read_only(arrays[f"tree_{name}"]) for name in Trees._fields))
+        centroids = Centroids(*(_read_only(arrays[f"tail_{name}"]) for name in Centroids._fields))
+        n_columns, dense_width = (int(width) for width in arrays["shape"])
+        if not (
+            _trees_fit(trees, n_columns + dense_width, len(centroids.squares))
+            and _centroids_fit(centroids, n_columns + dense_width)
+        ):
+            raise ModelFolderError(
+                f"forest of {len(trees.roots)} trees: the arrays do not fit each other; train the model again"
+            )
+        return cls(trees, centroids, n_columns, dense_width, *(float(number) for number in arrays["tail"]))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all that is to be stored, by name."""
+        return (
+            {f"tree_{name}": array for name, array in self.trees._asdict().items()}
+            | {f"tail_{name}": array for name, array in self.centroids._asdict().items()}
+            | {
+                "shape": np.array([self.n_columns, self.dense_width], np.int64),
+                "tail": np.array([self.tail_share, self.tail_gamma], np.float64),
+            }
+        )
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return len(self.centroids.squares)
+
+    def search(self, features: Features, k: int | None, exclude: sparse.csr_array | None = None) -> sparse.csr_array:
+        """Return (n, L) scores in (0, 1] of the ``k`` best labels a document (None: all in its leaves), best first."""
+        n, rows = len(features), self._rows(features)
+        excluded = np.zeros(n + 1, np.int64), np.zeros(0, np.int32)
+        if exclude is not None:
+            if exclude.shape != (n, self.n_labels):
+                raise ValueError(f"exclude: found a shape of {exclude.shape}; expected {(n, self.n_labels)}")
+            excluded = exclude.indptr.astype(np.int64), exclude.indices.astype(np.int32)
+        most = self.n_labels if k is None else k
+
+        def task(block: tuple[int, int]) -> Any:
+            return search_forest(
+                *block, rows, self.trees, self.centroids, *excluded, most, self.tail_share, self.tail_gamma
+            )
+
+        found = [(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))]
+        found += pool.run(task, pool.row_blocks(n, _BLOCK))
+        ends, labels, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        before = np.cumsum([0, *(len(part[1]) for part in found)])[:-1]
+        ends += np.repeat(before, [len(part[0]) for part in found])
+        return csr_of(scores, labels, ends, self.n_labels)
+
+    def explain(self, features: Features, label: int) -> ForestExplanation:
+        """Explain one label for the first row of ``features``; its score is the one that ``search`` gives."""
+        rows = self._rows(features.take(slice(0, 1)))
+        document = np.concatenate([rows.dense[0], np.zeros(self.n_columns, np.float32)])
+        document[self.dense_width + rows.columns] = rows.values
+        paths = tuple(self._path(int(root), document, label) for root in self.trees.roots)
+        gain = float(np.mean([path.gain for path in paths]))
+        length = float(np.linalg.norm(document.astype(np.float64)))
+        centroids = self.centroids
+        entries = slice(int(centroids.ptr[label]), int(centroids.ptr[label + 1]))
+        near, products = _products(centroids.columns, centroids.values, entries, document)
+        arguments = near, length, float(centroids.squares[label])
+        score = np.float32(label_score(gain, *arguments, self.tail_share, self.tail_gamma)) if gain > 0 else 0.0
+        unit = Products(products.columns, products.values / (length or 1.0), products.weights)
+        nearness = label_score(1.0, *arguments, 1.0, self.tail_gamma)
+        cosine = near / (length or 1.0)
+        return ForestExplanation(label, paths, gain, cosine, unit, nearness, self.tail_share, float(score))
+
+    def _path(self, node: int, document: NDArray[np.float32], label: int) -> TreePath:
+        trees, splits = self.trees, []
+        while trees.children[node] > 0:
+            entries = slice(int(trees.weight_ptr[node]), int(trees.weight_ptr[node + 1]))
+            total, products = _products(trees.columns, trees.weights, entries, document)
+            margin = total + float(trees.bias[node])
+            splits.append(Split(node, margin, float(trees.bias[node]), products))
+            node = int(trees.children[node]) + (margin > 0)
+        own = slice(trees.leaf_ptr[node], trees.leaf_ptr[node + 1])
+        return TreePath(tuple(splits), node, float(trees.gains[own][trees.labels[own] == label].sum()))
+
+    def _rows(self, features: Features) -> Rows:
+        found, expected = (features.sparse.shape[1], features.dense.shape[1]), (self.n_columns, self.dense_width)
+        if found != expected:
+            raise ValueError(f"features: found {found} sparse and dense columns; expected {expected}, as in training")
+        return _rows(features)
+
+
+def fit_tree(
+    features: Features,
+    label_matrix: sparse.csr_array,
+    propensities: NDArray[np.float64],
+    settings: Settings,
+    seed: int,
+    tree: int,
+) -> dict[str, NDArray[Any]]:
+    """Grow the tree of this number, on one thread; documents without labels have no part in it."""
+    pairs = sparse.csr_array(label_matrix.astype(bool))
+    pairs.eliminate_zeros()
+    grown = grow_tree(
+        _rows(features),
+        np.flatnonzero(np.diff(pairs.indptr)).astype(np.int32),
+        pairs.indptr.astype(np.int64),
+        pairs.indices.astype(np.int32),
+        (propensities.min(initial=1.0) / propensities[pairs.indices]).astype(np.float32),
+        pairs.shape[1],
+        settings.leaf_size,
+        settings.leaf_labels,
+        settings.cost,
+        settings.max_rounds,
+        settings.prune,
+        mix(seed, tree, 0),
+    )
+    return dict(zip(_TREE, grown, strict=True))
+
+
+def _rows(features: Features) -> Rows:
+    rows = features.sparse
+    ptr, columns, values, dense = map(_read_only, (rows.indptr, rows.indices, rows.data, features.dense))
+    return Rows(ptr, columns, values, dense, features.shape[1])
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """One type for arrays in memory and in files, so that kernels are compiled once; numba knows no memmap."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _products(
+    columns: NDArray[Any], weights: NDArray[Any], entries: slice, document: NDArray[np.float32]
+) -> tuple[float, Products]:
+    """Return w·x of a row of weights, added up as in a search, and what it is made of."""
+    total = float(dot(columns, weights, entries.start, entries.stop, np.arange(len(document)), document))
+    shared = np.flatnonzero(document[columns[entries]])
+    own = columns[entries][shared].astype(np.int64)
+    return total, Products(own, document[own].astype(np.float64), weights[entries][shared].astype(np.float64))
+
+
+def _joined(trees: Sequence[Arrays]) -> Trees:
+    """Count nodes and entries through all trees."""
+    together = {name: np.concatenate([tree[name] for tree in trees]) for name in _TREE if not name.endswith("ptr")}
+    for name in ("weight_ptr", "leaf_ptr"):
+        sizes = np.concatenate([np.diff(tree[name]) for tree in trees])
+        together[name] = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    nodes = [len(tree["children"]) for tree in trees]
+    roots = np.cumsum([0, *nodes[:-1]]).astype(np.int64)
+    together["children"] += np.repeat(roots, nodes) * (together["children"] > 0)
+    return Trees(roots=roots, **together)
+
+
+def _trees_fit(trees: Trees, width: int, n_labels: int) -> bool:
+    """Kernels read without looking at bounds, and find the way down by numbers of children."""
+    nodes, n = np.arange(len(trees.children)), len(trees.children)
+    inner = trees.children != 0
+    return bool(
+        n > 0
+        and len(trees.bias) == n == len(trees.weight_ptr) - 1 == len(trees.leaf_ptr) - 1
+        and len(trees.roots) > 0
+        and _within(trees.roots, n)
+        and _within(trees.children, n - 1)
+        and (trees.children[inner] > nodes[inner]).all()
+        and _rows_fit(trees.weight_ptr, trees.columns, trees.weights, width)
+        and _rows_fit(trees.leaf_ptr, trees.labels, trees.gains, n_labels)
+        and (trees.gains > 0).all()  # a search takes a sum of 0 for a label that it has not met
+    )
+
+
+def _centroids_fit(centroids: Centroids, width: int) -> bool:
+    fits = len(centroids.ptr) == len(centroids.squares) + 1
+    return fits and _rows_fit(centroids.ptr, centroids.columns, centroids.values, width)
+
+
+def _rows_fit(ptr: NDArray[Any], columns: NDArray[Any], values: NDArray[Any], width: int) -> bool:
+    rises = len(ptr) > 0 and ptr[0] == 0 and (np.diff(ptr) >= 0).all()
+    return bool(rises and ptr[-1] == len(columns) == len(values) and _within(columns, width))
+
+
+def _within(numbers: NDArray[Any], end: int) -> bool:
+    return bool(numbers.size == 0 or (numbers.min() >= 0 and numbers.max() < end))

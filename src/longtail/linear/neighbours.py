@@ -1,0 +1,213 @@
+"""AnnexML (Tagami 2017): the documents nearest to a new one in learned embeddings vote with their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail import progress
+from longtail.config import Neighbours as Settings
+from longtail.data.csr import csr_of
+from longtail.errors import ModelFolderError, UsageError
+from longtail.features.matrix import Features
+from longtail.kernels import pool
+from longtail.kernels.kmeans import mix
+from longtail.linear.partitions import IndexType, Learner, fit_learner, label_graph, unit_block
+from longtail.search.ensemble import best_first
+
+__all__ = ["Neighbours", "NeighboursExplanation", "Voter", "fit_learner", "label_graph", "learner_seeds"]
+
+_BLOCK = 4096  # documents that are searched at once
+_SETTINGS = Settings()
+
+
+@dataclass(frozen=True)
+class Voter:
+    """A training document that has the label: its cosine is the sum of contributions, its vote a part of the score."""
+
+    learner: int
+    part: int
+    document: int  # row in training
+    similarity: float
+    vote: float
+    columns: NDArray[np.int32]  # of the explained document, those of the dense block first
+    contributions: NDArray[np.float64]  # of each column to the similarity
+
+
+@dataclass(frozen=True)
+class NeighboursExplanation:
+    """Why a label: the votes of all voters add up to its score."""
+
+    label: int
+    score: float
+    parts: tuple[int, ...]  # the part that each learner chose
+    voters: tuple[Voter, ...]  # by learner, nearest first
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Learners, each with parts and embeddings of the training documents, and those documents' labels."""
+
+    n_labels: int
+    n_columns: int  # of both blocks of the features
+    learners: tuple[Learner, ...]
+    label_ptr: NDArray[np.int64]  # (N + 1,)
+    label_columns: NDArray[np.int32]  # labels of each training document
+    voters: int
+    gamma: float
+    index: IndexType
+
+    @classmethod
+    def fit(
+        cls, features: Features, label_matrix: sparse.csr_array, settings: Settings = _SETTINGS, seed: int = 0
+    ) -> Neighbours:
+        """Train all learners on ``features`` (n, d) and ``label_matrix`` (n, L), one thread a learner."""
+        graph = label_graph(label_matrix, settings.graph_neighbours, seed)
+
+        def train(own_seed: int) -> dict[str, NDArray[Any]]:
+            return fit_learner(features, label_matrix, graph, settings, own_seed)
+
+        trained = []
+        with progress.stage("learners", total=settings.learners, unit="learners"):
+            for arrays in pool.run(train, learner_seeds(settings.learners, seed)):
+                trained.append(arrays)
+                progress.advance(1)
+        return cls.of(trained, features, label_matrix, settings)
+
+    @classmethod
+    def of(
+        cls,
+        learners: Sequence[Mapping[str, NDArray[Any]]],
+        features: Features,
+        label_matrix: sparse.csr_array,
+        settings: Settings = _SETTINGS,
+    ) -> Neighbours:
+        """Put together what ``fit_learner`` gave for each of ``learner_seeds``."""
+        (n_documents, n_columns), n_labels = features.shape, label_matrix.shape[1]
+        made = tuple(Learner.from_arrays(arrays, n_columns, n_documents) for arrays in learners)
+        labels = label_matrix.indptr.astype(np.int64), label_matrix.indices.astype(np.int32)
+        return cls(n_labels, n_columns, made, *labels, settings.voters, settings.gamma, settings.index)
+
+    def search(self, features: Features, k: int | None, exclude: sparse.csr_array | None = None) -> sparse.csr_array:
+        """Return (n, L) float32 scores of the ``k`` best labels a document (None: all with votes), best first.
+
+        A score is the label's share of the votes, the mean over learners. In each, the nearest documents of the
+        document's part vote, weighted by softmax(γ cosine), the loss's own weights. A document without a column that
+        its part knows gets no labels. ``exclude`` has an entry for each label that may not come out.
+        """
+        n = len(features)
+        if features.shape[1] != self.n_columns:
+            raise UsageError(f"features: found {features.shape[1]} columns; expected {self.n_columns}, as in training")
+        if exclude is not None and exclude.shape != (n, self.n_labels):
+            raise UsageError(f"exclude: found shape {exclude.shape}; expected {(n, self.n_labels)}: documents, labels")
+        blocks = [self._search_block(features, slice(*ends), k, exclude) for ends in pool.row_blocks(n, _BLOCK)]
+        ranked = blocks or [
+            csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64), self.n_labels)
+        ]
+        values, columns = (np.concatenate([getattr(block, name) for block in ranked]) for name in ("data", "indices"))
+        counts = np.concatenate([np.diff(block.indptr) for block in ranked])
+        return csr_of(values, columns, np.concatenate([[0], np.cumsum(counts)]), self.n_labels)
+
+    def _search_block(
+        self, features: Features, block: slice, k: int | None, exclude: sparse.csr_array | None
+    ) -> sparse.csr_array:
+        documents, _, votes = self._votes(unit_block(features.take(block)))
+        n, width = documents.shape
+        shares = csr_of(votes.ravel(), documents.ravel(), np.arange(0, n * width + 1, width), len(self.label_ptr) - 1)
+        labels = csr_of(np.ones(len(self.label_columns)), self.label_columns, self.label_ptr, self.n_labels)
+        scores = shares @ labels
+        if exclude is not None:
+            barred = exclude[block].astype(bool).astype(np.float64)
+            scores = scores - scores.multiply(barred)
+        scores.eliminate_zeros()
+        scores.data = np.minimum(scores.data, 1)  # a sum of shares may be a rounding above
+        return best_first(scores.astype(np.float32), k)
+
+    def _votes(self, rows: sparse.csr_array) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float64]]:
+        """Return voting documents, cosines and votes, (n, learners × voters); a missing one is document 0, vote 0."""
+
+        def nearest(learner: Learner) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+            return learner.voters(rows, self.voters, self.index)
+
+        documents, cosines = zip(*pool.run(nearest, self.learners), strict=True)
+        votes = [
+            _shares(own, near, self.gamma) / len(self.learners) for own, near in zip(documents, cosines, strict=True)
+        ]
+        return np.maximum(np.hstack(documents), 0), np.hstack(cosines), np.hstack(votes)
+
+    def explain(self, features: Features, label: int) -> NeighboursExplanation:
+        """Explain one label for the first row of ``features``."""
+        rows = unit_block(features.take(slice(0, 1)))
+        documents, cosines, votes = (array[0] for array in self._votes(rows))
+        parts = tuple(int(learner.parts(rows)[0]) for learner in self.learners)
+        voters = []
+        for at in np.flatnonzero(votes > 0).tolist():
+            number, document = at // self.voters, int(documents[at])
+            if label in self.label_columns[self.label_ptr[document] : self.label_ptr[document + 1]]:
+                contributions = _contributions(self.learners[number], parts[number], rows, document)
+                pair = float(cosines[at]), float(votes[at])
+                voters.append(Voter(number, parts[number], document, *pair, rows.indices, contributions))
+        score = float(np.float32(min(sum(voter.vote for voter in voters), 1.0)))
+        return NeighboursExplanation(label, score, parts, tuple(voters))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all that is to be stored, by name."""
+        arrays: dict[str, NDArray[Any]] = {
+            f"{number}.{name}": array
+            for number, learner in enumerate(self.learners)
+            for name, array in learner.to_arrays().items()
+        }
+        sizes = np.array([self.n_labels, self.n_columns, len(self.learners), self.voters], np.int64)
+        arrays |= {"label_ptr": self.label_ptr, "label_columns": self.label_columns}
+        return arrays | {"sizes": sizes, "gamma": np.array([self.gamma])}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], index: IndexType = "auto") -> Neighbours:
+        """Take what ``to_arrays`` gave, checked; nothing is copied, and memory maps may be read-only."""
+        try:
+            return cls._from_arrays(arrays, index)
+        except (KeyError, ValueError) as error:
+            raise ModelFolderError(f"neighbours: an array is missing or misshapen ({error}); train again") from None
+
+    @classmethod
+    def _from_arrays(cls, arrays: Mapping[str, NDArray[Any]], index: IndexType) -> Neighbours:
+        n_labels, n_columns, n_learners, voters = (int(size) for size in arrays["sizes"])
+        (gamma,) = arrays["gamma"].tolist()
+        ptr, columns = arrays["label_ptr"], arrays["label_columns"]
+        whole = len(ptr) > 0 and ptr[0] == 0 and ptr[-1] == len(columns) and bool((np.diff(ptr) >= 0).all())
+        if not whole or (len(columns) and not 0 <= columns.min() <= columns.max() < n_labels):
+            raise ModelFolderError(f"neighbours: expected labels from 0 to {n_labels - 1} by document; train again")
+        own = [
+            {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{number}.")}
+            for number in range(n_learners)
+        ]
+        learners = tuple(Learner.from_arrays(of_learner, n_columns, len(ptr) - 1) for of_learner in own)
+        return cls(n_labels, n_columns, learners, ptr, columns, voters, gamma, index)
+
+
+def learner_seeds(learners: int, seed: int) -> list[int]:
+    """Return the seed of each learner."""
+    return [int(mix(seed, 0, number)) for number in range(learners)]
+
+
+def _shares(documents: NDArray[np.int32], cosines: NDArray[np.float32], gamma: float) -> NDArray[np.float64]:
+    """Return softmax(γ cosine) over the documents of each row; 0 where there are none."""
+    weights = np.exp(gamma * (cosines.astype(np.float64) - 1)) * (documents >= 0)
+    totals = weights.sum(axis=1, keepdims=True)
+    shares: NDArray[np.float64] = np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0)
+    return shares
+
+
+def _contributions(learner: Learner, part: int, row: sparse.csr_array, document: int) -> NDArray[np.float64]:
+    """Return what each column of the row adds to its cosine: x_f V_f·e / ‖Vx‖, e the document's stored embedding."""
+    first, last = learner.document_ptr[part : part + 2]
+    place = first + np.searchsorted(learner.documents[first:last], document)
+    weights = learner.column_weights(row.indices, part).astype(np.float64)
+    along = row.data.astype(np.float64)[:, None] * weights
+    products: NDArray[np.float64] = along @ learner.embeddings[place].astype(np.float64)
+    return products / np.linalg.norm(along.sum(axis=0))

@@ -1,0 +1,254 @@
+"""One learner of AnnexML (Tagami 2017): documents in parts, and in each part an embedding learned from their labels.
+
+Neighbours are documents with like sets of labels. A linear classifier a part is learned so that neighbours share a
+part, then, in each part, a linear embedding in which neighbours have a high cosine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.config import Neighbours as Settings
+from longtail.data.csr import csr_of
+from longtail.errors import MissingExtra, ModelFolderError
+from longtail.features.matrix import Features
+from longtail.kernels import pool
+from longtail.kernels.kmeans import mix
+from longtail.kernels.neighbours import label_neighbours, learn_embedding, learn_parts, nearest_rows
+
+__all__ = ["IndexType", "Learner", "fit_learner", "label_graph", "unit_block"]
+
+IndexType = Literal["auto", "exact", "faiss"]
+_BUDGET = 5000  # entries of the inverted index that a document reads: AnnexML's published code has the same in the mean
+_SHRINK = 4.0  # L1 norm of the part classifiers, as published
+_BLOCK = 4096  # documents of one task
+
+
+@dataclass(frozen=True, eq=False)
+class Learner:
+    """Arrays of K parts; what belongs to part p lies between p and p + 1 of the pointers. Part 0 is the largest."""
+
+    part_ptr: NDArray[np.int64]  # (K + 1,)
+    part_columns: NDArray[np.int32]  # the classifier of each part, sparse: columns, rising
+    part_values: NDArray[np.float32]
+    column_ptr: NDArray[np.int64]  # (K + 1,)
+    columns: NDArray[np.int32]  # (M,) columns that a part's embedding knows, rising
+    weights: NDArray[np.float16]  # (M, dimensions) V'
+    document_ptr: NDArray[np.int64]  # (K + 1,)
+    documents: NDArray[np.int32]  # (N,) rows in training, rising in each part
+    embeddings: NDArray[np.float16]  # (N, dimensions) of length one
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_columns: int, n_documents: int) -> Learner:
+        """Take what ``fit_learner`` gave, checked; nothing is copied."""
+        learner = cls(**{field.name: arrays[field.name] for field in fields(cls)})
+        _check(learner, n_columns, n_documents)
+        return learner
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def n_parts(self) -> int:
+        """Parts that have documents, at least one."""
+        return len(self.part_ptr) - 1
+
+    def parts(self, rows: sparse.csr_array) -> NDArray[np.int64]:
+        """Return the part with the highest score for each row; of equal ones, the larger part."""
+        classifiers = csr_of(self.part_values, self.part_columns, self.part_ptr, rows.shape[1])
+        chosen: NDArray[np.int64] = (rows @ classifiers.T).toarray().argmax(axis=1)
+        return chosen
+
+    def vectors(self, rows: sparse.csr_array, part: int) -> NDArray[np.float32]:
+        """Return (n, dimensions) embeddings, of length one or, where no column is known, zero."""
+        used, places = np.unique(rows.indices, return_inverse=True)
+        vectors = csr_of(rows.data, places.astype(np.int32), rows.indptr, len(used)) @ self.column_weights(used, part)
+        return _unit(vectors)
+
+    def column_weights(self, columns: NDArray[np.int32], part: int) -> NDArray[np.float32]:
+        """Return V' at these columns, zeros where the part does not know them."""
+        first, last = self.column_ptr[part : part + 2]
+        places = np.searchsorted(self.columns[first:last], columns) + first
+        known = places < last
+        known[known] = self.columns[places[known]] == columns[known]
+        weights = np.zeros((len(columns), self.weights.shape[1]), np.float32)
+        weights[known] = self.weights[places[known]]
+        return weights
+
+    def voters(
+        self, rows: sparse.csr_array, count: int, index: IndexType
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the ``count`` nearest documents of each row in its part, −1 where there are no more; and cosines."""
+        documents = np.full((rows.shape[0], count), -1, np.int32)
+        cosines = np.zeros((rows.shape[0], count), np.float32)
+        chosen = self.parts(rows)
+        for part in np.unique(chosen).tolist():
+            first, last = self.document_ptr[part : part + 2]
+            mine = np.flatnonzero(chosen == part)
+            vectors = self.vectors(rows[mine], part)
+            mine, vectors = mine[vectors.any(axis=1)], vectors[vectors.any(axis=1)]
+            found, near = _nearest(vectors, self.embeddings[first:last], min(count, int(last - first)), index)
+            documents[mine, : found.shape[1]] = self.documents[first:last][found]
+            cosines[mine, : found.shape[1]] = near
+        return documents, cosines
+
+
+def label_graph(label_matrix: sparse.csr_array, keep: int, seed: int) -> NDArray[np.int32]:
+    """Return the ``keep`` documents with the most similar sets of labels for each document, (n, keep); −1: no more."""
+    by_label = label_matrix.tocsc()
+    by_label.sort_indices()
+    rest: tuple[Any, ...] = (*_pairs(label_matrix), *_pairs(by_label), keep, _BUDGET, seed)
+
+    def search(block: tuple[int, int]) -> NDArray[np.int32]:
+        return label_neighbours(*block, *rest)
+
+    blocks = pool.row_blocks(label_matrix.shape[0], _BLOCK)
+    return np.concatenate([np.empty((0, keep), np.int32), *pool.run(search, blocks)])
+
+
+def _pairs(matrix: Any) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
+
+
+def unit_block(features: Features) -> sparse.csr_array:
+    """Return both blocks as one sparse matrix, dense columns first, rows of length one, in arrays of its own."""
+    rows: Any = features.sparse
+    if features.dense.shape[1]:
+        rows = sparse.hstack([sparse.csr_array(features.dense), features.sparse], format="csr")
+    squares = np.add.reduceat(np.append(rows.data.astype(np.float64) ** 2, 0), rows.indptr[:-1])
+    squares[np.diff(rows.indptr) == 0] = 1
+    lengths = np.repeat(np.sqrt(squares), np.diff(rows.indptr))
+    values = np.divide(rows.data, lengths, out=np.zeros(len(lengths)), where=lengths > 0).astype(np.float32)
+    return csr_of(values, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), rows.shape[1])
+
+
+def fit_learner(
+    features: Features,
+    label_matrix: sparse.csr_array,
+    label_neighbours: NDArray[np.int32],
+    settings: Settings,
+    seed: int,
+) -> dict[str, NDArray[Any]]:
+    """Train one learner, on one thread: the arrays of a :class:`Learner`; ``label_neighbours`` is a ``label_graph``."""
+    rows = unit_block(features)
+    parts, classifiers = _parts(rows, np.array(label_neighbours, np.int32), settings, seed)
+    usable = (np.diff(rows.indptr) > 0) & (np.diff(label_matrix.indptr) > 0)
+    members = [np.flatnonzero((parts == part) & usable) for part in range(classifiers.shape[0])]
+    by_size = sorted((part for part, own in enumerate(members) if len(own)), key=lambda part: -len(members[part])) or [
+        0
+    ]
+    trained = [_embedding(rows, label_matrix, members[part], settings, int(mix(seed, 3, part))) for part in by_size]
+    columns, weights, embeddings = (list(arrays) for arrays in zip(*trained, strict=True))
+    classifiers = classifiers[by_size]
+    learner = Learner(
+        *(classifiers.indptr.astype(np.int64), classifiers.indices.astype(np.int32), classifiers.data),
+        *(_ends(columns), np.concatenate(columns), np.concatenate(weights)),
+        *(_ends(embeddings), np.concatenate([members[part] for part in by_size]).astype(np.int32)),
+        np.concatenate(embeddings),
+    )
+    return learner.to_arrays()
+
+
+def _parts(
+    rows: sparse.csr_array, neighbours: NDArray[np.int32], settings: Settings, seed: int
+) -> tuple[NDArray[np.int64], sparse.csr_array]:
+    """Return the part of each document and the classifiers (K, d) that say so; K is n / part_size, rounded down."""
+    n_parts = max(rows.shape[0] // settings.part_size, 1)
+    if n_parts == 1:
+        none = np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(2, np.int64)
+        return np.zeros(rows.shape[0], np.int64), csr_of(*none, rows.shape[1])
+    sizes = (rows.shape[1], neighbours, n_parts, settings.epochs, np.float32(settings.rate), np.float32(_SHRINK))
+    weights = learn_parts(rows.indptr.astype(np.int64), rows.indices, rows.data, *sizes, int(mix(seed, 1, 0)))
+    classifiers: Any = sparse.csr_array(weights.T)
+    return (rows @ weights).argmax(axis=1), classifiers
+
+
+def _embedding(
+    rows: sparse.csr_array, label_matrix: sparse.csr_array, members: NDArray[np.int64], settings: Settings, seed: int
+) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.float16]]:
+    """Return the columns of a part, V' at them, and the embeddings of its documents."""
+    own = rows[members]
+    columns, places = np.unique(own.indices, return_inverse=True)
+    with pool.threads(1):  # this is a thread already
+        graph = label_graph(label_matrix[members], settings.graph_neighbours, seed)
+    weights = learn_embedding(
+        own.indptr.astype(np.int64),
+        places.astype(np.int32),
+        own.data,
+        len(columns),
+        graph,
+        settings.dimensions,
+        settings.negatives,
+        settings.epochs,
+        np.float32(settings.rate),
+        float(settings.gamma),
+        seed,
+    ).astype(np.float16)
+    vectors = csr_of(own.data, places.astype(np.int32), own.indptr, len(columns)) @ weights.astype(np.float32)
+    return columns.astype(np.int32), weights, _unit(vectors).astype(np.float16)
+
+
+def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return unit
+
+
+def _ends(pieces: list[NDArray[Any]]) -> NDArray[np.int64]:
+    return np.cumsum([0, *map(len, pieces)], dtype=np.int64)
+
+
+def _nearest(
+    vectors: NDArray[np.float32], embeddings: NDArray[np.float16], count: int, index: IndexType
+) -> tuple[NDArray[np.integer], NDArray[np.float32]]:
+    """Return the ``count`` nearest embeddings of each vector, best first, ties by number, and the products."""
+    faiss = None if index == "exact" else _faiss(needed=index == "faiss")
+    if faiss is None or not len(vectors) or not count:
+        found, near = nearest_rows(vectors, np.ascontiguousarray(embeddings.T, np.float32), count)
+    else:
+        flat = faiss.IndexFlatIP(embeddings.shape[1])
+        flat.add(embeddings.astype(np.float32))
+        near, found = flat.search(vectors, count)
+        order = np.lexsort((found, -near), axis=1)
+        found, near = np.take_along_axis(found, order, 1), np.take_along_axis(near, order, 1)
+    return found, np.clip(near, -1, 1)
+
+
+def _faiss(needed: bool) -> Any:
+    try:
+        import faiss  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        if needed:
+            raise MissingExtra("index = 'faiss'", "faiss") from None
+        return None
+    return faiss
+
+
+def _check(learner: Learner, n_columns: int, n_documents: int) -> None:
+    """Raise where an array does not fit the others: nothing that is read later may lie outside."""
+    for ptr, numbers, rows, limit in (
+        (learner.part_ptr, learner.part_columns, learner.part_values, n_columns),
+        (learner.column_ptr, learner.columns, learner.weights, n_columns),
+        (learner.document_ptr, learner.documents, learner.embeddings, n_documents),
+    ):
+        fits = len(ptr) == len(learner.part_ptr) >= 2 and ptr[0] == 0 and ptr[-1] == len(numbers) == len(rows)
+        rising = fits and bool((np.diff(ptr) >= 0).all()) and _rising(ptr, numbers)
+        if not rising or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < limit):
+            raise ModelFolderError(f"neighbours: expected parts of rising numbers from 0 to {limit - 1}; train again")
+    if learner.weights.ndim != 2 or learner.weights.shape[1:] != learner.embeddings.shape[1:]:
+        raise ModelFolderError("neighbours: weights and embeddings differ in dimensions; train again")
+
+
+def _rising(ptr: NDArray[np.int64], numbers: NDArray[np.int32]) -> bool:
+    """Tell whether numbers rise within each part."""
+    steps = np.diff(numbers.astype(np.int64)) > 0
+    borders = ptr[1:-1]
+    steps[borders[(borders > 0) & (borders < len(numbers))] - 1] = True
+    return bool(steps.all())

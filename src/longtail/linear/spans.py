@@ -1,0 +1,170 @@
+"""Work on the nodes of a level, divided so that threads can share it, and its results put together again.
+
+A *span* is a run of nodes that are trained on the same *group* of documents; a *chunk* is a run of spans whose weights
+are stored together: all the children of one parent, or a batch of labels where there is no tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail import progress
+from longtail.config import Ranker
+from longtail.features.matrix import Features
+from longtail.kernels import pool
+from longtail.kernels.node_training import DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
+from longtail.search.chunks import Part
+
+__all__ = ["Documents", "Positives", "Spans", "positives_of", "train_chunks"]
+
+_TASK = 1 << 18  # documents × siblings of one task: some tenths of a second
+_BLOCKS = 8  # a span has a multiple of this many siblings
+
+Documents = tuple[NDArray[np.int64], NDArray[np.int32]]  # pointers (groups + 1), documents of each group, rising
+Positives = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # pointers (nodes + 1), documents, R̂
+Trained = tuple[NDArray[Any], ...]  # what ``train_spans`` gives
+
+
+class Spans(NamedTuple):
+    """Spans of rising nodes: group of documents, first node, behind the last node, chunk."""
+
+    groups: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    chunks: NDArray[np.int64]
+
+    @classmethod
+    def below(cls, documents: NDArray[np.integer], offsets: NDArray[np.int64]) -> Spans:
+        """Divide the children of parents with much work; fixed by the data alone.
+
+        Parent p has the nodes ``offsets[p]:offsets[p + 1]``, and ``documents[p]`` documents.
+        """
+        found = []
+        for parent, (first, last) in enumerate(pairwise(offsets.tolist())):
+            step = max(_TASK // max(int(documents[parent]), 1) // _BLOCKS, 1) * _BLOCKS
+            found += [(parent, start, min(start + step, last), parent) for start in range(first, last, step)]
+        return cls.of(found)
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> Spans:
+        """Return spans given as (group, first node, behind the last node, chunk)."""
+        return cls(*np.array(rows, np.int64).reshape(-1, 4).T.copy())
+
+    def tasks(self, documents: NDArray[np.integer]) -> list[tuple[int, int]]:
+        """Join neighbouring spans until there is work for a task; ``documents`` are those of each group."""
+        done = np.cumsum(documents[self.groups] * (self.stops - self.starts)) // _TASK
+        borders = np.flatnonzero(np.diff(done)) + 1
+        return list(pairwise([0, *borders.tolist(), len(self.groups)]))
+
+    def solving_order(self, frequency: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return the nodes of each span by falling frequency: those of like frequency need like numbers of passes."""
+        widths = self.stops - self.starts
+        before = np.repeat(np.cumsum(widths) - widths, widths)
+        nodes = np.repeat(self.starts, widths) + np.arange(widths.sum()) - before
+        span = np.repeat(np.arange(len(widths)), widths)
+        order = np.zeros(len(frequency), np.int64)
+        order[nodes] = np.lexsort((-frequency[nodes], span)) - before
+        return order
+
+
+def positives_of(relevance: sparse.csr_array, ranker: Ranker) -> Positives:
+    """Return the documents of each node, and their R̂: each document's relevance adds up to 1, or is 1 everywhere."""
+    by_node = relevance.tocsc()
+    weights = np.ones(by_node.nnz, np.float32)
+    if ranker.cost_sensitive:
+        totals = np.asarray(relevance.sum(axis=1)).ravel()
+        weights = (by_node.data / totals[by_node.indices]).astype(np.float32)
+    return by_node.indptr.astype(np.int64), by_node.indices.astype(np.int32), weights
+
+
+def train_chunks(
+    features: Features,
+    spans: Spans,
+    documents: Documents,
+    positives: Positives,
+    ranker: Ranker,
+    seed: int,
+    start: NDArray[np.float32] | None = None,
+) -> Iterator[Part]:
+    """Yield the weights of each chunk; ``start`` (nodes, e) is where Newton steps begin in the dense block, if given.
+
+    Weights of the dense block have a penalty of their own: ‖w‖²·p over x is ‖w'‖² over x/√p, with w = w'/√p.
+    """
+    rows, sizes = features.sparse, np.diff(documents[0])
+    scale = np.float32(ranker.dense_penalty ** (-1.0 if ranker.solver == "proximal" else -0.5))
+    tasks = spans.tasks(sizes)
+    arguments: tuple[Any, ...] = (
+        *spans[:3],
+        spans.solving_order(np.diff(positives[0])),
+        *documents,
+        *positives,
+        rows.indptr,
+        rows.indices,
+        rows.data,
+        features.dense * scale if scale != 1 else features.dense,
+        rows.shape[1],
+        *_solver(ranker),
+        ranker.cost_positive,
+        ranker.cost_negative * (ranker.alpha if ranker.cost_sensitive else 1.0),
+        np.float32(ranker.bias),
+        ranker.tolerance,
+        ranker.max_passes,
+        ranker.penalty,
+        np.float32(ranker.prune),
+        seed,
+        None if start is None else start / scale,
+    )
+
+    def train(ends: tuple[int, int]) -> Trained:
+        trained: Trained = train_spans(*ends, *arguments)
+        return trained
+
+    return _whole(_parts(tasks, pool.run(train, tasks), spans, scale), spans)
+
+
+def _solver(ranker: Ranker) -> tuple[bool | None, ...]:
+    if ranker.solver == "dual":
+        return DUAL_LOGISTIC if ranker.loss == "logistic" else DUAL_HINGE
+    return NEWTON if ranker.solver == "newton" else PROXIMAL
+
+
+def _parts(
+    tasks: Sequence[tuple[int, int]], results: Iterable[Trained], spans: Spans, scale: np.float32
+) -> Iterator[Part]:
+    """Cut what each task gives into the parts of its spans."""
+    widths = spans.stops - spans.starts
+    for (first, last), (span_rows, rows, counts, siblings, values, dense) in zip(tasks, results, strict=True):
+        row = entry = node = 0
+        for span in range(first, last):
+            row_end, node_end = row + int(span_rows[span - first]), node + int(widths[span])
+            ptr = np.concatenate([[0], np.cumsum(counts[row:row_end])])
+            entry_end, own = entry + int(ptr[-1]), dense[node:node_end] * scale
+            yield Part(rows[row:row_end], ptr, siblings[entry:entry_end], values[entry:entry_end], own)
+            progress.advance(node_end - node)
+            row, entry, node = row_end, entry_end, node_end
+
+
+def _whole(parts: Iterable[Part], spans: Spans) -> Iterator[Part]:
+    """Join the parts of each chunk."""
+    ends = np.flatnonzero(np.diff(spans.chunks, append=-1)) + 1  # behind the last span of each chunk
+    parts, first = iter(parts), 0
+    for end in ends.tolist():
+        yield _joined([next(parts) for _ in range(first, end)], spans.starts[first:end] - spans.starts[first])
+        first = end
+
+
+def _joined(parts: Sequence[Part], shifts: NDArray[np.int64]) -> Part:
+    if len(parts) == 1:
+        return parts[0]
+    columns = np.concatenate([np.repeat(part.rows, np.diff(part.ptr)) for part in parts])
+    siblings = np.concatenate([part.siblings + shift for part, shift in zip(parts, shifts, strict=True)])
+    order = np.argsort(columns, kind="stable")  # siblings rise from part to part
+    rows, counts = np.unique(columns, return_counts=True)
+    values, dense = np.concatenate([part.values for part in parts]), np.concatenate([part.dense for part in parts])
+    return Part(rows, np.concatenate([[0], np.cumsum(counts)]), siblings[order], values[order], dense)

@@ -1,0 +1,91 @@
+"""The steps of the pipeline from features and labels to linear rankers, each kind in stages that can be resumed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from longtail.config import Config
+from longtail.data.dataset import Dataset
+from longtail.features.matrix import Features
+from longtail.features.tfidf import TfIdf
+from longtail.linear.one_vs_all import LabelProblems, join_batches, label_batches
+from longtail.linear.tree_ranker import TreeRanker, fit_level
+from longtail.network_steps import classifier_settings, label_hints
+from longtail.search.chunks import Chunks
+from longtail.tree.tree import LabelTree
+from longtail.tree_steps import Parents, label_tree
+from longtail.work import Work, told
+
+if TYPE_CHECKING:
+    from longtail.neural.ranker import NeuralRanker  # which needs torch
+
+__all__ = ["fit_rankers"]
+
+
+def fit_rankers(
+    documents: Dataset,
+    features: Features,
+    vectoriser: TfIdf | None,
+    config: Config,
+    parents: Parents | None,
+    work: Work,
+    network: NeuralRanker | None,
+) -> tuple[TreeRanker, ...]:
+    """Return the linear rankers of the method; beside a network those it combines with, if any."""
+    if network is not None:
+        if config.cascade.combine == "never":
+            return ()
+        config = classifier_settings(config)
+    rankers = []
+    for number in range(config.ranker.trees):
+        tree = label_tree(
+            documents, features, vectoriser, config, f"tree-{number}", config.seed + number, parents, work
+        )
+        rankers.append(fit_ranker(documents, features, tree, config, number, work, network))
+    return tuple(rankers)
+
+
+def fit_ranker(
+    documents: Dataset,
+    features: Features,
+    tree: LabelTree,
+    config: Config,
+    number: int,
+    work: Work,
+    network: NeuralRanker | None = None,
+) -> TreeRanker:
+    """Return the classifiers of all nodes of one tree, level after level; of labels alone, batch after batch."""
+    coarse = tree.coarsen(documents.label_matrix)
+    if tree.n_levels == 1:
+        hints = label_hints(documents, network, config, work).ordered(tree)
+        problems = LabelProblems.of(features, coarse[0], config.ranker, config.seed, hints)
+        return TreeRanker(tree, (fit_labels(problems, number, work),), config.ranker.bias)
+    levels: list[Chunks] = []
+    for level in range(tree.n_levels):
+
+        def make() -> dict[str, np.ndarray]:
+            return fit_level(features, coarse, tree, levels, config.ranker, config.search, config.seed).to_arrays()
+
+        with told(f"level {level + 1} of {tree.n_levels}") as say:
+            levels.append(Chunks.from_arrays(work.arrays(f"ranker-{number}-{level}", make)))
+            say(f"{tree.widths[level]:,} nodes, {levels[-1].nnz:,} weights")
+    return TreeRanker(tree, tuple(levels), config.ranker.bias)
+
+
+def fit_labels(problems: LabelProblems, number: int, work: Work) -> Chunks:
+    """Return one classifier a label; each batch of labels is a stage."""
+    batches = []
+    with told("labels") as say:
+        for batch, ends in enumerate(label_batches(problems.n_labels)):
+            make = partial(_arrays_of, problems, ends)
+            batches.append(Chunks.from_arrays(work.arrays(f"ranker-{number}-batch-{batch}", make)))
+        chunks = join_batches(batches, problems.ranker)
+        say(f"{problems.n_labels:,} labels, {chunks.nnz:,} weights")
+    return chunks
+
+
+def _arrays_of(problems: LabelProblems, batch: tuple[int, int]) -> dict[str, np.ndarray]:
+    return problems.solve(*batch).to_arrays()

@@ -1,0 +1,30 @@
+"""How the nodes of a level are divided into spans, tasks and chunks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.linear import spans
+from longtail.linear.spans import Spans
+
+
+def test_spans_and_tasks_cover_all_nodes_once(monkeypatch):
+    monkeypatch.setattr(spans, "_TASK", 100)
+    offsets, sizes = np.array([0, 3, 40, 41, 60]), np.array([7, 5, 0, 1000])
+    found = Spans.below(sizes, offsets)
+    parents, starts, stops, chunks = found
+    nodes = [(parent, node) for parent, *ends in zip(parents, starts, stops, strict=True) for node in range(*ends)]
+    assert nodes == [(parent, node) for parent in range(4) for node in range(offsets[parent], offsets[parent + 1])]
+    assert (stops - starts)[parents == 1].tolist() == [16, 16, 5]
+    assert (stops - starts)[parents == 3].tolist() == [8, 8, 3]
+    assert chunks.tolist() == parents.tolist()
+    tasks = found.tasks(sizes)
+    assert [span for ends in tasks for span in range(*ends)] == list(range(len(parents)))
+    assert len(tasks) > 3
+
+
+def test_siblings_are_solved_by_frequency_within_their_span():
+    found = Spans.of([(0, 2, 6, 0), (0, 6, 9, 0)])  # nodes 0 and 1 are in no span
+    order = found.solving_order(np.array([9, 9, 1, 5, 3, 5, 0, 2, 7]))
+    assert order[2:6].tolist() == [1, 3, 2, 0]
+    assert order[6:9].tolist() == [2, 1, 0]
