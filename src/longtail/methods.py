@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ class Method(msgspec.Struct, frozen=True):
     settings: Settings = {}
     presets: Mapping[str, Settings] = {}
     neural: bool = False  # a network ranks; linear classifiers may join it
+    ranker: Literal["tree", "forest", "neighbours"] = "tree"  # what the linear ranker is
 
 
 def _xr(levels: list[int], cost_positive: float, cost_negative: float) -> dict[str, Any]:
@@ -125,9 +126,26 @@ _CATALOGUE = [
         settings={
             "tfidf": _TEXT,
             "tree": _FLAT,
-            "ranker": {"solver": "proximal", "prune": 0.0, "tolerance": 0.01},
+            "ranker": {"solver": "proximal", "penalty": 0.6, "prune": 0.0, "tolerance": 0.01, "max_passes": 200},
             "search": {"score": "sigmoid"},
         },
+    ),
+    Method(
+        "pfastrexml",
+        "trees over documents that split for propensity-scored nDCG, and centroids that bring up rare labels",
+        "Jain et al. 2016, Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking and Other Missing "
+        "Label Applications",
+        ("tf-idf", "none", "50 trees of documents", "leaves, centroids", "a leaf a tree"),
+        settings={"tfidf": _TEXT},
+        ranker="forest",
+    ),
+    Method(
+        "annexml",
+        "documents near each other in learnt embeddings vote with their labels",
+        "Tagami 2017, AnnexML: Approximate Nearest Neighbor Search for Extreme Multi-label Classification",
+        ("tf-idf", "label-kNN graph", "partitions of documents", "embeddings", "nearest neighbours"),
+        settings={"tfidf": _TEXT},
+        ranker="neighbours",
     ),
     Method(
         "cascadexml",

@@ -19,7 +19,7 @@ from longtail.data.strings import Strings
 from longtail.errors import DataError, Problem, UsageError, unknown_name
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
-from longtail.linear.explanation import Explanation, explain_label
+from longtail.linear.explanation import Explanation, LinearRanker, explain_label
 from longtail.linear.tree_ranker import TreeRanker
 from longtail.metrics import Evaluation
 from longtail.search.calibration import Calibration
@@ -58,15 +58,18 @@ class Model:
     label_counts: NDArray[np.int64]  # documents of each label in training
     facts: Facts
     vectoriser: TfIdf | None  # None: documents come as features
-    rankers: tuple[TreeRanker, ...]  # linear, one a tree; none where a network does it all
+    rankers: tuple[LinearRanker, ...]  # one a label tree, or a forest; none where a network does it all
     network: NeuralRanker | None = None
     calibration: Calibration | None = None
     metrics: Evaluation | None = None  # on the documents held out
 
     @property
-    def tree(self) -> LabelTree:
-        """The label tree of the network, else of the first linear ranker."""
-        return self.rankers[0].tree if self.network is None else self.network.tree
+    def tree(self) -> LabelTree | None:
+        """The label tree of the network, else of the first linear ranker, if it has one."""
+        if self.network is not None:
+            return self.network.tree
+        first = self.rankers[0]
+        return first.tree if isinstance(first, TreeRanker) else None
 
     def predict(
         self,
@@ -117,9 +120,9 @@ class Model:
         self, features: Features, k: int, search: Search, exclude: sparse.csr_array | None
     ) -> sparse.csr_array:
         if len(self.rankers) == 1:
-            return self.rankers[0].search(features, search, k, exclude)
+            return _ranked(self.rankers[0], features, search, k, exclude)
         wanted = _wanted(k, len(self.labels))
-        return mean_scores([ranker.search(features, search, wanted, exclude) for ranker in self.rankers], k)
+        return mean_scores([_ranked(ranker, features, search, wanted, exclude) for ranker in self.rankers], k)
 
     def features(self, documents: Dataset | Iterable[str]) -> Features:
         """Return the features of documents as the linear rankers got them in training."""
@@ -179,6 +182,15 @@ class Model:
         indptr = np.cumsum([0, *map(len, columns)])
         indices = np.array([column for own in columns for column in own], np.int32)
         return csr_of(np.ones(len(indices), np.float32), indices, indptr, len(self.labels))
+
+
+def _ranked(
+    ranker: LinearRanker, features: Features, search: Search, k: int, exclude: sparse.csr_array | None
+) -> sparse.csr_array:
+    """Return the ``k`` best labels; settings of the search are for label trees."""
+    if isinstance(ranker, TreeRanker):
+        return ranker.search(features, search, k, exclude)
+    return ranker.search(features, k, exclude)
 
 
 def _texts(documents: Dataset | Strings) -> Strings:

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from longtail.config import to_toml
+from longtail.linear.forest import Forest
+from longtail.linear.neighbours import Neighbours
+from longtail.linear.tree_ranker import TreeRanker
 from longtail.methods import METHODS
 from longtail.model import Model
 
 __all__ = ["model_card"]
 
 
+def _ranker_rows(model: Model) -> dict[str, str]:
+    """Return what there is to say of the label tree and the linear rankers."""
+    rows = {}
+    if model.tree is not None:
+        more = f", one of {len(model.rankers)}" if len(model.rankers) > 1 else ""
+        rows["label tree"] = " → ".join(f"{width:,}" for width in model.tree.widths) + more
+    weights = [chunks.nnz for ranker in model.rankers if isinstance(ranker, TreeRanker) for chunks in ranker.levels]
+    if weights:
+        rows["linear weights"] = f"{sum(weights):,} as {model.config.ranker.weights}"
+    for ranker in model.rankers:
+        if isinstance(ranker, Forest):
+            rows["trees of documents"] = f"{len(ranker.trees.roots)}, {len(ranker.trees.children):,} nodes"
+        if isinstance(ranker, Neighbours):
+            rows["learners"] = f"{len(ranker.learners)}, {model.config.neighbours.dimensions} dimensions"
+    return rows
+
+
 def model_card(model: Model) -> str:
     """Return the card as Markdown: method, data, tree, metrics on held-out documents, how to use it, all settings."""
     entry, facts = METHODS[model.config.method], model.facts
-    tree = " → ".join(f"{width:,}" for width in model.tree.widths)
-    weights = sum(chunks.nnz for ranker in model.rankers for chunks in ranker.levels)
     vocabulary = "ready-made features" if model.vectoriser is None else f"{facts.n_columns:,} n-grams"
     lines = [
         f"# {entry.name}: {len(model.labels):,} labels",
@@ -24,8 +42,7 @@ def model_card(model: Model) -> str:
         "documents": f"{facts.documents:,}, and {facts.held_out:,} held out",
         "labels": f"{len(model.labels):,}; {facts.pairs / facts.documents:.2f} a document",
         "features": vocabulary + (f" and {facts.dense_width} dense columns" if facts.dense_width else ""),
-        "label tree": tree + (f", one of {len(model.rankers)}" if len(model.rankers) > 1 else ""),
-        "linear weights": f"{weights:,} as {model.config.ranker.weights}",
+        **_ranker_rows(model),
         "scores": "probabilities" if model.calibration is not None else "products along the path, not calibrated",
     }
     if model.network is not None:

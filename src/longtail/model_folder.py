@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ from longtail.config import Config
 from longtail.data.label_files import read_labels, write_labels
 from longtail.errors import DataError, MissingExtra, ModelFolderError
 from longtail.features.tfidf import TfIdf
+from longtail.linear.explanation import LinearRanker
+from longtail.linear.forest import Forest
+from longtail.linear.neighbours import Neighbours
 from longtail.linear.tree_ranker import TreeRanker
 from longtail.metrics import Evaluation
 from longtail.model import Facts, Model
@@ -32,9 +36,8 @@ def save_model(model: Model, path: str | Path) -> None:
         if model.vectoriser is not None:
             folder.write_arrays("vocabulary.safetensors", model.vectoriser.to_arrays())
         for number, ranker in enumerate(model.rankers):
-            folder.write_arrays(f"tree-{number}.safetensors", ranker.tree.to_arrays())
-            for level, chunks in enumerate(ranker.levels):
-                folder.write_arrays(f"ranker-{number}-{level}.safetensors", chunks.to_arrays())
+            for name, arrays in _files(ranker, number).items():
+                folder.write_arrays(name, arrays)
         if model.network is not None:
             from longtail.neural.ranker_folder import save_ranker
 
@@ -44,6 +47,16 @@ def save_model(model: Model, path: str | Path) -> None:
         if model.metrics is not None:
             folder.write_json("metrics.json", model.metrics)
         folder.write_bytes("README.md", model_card(model).encode())
+
+
+def _files(ranker: LinearRanker, number: int) -> dict[str, dict[str, np.ndarray]]:
+    """Return the arrays of each file of a ranker."""
+    if isinstance(ranker, Forest):
+        return {f"forest-{number}.safetensors": ranker.to_arrays()}
+    if isinstance(ranker, Neighbours):
+        return {f"neighbours-{number}.safetensors": ranker.to_arrays()}
+    levels = {f"ranker-{number}-{level}.safetensors": own.to_arrays() for level, own in enumerate(ranker.levels)}
+    return {f"tree-{number}.safetensors": ranker.tree.to_arrays()} | levels
 
 
 def load_model(path: str | Path, device: str = "auto") -> Model:
@@ -69,8 +82,7 @@ def _read(folder: Folder, device: str) -> Model:
     vectoriser = None
     if "vocabulary.safetensors" in names:
         vectoriser = TfIdf.from_arrays(folder.arrays("vocabulary.safetensors"), config.tfidf)
-    linear = [number for number in range(config.ranker.trees) if f"tree-{number}.safetensors" in names]
-    rankers = tuple(_ranker(folder, number, config.ranker.bias) for number in linear)
+    rankers = tuple(_rankers(folder, config, names))
     network = None
     if "encoder/config.json" in names:
         try:
@@ -79,17 +91,27 @@ def _read(folder: Folder, device: str) -> Model:
             raise MissingExtra(f"a model of {config.method}", "neural") from None
         network = load_ranker(folder, config, device)
     if not rankers and network is None:
-        raise ValueError("neither a tree of linear classifiers nor a network")
+        raise ValueError("neither linear classifiers nor a network")
     counts = np.array(folder.arrays("label_counts.safetensors")["counts"])
-    for tree in [ranker.tree for ranker in rankers] + ([] if network is None else [network.tree]):
-        if tree.n_labels != len(labels) or len(counts) != len(labels):
-            raise ValueError(f"a tree of {tree.n_labels} labels beside {len(labels)} labels")
+    for ranker in rankers if network is None else (*rankers, network):
+        if ranker.n_labels != len(labels) or len(counts) != len(labels):
+            raise ValueError(f"a ranker of {ranker.n_labels} labels beside {len(labels)} labels")
     facts = folder.read_json("training.json", Facts)
     metrics = folder.read_json("metrics.json", Evaluation) if "metrics.json" in names else None
     return Model(config, labels, counts, facts, vectoriser, rankers, network, calibration, metrics)
 
 
-def _ranker(folder: Folder, number: int, bias: float) -> TreeRanker:
+def _rankers(folder: Folder, config: Config, names: Collection[str]) -> Iterator[LinearRanker]:
+    for number in range(config.ranker.trees):
+        if f"tree-{number}.safetensors" in names:
+            yield _tree_ranker(folder, number, config.ranker.bias)
+        if f"forest-{number}.safetensors" in names:
+            yield Forest.from_arrays(folder.arrays(f"forest-{number}.safetensors"))
+        if f"neighbours-{number}.safetensors" in names:
+            yield Neighbours.from_arrays(folder.arrays(f"neighbours-{number}.safetensors"), config.neighbours.index)
+
+
+def _tree_ranker(folder: Folder, number: int, bias: float) -> TreeRanker:
     tree = LabelTree.from_arrays(folder.arrays(f"tree-{number}.safetensors"))
     levels = [
         Chunks.from_arrays(folder.arrays(f"ranker-{number}-{level}.safetensors")) for level in range(tree.n_levels)

@@ -17,7 +17,7 @@ import numpy as np
 from longtail.config import Config
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
-from longtail.errors import DataError, Problem
+from longtail.errors import DataError, Problem, UsageError
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.methods import METHODS
@@ -51,7 +51,7 @@ def train(
     ``parents`` is a hierarchy of the labels in place of a clustered tree. What a network's training tells of its steps
     goes to ``log_file``, a JSON line each.
     """
-    check_trainable(documents, config, device)
+    check_trainable(documents, config, device, parents)
     neural = METHODS[config.method].neural
     fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
     seen = [fitted, parents, *([valid, encoder_hash(config)] if neural else [])]
@@ -132,12 +132,14 @@ def hold_out(documents: Dataset, config: Config) -> tuple[Dataset, Dataset | Non
     return documents.take(np.setdiff1d(np.arange(len(documents)), rows)), documents.take(rows)
 
 
-def check_trainable(documents: Dataset, config: Config, device: str = "auto") -> None:
-    """Refuse data that nothing can be learnt from, and a network that cannot be had."""
+def check_trainable(documents: Dataset, config: Config, device: str = "auto", parents: Parents | None = None) -> None:
+    """Refuse data that nothing can be learnt from, a hierarchy without use, and a network that cannot be had."""
     if not len(documents):
         raise DataError([Problem("documents", 0, "no documents", "at least one with a label")])
     if not documents.label_matrix.nnz:
         raise DataError([Problem("documents", 0, f"{len(documents):,} documents without labels", "labels to learn")])
+    if parents is not None and (METHODS[config.method].ranker != "tree" or config.tree.kind == "flat"):
+        raise UsageError(f"{config.method} has no label tree, so no use for a hierarchy; leave --tree out")
     if METHODS[config.method].neural:
         check_network(documents, config, device)
 

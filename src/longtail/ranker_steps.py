@@ -11,8 +11,15 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
+from longtail.linear.explanation import LinearRanker
+from longtail.linear.forest import Forest, fit_tree
+from longtail.linear.neighbours import Neighbours, fit_learner, learner_seeds
+from longtail.linear.neighbours import label_graph as document_graph
 from longtail.linear.one_vs_all import LabelProblems, join_batches, label_batches
+from longtail.linear.tail_classifier import fit_tail
 from longtail.linear.tree_ranker import TreeRanker, fit_level
+from longtail.methods import METHODS
+from longtail.metrics import inverse_propensities
 from longtail.network_steps import classifier_settings, label_hints
 from longtail.search.chunks import Chunks
 from longtail.tree.tree import LabelTree
@@ -33,8 +40,13 @@ def fit_rankers(
     parents: Parents | None,
     work: Work,
     network: NeuralRanker | None,
-) -> tuple[TreeRanker, ...]:
+) -> tuple[LinearRanker, ...]:
     """Return the linear rankers of the method; beside a network those it combines with, if any."""
+    kind = METHODS[config.method].ranker
+    if kind == "forest":
+        return (fit_forest(documents, features, config, work),)
+    if kind == "neighbours":
+        return (fit_neighbours(documents, features, config, work),)
     if network is not None:
         if config.cascade.combine == "never":
             return ()
@@ -89,3 +101,35 @@ def fit_labels(problems: LabelProblems, number: int, work: Work) -> Chunks:
 
 def _arrays_of(problems: LabelProblems, batch: tuple[int, int]) -> dict[str, np.ndarray]:
     return problems.solve(*batch).to_arrays()
+
+
+def fit_forest(documents: Dataset, features: Features, config: Config, work: Work) -> Forest:
+    """Return the trees over documents, each a stage, and the labels' centroids."""
+    settings, relevance = config.forest, documents.label_matrix
+    constants = settings.propensity_a, settings.propensity_b
+    propensities = 1 / inverse_propensities(documents.label_counts, len(documents), *constants)
+
+    def grow(tree: int) -> dict[str, np.ndarray]:
+        return fit_tree(features, relevance, propensities, settings, config.seed, tree)
+
+    with told("trees of documents") as say:
+        trees = work.each("document-tree", grow, range(settings.trees), "trees")
+        tail = work.arrays("centroids", lambda: fit_tail(features, relevance))
+        forest = Forest.of(trees, tail, features, settings)
+        say(f"{settings.trees} trees, {len(forest.trees.children) / settings.trees:,.0f} nodes each")
+    return forest
+
+
+def fit_neighbours(documents: Dataset, features: Features, config: Config, work: Work) -> Neighbours:
+    """Return the learners, each a stage, whose documents vote."""
+    settings, relevance = config.neighbours, documents.label_matrix
+    graph = document_graph(relevance, settings.graph_neighbours, config.seed)
+
+    def learn(seed: int) -> dict[str, np.ndarray]:
+        return fit_learner(features, relevance, graph, settings, seed)
+
+    with told("learners") as say:
+        learners = work.each("learner", learn, learner_seeds(settings.learners, config.seed), "learners")
+        found = Neighbours.of(learners, features, relevance, settings)
+        say(f"{settings.learners} learners, {settings.dimensions} dimensions")
+    return found

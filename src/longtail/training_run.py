@@ -42,7 +42,7 @@ def train_to_folder(
     log_file = stages_at.with_suffix(".run.jsonl")
     parents = None if tree is None else read_parents(tree)
     check_replaceable(output)  # now, not after hours of training
-    check_trainable(documents, config, device)
+    check_trainable(documents, config, device, parents)
     with pool.threads(threads):
         expected = forecast(documents, config)
         log.info("%s", expected)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 
-from longtail import __version__
+from longtail import __version__, progress
 from longtail.config import Config
 from longtail.data.dataset import Dataset
+from longtail.kernels import pool
 from longtail.store import Stages, content_hash
 
 __all__ = ["Work", "told"]
+
+Arrays = dict[str, np.ndarray]
+T = TypeVar("T")
 
 log = logging.getLogger("longtail")
 
@@ -41,17 +46,33 @@ class Work:
         contents = [_content(value) if isinstance(value, Dataset) else value for value in inputs]
         return cls(stages, content_hash(__version__, config, *contents))
 
-    def arrays(self, name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    def arrays(self, name: str, make: Callable[[], Arrays]) -> Arrays:
         """Return the arrays of the stage ``name``, and keep them when they had to be made."""
-        if self.stages is None:
-            return make()
-        folder = self.stages.get(name, self.input_hash)
-        if folder is not None:
-            log.info("stage %s: taken over from the interrupted run", name)
-            return {key: np.array(array) for key, array in folder.arrays(_FILE).items()}  # kernels want them writable
-        arrays = make()
-        with self.stages.write(name, self.input_hash) as writer:
-            writer.write_arrays(_FILE, arrays)
+        stored = self._stored(name)
+        return self._kept(name, make()) if stored is None else stored
+
+    def each(self, name: str, make: Callable[[T], Arrays], items: Iterable[T], unit: str) -> list[Arrays]:
+        """Return the arrays of one stage an item; those that are missing are made on threads."""
+        numbered = {f"{name}-{number}": item for number, item in enumerate(items)}
+        found = {own: self._stored(own) for own in numbered}
+        missing = [own for own, arrays in found.items() if arrays is None]
+        with progress.stage(name, len(missing), unit):
+            for own, arrays in zip(missing, pool.run(lambda own: make(numbered[own]), missing), strict=True):
+                found[own] = self._kept(own, arrays)
+                progress.advance(1)
+        return [arrays for arrays in found.values() if arrays is not None]
+
+    def _stored(self, name: str) -> Arrays | None:
+        folder = None if self.stages is None else self.stages.get(name, self.input_hash)
+        if folder is None:
+            return None
+        log.info("stage %s: taken over from the interrupted run", name)
+        return {key: np.array(array) for key, array in folder.arrays(_FILE).items()}  # kernels want them writable
+
+    def _kept(self, name: str, arrays: Arrays) -> Arrays:
+        if self.stages is not None:
+            with self.stages.write(name, self.input_hash) as writer:
+                writer.write_arrays(_FILE, arrays)
         return arrays
 
 

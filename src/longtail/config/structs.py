@@ -136,7 +136,7 @@ class Forest(Stage, frozen=True):
     trees: Annotated[Count, Meta(description="trees, whose label distributions are averaged")] = 50
     leaf_size: Annotated[Count, Meta(description="most documents of a leaf")] = 10
     leaf_labels: Annotated[Count, Meta(description="most labels kept in a leaf")] = 100
-    cost: Annotated[Positive, Meta(description="C of the separator at each split")] = 1.0
+    cost: Annotated[Positive, Meta(description="C of the separator at each split")] = 4.0
     max_rounds: Annotated[Count, Meta(description="most rounds of dealing documents to the two sides")] = 20
     prune: Annotated[NotNegative, Meta(description="drop weights of separators smaller than this")] = 0.01
     tail_share: Annotated[

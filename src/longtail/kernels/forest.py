@@ -66,7 +66,9 @@ def grow_tree(
             for row in range(len(own)):
                 sides[row] = 2 * (mix(seed, node, row) >> 40 & 1) - 1
             deal_documents(own, label_ptr, labels, gains, sides, numbers, max_rounds)
-            own_columns, own_weights = _separator(rows, own, sides, cost, prune, pulls, places, mix(seed, node, -1))
+            own_columns, own_weights = _separator(
+                rows, own, sides, cost, prune, pulls, places, mix(seed, node, len(own))
+            )
             left = _parted(rows, own, own_columns, own_weights, lookup)
         if 0 < left < len(own):
             used = len(own_columns)

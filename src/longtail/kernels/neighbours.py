@@ -187,7 +187,7 @@ def learn_embedding(
     gamma: float,
     seed: int,
 ) -> Array:
-    """Return (n_columns, dimensions) float32 V, learned so that neighbours have a high cosine of V'x (AnnexML, 3.2).
+    """Return (n_columns, dimensions) float32 V, learned so that neighbours have a high cosine of V'x (AnnexML).
 
     AdaGrad on Σ −ln softmax over a neighbour and random others, one step a document with all its neighbours.
     """
@@ -258,7 +258,7 @@ def _descend(
     matrix: Array,  # OUT
     squares: Array,  # OUT (n_columns,) sums of mean squared gradients
 ) -> None:
-    """One step of AdaGrad with one sum of squares a column: half the memory and a third of the work of one a number."""
+    """One step of AdaGrad with one sum of squares a column: half the memory of one a number, and fewer roots."""
     square = _dot(gradient, gradient) / np.float32(len(gradient))
     for at in range(ptr[row], ptr[row + 1]):
         column, value = columns[at], values[at]
@@ -270,7 +270,7 @@ def _descend(
 
 @kernel
 def ranking_gradient(vectors: Array, near: int, gamma: float, gradients: Array) -> float:
-    """Set ``gradients`` to those of Σ_p −ln softmax_p(γ cos(z, z_p)) and return that sum (AnnexML, eq. 5).
+    """Set ``gradients`` to those of Σ_p −ln softmax_p(γ cos(z, z_p)) and return that sum, AnnexML's loss.
 
     The first of ``vectors`` is z, then come its ``near`` neighbours p, then the others that each p is ranked with.
     """

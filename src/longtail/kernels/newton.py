@@ -50,8 +50,9 @@ def solve_newton(
     mean, least = means(pointers, ends, columns, values, dense, constant, targets, width, marked, usual, own, rows)
     w, s = np.zeros(len(out), np.float32), np.zeros(len(out), np.float32)
     z, q = np.zeros(m * width, np.float32), np.empty(m * width, np.float32)
-    live, t = np.zeros(width), np.ones(width)
+    live = np.zeros(width)
     live[:siblings] = 1.0
+    t = live.copy()
     docs, column_at = np.empty(m, np.int32), np.full(rows, -1, np.int32)
     slopes, curves = np.empty(m * width, np.float32), np.empty(m * width, np.float32)
     if start is None:

@@ -32,10 +32,8 @@ def newton_step(
     block, places = dense[docs], _places(found, dense.shape[1], len(w) // width, width, k)
     g, diagonal = w[places], np.ones(len(places), np.float32)
     value, outside = 0.5 * square, max(square - _dot(g, g), 0.0)
-    squares, block_squares = local_values * local_values, block * block
     for a in range(len(docs)):
-        _add(slope[a], g, rows[a], rows[a + 1], local, local_values, block[a], bias)
-        _add(curve[a], diagonal, rows[a], rows[a + 1], local, squares, block_squares[a], bias * bias)
+        _add_both(slope[a], curve[a], g, diagonal, rows[a], rows[a + 1], local, local_values, block[a], bias)
         value += 0.5 * np.float64(slope[a]) * slope[a] / curve[a]
     norm = np.sqrt(_dot(g, g) + outside)
     if norm <= least:
@@ -77,18 +75,19 @@ def _renumber(docs: Any, pointers: Any, ends: Any, columns: Any, values: Any, co
     total = 0
     for i in docs:
         total += ends[i] - pointers[i]
-    rows, found = np.zeros(len(docs) + 1, np.int64), np.empty(min(total, len(column_at)), np.int64)
+    rows, found = np.zeros(len(docs) + 1, np.int64), np.empty(min(total, len(column_at)) + 1, np.int64)
     local, local_values = np.empty(total, np.uint32), np.empty(total, np.float32)
     at, n = 0, 0
     for a in range(len(docs)):
         for k in range(pointers[docs[a]], ends[docs[a]]):
             column = columns[k]
-            if column_at[column] < 0:
-                column_at[column] = n
-                found[n] = column
-                n += 1
-            local[at], local_values[at] = column_at[column], values[k]
+            place = column_at[column]  # no branch: whether a column is new is hard to foretell
+            new = place < 0
+            place = n if new else place
+            found[n], column_at[column] = column, place
+            local[at], local_values[at] = place, values[k]
             at += 1
+            n += new
         rows[a + 1] = at
     for j in range(n):
         column_at[found[j]] = -1
@@ -145,6 +144,23 @@ def _margin(w: Any, start: int, end: int, columns: Any, values: Any, row: Any, b
         a += values[k] * w[columns[k]]
         k += 1
     return (a + b) + (c + d) + (np.float32(_dot(row, w[n:])) if len(row) else _ZERO)
+
+
+@kernel
+def _add_both(
+    slope: Any, curve: Any, g: Any, diagonal: Any, start: int, end: int, columns: Any, values: Any, row: Any, bias: Any
+) -> None:
+    """Add slope · x of one document to the gradient, and curve · x² to the Hessian's diagonal."""
+    n = len(g) - len(row)
+    g[n - 1] += slope * bias
+    diagonal[n - 1] += curve * bias * bias
+    for k in range(start, end):
+        column, value = columns[k], values[k]
+        g[column] += slope * value
+        diagonal[column] += curve * value * value
+    for j in range(len(row)):
+        g[n + j] += slope * row[j]
+        diagonal[n + j] += curve * row[j] * row[j]
 
 
 @kernel

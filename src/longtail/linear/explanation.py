@@ -13,10 +13,14 @@ from scipy import special
 from longtail.data.labels import Labels
 from longtail.data.strings import Strings
 from longtail.features.matrix import Features
+from longtail.linear.forest import Forest, ForestExplanation
+from longtail.linear.neighbours import Neighbours, NeighboursExplanation
 from longtail.linear.tree_ranker import TreeRanker
 from longtail.search.calibration import Calibration
 
-__all__ = ["Contribution", "Explanation", "RawExplanation", "Step", "explain_label"]
+__all__ = ["Contribution", "Explanation", "LinearRanker", "RawExplanation", "Step", "explain_label"]
+
+LinearRanker = TreeRanker | Forest | Neighbours
 
 _EXAMPLES = 3  # labels that stand for a node
 
@@ -31,7 +35,10 @@ class Contribution(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One node on the way: contributions, bias and dense part add up to the margin, which gives the score."""
+    """One node on the way: contributions, bias and dense part add up to the margin, which gives the score.
+
+    In a forest a step is all trees together, or the label's centroid; of neighbours it is what one learner says.
+    """
 
     tree: int
     level: int
@@ -65,14 +72,15 @@ class Explanation(msgspec.Struct, frozen=True):
 class _Node:
     tree: int
     level: int
-    labels: NDArray[np.int32]  # labels below
+    labels: NDArray[np.int32]  # labels below, where it is a node of a label tree
     margin: float
     score: float
     bias: float
     dense: float
-    columns: NDArray[np.int32]
+    columns: NDArray[np.integer]
     values: NDArray[np.float64]
     weights: NDArray[np.float64]
+    name: str = ""  # in place of that of its labels
 
 
 @dataclass(frozen=True)
@@ -92,11 +100,70 @@ class RawExplanation:
         return Explanation(labels.ids[self.label], labels.name(self.label), self.path_score, probability, steps)
 
 
-def explain_label(rankers: Sequence[TreeRanker], features: Features, label: int, score: str) -> RawExplanation:
+def explain_label(rankers: Sequence[LinearRanker], features: Features, label: int, score: str) -> RawExplanation:
     """Explain one label for the first row of ``features``."""
-    nodes = [node for tree, ranker in enumerate(rankers) for node in _path(tree, ranker, features, label, score)]
-    paths = [np.prod([node.score for node in nodes if node.tree == tree]) for tree in range(len(rankers))]
-    return RawExplanation(label, float(np.mean(paths)), tuple(nodes))
+    nodes = [node for tree, ranker in enumerate(rankers) for node in _steps(tree, ranker, features, label, score)]
+    paths = [np.prod([node.score for node in nodes if node.tree == tree]) for tree in {node.tree for node in nodes}]
+    return RawExplanation(label, float(np.mean(paths)) if paths else 0.0, tuple(nodes))
+
+
+def _steps(tree: int, ranker: LinearRanker, features: Features, label: int, score: str) -> list[_Node]:
+    if isinstance(ranker, Forest):
+        return _forest_steps(ranker.explain(features, label), features)
+    if isinstance(ranker, Neighbours):
+        return _voting_steps(ranker.explain(features, label), features, len(ranker.learners))
+    return _path(tree, ranker, features, label, score)
+
+
+def _forest_steps(found: ForestExplanation, features: Features) -> list[_Node]:
+    """Return what spoke for the ways taken at all splits of all trees, P^α, and the centroid, B^(1−α)."""
+    splits = [split for path in found.trees for split in path.splits]
+    signs = [1.0 if split.margin > 0 else -1.0 for split in splits]
+    products = np.zeros(features.shape[1])
+    for split, sign in zip(splits, signs, strict=True):
+        np.add.at(products, split.products.columns, sign * split.products.values * split.products.weights)
+    bias = sum(sign * split.bias for split, sign in zip(splits, signs, strict=True))
+    trees = _sum_step(
+        0,
+        0,
+        products,
+        features,
+        found.gain ** (1 - found.tail_share),
+        bias,
+        f"the ways through {len(found.trees)} trees",
+    )
+    products = np.zeros(features.shape[1])
+    products[found.products.columns] = found.products.values * found.products.weights
+    tail = _sum_step(0, 1, products, features, found.nearness**found.tail_share, 0.0, "the label's centroid")
+    return [trees, tail]
+
+
+def _voting_steps(found: NeighboursExplanation, features: Features, learners: int) -> list[_Node]:
+    """Return a step a learner: the cosines of the voters that have the label, times their shares of its votes."""
+    steps = []
+    for learner in range(learners):
+        voters = [voter for voter in found.voters if voter.learner == learner]
+        products, share = np.zeros(features.shape[1]), 0.0
+        for voter in voters:
+            products[voter.columns] += learners * voter.vote * voter.contributions
+            share += learners * voter.vote
+        rows = ", ".join(str(voter.document + 1) for voter in voters[:_EXAMPLES])
+        name = f"{len(voters)} neighbours have it" + (f": training documents {rows}" if rows else "")
+        steps.append(_sum_step(learner, 0, products, features, share, 0.0, name))
+    return steps
+
+
+def _sum_step(
+    tree: int, level: int, products: NDArray[np.float64], features: Features, score: float, bias: float, name: str
+) -> _Node:
+    """Return a step whose margin is the sum of ``products``, one a column of both blocks, and the bias."""
+    start, end = features.sparse.indptr[:2]
+    columns, values = features.sparse.indices[start:end], features.sparse.data[start:end].astype(np.float64)
+    width = features.dense.shape[1]
+    own, dense = products[width + columns], float(products[:width].sum())
+    weights = np.divide(own, values, out=np.zeros_like(own), where=values != 0)
+    margin = float(own.sum()) + dense + bias
+    return _Node(tree, level, np.zeros(0, np.int32), margin, score, bias, dense, columns, values, weights, name)
 
 
 def _path(tree: int, ranker: TreeRanker, features: Features, label: int, score: str) -> list[_Node]:
@@ -140,6 +207,8 @@ def _step(node: _Node, labels: Labels, label_counts: NDArray[np.integer], vocabu
         )
         if product != 0
     )
+    if node.name:
+        return Step(node.tree, node.level, node.name, node.margin, node.score, node.bias, node.dense, contributions)
     frequent = node.labels[np.argsort(-label_counts[node.labels], kind="stable")[:_EXAMPLES]]
     name = ", ".join(labels.name(int(label)) for label in frequent)
     if len(node.labels) > _EXAMPLES:

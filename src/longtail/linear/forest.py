@@ -28,7 +28,7 @@ from longtail.linear.tail_classifier import fit_tail
 __all__ = ["Forest", "ForestExplanation", "Products", "Split", "TreePath", "fit_tree"]
 
 Arrays = Mapping[str, NDArray[Any]]
-_BLOCK = 256  # documents of one task of a search
+_BLOCK = 1024  # documents of one task of a search
 _TREE = Trees._fields[1:]  # what one tree has
 
 
@@ -109,28 +109,23 @@ class Forest:
     @classmethod
     def of(cls, trees: Sequence[Arrays], tail: Arrays, features: Features, settings: Settings) -> Forest:
         """Join what ``fit_tree`` gave for each tree and what ``fit_tail`` gave; of ``features`` the widths count."""
-        widths = np.array([features.sparse.shape[1], features.dense.shape[1]], np.int64)
-        tail_settings = np.array([settings.tail_share, settings.tail_gamma], np.float64)
-        return cls.from_arrays(
-            {f"tree_{name}": array for name, array in _joined(trees)._asdict().items()}
-            | {f"tail_{name}": array for name, array in tail.items()}
-            | {"shape": widths, "tail": tail_settings}
-        )
+        shape = features.sparse.shape[1], features.dense.shape[1]
+        draft = cls(_joined(trees), Centroids(**tail), *shape, settings.tail_share, settings.tail_gamma)
+        return cls.from_arrays(draft.to_arrays())
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Forest:
         """Take what ``to_arrays`` gave; nothing is copied."""
-        trees = Trees(*(_read_only(arrays[f"tree_{name}"]) for name in Trees._fields))
-        centroids = Centroids(*(_read_only(arrays[f"tail_{name}"]) for name in Centroids._fields))
-        n_columns, dense_width = (int(width) for width in arrays["shape"])
-        if not (
-            _trees_fit(trees, n_columns + dense_width, len(centroids.squares))
-            and _centroids_fit(centroids, n_columns + dense_width)
-        ):
-            raise ModelFolderError(
-                f"forest of {len(trees.roots)} trees: the arrays do not fit each other; train the model again"
-            )
-        return cls(trees, centroids, n_columns, dense_width, *(float(number) for number in arrays["tail"]))
+        try:
+            trees = Trees(*(_read_only(arrays[f"tree_{name}"]) for name in Trees._fields))
+            centroids = Centroids(*(_read_only(arrays[f"tail_{name}"]) for name in Centroids._fields))
+            (n_columns, dense_width), (share, gamma) = arrays["shape"].tolist(), arrays["tail"].tolist()
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFolderError(f"forest: an array is missing or wrong ({error}); train the model again") from error
+        width = n_columns + dense_width
+        if not (_trees_fit(trees, width, len(centroids.squares)) and _centroids_fit(centroids, width)):
+            raise ModelFolderError("forest: the arrays do not fit each other; train the model again")
+        return cls(trees, centroids, n_columns, dense_width, share, gamma)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return all that is to be stored, by name."""
@@ -231,7 +226,7 @@ def fit_tree(
         settings.prune,
         mix(seed, tree, 0),
     )
-    return dict(zip(_TREE, grown, strict=True))
+    return {name: array.copy() for name, array in zip(_TREE, grown, strict=True)}  # the room to grow is given back
 
 
 def _rows(features: Features) -> Rows:
@@ -270,16 +265,15 @@ def _joined(trees: Sequence[Arrays]) -> Trees:
 
 
 def _trees_fit(trees: Trees, width: int, n_labels: int) -> bool:
-    """Kernels read without looking at bounds, and find the way down by numbers of children."""
-    nodes, n = np.arange(len(trees.children)), len(trees.children)
-    inner = trees.children != 0
+    """Kernels read without looking at bounds, and go down by numbers of children, which must be larger."""
+    n, inner = len(trees.children), np.flatnonzero(trees.children)
     return bool(
-        n > 0
+        _of_kinds(trees, "iifiifiif")
         and len(trees.bias) == n == len(trees.weight_ptr) - 1 == len(trees.leaf_ptr) - 1
         and len(trees.roots) > 0
         and _within(trees.roots, n)
         and _within(trees.children, n - 1)
-        and (trees.children[inner] > nodes[inner]).all()
+        and (trees.children[inner] > inner).all()
         and _rows_fit(trees.weight_ptr, trees.columns, trees.weights, width)
         and _rows_fit(trees.leaf_ptr, trees.labels, trees.gains, n_labels)
         and (trees.gains > 0).all()  # a search takes a sum of 0 for a label that it has not met
@@ -287,8 +281,13 @@ def _trees_fit(trees: Trees, width: int, n_labels: int) -> bool:
 
 
 def _centroids_fit(centroids: Centroids, width: int) -> bool:
-    fits = len(centroids.ptr) == len(centroids.squares) + 1
+    fits = _of_kinds(centroids, "iiff") and len(centroids.ptr) == len(centroids.squares) + 1
     return fits and _rows_fit(centroids.ptr, centroids.columns, centroids.values, width)
+
+
+def _of_kinds(arrays: Sequence[NDArray[Any]], kinds: str) -> bool:
+    """Say whether all are vectors, of integers (i) or of numbers with fractions (f)."""
+    return all(array.ndim == 1 and array.dtype.kind == kind for array, kind in zip(arrays, kinds, strict=True))
 
 
 def _rows_fit(ptr: NDArray[Any], columns: NDArray[Any], values: NDArray[Any], width: int) -> bool:

@@ -23,6 +23,9 @@ from longtail.search.ensemble import best_first
 __all__ = ["Neighbours", "NeighboursExplanation", "Voter", "fit_learner", "label_graph", "learner_seeds"]
 
 _BLOCK = 4096  # documents that are searched at once
+# votes are flatter than the loss: with γ itself P@1 lost on debian-tags and with equal votes on gutenberg-lcsh, on
+# training documents held out
+_FLATNESS = 0.5
 _SETTINGS = Settings()
 
 
@@ -97,8 +100,8 @@ class Neighbours:
         """Return (n, L) float32 scores of the ``k`` best labels a document (None: all with votes), best first.
 
         A score is the label's share of the votes, the mean over learners. In each, the nearest documents of the
-        document's part vote, weighted by softmax(γ cosine), the loss's own weights. A document without a column that
-        its part knows gets no labels. ``exclude`` has an entry for each label that may not come out.
+        document's part vote, weighted by softmax(γ/2 cosine). A document without a column that its part knows gets no
+        labels. ``exclude`` has an entry for each label that may not come out.
         """
         n = len(features)
         if features.shape[1] != self.n_columns:
@@ -196,8 +199,8 @@ def learner_seeds(learners: int, seed: int) -> list[int]:
 
 
 def _shares(documents: NDArray[np.int32], cosines: NDArray[np.float32], gamma: float) -> NDArray[np.float64]:
-    """Return softmax(γ cosine) over the documents of each row; 0 where there are none."""
-    weights = np.exp(gamma * (cosines.astype(np.float64) - 1)) * (documents >= 0)
+    """Return softmax(γ/2 cosine) over the documents of each row; 0 where there are none."""
+    weights = np.exp(_FLATNESS * gamma * (cosines.astype(np.float64) - 1)) * (documents >= 0)
     totals = weights.sum(axis=1, keepdims=True)
     shares: NDArray[np.float64] = np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0)
     return shares

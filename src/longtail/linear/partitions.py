@@ -138,36 +138,33 @@ def fit_learner(
 ) -> dict[str, NDArray[Any]]:
     """Train one learner, on one thread: the arrays of a :class:`Learner`; ``label_neighbours`` is a ``label_graph``."""
     rows = unit_block(features)
-    parts, classifiers = _parts(rows, np.array(label_neighbours, np.int32), settings, seed)
     usable = (np.diff(rows.indptr) > 0) & (np.diff(label_matrix.indptr) > 0)
-    members = [np.flatnonzero((parts == part) & usable) for part in range(classifiers.shape[0])]
-    by_size = sorted((part for part, own in enumerate(members) if len(own)), key=lambda part: -len(members[part])) or [
-        0
-    ]
-    trained = [_embedding(rows, label_matrix, members[part], settings, int(mix(seed, 3, part))) for part in by_size]
+    classifiers = _classifiers(rows, usable, np.array(label_neighbours, np.int32), settings, seed)
+    parts = (rows @ classifiers).argmax(axis=1)
+    members = [np.flatnonzero((parts == part) & usable) for part in range(classifiers.shape[1])]
+    trained = [_embedding(rows, label_matrix, own, settings, int(mix(seed, 2, at))) for at, own in enumerate(members)]
     columns, weights, embeddings = (list(arrays) for arrays in zip(*trained, strict=True))
-    classifiers = classifiers[by_size]
+    by_part = sparse.csr_array(classifiers.T)
     learner = Learner(
-        *(classifiers.indptr.astype(np.int64), classifiers.indices.astype(np.int32), classifiers.data),
+        *(by_part.indptr.astype(np.int64), by_part.indices.astype(np.int32), by_part.data),
         *(_ends(columns), np.concatenate(columns), np.concatenate(weights)),
-        *(_ends(embeddings), np.concatenate([members[part] for part in by_size]).astype(np.int32)),
-        np.concatenate(embeddings),
+        *(_ends(members), np.concatenate(members).astype(np.int32), np.concatenate(embeddings)),
     )
     return learner.to_arrays()
 
 
-def _parts(
-    rows: sparse.csr_array, neighbours: NDArray[np.int32], settings: Settings, seed: int
-) -> tuple[NDArray[np.int64], sparse.csr_array]:
-    """Return the part of each document and the classifiers (K, d) that say so; K is n / part_size, rounded down."""
+def _classifiers(
+    rows: sparse.csr_array, usable: NDArray[np.bool_], neighbours: NDArray[np.int32], settings: Settings, seed: int
+) -> NDArray[np.float32]:
+    """Return (d, K) weights of the parts that documents go to, the largest first; K ≤ n / part_size, at least 1."""
     n_parts = max(rows.shape[0] // settings.part_size, 1)
     if n_parts == 1:
-        none = np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(2, np.int64)
-        return np.zeros(rows.shape[0], np.int64), csr_of(*none, rows.shape[1])
+        return np.zeros((rows.shape[1], 1), np.float32)
     sizes = (rows.shape[1], neighbours, n_parts, settings.epochs, np.float32(settings.rate), np.float32(_SHRINK))
     weights = learn_parts(rows.indptr.astype(np.int64), rows.indices, rows.data, *sizes, int(mix(seed, 1, 0)))
-    classifiers: Any = sparse.csr_array(weights.T)
-    return (rows @ weights).argmax(axis=1), classifiers
+    counts = np.bincount((rows @ weights).argmax(axis=1)[usable], minlength=n_parts)
+    by_size = np.argsort(-counts, kind="stable")
+    return np.ascontiguousarray(weights[:, by_size[: max(np.count_nonzero(counts), 1)]])
 
 
 def _embedding(
@@ -209,25 +206,23 @@ def _nearest(
     vectors: NDArray[np.float32], embeddings: NDArray[np.float16], count: int, index: IndexType
 ) -> tuple[NDArray[np.integer], NDArray[np.float32]]:
     """Return the ``count`` nearest embeddings of each vector, best first, ties by number, and the products."""
-    faiss = None if index == "exact" else _faiss(needed=index == "faiss")
-    if faiss is None or not len(vectors) or not count:
-        found, near = nearest_rows(vectors, np.ascontiguousarray(embeddings.T, np.float32), count)
-    else:
-        flat = faiss.IndexFlatIP(embeddings.shape[1])
+    if index == "faiss" and len(vectors) and count:
+        flat = _faiss().IndexFlatIP(embeddings.shape[1])
         flat.add(embeddings.astype(np.float32))
         near, found = flat.search(vectors, count)
         order = np.lexsort((found, -near), axis=1)
         found, near = np.take_along_axis(found, order, 1), np.take_along_axis(near, order, 1)
+    else:  # «auto», too: on parts of this size the kernel is the faster one, and answers are the same everywhere
+        across = np.ascontiguousarray(embeddings.astype(np.float32).T)  # in two steps: both at once take far longer
+        found, near = nearest_rows(vectors, across, count)
     return found, np.clip(near, -1, 1)
 
 
-def _faiss(needed: bool) -> Any:
+def _faiss() -> Any:
     try:
         import faiss  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
-        if needed:
-            raise MissingExtra("index = 'faiss'", "faiss") from None
-        return None
+        raise MissingExtra("index = 'faiss'", "faiss") from None
     return faiss
 
 

@@ -54,6 +54,11 @@ class TreeRanker:
             levels.append(fit_level(features, relevance, tree, levels, ranker, search, seed))
         return cls(tree, tuple(levels), ranker.bias)
 
+    @property
+    def n_labels(self) -> int:
+        """Labels of the tree."""
+        return self.tree.n_labels
+
     def search(
         self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None
     ) -> sparse.csr_array:

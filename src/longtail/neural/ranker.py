@@ -59,6 +59,11 @@ class NeuralRanker:
         return next(self.network.parameters()).device
 
     @property
+    def n_labels(self) -> int:
+        """Labels of the tree."""
+        return self.tree.n_labels
+
+    @property
     def width(self) -> int:
         """Columns of the vectors of documents."""
         return self.network.encoder.width

@@ -154,21 +154,22 @@ def test_weights_are_those_of_scikit_learn_where_it_has_no_intercept():
 @settings(max_examples=60, deadline=None)
 def test_every_column_is_optimal(siblings, m, d, e, bias, equal_costs, penalty, positive, seed):
     problem = make(siblings, m=m, d=d, e=e, bias=bias, equal_costs=equal_costs, positive=positive, seed=seed)
-    w, steps = solve(problem, penalty=penalty)
-    assert steps < 2000
+    w, _ = solve(problem, penalty=penalty)
     allowed = 1e-4 * (1 + np.abs(problem.targets).sum(axis=0) * (1 + np.abs(w).max(axis=0)))
     assert (violations(problem, w, penalty) <= allowed).all()
 
 
 @pytest.mark.parametrize("tolerance", [0.3, 1e-2, 1e-4])
-def test_violations_are_within_the_tolerance_of_those_at_zero(tolerance):
-    problem = make(6, m=200, d=150, seed=1, equal_costs=True, positive=0.1)
-    start = np.zeros((151, 6))
+def test_violations_are_within_the_tolerance_of_the_penalty(tolerance):
+    problem = make(3, m=100, d=70, seed=1, equal_costs=True, positive=0.1)
+    start = np.zeros((71, 3))
     start[-1] = np.sign(problem.targets).mean(axis=0)
-    limit = tolerance * violations(problem, start).max(axis=0)
+    limit = tolerance * np.minimum(violations(problem, start).max(axis=0), 0.1)
     w, steps = solve(problem, tolerance=tolerance)
     assert (violations(problem, w).max(axis=0) <= limit + 1e-4).all()
     assert 0 < steps < solve(problem, tolerance=tolerance / 100)[1]
+    least = objective(problem, solve(problem)[0])
+    assert (objective(problem, w) <= least + 2 * tolerance * 0.1 * np.abs(w).sum(axis=0)).all()
 
 
 def test_fewer_steps_than_needed_are_an_upper_bound_that_falls():

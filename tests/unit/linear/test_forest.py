@@ -9,6 +9,7 @@ from longtail.config import Forest as Settings
 from longtail.errors import ModelFolderError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
+from longtail.linear import forest as forest_module
 from longtail.linear.forest import Forest, fit_tree
 from longtail.linear.tail_classifier import fit_tail
 from longtail.metrics.propensity import inverse_propensities
@@ -93,7 +94,8 @@ def model(data):
 
 
 @pytest.mark.parametrize("k", [1, 4, None])
-def test_search_is_a_walk_down_every_tree(model, k):
+def test_search_is_a_walk_down_every_tree(model, k, monkeypatch):
+    monkeypatch.setattr(forest_module, "_BLOCK", 16)
     features, _ = planted(60, seed=1)
     scores = naive_scores(model, features)
     assert_ranked_as(model.search(features, k), scores, k or L)
@@ -170,7 +172,8 @@ def test_dense_columns_are_columns_too(sparse_block):
     assert_ranked_as(mixed.search(features, 3), naive_scores(mixed, features), 3)
 
 
-def test_threads_change_no_byte_and_seeds_do(data, model):
+def test_threads_change_no_byte_and_seeds_do(data, model, monkeypatch):
+    monkeypatch.setattr(forest_module, "_BLOCK", 16)
     features, label_matrix = data
     stored = []
     for count in (1, 3):
@@ -193,12 +196,6 @@ def test_stored_arrays_give_the_same_forest(data, model, tmp_path):
     one, other = model.search(data[0], 5), mapped.search(data[0], 5)
     assert one.data.tobytes() == other.data.tobytes()
     assert one.indices.tobytes() == other.indices.tobytes()
-
-
-def _with(arrays, name, change):
-    changed = arrays[name].copy()
-    change(changed)
-    return arrays | {name: changed}
 
 
 @pytest.mark.parametrize(
@@ -236,6 +233,15 @@ def test_arrays_of_other_lengths_are_refused(model, name):
     arrays = model.to_arrays()
     with pytest.raises(ModelFolderError, match="do not fit"):
         Forest.from_arrays(arrays | {name: arrays[name][:0]})
+
+
+def test_arrays_that_are_missing_or_of_another_kind_are_refused(model):
+    arrays = model.to_arrays()
+    with pytest.raises(ModelFolderError, match="tree_bias"):
+        Forest.from_arrays({name: array for name, array in arrays.items() if name != "tree_bias"})
+    for changed in ({"shape": np.arange(3)}, {"tree_columns": arrays["tree_columns"].astype(np.float64)}):
+        with pytest.raises(ModelFolderError, match="train the model again"):
+            Forest.from_arrays(arrays | changed)
 
 
 def test_excluded_labels_make_room_for_others(data, model):

@@ -78,7 +78,7 @@ def plain_scores(model, features):
             own = slice(*learner.document_ptr[part : part + 2])
             cosines = learner.embeddings[own].astype(np.float64) @ z / np.linalg.norm(z)
             best = np.argsort(-cosines, kind="stable")[: model.voters]
-            votes = np.exp(model.gamma * cosines[best])
+            votes = np.exp(model.gamma / 2 * cosines[best])
             scores[row] += votes / votes.sum() @ labels[learner.documents[own][best]] / len(model.learners)
     return scores
 
