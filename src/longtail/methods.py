@@ -122,7 +122,7 @@ _CATALOGUE = [
         "proxml",
         "one sparse linear classifier a label, robust for labels with few documents",
         "Babbar and Schölkopf 2019, Data scarcity, robustness and extreme multi-label classification",
-        ("tf-idf", "PIFA", "none", "squared hinge, L1, proximal gradient", "all labels"),
+        ("tf-idf", "PIFA", "none", "squared hinge, L1, proximal Newton", "all labels"),
         settings={
             "tfidf": _TEXT,
             "tree": _FLAT,

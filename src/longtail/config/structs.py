@@ -98,7 +98,7 @@ class Ranker(Stage, frozen=True):
     loss: Annotated[Literal["squared-hinge", "logistic"], Meta(description="loss of each classifier")] = "squared-hinge"
     solver: Annotated[
         Literal["dual", "newton", "proximal"],
-        Meta(description="coordinate descent in the dual, Newton steps, or proximal gradient with an L1 penalty"),
+        Meta(description="coordinate descent in the dual, Newton steps, or proximal Newton steps with an L1 penalty"),
     ] = "dual"
     penalty: Annotated[Positive, Meta(description="λ of the L1 penalty of the proximal solver")] = 0.1
     dense_penalty: Annotated[

@@ -76,7 +76,7 @@ class LabelProblems:
             candidates = nearest_labels(features, label_matrix, ranker.hard_negatives)
         documents = (np.array([0, len(features)], np.int64), np.arange(len(features), dtype=np.int32))
         if ranker.hard_negatives and candidates is not None:
-            documents = _of_blocks(label_matrix, candidates)
+            documents = _of_blocks(label_matrix, candidates, seed)
         return cls(features, positives_of(label_matrix, ranker), documents, ranker, seed, hints.start)
 
     @property
@@ -139,11 +139,17 @@ def _part(rows: sparse.csr_array, dense: NDArray[np.float32]) -> Part:
     return Part(filled, np.concatenate([[0], np.cumsum(counts[filled])]), columns.indices, columns.data, dense)
 
 
-def _of_blocks(label_matrix: sparse.csr_array, candidates: sparse.csr_array) -> Documents:
-    """Return the documents of each block of labels: those of its labels, and their hard negatives."""
+def _of_blocks(label_matrix: sparse.csr_array, candidates: sparse.csr_array, seed: int) -> Documents:
+    """Return the documents of each block of labels: those of its labels, their hard negatives, and as many by chance.
+
+    Without the last, a label would know nothing of documents far from it, and could score anything there.
+    """
+    n_blocks = -(-label_matrix.shape[1] // BLOCK)
     pairs = [(matrix.tocoo().row, matrix.indices // BLOCK) for matrix in (label_matrix, candidates)]
+    hard = pairs[1][0]
+    pairs.append((hard, np.random.default_rng(seed).integers(0, n_blocks, len(hard))))
     rows, blocks = (np.concatenate(sides) for sides in zip(*pairs, strict=True))
-    shape = (label_matrix.shape[0], -(-label_matrix.shape[1] // BLOCK))
+    shape = (label_matrix.shape[0], n_blocks)
     by_block = sparse.csc_array((np.ones(len(rows), np.float32), (rows, blocks)), shape=shape)
     by_block.sum_duplicates()
     return by_block.indptr.astype(np.int64), by_block.indices.astype(np.int32)

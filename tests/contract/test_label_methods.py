@@ -1,0 +1,165 @@
+"""Methods without a label tree, as a person uses them: one-vs-all, trees of documents, neighbours that vote."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import longtail as lt
+from longtail import ranker_steps
+from longtail.errors import UsageError
+from longtail.linear.one_vs_all import LabelProblems
+from longtail.model_folder import load_model
+
+SETTINGS = {
+    "dismec": {},
+    "proxml": {},
+    "pfastrexml": {"forest": {"trees": 4}},
+    "annexml": {"neighbours": {"learners": 2, "epochs": 3, "dimensions": 16, "index": "exact"}},
+}
+TEXT = "A small editor for sound files, with a window for GNOME"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    train, test = lt.sample()
+    train = train.take(np.arange(600))
+    return train, test.take(np.arange(200)).with_labels(train.labels, unknown="drop")
+
+
+@pytest.fixture(scope="module")
+def files(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    lt.write(data[0], folder / "train.jsonl")
+    return folder
+
+
+def fit(method, documents, **more):
+    return lt.Longtail(method, **SETTINGS[method], **more).fit(documents)
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def fitted(request, data):
+    return fit(request.param, data[0])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_learns(fitted, data):
+    by_frequency = data[1].label_matrix[:, np.argmax(data[0].label_counts)].sum() / len(data[1])
+    assert fitted.evaluate(data[1])["P@1"] > 1.6 * by_frequency > 0.5
+
+
+def test_saved_loaded_and_trained_on_other_threads_it_is_the_same(fitted, data, tmp_path):
+    fitted.save(tmp_path / "one")
+    loaded = lt.load(tmp_path / "one")
+    ours, theirs = fitted.predict(data[1]).matrix, loaded.predict(data[1]).matrix
+    assert ours.indices.tobytes() == theirs.indices.tobytes()
+    assert ours.data.tobytes() == theirs.data.tobytes()
+    loaded.save(tmp_path / "again")
+    fit(fitted.config.method, data[0], threads=3).save(tmp_path / "three")
+    assert contents(tmp_path / "one") == contents(tmp_path / "again") == contents(tmp_path / "three")
+    assert "label tree" in (tmp_path / "one" / "README.md").read_text() or fitted.model.tree is None
+
+
+def test_whatever_the_batch(fitted, data):
+    whole = fitted.predict(data[1], 5)
+    for row in range(0, 200, 31):
+        alone = fitted.predict([data[1].texts[row]], 5)[0]
+        assert [label.id for label in alone] == [label.id for label in whole[row]]
+        assert [label.score for label in alone] == pytest.approx([label.score for label in whole[row]], abs=1e-6)
+
+
+def test_excluded_labels_give_their_places_to_others(fitted, data):
+    texts = [data[1].texts[row] for row in range(20)]
+    before = fitted.predict(texts, 4)
+    banned = [[before[row][0].id] for row in range(20)]
+    after = fitted.model.predict(texts, 3, exclude=banned)
+    for row in range(20):
+        assert [label.id for label in after[row]] == [label.id for label in before[row]][1:]
+
+
+def test_an_explanation_adds_up_to_the_score(fitted):
+    for best in fitted.predict([TEXT], 3)[0]:
+        found = fitted.explain(TEXT, best.id)
+        assert found.probability == pytest.approx(best.score, abs=1e-6)
+        trees = {step.tree for step in found.steps}
+        paths = [prod(step.score for step in found.steps if step.tree == tree) for tree in trees]
+        assert np.mean(paths) == pytest.approx(found.path_score, rel=1e-5)
+        for step in found.steps:
+            total = sum(part.contribution for part in step.contributions) + step.bias + step.dense
+            assert total == pytest.approx(step.margin, abs=1e-5)
+            assert all(part.contribution == pytest.approx(part.value * part.weight) for part in step.contributions)
+        assert any(step.contributions for step in found.steps)
+
+
+@pytest.mark.parametrize("method", SETTINGS)
+def test_resumes_within_its_stages(method, run, files, data, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("longtail.linear.one_vs_all.BATCH", 64)
+    home, name = {
+        "pfastrexml": (ranker_steps, "fit_tree"),
+        "annexml": (ranker_steps, "fit_learner"),
+    }.get(method, (LabelProblems, "solve"))
+    real, calls = getattr(home, name), []
+
+    def stops_at_the_second(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    given = [f"{group}.{key}={value}" for group, own in SETTINGS[method].items() for key, value in own.items()]
+    options = ["--method", method, "-j", "1", *(part for setting in given for part in ("--set", setting))]
+    assert run("train", files / "train.jsonl", "-o", tmp_path / "whole", *options).code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(home, name, stops_at_the_second)
+        assert run("train", files / "train.jsonl", "-o", tmp_path / "m", *options).code == 130
+    caplog.clear()
+    assert run("train", files / "train.jsonl", "-o", tmp_path / "m", *options, "--resume").code == 0
+    stage = {"pfastrexml": "document-tree-0", "annexml": "learner-0"}.get(method, "ranker-0-batch-0")
+    assert f"stage {stage}: taken over" in caplog.text
+    assert contents(tmp_path / "m") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("method", SETTINGS)
+class TestUnusualData:
+    def fit(self, method, texts, labels):
+        return fit(method, lt.Dataset.of(texts, labels))
+
+    def test_one_label(self, method):
+        model = self.fit(method, ["red apple", "green pear", "blue sky"], [["fruit"], ["fruit"], []])
+        assert [label.id for label in model.predict(["red pear"], 5)[0]] == ["fruit"]
+
+    def test_a_label_in_every_document(self, method):
+        texts = [f"word{n % 4} text{n % 3}" for n in range(40)]
+        model = self.fit(method, texts, [["all", f"label{n % 4}"] for n in range(40)])
+        assert {label.id for label in model.predict(["word2 text1"], 2)[0]} == {"all", "label2"}
+
+    def test_a_document_without_known_words(self, method):
+        model = self.fit(method, ["red apple", "green pear"] * 9, [["a"], ["b"]] * 9)
+        for found in (model.predict(["zzz", ""], 2)[row] for row in range(2)):
+            assert {label.id for label in found} <= {"a", "b"}
+            assert all(0 <= label.score <= 1 for label in found)
+
+    def test_k_larger_than_the_number_of_labels(self, method):
+        model = self.fit(method, ["red apple", "green pear"] * 9, [["a"], ["b"]] * 9)
+        found = model.predict(["red apple"], 99)[0]
+        assert found[0].id == "a"
+        assert len(found) <= 2
+
+    def test_a_hierarchy_is_refused(self, method):
+        documents = lt.Dataset.of(["red apple", "green pear"] * 9, [["a"], ["b"]] * 9)
+        with pytest.raises(UsageError, match="has no label tree"):
+            lt.Longtail(method, **SETTINGS[method]).fit(documents, parents={"a": ["parent"], "b": ["parent"]})
+
+
+def test_weights_of_one_vs_all_are_packed_a_batch_at_a_time(data, monkeypatch, tmp_path):
+    monkeypatch.setattr("longtail.linear.one_vs_all.BATCH", 64)
+    fit("dismec", data[0]).save(tmp_path / "m")
+    (chunks,) = load_model(tmp_path / "m").rankers[0].levels
+    assert chunks.n_chunks == -(-data[0].n_labels // 64)
