@@ -20,6 +20,8 @@ from longtail.errors import UsageError
 from longtail.kernels import pool
 from longtail.methods import METHODS
 from longtail.network_forecast import network_forecast
+from longtail.network_steps import classifier_settings
+from longtail.ranker_forecast import one_vs_all_seconds, one_vs_all_weights, ranker_forecast
 from longtail.text_forecast import TextForecast, text_forecast
 from longtail.tree.cluster import level_widths
 
@@ -87,22 +89,31 @@ class Forecast(msgspec.Struct, frozen=True):
 def forecast(documents: Dataset, config: Config) -> Forecast:
     """Estimate a run with the threads that :func:`longtail.kernels.pool.threads` says, in some tenths of a second."""
     text = text_forecast(documents, config)
+    if METHODS[config.method].neural:
+        config = classifier_settings(config)
     network = network_forecast(documents, config) if METHODS[config.method].neural else None
     trees, threads, tree_seconds = config.ranker.trees, pool.thread_count(), 0.0
     joined, levels = text, _levels(documents, config)
+    other = ranker_forecast(documents, text, config)
+    if other is not None:
+        trees, levels = 0, []
     if network is not None:  # it has a tree of its own, and its vectors stand beside the text features (Φcat)
         tree_seconds = _COSTS.tree_seconds * _label_numbers(documents, text, config.label_features)
         joined = text._replace(dense_width=text.dense_width + network.width)
         if config.cascade.combine == "never":
             trees, joined, levels = 0, text, []
     label_numbers = _label_numbers(documents, joined, config.label_features)
-    weights = trees * _weights(joined, levels, config.ranker.prune)
+    sparse = one_vs_all_weights(documents, config)
+    weights = trees * (_weights(joined, levels, config.ranker.prune) if sparse is None else sparse)
     dense = trees * joined.dense_width * sum(level.nodes for level in levels)
     stored = _WEIGHT_BYTES[config.ranker.weights] * (weights + dense)
-    each = _COSTS.tree_seconds * label_numbers + _solver_seconds(joined, levels, config)
+    each = _COSTS.tree_seconds * label_numbers + _solver_seconds(documents, joined, levels, config)
     seconds = text.seconds + tree_seconds + trees * each + (network.seconds if network else 0)
+    if other is not None:
+        seconds, stored = seconds + other.seconds, stored + other.stored
     seconds = seconds / threads + 0.5
     peak = _peak(documents, joined, levels, label_numbers, stored, threads)
+    peak += threads * other.thread_bytes + other.stored if other is not None else 0.0
     rows = 8.0 * text.numbers
     return Forecast(
         documents=len(documents),
@@ -156,6 +167,8 @@ def _levels(documents: Dataset, config: Config) -> list[_Level]:
 
 
 def _widths(n_labels: int, tree: Tree) -> list[int]:
+    if tree.kind == "flat":
+        return [n_labels]
     if tree.kind != "unbalanced":
         return [*level_widths(n_labels, tree), n_labels]
     widths = list[int]()
@@ -172,8 +185,11 @@ def _weights(text: TextForecast, levels: list[_Level], prune: float) -> float:
     )
 
 
-def _solver_seconds(text: TextForecast, levels: list[_Level], config: Config) -> float:
+def _solver_seconds(documents: Dataset, text: TextForecast, levels: list[_Level], config: Config) -> float:
     """Return the seconds of one core: documents × blocks of siblings × numbers of a document, at every parent."""
+    alone = one_vs_all_seconds(documents, text, config) if config.tree.kind == "flat" else None
+    if alone is not None:
+        return alone
     each = text.each + text.dense_width / 4 + _COSTS.solver_extra
     seconds = 0.0
     for level in levels:

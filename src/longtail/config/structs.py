@@ -116,9 +116,7 @@ class Ranker(Stage, frozen=True):
     ] = "tfn"
     hard_negatives: Annotated[
         int,
-        Meta(
-            ge=0, description="one-vs-all: negatives only where the label is among so many nearest; 0 = all"
-        ),
+        Meta(ge=0, description="one-vs-all: negatives only where the label is among so many nearest; 0 = all"),
     ] = 0
     bias: Annotated[NotNegative, Meta(description="value of the constant feature; 0 = none")] = 1.0
     tolerance: Annotated[Positive, Meta(description="stop when the projected gradients lie within this (ε)")] = 0.1
@@ -157,11 +155,11 @@ class Neighbours(Stage, frozen=True):
     rate: Annotated[Positive, Meta(description="learning rate (AdaGrad)")] = 0.1
     gamma: Annotated[Positive, Meta(description="what cosines are multiplied by in the ranking loss (γ)")] = 10.0
     graph_neighbours: Annotated[Count, Meta(description="documents of like labels that each should be near to")] = 10
-    negatives: Annotated[Count, Meta(description="other documents drawn for each of these")] = 10
+    negatives: Annotated[Count, Meta(description="other documents drawn for each document")] = 10
     voters: Annotated[Count, Meta(description="nearest documents that vote")] = 10
-    index: Annotated[
-        Literal["auto", "exact", "faiss"], Meta(description="how neighbours are found; auto: faiss if it is there")
-    ] = "auto"
+    index: Annotated[Literal["auto", "exact", "faiss"], Meta(description="how neighbours are found; auto is exact")] = (
+        "auto"
+    )
 
 
 class Encoder(Stage, frozen=True):

@@ -145,10 +145,10 @@ def _of_blocks(label_matrix: sparse.csr_array, candidates: sparse.csr_array, see
     Without the last, a label would know nothing of documents far from it, and could score anything there.
     """
     n_blocks = -(-label_matrix.shape[1] // BLOCK)
-    pairs = [(matrix.tocoo().row, matrix.indices // BLOCK) for matrix in (label_matrix, candidates)]
-    hard = pairs[1][0]
-    pairs.append((hard, np.random.default_rng(seed).integers(0, n_blocks, len(hard))))
-    rows, blocks = (np.concatenate(sides) for sides in zip(*pairs, strict=True))
+    own, hard = (matrix.tocoo() for matrix in (label_matrix, candidates))
+    chance = np.random.default_rng(seed).integers(0, n_blocks, hard.nnz)
+    rows, blocks = np.concatenate([own.row, hard.row, hard.row]), np.concatenate([own.col, hard.col, chance * BLOCK])
+    blocks //= BLOCK
     shape = (label_matrix.shape[0], n_blocks)
     by_block = sparse.csc_array((np.ones(len(rows), np.float32), (rows, blocks)), shape=shape)
     by_block.sum_duplicates()

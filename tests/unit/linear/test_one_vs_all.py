@@ -92,17 +92,22 @@ def test_the_dense_block_may_have_a_penalty_of_its_own(data, ranker):
     assert np.abs(penalised[:E]).mean() < 0.8 * np.abs(plain[:E]).mean()
 
 
-def test_labels_are_trained_on_their_hard_negatives_alone(data):
+def test_labels_are_trained_on_hard_negatives_and_some_by_chance(data):
     features, y = data
     candidates = sparse.csr_array((np.random.default_rng(3).random((N, L)) < 0.02).astype(np.float32))
-    ranker = replace(EXACT, hard_negatives=1)
-    table = weights_of(LabelProblems.of(features, y, ranker, 0, LabelHints(candidates)).solve_all())
-    wanted = (y + candidates).toarray() > 0
+    problems = LabelProblems.of(features, y, replace(EXACT, hard_negatives=1), 0, LabelHints(candidates))
+    pointers, documents = problems.documents
+    table, wanted = weights_of(problems.solve_all()), (y + candidates).toarray() > 0
+    by_chance = 0
     for label in (0, 15, 16, 39):
-        block = slice(label // 16 * 16, label // 16 * 16 + 16)
-        rows = np.flatnonzero(wanted[:, block].any(axis=1))
-        assert len(rows) < N
+        block = label // 16
+        rows = documents[pointers[block] : pointers[block + 1]]
+        needed = np.flatnonzero(wanted[:, block * 16 : block * 16 + 16].any(axis=1))
+        assert set(needed.tolist()) <= set(rows.tolist())
+        by_chance += len(rows) - len(needed)
         np.testing.assert_allclose(table[:, label], reference(features, y.toarray()[:, label], rows), atol=5e-3)
+    assert 0 < by_chance <= 2 * candidates.nnz
+    assert len(documents) < 3 * N
 
 
 def test_without_candidates_centroids_attract_them(data):
