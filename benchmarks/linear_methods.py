@@ -2,9 +2,9 @@
 
     python benchmarks/linear_methods.py FOLDER… [--methods xr-linear dismec …] [--set A.B=C …]
 
-A FOLDER holds train.jsonl.gz and test.jsonl.gz. Each method runs in a process of its own, with its defaults, 2 threads and
-seed 0, kernels compiled before; 2 % of the documents, at most 500, are held out for the calibration. Prints a JSON line a
-run, then a table a folder.
+A FOLDER holds train.jsonl.gz and test.jsonl.gz. Each method runs in a process of its own, with its defaults, 2 threads
+and seed 0, kernels compiled before; 2 % of the documents, at most 500, are held out for the calibration. Prints a JSON
+line a run, then a table a folder.
 """
 
 from __future__ import annotations
