@@ -30,6 +30,7 @@ _EXTRAS = {
     "parquet": "pyarrow",
     "skos": "rdflib",
     "tune": "optuna",
+    "faiss": "faiss-cpu",
 }
 _ASK_TORCH = """
 import json, torch

@@ -128,7 +128,8 @@ def classifier_settings(config: Config) -> Config:
         return config
     own = METHODS[config.cascade.classifier].settings
     tree = replace_settings(config.tree, **own["tree"])
-    return replace_settings(config, tree=tree, ranker=replace_settings(config.ranker, **own["ranker"]))
+    ranker = replace_settings(config.ranker, **own["ranker"], trees=1)  # without a tree all would be the same
+    return replace_settings(config, tree=tree, ranker=ranker)
 
 
 def label_hints(documents: Dataset, network: NeuralRanker | None, config: Config, work: Work) -> LabelHints:

@@ -260,7 +260,7 @@ class TestCombine:
         assert (loaded.predict(data[1], 4).matrix != alone.predict(data[1], 4).matrix).nnz == 0
 
     @pytest.mark.parametrize(("combine", "best", "share", "rankers"), [
-        ("auto", 1.0, 1.0, 0), ("always", 1.0, 0.5, 1), ("auto", 0.25, 0.25, 1), ("always", 0.25, 0.25, 1),
+        ("auto", 1.0, 1.0, 0), ("always", 1.0, 0.5, 3), ("auto", 0.25, 0.25, 3), ("always", 0.25, 0.25, 3),
     ])  # fmt: skip
     def test_share(self, fit, data, monkeypatch, combine, best, share, rankers):
         monkeypatch.setattr("longtail.network_steps.best_share", lambda *_: (best, {best: 0.5}))
@@ -268,6 +268,21 @@ class TestCombine:
         found = fit(data[0].take(np.arange(80)), valid=data[1], **settings)
         assert (found.model.facts.network_share, len(found.model.rankers)) == (share, rankers)
         assert len(found.predict(["sound editor"], 3)[0]) == 3
+
+    @pytest.mark.parametrize(("hard_negatives", "warm_start"), [(0, False), (3, True)])
+    def test_one_vs_all_in_place_of_a_tree(self, fit, data, tmp_path, hard_negatives, warm_start):
+        settings = {
+            "training": {**TRAINING, "epochs": 1},
+            "cascade": {"combine": "always", "classifier": "dismec", "warm_start": warm_start},
+            "ranker": {"hard_negatives": hard_negatives},
+        }
+        found = fit(data[0].take(np.arange(80)), valid=data[1], **settings)
+        (ranker,) = found.model.rankers
+        assert ranker.tree.widths == (data[0].n_labels,)
+        assert ranker.levels[0].dense_width == found.model.network.width
+        found.save(tmp_path / "m")
+        loaded = lt.load(tmp_path / "m")
+        assert (loaded.predict(data[1], 4).matrix != found.predict(data[1], 4).matrix).nnz == 0
 
     def test_without_documents_to_measure_by(self, fit, data):
         settings = {"training": {**TRAINING, "epochs": 1}, "calibration": {"method": "none"}}

@@ -261,7 +261,10 @@ class TestWrong:
             ("tree.branching=1", "tree.branching: found 1; expected a whole number >= 2"),
             ("tree.branching.x=1", "tree.branching: found {'x': 1}; expected a whole number"),
             ("tree.kind.x=1", "tree.kind: found {'x': 1}; expected a string"),
-            ("tree.kind=kmeans", "tree.kind: found 'kmeans'; expected one of balanced, unbalanced, random, frequency"),
+            (
+                "tree.kind=kmeans",
+                "tree.kind: found 'kmeans'; expected one of balanced, unbalanced, random, frequency, flat",
+            ),
             ("tfidf.0.unit=chr", "tfidf.0.unit: found 'chr'; expected one of word, char"),
             ("tfidf.1.unit=chr", "tfidf.1.unit: found 'chr'; expected one of word, char"),
             ("tfidf.1.min_df=0", "tfidf.1.min_df: found 0; expected a whole number >= 1"),

@@ -16,7 +16,6 @@ __all__ = ["column_of", "descend", "slope_at", "violation_of"]
 
 _QUADRATIC, _PASSES = 0.1, 100  # the same of a step's quadratic
 _DECREASE, _HALVINGS = 0.01, 30  # of the line search (Armijo's rule)
-_LEAST_GAIN = 1e-14  # of F, in units of the summed costs: less is rounding
 _LEAST_CURVE = 1e-12  # of a column that no active document has
 
 
@@ -165,12 +164,9 @@ def _go(working: Any, index: Any, documents: Any, n_touched: int, old: Any, new:
             mine, x = column_of(index, working[rank])
             for k in range(len(mine)):
                 changes[mine[k]] += (new[rank] - old[rank]) * x[k]
-    slope, costs, share = penalty * _longer(old, new, 1.0), 0.0, 1.0
+    slope, share = penalty * _longer(old, new, 1.0), 1.0
     for i in touched:
         slope += slope_at(target[i], margin[i]) * changes[i]
-        costs += abs(target[i])
-    if slope > -_LEAST_GAIN * costs:
-        return 0.0
     for _ in range(_HALVINGS):
         gain = penalty * _longer(old, new, share)
         for i in touched:
