@@ -1,10 +1,10 @@
 """All linear methods on the same data: four metrics at 1, 3 and 5, time, peak memory and size of the model.
 
-    python benchmarks/linear_methods.py FOLDER… [--methods xr-linear dismec …] [--set A.B=C …]
+    python benchmarks/linear_methods.py FOLDER… [--methods xr-linear dismec …] [--set A.B=C …] [--memory MB]
 
 A FOLDER holds train.jsonl.gz and test.jsonl.gz. Each method runs in a process of its own, with its defaults, 2 threads
 and seed 0, kernels compiled before; 2 % of the documents, at most 500, are held out for the calibration. Prints a JSON
-line a run, then a table a folder.
+line a run, then a table a folder. --memory limits the address space of a process: what needs more fails.
 """
 
 from __future__ import annotations
@@ -35,15 +35,27 @@ def main():
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--methods", nargs="+", default=LINEAR)
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C")
+    parser.add_argument("--memory", type=int, default=0, metavar="MB")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in this process
     arguments = parser.parse_args()
     if arguments.here:
+        if arguments.memory:
+            resource.setrlimit(resource.RLIMIT_AS, (arguments.memory * 10**6,) * 2)
         print(json.dumps(measured(arguments.folders[0], arguments.methods[0], arguments.set)))
         return
     for folder in arguments.folders:
         results = []
         for method in arguments.methods:
-            command = [sys.executable, __file__, str(folder), "--here", "--methods", method]
+            command = [
+                sys.executable,
+                __file__,
+                str(folder),
+                "--here",
+                "--methods",
+                method,
+                "--memory",
+                str(arguments.memory),
+            ]
             command += [part for setting in arguments.set for part in ("--set", setting)]
             line = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
             print(line, flush=True)

@@ -41,6 +41,14 @@ _PASSES = 10
 # like labels side by side, as many as are solved at a time
 _FLAT = {"kind": "flat", "leaf_size": 16}
 _NEWTON = {"solver": "newton", "prune": 0.01, "tolerance": 0.01}
+_PROXIMAL = {
+    "solver": "proximal",
+    "penalty": 1.0,
+    "cost_positive": 2.0,
+    "prune": 0.0,
+    "tolerance": 0.01,
+    "max_passes": 200,
+}
 
 
 def _cascade(
@@ -126,7 +134,7 @@ _CATALOGUE = [
         settings={
             "tfidf": _TEXT,
             "tree": _FLAT,
-            "ranker": {"solver": "proximal", "penalty": 0.6, "prune": 0.0, "tolerance": 0.01, "max_passes": 200},
+            "ranker": _PROXIMAL,
             "search": {"score": "sigmoid"},
         },
     ),
