@@ -74,12 +74,10 @@ def measured(folder, method, settings):
         save_model(model, Path(place) / "model")
         size = sum(file.stat().st_size for file in (Path(place) / "model").rglob("*") if file.is_file())
         model = load_model(Path(place) / "model")
-        begin = time.perf_counter()
         metrics = evaluate_model(model, test).evaluation
-        rate = len(test) / (time.perf_counter() - begin)
     result = {"benchmark": "linear_methods", "data": folder.name, "method": method, "settings": settings}
     result |= {name: round(100 * metrics[name], 2) for name in SHOWN}
-    result |= {"train_s": round(spent[0], 1), "train_cpu_s": round(spent[1], 1), "documents_per_s": round(rate)}
+    result |= {"train_s": round(spent[0], 1), "train_cpu_s": round(spent[1], 1)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     return result | {"model_mb": round(size / 1e6, 1), "peak_mb": round(peak)}
 
@@ -87,14 +85,14 @@ def measured(folder, method, settings):
 def table(name, results):
     lines = [
         f"\n{name}\n",
-        "| method | P@1/3/5 | nDCG@1/3/5 | PSP@1/3/5 | PSnDCG@1/3/5 | train s | docs/s | model MB | peak MB |",
+        "| method | P@1/3/5 | nDCG@1/3/5 | PSP@1/3/5 | PSnDCG@1/3/5 | train s | model MB | peak MB |",
     ]
-    lines.append("|---|---|---|---|---|---|---|---|---|")
+    lines.append("|---|---|---|---|---|---|---|---|")
     for row in results:
         metrics = [
             " / ".join(f"{row[f'{metric}@{k}']:.2f}" for k in (1, 3, 5)) for metric in ("P", "nDCG", "PSP", "PSnDCG")
         ]
-        costs = [row["train_s"], f"{row['documents_per_s']:,}", row["model_mb"], row["peak_mb"]]
+        costs = [row["train_s"], row["model_mb"], row["peak_mb"]]
         lines.append("| " + " | ".join(map(str, [row["method"], *metrics, *costs])) + " |")
     return "\n".join(lines) + "\n"
 

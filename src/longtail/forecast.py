@@ -20,7 +20,6 @@ from longtail.errors import UsageError
 from longtail.kernels import pool
 from longtail.methods import METHODS
 from longtail.network_forecast import network_forecast
-from longtail.network_steps import classifier_settings
 from longtail.ranker_forecast import one_vs_all_seconds, one_vs_all_weights, ranker_forecast
 from longtail.text_forecast import TextForecast, text_forecast
 from longtail.tree.cluster import level_widths
@@ -89,8 +88,6 @@ class Forecast(msgspec.Struct, frozen=True):
 def forecast(documents: Dataset, config: Config) -> Forecast:
     """Estimate a run with the threads that :func:`longtail.kernels.pool.threads` says, in some tenths of a second."""
     text = text_forecast(documents, config)
-    if METHODS[config.method].neural:
-        config = classifier_settings(config)
     network = network_forecast(documents, config) if METHODS[config.method].neural else None
     trees, threads, tree_seconds = config.ranker.trees, pool.thread_count(), 0.0
     joined, levels = text, _levels(documents, config)
@@ -103,7 +100,7 @@ def forecast(documents: Dataset, config: Config) -> Forecast:
         if config.cascade.combine == "never":
             trees, joined, levels = 0, text, []
     label_numbers = _label_numbers(documents, joined, config.label_features)
-    sparse = one_vs_all_weights(documents, config)
+    sparse = one_vs_all_weights(documents, config) if config.tree.kind == "flat" else None
     weights = trees * (_weights(joined, levels, config.ranker.prune) if sparse is None else sparse)
     dense = trees * joined.dense_width * sum(level.nodes for level in levels)
     stored = _WEIGHT_BYTES[config.ranker.weights] * (weights + dense)

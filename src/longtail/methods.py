@@ -187,6 +187,12 @@ def method(name: str) -> Method:
     return METHODS[name]
 
 
+def _beside_a_network(classifier: str) -> Settings:
+    """Return what makes the linear classifiers on Φcat this method's; text features stay, and one is enough."""
+    own = METHODS[classifier].settings
+    return {"tree": own["tree"], "search": own["search"], "ranker": {**own["ranker"], "trees": 1}}
+
+
 def configure(name: str, preset: str | None = None, *overrides: Settings) -> Config:
     """Return the resolved settings of a method: its own, then the preset's, then each of ``overrides``."""
     entry = method(name)
@@ -194,7 +200,10 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
         if not entry.presets:
             raise ConfigError(f"unknown preset '{preset}'; {name} has none")
         raise ConfigError(unknown_name("preset", preset, entry.presets))
-    config = resolve({"method": name}, entry.settings, entry.presets.get(preset or "", {}), *overrides)
+    sources = entry.presets.get(preset or "", {}), *overrides
+    config = resolve({"method": name}, entry.settings, *sources)
+    if entry.neural and config.cascade.classifier != "xr-linear":  # its settings, below those that were asked for
+        config = resolve({"method": name}, entry.settings, _beside_a_network(config.cascade.classifier), *sources)
     if config.method != name:
         raise ConfigError(
             f"method: found '{config.method}' among the settings for '{name}'; expected '{name}' or nothing"

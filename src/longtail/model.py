@@ -83,7 +83,7 @@ class Model:
         """Return the ``k`` best labels of each document with a probability of at least ``threshold``, best first.
 
         ``exclude`` names labels, for each document, that may not come out. Scores are probabilities where the model
-        is calibrated, else products along the path.
+        is calibrated, else what the ranker gives: products along the path, shares of votes.
         """
         if k < 1:
             raise UsageError(f"k: found {k}; expected at least 1")
@@ -101,7 +101,9 @@ class Model:
         """Return (n, L) scores before calibration, best first: of the network, the mean of the trees, or of both."""
         share = self.facts.network_share
         if self.network is None:
-            return self._linear_scores(document_features(documents, self.vectoriser, self.facts), k, search, exclude)
+            each = k if len(self.rankers) == 1 else _wanted(k, len(self.labels))
+            features = document_features(documents, self.vectoriser, self.facts)
+            return self._linear_scores(features, k, each, search, exclude)
         if share == 1:
             return self.network.search(_texts(documents), k, exclude)[0]
         return mean_scores(self.both_scores(documents, k, search, exclude), k, (share, 1 - share))
@@ -114,15 +116,14 @@ class Model:
             raise UsageError(f"{self.config.method} has no network")
         wanted = _wanted(k, len(self.labels))
         ranked, vectors = self.network.search(_texts(documents), wanted, exclude)
-        return ranked, self._linear_scores(self._combined(documents, vectors), wanted, search, exclude)
+        return ranked, self._linear_scores(self._combined(documents, vectors), wanted, wanted, search, exclude)
 
     def _linear_scores(
-        self, features: Features, k: int, search: Search, exclude: sparse.csr_array | None
+        self, features: Features, k: int, each: int, search: Search, exclude: sparse.csr_array | None
     ) -> sparse.csr_array:
-        if len(self.rankers) == 1:
-            return _ranked(self.rankers[0], features, search, k, exclude)
-        wanted = _wanted(k, len(self.labels))
-        return mean_scores([_ranked(ranker, features, search, wanted, exclude) for ranker in self.rankers], k)
+        """Return the ``k`` best labels by the mean of all rankers, of which every one gives ``each``."""
+        ranked = [_ranked(ranker, features, search, each, exclude) for ranker in self.rankers]
+        return ranked[0] if len(ranked) == 1 else mean_scores(ranked, k)
 
     def features(self, documents: Dataset | Iterable[str]) -> Features:
         """Return the features of documents as the linear rankers got them in training."""

@@ -8,6 +8,7 @@ from longtail.linear.neighbours import Neighbours
 from longtail.linear.tree_ranker import TreeRanker
 from longtail.methods import METHODS
 from longtail.model import Model
+from longtail.tree.tree import LabelTree
 
 __all__ = ["model_card"]
 
@@ -15,9 +16,11 @@ __all__ = ["model_card"]
 def _ranker_rows(model: Model) -> dict[str, str]:
     """Return what there is to say of the label tree and the linear rankers."""
     rows = {}
-    if model.tree is not None:
-        more = f", one of {len(model.rankers)}" if len(model.rankers) > 1 else ""
-        rows["label tree"] = " → ".join(f"{width:,}" for width in model.tree.widths) + more
+    trees = [ranker.tree for ranker in model.rankers if isinstance(ranker, TreeRanker)]
+    if model.network is not None:
+        rows["label tree of the network"] = _widths(model.network.tree)
+    if trees:
+        rows["label tree"] = _widths(trees[0]) + (f", one of {len(trees)}" if len(trees) > 1 else "")
     weights = [chunks.nnz for ranker in model.rankers if isinstance(ranker, TreeRanker) for chunks in ranker.levels]
     if weights:
         rows["linear weights"] = f"{sum(weights):,} as {model.config.ranker.weights}"
@@ -27,6 +30,10 @@ def _ranker_rows(model: Model) -> dict[str, str]:
         if isinstance(ranker, Neighbours):
             rows["learners"] = f"{len(ranker.learners)}, {model.config.neighbours.dimensions} dimensions"
     return rows
+
+
+def _widths(tree: LabelTree) -> str:
+    return " → ".join(f"{width:,}" for width in tree.widths)
 
 
 def model_card(model: Model) -> str:
@@ -43,7 +50,7 @@ def model_card(model: Model) -> str:
         "labels": f"{len(model.labels):,}; {facts.pairs / facts.documents:.2f} a document",
         "features": vocabulary + (f" and {facts.dense_width} dense columns" if facts.dense_width else ""),
         **_ranker_rows(model),
-        "scores": "probabilities" if model.calibration is not None else "products along the path, not calibrated",
+        "scores": "probabilities" if model.calibration is not None else "not calibrated",
     }
     if model.network is not None:
         rows["network"] = f"{model.config.encoder.name}, {facts.network_share:.0%} of the score"

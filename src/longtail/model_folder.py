@@ -67,6 +67,8 @@ def load_model(path: str | Path, device: str = "auto") -> Model:
     folder = open_folder(path)
     try:
         return _read(folder, device)
+    except ModelFolderError as error:
+        raise ModelFolderError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
     except (ValueError, KeyError, TypeError, DataError) as error:  # verified, yet no model: made by something else
         found = f"no array {error}" if isinstance(error, KeyError) else str(error)
         raise ModelFolderError(f"{path}: {found}; train the model again, or get another copy") from None

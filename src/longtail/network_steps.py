@@ -17,7 +17,6 @@ from longtail.data.labels import Labels
 from longtail.errors import MissingExtra, UsageError
 from longtail.features.matrix import Features
 from longtail.linear.one_vs_all import LabelHints
-from longtail.methods import METHODS
 from longtail.metrics import evaluate
 from longtail.model import Model, document_features
 from longtail.search.ensemble import mean_scores
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_network",
-    "classifier_settings",
     "combined_features",
     "encoder_hash",
     "fit_network",
@@ -69,12 +67,15 @@ def encoder_hash(config: Config) -> str:
 
 
 def with_levels(config: Config, n_labels: int) -> Config:
-    """Return the settings with the levels of the network's tree: those given, else as the number of labels asks."""
+    """Return the settings with the levels of the network's tree: those given, else as the number of labels asks.
+
+    Where the classifiers beside it have none (flat), the network still has a balanced one.
+    """
     from longtail.neural.layout import level_widths
 
-    return replace_settings(
-        config, tree=replace_settings(config.tree, levels=config.tree.levels or level_widths(n_labels))
-    )
+    kind = "balanced" if config.tree.kind == "flat" else config.tree.kind
+    levels = config.tree.levels or level_widths(n_labels)
+    return replace_settings(config, tree=replace_settings(config.tree, kind=kind, levels=levels))
 
 
 def fit_network(
@@ -120,16 +121,6 @@ def combined_features(
         say(f"{vectors.shape[1]} columns")
     given = replace(documents, features=features.sparse)
     return document_features(given, None, vectors=vectors, vector_weight=config.cascade.vector_weight)
-
-
-def classifier_settings(config: Config) -> Config:
-    """Return the settings of the linear classifiers beside a network: those of the method it names, on its vectors."""
-    if config.cascade.classifier == "xr-linear":
-        return config
-    own = METHODS[config.cascade.classifier].settings
-    tree = replace_settings(config.tree, **own["tree"])
-    ranker = replace_settings(config.ranker, **own["ranker"], trees=1)  # without a tree all would be the same
-    return replace_settings(config, tree=tree, ranker=ranker)
 
 
 def label_hints(documents: Dataset, network: NeuralRanker | None, config: Config, work: Work) -> LabelHints:

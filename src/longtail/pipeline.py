@@ -20,6 +20,7 @@ from longtail.data.dataset import Dataset
 from longtail.errors import DataError, Problem, UsageError
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
+from longtail.linear.partitions import check_index
 from longtail.methods import METHODS
 from longtail.metrics import evaluate
 from longtail.model import Facts, Model, document_features
@@ -138,9 +139,14 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
         raise DataError([Problem("documents", 0, "no documents", "at least one with a label")])
     if not documents.label_matrix.nnz:
         raise DataError([Problem("documents", 0, f"{len(documents):,} documents without labels", "labels to learn")])
-    if parents is not None and (METHODS[config.method].ranker != "tree" or config.tree.kind == "flat"):
+    entry = METHODS[config.method]
+    if parents is not None and (entry.ranker != "tree" or (config.tree.kind == "flat" and not entry.neural)):
         raise UsageError(f"{config.method} has no label tree, so no use for a hierarchy; leave --tree out")
-    if METHODS[config.method].neural:
+    if entry.ranker == "forest" and len(documents) < 3:
+        raise UsageError(f"{config.method}: found {len(documents)} documents; expected at least 3, for propensities")
+    if entry.ranker == "neighbours":
+        check_index(config.neighbours.index)
+    if entry.neural:
         check_network(documents, config, device)
 
 

@@ -13,14 +13,14 @@ from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.linear.explanation import LinearRanker
 from longtail.linear.forest import Forest, fit_tree
-from longtail.linear.neighbours import Neighbours, fit_learner, learner_seeds
-from longtail.linear.neighbours import label_graph as document_graph
+from longtail.linear.neighbours import Neighbours, learner_seeds
 from longtail.linear.one_vs_all import LabelProblems, join_batches, label_batches
+from longtail.linear.partitions import document_graph, fit_learner
 from longtail.linear.tail_classifier import fit_tail
 from longtail.linear.tree_ranker import TreeRanker, fit_level
 from longtail.methods import METHODS
 from longtail.metrics import inverse_propensities
-from longtail.network_steps import classifier_settings, label_hints
+from longtail.network_steps import label_hints
 from longtail.search.chunks import Chunks
 from longtail.tree.tree import LabelTree
 from longtail.tree_steps import Parents, label_tree
@@ -47,10 +47,9 @@ def fit_rankers(
         return (fit_forest(documents, features, config, work),)
     if kind == "neighbours":
         return (fit_neighbours(documents, features, config, work),)
-    if network is not None:
-        if config.cascade.combine == "never":
-            return ()
-        config = classifier_settings(config)
+    if network is not None and config.cascade.combine == "never":
+        return ()
+    parents = None if config.tree.kind == "flat" else parents  # a hierarchy may still be the network's
     rankers = []
     for number in range(config.ranker.trees):
         tree = label_tree(
@@ -123,7 +122,9 @@ def fit_forest(documents: Dataset, features: Features, config: Config, work: Wor
 def fit_neighbours(documents: Dataset, features: Features, config: Config, work: Work) -> Neighbours:
     """Return the learners, each a stage, whose documents vote."""
     settings, relevance = config.neighbours, documents.label_matrix
-    graph = document_graph(relevance, settings.graph_neighbours, config.seed)
+    graph = work.arrays(
+        "document-graph", lambda: {"rows": document_graph(relevance, settings.graph_neighbours, config.seed)}
+    )["rows"]
 
     def learn(seed: int) -> dict[str, np.ndarray]:
         return fit_learner(features, relevance, graph, settings, seed)

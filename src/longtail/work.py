@@ -42,7 +42,8 @@ class Work:
         """Return the work whose stages are made by ``config`` from ``inputs``: datasets, or what JSON can say."""
         if stages is None:
             return cls(None, "")
-        config = replace(config, training=replace(config.training, **_WITHOUT_EFFECT))
+        neighbours = replace(config.neighbours, index="exact", voters=1)  # of use after training
+        config = replace(config, training=replace(config.training, **_WITHOUT_EFFECT), neighbours=neighbours)
         contents = [_content(value) if isinstance(value, Dataset) else value for value in inputs]
         return cls(stages, content_hash(__version__, config, *contents))
 

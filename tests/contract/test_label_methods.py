@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from math import prod
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 
 import longtail as lt
 from longtail import ranker_steps
-from longtail.errors import UsageError
+from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.linear.one_vs_all import LabelProblems
+from longtail.methods import configure
 from longtail.model_folder import load_model
 
 SETTINGS = {
@@ -156,6 +158,24 @@ class TestUnusualData:
         documents = lt.Dataset.of(["red apple", "green pear"] * 9, [["a"], ["b"]] * 9)
         with pytest.raises(UsageError, match="has no label tree"):
             lt.Longtail(method, **SETTINGS[method]).fit(documents, parents={"a": ["parent"], "b": ["parent"]})
+
+
+def test_what_cannot_be_had_is_said_before_training(data, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingExtra, match="faiss"):
+        lt.Longtail("annexml", neighbours={"index": "faiss"}).fit(data[0])
+    two = lt.Dataset.of(["red apple", "green pear"], [["a"], ["b"]])
+    with pytest.raises(UsageError, match="found 2 documents; expected at least 3"):
+        lt.Longtail("pfastrexml").fit(two)
+    with pytest.raises(ConfigError, match="solver: found newton with the logistic loss"):
+        lt.Longtail("dismec", ranker={"loss": "logistic"})
+
+
+def test_settings_of_dismec_beside_a_network_give_way_to_those_asked_for():
+    plain = configure("cascadexml", None, {"cascade": {"classifier": "dismec"}})
+    assert (plain.tree.kind, plain.ranker.solver, plain.ranker.prune, plain.ranker.trees) == ("flat", "newton", 0.01, 1)
+    asked = configure("cascadexml", None, {"cascade": {"classifier": "dismec"}, "ranker": {"prune": 0.05}})
+    assert (asked.ranker.solver, asked.ranker.prune) == ("newton", 0.05)
 
 
 def test_weights_of_one_vs_all_are_packed_a_batch_at_a_time(data, monkeypatch, tmp_path):

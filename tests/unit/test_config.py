@@ -54,7 +54,7 @@ class TestDocumentation:
         found = {setting.path: setting for setting in settings(Config())}
         assert found["tree.branching"] == ("tree.branching", 16, "children of an inner node")
         assert found["tfidf.0.unit"].doc == "count words or characters"
-        assert found["ranker.tolerance"].doc.startswith("stop when")  # not that of the reused Positive
+        assert found["ranker.tolerance"].doc.startswith("where the solver stops")  # not that of the reused Positive
         assert found["tree.levels"].value == ()
         assert all(setting.doc for setting in found.values())
 

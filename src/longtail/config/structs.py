@@ -116,16 +116,20 @@ class Ranker(Stage, frozen=True):
     ] = "tfn"
     hard_negatives: Annotated[
         int,
-        Meta(ge=0, description="one-vs-all: negatives only where the label is among so many nearest; 0 = all"),
+        Meta(ge=0, description="one-vs-all: negatives from so many nearest labels, and by chance; 0 = all documents"),
     ] = 0
     bias: Annotated[NotNegative, Meta(description="value of the constant feature; 0 = none")] = 1.0
-    tolerance: Annotated[Positive, Meta(description="stop when the projected gradients lie within this (ε)")] = 0.1
-    max_passes: Annotated[Count, Meta(description="most passes over a node's documents")] = 100
+    tolerance: Annotated[Positive, Meta(description="where the solver stops, as a size of gradients (ε)")] = 0.1
+    max_passes: Annotated[Count, Meta(description="most passes over a node's documents, or Newton steps")] = 100
     prune: Annotated[NotNegative, Meta(description="drop weights smaller than this")] = 0.1
     weights: Annotated[
         Literal["float32", "float16", "int8"], Meta(description="how weights are stored and searched")
     ] = "float16"
     trees: Annotated[Count, Meta(description="trees in the ensemble, scores averaged")] = 1
+
+    def __post_init__(self) -> None:
+        if self.loss == "logistic" and self.solver != "dual":
+            raise ValueError(f"solver: found {self.solver} with the logistic loss; expected dual")
 
 
 class Forest(Stage, frozen=True):
@@ -141,8 +145,8 @@ class Forest(Stage, frozen=True):
         float, Meta(ge=0, le=1, description="weight of the label's centroid in the score (1 − α), beside the trees")
     ] = 0.2
     tail_gamma: Annotated[Positive, Meta(description="how fast the centroid's score falls with distance (γ)")] = 30.0
-    propensity_a: Annotated[NotNegative, Meta(description="A of the propensities that training weighs by")] = 0.55
-    propensity_b: Annotated[NotNegative, Meta(description="B of the propensities")] = 1.5
+    propensity_a: Annotated[Positive, Meta(description="A of the propensities that training weighs by")] = 0.55
+    propensity_b: Annotated[Positive, Meta(description="B of the propensities")] = 1.5
 
 
 class Neighbours(Stage, frozen=True):
@@ -157,9 +161,7 @@ class Neighbours(Stage, frozen=True):
     graph_neighbours: Annotated[Count, Meta(description="documents of like labels that each should be near to")] = 10
     negatives: Annotated[Count, Meta(description="other documents drawn for each document")] = 10
     voters: Annotated[Count, Meta(description="nearest documents that vote")] = 10
-    index: Annotated[Literal["auto", "exact", "faiss"], Meta(description="how neighbours are found; auto is exact")] = (
-        "auto"
-    )
+    index: Annotated[Literal["exact", "faiss"], Meta(description="how neighbours are found")] = "exact"
 
 
 class Encoder(Stage, frozen=True):

@@ -128,7 +128,7 @@ def _forest_steps(found: ForestExplanation, features: Features) -> list[_Node]:
         0,
         products,
         features,
-        found.gain ** (1 - found.tail_share),
+        found.gain ** (1 - found.tail_share) if found.score else 0.0,
         bias,
         f"the ways through {len(found.trees)} trees",
     )

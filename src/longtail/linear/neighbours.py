@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.kmeans import mix
-from longtail.linear.partitions import IndexType, Learner, fit_learner, label_graph, unit_block
+from longtail.linear.partitions import IndexType, Learner, document_graph, fit_learner, unit_block
 from longtail.search.ensemble import best_first
 
-__all__ = ["Neighbours", "NeighboursExplanation", "Voter", "fit_learner", "label_graph", "learner_seeds"]
+__all__ = ["Neighbours", "NeighboursExplanation", "Voter", "learner_seeds"]
 
 _BLOCK = 4096  # documents that are searched at once
 # votes are flatter than the loss: with γ itself P@1 lost on debian-tags and with equal votes on gutenberg-lcsh, on
@@ -70,7 +71,7 @@ class Neighbours:
         cls, features: Features, label_matrix: sparse.csr_array, settings: Settings = _SETTINGS, seed: int = 0
     ) -> Neighbours:
         """Train all learners on ``features`` (n, d) and ``label_matrix`` (n, L), one thread a learner."""
-        graph = label_graph(label_matrix, settings.graph_neighbours, seed)
+        graph = document_graph(label_matrix, settings.graph_neighbours, seed)
 
         def train(own_seed: int) -> dict[str, NDArray[Any]]:
             return fit_learner(features, label_matrix, graph, settings, own_seed)
@@ -122,14 +123,18 @@ class Neighbours:
         documents, _, votes = self._votes(unit_block(features.take(block)))
         n, width = documents.shape
         shares = csr_of(votes.ravel(), documents.ravel(), np.arange(0, n * width + 1, width), len(self.label_ptr) - 1)
-        labels = csr_of(np.ones(len(self.label_columns)), self.label_columns, self.label_ptr, self.n_labels)
-        scores = shares @ labels
+        scores = shares @ self._label_matrix
         if exclude is not None:
             barred = exclude[block].astype(bool).astype(np.float64)
             scores = scores - scores.multiply(barred)
         scores.eliminate_zeros()
         scores.data = np.minimum(scores.data, 1)  # a sum of shares may be a rounding above
         return best_first(scores.astype(np.float32), k)
+
+    @cached_property
+    def _label_matrix(self) -> sparse.csr_array:
+        """The labels of the training documents."""
+        return csr_of(np.ones(len(self.label_columns)), self.label_columns, self.label_ptr, self.n_labels)
 
     def _votes(self, rows: sparse.csr_array) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float64]]:
         """Return voting documents, cosines and votes, (n, learners × voters); a missing one is document 0, vote 0."""
@@ -170,7 +175,7 @@ class Neighbours:
         return arrays | {"sizes": sizes, "gamma": np.array([self.gamma])}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], index: IndexType = "auto") -> Neighbours:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], index: IndexType = "exact") -> Neighbours:
         """Take what ``to_arrays`` gave, checked; nothing is copied, and memory maps may be read-only."""
         try:
             return cls._from_arrays(arrays, index)
@@ -181,6 +186,8 @@ class Neighbours:
     def _from_arrays(cls, arrays: Mapping[str, NDArray[Any]], index: IndexType) -> Neighbours:
         n_labels, n_columns, n_learners, voters = (int(size) for size in arrays["sizes"])
         (gamma,) = arrays["gamma"].tolist()
+        if n_learners < 1 or voters < 1:
+            raise ModelFolderError(f"neighbours: found {n_learners} learners and {voters} voters; train again")
         ptr, columns = arrays["label_ptr"], arrays["label_columns"]
         whole = len(ptr) > 0 and ptr[0] == 0 and ptr[-1] == len(columns) and bool((np.diff(ptr) >= 0).all())
         if not whole or (len(columns) and not 0 <= columns.min() <= columns.max() < n_labels):

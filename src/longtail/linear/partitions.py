@@ -22,9 +22,9 @@ from longtail.kernels import pool
 from longtail.kernels.kmeans import mix
 from longtail.kernels.neighbours import label_neighbours, learn_embedding, learn_parts, nearest_rows
 
-__all__ = ["IndexType", "Learner", "fit_learner", "label_graph", "unit_block"]
+__all__ = ["IndexType", "Learner", "check_index", "document_graph", "fit_learner", "unit_block"]
 
-IndexType = Literal["auto", "exact", "faiss"]
+IndexType = Literal["exact", "faiss"]
 _BUDGET = 5000  # entries of the inverted index that a document reads: AnnexML's published code has the same in the mean
 _SHRINK = 4.0  # L1 norm of the part classifiers, as published
 _BLOCK = 4096  # documents of one task
@@ -100,7 +100,7 @@ class Learner:
         return documents, cosines
 
 
-def label_graph(label_matrix: sparse.csr_array, keep: int, seed: int) -> NDArray[np.int32]:
+def document_graph(label_matrix: sparse.csr_array, keep: int, seed: int) -> NDArray[np.int32]:
     """Return the ``keep`` documents with the most similar sets of labels for each document, (n, keep); −1: no more."""
     by_label = label_matrix.tocsc()
     by_label.sort_indices()
@@ -136,7 +136,7 @@ def fit_learner(
     settings: Settings,
     seed: int,
 ) -> dict[str, NDArray[Any]]:
-    """Train one learner, on one thread: the arrays of a :class:`Learner`; ``label_neighbours`` is a ``label_graph``."""
+    """Return the arrays of a :class:`Learner`, trained on one thread; ``label_neighbours`` is a ``document_graph``."""
     rows = unit_block(features)
     usable = (np.diff(rows.indptr) > 0) & (np.diff(label_matrix.indptr) > 0)
     classifiers = _classifiers(rows, usable, np.array(label_neighbours, np.int32), settings, seed)
@@ -174,7 +174,7 @@ def _embedding(
     own = rows[members]
     columns, places = np.unique(own.indices, return_inverse=True)
     with pool.threads(1):  # this is a thread already
-        graph = label_graph(label_matrix[members], settings.graph_neighbours, seed)
+        graph = document_graph(label_matrix[members], settings.graph_neighbours, seed)
     weights = learn_embedding(
         own.indptr.astype(np.int64),
         places.astype(np.int32),
@@ -216,6 +216,12 @@ def _nearest(
         across = np.ascontiguousarray(embeddings.astype(np.float32).T)  # in two steps: both at once take far longer
         found, near = nearest_rows(vectors, across, count)
     return found, np.clip(near, -1, 1)
+
+
+def check_index(index: IndexType) -> None:
+    """Refuse an index that is not installed now, not after training."""
+    if index == "faiss":
+        _faiss()
 
 
 def _faiss() -> Any:

@@ -13,8 +13,8 @@ from longtail.data.csr import csr_of
 from longtail.errors import MissingExtra, ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.linear.neighbours import Neighbours, fit_learner, label_graph, learner_seeds
-from longtail.linear.partitions import unit_block
+from longtail.linear.neighbours import Neighbours, learner_seeds
+from longtail.linear.partitions import document_graph, fit_learner, unit_block
 
 TOPICS, WORDS, NOISE = 12, 20, 120
 SMALL = Settings(learners=3, part_size=100, dimensions=12, epochs=5, voters=7, index="exact")
@@ -134,7 +134,7 @@ def test_learned_neighbours_find_planted_topics_better_than_words_do():
 
 def test_neighbours_share_a_part():
     features, labels = planted(n=900, seed=2)
-    graph = label_graph(labels, 10, 0)
+    graph = document_graph(labels, 10, 0)
     arrays = fit_learner(features, labels, graph, Settings(part_size=225, epochs=3, dimensions=4), 1)
     sizes = np.diff(arrays["document_ptr"])
     part = np.empty(900, int)
@@ -158,7 +158,7 @@ def test_threads_do_not_change_a_byte(data, queries, model):
 
 def test_learners_one_by_one_are_those_of_fit(data, model):
     features, labels = data
-    graph = label_graph(labels, SMALL.graph_neighbours, 5)
+    graph = document_graph(labels, SMALL.graph_neighbours, 5)
     graph.flags.writeable = False  # as a stage that was kept
     learners = [fit_learner(features, labels, graph, SMALL, seed) for seed in learner_seeds(3, 5)]
     other = Neighbours.of(learners, features, labels, SMALL).to_arrays()
@@ -295,7 +295,7 @@ def test_faiss_finds_what_the_exact_kernel_finds(model, queries):
 def test_faiss_that_is_missing_is_said_only_where_it_is_asked_for(model, queries, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     features, _ = queries
-    automatic = Neighbours.from_arrays(model.to_arrays(), "auto").search(features, 3)
-    assert automatic.data.tobytes() == model.search(features, 3).data.tobytes()
+    exact = Neighbours.from_arrays(model.to_arrays(), "exact").search(features, 3)
+    assert exact.data.tobytes() == model.search(features, 3).data.tobytes()
     with pytest.raises(MissingExtra, match=r"longtail\[faiss\]"):
         Neighbours.from_arrays(model.to_arrays(), "faiss").search(features, 3)
