@@ -116,9 +116,9 @@ def _steps(tree: int, ranker: LinearRanker, features: Features, label: int, scor
 
 
 def _forest_steps(found: ForestExplanation, features: Features) -> list[_Node]:
-    """Return what spoke for the ways taken at all splits of all trees, P^α, and the centroid, B^(1−α)."""
+    """Return what spoke for the ways taken at all splits, the mean over trees, P^α; and the centroid, B^(1−α)."""
     splits = [split for path in found.trees for split in path.splits]
-    signs = [1.0 if split.margin > 0 else -1.0 for split in splits]
+    signs = [(1.0 if split.margin > 0 else -1.0) / len(found.trees) for split in splits]
     products = np.zeros(features.shape[1])
     for split, sign in zip(splits, signs, strict=True):
         np.add.at(products, split.products.columns, sign * split.products.values * split.products.weights)
