@@ -54,9 +54,9 @@ def data(files):
 def fit(files, data):
     """Train from Python; ``settings`` are groups on top of those of the tests."""
 
-    def fit(documents=None, valid=None, **settings):
+    def fit(documents=None, valid=None, parents=None, **settings):
         groups = {"encoder": {"name": str(files / "encoder"), "max_tokens": 24}, "training": TRAINING}
-        return lt.Longtail("cascadexml", **{**groups, **settings}).fit(documents or data[0], valid=valid)
+        return lt.Longtail("cascadexml", **{**groups, **settings}).fit(documents or data[0], valid, parents)
 
     return fit
 
@@ -283,6 +283,13 @@ class TestCombine:
         found.save(tmp_path / "m")
         loaded = lt.load(tmp_path / "m")
         assert (loaded.predict(data[1], 4).matrix != found.predict(data[1], 4).matrix).nnz == 0
+
+    def test_a_hierarchy_is_the_networks_where_the_classifiers_have_none(self, fit, data):
+        parents = {label: [label.partition("::")[0]] for label in data[0].labels.ids}
+        settings = {"training": {**TRAINING, "epochs": 1}, "cascade": {"combine": "always", "classifier": "dismec"}}
+        model = fit(data[0].take(np.arange(80)), data[1], parents, **settings).model
+        assert model.network.tree.widths == (len({name for own in parents.values() for name in own}), data[0].n_labels)
+        assert [ranker.tree.widths for ranker in model.rankers] == [(data[0].n_labels,)]
 
     def test_without_documents_to_measure_by(self, fit, data):
         settings = {"training": {**TRAINING, "epochs": 1}, "calibration": {"method": "none"}}
