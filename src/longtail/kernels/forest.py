@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from longtail.kernels.forest_split import LOW, deal_documents, falling_key, solve_l1_logistic
 from longtail.kernels.jit import kernel
 from longtail.kernels.kmeans import mix
+from longtail.kernels.sparse import with_room
 
-__all__ = ["Rows", "entry", "grow_tree", "size", "with_room"]
+__all__ = ["Rows", "entry", "grow_tree", "size"]
 
 Array = NDArray[Any]
 _TOLERANCE, _STEPS, _PASSES = 0.01, 20, 20  # of a separator: a split need not be better than that
@@ -97,17 +98,6 @@ def grow_tree(
         out_labels[:kept],
         out_gains[:kept],
     )
-
-
-@kernel
-def with_room(array: Array, needed: int) -> Array:
-    """Return the array, or a longer one that begins with it."""
-    if needed <= len(array):
-        return array
-    larger = np.empty(max(2 * len(array), needed), array.dtype)
-    for at in range(len(array)):
-        larger[at] = array[at]
-    return larger
 
 
 @kernel

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.kernels.forest import Rows, entry, size, with_room
+from longtail.kernels.forest import Rows, entry, size
 from longtail.kernels.forest_split import LOW, falling_key
 from longtail.kernels.jit import kernel
+from longtail.kernels.sparse import with_room
 
 __all__ = ["Centroids", "Trees", "dot", "label_score", "search_forest"]
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
 from longtail.kernels.kmeans import mix
+from longtail.kernels.proximal_steps import violation_of
 
 __all__ = ["LOW", "deal_documents", "falling_key", "solve_l1_logistic"]
 
@@ -121,10 +122,9 @@ def solve_l1_logistic(
             residuals[row] = cost * (chance - (1.0 if sides[row] > 0 else 0.0))
             seconds[row] = cost * chance * (1 - chance)
         count, worst, total = 0, 0.0, 0.0
-        for at in range(n):
-            column = active[at] if outer == 0 else at
+        for column in range(n):
             slope[column], curve[column] = _derivatives(ptr, rows, values, residuals, seconds, column)
-            away = _violation(slope[column], weights[column])
+            away = violation_of(slope[column], weights[column], 1.0)
             if weights[column] == 0 and 1 - abs(slope[column]) > last_worst / m:
                 continue
             active[count] = column
@@ -170,14 +170,6 @@ def _derivatives(ptr: Array, rows: Array, values: Array, residuals: Array, secon
 
 
 @kernel
-def _violation(slope: float, weight: float) -> float:
-    """Return how far the smallest subgradient is from 0."""
-    if weight == 0:
-        return max(abs(slope) - 1, 0.0)
-    return abs(slope + 1) if weight > 0 else abs(slope - 1)
-
-
-@kernel
 def _minimise_model(
     ptr: Array,
     rows: Array,
@@ -210,7 +202,7 @@ def _minimise_model(
             else:
                 for entry in range(ptr[column], ptr[column + 1]):
                     here += values[entry] * seconds[rows[entry]] * moved[rows[entry]]
-            total += _violation(here, weight)
+            total += violation_of(here, weight, 1.0)
             change = _shrunk(weight - here / curve[column], 1 / curve[column]) - weight
             change = min(max(change, -10.0), 10.0)
             if abs(change) < 1e-12:

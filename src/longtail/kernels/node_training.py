@@ -15,6 +15,7 @@ from longtail.kernels.newton import solve_newton
 from longtail.kernels.proximal import index_columns, solve_indexed
 from longtail.kernels.sibling_blocks import BLOCK
 from longtail.kernels.solvers import solve_hinge, solve_logistic
+from longtail.kernels.sparse import with_room
 
 __all__ = ["DUAL_HINGE", "DUAL_LOGISTIC", "NEWTON", "PROXIMAL", "train_spans"]
 
@@ -83,8 +84,8 @@ def train_spans(
             logistic, newton, proximal, cost_positive, cost_negative, bias, tolerance, max_passes, penalty, prune, seed,
             start_weights, dense_weights[node_at : node_at + width],
         )  # fmt: skip
-        rows, counts = _room(rows, n_rows + len(found) + 1), _room(counts, n_rows + len(found) + 1)
-        siblings, weights = _room(siblings, n_entries + len(kept)), _room(weights, n_entries + len(kept))
+        rows, counts = with_room(rows, n_rows + len(found) + 1), with_room(counts, n_rows + len(found) + 1)
+        siblings, weights = with_room(siblings, n_entries + len(kept)), with_room(weights, n_entries + len(kept))
         more = _pack(columns, owners, kept, found, n_columns, rows[n_rows:], counts[n_rows:],
                      siblings[n_entries:], weights[n_entries:])  # fmt: skip
         span_rows[span - first] = more
@@ -210,7 +211,11 @@ def _solve_siblings(
             for j in range(e):
                 dense_weights[block[s], j] = out[j * span + s]
         room = n_kept + (n_found + 1) * len(block)
-        kept_columns, kept_owners, kept = _room(kept_columns, room), _room(kept_owners, room), _room(kept, room)
+        kept_columns, kept_owners, kept = (
+            with_room(kept_columns, room),
+            with_room(kept_owners, room),
+            with_room(kept, room),
+        )
         for column in range(n_found + 1):
             at, factor = (source[column], scale[column]) if column < n_found else (n_local, np.float32(1))
             least = prune if column < n_found else np.float32(0)  # the bias is never pruned
@@ -308,13 +313,3 @@ def _order(keys: Any) -> Any:
         order[at[keys[k]]] = k
         at[keys[k]] += 1
     return order
-
-
-@kernel
-def _room(array: Any, size: int) -> Any:
-    """Return ``array``, or a longer copy when it is shorter than ``size``."""
-    if size <= len(array):
-        return array
-    longer = np.empty(max(size, 2 * len(array)), array.dtype)
-    longer[: len(array)] = array
-    return longer

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
 
-__all__ = ["emptied", "group_sums", "unit_rows"]
+__all__ = ["emptied", "group_sums", "unit_rows", "with_room"]
 
 Array = NDArray[Any]
 # the last set bit of a word, found by a product (Leiserson, Prokop and Randall 1998, «Using de Bruijn sequences»)
@@ -86,3 +86,13 @@ def unit_rows(ptr: Array, values: Array, dense: Array) -> None:
                 values[at] *= scale
             for column in range(dense.shape[1]):
                 dense[row, column] *= scale
+
+
+@kernel
+def with_room(array: Any, size: int) -> Any:
+    """Return ``array``, or a longer one that begins with it when it is shorter than ``size``."""
+    if size <= len(array):
+        return array
+    longer = np.empty(max(size, 2 * len(array)), array.dtype)
+    longer[: len(array)] = array
+    return longer

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail import progress
 from longtail.config import Forest as Settings
 from longtail.data.csr import csr_of
 from longtail.errors import ModelFolderError
@@ -23,7 +22,6 @@ from longtail.kernels import pool
 from longtail.kernels.forest import Rows, grow_tree
 from longtail.kernels.forest_search import Centroids, Trees, dot, label_score, search_forest
 from longtail.kernels.kmeans import mix
-from longtail.linear.tail_classifier import fit_tail
 
 __all__ = ["Forest", "ForestExplanation", "Products", "Split", "TreePath", "fit_tree"]
 
@@ -84,27 +82,6 @@ class Forest:
     dense_width: int
     tail_share: float
     tail_gamma: float
-
-    @classmethod
-    def fit(
-        cls,
-        features: Features,
-        label_matrix: sparse.csr_array,
-        propensities: NDArray[np.float64],
-        settings: Settings,
-        seed: int = 0,
-    ) -> Forest:
-        """Grow all trees on ``features`` (n, d) and ``label_matrix`` (n, L); ``propensities`` are the L p_l."""
-
-        def grow(tree: int) -> Arrays:
-            return fit_tree(features, label_matrix, propensities, settings, seed, tree)
-
-        trees = []
-        with progress.stage("trees", total=settings.trees, unit="trees"):
-            for tree in pool.run(grow, range(settings.trees)):
-                trees.append(tree)
-                progress.advance(1)
-        return cls.of(trees, fit_tail(features, label_matrix), features, settings)
 
     @classmethod
     def of(cls, trees: Sequence[Arrays], tail: Arrays, features: Features, settings: Settings) -> Forest:

@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail import progress
 from longtail.config import Neighbours as Settings
 from longtail.data.csr import csr_of
 from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.kmeans import mix
-from longtail.linear.partitions import IndexType, Learner, document_graph, fit_learner, unit_block
+from longtail.linear.partitions import IndexType, Learner, unit_block
 from longtail.search.ensemble import best_first
 
 __all__ = ["Neighbours", "NeighboursExplanation", "Voter", "learner_seeds"]
@@ -65,23 +64,6 @@ class Neighbours:
     voters: int
     gamma: float
     index: IndexType
-
-    @classmethod
-    def fit(
-        cls, features: Features, label_matrix: sparse.csr_array, settings: Settings = _SETTINGS, seed: int = 0
-    ) -> Neighbours:
-        """Train all learners on ``features`` (n, d) and ``label_matrix`` (n, L), one thread a learner."""
-        graph = document_graph(label_matrix, settings.graph_neighbours, seed)
-
-        def train(own_seed: int) -> dict[str, NDArray[Any]]:
-            return fit_learner(features, label_matrix, graph, settings, own_seed)
-
-        trained = []
-        with progress.stage("learners", total=settings.learners, unit="learners"):
-            for arrays in pool.run(train, learner_seeds(settings.learners, seed)):
-                trained.append(arrays)
-                progress.advance(1)
-        return cls.of(trained, features, label_matrix, settings)
 
     @classmethod
     def of(

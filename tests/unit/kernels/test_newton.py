@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -9,33 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.svm import LinearSVC
+from solver_problems import Problem, padded
 
 from longtail.kernels import newton_step
 from longtail.kernels.mean_separation import mean_separating, means, take_out_own_columns, unusual
 from longtail.kernels.newton import solve_newton
-
-
-class Problem(NamedTuple):
-    """Documents with a sparse and a dense block, and of each (document, sibling) y C."""
-
-    rows: sparse.csr_array
-    dense: np.ndarray
-    targets: np.ndarray
-    bias: float
-
-    @property
-    def x(self):
-        constant = np.full((len(self.dense), 1), self.bias)
-        return np.hstack([self.dense, self.rows.toarray(), constant]).astype(np.float64)
-
-    @property
-    def block(self):
-        """What every kernel takes first: pointers, columns, values, dense."""
-        columns = (self.rows.indices + self.dense.shape[1]).astype(np.uint32)
-        return self.rows.indptr.astype(np.int64), columns, self.rows.data, self.dense
-
-    def only(self, *siblings):
-        return self._replace(targets=self.targets[:, list(siblings)])
 
 
 def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, costs=None, own=0):
@@ -52,14 +29,10 @@ def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, costs=None, own=0):
     return Problem(sparse.csr_array(x, dtype=np.float32), dense, (y * costs).astype(np.float32), bias)
 
 
-def padded(targets, width):
-    return np.pad(targets, ((0, 0), (0, width - targets.shape[1]))).astype(np.float32).ravel()
-
-
 def solve(problem, *, width=None, tolerance=1e-6, max_passes=200, start=None):
     """Return the weights (columns, siblings) and the steps made."""
     siblings = problem.targets.shape[1]
-    width = width or (8 if siblings <= 8 else 16)
+    width = width or problem.width
     out = np.full(problem.x.shape[1] * width, 77, np.float32)
     if start is not None:
         start = padded(start, width)

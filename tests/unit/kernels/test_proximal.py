@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -9,22 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.svm import LinearSVC
+from solver_problems import Problem, padded
 
 from longtail.kernels.proximal import index_columns, solve_indexed, solve_proximal
-
-
-class Problem(NamedTuple):
-    """Documents with a sparse and a dense block, and y C of each (document, sibling)."""
-
-    rows: sparse.csr_array
-    dense: np.ndarray
-    targets: np.ndarray
-    bias: float
-
-    @property
-    def x(self):
-        constant = np.full((len(self.dense), 1), self.bias)
-        return np.hstack([self.dense, self.rows.toarray(), constant]).astype(np.float64)
 
 
 def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, equal_costs=False, positive=0.3):
@@ -40,25 +26,10 @@ def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, equal_costs=False, posi
 
 def arguments(problem, *, width=None, tolerance=1e-6, max_passes=2000, penalty=0.1):
     """Return what the solver takes; the last of it is where weights go, filled with what must not be left."""
-    m, siblings = problem.targets.shape
-    width = width or (8 if siblings <= 8 else 16)
-    targets = np.zeros((m, width), np.float32)
-    targets[:, :siblings] = problem.targets
-    rows, e = problem.rows, problem.dense.shape[1]
-    out = np.full((e + rows.shape[1] + 1) * width, 77, np.float32)
-    return (
-        rows.indptr.astype(np.int64),
-        (rows.indices + e).astype(np.uint32),
-        rows.data,
-        problem.dense,
-        np.float32(problem.bias),
-        targets.ravel(),
-        siblings,
-        tolerance,
-        max_passes,
-        penalty,
-        out,
-    )
+    width = width or problem.width
+    out = np.full(problem.x.shape[1] * width, 77, np.float32)
+    targets, siblings = padded(problem.targets, width), problem.targets.shape[1]
+    return *problem.block, np.float32(problem.bias), targets, siblings, tolerance, max_passes, penalty, out
 
 
 def solve(problem, **settings):

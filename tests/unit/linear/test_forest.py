@@ -37,8 +37,11 @@ def propensities(label_matrix):
     return 1 / inverse_propensities(counts, max(label_matrix.shape[0], 3))
 
 
-def forest(features, label_matrix, settings=SETTINGS, seed=0):
-    return Forest.fit(features, label_matrix, propensities(label_matrix), settings, seed)
+def forest(features, label_matrix, settings=SETTINGS, seed=0, chances=None):
+    chances = propensities(label_matrix) if chances is None else chances
+    given = features, label_matrix, chances, settings, seed
+    trees = list(pool.run(lambda tree: fit_tree(*given, tree), range(settings.trees)))
+    return Forest.of(trees, fit_tail(features, label_matrix), features, settings)
 
 
 def whole(features):
@@ -144,7 +147,7 @@ def test_a_planted_problem_is_learnt(model):
 
 def test_rare_labels_gain_by_propensities(data):
     features, label_matrix = data
-    even = Forest.fit(features, label_matrix, np.ones(L), SETTINGS, 0).search(features, 1)
+    even = forest(features, label_matrix, chances=np.ones(L)).search(features, 1)
     scored = forest(features, label_matrix).search(features, 1)
     assert np.sum(scored.indices >= L // 2) > np.sum(even.indices >= L // 2)
 

@@ -35,6 +35,13 @@ def planted(n=320, dense=0, seed=0):
     return Features.of(sparse.csr_array(x, dtype=np.float32), block), sparse.csr_array(y.astype(np.float32))
 
 
+def fit(features, labels, settings, seed=0):
+    graph = document_graph(labels, settings.graph_neighbours, seed)
+    seeds = learner_seeds(settings.learners, seed)
+    learners = list(pool.run(lambda own: fit_learner(features, labels, graph, settings, own), seeds))
+    return Neighbours.of(learners, features, labels, settings)
+
+
 @pytest.fixture(scope="module")
 def data():
     return planted(dense=2)
@@ -42,7 +49,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def model(data):
-    return Neighbours.fit(*data, SMALL, seed=5)
+    return fit(*data, SMALL, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +131,7 @@ def test_learned_neighbours_find_planted_topics_better_than_words_do():
     features, labels = planted(n=900, seed=2)
     test, truth = planted(n=300, seed=3)
     settings = Settings(learners=4, part_size=300, dimensions=20, epochs=10, index="exact")
-    learned = precision(Neighbours.fit(features, labels, settings).search(test, 1), truth)
+    learned = precision(fit(features, labels, settings).search(test, 1), truth)
     near = np.argsort(-(whole(test) @ whole(features).T), axis=1)[:, :10]
     votes = sparse.csr_array((labels.toarray()[near]).sum(axis=1))
     plain = np.mean(truth.toarray()[np.arange(300), votes.toarray().argmax(axis=1)] > 0)
@@ -149,7 +156,7 @@ def test_threads_do_not_change_a_byte(data, queries, model):
     features, _ = queries
     for count in (1, 3):
         with pool.threads(count):
-            other = Neighbours.fit(*data, SMALL, seed=5)
+            other = fit(*data, SMALL, seed=5)
             ranked = other.search(features, 5)
         for name, array in model.to_arrays().items():
             assert array.tobytes() == other.to_arrays()[name].tobytes(), name
@@ -255,7 +262,7 @@ def test_documents_without_labels_or_words_never_vote():
     features, labels = planted(n=60)
     rows, pairs = features.sparse.tolil(), labels.tolil()
     rows[10:20], pairs[30:40] = 0, 0
-    model = Neighbours.fit(Features.of(rows.tocsr()), sparse.csr_array(pairs.tocsr()), SMALL)
+    model = fit(Features.of(rows.tocsr()), sparse.csr_array(pairs.tocsr()), SMALL)
     for learner in model.learners:
         assert sorted(learner.documents.tolist()) == [n for n in range(60) if not (10 <= n < 20 or 30 <= n < 40)]
     assert np.ptp(model.search(Features.of(rows.tocsr()), 3).indptr[10:21]) == 0
@@ -264,13 +271,13 @@ def test_documents_without_labels_or_words_never_vote():
 @pytest.mark.parametrize("n", [1, 4])
 def test_few_documents_of_one_label_are_enough(n):
     x = np.eye(4, 6, dtype=np.float32)[:n] + 0.1
-    model = Neighbours.fit(Features.of(x), sparse.csr_array(np.ones((n, 1), np.float32)), SMALL)
+    model = fit(Features.of(x), sparse.csr_array(np.ones((n, 1), np.float32)), SMALL)
     found = model.search(Features.of(x), 5)  # fewer documents than voters
     np.testing.assert_allclose(found.toarray(), np.ones((n, 1)), rtol=1e-6)
 
 
 def test_no_labels_and_no_documents_are_no_error():
-    model = Neighbours.fit(Features.of(np.ones((3, 2))), sparse.csr_array((3, 2), dtype=np.float32), SMALL)
+    model = fit(Features.of(np.ones((3, 2))), sparse.csr_array((3, 2), dtype=np.float32), SMALL)
     assert model.search(Features.of(np.ones((2, 2))), 1).nnz == 0
     assert Neighbours.from_arrays(model.to_arrays()).search(Features.of(np.ones((0, 2))), 1).shape == (0, 2)
 
