@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from longtail.data.label_files import read_labels, write_labels
     from longtail.data.labels import Label, Labels
     from longtail.data.sample import sample
+    from longtail.ensembling import ensemble
     from longtail.estimator import Longtail, load
     from longtail.features.matrix import Features
     from longtail.features.tfidf import TfIdf
@@ -40,6 +41,7 @@ _HOME = {
     "Predictions": "longtail.search.predictions",
     "TfIdf": "longtail.features.tfidf",
     "compare": "longtail.comparison",
+    "ensemble": "longtail.ensembling",
     "load": "longtail.estimator",
     "read": "longtail.data.formats",
     "read_labels": "longtail.data.label_files",
@@ -63,6 +65,7 @@ __all__ = [
     "TfIdf",
     "__version__",
     "compare",
+    "ensemble",
     "errors",
     "load",
     "metrics",

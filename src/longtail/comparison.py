@@ -20,8 +20,8 @@ from longtail.kernels import pool
 from longtail.metrics import FrequencyTable
 from longtail.metrics.layout import in_columns
 from longtail.metrics.statistics import check_ks
-from longtail.model import Model
 from longtail.progress import advance, stage
+from longtail.ranking_model import RankingModel
 from longtail.store import open_folder
 
 __all__ = ["ComparedModel", "Comparison", "compare"]
@@ -119,7 +119,7 @@ class _Training(NamedTuple):
     label_counts: NDArray[np.int64]
     documents: int
 
-    def differences(self, name: str, model: Model, masked: bool) -> list[str]:
+    def differences(self, name: str, model: RankingModel, masked: bool) -> list[str]:
         """Return a note on a model with other training data; refuse one that cannot be compared."""
         same_labels = model.labels.ids == self.labels.ids
         if masked and not same_labels:
@@ -133,13 +133,13 @@ class _Training(NamedTuple):
         data = f"{model.facts.documents:,} documents, {known:,} of the {len(self.labels):,} labels"
         return [f"{name}: other training data than {self.name} ({data}); bins and propensities are {self.name}'s"]
 
-    def frequencies(self, model: Model, test: Dataset) -> tuple[NDArray[np.int64], int]:
+    def frequencies(self, model: RankingModel, test: Dataset) -> tuple[NDArray[np.int64], int]:
         """Return the documents of each label, in the columns of ``test`` over the model's labels, and of all."""
         labels = test.with_labels(model.labels, unknown="add").labels
         columns = np.fromiter((self.labels.columns.get(label, -1) for label in labels.ids), np.int64)
         return np.where(columns < 0, 0, self.label_counts[columns]), self.documents
 
-    def _is_of(self, model: Model) -> bool:
+    def _is_of(self, model: RankingModel) -> bool:
         return (
             model.facts.documents == self.documents
             and model.labels.ids == self.labels.ids

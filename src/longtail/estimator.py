@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
+from longtail.ensemble_model import Ensemble, EnsembleExplanation
 from longtail.errors import UsageError
 from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
@@ -47,10 +48,17 @@ class Longtail:
             settings["encoder"] = {"name": settings["encoder"]}
         self.config: Config = configure(method, preset, settings)
         self.threads, self.device = threads, device
-        self._model: Model | None = None
+        self._model: Model | Ensemble | None = None
+
+    @classmethod
+    def of(cls, model: Model | Ensemble, threads: int = 0, device: str = "auto") -> Longtail:
+        """Return a trained model, or an ensemble, behind this face."""
+        made = cls(threads=threads, device=device)
+        made.config, made._model = model.config, model
+        return made
 
     @property
-    def model(self) -> Model:
+    def model(self) -> Model | Ensemble:
         """The fitted model."""
         if self._model is None:
             raise UsageError("this Longtail has no model yet; fit it, or use longtail.load")
@@ -58,6 +66,8 @@ class Longtail:
 
     def fit(self, documents: Dataset, valid: Dataset | None = None, parents: Parents | None = None) -> Longtail:
         """Train on the documents; ``valid`` is for the calibration, ``parents`` a hierarchy in place of a tree."""
+        if isinstance(self._model, Ensemble):
+            raise UsageError("an ensemble is made of trained models; train each of them, then longtail.ensemble")
         with pool.threads(self.threads):
             self._model = train(documents, self.config, valid=valid, parents=parents, device=self.device)
         return self
@@ -84,7 +94,7 @@ class Longtail:
         with pool.threads(self.threads):
             return evaluate_model(self.model, test, ks=k, **options).evaluation
 
-    def explain(self, text: str, label: str) -> Explanation:
+    def explain(self, text: str, label: str) -> Explanation | EnsembleExplanation:
         """Return what each word of ``text`` adds on the way to ``label``."""
         return self.model.explain(text, label)
 
@@ -95,7 +105,4 @@ class Longtail:
 
 def load(path: str | Path, threads: int = 0, device: str = "auto") -> Longtail:
     """Return the model of a folder, verified."""
-    model = load_model(path, device)
-    loaded = Longtail(model.config.method, threads=threads, device=device)
-    loaded.config, loaded._model = model.config, model
-    return loaded
+    return Longtail.of(load_model(path, device), threads, device)

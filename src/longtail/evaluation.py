@@ -14,7 +14,7 @@ from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.xmc_bow import read_filter
 from longtail.metrics import Evaluation, FrequencyTable, by_frequency, evaluate
-from longtail.model import Model
+from longtail.ranking_model import RankingModel
 from longtail.search.calibration import ReliabilityBin, hits, reliability
 from longtail.search.predictions import read_predictions
 
@@ -32,7 +32,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def evaluate_model(
-    model: Model,
+    model: RankingModel,
     test: Dataset,
     *,
     ks: Iterable[int] = (1, 3, 5),

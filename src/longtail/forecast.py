@@ -18,7 +18,7 @@ from longtail.config import Config, LabelFeatures, Tree
 from longtail.data.dataset import Dataset
 from longtail.errors import UsageError
 from longtail.kernels import pool
-from longtail.methods import METHODS
+from longtail.methods import METHODS, uses_encoder
 from longtail.network_forecast import network_forecast
 from longtail.ranker_forecast import one_vs_all_seconds, one_vs_all_weights, ranker_forecast
 from longtail.text_forecast import TextForecast, text_forecast
@@ -88,17 +88,18 @@ class Forecast(msgspec.Struct, frozen=True):
 def forecast(documents: Dataset, config: Config) -> Forecast:
     """Estimate a run with the threads that :func:`longtail.kernels.pool.threads` says, in some tenths of a second."""
     text = text_forecast(documents, config)
-    network = network_forecast(documents, config) if METHODS[config.method].neural else None
+    network = network_forecast(documents, config) if uses_encoder(config) else None
     trees, threads, tree_seconds = config.ranker.trees, pool.thread_count(), 0.0
     joined, levels = text, _levels(documents, config)
-    other = ranker_forecast(documents, text, config)
+    if network is not None:
+        if network.tree:  # one of its own, over labels that look like the text features
+            tree_seconds = _COSTS.tree_seconds * _label_numbers(documents, text, config.label_features)
+        joined = _beside(text, network.width, config)
+        if METHODS[config.method].network == "cascade" and config.cascade.combine == "never":
+            trees, joined, levels = 0, text, []
+    other = ranker_forecast(documents, joined, config)
     if other is not None:
         trees, levels = 0, []
-    if network is not None:  # it has a tree of its own, and its vectors stand beside the text features (Φcat)
-        tree_seconds = _COSTS.tree_seconds * _label_numbers(documents, text, config.label_features)
-        joined = text._replace(dense_width=text.dense_width + network.width)
-        if config.cascade.combine == "never":
-            trees, joined, levels = 0, text, []
     label_numbers = _label_numbers(documents, joined, config.label_features)
     sparse = one_vs_all_weights(documents, config) if config.tree.kind == "flat" else None
     weights = trees * (_weights(joined, levels, config.ranker.prune) if sparse is None else sparse)
@@ -122,11 +123,20 @@ def forecast(documents: Dataset, config: Config) -> Forecast:
         seconds=(_COSTS.spread[0] * seconds, _COSTS.spread[1] * seconds),
         peak_bytes=int(network.peak(_held(documents) + rows, peak) if network else peak),
         model_bytes=int(
-            stored + 10 * text.columns + 2 * documents.labels.nbytes + (network.resting_bytes if network else 0)
+            stored + 10 * joined.columns + 2 * documents.labels.nbytes + (network.resting_bytes if network else 0)
         ),
         network_bytes=int(network.training_bytes) if network else 0,
         on_gpu=network is not None and network.on_gpu,
     )
+
+
+def _beside(text: TextForecast, width: int, config: Config) -> TextForecast:
+    """Return what linear classifiers read: text features, vectors beside them (Φcat), or these alone."""
+    if config.features == "tfidf":
+        return text
+    if config.features == "dnn":
+        text = text._replace(columns=0, numbers=0)
+    return text._replace(dense_width=text.dense_width + width)
 
 
 def _label_numbers(documents: Dataset, text: TextForecast, settings: LabelFeatures) -> float:

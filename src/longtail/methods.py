@@ -10,7 +10,7 @@ import msgspec
 from longtail.config import Config, resolve
 from longtail.errors import ConfigError, unknown_name
 
-__all__ = ["METHODS", "Method", "configure", "method"]
+__all__ = ["METHODS", "Method", "configure", "method", "uses_encoder"]
 
 Settings = Mapping[str, Any]
 
@@ -24,7 +24,8 @@ class Method(msgspec.Struct, frozen=True):
     recipe: tuple[str, ...]  # text features → label features → tree → ranker → search
     settings: Settings = {}
     presets: Mapping[str, Settings] = {}
-    neural: bool = False  # a network ranks; linear classifiers may join it
+    # cascade: a network that ranks, linear classifiers may join it; recursive: one whose vectors they read
+    network: Literal["", "cascade", "recursive"] = ""
     ranker: Literal["tree", "forest", "neighbours"] = "tree"  # what the linear ranker is
 
 
@@ -60,6 +61,47 @@ def _cascade(
         "encoder": {"max_tokens": tokens},
         "cascade": {"layers": layers, "shortlist": kept, "dropout": dropout, "last_level": "shortlist"},
         "training": {"epochs": epochs, "encoder_rate": 1e-4, "head_rate": 1e-3},
+    }
+
+
+def _light(epochs: int, tokens: int, average: float, kept: int = 0, bottleneck: int = 0) -> dict[str, Any]:
+    """Return the settings of a set as LightXML's code has them; without clusters all labels are trained."""
+    large = {"last_level": "shortlist", "shortlist": [kept], "bottleneck": bottleneck}
+    rates = {"encoder_rate": 1e-4, "head_rate": 1e-4, "head_optimiser": "adamw"}
+    return {
+        "tree": {"levels": [2**13] if kept else []},
+        "encoder": {"max_tokens": tokens},
+        "cascade": {**(large if kept else {"last_level": "full"}), "label_rows": "random"},
+        "training": {"epochs": epochs, "average": average, "cooldown_epochs": 0.0, "batch_size": 16, **rates},
+    }
+
+
+_RECURSIVE: dict[str, Any] = {
+    "features": "cat",
+    "tfidf": _TEXT,
+    "encoder": {"weight": 1.0},
+    "training": {"epochs": 5, "encoder_rate": 2e-4, "head_rate": 1e-3},
+}
+
+
+def _recursive(
+    coarse: list[int],
+    refined: list[int],
+    epochs: list[int],
+    rate: float,
+    tokens: int,
+    alpha: float | None,
+    cost_positive: float,
+    cost_negative: float,
+) -> dict[str, Any]:
+    """Return a row of table 7 of XR-Transformer; without ``alpha`` nothing is cost-sensitive."""
+    costs = {"cost_sensitive": alpha is not None, "alpha": alpha or 1.0}
+    return {
+        "tree": {"levels": refined},
+        "recursive": {"levels": coarse, "epochs": epochs, "loss": "squared-hinge", **costs},
+        "training": {"encoder_rate": rate},
+        "encoder": {"max_tokens": tokens},
+        "ranker": {**costs, "cost_positive": cost_positive, "cost_negative": cost_negative, "trees": 1},
     }
 
 
@@ -160,9 +202,11 @@ _CATALOGUE = [
         "one pass through a transformer, a level of the label tree at each of some layers, trained end to end",
         "Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end Multi-resolution Training",
         ("tokens, tf-idf", "PIFA", "balanced 2-means", "transformer", "cascade of shortlists"),
-        # rates and trees of the classifiers beside the network: those that ranked best (RESULTS.md)
+        # rates, length of vectors and trees of the classifiers beside the network: those that ranked best (RESULTS.md)
         settings={
+            "features": "cat",
             "tfidf": _TEXT,
+            "encoder": {"weight": 0.25},
             "training": {"encoder_rate": 2e-4, "head_rate": 5e-4},
             "ranker": {"max_passes": _PASSES, "trees": 3},
         },
@@ -173,7 +217,68 @@ _CATALOGUE = [
             "amazon-670k": _cascade(_FOUR, _FOUR_LAYERS, _FOUR_KEPT, [0.2, 0.25, 0.4, 0.5], 15, 128),
             "amazon-3m": _cascade(_FOUR, _FOUR_LAYERS, [128, 256, 96], [0.2, 0.25, 0.3, 0.5], 15, 128),
         },
-        neural=True,
+        network="cascade",
+    ),
+    Method(
+        "lightxml",
+        "a transformer's last five layers side by side, for clusters of labels and the labels of the best, or for all",
+        "Jiang et al. 2021, LightXML: Transformer with Dynamic Negative Sampling for High-Performance Extreme "
+        "Multi-label Text Classification",
+        (
+            "tokens",
+            "PIFA",
+            "balanced 2-means, one level or none",
+            "transformer",
+            "shortlist of clusters, or all labels",
+        ),
+        settings={
+            "tfidf": _TEXT,
+            # first rows, rates and averaging: those that ranked best (RESULTS.md)
+            "cascade": {"merge": "concat", "bottleneck": 400, "rescale": False, "combine": "never"},
+            "training": {"encoder_rate": 2e-4, "head_rate": 5e-4, "average": 0.3},
+        },
+        presets={
+            "eurlex-4k": _light(20, 512, 0.5),
+            "wiki10-31k": _light(30, 512, 0.67),
+            "amazoncat-13k": _light(5, 512, 0.6),
+            "wiki-500k": _light(10, 128, 0.6, kept=32, bottleneck=500),
+            "amazon-670k": _light(15, 128, 0.73, kept=75, bottleneck=400),
+        },
+        network="cascade",
+    ),
+    Method(
+        "xr-transformer",
+        "a transformer tuned level by level of a label tree, then linear classifiers on its vectors and tf-idf",
+        "Zhang et al. 2021, Fast Multi-Resolution Transformer Fine-tuning for Extreme Multi-label Text Classification",
+        ("tokens, tf-idf", "PIFA", "balanced k-means", "squared hinge on Φcat", "beam"),
+        # few epochs, as vectors that know their documents by heart mislead the classifiers on them (RESULTS.md)
+        settings={
+            **_RECURSIVE,
+            "recursive": {"loss": "bce", "cost_sensitive": False},
+            "ranker": {"max_passes": _PASSES, "negatives": "tfn+man", "trees": 3},
+        },
+        # table 7; steps of 256 documents as epochs, 1:1:3; costs of the rankers: those of xr-linear
+        presets={
+            "eurlex-4k": _recursive([16, 256], [4, 32, 256], [8, 8, 24], 5e-5, 128, 1.0, 2, 4),
+            "wiki10-31k": _recursive([128, 2048], [8, 128, 2048], [14, 14, 44], 1e-4, 256, 0.25, 4, 1),
+            "amazoncat-13k": _recursive([128, 1024], [128, 1024], [2, 2, 6], 1e-4, 256, 2.0, 0.25, 0.5),
+            "wiki-500k": _recursive([64, 512, 4096, 32768], [8, 256, 8192], [1, 1, 2, 5], 1e-4, 128, 0.25, 4, 1),
+            "amazon-670k": _recursive([128, 2048, 32768], [8, 256, 8192], [2, 2, 6], 1e-4, 128, None, 1, 1),
+            "amazon-3m": _recursive([128, 2048, 32768], [8, 256, 8192], [1, 1, 3], 1e-4, 128, 0.125, 8, 1),
+        },
+        network="recursive",
+    ),
+    Method(
+        "x-transformer",
+        "a transformer tuned on clusters of labels, then linear classifiers on its vectors and tf-idf",
+        "Chang et al. 2020, Taming Pretrained Transformers for Extreme Multi-label Text Classification",
+        ("tokens, tf-idf", "PIFA", "balanced k-means", "squared hinge on Φcat", "beam"),
+        settings={
+            **_RECURSIVE,
+            "recursive": {"resolutions": "one", "finest": "clusters", "bootstrap": False, "cost_sensitive": False},
+            "ranker": {"max_passes": _PASSES, "negatives": "tfn+man", "trees": 3},
+        },
+        network="recursive",
     ),
 ]
 
@@ -185,6 +290,11 @@ def method(name: str) -> Method:
     if name not in METHODS:
         raise ConfigError(unknown_name("method", name, METHODS))
     return METHODS[name]
+
+
+def uses_encoder(config: Config) -> bool:
+    """Tell whether a pretrained encoder reads the documents: that of a network, or as it is for its vectors."""
+    return bool(METHODS[config.method].network) or config.features != "tfidf"
 
 
 def _beside_a_network(classifier: str) -> Settings:
@@ -202,7 +312,9 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
         raise ConfigError(unknown_name("preset", preset, entry.presets))
     sources = entry.presets.get(preset or "", {}), *overrides
     config = resolve({"method": name}, entry.settings, *sources)
-    if entry.neural and config.cascade.classifier != "xr-linear":  # its settings, below those that were asked for
+    if (
+        entry.network == "cascade" and config.cascade.classifier != "xr-linear"
+    ):  # its settings, below those that were asked for
         config = resolve({"method": name}, entry.settings, _beside_a_network(config.cascade.classifier), *sources)
     if config.method != name:
         raise ConfigError(

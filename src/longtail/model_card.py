@@ -17,8 +17,8 @@ def _ranker_rows(model: Model) -> dict[str, str]:
     """Return what there is to say of the label tree and the linear rankers."""
     rows = {}
     trees = [ranker.tree for ranker in model.rankers if isinstance(ranker, TreeRanker)]
-    if model.network is not None:
-        rows["label tree of the network"] = _widths(model.network.tree)
+    if model.neural_ranker is not None:
+        rows["label tree of the network"] = _widths(model.neural_ranker.tree)
     if trees:
         rows["label tree"] = _widths(trees[0]) + (f", one of {len(trees)}" if len(trees) > 1 else "")
     weights = [chunks.nnz for ranker in model.rankers if isinstance(ranker, TreeRanker) for chunks in ranker.levels]
@@ -39,7 +39,7 @@ def _widths(tree: LabelTree) -> str:
 def model_card(model: Model) -> str:
     """Return the card as Markdown: method, data, tree, metrics on held-out documents, how to use it, all settings."""
     entry, facts = METHODS[model.config.method], model.facts
-    vocabulary = "ready-made features" if model.vectoriser is None else f"{facts.n_columns:,} n-grams"
+    vocabulary = f"{facts.n_columns:,} {'ready-made features' if model.vectoriser is None else 'n-grams'}"
     lines = [
         f"# {entry.name}: {len(model.labels):,} labels",
         f"{entry.what} ({entry.paper}).",
@@ -53,7 +53,10 @@ def model_card(model: Model) -> str:
         "scores": "probabilities" if model.calibration is not None else "not calibrated",
     }
     if model.network is not None:
-        rows["network"] = f"{model.config.encoder.name}, {facts.network_share:.0%} of the score"
+        ranks = (
+            f"{facts.network_share:.0%} of the score" if model.neural_ranker is not None else "its vectors are features"
+        )
+        rows["network"] = f"{model.config.encoder.name}, {ranks}"
     lines[-1] += "".join(f"\n| {name} | {value} |" for name, value in rows.items())
     if model.metrics is not None:
         lines.append("## Measured on the documents held out\n\nNone of them is the only one of a label, which "

@@ -9,6 +9,8 @@ import numpy as np
 
 from longtail.config import Config
 from longtail.data.label_files import read_labels, write_labels
+from longtail.ensemble_folder import ENSEMBLE, read_ensemble, save_ensemble
+from longtail.ensemble_model import Ensemble
 from longtail.errors import DataError, MissingExtra, ModelFolderError
 from longtail.features.tfidf import TfIdf
 from longtail.linear.explanation import LinearRanker
@@ -26,8 +28,10 @@ from longtail.tree.tree import LabelTree
 __all__ = ["load_model", "save_model"]
 
 
-def save_model(model: Model, path: str | Path) -> None:
+def save_model(model: Model | Ensemble, path: str | Path) -> None:
     """Write the model; nothing in the folder depends on when or where it was made."""
+    if isinstance(model, Ensemble):
+        return save_ensemble(model, path, save_model)
     with write_folder(path, config_hash=content_hash(model.config)) as folder:
         folder.write_json("config.json", model.config)
         folder.write_json("training.json", model.facts)
@@ -39,9 +43,9 @@ def save_model(model: Model, path: str | Path) -> None:
             for name, arrays in _files(ranker, number).items():
                 folder.write_arrays(name, arrays)
         if model.network is not None:
-            from longtail.neural.ranker_folder import save_ranker
+            from longtail.neural.network_folder import save_network
 
-            save_ranker(model.network, folder)
+            save_network(model.network, folder)
         if model.calibration is not None:
             folder.write_arrays("calibration.safetensors", model.calibration.to_arrays())
         if model.metrics is not None:
@@ -59,13 +63,16 @@ def _files(ranker: LinearRanker, number: int) -> dict[str, dict[str, np.ndarray]
     return {f"tree-{number}.safetensors": ranker.tree.to_arrays()} | levels
 
 
-def load_model(path: str | Path, device: str = "auto") -> Model:
-    """Return the model of a folder whose every byte verifies; weights are memory-mapped.
+def load_model(path: str | Path | Folder, device: str = "auto") -> Model | Ensemble:
+    """Return the model, or the ensemble, of a folder whose every byte verifies; weights are memory-mapped.
 
     ``device`` is where a network runs, if the model has one.
     """
-    folder = open_folder(path)
+    folder = path if isinstance(path, Folder) else open_folder(path)
+    path = folder.root if isinstance(path, Folder) else path
     try:
+        if ENSEMBLE in folder.files:
+            return read_ensemble(folder, lambda member: _read(member, device))
         return _read(folder, device)
     except ModelFolderError as error:
         raise ModelFolderError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
@@ -88,19 +95,20 @@ def _read(folder: Folder, device: str) -> Model:
     network = None
     if "encoder/config.json" in names:
         try:
-            from longtail.neural.ranker_folder import load_ranker  # torch only where there is a network
+            from longtail.neural.network_folder import load_network  # torch only where there is a network
         except ImportError:
             raise MissingExtra(f"a model of {config.method}", "neural") from None
-        network = load_ranker(folder, config, device)
+        network = load_network(folder, config, device)
     if not rankers and network is None:
         raise ValueError("neither linear classifiers nor a network")
     counts = np.array(folder.arrays("label_counts.safetensors")["counts"])
-    for ranker in rankers if network is None else (*rankers, network):
+    ranking = rankers if network is None or network.tree is None else (*rankers, network.tree)
+    for ranker in ranking:
         if ranker.n_labels != len(labels) or len(counts) != len(labels):
             raise ValueError(f"a ranker of {ranker.n_labels} labels beside {len(labels)} labels")
     facts = folder.read_json("training.json", Facts)
     metrics = folder.read_json("metrics.json", Evaluation) if "metrics.json" in names else None
-    return Model(config, labels, counts, facts, vectoriser, rankers, network, calibration, metrics)
+    return Model(config, labels, counts, facts, vectoriser, rankers, network, calibration=calibration, metrics=metrics)
 
 
 def _rankers(folder: Folder, config: Config, names: Collection[str]) -> Iterator[LinearRanker]:

@@ -12,10 +12,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.config import Cascade, Config, Training
+from longtail.config import Config, Training
 from longtail.data.dataset import Dataset
 from longtail.features.encoder_folder import EncoderShape, encoder_folder, encoder_shape
-from longtail.neural.layout import documents_at_a_time, level_widths, scores_all_labels, shortlist_sizes
+from longtail.methods import METHODS
+from longtail.network_steps import with_levels
+from longtail.neural.layout import (
+    documents_at_a_time,
+    level_epochs,
+    level_layers,
+    scores_all_labels,
+    shortlist_sizes,
+    tuned_levels,
+    vector_widths,
+)
+from longtail.tree.cluster import level_widths
 
 __all__ = ["NetworkForecast", "network_forecast"]
 
@@ -34,50 +45,105 @@ class NetworkCosts(NamedTuple):
 
 _COSTS = NetworkCosts()
 _TRAINED = 16.0  # bytes of a parameter: weight, gradient and two moments
+_WITHOUT_TRAINING = {True: 512, False: 32}  # documents at a time on a GPU, or not
 
 
 class NetworkForecast(NamedTuple):
     """Estimates for a network and its training."""
 
     width: int  # columns of its vectors
-    tree: tuple[int, ...]  # nodes of each level
+    tree: tuple[int, ...]  # nodes of each level, none of an encoder that stays as it is
     on_gpu: bool
     seconds: float  # of one core; 0 on a GPU, whose speed nobody knows
-    training_bytes: float  # weights, gradients, optimisers and activations, where it is trained
-    resting_bytes: float  # weights alone
+    training_bytes: float  # weights, gradients, optimisers and activations, where it works hardest
+    resting_bytes: float  # weights that stay
     first_bytes: float  # vectors of all documents that the classifiers start from, in memory before training
     host_bytes: float  # tokens and libraries, in memory wherever it is trained
+    kept_bytes: float = 0.0  # vectors of all documents, in memory while it is trained
 
     def peak(self, held: float, linear: float) -> float:
         """Return the largest memory but the GPU's, given what is held beside it and what the linear stages take."""
         resting = 0.0 if self.on_gpu else self.resting_bytes
         training = 0.0 if self.on_gpu else self.training_bytes
-        return self.host_bytes + max(held + max(training, resting + self.first_bytes), linear + resting)
+        return self.host_bytes + max(
+            held + max(training + self.kept_bytes, resting + self.first_bytes), linear + resting
+        )
+
+
+class _Plan(NamedTuple):
+    """What is done with an encoder; levels are (nodes, columns of what their classifiers read)."""
+
+    tree: tuple[int, ...]
+    width: int  # columns of the vectors of documents
+    passes: float  # forward, over all documents; a step back counts as two
+    products: float  # weights that a document is multiplied with, over all epochs
+    together: tuple[tuple[tuple[int, int], ...], ...]  # levels that are in memory together, one of these after another
+    stays: bool  # whether classifiers are part of the model
+    first_vectors: float  # numbers of all vectors before training
+    kept_vectors: float  # and while it lasts
 
 
 def network_forecast(documents: Dataset, config: Config) -> NetworkForecast:
-    """Estimate the network of a method that has one; a GPU is there if its driver is."""
+    """Estimate the network of a method that has one, or an encoder as it is; a GPU is there if its driver is."""
     shape, on_gpu = encoder_shape(encoder_folder(config.encoder.name)), shutil.which("nvidia-smi") is not None
-    tokens = _tokens(documents, config.encoder.max_tokens)
-    widths = (*(config.tree.levels or level_widths(documents.n_labels)), documents.n_labels)
-    training = config.training
-    at_a_time = min(documents_at_a_time(training.micro_batch, training.batch_size, on_gpu), len(tokens))
-    longest = float(tokens.max(initial=0))
-    encoder = shape.parameters * (_TRAINED + (0 if on_gpu else _COSTS.step_bytes))
-    weights, state = _classifier_bytes(shape.width, sum(widths), config.training)
-    activations = _COSTS.spare * at_a_time * longest * _token_bytes(shape, longest, on_gpu, config.training)
-    vectors = len(tokens) + (documents.n_labels if config.cascade.label_rows == "centroid+text" else 0)
-    first = 0 if config.cascade.label_rows == "random" else 4.0 * shape.width * len(widths) * vectors
+    tokens, kind = _tokens(documents, config.encoder.max_tokens), METHODS[config.method].network
+    plan = {"cascade": _cascade, "recursive": _recursive, "": _frozen}[kind](shape, documents, config)
+    levels = [[_classifier_bytes(*level, config.training) for level in levels] for levels in plan.together]
+    weights = max((sum(own for own, _ in level) for level in levels), default=0.0) if plan.stays else 0.0
+    operations = plan.passes * _forward(shape, tokens, config) + 2.0 * len(tokens) * plan.products
     return NetworkForecast(
-        width=shape.width,
-        tree=widths,
+        width=plan.width,
+        tree=plan.tree,
         on_gpu=on_gpu,
-        seconds=0.0 if on_gpu else _operations(shape, widths, tokens, config) / _COSTS.flops,
-        training_bytes=encoder + weights + state + activations,
+        seconds=0.0 if on_gpu else operations / _COSTS.flops,
+        training_bytes=_working_bytes(shape, tokens, bool(kind), on_gpu, config.training)
+        + max((sum(own + state for own, state in level) for level in levels), default=0.0),
         resting_bytes=4.0 * shape.parameters + weights,
-        first_bytes=first,
+        first_bytes=4.0 * plan.first_vectors,
         host_bytes=_COSTS.library_bytes + (2 if shape.vocabulary < 1 << 16 else 4) * float(tokens.sum()),
+        kept_bytes=4.0 * plan.kept_vectors,
     )
+
+
+def _cascade(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
+    """Return the plan of a network that is trained on all levels together and ranks by itself."""
+    widths, cascade, epochs = _tree_widths(documents, config), config.cascade, config.training.epochs
+    layers = cascade.layers or level_layers(shape.depth, len(widths), cascade.merge)
+    columns = vector_widths(layers, shape.width, cascade.merge, cascade.bottleneck)
+    scored = _scored(widths, cascade.shortlist or shortlist_sizes(widths))
+    if scores_all_labels(cascade.last_level, widths[-1]):
+        scored[-1] = widths[-1]
+    # settings for another number of levels are refused by training, so zip takes what there is
+    levels = tuple(zip(widths, columns, strict=False))
+    products = 3.0 * epochs * sum(own * width for own, width in zip(scored, columns, strict=False))
+    centroids = cascade.label_rows != "random"
+    texts = len(documents) + (documents.n_labels if cascade.label_rows == "centroid+text" else 0)
+    passes = 3 * epochs + centroids + (cascade.combine != "never")
+    return _Plan(widths, columns[-1], passes, products, (levels,), True, centroids * texts * sum(columns), 0)
+
+
+def _recursive(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
+    """Return the plan of an encoder that is tuned on one level after another, and whose vectors alone are kept."""
+    widths, settings = _tree_widths(documents, config), config.recursive
+    tuned = widths[: tuned_levels(widths, settings.finest)]
+    epochs = settings.epochs or level_epochs((), config.training.epochs, len(tuned))
+    true = ceil(documents.label_matrix.nnz / max(len(documents), 1))
+    scored = _scored(tuned, (settings.shortlist + true,) * (len(tuned) - 1))
+    products = 3.0 * shape.width * sum(own * times for own, times in zip(scored, epochs, strict=False))
+    passes = 3 * sum(epochs) + settings.bootstrap + len(tuned)  # the last of them is that of the embeddings
+    vectors = float(len(documents) * shape.width)
+    levels = tuple(((nodes, shape.width),) for nodes in tuned)
+    return _Plan(widths, shape.width, passes, products, levels, False, 2 * vectors, vectors)
+
+
+def _frozen(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
+    """Return the plan of a pretrained encoder that only gives its vectors."""
+    return _Plan((), shape.width, 1, 0.0, (), False, 0.0, 0.0)
+
+
+def _tree_widths(documents: Dataset, config: Config) -> tuple[int, ...]:
+    tree = with_levels(config, documents.n_labels).tree
+    return (*([] if tree.kind == "flat" else level_widths(documents.n_labels, tree)), documents.n_labels)
 
 
 def _tokens(documents: Dataset, most: int) -> NDArray[np.float64]:
@@ -86,10 +152,24 @@ def _tokens(documents: Dataset, most: int) -> NDArray[np.float64]:
     return np.minimum(_COSTS.special + lengths / _COSTS.text_bytes, most)
 
 
-def _classifier_bytes(width: int, n_nodes: int, training: Training) -> tuple[float, float]:
-    """Return the bytes of all levels' weights, and of their optimisers' state."""
+def _classifier_bytes(n_nodes: int, width: int, training: Training) -> tuple[float, float]:
+    """Return the bytes of a level's weights, and of their optimiser's state and average in training."""
     weights = n_nodes * (width * (2.0 if training.head_weights == "bfloat16" else 4.0) + 4)
-    return weights, n_nodes * {"sgd": 0.0, "row-adam": 12.0, "adamw": 8.0 * width + 12}[training.head_optimiser]
+    state = {"sgd": 0.0, "row-adam": 12.0, "adamw": 8.0 * width + 12}[training.head_optimiser]
+    return weights, n_nodes * (state + (4.0 * width + 4 if training.average else 0.0))
+
+
+def _working_bytes(
+    shape: EncoderShape, tokens: NDArray[np.float64], trained: bool, on_gpu: bool, training: Training
+) -> float:
+    """Return the bytes of an encoder and of the activations of a batch: of all layers if it is trained, else of one."""
+    longest = float(tokens.max(initial=0))
+    activations = _COSTS.spare * longest * _token_bytes(shape, longest, on_gpu, training)
+    if not trained:
+        return 4.0 * shape.parameters + min(_WITHOUT_TRAINING[on_gpu], len(tokens)) * activations / shape.depth
+    at_a_time = min(documents_at_a_time(training.micro_batch, training.batch_size, on_gpu), len(tokens))
+    each = _TRAINED + (0 if on_gpu else _COSTS.step_bytes) + (4 if training.average else 0)
+    return shape.parameters * each + at_a_time * activations
 
 
 def _token_bytes(shape: EncoderShape, length: float, on_gpu: bool, training: Training) -> float:
@@ -109,23 +189,16 @@ def _token_bytes(shape: EncoderShape, length: float, on_gpu: bool, training: Tra
     return shape.depth * layer
 
 
-def _operations(shape: EncoderShape, widths: tuple[int, ...], tokens: NDArray[np.float64], config: Config) -> float:
-    """Return all floating-point operations: 2 a weight and token of a pass forward, and twice these of one backward."""
+def _forward(shape: EncoderShape, tokens: NDArray[np.float64], config: Config) -> float:
+    """Return the floating-point operations of a pass forward over all documents: 2 a weight and token."""
     padded = np.minimum(tokens + _COSTS.padding, config.encoder.max_tokens)
     layer = 4 * shape.width**2 + 2 * shape.width * shape.inner
-    forward = 2 * shape.depth * float((padded * (layer + 2 * padded * shape.width)).sum())
-    cascade, epochs = config.cascade, config.training.epochs
-    passes = 3 * epochs + (cascade.label_rows != "random") + (cascade.combine != "never")
-    classifiers = 6.0 * epochs * len(tokens) * shape.width * sum(_scored(widths, cascade))
-    return passes * forward + classifiers
+    return 2 * shape.depth * float((padded * (layer + 2 * padded * shape.width)).sum())
 
 
-def _scored(widths: tuple[int, ...], cascade: Cascade) -> list[int]:
-    """Return the nodes that are scored for a document on each level."""
-    kept = cascade.shortlist or shortlist_sizes(widths)
+def _scored(widths: tuple[int, ...], kept: tuple[int, ...]) -> list[int]:
+    """Return the nodes that are scored for a document on each level, given those kept of each but the last."""
     scored = [widths[0]]
     for size, own, below in zip(kept, widths, widths[1:], strict=False):  # training tells of settings for other levels
         scored.append(min(size * ceil(below / own), below))
-    if scores_all_labels(cascade.last_level, widths[-1]):
-        scored[-1] = widths[-1]
     return scored

@@ -1,11 +1,11 @@
-"""The steps of the pipeline that only neural methods have: the network, its vectors, and its weight in the score."""
+"""The steps of the pipeline that have to do with a network: its training, its vectors, and its weight in the score."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 from msgspec.structs import replace as replace_settings
@@ -14,17 +14,22 @@ from longtail.config import Config
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
-from longtail.errors import MissingExtra, UsageError
+from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.features.matrix import Features
+from longtail.features.tfidf import TfIdf
 from longtail.linear.one_vs_all import LabelHints
+from longtail.methods import METHODS, uses_encoder
 from longtail.metrics import evaluate
 from longtail.model import Model, document_features
 from longtail.search.ensemble import mean_scores
 from longtail.tree.tree import LabelTree
+from longtail.tree_steps import Parents, label_tree
 from longtail.work import Work, told
 
 if TYPE_CHECKING:
-    from longtail.neural.ranker import NeuralRanker  # torch is imported only where a network is wanted
+    from longtail.features.tokens import Tokens
+    from longtail.neural.embedder import Embedder  # torch is imported only where a network is wanted
+    from longtail.neural.ranker import NeuralRanker
 
 __all__ = [
     "check_network",
@@ -41,16 +46,24 @@ _RANKED = 20  # best labels of each held-out document that the choice looks at
 
 
 def check_network(documents: Dataset, config: Config, device: str) -> None:
-    """Refuse what no network can be trained with now, not after the text features and the tree."""
+    """Refuse what no network can be trained or used with now, not after the text features and the tree."""
+    what = config.method if METHODS[config.method].network else f"{config.method} with features={config.features}"
     try:
         from longtail.features.encoder import encoder_folder
         from longtail.features.tokens import Tokeniser
         from longtail.neural.device import choose_device
     except ImportError:
-        raise MissingExtra(config.method, "neural") from None
+        raise MissingExtra(what, "neural") from None
     documents.document_texts()
     if documents.dense is not None:
-        raise UsageError(f"{config.method} makes its own dense features; expected documents without")
+        raise UsageError(f"{what} makes its own dense features; expected documents without")
+    if METHODS[config.method].network == "recursive" and config.features == "tfidf":
+        raise ConfigError(f"features: found tfidf with {what}; expected cat or dnn, or the method xr-linear")
+    if config.features == "dnn" and config.label_features.kind.endswith("text"):
+        kind = config.label_features.kind
+        raise ConfigError(
+            f"label_features.kind: found {kind} with features=dnn; expected pifa or graph, or features=cat"
+        )
     choose_device(device)
     Tokeniser.load(encoder_folder(config.encoder.name), config.encoder.max_tokens)
 
@@ -66,20 +79,73 @@ def encoder_hash(config: Config) -> str:
     return digest.hexdigest()
 
 
+def fit_network(
+    documents: Dataset,
+    features: Features,
+    vectoriser: TfIdf | None,
+    config: Config,
+    parents: Parents | None,
+    work: Work,
+    valid: Dataset | None,
+    device: str,
+    log_file: Path | None,
+) -> Embedder | None:
+    """Return the network of the method, ready for use, or the pretrained encoder if the features want one.
+
+    ``valid`` tells which of the epochs is the best.
+    """
+    if not uses_encoder(config):
+        return None
+    from longtail.neural.embedder import pretrained_embedder
+    from longtail.recursive_steps import tune_encoder
+
+    kind = METHODS[config.method].network
+    if not kind:
+        return pretrained_embedder(config.encoder, config.training.precision, device).freeze()
+    levels = with_levels(config, documents.n_labels)
+    tree = label_tree(documents, features, vectoriser, levels, "tree-network", config.seed, parents, work)
+    tokens = _tokens(documents, config, work)
+    measured = _with_known_labels(valid, documents.labels)
+    tune = fit_cascade if kind == "cascade" else tune_encoder
+    return tune(documents, tokens, tree, config, work, measured, device, log_file)
+
+
 def with_levels(config: Config, n_labels: int) -> Config:
     """Return the settings with the levels of the network's tree: those given, else as the number of labels asks.
 
-    Where the classifiers beside it have none (flat), the network still has a balanced one.
+    Where the classifiers beside it have none (flat), the network still has a balanced one; LightXML has labels alone
+    where all of them are scored.
     """
-    from longtail.neural.layout import level_widths
+    from longtail.neural.layout import cluster_widths, level_widths, resolution_widths
 
     kind = "balanced" if config.tree.kind == "flat" else config.tree.kind
-    levels = config.tree.levels or level_widths(n_labels)
-    return replace_settings(config, tree=replace_settings(config.tree, kind=kind, levels=levels))
+    if METHODS[config.method].network == "recursive":
+        levels = config.recursive.levels or resolution_widths(n_labels, config.recursive.resolutions)
+    elif config.cascade.merge == "concat":
+        levels = config.tree.levels or cluster_widths(n_labels, config.cascade.last_level)
+    else:
+        levels = config.tree.levels or level_widths(n_labels)
+    tree = replace_settings(config.tree, kind=kind if levels else "flat", levels=levels)
+    return replace_settings(config, tree=tree)
 
 
-def fit_network(
+def _tokens(documents: Dataset, config: Config, work: Work) -> Tokens:
+    from longtail.features.encoder import encoder_folder
+    from longtail.features.tokens import Tokeniser, Tokens
+
+    def make() -> dict[str, np.ndarray]:
+        tokeniser = Tokeniser.load(encoder_folder(config.encoder.name), config.encoder.max_tokens)
+        return tokeniser(documents.document_texts()).to_arrays()
+
+    with told("tokens") as say:
+        tokens = Tokens.from_arrays(work.arrays("tokens", make))
+        say(f"{len(tokens.ids) / len(tokens):.1f} a document")
+    return tokens
+
+
+def fit_cascade(
     documents: Dataset,
+    tokens: Tokens,
     tree: LabelTree,
     config: Config,
     work: Work,
@@ -87,21 +153,15 @@ def fit_network(
     device: str,
     log_file: Path | None,
 ) -> NeuralRanker:
-    """Return the trained network, ready for ranking; ``valid`` tells which of its epochs is the best."""
-    from longtail.features.tokens import Tokens
+    """Return the network that is trained on all levels at once and ranks by itself."""
     from longtail.neural.checkpoints import Checkpoints
     from longtail.neural.training import pretrained_ranker, train_ranker
 
     ranker = pretrained_ranker(config, tree, device)
-    with told("tokens") as say:
-        texts = documents.document_texts()
-        tokens = Tokens.from_arrays(work.arrays("tokens", lambda: ranker.tokeniser(texts).to_arrays()))
-        say(f"{len(tokens.ids) / len(tokens):.1f} a document")
 
     def make() -> dict[str, np.ndarray]:
         checkpoints = Checkpoints(work.stages, work.input_hash)
-        measured = _with_known_labels(valid, documents.labels)
-        train_ranker(ranker, documents, tokens, config, measured, checkpoints, log_file)
+        train_ranker(ranker, documents, tokens, config, valid, checkpoints, log_file)
         return ranker.network.to_arrays()
 
     with told("network") as say:
@@ -111,22 +171,25 @@ def fit_network(
 
 
 def combined_features(
-    documents: Dataset, features: Features, network: NeuralRanker, config: Config, work: Work
+    documents: Dataset, features: Features, network: Embedder | None, config: Config, work: Work
 ) -> Features:
-    """Return Φcat: the network's vectors beside the text features; or these alone if not wanted."""
-    if config.cascade.combine == "never":
+    """Return what linear classifiers read: Φcat, the network's vectors beside the text features, or one of the two."""
+    unused = METHODS[config.method].network == "cascade" and config.cascade.combine == "never"
+    if network is None or config.features == "tfidf" or unused:
         return features
     with told("embeddings") as say:
         vectors = work.arrays("embeddings", lambda: {"vectors": network.embed(documents.document_texts())})["vectors"]
         say(f"{vectors.shape[1]} columns")
+    if config.features == "dnn":
+        return document_features(replace(documents, features=None), None, vectors=vectors)
     given = replace(documents, features=features.sparse)
-    return document_features(given, None, vectors=vectors, vector_weight=config.cascade.vector_weight)
+    return document_features(given, None, vectors=vectors, vector_weight=config.encoder.weight)
 
 
-def label_hints(documents: Dataset, network: NeuralRanker | None, config: Config, work: Work) -> LabelHints:
-    """Return what the network knows of the problems of single labels: their hard negatives, and first weights."""
+def label_hints(documents: Dataset, network: Embedder | None, config: Config, work: Work) -> LabelHints:
+    """Return what a network that ranks knows of the problems of single labels: hard negatives, and first weights."""
     count = config.ranker.hard_negatives
-    if network is None or config.cascade.classifier != "dismec":
+    if not _ranks(network) or config.cascade.classifier != "dismec":
         return LabelHints()
     start = network.label_weights() if config.cascade.warm_start else None
     if not count:
@@ -145,7 +208,7 @@ def label_hints(documents: Dataset, network: NeuralRanker | None, config: Config
 
 def weigh(model: Model, held_out: Dataset | None) -> Model:
     """Return the model with the network's weight beside the linear classifiers that ranks held-out documents best."""
-    if model.network is None or not model.rankers:
+    if model.neural_ranker is None or not model.rankers:
         return model
     known = _with_known_labels(held_out, model.labels)
     if known is None:
@@ -170,6 +233,11 @@ def best_share(model: Model, held_out: Dataset) -> tuple[float, dict[float, floa
         metrics = evaluate(mean_scores(both, _RANKED, (share, 1 - share)), held_out.label_matrix)
         values[share] = float(np.mean([metrics[name] for name in ("P@1", "P@3", "P@5")]))
     return max(values, key=lambda share: (values[share], share)), values
+
+
+def _ranks(network: Embedder | None) -> TypeGuard[NeuralRanker]:
+    """Tell whether there is a network that ranks labels by itself."""
+    return network is not None and network.tree is not None
 
 
 def _with_known_labels(documents: Dataset | None, labels: Labels) -> Dataset | None:

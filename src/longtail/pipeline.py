@@ -4,13 +4,14 @@ documents ─→ text features ─┐
                             ├─→ label features ─→ label tree ─→ ranker ─→ search ─→ predictions ─→ metrics
 labels ─→ label matrix ─────┘
 
-A neural method trains a network on the tree first; its vectors then stand beside the text features (Φcat).
+A neural method trains a network on a tree first; its vectors then stand beside the text features (Φcat).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,17 +22,20 @@ from longtail.errors import DataError, Problem, UsageError
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.linear.partitions import check_index
-from longtail.methods import METHODS
+from longtail.methods import METHODS, uses_encoder
 from longtail.metrics import evaluate
 from longtail.model import Facts, Model, document_features
-from longtail.network_steps import check_network, combined_features, encoder_hash, fit_network, weigh, with_levels
+from longtail.network_steps import check_network, combined_features, encoder_hash, fit_network, weigh
 from longtail.ranker_steps import fit_rankers
+from longtail.ranking_model import RankingModel
 from longtail.search.calibration import Calibration, hits
 from longtail.store import Stages
-from longtail.tree_steps import Parents, label_tree
+from longtail.tree_steps import Parents
 from longtail.work import Work, told
 
-__all__ = ["check_trainable", "train"]
+__all__ = ["calibrate", "check_trainable", "train"]
+
+Ranking = TypeVar("Ranking", bound=RankingModel)
 
 _CALIBRATED = 20  # best labels of each held-out document that the calibration looks at
 
@@ -53,23 +57,17 @@ def train(
     goes to ``log_file``, a JSON line each.
     """
     check_trainable(documents, config, device, parents)
-    neural = METHODS[config.method].neural
     fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
-    seen = [fitted, parents, *([valid, encoder_hash(config)] if neural else [])]
+    seen = [fitted, parents, *([valid, encoder_hash(config)] if uses_encoder(config) else [])]
     work = Work.begin(stages, config, *seen)
 
     vectoriser, features = text_features(fitted, config, work)
-    network = None
-    if neural:
-        levels = with_levels(config, fitted.n_labels)
-        tree = label_tree(fitted, features, vectoriser, levels, "tree-network", config.seed, parents, work)
-        network = fit_network(fitted, tree, config, work, valid, device, log_file)
-        features = combined_features(fitted, features, network, config, work)
-
+    network = fit_network(fitted, features, vectoriser, config, parents, work, valid, device, log_file)
+    features = combined_features(fitted, features, network, config, work)
     rankers = fit_rankers(fitted, features, vectoriser, config, parents, work, network)
-    facts = Facts(
-        len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *_widths(features), float(network is not None)
-    )
+    share = float(METHODS[config.method].network == "cascade")
+    facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *_widths(features), share)
+    vectoriser = None if config.features == "dnn" else vectoriser
     model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network)
     return calibrate(weigh(model, held_out), held_out)
 
@@ -94,7 +92,7 @@ def text_features(documents: Dataset, config: Config, work: Work) -> tuple[TfIdf
     return vectoriser, Features.of(rows, dense)
 
 
-def calibrate(model: Model, held_out: Dataset | None) -> Model:
+def calibrate(model: Ranking, held_out: Dataset | None) -> Ranking:
     """Return the model with a map from scores to probabilities, learnt on documents that it has not seen."""
     if held_out is None or not len(held_out) or model.config.calibration.method == "none":
         return model
@@ -140,13 +138,13 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
     if not documents.label_matrix.nnz:
         raise DataError([Problem("documents", 0, f"{len(documents):,} documents without labels", "labels to learn")])
     entry = METHODS[config.method]
-    if parents is not None and (entry.ranker != "tree" or (config.tree.kind == "flat" and not entry.neural)):
+    if parents is not None and (entry.ranker != "tree" or (config.tree.kind == "flat" and not entry.network)):
         raise UsageError(f"{config.method} has no label tree, so no use for a hierarchy; leave --tree out")
     if entry.ranker == "forest" and len(documents) < 3:
         raise UsageError(f"{config.method}: found {len(documents)} documents; expected at least 3, for propensities")
     if entry.ranker == "neighbours":
         check_index(config.neighbours.index)
-    if entry.neural:
+    if uses_encoder(config):
         check_network(documents, config, device)
 
 

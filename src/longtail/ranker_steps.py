@@ -27,7 +27,7 @@ from longtail.tree_steps import Parents, label_tree
 from longtail.work import Work, told
 
 if TYPE_CHECKING:
-    from longtail.neural.ranker import NeuralRanker  # which needs torch
+    from longtail.neural.embedder import Embedder  # which needs torch
 
 __all__ = ["fit_rankers"]
 
@@ -39,7 +39,7 @@ def fit_rankers(
     config: Config,
     parents: Parents | None,
     work: Work,
-    network: NeuralRanker | None,
+    network: Embedder | None,
 ) -> tuple[LinearRanker, ...]:
     """Return the linear rankers of the method; beside a network those it combines with, if any."""
     kind = METHODS[config.method].ranker
@@ -47,9 +47,10 @@ def fit_rankers(
         return (fit_forest(documents, features, config, work),)
     if kind == "neighbours":
         return (fit_neighbours(documents, features, config, work),)
-    if network is not None and config.cascade.combine == "never":
+    if network is not None and network.tree is not None and config.cascade.combine == "never":
         return ()
-    parents = None if config.tree.kind == "flat" else parents  # a hierarchy may still be the network's
+    if config.tree.kind == "flat" or METHODS[config.method].network == "recursive":
+        parents = None  # a hierarchy is the network's
     rankers = []
     for number in range(config.ranker.trees):
         tree = label_tree(
@@ -66,7 +67,7 @@ def fit_ranker(
     config: Config,
     number: int,
     work: Work,
-    network: NeuralRanker | None = None,
+    network: Embedder | None = None,
 ) -> TreeRanker:
     """Return the classifiers of all nodes of one tree, level after level; of labels alone, batch after batch."""
     coarse = tree.coarsen(documents.label_matrix)

@@ -13,6 +13,7 @@ from longtail.errors import printable
 
 if TYPE_CHECKING:
     from longtail.data.description import Description, Finding
+    from longtail.ensemble_model import EnsembleExplanation
     from longtail.evaluation import Measured
     from longtail.linear.explanation import Explanation, Step
 
@@ -94,12 +95,45 @@ def print_measured(measured: Measured) -> None:
         print(*reliability_in_words(measured.reliability), sep="\n")
 
 
-def print_explanation(explanation: Explanation, top: int) -> None:
-    """Print the way to a label node by node, with the ``top`` words of each; all bars are on one scale."""
+def print_explanation(explanation: Explanation | EnsembleExplanation, top: int) -> None:
+    """Print why a label came out, with the ``top`` words of each step; of an ensemble, one member after another."""
+    from longtail.ensemble_model import EnsembleExplanation
+
+    if isinstance(explanation, EnsembleExplanation):
+        _print_members(explanation, top)
+    else:
+        _print_title(explanation, f"path score {explanation.path_score:.3f}")
+        _print_steps(explanation, top)
+
+
+def _print_title(explanation: Explanation | EnsembleExplanation, score: str) -> None:
     title = explanation.name if explanation.name == explanation.label else f"{explanation.name} ({explanation.label})"
-    sure = "not calibrated" if explanation.probability is None else f"probability {explanation.probability:.3f}"
-    found = f": path score {explanation.path_score:.3f}, {sure}"
+    found = f": {_found(explanation, score)}"
     print(f"{_cut(title, _COLUMNS - len(found))}{found}")
+
+
+def _found(explanation: Explanation | EnsembleExplanation, score: str) -> str:
+    sure = "not calibrated" if explanation.probability is None else f"probability {explanation.probability:.3f}"
+    return f"{score}, {sure}"
+
+
+def _print_members(explanation: EnsembleExplanation, top: int) -> None:
+    """Print the sum over members, and under each what its score is made of."""
+    parts = " + ".join(f"{member.weight:.2f} × {member.score:.3f}" for member in explanation.members)
+    _print_title(explanation, f"score {explanation.score:.3f}")
+    print(_cut(f"= {parts}"))
+    for number, member in enumerate(explanation.members):
+        added = f"{member.weight:.2f} × {member.score:.3f} = {member.weight * member.score:.3f}"
+        print(f"\n{_cut(f'member {number}, {member.method}: {added}')}")
+        if member.explanation is None:
+            print(_cut(f"  {member.note}"))
+        else:
+            print(f"  {_found(member.explanation, f'path score {member.explanation.path_score:.3f}')}")
+            _print_steps(member.explanation, top)
+
+
+def _print_steps(explanation: Explanation, top: int) -> None:
+    """Print the way to a label node by node; all bars are on one scale."""
     n_trees = len({step.tree for step in explanation.steps})
     n_levels = {step.tree: step.level + 1 for step in explanation.steps}  # the last step of a tree is its last level
     longest = max((abs(p.contribution) for step in explanation.steps for p in step.contributions), default=1.0)

@@ -82,7 +82,7 @@ def test_without_labels_and_without_the_first_encoder(run, model, place, tmp_pat
 def test_a_linear_model_has_nothing_to_look_into(fails, data, tmp_path):
     lt.Longtail("xr-linear").fit(lt.read(data)).save(tmp_path / "linear")
     message = fails(2, "analyze", tmp_path / "linear", data, "-o", tmp_path / "out")
-    assert message.endswith("linear: xr-linear has no network to look into; expected a model that has one")
+    assert message.endswith("linear: found no network that ranks, to look into; expected a model that has one")
 
 
 def test_refusals_before_any_work(fails, model, data, tmp_path):

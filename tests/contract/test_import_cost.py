@@ -10,7 +10,15 @@ import sys
 import pytest
 
 COMMANDS = {
-    f"cli.{name}" for name in ("options", "data_commands", "model_commands", "analysis_commands", "about_commands")
+    f"cli.{name}"
+    for name in (
+        "options",
+        "data_commands",
+        "ensemble_commands",
+        "model_commands",
+        "analysis_commands",
+        "about_commands",
+    )
 }
 HEAVY = {"numpy", "scipy", "numba", "torch", "transformers", "matplotlib", "pyarrow", "rdflib", "fastapi", "ray"}
 

@@ -230,7 +230,7 @@ class TestModel:
         assert fitted.embed([]).shape == (0, WIDTH)
 
     def test_without_torch(self, model, monkeypatch):
-        monkeypatch.setitem(sys.modules, "longtail.neural.ranker_folder", None)
+        monkeypatch.setitem(sys.modules, "longtail.neural.network_folder", None)
         with pytest.raises(MissingExtra, match=r"pip install 'longtail\[neural\]'"):
             load_model(model)
 
@@ -242,7 +242,7 @@ class TestCombine:
         assert sorted(values) == [0, 25, 50, 75, 100]
         assert values[round(100 * fitted.model.facts.network_share)] == max(values.values())
         assert fitted.model.features(["sound"]).dense.shape == (1, WIDTH)
-        weight = fitted.model.config.cascade.vector_weight
+        weight = fitted.model.config.encoder.weight
         assert np.linalg.norm(fitted.model.features(["sound"]).dense) == pytest.approx(weight)
 
     def test_never_has_a_network_alone(self, fit, data, tmp_path):

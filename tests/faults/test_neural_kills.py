@@ -33,10 +33,11 @@ def training(encoder, folder, method, resume):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills processes that it has forked")
-def test_the_same_bytes_after_kills(tmp_path, monkeypatch, one_thread):
+@pytest.mark.parametrize("method", ["cascadexml", "xr-transformer"])
+def test_the_same_bytes_after_kills(tmp_path, monkeypatch, one_thread, method):
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # its threads would not be there after a fork
     encoder = write_encoder(tmp_path / "encoder", lt.sample()[0].texts.take(np.arange(150)), vocabulary=500)
     monkeypatch.setattr(kill_training, "training", partial(training, encoder))
-    killed, completed = kill_training.run(tmp_path, kills=KILLS, seed=3, method="cascadexml")
+    killed, completed = kill_training.run(tmp_path, kills=KILLS, seed=3, method=method)
     assert killed == KILLS
     assert completed >= 1

@@ -60,10 +60,10 @@ class TestDocumentation:
 
     def test_settings_are_all_fields_once(self):
         leaves = sum(len(stage.__struct_fields__) for stage in STAGES if stage is not Config)
-        assert len(list(settings(Config()))) == leaves + 2  # method and seed
+        assert len(list(settings(Config()))) == leaves + 3  # method, seed and features
         twice = Config(tfidf=(TfIdf(), TfIdf()))
         paths = [setting.path for setting in settings(twice)]
-        assert len(set(paths)) == len(paths) == leaves + 2 + len(TfIdf.__struct_fields__)
+        assert len(set(paths)) == len(paths) == leaves + 3 + len(TfIdf.__struct_fields__)
 
     def test_a_config_cannot_be_changed(self):
         with pytest.raises(AttributeError):

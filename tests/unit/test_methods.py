@@ -9,6 +9,7 @@ import pytest
 from longtail.config import Config, TfIdf
 from longtail.errors import ConfigError
 from longtail.methods import METHODS, configure, method
+from longtail.neural.layout import tuned_levels
 
 # XR-Transformer (Zhang et al. 2021): refined trees of its table 7 without the labels; Cp and Cn of its rankers.
 PUBLISHED = {
@@ -19,6 +20,19 @@ PUBLISHED = {
     "amazon-670k": ((8, 256, 8192), 1, 1),
     "amazon-3m": ((8, 256, 8192), 8, 1),
 }
+# HLT_prelim without the labels, rate, optimiser steps of 256 documents, tokens, α; training documents of its table 1
+TABLE_7 = {
+    "eurlex-4k": ((16, 256), 5e-5, 2400, 128, 1.0, 15_449),
+    "wiki10-31k": ((128, 2048), 1e-4, 4000, 256, 0.25, 14_146),
+    "amazoncat-13k": ((128, 1024), 1e-4, 45_000, 256, 2.0, 1_186_239),
+    "wiki-500k": ((64, 512, 4096, 32_768), 1e-4, 60_000, 128, 0.25, 1_779_881),
+    "amazon-670k": ((128, 2048, 32_768), 1e-4, 20_000, 128, None, 490_449),
+    "amazon-3m": ((128, 2048, 32_768), 1e-4, 30_000, 128, 0.125, 1_717_899),
+}
+LABELS = {
+    "eurlex-4k": 3956, "wiki10-31k": 30_938, "amazoncat-13k": 13_330,
+    "wiki-500k": 501_070, "amazon-670k": 670_091, "amazon-3m": 2_812_281,
+}  # fmt: skip
 ALL = [(name, preset) for name, entry in METHODS.items() for preset in (None, *entry.presets)]
 
 
@@ -31,7 +45,7 @@ def said(*arguments) -> str:
 class TestCatalogue:
     def test_names(self):
         linear = ["xr-linear", "parabel", "bonsai", "plt", "dismec", "proxml", "pfastrexml", "annexml"]
-        assert list(METHODS) == [*linear, "cascadexml"]
+        assert list(METHODS) == [*linear, "cascadexml", "lightxml", "xr-transformer", "x-transformer"]
         assert all(name == entry.name for name, entry in METHODS.items())
 
     @pytest.mark.parametrize("entry", METHODS.values(), ids=lambda entry: entry.name)
@@ -51,12 +65,15 @@ class TestCatalogue:
     @pytest.mark.parametrize("entry", METHODS.values(), ids=lambda entry: entry.name)
     def test_recipe_agrees_with_the_settings(self, entry):
         resolved, (features, label_features, tree, ranker, search) = configure(entry.name), entry.recipe
-        assert features == ("tokens, tf-idf" if entry.neural else "tf-idf")
+        read = ["tokens"] * bool(entry.network) + ["tf-idf"] * (resolved.cascade.combine != "never")
+        assert features == ", ".join(read)
+        assert (resolved.features == "cat") == (len(read) == 2)
         if entry.ranker != "tree":
             return
         assert label_features.lower() == resolved.label_features.kind
         assert ("balanced" in tree) == (resolved.tree.kind == "balanced")
-        assert ranker.partition(",")[0].replace(" ", "-") == ("transformer" if entry.neural else resolved.ranker.loss)
+        ranks = "transformer" if entry.network == "cascade" else resolved.ranker.loss
+        assert ranker.partition(",")[0].partition(" on Φcat")[0].replace(" ", "-") == ranks
         assert (resolved.tree.kind == "flat") == (tree == "none") == (search == "all labels")
         solvers = {"Newton": "newton", "L1, proximal Newton": "proximal"}
         assert resolved.ranker.solver == solvers.get(ranker.partition(", ")[2], "dual")
@@ -87,6 +104,27 @@ class TestNumbers:
             slots = [k * 8 for k in entry.cascade.shortlist[:2]] + [entry.cascade.shortlist[2] * labels / 2**16]
             assert slots[:2] == [2**10, 2**11]
             assert slots[2] == pytest.approx(2**12, rel=0.05)
+
+    @pytest.mark.parametrize("preset", PUBLISHED)
+    def test_presets_of_xr_transformer_are_table_7(self, preset):
+        coarse, rate, steps, tokens, alpha, documents = TABLE_7[preset]
+        resolved, (levels, cost_positive, cost_negative) = configure("xr-transformer", preset), PUBLISHED[preset]
+        recursive, ranker = resolved.recursive, resolved.ranker
+        assert (resolved.tree.levels, recursive.levels) == (levels, coarse)
+        assert (ranker.cost_positive, ranker.cost_negative) == (cost_positive, cost_negative)
+        for own in (recursive, ranker):
+            assert (own.cost_sensitive, own.alpha) == (alpha is not None, alpha or 1)
+        assert (resolved.training.encoder_rate, resolved.encoder.max_tokens) == (rate, tokens)
+        assert sum(recursive.epochs) == pytest.approx(steps * 256 / documents, abs=0.6)
+        assert (recursive.loss, ranker.trees, resolved.encoder.weight) == ("squared-hinge", 1, 1.0)  # eq. 9 and 10
+        tuned = tuned_levels((*coarse, LABELS[preset]), recursive.finest)
+        assert len(recursive.epochs) == tuned == len(coarse) + (LABELS[preset] < 200_000)
+
+    def test_presets_of_lightxml(self):
+        resolved = configure("lightxml", "amazon-670k")
+        assert (resolved.tree.levels, resolved.cascade.bottleneck, resolved.cascade.shortlist) == ((2**13,), 400, (75,))
+        assert (resolved.cascade.merge, resolved.cascade.label_rows) == ("concat", "random")
+        assert configure("lightxml", "eurlex-4k").cascade.last_level == "full"
 
     def test_text_features_are_scikit_learns_but_for_the_logarithm_of_tf(self):
         assert Config().tfidf == (TfIdf(),)

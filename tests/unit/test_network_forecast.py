@@ -7,7 +7,6 @@ import subprocess
 import sys
 from functools import partial
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -21,6 +20,7 @@ from longtail.methods import configure
 from longtail.network_forecast import NetworkForecast, network_forecast
 
 WIDTH, DEPTH, HEADS, INNER, PARAMETERS = 16, 3, 2, 32, 10_000
+SHAPE = EncoderShape(WIDTH, DEPTH, HEADS, INNER, 200, PARAMETERS)
 MINILM = EncoderShape(384, 6, 12, 1536, 30522, 22_713_216)
 
 
@@ -44,9 +44,9 @@ def documents(n: int = 200, words: int = 10, n_labels: int = 40) -> Dataset:
     return Dataset.of(texts, [[f"l{i % n_labels}", f"l{i * 7 % n_labels}"] for i in range(n)])
 
 
-def configured(name: str, **settings: dict):
+def configured(name: str, method: str = "cascadexml", **settings: dict):
     encoder = {"name": name, **settings.pop("encoder", {})}
-    return configure("cascadexml", None, {"encoder": encoder, **settings})
+    return configure(method, None, {"encoder": encoder, **settings})
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def whole(encoder):
 
 
 class TestBytes:
-    def difference(self, network, **settings: str) -> float:
+    def difference(self, network, **settings: str | float) -> float:
         return network(training=settings).training_bytes - network(training={"head_optimiser": "sgd"}).training_bytes
 
     def test_classifiers_and_their_optimisers(self, network):
@@ -108,6 +108,13 @@ class TestBytes:
             found = network_forecast(documents(32, words, 2), configured("x"))
             assert found.peak(26e6, 0) == pytest.approx(measured, rel=0.1)
 
+    def test_averages_are_a_copy(self, network):
+        """As float32, whatever the classifiers are."""
+        for weights in ("float32", "bfloat16"):
+            settings = {"head_optimiser": "sgd", "head_weights": weights}
+            averaged = self.difference(network, **settings, average=0.5) - self.difference(network, **settings)
+            assert averaged == pytest.approx(4 * PARAMETERS + 44 * (4 * WIDTH + 4))
+
     def test_first_rows_need_all_vectors(self, network):
         rows = {kind: network(cascade={"label_rows": kind}).first_bytes for kind in ("random", "centroid")}
         assert rows == {"random": 0, "centroid": 4 * 200 * WIDTH * 2}
@@ -123,7 +130,9 @@ class TestBytes:
         assert network.peak(20.0, 10.0) == 7 + 20 + 1000
         assert network.peak(20.0, 5000.0) == 7 + 5000 + 300
         assert network._replace(first_bytes=900.0).peak(20.0, 10.0) == 7 + 20 + 300 + 900
+        assert network._replace(kept_bytes=60.0).peak(20.0, 10.0) == 7 + 20 + 1000 + 60
         assert network._replace(on_gpu=True).peak(20.0, 10.0) == 7 + 20 + 50
+        assert network._replace(on_gpu=True, kept_bytes=60.0).peak(20.0, 10.0) == 7 + 20 + 60
         assert network._replace(on_gpu=True).peak(20.0, 5000.0) == 7 + 5000
 
 
@@ -145,11 +154,14 @@ class TestSeconds:
             assert 1 < ratio == pytest.approx(31 / 30, rel=0.02)  # forward is a third of a step, ten epochs
 
     def test_shortlists_spare_the_classifiers_of_most_labels(self):
-        widths, cascade = (16, 256, 4096), configured("x", cascade={"shortlist": [4, 10]}).cascade
-        assert module._scored(widths, cascade) == [16, 64, 4096]
-        assert module._scored(widths, msgspec.structs.replace(cascade, last_level="shortlist")) == [16, 64, 160]
-        assert module._scored((2**10, 2**13, 2**16, 670_091), configured("x").cascade) == [1024, 1024, 2048, 4411]
-        assert module._scored((7,), configured("x").cascade) == [7]
+        assert module._scored((16, 256, 4096), (4, 10)) == [16, 64, 160]
+        assert module._scored((2**10, 2**13, 2**16, 670_091), (128, 256, 401)) == [1024, 1024, 2048, 4411]
+        assert module._scored((7,), ()) == [7]
+
+    @pytest.mark.parametrize(("last_level", "scored"), [("auto", 4 + 40), ("full", 4 + 40), ("shortlist", 4 + 10)])
+    def test_labels_in_shortlists_or_all(self, last_level, scored):
+        config = configured("x", cascade={"shortlist": [1], "last_level": last_level}, training={"epochs": 2})
+        assert module._cascade(SHAPE, documents(), config).products == 3 * 2 * WIDTH * scored
 
     def test_minilm_as_measured(self, monkeypatch):
         """An epoch of 392 documents of 59 tokens on one core took 35 s; two cores get less each."""
@@ -157,6 +169,62 @@ class TestSeconds:
         monkeypatch.setattr(module, "encoder_shape", lambda folder: MINILM)
         config = configured("x", training={"epochs": 1}, encoder={"max_tokens": 64}, cascade={"combine": "never"})
         assert 35 < network_forecast(documents(392, 46, 590), config).seconds < 90
+
+
+class TestKinds:
+    """Plans of networks that are not CascadeXML's, counted by hand."""
+
+    def test_levels_one_after_the_other(self):
+        levels = {"levels": [4, 8], "epochs": [1, 2, 3], "shortlist": 2}
+        plan = module._recursive(SHAPE, documents(), configured("x", "xr-transformer", recursive=levels))
+        assert (plan.tree, plan.width, plan.stays) == ((4, 8, 40), WIDTH, False)
+        assert plan.passes == 3 * 6 + 4  # before, between, and behind the levels
+        assert plan.products == 3 * WIDTH * (4 + 2 * 8 + 3 * 20)  # two true nodes and two more, of 2 and 5 children
+        assert plan.together == (((4, WIDTH),), ((8, WIDTH),), ((40, WIDTH),))
+        assert (plan.first_vectors, plan.kept_vectors) == (2 * 200 * WIDTH, 200 * WIDTH)
+
+    def test_without_labels_and_first_classifiers(self):
+        settings = {"levels": [4, 8], "finest": "clusters", "bootstrap": False}
+        config = configured("x", "xr-transformer", recursive=settings, training={"epochs": 8})
+        plan = module._recursive(SHAPE, documents(), config)
+        assert plan.together == (((4, WIDTH),), ((8, WIDTH),))
+        assert plan.passes == 3 * 8 + 2
+        assert plan.products == 3 * WIDTH * (2 * 4 + 6 * 8)
+
+    def test_classifiers_are_not_kept(self, encoder):
+        found = network_forecast(documents(), configured(encoder, "xr-transformer", recursive={"levels": [4, 8]}))
+        other = network_forecast(documents(), configured(encoder, tree={"levels": [4, 8]}))
+        assert found.resting_bytes == 4 * PARAMETERS
+        assert other.training_bytes - found.training_bytes == (4 + 8) * (4 * WIDTH + 4 + 12)
+        assert (found.first_bytes, found.kept_bytes) == (8 * 200 * WIDTH, 4 * 200 * WIDTH)
+
+    def test_epochs_for_another_tree_are_left_to_training(self, encoder):
+        config = configured(encoder, "xr-transformer", recursive={"epochs": [1, 2, 3, 4]})
+        assert network_forecast(documents(), config).seconds > 0
+
+    @pytest.mark.parametrize(("gpu", "at_a_time", "layer"), [
+        (False, 32, 40 * WIDTH + 8 * INNER + 12 * HEADS * 14.25), (True, 200, 30 * WIDTH + 4 * INNER)
+    ])  # fmt: skip
+    def test_an_encoder_as_it_is(self, encoder, monkeypatch, gpu, at_a_time, layer):
+        if gpu:
+            monkeypatch.setattr(module.shutil, "which", {"nvidia-smi": "/usr/bin/nvidia-smi"}.get)
+        found = network_forecast(documents(), configured(encoder, "xr-linear", features="cat"))
+        assert (found.tree, found.width, found.first_bytes, found.kept_bytes) == ((), WIDTH, 0, 0)
+        assert found.training_bytes == pytest.approx(4 * PARAMETERS + 1.2 * at_a_time * 14.25 * layer)
+        assert found.resting_bytes == 4 * PARAMETERS
+
+    def test_it_takes_one_pass(self, encoder):
+        rows = {"label_rows": "random", "combine": "never"}
+        trained = network_forecast(documents(), configured(encoder, cascade=rows, training={"epochs": 10}))
+        frozen = network_forecast(documents(), configured(encoder, "xr-linear", features="dnn"))
+        assert frozen.seconds == pytest.approx(trained.seconds / 30, rel=0.02)
+
+    def test_layers_side_by_side(self):
+        merged = {"merge": "concat", "bottleneck": 5, "last_level": "full"}
+        config = configured("x", tree={"levels": [4]}, cascade=merged, training={"epochs": 2})
+        plan = module._cascade(SHAPE, documents(), config)
+        assert (plan.width, plan.together) == (5, (((4, 3 * WIDTH), (40, 5)),))
+        assert plan.products == 3 * 2 * (4 * 3 * WIDTH + 40 * 5)
 
 
 class TestForecast:
@@ -170,6 +238,27 @@ class TestForecast:
         assert both.seconds > alone.seconds
         assert both.model_bytes > alone.model_bytes > 4 * PARAMETERS
         assert both.network_bytes == alone.network_bytes > 16 * PARAMETERS
+
+    def test_an_encoder_beside_linear_classifiers(self, encoder):
+        def of(method: str = "xr-linear", **settings: str) -> Forecast:
+            with pool.threads(2):
+                return forecast(documents(), configured(encoder, method, **settings))
+
+        plain, cat, dnn = of(), of(features="cat"), of(features="dnn")
+        assert (plain.features, plain.network_bytes) == (cat.features - WIDTH, 0)
+        assert (dnn.features, dnn.nonzeros) == (WIDTH, 200 * WIDTH)
+        assert plain.seconds < cat.seconds > dnn.seconds
+        assert plain.tree == cat.tree == dnn.tree
+        assert cat.model_bytes > dnn.model_bytes > 4 * PARAMETERS > plain.model_bytes
+        forests = [of("pfastrexml", features=kind) for kind in ("tfidf", "cat")]
+        assert forests[0].model_bytes + 4 * PARAMETERS < forests[1].model_bytes
+        assert forests[1].tree == ()
+
+    def test_a_tuned_encoder_is_no_cascade(self, encoder):
+        config = partial(configured, encoder, "xr-transformer")
+        both, other = (forecast(documents(), config(cascade={"combine": way})) for way in ("auto", "never"))
+        assert both == other
+        assert both.weights >= 40 * WIDTH
 
     def test_memory_is_the_network_s_too(self, whole, encoder):
         small, large = whole(training={"micro_batch": 1}), whole(encoder={"max_tokens": 4})

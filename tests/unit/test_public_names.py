@@ -30,6 +30,7 @@ def test_all_is_written_out():
         "TfIdf",
         "__version__",
         "compare",
+        "ensemble",
         "errors",
         "load",
         "metrics",

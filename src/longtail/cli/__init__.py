@@ -11,11 +11,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from longtail import __version__
-from longtail.cli import about_commands, analysis_commands, data_commands, model_commands
+from longtail.cli import about_commands, analysis_commands, data_commands, ensemble_commands, model_commands
 from longtail.cli.options import app, say
 from longtail.errors import DataError, LongtailError
 
-__all__ = ["about_commands", "analysis_commands", "app", "data_commands", "main", "model_commands"]
+__all__ = [
+    "about_commands",
+    "analysis_commands",
+    "app",
+    "data_commands",
+    "ensemble_commands",
+    "main",
+    "model_commands",
+]
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 

@@ -42,17 +42,17 @@ def analyze(
 ) -> None:
     """Look inside a network: attention of [CLS], likeness of levels (PWCCA), recall of shortlists; PNG and CSV."""
     from longtail.analysis_figures import prepare_folder, summary, write_analysis
+    from longtail.model import Model
     from longtail.model_folder import load_model
     from longtail.terminal import print_json, print_table
 
     prepare_folder(output)
     trained = load_model(model, "cpu")  # where the encoder stays in float32
-    if trained.network is None:
-        raise UsageError(f"{model}: {trained.config.method} has no network to look into; expected a model that has one")
+    if not isinstance(trained, Model) or (ranker := trained.neural_ranker) is None:
+        raise UsageError(f"{model}: found no network that ranks, to look into; expected a model that has one")
     from longtail.neural.analysis import analyse, untuned_encoder
     from longtail.neural.device import choose_device
 
-    ranker = trained.network
     ranker.network.to(choose_device(device))
     found = read_data(data, format=format, split="test", labelled=False, skip_bad=skip_bad)
     known = found.with_labels(trained.labels, unknown="drop")

@@ -1,19 +1,17 @@
 """Settings: what they are (structs), and where they come from (sources)."""
 
+from longtail.config.networks import Cascade, Encoder, Recursive, Training
 from longtail.config.sources import Setting, merge, parse_assignment, read_toml, resolve, settings, to_toml
+from longtail.config.stage import Stage
 from longtail.config.structs import (
     Calibration,
-    Cascade,
     Config,
-    Encoder,
     Forest,
     LabelFeatures,
     Neighbours,
     Ranker,
     Search,
-    Stage,
     TfIdf,
-    Training,
     Tree,
 )
 
@@ -26,6 +24,7 @@ __all__ = [
     "LabelFeatures",
     "Neighbours",
     "Ranker",
+    "Recursive",
     "Search",
     "Setting",
     "Stage",

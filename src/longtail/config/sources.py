@@ -11,7 +11,8 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import msgspec
 from msgspec import Meta
 
-from longtail.config.structs import Config, Stage, TfIdf
+from longtail.config.stage import Stage
+from longtail.config.structs import Config, TfIdf
 from longtail.errors import ConfigError, UsageError, unknown_name
 
 __all__ = ["Setting", "merge", "parse_assignment", "read_toml", "resolve", "settings", "to_toml"]

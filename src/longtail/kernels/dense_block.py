@@ -1,5 +1,7 @@
-"""The dense block of a chunk: what it adds to the activations of its siblings, for one document or for four at a time.
+"""Products of dense blocks: of documents with the siblings of a chunk, in search, and with a block's w, in training.
 
+A *panel* is the weights of 16 siblings, [column][sibling], which is what fits a register. In search one document is
+multiplied with weights as they are stored, several ones with panels written out as numbers, four documents at a time.
 Both ways add the same products in the same order, so that a score never depends on which documents come together.
 """
 
@@ -9,19 +11,59 @@ from typing import Any
 
 import numpy as np
 
-from longtail.kernels.chunks import decoded
 from longtail.kernels.jit import kernel
+from longtail.kernels.vectors import (
+    DOCUMENTS,
+    PANEL,
+    WINDOW,
+    copy_lane,
+    copy_panel,
+    product_of_four,
+    sums_of_lane,
+    sums_of_panel,
+    sums_of_window,
+)
 
-__all__ = ["DOCUMENTS", "decode", "sums_of_four", "sums_of_one"]
-
-DOCUMENTS = 4  # that share the reading of weights
+__all__ = ["decode", "in_lines", "inner_products", "panel_count", "sums_of_four", "sums_of_one"]
 
 
 @kernel
-def decode(weights: Any, table: Any, at: int, out: Any) -> None:
-    """Write out the weights from ``at`` on as numbers."""
-    for i in range(out.shape[0]):
-        out[i] = decoded(weights, table, at + i)
+def in_lines(size: int) -> Any:
+    """Return zeros (size,) float32 that begin with a cache line, so that a row of 16 is one line and not two."""
+    room = np.zeros(size + PANEL, np.float32)
+    begin = -(room.ctypes.data >> 2) & (PANEL - 1)
+    return room[begin : begin + size]
+
+
+@kernel
+def panel_count(width: int) -> Any:
+    """Return how many panels hold ``width`` siblings; the last one begins 16 before the end and may overlap."""
+    return (width + PANEL - 1) // PANEL
+
+
+@kernel
+def _panel_at(panel: int, width: int) -> Any:
+    """Return the first sibling of a panel."""
+    return max(min(panel * PANEL, width - PANEL), 0)
+
+
+@kernel
+def decode(
+    weights: Any,  # IN  dense weights of the level, as stored
+    table: Any,  # IN
+    at: int,  # IN  where those of the chunk begin
+    width: int,  # IN  siblings of the chunk
+    depth: int,  # IN  dense columns
+    out: Any,  # OUT (≥ panels * depth * 16,) panel after panel
+) -> None:
+    """Write out the panels of a chunk as numbers; one of fewer than 16 siblings has zeros at its end."""
+    if width < PANEL:
+        out[: depth * PANEL] = np.float32(0)
+        for sibling in range(width):
+            copy_lane(weights, table, at + sibling, width, depth, out, sibling)
+        return
+    for panel in range(panel_count(width)):
+        copy_panel(weights, table, at + _panel_at(panel, width), width, depth, out, panel * depth * PANEL)
 
 
 @kernel
@@ -32,40 +74,55 @@ def sums_of_one(
     row: Any,  # IN  (dense_width,) the document
     sums: Any,  # OUT (n_siblings,)
 ) -> None:
-    """Siblings lie side by side, so the inner loop is SIMD without reordering any sum."""
-    sums[:] = np.float32(0)
-    for j in range(row.shape[0]):
-        for sibling in range(sums.shape[0]):
-            sums[sibling] += row[j] * decoded(weights, table, at + sibling)
-        at += sums.shape[0]
+    """Multiply one document with weights as they are stored."""
+    width, sibling = sums.shape[0], 0
+    while sibling + WINDOW * PANEL <= width:
+        sums_of_window(weights, table, at + sibling, width, row, sums, sibling)
+        sibling += WINDOW * PANEL
+    while sibling < width:
+        if width < PANEL:
+            sums_of_lane(weights, table, at + sibling, width, row, sums, sibling)
+            sibling += 1
+        else:
+            sibling = min(sibling, width - PANEL)
+            sums_of_panel(weights, table, at + sibling, width, row, sums, sibling)
+            sibling += PANEL
 
 
 @kernel
 def sums_of_four(
-    weights: Any,  # IN  (dense_width * width,) decoded
+    numbers: Any,  # IN  panels, from `decode`
     rows: Any,  # IN  (n, dense_width)
-    documents: Any,  # IN  (4,) rows
+    documents: Any,  # IN  (a multiple of 4,) rows
     width: int,  # IN  number of siblings
-    sums: Any,  # OUT (4, at least width)
+    sums: Any,  # OUT (≥ documents, ≥ max(width, 16))
 ) -> None:
-    """Two columns at a time: each sum is loaded and stored half as often, each weight once for four documents."""
-    a, b, c, d = rows[documents[0]], rows[documents[1]], rows[documents[2]], rows[documents[3]]
-    s0, s1, s2, s3 = sums[0, :width], sums[1, :width], sums[2, :width], sums[3, :width]
-    s0[:], s1[:], s2[:], s3[:] = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-    e = rows.shape[1]
-    for j in range(0, e - 1, 2):
-        first, second = weights[j * width : (j + 1) * width], weights[(j + 1) * width : (j + 2) * width]
-        a0, b0, c0, d0, a1, b1, c1, d1 = a[j], b[j], c[j], d[j], a[j + 1], b[j + 1], c[j + 1], d[j + 1]
-        for i in range(width):
-            u, v = first[i], second[i]
-            s0[i] = (s0[i] + a0 * u) + a1 * v
-            s1[i] = (s1[i] + b0 * u) + b1 * v
-            s2[i] = (s2[i] + c0 * u) + c1 * v
-            s3[i] = (s3[i] + d0 * u) + d1 * v
-    if e % 2:
-        last = weights[(e - 1) * width : e * width]
-        for i in range(width):
-            s0[i] += a[e - 1] * last[i]
-            s1[i] += b[e - 1] * last[i]
-            s2[i] += c[e - 1] * last[i]
-            s3[i] += d[e - 1] * last[i]
+    """Multiply documents with the panels of a chunk: a panel is read once for four, and stays in the cache for all."""
+    depth = rows.shape[1]
+    for panel in range(panel_count(width)):
+        sibling = _panel_at(panel, width)
+        for i in range(0, documents.shape[0], DOCUMENTS):
+            product_of_four(numbers, panel * depth * PANEL, rows, documents, i, sums, sibling)
+
+
+@kernel
+def inner_products(rows: Any) -> Any:
+    """Return rows · rowsᵀ (m, m) of the float32 ``rows`` (m, e)."""
+    m, e = rows.shape
+    products = np.empty((m, m), np.float32)
+    panel, sums = np.zeros(e * PANEL, np.float32), np.empty((DOCUMENTS, PANEL), np.float32)
+    documents = np.empty(DOCUMENTS, np.int64)
+    for first in range(0, m, PANEL):
+        width = min(PANEL, m - first)
+        for sibling in range(width):
+            for j in range(e):
+                panel[j * PANEL + sibling] = rows[first + sibling, j]
+        for i in range(first, m, DOCUMENTS):  # those above are known: x·y is y·x to the last bit
+            for lane in range(DOCUMENTS):
+                documents[lane] = min(i + lane, m - 1)
+            product_of_four(panel, 0, rows, documents, 0, sums, 0)
+            for lane in range(min(DOCUMENTS, m - i)):
+                for sibling in range(width):
+                    products[i + lane, first + sibling] = sums[lane, sibling]
+                    products[first + sibling, i + lane] = sums[lane, sibling]
+    return products

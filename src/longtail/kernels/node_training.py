@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.kernels.dense_block import inner_products
 from longtail.kernels.jit import kernel
 from longtail.kernels.newton import solve_newton
 from longtail.kernels.proximal import index_columns, solve_indexed
@@ -183,6 +184,8 @@ def _solve_siblings(
     m, e, n_found = len(pointers) - 1, dense.shape[1], len(source)
     frequency = positive_pointers[start + 1 : start + width + 1] - positive_pointers[start : start + width]
     index = _index(pointers, columns, values, dense, e + n_local, bias, proximal)
+    dual = newton is None and proximal is None
+    products = inner_products(dense if dual and m < e else dense[:0])  # the shorter of the two rows of a document
     kept_columns, kept_owners = np.empty(4096, np.int32), np.empty(4096, np.int32)
     kept, n_kept = np.empty(4096, np.float32), 0
     for begin in range(0, width, BLOCK):
@@ -205,7 +208,7 @@ def _solve_siblings(
                         targets[i * span + s] = _target(cost_positive * relevance[k], logistic, newton, proximal)
             _solve(
                 pointers, columns, values, dense, bias, targets, trained, logistic, newton, proximal,
-                tolerance, max_passes, penalty, index, seed + start, start_weights, start + block, out,
+                tolerance, max_passes, penalty, index, products, seed + start, start_weights, start + block, out,
             )  # fmt: skip
         for s in range(trained):
             for j in range(e):
@@ -252,14 +255,15 @@ def _target(cost: float, logistic: bool | None, newton: bool | None, proximal: b
 def _solve(
     pointers: Any, columns: Any, values: Any, dense: Any, bias: Any, targets: Any, siblings: int,
     logistic: bool | None, newton: bool | None, proximal: bool | None,
-    tolerance: float, max_passes: int, penalty: float, index: Any, seed: int, start_weights: Any, nodes: Any, out: Any,
+    tolerance: float, max_passes: int, penalty: float, index: Any, products: Any, seed: int,
+    start_weights: Any, nodes: Any, out: Any,
 ) -> None:  # fmt: skip
     """Solve a block with the solver chosen; ``nodes`` are its siblings as rows of ``start_weights``."""
     problem = (pointers, columns, values, dense, bias, targets, siblings, tolerance, max_passes)
     if logistic is None:
         if newton is None:
             if proximal is None:
-                solve_hinge(*problem, seed, out)
+                solve_hinge(*problem, seed, products, out)
             else:
                 solve_indexed(pointers, columns, values, index, targets, siblings, tolerance, max_passes, penalty, out)
         elif start_weights is None:
@@ -271,7 +275,7 @@ def _solve(
                 first[s::width] = start_weights[nodes[s]]
             solve_newton(*problem, first, out)
     else:
-        solve_logistic(*problem, seed, out)
+        solve_logistic(*problem, seed, products, out)
 
 
 @kernel

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from longtail.kernels.chunks import Level, add_by_buckets, add_by_table, fill_table
-from longtail.kernels.dense_block import DOCUMENTS, decode, sums_of_four, sums_of_one
+from longtail.kernels.dense_block import decode, in_lines, panel_count, sums_of_four, sums_of_one
 from longtail.kernels.jit import kernel
+from longtail.kernels.vectors import DOCUMENTS, PANEL
 
 __all__ = ["HINGE_2", "HINGE_3", "SIGMOID", "path_scores", "step_down"]
 
 HINGE_2, HINGE_3, SIGMOID = 0, 1, 2  # what an activation costs; a node's score is exp(−costs along its path)
+_GROUP = 16  # documents whose dense part is computed together: a multiple of DOCUMENTS
 _FULL_ROWS = 1 << 22  # room for weights of rows written out in full: 16 MB, of which only what is used is touched
 
 
@@ -193,19 +195,20 @@ def _next_documents(beam: Any, order: Any, at: int, document_of: Any, documents:
 
 @kernel
 def _dense_sums(
-    weights: Any, table: Any, at: int, dense: Any, documents: Any, four: Any, width: int,
+    weights: Any, table: Any, at: int, dense: Any, documents: Any, group: Any, width: int,
     written: bool,  # IN  whether ``numbers`` holds the weights of the chunk
     numbers: Any,  # IN/OUT
-    sums: Any,  # OUT (4, width) of the documents
+    sums: Any,  # OUT (group, width) of the documents
 ) -> Any:  # fmt: skip
     """Compute the dense part of the next documents of a chunk; return of how many, and whether weights are written."""
-    if not written and documents.shape[0] < DOCUMENTS:  # too few to write the weights out for
+    count, depth = documents.shape[0], dense.shape[1]
+    if not written and count < DOCUMENTS:  # too few to write the weights out for
         sums_of_one(weights, table, at, dense[documents[0]], sums[0, :width])
         return 1, False
     if not written:
-        decode(weights, table, at, numbers[: width * dense.shape[1]])
-    sums_of_four(numbers, dense, four, width, sums)
-    return documents.shape[0], True
+        decode(weights, table, at, width, depth, numbers)
+    sums_of_four(numbers, dense, group[: -(-count // DOCUMENTS) * DOCUMENTS], width, sums)
+    return count, True
 
 
 @kernel
@@ -256,9 +259,9 @@ def step_down(
     row_starts = np.zeros(n_columns if n_documents > 1 else 0, np.int32)
     full_rows = np.empty(_FULL_ROWS if n_documents > 1 else 0, np.float32)
     filled, n_filled = np.empty(n_columns if n_documents > 1 else 0, np.int32), np.int64(0)
-    dense_sums, four = np.empty((DOCUMENTS, widest), np.float32), np.empty(DOCUMENTS, np.int64)
-    dense_weights = np.empty(widest * dense.shape[1] if n_documents > 1 else 0, np.float32)
-    chunk, by_table, four_at, in_four, written = np.int64(-1), False, 0, 0, False
+    dense_sums, group = np.empty((_GROUP, max(widest, PANEL)), np.float32), np.empty(_GROUP, np.int64)
+    dense_weights = in_lines(panel_count(widest) * dense.shape[1] * PANEL if n_documents > 1 else 0)
+    chunk, by_table, group_at, in_group, written = np.int64(-1), False, 0, 0, False
     for at in range(order.shape[0]):
         pair = order[at]
         document = document_of[pair]
@@ -268,7 +271,7 @@ def step_down(
         if beam[pair] != chunk:
             for row in range(n_filled):
                 row_starts[filled[row]] = 0
-            chunk, n_filled, in_four, written = np.int64(beam[pair]), np.int64(0), 0, False
+            chunk, n_filled, in_group, written = np.int64(beam[pair]), np.int64(0), 0, False
             n_rows = heads[chunk + 1, 1] - heads[chunk, 1]
             look_ups = _look_ups(beam, order, at, document_of, rows)
             by_table = n_documents > 1 and look_ups > n_rows  # to write a row takes as long as to look one up
@@ -290,14 +293,14 @@ def step_down(
                 heads, shifts, level_starts, lows, siblings, values, table, n_columns, chunk, columns, xs, begin, end,
                 found, sums,
             )  # fmt: skip
-        if dense.shape[1] and at >= four_at + in_four:
-            four_at, documents = at, four[: _next_documents(beam, order, at, document_of, four)]
-            in_four, written = _dense_sums(
-                weights, dense_table, first * dense.shape[1], dense, documents, four, width, written, dense_weights,
+        if dense.shape[1] and at >= group_at + in_group:
+            group_at, documents = at, group[: _next_documents(beam, order, at, document_of, group)]
+            in_group, written = _dense_sums(
+                weights, dense_table, first * dense.shape[1], dense, documents, group, width, written, dense_weights,
                 dense_sums,
             )  # fmt: skip
         for i in range(width if dense.shape[1] else 0):
-            sums[i] += dense_sums[at - four_at, i]
+            sums[i] += dense_sums[at - group_at, i]
         _to_log_scores(sums, width, parents[pair], score)
         sizes[document] = _offer(
             sums, width, first, floors[document], labels, excluded, excluded_ptr[document], excluded_ptr[document + 1],

@@ -6,6 +6,10 @@ All siblings of a node are trained on the same documents, so one pass over a doc
 A *block* is a problem of ``m`` documents and ``width`` (8 or 16) siblings, some of which may be padding:
 ``pointers`` (m + 1), ``columns`` and ``values`` are the sparse rows, renumbered from ``e`` on; ``dense`` is (m, e);
 ``w`` has one row of ``width`` for each of the e dense columns, the sparse columns, and the bias, in this order.
+
+Where documents are fewer than dense columns, the dense block is known by its inner products K = XXᵀ alone, as in any
+dual method with a kernel: ``pull`` (m, width) is what it adds to all margins, and a step on document i adds to ``pull``
+the row K_i times the step. The margin of a document is then there to be read, and dense weights are Σ y α x at the end.
 """
 
 from __future__ import annotations
@@ -15,8 +19,11 @@ from typing import Any
 import numpy as np
 
 from longtail.kernels.jit import kernel
+from longtail.kernels.lanes import add_to_rows, sum_of_rows
+from longtail.kernels.vectors import add_product
 
-__all__ = ["BLOCK", "add_row", "margins_of", "shuffle", "square_norms"]
+__all__ = ["BLOCK", "add_dense_margins", "add_dense_row", "add_row", "dense_weights", "margins_of", "shuffle"]
+__all__ += ["square_norms"]
 
 BLOCK = 16  # siblings solved together: 16 float32 are one cache line
 _LEAST_NORM = 1e-30  # of a document without features: padding has nothing beside the norm to divide by
@@ -42,48 +49,54 @@ def shuffle(order: Any, n: int, state: Any) -> None:
 
 
 @kernel
-def margins_of(
-    out: Any, w: Any, width: int, start: Any, end: Any, columns: Any, values: Any, row: Any, bias: Any
-) -> None:  # fmt: skip
-    """Compute w·x of one document for all siblings: ``out`` (width)."""
+def margins_of(out: Any, w: Any, width: int, start: Any, end: Any, columns: Any, values: Any, bias: Any) -> None:
+    """Compute w·x of one document for all siblings, the dense block left out: ``out`` (width)."""
     last = len(w) - width
     for s in range(width):
         out[s] = bias * w[last + s]
-    for j in range(len(row)):
-        value, at = row[j], j * width
-        for s in range(width):
-            out[s] += value * w[at + s]
-    k = start
-    while k + 4 <= end:  # four rows of w a step: the sums are loaded and stored a quarter as often
-        v0, v1, v2, v3 = values[k], values[k + 1], values[k + 2], values[k + 3]
-        a0, a1 = np.int64(columns[k]) * width, np.int64(columns[k + 1]) * width
-        a2, a3 = np.int64(columns[k + 2]) * width, np.int64(columns[k + 3]) * width
-        for s in range(width):
-            out[s] += (v0 * w[a0 + s] + v1 * w[a1 + s]) + (v2 * w[a2 + s] + v3 * w[a3 + s])
-        k += 4
-    while k < end:
-        value, place = values[k], np.int64(columns[k]) * width
-        for s in range(width):
-            out[s] += value * w[place + s]
-        k += 1
+    sum_of_rows(out, 0, w, width, columns, values, start, end)
 
 
 @kernel
-def add_row(
-    step: Any, w: Any, width: int, start: int, end: int, columns: Any, values: Any, row: Any, bias: Any
-) -> None:
-    """Add step[s] · x of one document to each sibling's w."""
+def add_dense_margins(out: Any, w: Any, pull: Any, width: int, i: Any, dense: Any) -> None:
+    """Add what the dense block of document i adds to its margins."""
+    if len(pull):
+        for s in range(width):
+            out[s] += pull[i * width + s]
+    else:
+        add_product(out, w, width, dense[i])
+
+
+@kernel
+def add_row(step: Any, w: Any, width: int, start: int, end: int, columns: Any, values: Any, bias: Any) -> None:
+    """Add step[s] · x of one document to each sibling's w, the dense block left out."""
     last = len(w) - width
     for s in range(width):
         w[last + s] += bias * step[s]
-    for j in range(len(row)):
-        value, at = row[j], j * width
-        for s in range(width):
-            w[at + s] += value * step[s]
-    for k in range(start, end):
-        value, place = values[k], np.int64(columns[k]) * width
-        for s in range(width):
-            w[place + s] += value * step[s]
+    add_to_rows(step, 0, w, width, columns, values, start, end)
+
+
+@kernel
+def add_dense_row(step: Any, w: Any, pull: Any, width: int, i: Any, dense: Any, products: Any) -> None:
+    """Add step[s] times the dense block of document i to each sibling's w, or to what it pulls at the margins."""
+    if len(pull):
+        add_to_rows(step, 0, pull, width, None, products[i], 0, products.shape[1])
+    else:
+        add_to_rows(step, 0, w, width, None, dense[i], 0, dense.shape[1])
+
+
+@kernel
+def dense_weights(alpha: Any, targets: Any, width: int, slot: int, dense: Any) -> Any:
+    """Return Σ y α x (e,) of one sibling over the dense block."""
+    weights = np.zeros(dense.shape[1], np.float32)
+    for i in range(dense.shape[0]):
+        change = np.float32(alpha[i * width + slot])
+        if change != 0:
+            change = change if targets[i * width + slot] > 0 else -change
+            row = dense[i]
+            for j in range(len(row)):
+                weights[j] += change * row[j]
+    return weights
 
 
 @kernel

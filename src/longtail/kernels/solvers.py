@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.kernels.dense_block import in_lines
 from longtail.kernels.jit import kernel
-from longtail.kernels.sibling_blocks import BLOCK, add_row, margins_of, shuffle, square_norms
+from longtail.kernels.sibling_blocks import (
+    BLOCK,
+    add_dense_margins,
+    add_dense_row,
+    add_row,
+    dense_weights,
+    margins_of,
+    shuffle,
+    square_norms,
+)
 
 __all__ = ["solve_hinge", "solve_logistic"]
 
@@ -23,10 +33,15 @@ _NEWTON_STEPS = 100
 
 
 @kernel
-def _freeze(slot: int, sibling: int, w: Any, width: int, out: Any, full: int) -> None:
+def _freeze(
+    slot: int, sibling: int, w: Any, by_products: bool, alpha: Any, targets: Any, dense: Any, width: int, out: Any,
+    full: int,
+) -> None:  # fmt: skip
     """Copy the weights of one sibling to where the caller finds them: ``out`` [column][sibling], ``full`` wide."""
     for row in range(len(w) // width):
         out[row * full + sibling] = w[row * width + slot]
+    if by_products:
+        out[sibling : dense.shape[1] * full : full] = dense_weights(alpha, targets, width, slot, dense)
 
 
 @kernel
@@ -66,6 +81,7 @@ def solve_hinge(
     tolerance: float,  # IN ε
     max_passes: int,  # IN
     seed: int,  # IN
+    products: NDArray[np.float32],  # IN (m, m) inner products of dense rows to work with in their place, or (0, 0)
     out: NDArray[np.float32],  # OUT (rows * width)
 ) -> int:
     """Solve min ½‖w‖² + Σ C_i max(0, 1 − y_i w·x_i)² for each sibling in the dual; return the passes made.
@@ -73,10 +89,11 @@ def solve_hinge(
     Hsieh et al. 2008, algorithm 3, with shrinking: a document rests when all siblings would let it rest, and a
     sibling is done when its projected gradients over all documents lie within ``tolerance``.
     """
-    m = len(pointers) - 1
+    m, e = len(pointers) - 1, dense.shape[1]
     full = len(targets) // max(m, 1)
     width = full
-    w, alpha = np.zeros(len(out), np.float32), np.zeros(m * width, np.float32)
+    w, alpha = in_lines(len(out)), np.zeros(m * width, np.float32)
+    by_products, pull = len(products) > 0, in_lines(len(products) * width)
     norms = square_norms(pointers, values, dense, bias)
     order, random = np.arange(m), np.array([np.uint64(seed) * np.uint64(2) + np.uint64(1)], np.uint64)
     sibling = np.arange(width)
@@ -94,15 +111,19 @@ def solve_hinge(
         position = 0
         while position < active:
             i = order[position]
-            start, end, row = pointers[i], pointers[i + 1], dense[i]
-            margins_of(margins, w, width, start, end, columns, values, row, bias)
+            start, end = pointers[i], pointers[i + 1]
+            margins_of(margins, w, width, start, end, columns, values, bias)
+            if e:
+                add_dense_margins(margins, w, pull, width, i, dense)
             moved, rest = _visit(state, alpha, targets, i * width, width, norms[i])
             if rest:
                 active -= 1
                 order[position], order[active] = order[active], order[position]
                 continue
             if moved:
-                add_row(step, w, width, start, end, columns, values, row, bias)
+                add_row(step, w, width, start, end, columns, values, bias)
+                if e:
+                    add_dense_row(step, w, pull, width, i, dense, products)
             position += 1
         open_ = 0
         for s in range(width):
@@ -117,19 +138,20 @@ def solve_hinge(
             for s in range(width):
                 if live[s] > _ZERO and high[s] - low[s] <= tolerance:
                     live[s] = _ZERO
-                    _freeze(s, sibling[s], w, width, out, full)
+                    _freeze(s, sibling[s], w, by_products, alpha, targets, dense, width, out, full)
             if open_ == 0:
                 return passes
             if width > 8 and open_ <= 8:
                 slots = _remaining(live, sibling, width, 8)
                 high[:8], low[:8] = high[slots], low[slots]
                 w, alpha = _narrow(w, width, slots, 8), _narrow(alpha, width, slots, 8)
+                pull = _narrow(pull, width, slots, 8)
                 targets, width = _narrow(targets, width, slots, 8), 8
         for s in range(width):
             limit[s] = high[s] if high[s] > _ZERO else _INFINITY
     for s in range(width):
         if live[s] > _ZERO:
-            _freeze(s, sibling[s], w, width, out, full)
+            _freeze(s, sibling[s], w, by_products, alpha, targets, dense, width, out, full)
     return passes
 
 
@@ -188,6 +210,7 @@ def solve_logistic(
     tolerance: float,  # IN ε
     max_passes: int,  # IN
     seed: int,  # IN
+    products: NDArray[np.float32],  # IN (m, m) inner products of dense rows to work with in their place, or (0, 0)
     out: NDArray[np.float32],  # OUT (rows * width)
 ) -> int:
     """Solve min ½‖w‖² + Σ C_i ln(1 + exp(−y_i w·x_i)) for each sibling in the dual; return the passes made.
@@ -195,11 +218,12 @@ def solve_logistic(
     Yu, Huang and Lin 2011, algorithm 5: a Newton step on each pair (α, C − α). A sibling is done when no
     gradient of a pass is above ``tolerance``.
     """
-    m = len(pointers) - 1
+    m, e = len(pointers) - 1, dense.shape[1]
     width = len(targets) // max(m, 1)
-    w, alpha = np.zeros(len(out), np.float32), np.empty(m * width, np.float64)
+    w, alpha = in_lines(len(out)), np.empty(m * width, np.float64)
     for place in range(len(alpha)):
         alpha[place] = min(0.001 * abs(targets[place]), _FIRST_ALPHA)
+    by_products, pull = len(products) > 0, in_lines(len(products) * width)
     norms = square_norms(pointers, values, dense, bias)
     order, state = np.arange(m), np.array([np.uint64(seed) * np.uint64(2) + np.uint64(1)], np.uint64)
     live = np.zeros(width, np.int64)
@@ -212,8 +236,10 @@ def solve_logistic(
         shuffle(order, m, state)
         largest[:], newton_steps[:] = 0.0, 0
         for i in order:
-            start, end, row, moved = pointers[i], pointers[i + 1], dense[i], False
-            margins_of(margins, w, width, start, end, columns, values, row, bias)
+            start, end, moved = pointers[i], pointers[i + 1], False
+            margins_of(margins, w, width, start, end, columns, values, bias)
+            if e:
+                add_dense_margins(margins, w, pull, width, i, dense)
             for s in range(width):
                 step[s] = _ZERO
                 if live[s] == 0:
@@ -232,7 +258,9 @@ def solve_logistic(
                     step[s] = sign * (z - old) * y
                     moved = True
             if moved:
-                add_row(step, w, width, start, end, columns, values, row, bias)
+                add_row(step, w, width, start, end, columns, values, bias)
+                if e:
+                    add_dense_row(step, w, pull, width, i, dense, products)
         open_ = 0
         for s in range(width):
             if live[s] and largest[s] < tolerance:
@@ -242,5 +270,6 @@ def solve_logistic(
                 precision[s] = max(1e-8, 0.1 * precision[s])
         if open_ == 0:
             break
-    out[:] = w
+    for s in range(width):
+        _freeze(s, s, w, by_products, alpha, targets, dense, width, out, width)
     return passes

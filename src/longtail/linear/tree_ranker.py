@@ -6,23 +6,24 @@ on those that the levels above would send there (matcher-aware negatives, MAN), 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail import progress
 from longtail.config import Ranker, Search
 from longtail.features.matrix import Features
 from longtail.linear.one_vs_all import LabelProblems
-from longtail.linear.spans import Documents, Spans, positives_of, train_chunks
+from longtail.linear.spans import Spans, positives_of, train_chunks
 from longtail.search.beam import beam_search, shortlist
-from longtail.search.chunks import Chunks
+from longtail.search.chunks import Chunks, Part
 from longtail.search.exact import exact_search
 from longtail.tree.tree import LabelTree
 
-__all__ = ["TreeRanker", "fit_level"]
+__all__ = ["TreeRanker", "fit_level", "fit_rows"]
 
 _RANKER, _SEARCH = Ranker(), Search()
 
@@ -90,33 +91,77 @@ def fit_level(
 ) -> Chunks:
     """Train the nodes of the level below the levels ``above``; ``relevance`` is the tree's coarsened label matrix."""
     level = len(above)
-    offsets = tree.offsets[level - 1] if level else np.array([0, tree.widths[0]])
-    documents = _documents(features, relevance, tree, above, ranker, search)
-    spans = Spans.below(np.diff(documents[0]), offsets)
+    given = _given(features, relevance, tree, above, ranker, search)
     with progress.stage(f"level {level + 1} of {tree.n_levels}", total=tree.widths[level], unit="nodes"):
-        parts = train_chunks(features, spans, documents, positives_of(relevance[level], ranker), ranker, seed)
-        return Chunks.build(offsets, parts, features.sparse.shape[1], features.dense.shape[1], ranker.weights)
+        parts = _parts(features, relevance[level], tree, level, given, ranker, seed)
+        widths = features.sparse.shape[1], features.dense.shape[1]
+        return Chunks.build(_offsets(tree, level), parts, *widths, ranker.weights)
 
 
-def _documents(
+def fit_rows(
+    features: NDArray[np.float32],
+    relevance: sparse.csr_array,
+    tree: LabelTree,
+    level: int,
+    given: sparse.csr_array | None,
+    ranker: Ranker,
+    seed: int,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Train the nodes of a level on dense ``features`` (n, e); return weights (K, e) and biases (K,).
+
+    ``relevance`` (n, K) is the level's; ``given`` (n, parents) has the parents whose children each document is trained
+    on, None: all.
+    """
+    weights, bias = (
+        np.zeros((tree.widths[level], features.shape[1]), np.float32),
+        np.zeros(tree.widths[level], np.float32),
+    )
+    with progress.stage(f"first classifiers of level {level + 1}", total=tree.widths[level], unit="nodes"):
+        parts = _parts(Features.of(features), relevance, tree, level, given, ranker, seed)
+        for part, start in zip(parts, _offsets(tree, level), strict=False):
+            weights[start : start + len(part.dense)] = part.dense
+            bias[start + part.siblings] = part.values * np.float32(ranker.bias)  # the only column without a dense one
+    return weights, bias
+
+
+def _parts(
+    features: Features,
+    relevance: sparse.csr_array,
+    tree: LabelTree,
+    level: int,
+    given: sparse.csr_array | None,
+    ranker: Ranker,
+    seed: int,
+) -> Iterator[Part]:
+    """Yield the trained children of each parent of a level."""
+    if given is None:
+        documents = np.array([0, len(features)], np.int64), np.arange(len(features), dtype=np.int32)
+    else:
+        by_parent = given.tocsc()
+        by_parent.sort_indices()
+        documents = by_parent.indptr.astype(np.int64), by_parent.indices.astype(np.int32)
+    spans = Spans.below(np.diff(documents[0]), _offsets(tree, level))
+    return train_chunks(features, spans, documents, positives_of(relevance, ranker), ranker, seed)
+
+
+def _offsets(tree: LabelTree, level: int) -> NDArray[np.int64]:
+    return tree.offsets[level - 1] if level else np.array([0, tree.widths[0]])
+
+
+def _given(
     features: Features,
     relevance: Sequence[sparse.csr_array],
     tree: LabelTree,
     above: Sequence[Chunks],
     ranker: Ranker,
     search: Search,
-) -> Documents:
-    """Return which documents each parent is trained on, by parent; the root has all."""
+) -> sparse.csr_array | None:
+    """Return the parents whose children each document is trained on; None is the root."""
     if not above:
-        n = len(features)
-        return np.array([0, n], np.int64), np.arange(n, dtype=np.int32)
+        return None
     true = relevance[len(above) - 1]
     if ranker.negatives == "tfn":
-        wanted = true
-    else:
-        matched = shortlist(features, tree, above, beam_size=search.beam_size, score=search.score, bias=ranker.bias)
-        matched.data = np.ones_like(matched.data)  # a score of 0 is a match, too
-        wanted = matched + true if ranker.negatives == "tfn+man" else matched
-    by_parent = wanted.tocsc()
-    by_parent.sort_indices()
-    return by_parent.indptr.astype(np.int64), by_parent.indices.astype(np.int32)
+        return true
+    matched = shortlist(features, tree, above, beam_size=search.beam_size, score=search.score, bias=ranker.bias)
+    matched.data = np.ones_like(matched.data)  # a score of 0 is a match, too
+    return matched + true if ranker.negatives == "tfn+man" else matched

@@ -2,13 +2,16 @@
 
 Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end Multi-resolution Training in Extreme
 Multi-label Classification. The names are those of its algorithm 1: ϑ, S, y, p, α.
+
+LightXML (Jiang et al. 2021) is the same way down with other settings: every level reads the last five layers side by
+side, there is one level above the labels or none, and no loss is rescaled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,23 +23,14 @@ from longtail.config import Training
 from longtail.errors import ConfigError
 from longtail.features.encoder import Encoder
 from longtail.neural.batches import Batch
+from longtail.neural.graphs import Ranked
 from longtail.neural.heads import Head
-from longtail.neural.layout import dropouts, level_layers, scores_all_labels, shortlist_sizes
+from longtail.neural.layout import dropouts, level_layers, scores_all_labels, shortlist_sizes, vector_widths
+from longtail.neural.merging import merged, merging_layers
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
 from longtail.tree.tree import LabelTree
 
-__all__ = ["CascadeXML", "Ranked"]
-
-_MERGE_DROPOUT = 0.2  # between the layers that the first level reads and the linear map back to the encoder's width
-
-
-class Ranked(NamedTuple):
-    """The best labels of a batch, and the vectors that scored them."""
-
-    scores: Tensor  # (B, k) float32, best first; 0 where there are fewer labels
-    nodes: Tensor  # (B, k) int32 positions of labels in the tree's order, −1 where there are fewer
-    vectors: Tensor  # (B, d) ϑ of the last level
-    kept: tuple[Tensor, ...]  # S_top of each level above the labels, (B, k_t) int32
+__all__ = ["CascadeXML"]
 
 
 class CascadeXML(nn.Module):
@@ -57,20 +51,20 @@ class CascadeXML(nn.Module):
         """Make a network whose classifiers are normal with deviation ``std``; with 0, they are still to be set."""
         super().__init__()
         self.encoder, self.tables, self.settings, self.training_settings = encoder, TreeTables(tree), settings, training
-        self.layers = settings.layers or level_layers(encoder.depth, tree.n_levels)
+        self.layers = settings.layers or level_layers(encoder.depth, tree.n_levels, settings.merge)
         self.kept = settings.shortlist or shortlist_sizes(tree.widths)
-        rates = settings.dropout or dropouts(tree.n_levels)
+        rates = settings.dropout or dropouts(tree.n_levels, settings.merge)
         self.last = tree.n_levels - 1
         self.full = scores_all_labels(settings.last_level, tree.n_labels)
         _check_levels(tree, layers=len(self.layers), shortlist=len(self.kept) + 1, dropout=len(rates))
         _check_depth(self.layers, encoder.depth)
-        self.dropouts = nn.ModuleList(nn.Dropout(rate) for rate in rates)
-        self.merges = nn.ModuleList(_merge(len(own), encoder.width) for own in self.layers)
+        self.merges, self.dropouts = merging_layers(self.layers, encoder.width, settings, rates, seed)
+        columns = vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck)
         dtype = getattr(torch, training.head_weights)
         heads = (
             Head(
                 width,
-                encoder.width,
+                columns[level],
                 optimiser=training.head_optimiser,
                 dtype=dtype,
                 weight_decay=training.head_decay,
@@ -93,12 +87,17 @@ class CascadeXML(nn.Module):
             slots.append(min(kept, slots[-1]) * most)
         return [*slots[:-1], self.tables.widths[-1]] if self.full else slots
 
+    @property
+    def widths(self) -> list[int]:
+        """Columns of the vector that each level reads."""
+        return [head.weight.shape[1] for head in self.heads]
+
     def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
-        """Return ϑ^(t), the (B, d) vector that each level reads."""
+        """Return ϑ^(t), the (B, d_t) vector that each level reads."""
         wanted = sorted({layer for own in self.layers for layer in own})
         at = dict(zip(wanted, self.encoder(ids, mask, wanted), strict=True))
-        parts = [torch.cat([at[layer] for layer in own], 1) for own in self.layers]
-        return [_merged(merge, part) for merge, part in zip(self.merges, parts, strict=True)]
+        parts = [[at[layer] for layer in own] for own in self.layers]
+        return [merged(merge, own) for merge, own in zip(self.merges, parts, strict=True)]
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss of each level, α_t·L^(t): algorithm 1, whose last line is the training loop's."""
@@ -210,21 +209,3 @@ def _check_depth(layers: Sequence[Sequence[int]], depth: int) -> None:
     if deepest > depth:
         way_out = "or cascade.layers=[] to have them chosen"
         raise ConfigError(f"cascade.layers: found {deepest}; expected at most {depth}, the encoder's depth, {way_out}")
-
-
-def _merged(merge: nn.Module, part: Tensor) -> Tensor:
-    """Return the vector of a level; a mean of tokens is float32 even where all weights are bfloat16."""
-    kinds = {parameter.dtype for parameter in merge.parameters()}
-    merged: Tensor = merge(part.to(kinds.pop()) if kinds else part)
-    return merged
-
-
-def _merge(n_layers: int, width: int) -> nn.Module:
-    """Return the map from the vectors of several layers to one: dropout and a linear map, at first their mean."""
-    if n_layers == 1:
-        return nn.Identity()
-    linear = nn.Linear(n_layers * width, width)
-    with torch.no_grad():
-        linear.weight.copy_(torch.eye(width).repeat(1, n_layers) / n_layers)
-        linear.bias.zero_()
-    return nn.Sequential(nn.Dropout(_MERGE_DROPOUT), linear)

@@ -21,6 +21,7 @@ __all__ = ["Checkpoints", "Epoch", "History", "State", "StopRequest", "Weights",
 Arrays = Mapping[str, NDArray[Any]]
 
 _ARRAYS, _STATE = "arrays.safetensors", "state.json"
+_NETWORK, _AVERAGE = "network.", "average."
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -90,24 +91,31 @@ class Checkpoints:
             self._found = self._stages.get(self._last, self._hash)  # kept: verifying reads all of it
         return self._found is not None
 
-    def save(self, network: Weights, optimiser: torch.optim.Optimizer, state: State) -> None:
+    def save(
+        self, network: Weights, optimiser: torch.optim.Optimizer, state: State, average: Weights | None = None
+    ) -> None:
         """Replace the checkpoint in one step: a run killed meanwhile finds the one before."""
         if self._stages is None:
             return
-        arrays = {f"network.{name}": array for name, array in network.to_arrays(state=True).items()}
+        arrays = _prefixed(_NETWORK, network.to_arrays(state=True)) | adamw_arrays(optimiser)
+        if average is not None:
+            arrays |= _prefixed(_AVERAGE, average.to_arrays())
         with self._stages.write(self._last, self._hash) as folder:
-            folder.write_arrays(_ARRAYS, arrays | adamw_arrays(optimiser))
+            folder.write_arrays(_ARRAYS, arrays)
             folder.write_json(_STATE, state)
 
-    def restore(self, network: Weights, optimiser: torch.optim.Optimizer) -> State | None:
-        """Put network and optimiser where the checkpoint has them; None if there is no checkpoint of this input."""
+    def restore(
+        self, network: Weights, optimiser: torch.optim.Optimizer, average: Weights | None = None
+    ) -> State | None:
+        """Put all of them where the checkpoint has them; None if there is no checkpoint of this input."""
         if not self.exists() or self._found is None:
             return None
         folder, self._found = self._found, None
         arrays = folder.arrays(_ARRAYS)
-        own = {name.removeprefix("network."): a for name, a in arrays.items() if name.startswith("network.")}
-        network.load_arrays(own)
+        network.load_arrays(_without(_NETWORK, arrays))
         _load_adamw(optimiser, arrays)
+        if average is not None:
+            average.load_arrays(_without(_AVERAGE, arrays))
         return folder.read_json(_STATE, State)
 
     def save_best(self, network: Weights) -> None:
@@ -127,6 +135,14 @@ class Checkpoints:
             kept = None if folder is None else folder.arrays(_ARRAYS)
         if kept is not None:
             network.load_arrays(kept)
+
+
+def _prefixed(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    return {prefix + name: array for name, array in arrays.items()}
+
+
+def _without(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def adamw_arrays(optimiser: torch.optim.Optimizer) -> dict[str, NDArray[Any]]:

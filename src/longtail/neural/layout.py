@@ -1,16 +1,37 @@
-"""What a network uses where the settings leave it open: table 9 of CascadeXML, for any size and depth."""
+"""What a network uses where the settings leave it open, for any size and depth.
+
+Table 9 of CascadeXML where several layers become one vector (merge "mean"), LightXML where they stand side by side
+("concat").
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log2
 
-__all__ = ["documents_at_a_time", "dropouts", "level_layers", "level_widths", "scores_all_labels", "shortlist_sizes"]
+from longtail.errors import ConfigError
+
+__all__ = [
+    "cluster_widths",
+    "documents_at_a_time",
+    "dropouts",
+    "has_bottleneck",
+    "level_epochs",
+    "level_layers",
+    "level_widths",
+    "resolution_widths",
+    "scores_all_labels",
+    "shortlist_sizes",
+    "tuned_levels",
+    "vector_widths",
+]
 
 _LARGE = 200_000  # labels from which on the papers use three levels above them
 _LARGE_WIDTHS, _LARGE_SIZES = (2**10, 2**13, 2**16), (2**10, 2**11, 2**12)  # nodes; shortlists of the levels below
 _KEPT = 64
 _CPU_DOCUMENTS = 32  # more take memory, 12 GB for 256 of 128 tokens with MiniLM, and gain no time
 _DROPOUTS = {2: (0.3, 0.4), 3: (0.3, 0.3, 0.4), 4: (0.2, 0.25, 0.4, 0.5)}
+_LAST_LAYERS, _CONCAT_DROPOUT, _CLUSTER_LABELS = 5, 0.5, 100  # LightXML's
 
 
 def level_widths(n_labels: int) -> tuple[int, ...]:
@@ -21,11 +42,23 @@ def level_widths(n_labels: int) -> tuple[int, ...]:
     return tuple(2**power for power in (depth - 6, depth - 3) if power >= 2)
 
 
-def level_layers(depth: int, n_levels: int) -> tuple[tuple[int, ...], ...]:
+def cluster_widths(n_labels: int, last_level: str) -> tuple[int, ...]:
+    """Return the nodes of LightXML's one level above the labels, a power of two with at most 100 labels each.
+
+    None where all labels are scored, as on small sets (``last_level`` as in the settings), or fit into one node.
+    """
+    clusters = 1 << (-(-n_labels // _CLUSTER_LABELS) - 1).bit_length()
+    return () if scores_all_labels(last_level, n_labels) or clusters == 1 else (clusters,)
+
+
+def level_layers(depth: int, n_levels: int, merge: str = "mean") -> tuple[tuple[int, ...], ...]:
     """Return the encoder's layers that each level reads: the last for labels, every ⌊depth/6⌋-th one before it.
 
     The first level reads two layers, so {5, 6}, 8, 10, 12 of twelve for four levels, and {3, 4}, 5, 6 of six for three.
+    With ``merge`` "concat" every level reads the last five.
     """
+    if merge == "concat":
+        return (tuple(range(max(1, depth - _LAST_LAYERS + 1), depth + 1)),) * n_levels
     step = max(1, depth // 6)
     layers = [max(1, depth - step * (n_levels - 1 - level)) for level in range(n_levels)]
     first = (layers[0] - 1, layers[0]) if n_levels > 1 and layers[0] > 1 else (layers[0],)
@@ -40,8 +73,21 @@ def shortlist_sizes(widths: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(max(1, min(k, width)) for k, width in zip(kept, widths[:-1], strict=True))
 
 
-def dropouts(n_levels: int) -> tuple[float, ...]:
-    """Return the dropout before each level's classifiers, rising to the labels'."""
+def vector_widths(layers: Sequence[Sequence[int]], encoder_width: int, merge: str, bottleneck: int) -> tuple[int, ...]:
+    """Return the columns of the vector that each level's classifiers read; ``layers`` are those of each level."""
+    widths = [len(own) * encoder_width if merge == "concat" else encoder_width for own in layers]
+    return (*widths[:-1], bottleneck if has_bottleneck(len(layers), bottleneck) else widths[-1])
+
+
+def has_bottleneck(n_levels: int, bottleneck: int) -> bool:
+    """Tell whether the labels read a narrower vector than the levels above: only if there are any."""
+    return bottleneck > 0 and n_levels > 1
+
+
+def dropouts(n_levels: int, merge: str = "mean") -> tuple[float, ...]:
+    """Return the dropout before each level's classifiers, rising to the labels'; with ``merge`` "concat" 0.5."""
+    if merge == "concat":
+        return (_CONCAT_DROPOUT,) * n_levels
     if n_levels in _DROPOUTS:
         return _DROPOUTS[n_levels]
     return tuple(0.2 + 0.3 * level / max(n_levels - 1, 1) for level in range(n_levels))
@@ -55,3 +101,34 @@ def scores_all_labels(last_level: str, n_labels: int) -> bool:
 def documents_at_a_time(micro_batch: int, batch_size: int, on_gpu: bool) -> int:
     """Return how many documents of a batch are on the device at once: what is set, else all, on a CPU 32 of them."""
     return min(micro_batch or (batch_size if on_gpu else _CPU_DOCUMENTS), batch_size)
+
+
+def resolution_widths(n_labels: int, resolutions: str) -> tuple[int, ...]:
+    """Return the nodes of each level above the labels for XR-Transformer: 1/256 and 1/16 of them, as in its table 7.
+
+    From 200,000 labels on they are 2⁷, 2¹¹ and 2¹⁵. With «one» resolution, that of X-Transformer, 1/100 or more.
+    """
+    if resolutions == "one":
+        return cluster_widths(n_labels, "shortlist")
+    if n_labels >= _LARGE:
+        return 2**7, 2**11, 2**15
+    depth = round(log2(max(n_labels, 2)))
+    return tuple(2**power for power in (depth - 8, depth - 4) if power >= 2)
+
+
+def tuned_levels(widths: tuple[int, ...], finest: str) -> int:
+    """Return how many levels XR-Transformer tunes on; the last of ``widths`` is the labels, which may be too many."""
+    labels = finest == "labels" or (finest == "auto" and widths[-1] < _LARGE)
+    return len(widths) if labels else max(len(widths) - 1, 1)
+
+
+def level_epochs(given: tuple[int, ...], epochs: int, n_levels: int) -> tuple[int, ...]:
+    """Return the epochs of each level: those given, else ``epochs`` in all, three times as many for the last level."""
+    if given:
+        if len(given) != n_levels:
+            expected = f"{n_levels}, as many as are tuned on, or recursive.epochs=[] to have them chosen"
+            raise ConfigError(f"recursive.epochs: found numbers for {len(given)} levels; expected {expected}")
+        return given
+    share = epochs / (n_levels + 2)
+    above = [max(1, round(share))] * (n_levels - 1)
+    return *above, max(1, epochs - sum(above))

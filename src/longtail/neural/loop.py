@@ -20,6 +20,7 @@ from torch import Tensor
 from longtail import progress
 from longtail.config import Training
 from longtail.errors import LongtailError
+from longtail.neural.averaging import Average
 from longtail.neural.batches import Batch, Batches
 from longtail.neural.checkpoints import Checkpoints, Epoch, History, State, StopRequest, Weights, stop_requests
 from longtail.neural.device import arithmetic, own_threads
@@ -68,6 +69,7 @@ def fit(
     """Train the network where it is, from the last checkpoint on if there is one; it ends with the best weights.
 
     ``validate`` is called after each epoch and returns metrics such as P@1; without it the last epoch counts as best.
+    Where weights are averaged, an epoch's are their mean so far.
     Ctrl-C and SIGTERM end the run after the step that is running, with a checkpoint. Events go to ``log_file``.
     """
     run = _Run(network, batches, settings, seed, checkpoints or Checkpoints())
@@ -184,11 +186,14 @@ class _Run:
         self.network, self.batches, self.settings, self.checkpoints = network, batches, settings, checkpoints
         self.stepper = _Stepper(network, settings, Schedule.of(settings, len(batches)), seed)
         self.device = self.stepper.device
+        heads = (tensor for head in network.heads for tensor in (head.weight, head.bias))
+        self.weights: list[Tensor] = [*self.stepper.parameters, *heads]
+        self.average = Average(self.weights, settings.average, settings.epochs * len(batches))
         self.history, self.step, self.saved_step = History(), 0, 0
 
     def restore(self) -> State:
         """Return the place to go on from: that of the checkpoint, or the beginning."""
-        state = self.checkpoints.restore(self.network, self.stepper.adamw) or State()
+        state = self.checkpoints.restore(self.network, self.stepper.adamw, self.average) or State()
         if state.step:
             self.stepper.micro_batch = state.micro_batch
             log.info("training: goes on from epoch %d, step %d", state.epoch + 1, state.step)
@@ -209,13 +214,16 @@ class _Run:
             self._epoch(number, state.batch, meter, run_log, stop)
             stop.obey()
             self.network.train(False)
-            self._close_epoch(number, meter, validate, run_log)
+            with self.average.in_place():
+                self._close_epoch(number, meter, validate, run_log)
             stop.obey()  # the checkpoint is from before validation, which a resumed run repeats
             if self.settings.patience and number + 1 - self.history.best >= self.settings.patience and validate:
                 log.info("training: stops, as no epoch since epoch %d was better", self.history.best)
                 break
         if 0 < self.history.best < len(self.history.epochs):
             self.checkpoints.restore_best(self.network)
+        else:
+            self.average.settle()
         return self.history
 
     def _epoch(self, number: int, start: int, meter: Meter, run_log: RunLog, stop: StopRequest) -> None:
@@ -229,6 +237,7 @@ class _Run:
                 names, values = self.stepper.step(batch, self.step)
                 time_to_read = meter.note(self.step, batch.rows, names, values)
                 self.step, position, last = self.step + 1, position + 1, batch.rows
+                self.average.update(self.step)
                 progress.advance(len(batch))
                 due = stop.number is not None or (every and self.step % every == 0)
                 if time_to_read or due:
@@ -259,9 +268,8 @@ class _Run:
 
     def _save(self, number: int, position: int, meter: Meter, rows: NDArray[np.int64]) -> None:
         """Write a checkpoint, unless a weight is no longer finite though no loss has shown it yet."""
-        heads = [tensor for head in self.network.heads for tensor in (head.weight, head.bias)]
         # a sum is finite where all are, and takes no memory
-        sums = [tensor.detach().sum(dtype=torch.float32) for tensor in [*self.stepper.parameters, *heads]]
+        sums = [tensor.detach().sum(dtype=torch.float32) for tensor in self.weights]
         if not torch.stack(sums).isfinite().all():
             raise Diverged("a weight", number, self.step - 1, rows, self._way_out())
         state = State(
@@ -274,7 +282,7 @@ class _Run:
             seconds=meter.seconds,
             history=self.history,
         )
-        self.checkpoints.save(self.network, self.stepper.adamw, state)
+        self.checkpoints.save(self.network, self.stepper.adamw, state, self.average)
         self.saved_step = self.step if self.checkpoints.enabled else 0
         meter.resume()
 

@@ -1,4 +1,4 @@
-"""A trained network inside a model folder: the encoder in the layout of Hugging Face, and the rest as arrays."""
+"""What ranks labels inside a model folder, beside the encoder: tree, merging layers and classifiers as arrays."""
 
 from __future__ import annotations
 
@@ -15,23 +15,19 @@ from longtail.config import Config
 from longtail.features.encoder import Encoder
 from longtail.features.tokens import Tokeniser
 from longtail.neural.cascade import CascadeXML
-from longtail.neural.device import choose_device
 from longtail.neural.heads import Head
 from longtail.neural.ranker import NeuralRanker
 from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
 
-__all__ = ["load_ranker", "save_ranker"]
+__all__ = ["TREE", "load_ranker", "save_ranker"]
 
-_TREE, _MERGES = "tree-network.safetensors", "merges.safetensors"
+TREE, _MERGES = "tree-network.safetensors", "merges.safetensors"
 
 
 def save_ranker(ranker: NeuralRanker, folder: FolderWriter) -> None:
-    """Write encoder/, the tree, the merging layers, and the classifiers of each level."""
-    place = folder.path("encoder")
-    ranker.network.encoder.save(place)
-    ranker.tokeniser.save(place)
-    folder.write_arrays(_TREE, ranker.tree.to_arrays())
+    """Write the tree, the merging layers, and the classifiers of each level."""
+    folder.write_arrays(TREE, ranker.tree.to_arrays())
     merges = ranker.network.merges.state_dict()
     if merges:
         folder.write_arrays(_MERGES, {name: tensor.cpu().numpy() for name, tensor in merges.items()})
@@ -39,12 +35,12 @@ def save_ranker(ranker: NeuralRanker, folder: FolderWriter) -> None:
         folder.write_arrays(f"head-{level}.safetensors", head.to_arrays(state=False))
 
 
-def load_ranker(folder: Folder, config: Config, device: str = "auto") -> NeuralRanker:
-    """Read a network for ranking; on the CPU its classifiers stay memory-mapped."""
-    place, where = folder.path("encoder"), choose_device(device)
-    tree = LabelTree.from_arrays(folder.arrays(_TREE))
+def load_ranker(
+    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: Encoder, device: torch.device
+) -> NeuralRanker:
+    """Read what makes a ranker of an encoder; on the CPU its classifiers stay memory-mapped."""
+    tree = LabelTree.from_arrays(folder.arrays(TREE))
     training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
-    encoder = Encoder.load(place, config.encoder.pooling)
     network = CascadeXML(encoder, tree, config.cascade, training, config.seed, std=0)
     names = {entry.path for entry in folder.manifest.files}
     if _MERGES in names:
@@ -52,7 +48,7 @@ def load_ranker(folder: Folder, config: Config, device: str = "auto") -> NeuralR
         network.merges.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
     for level, head in enumerate(network.heads):
         _map_rows(head, folder.arrays(f"head-{level}.safetensors"))
-    return NeuralRanker(Tokeniser.load(place, config.encoder.max_tokens), network.to(where), tree).freeze()
+    return NeuralRanker(tokeniser, network.to(device), tree).freeze()
 
 
 def _map_rows(head: Head, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.data.csr import csr_of
+from longtail.kernels import pool
+from longtail.kernels.fusion import fuse_rows
 
-__all__ = ["best_first", "mean_scores"]
+__all__ = ["best_first", "in_order", "mean_scores", "rank_fusion", "reciprocal_ranks"]
+
+_FUSION_K = 60  # k of Cormack et al.: how little the first ranks stand out
+_TIE = 1e-6
+_BLOCK = 1024  # documents of a task
 
 
 def mean_scores(
@@ -17,18 +25,48 @@ def mean_scores(
 ) -> sparse.csr_array:
     """Return the mean of (n, L) scores over the labels that any member has, a missing one being 0; ``k`` best first."""
     shares = np.full(len(members), 1 / len(members)) if weights is None else np.asarray(weights) / np.sum(weights)
-    total = members[0].astype(np.float64) * shares[0]
-    for member, share in zip(members[1:], shares[1:], strict=True):
-        total = total + member.astype(np.float64) * share
-    return best_first(total.astype(np.float32), k)
+    n, before = members[0].shape[0], np.cumsum([0, *(member.nnz for member in members)])
+    pointers = np.stack([member.indptr + start for member, start in zip(members, before, strict=False)])
+    labels = np.concatenate([member.indices for member in members]).astype(np.int32, copy=False)
+    scores = np.concatenate([member.data for member in members]).astype(np.float32, copy=False)
+    most = int(np.diff(pointers).sum(0).max(initial=0))
+    shape = n, most if k is None else min(k, most)
+    best_labels, best_scores, counts = np.zeros(shape, np.int32), np.zeros(shape, np.float32), np.zeros(n, np.int64)
+    arguments = pointers.astype(np.int64), labels, scores, shares, best_labels, best_scores, counts
+    deque(pool.run(lambda rows: fuse_rows(*rows, *arguments), pool.row_blocks(n, _BLOCK)), maxlen=0)
+    kept = np.arange(shape[1]) < counts[:, None]
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    return csr_of(best_scores[kept], best_labels[kept], ends, members[0].shape[1])
 
 
 def best_first(scores: sparse.csr_array, k: int | None) -> sparse.csr_array:
     """Return each row from best to worst, ties by label, ``k`` entries at most."""
-    rows = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))
-    order = np.lexsort((scores.indices, -scores.data, rows))
-    ranks = np.arange(len(order)) - scores.indptr[rows]
-    kept = order if k is None else order[ranks < k]
-    counts = np.bincount(rows[kept], minlength=scores.shape[0])
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    return csr_of(scores.data[kept], scores.indices[kept].astype(np.int32), ends, scores.shape[1])
+    return mean_scores([scores], k)
+
+
+def rank_fusion(
+    members: Sequence[sparse.csr_array], k: int | None, weights: Sequence[float] | None = None
+) -> sparse.csr_array:
+    """Return reciprocal rank fusion (Cormack et al. 2009) of rankings, each best first: scores do not matter.
+
+    RRFscore(d) = Σ 1 / (60 + r(d)), here as a mean and times 61: a label that is first everywhere has 1.
+    """
+    return mean_scores([reciprocal_ranks(member) for member in members], k, weights)
+
+
+def reciprocal_ranks(ranked: sparse.csr_array) -> sparse.csr_array:
+    """Return 61 / (60 + r) in place of the scores of each row, r being 1 for its first entry."""
+    values = ((_FUSION_K + 1) / (_FUSION_K + 1 + _ranks(ranked))).astype(np.float32)
+    return csr_of(values, ranked.indices, ranked.indptr, ranked.shape[1])
+
+
+def in_order(ranked: sparse.csr_array, values: NDArray[np.float64]) -> sparse.csr_array:
+    """Return ``values`` in place of the scores, less a millionth a rank: what they make equal stays in its order."""
+    values = values * (1 - _TIE * _ranks(ranked))
+    return csr_of(values.astype(np.float32), ranked.indices, ranked.indptr, ranked.shape[1])
+
+
+def _ranks(ranked: sparse.csr_array) -> NDArray[np.int64]:
+    """Return the place of each entry in its row, from 0."""
+    ranks: NDArray[np.int64] = np.arange(ranked.nnz) - np.repeat(ranked.indptr[:-1], np.diff(ranked.indptr))
+    return ranks

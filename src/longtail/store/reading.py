@@ -57,6 +57,13 @@ class Folder:
         """Return where the file or subfolder ``name`` lies."""
         return self.root / name
 
+    def inside(self, name: str) -> Folder:
+        """Return the subfolder ``name`` as a folder of its own, verified with the whole."""
+        own = {path: entry for path, entry in self.files.items() if path.startswith(f"{name}/")}
+        files = tuple(msgspec.structs.replace(entry, path=path[len(name) + 1 :]) for path, entry in own.items())
+        maps = {path[len(name) + 1 :]: self._maps[path] for path in own}
+        return Folder(self.path(name), msgspec.structs.replace(self.manifest, files=files), maps)
+
     def view(self, name: str) -> memoryview:
         """Return the bytes of a file where they lie, read-only."""
         if name not in self._maps:

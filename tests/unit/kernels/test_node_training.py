@@ -119,7 +119,8 @@ def assert_like_the_oracle(case, found, **settings):
 
 @pytest.mark.parametrize("solver", [DUAL_HINGE, DUAL_LOGISTIC, NEWTON])
 @pytest.mark.parametrize(
-    ("e", "bias", "positive", "negative"), [(0, 1.0, 1.0, 1.0), (3, 0.5, 2.0, 0.25), (2, 0.0, 0.5, 3.0)]
+    ("e", "bias", "positive", "negative"),
+    [(0, 1.0, 1.0, 1.0), (3, 0.5, 2.0, 0.25), (2, 0.0, 0.5, 3.0), (29, 1.0, 1.0, 0.5)],  # of 29, one by inner products
 )
 def test_each_node_is_what_scikit_learn_finds_on_its_documents(solver, e, bias, positive, negative):
     case = setup(e=e)

@@ -47,7 +47,7 @@ def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, costs=None):
     return Problem(rows, dense, positive, np.broadcast_to(costs, (m, siblings)), bias)
 
 
-def arguments(solver, problem, *, width=None, tolerance=1e-5, max_passes=3000, seed=0):
+def arguments(solver, problem, *, width=None, tolerance=1e-5, max_passes=3000, seed=0, products=False):
     """Return what the solver takes; the last of it is where weights go, filled with what must not be left."""
     m, siblings = problem.positive.shape
     width = width or (8 if siblings <= 8 else 16)
@@ -66,6 +66,7 @@ def arguments(solver, problem, *, width=None, tolerance=1e-5, max_passes=3000, s
         tolerance,
         max_passes,
         seed,
+        problem.dense @ problem.dense.T if products else np.zeros((0, 0), np.float32),
         out,
     )
 
@@ -155,6 +156,24 @@ def test_no_weights_are_better(solver, siblings, m, d, e, bias, seed):
     w, _ = solve(solver, problem, tolerance=1e-4)
     assert np.isfinite(w).all()
     assert (excess(solver, problem, w) < 1e-3).all()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("siblings", [3, 16])
+def test_inner_products_do_in_place_of_dense_rows(solver, siblings):
+    problem = make(siblings, m=12, e=20, seed=siblings)
+    (by_products, passes), (by_rows, _) = solve(solver, problem, products=True), solve(solver, problem)
+    assert passes < 3000
+    np.testing.assert_allclose(by_products, by_rows, atol=2e-3)
+    assert (excess(solver, problem, by_products) < 1e-4).all()
+
+
+def test_a_block_by_inner_products_becomes_narrow_too():
+    problem = uneven()
+    dense = np.random.default_rng(5).normal(size=(len(problem.dense), 70)).astype(np.float32) / 20
+    problem = problem._replace(dense=dense)
+    w, _ = solve(solve_hinge, problem, tolerance=1e-3, products=True)
+    assert (excess(solve_hinge, problem, w) < 1e-4).all()
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -264,7 +283,7 @@ def test_documents_rest_and_the_block_becomes_narrow(monkeypatch):
     monkeypatch.setattr(solvers, "_narrow", counting_narrow)
     monkeypatch.setattr(solvers, "shuffle", counting_shuffle)
     plain, steps = solve(getattr(solve_hinge, "py_func", solve_hinge), problem, tolerance=1e-2)
-    assert calls["narrow"] == 3  # w, α and targets, once
+    assert calls["narrow"] == 4  # w, what the dense block pulls, α and targets, once
     assert calls["rest"] > 20
     assert min(actives) < max(actives) == actives[-1] == 60  # the last pass looks at all documents
     np.testing.assert_array_equal(plain, compiled)

@@ -145,10 +145,10 @@ def test_a_document_that_is_sent_with_a_score_of_0_counts_too():
     far = Features.of(features.sparse * np.float32(1000))  # margins so bad that scores are 0
     above = [fit_level(features, TREE.coarsen(label_matrix), TREE, [], EXACT, Search(), 0)]
     man = Ranker(negatives="man")
-    pointers, sent = tree_ranker._documents(far, TREE.coarsen(label_matrix), TREE, above, man, Search(beam_size=2))
+    sent = tree_ranker._given(far, TREE.coarsen(label_matrix), TREE, above, man, Search(beam_size=2)).tocsc()
     assert (path_scores(TreeRanker(TREE, tuple(above), 1.0), far, "hinge-3")[0].astype(np.float32) == 0).any()
-    assert pointers.tolist() == [0, 60, 120]
-    assert sent.tolist() == [*range(60), *range(60)]
+    assert sent.indptr.tolist() == [0, 60, 120]
+    assert sent.indices.tolist() == [*range(60), *range(60)]
 
 
 def test_relevance_of_eq_6_by_hand():

@@ -85,6 +85,13 @@ class TestCheckpoints:
         assert got["adamw.step"].tolist() == [5, 5, 0]  # a parameter without gradients has not moved
         assert got["adamw.1.exp_avg"].any()
 
+    def test_average_is_beside_the_network(self, stages):
+        checkpoints, network, average = Checkpoints(stages, "hash"), Network(0.0), Network(0.0)
+        checkpoints.save(Network(1.0), make_optimiser(), STATE, Network(3.0))
+        assert checkpoints.restore(network, make_optimiser(), average) == STATE
+        assert (network.weight.tolist(), network.momentum.tolist()) == ([1.0] * 3, [-1.0] * 3)
+        assert (average.weight.tolist(), average.momentum.tolist()) == ([3.0] * 3, [0.0] * 3)
+
     def test_none_there(self, stages):
         assert not Checkpoints(stages, "hash").exists()
         assert Checkpoints(stages, "hash").restore(Network(0.0), make_optimiser()) is None

@@ -9,7 +9,14 @@ import pytest
 pytest.importorskip("torch")
 
 from longtail.methods import METHODS
-from longtail.neural.layout import dropouts, level_layers, level_widths, scores_all_labels, shortlist_sizes
+from longtail.neural.layout import (
+    cluster_widths,
+    dropouts,
+    level_layers,
+    level_widths,
+    scores_all_labels,
+    shortlist_sizes,
+)
 
 # labels, nodes of the levels above them, and the sizes of the shortlists of all levels: table 9
 PUBLISHED = {
@@ -40,6 +47,28 @@ class TestWidths:
     def test_rise_and_stay_below_the_labels(self, n_labels):
         widths = (*level_widths(n_labels), n_labels)
         assert list(widths) == sorted(set(widths))
+
+
+class TestClusters:
+    @pytest.mark.parametrize(
+        ("n_labels", "last_level", "widths"),
+        [
+            (670_091, "auto", (8192,)),
+            (501_070, "auto", (8192,)),
+            (200_000, "auto", (2048,)),
+            (199_999, "auto", ()),
+            (670_091, "full", ()),
+            (13_330, "shortlist", (256,)),
+            (801, "shortlist", (16,)),
+            (800, "shortlist", (8,)),
+            (101, "shortlist", (2,)),
+            (100, "shortlist", ()),
+            (1, "shortlist", ()),
+        ],
+    )
+    def test_are_a_power_of_two_or_none(self, n_labels, last_level, widths):
+        assert cluster_widths(n_labels, last_level) == widths
+        assert all(50 <= n_labels / width <= 100 for width in widths)
 
 
 class TestShortlists:
@@ -94,6 +123,11 @@ class TestLayers:
         assert flat == sorted(flat)
         assert all(1 <= layer <= depth for layer in flat)
 
+    @pytest.mark.parametrize(("depth", "layers"), [(12, (8, 9, 10, 11, 12)), (6, (2, 3, 4, 5, 6)), (3, (1, 2, 3))])
+    @pytest.mark.parametrize("n_levels", [1, 2])
+    def test_side_by_side_are_the_last_five(self, depth, layers, n_levels):
+        assert level_layers(depth, n_levels, "concat") == (layers,) * n_levels
+
 
 class TestLastLevel:
     @pytest.mark.parametrize(("n_labels", "all_"), [(2, True), (30_938, True), (199_999, True), (200_000, False)])
@@ -116,3 +150,7 @@ class TestDropouts:
     def test_of_the_paper(self):
         assert dropouts(3) == tuple(METHODS["cascadexml"].presets["wiki10-31k"]["cascade"]["dropout"])
         assert dropouts(4) == tuple(METHODS["cascadexml"].presets["amazon-670k"]["cascade"]["dropout"])
+
+    def test_of_layers_side_by_side(self):
+        assert dropouts(2, "concat") == (0.5, 0.5)
+        assert dropouts(1, "concat") == (0.5,)

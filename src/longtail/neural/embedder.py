@@ -1,0 +1,168 @@
+"""An encoder behind one face: texts in, a vector of each document out (Φ_dnn)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy, deepcopy
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from longtail import progress
+from longtail.config import Encoder as Settings
+from longtail.data.strings import Strings
+from longtail.features.encoder import Encoder, encoder_folder
+from longtail.features.tokens import Tokeniser, Tokens
+from longtail.neural.batches import Batch, Batches
+from longtail.neural.device import arithmetic, choose_device, computes_in_half, own_threads
+from longtail.neural.graphs import LARGEST_BATCH, Ranked, RankGraphs
+from longtail.tree.tree import LabelTree
+
+__all__ = ["Embedder", "LastLayer", "VectorNetwork", "pretrained_embedder"]
+
+T = TypeVar("T")
+
+_BATCH = {"cuda": 512, "cpu": 32}  # documents at a time
+
+
+class VectorNetwork(Protocol):
+    """What gives vectors: an encoder, and the classifiers that read them, if any."""
+
+    encoder: Encoder
+    training: bool
+
+    @property
+    def heads(self) -> Sequence[Any]:
+        """The :class:`~longtail.neural.heads.Head` of each level."""
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """Columns of the vectors of each level."""
+
+    def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
+        """Return the (B, d) vectors that each level reads, those of the labels last."""
+
+    def in_half(self) -> Any:
+        """Return a copy for inference in bfloat16."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Return what AdamW trains."""
+
+    def train(self, mode: bool = True) -> Any:
+        """Switch dropout on or off."""
+
+
+class LastLayer(nn.Module):
+    """An encoder alone: its last layer's vector is the document's."""
+
+    heads: Sequence[Any] = ()
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    @property
+    def widths(self) -> tuple[int]:
+        """Columns of the vectors."""
+        return (self.encoder.width,)
+
+    def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
+        """Return the one (B, d) vector."""
+        return self.encoder(ids, mask, [self.encoder.depth])  # type: ignore[no-any-return]
+
+    def in_half(self) -> LastLayer:
+        """Return a copy in bfloat16."""
+        half = copy(self)
+        half._modules = {"encoder": deepcopy(self.encoder).bfloat16()}
+        return half.eval()
+
+
+class Embedder:
+    """Tokeniser and network; ``precision`` is the arithmetic of the encoder, as in the settings of training."""
+
+    network: VectorNetwork
+    tree: LabelTree | None = None  # one that ranks labels by itself has a label tree
+
+    def __init__(self, tokeniser: Tokeniser, network: VectorNetwork, precision: str = "auto") -> None:
+        self.tokeniser, self.network, self.precision = tokeniser, network, precision
+        self._running: Any = network  # what computes: the network itself, or once it is frozen its copy in bfloat16
+        self._graphs: RankGraphs | None = None
+
+    def freeze(self) -> Self:
+        """Make the network ready for inference alone: no optimiser, and on a GPU bfloat16 and recorded kernels."""
+        self.network.train(False)
+        for head in self.network.heads:
+            head.settle()
+        if self.device.type == "cuda":
+            if computes_in_half(self.precision, self.device):
+                self._running = self.network.in_half()
+            self._graphs = RankGraphs(self._ranked, self.device, self.tokeniser.max_tokens, self.tokeniser.pad_left)
+        return self
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers of the encoder, and of the classifiers on it."""
+        classifiers = int(sum(head.weight.numel() for head in self.network.heads))
+        return sum(p.numel() for p in self.network.parameters()) + classifiers
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.network.parameters()).device
+
+    @property
+    def width(self) -> int:
+        """Columns of the vectors of documents."""
+        return int(self.network.widths[-1])
+
+    def embed(self, texts: Strings | Iterable[str] | Tokens) -> NDArray[np.float32]:
+        """Return (n, d) vectors of the documents, those that labels' classifiers read."""
+        tokens = texts if isinstance(texts, Tokens) else self.tokeniser(texts)
+        if self._graphs is not None and 0 < len(tokens) <= LARGEST_BATCH:
+            with torch.inference_mode():
+                return self._graphs(*tokens.padded(np.arange(len(tokens))), 0)[2]
+        return self.level_vectors(tokens)[-1]
+
+    def level_vectors(self, tokens: Tokens, unit: str = "documents") -> list[NDArray[np.float32]]:
+        """Return the vectors that each level reads, (n, d); ``unit`` is what progress calls the texts."""
+        levels = [np.zeros((len(tokens), width), np.float32) for width in self.network.widths]
+        for rows, theta in self._each(tokens, lambda batch: self._running.vectors(batch.ids, batch.mask), unit):
+            for level, vectors in zip(levels, theta, strict=True):
+                level[rows] = vectors.float().cpu()
+        return levels
+
+    def _ranked(self, ids: Tensor, mask: Tensor, k: int) -> Ranked:
+        """Return the vectors, with no labels."""
+        vectors = self._running.vectors(ids, mask)[-1]
+        return Ranked(ids.new_zeros(len(ids), 0).float(), ids.new_zeros(len(ids), 0).int(), vectors, ())
+
+    def _each(
+        self, tokens: Tokens, run: Callable[[Batch], T], unit: str = "documents"
+    ) -> Iterator[tuple[NDArray[np.int64], T]]:
+        """Yield the rows of each batch and what ``run`` gives for it, in the arithmetic and state of inference."""
+        was_training, device = self.network.training, self.device
+        size = _BATCH[device.type]
+        self.network.train(False)
+        try:
+            with progress.stage("vectors", len(tokens), unit), own_threads():
+                for batch in Batches.in_order(tokens, size):
+                    with torch.inference_mode(), self._arithmetic():
+                        result = run(batch.to(device))
+                    yield batch.rows, result
+                    progress.advance(len(batch.rows))
+        finally:
+            self.network.train(was_training)
+
+    def _arithmetic(self) -> AbstractContextManager[object]:
+        return arithmetic(self.precision, self.device) if self._running is self.network else nullcontext()
+
+
+def pretrained_embedder(settings: Settings, precision: str = "auto", device: str = "auto") -> Embedder:
+    """Return the pretrained encoder of the settings as it is, not frozen."""
+    folder = encoder_folder(settings.name)
+    network = LastLayer(Encoder.load(folder, settings.pooling)).to(choose_device(device))
+    return Embedder(Tokeniser.load(folder, settings.max_tokens), network, precision)

@@ -1,0 +1,175 @@
+"""XR-Transformer: the encoder is tuned on one level of a label tree after the other, from coarse to fine.
+
+Zhang et al. 2021, Fast Multi-Resolution Transformer Fine-tuning for Extreme Multi-label Text Classification. The names
+are those of its equations 5 to 11: Θ the encoder, W the classifiers of a level, R̂ relevances, P matched nodes, M what
+is trained on. With one level above the labels it is X-Transformer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor, nn
+from torch.nn import functional
+
+from longtail.config import Recursive as Settings
+from longtail.config import Training
+from longtail.features.encoder import Encoder
+from longtail.features.tokens import Tokens
+from longtail.neural.batches import Batch
+from longtail.neural.embedder import Embedder
+from longtail.neural.heads import Head
+from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
+from longtail.tree.tree import LabelTree
+
+__all__ = ["Matcher", "Resolution", "joined_nodes", "relevances"]
+
+Nodes = NDArray[np.int32]  # (n, k) nodes of a level for each document, −1 where there are fewer
+
+
+class Resolution(nn.Module):
+    """The encoder Θ and the classifiers W^(t) of one level, which learn together (eq. 9)."""
+
+    heads: Sequence[Head]
+
+    def __init__(
+        self, encoder: Encoder, tree: LabelTree, level: int, settings: Settings, training: Training, seed: int
+    ) -> None:
+        """Make the network of a level where the encoder is; ``parents`` are to be set before it learns."""
+        super().__init__()
+        self.encoder, self.tables, self.level = encoder, TreeTables(tree), level
+        self.settings, self.training_settings = settings, training
+        device = next(encoder.parameters()).device
+        head = Head(
+            tree.widths[level],
+            encoder.width,
+            optimiser=training.head_optimiser,
+            dtype=getattr(torch, training.head_weights),
+            weight_decay=training.head_decay,
+            seed=seed + level,
+            device=device,
+        )
+        self.heads = nn.ModuleList([head])  # type: ignore[assignment]
+        self.dropout = nn.Dropout(settings.dropout)
+        self.parents: Nodes | None = None  # of every document, those above M^(t); None: all nodes are trained on
+        self.to(device)
+
+    @property
+    def widths(self) -> tuple[int]:
+        """Columns of the vectors."""
+        return (self.encoder.width,)
+
+    def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
+        """Return Φ_dnn(x, Θ), the (B, d) vector of the last layer."""
+        return self.encoder(ids, mask, [self.encoder.depth])  # type: ignore[no-any-return]
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the mean over M of R̂ · L(y, Wᵀ Φ_dnn), eq. 9; λ‖W‖² is the weight decay of the classifiers.
+
+        The batch's positives are nodes of this level, their values R̂.
+        """
+        x = self.dropout(self.vectors(batch.ids, batch.mask)[0])
+        m = self._shortlist(batch)
+        p = self.heads[0].scores(x, m.nodes)
+        y, counted = m.targets > 0, m.counted(p)
+        alpha = self.settings.alpha if self.settings.cost_sensitive else 1.0
+        r = torch.where(y, m.targets, alpha)
+        loss = (r * self._point_loss(y, p) * counted).sum(1) / counted.sum(1)
+        return {f"level {self.level + 1}": loss.mean()}
+
+    def _point_loss(self, y: Tensor, p: Tensor) -> Tensor:
+        margins = torch.where(y, p, -p)
+        return functional.softplus(-margins) if self.settings.loss == "bce" else (1 - margins).relu().square()
+
+    def _shortlist(self, batch: Batch) -> Shortlist:
+        """Return M^(t): the children of the parents set (eq. 8)."""
+        if self.parents is None:
+            return self.tables.all_nodes(self.level, batch.positives, batch.values)
+        parents = torch.from_numpy(self.parents[batch.rows]).to(batch.positives.device)
+        return self.tables.refine_with(self.level - 1, parents, batch.positives, batch.values)
+
+    def best(self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return vectors (B, d), and the ``k`` best nodes below ``parents`` (B, m), best first, with their logits."""
+        x = self.vectors(ids, mask)[0]
+        nodes = None if parents is None else self.tables.refine(self.level - 1, parents)
+        logits = self.heads[0].scores(x, nodes)
+        top, at = best_nodes(logits, nodes, k, ordered=True)
+        return x, top, logits.gather(1, at)
+
+    def in_half(self) -> Resolution:
+        """Return a network for inference whose encoder is bfloat16."""
+        half = copy(self)
+        half._modules = self._modules | {"encoder": deepcopy(self.encoder).bfloat16()}
+        return half.eval()
+
+    def optimiser_groups(self) -> list[dict[str, Any]]:
+        """Return the parameters that AdamW trains; classifiers train themselves."""
+        settings = self.training_settings
+        decayed, plain = self.encoder.decay_groups()
+        return [
+            {"params": decayed, "lr": settings.encoder_rate, "weight_decay": settings.encoder_decay},
+            {"params": plain, "lr": settings.encoder_rate, "weight_decay": 0.0},
+        ]
+
+    def to_arrays(self, state: bool = False) -> dict[str, np.ndarray]:
+        """Return all weights; with ``state`` those of the classifiers' optimiser, too."""
+        arrays = {f"encoder.{name}": tensor.cpu().numpy() for name, tensor in self.encoder.state_dict().items()}
+        return arrays | {f"head.{name}": array for name, array in self.heads[0].to_arrays(state).items()}
+
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take the weights of :meth:`to_arrays`."""
+        with torch.no_grad():
+            for name, tensor in self.encoder.state_dict().items():
+                tensor.copy_(torch.from_numpy(np.array(arrays[f"encoder.{name}"])))
+        own = {name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")}
+        self.heads[0].load_arrays(own)
+
+
+class Matcher(Embedder):
+    """A tuned level behind the face of an embedder: it also says which of its nodes fit a document."""
+
+    network: Resolution
+
+    def match(self, tokens: Tokens, parents: Nodes | None, k: int) -> tuple[NDArray[np.float32], Nodes]:
+        """Return (n, d) vectors, and P^(t), the ``k`` best nodes below ``parents`` (n, m), best first (eq. 7)."""
+        k = min(k, self.network.tables.widths[self.network.level])
+        vectors = np.zeros((len(tokens), self.width), np.float32)
+        nodes = np.full((len(tokens), k), -1, np.int32)
+
+        def run(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+            own = None if parents is None else torch.from_numpy(parents[batch.rows]).to(batch.ids.device)
+            result: tuple[Tensor, Tensor, Tensor] = self._running.best(batch.ids, batch.mask, own, k)
+            return result
+
+        for rows, (x, top, _) in self._each(tokens, run):
+            vectors[rows], nodes[rows, : top.shape[1]] = x.float().cpu(), top.cpu()
+        return vectors, nodes
+
+
+def relevances(matrix: sparse.csr_array, cost_sensitive: bool) -> sparse.csr_array:
+    """Return R̂ of the positives of a level (after eq. 6): each row adds up to 1, or every entry is 1."""
+    shares = matrix.astype(np.float32)
+    totals = np.repeat(np.asarray(matrix.sum(1)).ravel(), np.diff(matrix.indptr)) if cost_sensitive else shares.data
+    shares.data = (shares.data / totals).astype(np.float32)
+    return shares
+
+
+def joined_nodes(matched: Nodes, true: sparse.csr_array) -> Nodes:
+    """Return P ∪ Y of each document (the parents in eq. 8), (n, m) rising, −1 behind the last."""
+    rows, slots = np.nonzero(matched >= 0)
+    true_rows = np.repeat(np.arange(true.shape[0]), np.diff(true.indptr))
+    keys = np.unique(
+        np.concatenate([rows, true_rows]) * np.int64(true.shape[1])
+        + np.concatenate([matched[rows, slots], true.indices])
+    )
+    rows, nodes = np.divmod(keys, true.shape[1])
+    counts = np.bincount(rows, minlength=len(matched))
+    joined = np.full((len(matched), int(counts.max(initial=1))), -1, np.int32)
+    joined[rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)] = nodes
+    return joined

@@ -1,0 +1,134 @@
+"""What every trained model does alike, be it one of a method or an ensemble: documents in, ranked labels out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.config import Config, Search
+from longtail.data.csr import csr_of
+from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
+from longtail.data.strings import Strings
+from longtail.errors import UsageError, unknown_name
+from longtail.metrics import Evaluation
+from longtail.search.calibration import Calibration
+from longtail.search.predictions import Predictions
+
+__all__ = ["Facts", "RankingModel", "members_k", "replace_beam"]
+
+_MEMBERS = 2  # labels that each member of an ensemble gives, as a multiple of those asked for
+
+
+class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a model was trained on."""
+
+    documents: int
+    pairs: int
+    held_out: int  # documents that only the calibration has seen
+    n_columns: int  # of the sparse block
+    dense_width: int
+    network_share: float = 0.0  # weight of the network's scores beside the linear classifiers'
+
+
+@dataclass(frozen=True)
+class RankingModel(ABC):
+    """Labels, what was trained on, and what scores mean; how documents are scored is for each kind of model to say."""
+
+    config: Config
+    labels: Labels
+    label_counts: NDArray[np.int64]  # documents of each label in training
+    facts: Facts
+    calibration: Calibration | None = field(default=None, kw_only=True)
+    metrics: Evaluation | None = field(default=None, kw_only=True)  # on the documents held out
+
+    @abstractmethod
+    def raw_scores(
+        self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
+    ) -> sparse.csr_array:
+        """Return (n, L) scores before calibration of ``k`` labels a document, best first."""
+
+    @abstractmethod
+    def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
+        """Return a network's (n, d) vectors of documents."""
+
+    @property
+    @abstractmethod
+    def reads_text(self) -> bool:
+        """Whether texts are all that is needed, no ready-made features."""
+
+    def predict(
+        self,
+        documents: Dataset | Iterable[str],
+        k: int = 5,
+        *,
+        threshold: float = 0.0,
+        beam_size: int | None = None,
+        exclude: Sequence[Iterable[str]] | None = None,
+    ) -> Predictions:
+        """Return the ``k`` best labels of each document with a probability of at least ``threshold``, best first.
+
+        ``exclude`` names labels, for each document, that may not come out. Scores are probabilities where the model
+        is calibrated, else what the ranker gives: products along the path, shares of votes.
+        """
+        if k < 1:
+            raise UsageError(f"k: found {k}; expected at least 1")
+        search = self.config.search if beam_size is None else replace_beam(self.config.search, beam_size)
+        ids = documents.ids if isinstance(documents, Dataset) else None
+        documents = self._readable(documents)
+        ranked = self.raw_scores(documents, min(k, len(self.labels)), search, self._excluded(exclude, len(documents)))
+        if self.calibration is not None:
+            ranked.data = self.calibration(ranked.data)
+        return Predictions(ranked if threshold <= 0 else _at_least(ranked, threshold), self.labels, ids)
+
+    def label_id(self, label: str) -> str:
+        """Return the id of a label given by id or name."""
+        if label in self.labels:
+            return label
+        names = [at for at in range(len(self.labels)) if self.labels.name(at) == label]
+        if len(names) != 1:
+            raise UsageError(unknown_name("label", label, self.labels.columns))
+        return self.labels.ids[names[0]]
+
+    def _readable(self, documents: Dataset | Iterable[str]) -> Dataset | Strings:
+        if isinstance(documents, Dataset | Strings):
+            return documents
+        if isinstance(documents, str):
+            raise UsageError("found one string; expected a list of texts, such as [text]")
+        if not self.reads_text:
+            raise UsageError("this model was trained on ready-made features; expected a Dataset with features")
+        return Strings.of(documents)
+
+    def _excluded(self, exclude: Sequence[Iterable[str]] | None, n: int) -> sparse.csr_array | None:
+        if exclude is None:
+            return None
+        if len(exclude) != n:
+            raise UsageError(f"exclude: found {len(exclude)} lists for {n} documents; expected one a document")
+        columns = [sorted({self.labels.columns[name] for name in names if name in self.labels}) for names in exclude]
+        indptr = np.cumsum([0, *map(len, columns)])
+        indices = np.array([column for own in columns for column in own], np.int32)
+        return csr_of(np.ones(len(indices), np.float32), indices, indptr, len(self.labels))
+
+
+def members_k(k: int, n_labels: int) -> int:
+    """Return how many labels each member of an ensemble gives, so that the ``k`` best by their mean are among them."""
+    return min(max(_MEMBERS * k, 100), n_labels)
+
+
+def replace_beam(search: Search, beam_size: int) -> Search:
+    """Return the settings with another beam; the search is no longer exact."""
+    if beam_size < 1:
+        raise UsageError(f"beam size: found {beam_size}; expected at least 1")
+    return msgspec.structs.replace(search, beam_size=beam_size, exact=False)
+
+
+def _at_least(ranked: sparse.csr_array, threshold: float) -> sparse.csr_array:
+    kept = ranked.data >= threshold
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return csr_of(ranked.data[kept], ranked.indices[kept], before[ranked.indptr], ranked.shape[1])

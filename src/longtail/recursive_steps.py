@@ -1,0 +1,186 @@
+"""The steps of the pipeline that tune an encoder level after level: the first loop of XR-Transformer's algorithm 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from msgspec.structs import replace as replace_settings
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.config import Config
+from longtail.data.csr import csr_of
+from longtail.data.dataset import Dataset
+from longtail.features.tokens import Tokens
+from longtail.linear.tree_ranker import fit_rows
+from longtail.metrics import evaluate
+from longtail.neural.batches import Batches
+from longtail.neural.checkpoints import Checkpoints
+from longtail.neural.embedder import Embedder, pretrained_embedder
+from longtail.neural.layout import level_epochs, tuned_levels
+from longtail.neural.loop import fit
+from longtail.neural.recursive import Matcher, Nodes, Resolution, joined_nodes, relevances
+from longtail.neural.run_log import BEST_BY
+from longtail.tree.tree import LabelTree
+from longtail.work import Work, told
+
+__all__ = ["tune_encoder"]
+
+_WARM_UP = 0.1  # of the epochs of a level; the rest cools down, nearly the linear schedule of the paper
+
+
+def tune_encoder(
+    documents: Dataset,
+    tokens: Tokens,
+    tree: LabelTree,
+    config: Config,
+    work: Work,
+    valid: Dataset | None,
+    device: str,
+    log_file: Path | None,
+) -> Embedder:
+    """Return the encoder after all levels; each level is two stages: its training, and what it gives the next one."""
+    levels = tree.coarsen(documents.label_matrix)  # R^(t), eq. 6
+    embedder = pretrained_embedder(config.encoder, config.training.precision, device)
+    last = tuned_levels(tree.widths, config.recursive.finest) - 1
+    measured = None if valid is None else _Measured.of(valid, tree, embedder)
+    handed: _Handed | None = None
+    for t, epochs in enumerate(level_epochs(config.recursive.epochs, config.training.epochs, last + 1)):
+        level = _Level(t, epochs, embedder, tree, levels, tokens, config, work)
+        with told(f"level {t + 1} of {last + 1}, network") as say:
+            matcher = level.trained(handed, measured, log_file)
+            say(f"{tree.widths[t]:,} nodes, {epochs} epochs")
+        if t < last:
+            handed = level.handed(matcher, handed)
+            measured = None if measured is None else measured.below(matcher, config.recursive.shortlist)
+    return embedder.freeze()
+
+
+class _Handed:
+    """What a level gives the next one: vectors (n, d) of all documents, and P (n, k), the nodes it would choose."""
+
+    def __init__(self, vectors: NDArray[np.float32], matched: Nodes) -> None:
+        self.vectors, self.matched = vectors, matched
+
+
+class _Measured:
+    """Validation documents on the way down, with the nodes that the levels so far chose for them."""
+
+    def __init__(self, levels: Sequence[sparse.csr_array], tokens: Tokens, matched: Nodes | None = None) -> None:
+        self.levels, self.tokens, self.matched = levels, tokens, matched
+
+    @classmethod
+    def of(cls, valid: Dataset, tree: LabelTree, embedder: Embedder) -> _Measured:
+        return cls(tree.coarsen(valid.label_matrix), embedder.tokeniser(valid.document_texts()))
+
+    def below(self, matcher: Matcher, k: int) -> _Measured:
+        return _Measured(self.levels, self.tokens, matcher.match(self.tokens, self.matched, max(k, 1))[1])
+
+    def precision(self, matcher: Matcher) -> dict[str, float]:
+        """Return P@1, P@3 and P@5 of the level's nodes."""
+        truth = self.levels[matcher.network.level]
+        nodes = matcher.match(self.tokens, self.matched, 5)[1]
+        ranks = np.broadcast_to(np.arange(nodes.shape[1], 0, -1, dtype=np.float32), nodes.shape)
+        known = nodes >= 0
+        ends = np.concatenate([[0], np.cumsum(known.sum(1))])
+        ranked = csr_of(ranks[known], nodes[known], ends, truth.shape[1])
+        metrics = evaluate(ranked, truth.astype(bool).astype(np.float32))
+        return {name: float(metrics[name]) for name in BEST_BY}
+
+
+class _Level:
+    """One level of the loop."""
+
+    def __init__(
+        self,
+        t: int,
+        epochs: int,
+        embedder: Embedder,
+        tree: LabelTree,
+        levels: Sequence[sparse.csr_array],
+        tokens: Tokens,
+        config: Config,
+        work: Work,
+    ) -> None:
+        self.t, self.epochs, self.embedder, self.tree, self.levels = t, epochs, embedder, tree, levels
+        self.tokens, self.config, self.work = tokens, config, work
+
+    def trained(self, handed: _Handed | None, measured: _Measured | None, log_file: Path | None) -> Matcher:
+        """Return the network of the level, trained: Θ goes on from the level above (algorithm 1)."""
+        config, t = self.config, self.t
+        network = Resolution(
+            self.embedder.network.encoder, self.tree, t, config.recursive, config.training, config.seed
+        )
+        matcher = Matcher(self.embedder.tokeniser, network, config.training.precision)
+        given = self._given(handed)
+
+        def make() -> dict[str, np.ndarray]:
+            checkpoints = Checkpoints(self.work.stages, self.work.input_hash, t)
+            if config.recursive.bootstrap and not checkpoints.exists():
+                network.heads[0].set_rows(*self._first_rows(handed, given))
+            network.parents = given
+            positives = relevances(self.levels[t], config.recursive.cost_sensitive)
+            warm_up = _WARM_UP * self.epochs
+            training = replace_settings(
+                config.training, epochs=self.epochs, warmup_epochs=warm_up, cooldown_epochs=self.epochs - warm_up
+            )
+            batches = Batches(self.tokens, positives, training.batch_size, config.seed + t)
+            validate: Callable[[], dict[str, float]] | None = None
+            if measured is not None:
+                validate = lambda: measured.precision(matcher)  # noqa: E731, the loop wants a function or None
+            fit(
+                network,
+                batches,
+                training,
+                seed=config.seed + t,
+                checkpoints=checkpoints,
+                validate=validate,
+                log_file=log_file,
+            )
+            return network.to_arrays()
+
+        network.load_arrays(self.work.arrays(f"network-{t}", make))
+        return matcher
+
+    def handed(self, matcher: Matcher, above: _Handed | None) -> _Handed:
+        """Return P^(t) and the vectors that the next level's classifiers start from (eq. 7, 11)."""
+        k = self.config.recursive.shortlist
+
+        def make() -> dict[str, np.ndarray]:
+            vectors, nodes = matcher.match(self.tokens, None if above is None else above.matched, max(k, 1))
+            return {"vectors": vectors, "nodes": nodes[:, :k]}
+
+        arrays = self.work.arrays(f"matched-{self.t}", make)
+        return _Handed(arrays["vectors"], arrays["nodes"])
+
+    def _given(self, handed: _Handed | None) -> Nodes | None:
+        """Return the parents of M^(t) (eq. 8): those that the level above chose, and the true ones."""
+        return None if handed is None else joined_nodes(handed.matched, self.levels[self.t - 1])
+
+    def _first_rows(
+        self, handed: _Handed | None, given: Nodes | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return W_init (eq. 11) and biases: linear classifiers on the vectors of the level above."""
+        vectors = self.embedder.embed(self.tokens) if handed is None else handed.vectors
+        scale = np.float32(1 / max(float(np.linalg.norm(vectors, axis=1).mean()), 1e-6))
+        settings, config = self.config.recursive, self.config
+        ranker = replace_settings(
+            config.ranker,
+            loss="logistic" if settings.loss == "bce" else "squared-hinge",
+            solver="dual",
+            cost_sensitive=settings.cost_sensitive,
+            alpha=settings.alpha,
+            prune=0.0,
+        )
+        parents = None if given is None else _matrix(given, self.tree.widths[self.t - 1])
+        weights, bias = fit_rows(vectors * scale, self.levels[self.t], self.tree, self.t, parents, ranker, config.seed)
+        return weights * scale, bias
+
+
+def _matrix(nodes: Nodes, width: int) -> sparse.csr_array:
+    """Return (n, width) with 1 at the nodes of each document."""
+    known = nodes >= 0
+    ends = np.concatenate([[0], np.cumsum(known.sum(1))])
+    return csr_of(np.ones(int(known.sum()), np.float32), nodes[known], ends, width)
