@@ -74,6 +74,8 @@ def train(
 
 def text_features(documents: Dataset, config: Config, work: Work) -> tuple[TfIdf | None, Features]:
     """Return the features of the documents, and the vectoriser that made them unless they were given."""
+    if config.features == "dnn" and not METHODS[config.method].network:  # an encoder reads the texts, and nothing else
+        return None, document_features(replace(documents, features=None), None)
     if documents.features is not None or (documents.dense is not None and not _has_text(documents)):
         return None, document_features(documents, None)
 

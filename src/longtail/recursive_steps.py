@@ -19,6 +19,7 @@ from longtail.metrics import evaluate
 from longtail.neural.batches import Batches
 from longtail.neural.checkpoints import Checkpoints
 from longtail.neural.embedder import Embedder, pretrained_embedder
+from longtail.neural.initial_rows import prior_logit
 from longtail.neural.layout import level_epochs, tuned_levels
 from longtail.neural.loop import fit
 from longtail.neural.recursive import Matcher, Nodes, Resolution, joined_nodes, relevances
@@ -118,8 +119,8 @@ class _Level:
 
         def make() -> dict[str, np.ndarray]:
             checkpoints = Checkpoints(self.work.stages, self.work.input_hash, t)
-            if config.recursive.bootstrap and not checkpoints.exists():
-                network.heads[0].set_rows(*self._first_rows(handed, given))
+            if not checkpoints.exists():
+                self._set_first_rows(network, handed, given)
             network.parents = given
             positives = relevances(self.levels[t], config.recursive.cost_sensitive)
             warm_up = _WARM_UP * self.epochs
@@ -158,6 +159,16 @@ class _Level:
     def _given(self, handed: _Handed | None) -> Nodes | None:
         """Return the parents of M^(t) (eq. 8): those that the level above chose, and the true ones."""
         return None if handed is None else joined_nodes(handed.matched, self.levels[self.t - 1])
+
+    def _set_first_rows(self, network: Resolution, handed: _Handed | None, given: Nodes | None) -> None:
+        """Let the classifiers start by a linear solve, or at random about the score of a node that is not true."""
+        head = network.heads[0]
+        if self.config.recursive.bootstrap:
+            head.set_rows(*self._first_rows(handed, given))
+            return
+        slots = len(head.bias) if given is None else given.shape[1] * network.tables.most_children[self.t - 1]
+        bias = prior_logit(self.levels[self.t], slots) if self.config.recursive.loss == "bce" else -1.0
+        head.set_rows(head.weight, np.full(len(head.bias), bias, np.float32))
 
     def _first_rows(
         self, handed: _Handed | None, given: Nodes | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -318,6 +319,20 @@ class TestFirstRows:
             expected = node_weights(above[-1], ranker.bias)
             np.testing.assert_array_equal(weights, expected[0])
             np.testing.assert_allclose(bias, expected[1], rtol=1e-6)
+
+    @pytest.mark.parametrize(("loss", "bias"), [("squared-hinge", -1.0), ("bce", None)])
+    def test_at_random_they_start_about_the_score_of_a_node_that_is_not_true(self, loss, bias):
+        _, levels = problem()
+        settings = {"recursive": {"loss": loss, "bootstrap": False}}
+        level = _Level(1, 1, None, TREE, levels, None, configure("xr-transformer", None, settings), Work(None, ""))
+        head, given = Head(6, 5, std=0.5), joined_nodes(np.full((40, 1), 2, np.int32), levels[0])
+        before = head.weight.clone()
+        network = SimpleNamespace(heads=[head], tables=SimpleNamespace(most_children=[3]))
+        level._set_first_rows(network, None, given)
+        share = levels[1].nnz / 40 / (given.shape[1] * 3)  # of the slots of a document
+        expected = np.log(share / (1 - share)) if bias is None else bias
+        np.testing.assert_allclose(head.bias.numpy(), np.full(6, expected), rtol=1e-5)
+        assert torch.equal(head.weight, before)
 
     @pytest.mark.parametrize("length", [0.01, 30.0])
     @pytest.mark.parametrize("loss", ["squared-hinge", "bce"])
