@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace as replace_settings
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.config import Config
+from longtail.config import Config, Training
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.features.tokens import Tokens
@@ -59,18 +61,19 @@ def tune_encoder(
     return embedder.freeze()
 
 
-class _Handed:
-    """What a level gives the next one: vectors (n, d) of all documents, and P (n, k), the nodes it would choose."""
+class _Handed(NamedTuple):
+    """What a level gives the next one."""
 
-    def __init__(self, vectors: NDArray[np.float32], matched: Nodes) -> None:
-        self.vectors, self.matched = vectors, matched
+    vectors: NDArray[np.float32]  # (n, d) of all documents
+    matched: Nodes  # P (n, k), the nodes it would choose
 
 
-class _Measured:
+class _Measured(NamedTuple):
     """Validation documents on the way down, with the nodes that the levels so far chose for them."""
 
-    def __init__(self, levels: Sequence[sparse.csr_array], tokens: Tokens, matched: Nodes | None = None) -> None:
-        self.levels, self.tokens, self.matched = levels, tokens, matched
+    levels: Sequence[sparse.csr_array]
+    tokens: Tokens
+    matched: Nodes | None = None
 
     @classmethod
     def of(cls, valid: Dataset, tree: LabelTree, embedder: Embedder) -> _Measured:
@@ -91,46 +94,32 @@ class _Measured:
         return {name: float(metrics[name]) for name in BEST_BY}
 
 
-class _Level:
+class _Level(NamedTuple):
     """One level of the loop."""
 
-    def __init__(
-        self,
-        t: int,
-        epochs: int,
-        embedder: Embedder,
-        tree: LabelTree,
-        levels: Sequence[sparse.csr_array],
-        tokens: Tokens,
-        config: Config,
-        work: Work,
-    ) -> None:
-        self.t, self.epochs, self.embedder, self.tree, self.levels = t, epochs, embedder, tree, levels
-        self.tokens, self.config, self.work = tokens, config, work
+    t: int
+    epochs: int
+    embedder: Embedder
+    tree: LabelTree
+    levels: Sequence[sparse.csr_array]
+    tokens: Tokens
+    config: Config
+    work: Work
 
     def trained(self, handed: _Handed | None, measured: _Measured | None, log_file: Path | None) -> Matcher:
         """Return the network of the level, trained: Θ goes on from the level above (algorithm 1)."""
         config, t = self.config, self.t
-        network = Resolution(
-            self.embedder.network.encoder, self.tree, t, config.recursive, config.training, config.seed
-        )
+        encoder = self.embedder.network.encoder
+        network = Resolution(encoder, self.tree, t, config.recursive, config.training, config.seed)
         matcher = Matcher(self.embedder.tokeniser, network, config.training.precision)
-        given = self._given(handed)
 
         def make() -> dict[str, np.ndarray]:
             checkpoints = Checkpoints(self.work.stages, self.work.input_hash, t)
+            network.parents = self._given(handed)
             if not checkpoints.exists():
-                self._set_first_rows(network, handed, given)
-            network.parents = given
-            positives = relevances(self.levels[t], config.recursive.cost_sensitive)
-            warm_up = _WARM_UP * self.epochs
-            training = replace_settings(
-                config.training, epochs=self.epochs, warmup_epochs=warm_up, cooldown_epochs=self.epochs - warm_up
-            )
-            batches = Batches(self.tokens, positives, training.batch_size, config.seed + t)
-            validate: Callable[[], dict[str, float]] | None = None
-            if measured is not None:
-                validate = lambda: measured.precision(matcher)  # noqa: E731, the loop wants a function or None
+                self._set_first_rows(network, handed)
+            validate = None if measured is None else partial(measured.precision, matcher)
+            training, batches = self._training()
             fit(
                 network,
                 batches,
@@ -144,6 +133,15 @@ class _Level:
 
         network.load_arrays(self.work.arrays(f"network-{t}", make))
         return matcher
+
+    def _training(self) -> tuple[Training, Batches]:
+        """Return the settings of this level's training, and its documents, whose positives weigh R̂."""
+        warm_up = _WARM_UP * self.epochs
+        training = replace_settings(
+            self.config.training, epochs=self.epochs, warmup_epochs=warm_up, cooldown_epochs=self.epochs - warm_up
+        )
+        positives = relevances(self.levels[self.t], self.config.recursive.cost_sensitive)
+        return training, Batches(self.tokens, positives, training.batch_size, self.config.seed + self.t)
 
     def handed(self, matcher: Matcher, above: _Handed | None) -> _Handed:
         """Return P^(t) and the vectors that the next level's classifiers start from (eq. 7, 11)."""
@@ -160,9 +158,9 @@ class _Level:
         """Return the parents of M^(t) (eq. 8): those that the level above chose, and the true ones."""
         return None if handed is None else joined_nodes(handed.matched, self.levels[self.t - 1])
 
-    def _set_first_rows(self, network: Resolution, handed: _Handed | None, given: Nodes | None) -> None:
+    def _set_first_rows(self, network: Resolution, handed: _Handed | None) -> None:
         """Let the classifiers start by a linear solve, or at random about the score of a node that is not true."""
-        head = network.heads[0]
+        head, given = network.heads[0], network.parents
         if self.config.recursive.bootstrap:
             head.set_rows(*self._first_rows(handed, given))
             return

@@ -327,8 +327,8 @@ class TestFirstRows:
         level = _Level(1, 1, None, TREE, levels, None, configure("xr-transformer", None, settings), Work(None, ""))
         head, given = Head(6, 5, std=0.5), joined_nodes(np.full((40, 1), 2, np.int32), levels[0])
         before = head.weight.clone()
-        network = SimpleNamespace(heads=[head], tables=SimpleNamespace(most_children=[3]))
-        level._set_first_rows(network, None, given)
+        network = SimpleNamespace(heads=[head], parents=given, tables=SimpleNamespace(most_children=[3]))
+        level._set_first_rows(network, None)
         share = levels[1].nnz / 40 / (given.shape[1] * 3)  # of the slots of a document
         expected = np.log(share / (1 - share)) if bias is None else bias
         np.testing.assert_allclose(head.bias.numpy(), np.full(6, expected), rtol=1e-5)
