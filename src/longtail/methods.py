@@ -95,13 +95,13 @@ def _recursive(
     cost_negative: float,
 ) -> dict[str, Any]:
     """Return a row of table 7 of XR-Transformer; without ``alpha`` nothing is cost-sensitive."""
-    costs = {"cost_sensitive": alpha is not None, "alpha": alpha or 1.0}
+    sensitive = {"cost_sensitive": alpha is not None}  # the rankers' costs have α in them
     return {
         "tree": {"levels": refined},
-        "recursive": {"levels": coarse, "epochs": epochs, "loss": "squared-hinge", **costs},
+        "recursive": {"levels": coarse, "epochs": epochs, "loss": "squared-hinge", **sensitive, "alpha": alpha or 1.0},
         "training": {"encoder_rate": rate},
         "encoder": {"max_tokens": tokens},
-        "ranker": {**costs, "cost_positive": cost_positive, "cost_negative": cost_negative, "trees": 1},
+        "ranker": {**sensitive, "cost_positive": cost_positive, "cost_negative": cost_negative, "trees": 1},
     }
 
 
@@ -232,6 +232,7 @@ _CATALOGUE = [
             "shortlist of clusters, or all labels",
         ),
         settings={
+            "features": "cat",  # where classifiers are to join the network
             "tfidf": _TEXT,
             # first rows, rates and averaging: those that ranked best (RESULTS.md)
             "cascade": {"merge": "concat", "bottleneck": 400, "rescale": False, "combine": "never"},

@@ -45,7 +45,9 @@ class Model(RankingModel):
     @property
     def reads_text(self) -> bool:
         """Whether texts are all that is needed, no ready-made features."""
-        return self.network is not None or (self.vectoriser is not None and not self.facts.dense_width)
+        if self.network is not None:
+            return self.vectoriser is not None or not self.rankers or not self.facts.n_columns
+        return self.vectoriser is not None and not self.facts.dense_width
 
     @property
     def tree(self) -> LabelTree | None:

@@ -47,6 +47,8 @@ def tune_encoder(
     """Return the encoder after all levels; each level is two stages: its training, and what it gives the next one."""
     levels = tree.coarsen(documents.label_matrix)  # R^(t), eq. 6
     embedder = pretrained_embedder(config.encoder, config.training.precision, device)
+    if config.training.compile:
+        embedder.network.encoder.model.compile()
     last = tuned_levels(tree.widths, config.recursive.finest) - 1
     measured = None if valid is None else _Measured.of(valid, tree, embedder)
     handed: _Handed | None = None
@@ -58,6 +60,7 @@ def tune_encoder(
         if t < last:
             handed = level.handed(matcher, handed)
             measured = None if measured is None else measured.below(matcher, config.recursive.shortlist)
+        del matcher  # its classifiers make room for those of the next level
     return embedder.freeze()
 
 
@@ -137,8 +140,13 @@ class _Level(NamedTuple):
     def _training(self) -> tuple[Training, Batches]:
         """Return the settings of this level's training, and its documents, whose positives weigh R̂."""
         warm_up = _WARM_UP * self.epochs
+        board = self.config.training.tensorboard
         training = replace_settings(
-            self.config.training, epochs=self.epochs, warmup_epochs=warm_up, cooldown_epochs=self.epochs - warm_up
+            self.config.training,
+            epochs=self.epochs,
+            warmup_epochs=warm_up,
+            cooldown_epochs=self.epochs - warm_up,
+            tensorboard=board and f"{board}/level-{self.t + 1}",  # steps are counted anew on each level
         )
         positives = relevances(self.levels[self.t], self.config.recursive.cost_sensitive)
         return training, Batches(self.tokens, positives, training.batch_size, self.config.seed + self.t)
@@ -164,7 +172,9 @@ class _Level(NamedTuple):
         if self.config.recursive.bootstrap:
             head.set_rows(*self._first_rows(handed, given))
             return
-        slots = len(head.bias) if given is None else given.shape[1] * network.tables.most_children[self.t - 1]
+        slots = len(head.bias)
+        if given is not None:
+            slots = round(float((given >= 0).sum(1).mean()) * network.tables.most_children[self.t - 1])
         bias = prior_logit(self.levels[self.t], slots) if self.config.recursive.loss == "bce" else -1.0
         head.set_rows(head.weight, np.full(len(head.bias), bias, np.float32))
 
@@ -179,6 +189,7 @@ class _Level(NamedTuple):
             config.ranker,
             loss="logistic" if settings.loss == "bce" else "squared-hinge",
             solver="dual",
+            cost_negative=config.ranker.cost_positive,  # R̂ alone tells negatives from positives
             cost_sensitive=settings.cost_sensitive,
             alpha=settings.alpha,
             prune=0.0,

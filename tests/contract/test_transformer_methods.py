@@ -184,7 +184,7 @@ class TestModel:
         loaded.save(tmp_path / "again")
         assert contents(tmp_path / "again") == contents(model)
 
-    @pytest.mark.parametrize(("features", "length"), [("cat", 0.25), ("dnn", 1.0)])
+    @pytest.mark.parametrize(("features", "length"), [("cat", 0.5), ("dnn", 1.0)])
     def test_features(self, models, features, length):
         found = models("xr-linear", features)[0].model.features(["a sound editor"])
         assert np.linalg.norm(found.dense) == pytest.approx(length)

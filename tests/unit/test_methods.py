@@ -67,7 +67,7 @@ class TestCatalogue:
         resolved, (features, label_features, tree, ranker, search) = configure(entry.name), entry.recipe
         read = ["tokens"] * bool(entry.network) + ["tf-idf"] * (resolved.cascade.combine != "never")
         assert features == ", ".join(read)
-        assert (resolved.features == "cat") == (len(read) == 2)
+        assert (resolved.features == "cat") == bool(entry.network)
         if entry.ranker != "tree":
             return
         assert label_features.lower() == resolved.label_features.kind
@@ -112,8 +112,8 @@ class TestNumbers:
         recursive, ranker = resolved.recursive, resolved.ranker
         assert (resolved.tree.levels, recursive.levels) == (levels, coarse)
         assert (ranker.cost_positive, ranker.cost_negative) == (cost_positive, cost_negative)
-        for own in (recursive, ranker):
-            assert (own.cost_sensitive, own.alpha) == (alpha is not None, alpha or 1)
+        assert (recursive.cost_sensitive, recursive.alpha) == (alpha is not None, alpha or 1)
+        assert (ranker.cost_sensitive, ranker.alpha) == (alpha is not None, 1)  # Cn has α in it
         assert (resolved.training.encoder_rate, resolved.encoder.max_tokens) == (rate, tokens)
         assert sum(recursive.epochs) == pytest.approx(steps * 256 / documents, abs=0.6)
         assert (recursive.loss, ranker.trees, resolved.encoder.weight) == ("squared-hinge", 1, 1.0)  # eq. 9 and 10

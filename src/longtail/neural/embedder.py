@@ -59,11 +59,10 @@ class VectorNetwork(Protocol):
 class LastLayer(nn.Module):
     """An encoder alone: its last layer's vector is the document's."""
 
-    heads: Sequence[Any] = ()
-
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.encoder = encoder
+        self.heads: Sequence[Any] = ()
 
     @property
     def widths(self) -> tuple[int]:
@@ -75,9 +74,9 @@ class LastLayer(nn.Module):
         return self.encoder(ids, mask, [self.encoder.depth])  # type: ignore[no-any-return]
 
     def in_half(self) -> LastLayer:
-        """Return a copy in bfloat16."""
+        """Return a copy whose encoder is bfloat16."""
         half = copy(self)
-        half._modules = {"encoder": deepcopy(self.encoder).bfloat16()}
+        half._modules = self._modules | {"encoder": deepcopy(self.encoder).bfloat16()}
         return half.eval()
 
 

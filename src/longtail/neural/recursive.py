@@ -8,7 +8,6 @@ is trained on. With one level above the labels it is X-Transformer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy, deepcopy
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from longtail.config import Training
 from longtail.features.encoder import Encoder
 from longtail.features.tokens import Tokens
 from longtail.neural.batches import Batch
-from longtail.neural.embedder import Embedder
+from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.heads import Head
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
 from longtail.tree.tree import LabelTree
@@ -33,8 +32,8 @@ __all__ = ["Matcher", "Resolution", "joined_nodes", "relevances"]
 Nodes = NDArray[np.int32]  # (n, k) nodes of a level for each document, −1 where there are fewer
 
 
-class Resolution(nn.Module):
-    """The encoder Θ and the classifiers W^(t) of one level, which learn together (eq. 9)."""
+class Resolution(LastLayer):
+    """The encoder, whose last layer is Φ_dnn(x, Θ), and the classifiers W^(t) of one level: they learn together."""
 
     heads: Sequence[Head]
 
@@ -42,8 +41,8 @@ class Resolution(nn.Module):
         self, encoder: Encoder, tree: LabelTree, level: int, settings: Settings, training: Training, seed: int
     ) -> None:
         """Make the network of a level where the encoder is; ``parents`` are to be set before it learns."""
-        super().__init__()
-        self.encoder, self.tables, self.level = encoder, TreeTables(tree), level
+        super().__init__(encoder)
+        self.tables, self.level = TreeTables(tree), level
         self.settings, self.training_settings = settings, training
         device = next(encoder.parameters()).device
         head = Head(
@@ -59,15 +58,6 @@ class Resolution(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
         self.parents: Nodes | None = None  # of every document, those above M^(t); None: all nodes are trained on
         self.to(device)
-
-    @property
-    def widths(self) -> tuple[int]:
-        """Columns of the vectors."""
-        return (self.encoder.width,)
-
-    def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
-        """Return Φ_dnn(x, Θ), the (B, d) vector of the last layer."""
-        return self.encoder(ids, mask, [self.encoder.depth])  # type: ignore[no-any-return]
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the mean over M of R̂ · L(y, Wᵀ Φ_dnn), eq. 9; λ‖W‖² is the weight decay of the classifiers.
@@ -91,22 +81,16 @@ class Resolution(nn.Module):
         """Return M^(t): the children of the parents set (eq. 8)."""
         if self.parents is None:
             return self.tables.all_nodes(self.level, batch.positives, batch.values)
-        parents = torch.from_numpy(self.parents[batch.rows]).to(batch.positives.device)
+        own = self.parents[batch.rows]
+        own = own[:, : (own >= 0).sum(1).max()]  # as wide as the batch needs, not all documents
+        parents = torch.from_numpy(own).to(batch.positives.device)
         return self.tables.refine_with(self.level - 1, parents, batch.positives, batch.values)
 
-    def best(self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return vectors (B, d), and the ``k`` best nodes below ``parents`` (B, m), best first, with their logits."""
+    def best(self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+        """Return vectors (B, d), and the ``k`` best nodes below ``parents`` (B, m), best first."""
         x = self.vectors(ids, mask)[0]
         nodes = None if parents is None else self.tables.refine(self.level - 1, parents)
-        logits = self.heads[0].scores(x, nodes)
-        top, at = best_nodes(logits, nodes, k, ordered=True)
-        return x, top, logits.gather(1, at)
-
-    def in_half(self) -> Resolution:
-        """Return a network for inference whose encoder is bfloat16."""
-        half = copy(self)
-        half._modules = self._modules | {"encoder": deepcopy(self.encoder).bfloat16()}
-        return half.eval()
+        return x, best_nodes(self.heads[0].scores(x, nodes), nodes, k, ordered=True)[0]
 
     def optimiser_groups(self) -> list[dict[str, Any]]:
         """Return the parameters that AdamW trains; classifiers train themselves."""
@@ -142,12 +126,11 @@ class Matcher(Embedder):
         vectors = np.zeros((len(tokens), self.width), np.float32)
         nodes = np.full((len(tokens), k), -1, np.int32)
 
-        def run(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        def run(batch: Batch) -> tuple[Tensor, Tensor]:
             own = None if parents is None else torch.from_numpy(parents[batch.rows]).to(batch.ids.device)
-            result: tuple[Tensor, Tensor, Tensor] = self._running.best(batch.ids, batch.mask, own, k)
-            return result
+            return self.network.best(batch.ids, batch.mask, own, k)
 
-        for rows, (x, top, _) in self._each(tokens, run):
+        for rows, (x, top) in self._each(tokens, run):
             vectors[rows], nodes[rows, : top.shape[1]] = x.float().cpu(), top.cpu()
         return vectors, nodes
 

@@ -13,7 +13,7 @@ from longtail.data.csr import csr_of
 from longtail.kernels import pool
 from longtail.kernels.fusion import fuse_rows
 
-__all__ = ["best_first", "in_order", "mean_scores", "rank_fusion", "reciprocal_ranks"]
+__all__ = ["best_first", "in_order", "mean_scores", "reciprocal_ranks"]
 
 _FUSION_K = 60  # k of Cormack et al.: how little the first ranks stand out
 _TIE = 1e-6
@@ -44,18 +44,12 @@ def best_first(scores: sparse.csr_array, k: int | None) -> sparse.csr_array:
     return mean_scores([scores], k)
 
 
-def rank_fusion(
-    members: Sequence[sparse.csr_array], k: int | None, weights: Sequence[float] | None = None
-) -> sparse.csr_array:
-    """Return reciprocal rank fusion (Cormack et al. 2009) of rankings, each best first: scores do not matter.
-
-    RRFscore(d) = Σ 1 / (60 + r(d)), here as a mean and times 61: a label that is first everywhere has 1.
-    """
-    return mean_scores([reciprocal_ranks(member) for member in members], k, weights)
-
-
 def reciprocal_ranks(ranked: sparse.csr_array) -> sparse.csr_array:
-    """Return 61 / (60 + r) in place of the scores of each row, r being 1 for its first entry."""
+    """Return 61 / (60 + r) in place of the scores of each row, r being 1 for its first entry.
+
+    Their sum over members is reciprocal rank fusion (Cormack et al. 2009), times 61: a label that is first everywhere
+    has a mean of 1.
+    """
     values = ((_FUSION_K + 1) / (_FUSION_K + 1 + _ranks(ranked))).astype(np.float32)
     return csr_of(values, ranked.indices, ranked.indptr, ranked.shape[1])
 
