@@ -16,7 +16,7 @@ from longtail.config import Config, Training
 from longtail.data.dataset import Dataset
 from longtail.features.encoder_folder import EncoderShape, encoder_folder, encoder_shape
 from longtail.methods import METHODS
-from longtail.network_steps import with_levels
+from longtail.network_steps import network_widths
 from longtail.neural.layout import (
     documents_at_a_time,
     level_epochs,
@@ -26,7 +26,6 @@ from longtail.neural.layout import (
     tuned_levels,
     vector_widths,
 )
-from longtail.tree.cluster import level_widths
 
 __all__ = ["NetworkForecast", "network_forecast"]
 
@@ -107,7 +106,7 @@ def network_forecast(documents: Dataset, config: Config) -> NetworkForecast:
 
 def _cascade(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
     """Return the plan of a network that is trained on all levels together and ranks by itself."""
-    widths, cascade, epochs = _tree_widths(documents, config), config.cascade, config.training.epochs
+    widths, cascade, epochs = network_widths(config, documents.n_labels), config.cascade, config.training.epochs
     layers = cascade.layers or level_layers(shape.depth, len(widths), cascade.merge)
     columns = vector_widths(layers, shape.width, cascade.merge, cascade.bottleneck)
     scored = _scored(widths, cascade.shortlist or shortlist_sizes(widths))
@@ -124,7 +123,7 @@ def _cascade(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
 
 def _recursive(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
     """Return the plan of an encoder that is tuned on one level after another, and whose vectors alone are kept."""
-    widths, settings = _tree_widths(documents, config), config.recursive
+    widths, settings = network_widths(config, documents.n_labels), config.recursive
     tuned = widths[: tuned_levels(widths, settings.finest)]
     epochs = settings.epochs or level_epochs((), config.training.epochs, len(tuned))
     true = ceil(documents.label_matrix.nnz / max(len(documents), 1))
@@ -139,11 +138,6 @@ def _recursive(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan
 def _frozen(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
     """Return the plan of a pretrained encoder that only gives its vectors."""
     return _Plan((), shape.width, 1, 0.0, (), False, 0.0, 0.0)
-
-
-def _tree_widths(documents: Dataset, config: Config) -> tuple[int, ...]:
-    tree = with_levels(config, documents.n_labels).tree
-    return (*([] if tree.kind == "flat" else level_widths(documents.n_labels, tree)), documents.n_labels)
 
 
 def _tokens(documents: Dataset, most: int) -> NDArray[np.float64]:

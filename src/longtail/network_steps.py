@@ -22,6 +22,7 @@ from longtail.methods import METHODS, uses_encoder
 from longtail.metrics import evaluate
 from longtail.model import Model, document_features
 from longtail.search.ensemble import mean_scores
+from longtail.tree.cluster import level_widths
 from longtail.tree.tree import LabelTree
 from longtail.tree_steps import Parents, label_tree
 from longtail.work import Work, told
@@ -37,6 +38,7 @@ __all__ = [
     "encoder_hash",
     "fit_network",
     "label_hints",
+    "network_widths",
     "weigh",
     "with_levels",
 ]
@@ -45,13 +47,14 @@ _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the network's scores, to choose from
 _RANKED = 20  # best labels of each held-out document that the choice looks at
 
 
-def check_network(documents: Dataset, config: Config, device: str) -> None:
+def check_network(documents: Dataset, config: Config, device: str, parents: Parents | None = None) -> None:
     """Refuse what no network can be trained or used with now, not after the text features and the tree."""
     what = config.method if METHODS[config.method].network else f"{config.method} with features={config.features}"
     try:
         from longtail.features.encoder import encoder_folder
         from longtail.features.tokens import Tokeniser
         from longtail.neural.device import choose_device
+        from longtail.neural.layout import level_epochs, tuned_levels
     except ImportError:
         raise MissingExtra(what, "neural") from None
     documents.document_texts()
@@ -59,6 +62,9 @@ def check_network(documents: Dataset, config: Config, device: str) -> None:
         raise UsageError(f"{what} makes its own dense features; expected documents without")
     if METHODS[config.method].network == "recursive" and config.features == "tfidf":
         raise ConfigError(f"features: found tfidf with {what}; expected cat or dnn, or the method xr-linear")
+    if METHODS[config.method].network == "recursive" and parents is None:
+        settings, widths = config.recursive, network_widths(config, documents.n_labels)
+        level_epochs(settings.epochs, config.training.epochs, tuned_levels(widths, settings.finest))
     if config.features == "dnn" and config.label_features.kind.endswith("text"):
         kind = config.label_features.kind
         raise ConfigError(
@@ -116,17 +122,23 @@ def with_levels(config: Config, n_labels: int) -> Config:
     Where the classifiers beside it have none (flat), the network still has a balanced one; LightXML has labels alone
     where all of them are scored.
     """
-    from longtail.neural.layout import cluster_widths, level_widths, resolution_widths
+    from longtail.neural import layout
 
     kind = "balanced" if config.tree.kind == "flat" else config.tree.kind
     if METHODS[config.method].network == "recursive":
-        levels = config.recursive.levels or resolution_widths(n_labels, config.recursive.resolutions)
+        levels = config.recursive.levels or layout.resolution_widths(n_labels, config.recursive.resolutions)
     elif config.cascade.merge == "concat":
-        levels = config.tree.levels or cluster_widths(n_labels, config.cascade.last_level)
+        levels = config.tree.levels or layout.cluster_widths(n_labels, config.cascade.last_level)
     else:
-        levels = config.tree.levels or level_widths(n_labels)
+        levels = config.tree.levels or layout.level_widths(n_labels)
     tree = replace_settings(config.tree, kind=kind if levels else "flat", levels=levels)
     return replace_settings(config, tree=tree)
+
+
+def network_widths(config: Config, n_labels: int) -> tuple[int, ...]:
+    """Return the nodes of each level of the network's tree, labels last, where no hierarchy is given."""
+    tree = with_levels(config, n_labels).tree
+    return (*([] if tree.kind == "flat" else level_widths(n_labels, tree)), n_labels)
 
 
 def _tokens(documents: Dataset, config: Config, work: Work) -> Tokens:

@@ -147,7 +147,7 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
     if entry.ranker == "neighbours":
         check_index(config.neighbours.index)
     if uses_encoder(config):
-        check_network(documents, config, device)
+        check_network(documents, config, device, parents)
 
 
 def _has_text(documents: Dataset) -> bool:

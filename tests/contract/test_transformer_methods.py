@@ -202,6 +202,17 @@ class TestModel:
         assert len(fitted.predict([], 3)) == 0
         assert len(fitted.predict([""], 3)[0]) == 3
 
+    def test_words_as_ready_made_features_beside_an_encoder(self, files, data):
+        """Such a model needs both: a text alone is refused, and so are members that read text."""
+        documents = replace(data[0], features=lt.TfIdf.fit_transform(data[0].texts)[1])
+        encoder = {"name": str(files / "encoder"), "max_tokens": 24}
+        given = lt.Longtail("xr-linear", features="cat", encoder=encoder).fit(documents)
+        assert len(given.predict(documents.take(np.arange(3)), 2)[0]) == 2
+        with pytest.raises(UsageError, match="ready-made features"):
+            given.predict(["a sound editor"])
+        with pytest.raises(UsageError, match="was trained on ready-made features, and model 2 on text"):
+            lt.ensemble([given, lt.Longtail("xr-linear").fit(data[0])])
+
     def test_explain_has_no_words_to_explain_by(self, fails, models):
         model = models("xr-linear", "dnn")[1]
         message = fails(2, "explain", model, "a sound editor", "--label", "role::program")
