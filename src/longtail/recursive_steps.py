@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.config import Config, Training
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of_slots
 from longtail.data.dataset import Dataset
 from longtail.features.tokens import Tokens
 from longtail.linear.tree_ranker import fit_rows
@@ -90,10 +90,7 @@ class _Measured(NamedTuple):
         truth = self.levels[matcher.network.level]
         nodes = matcher.match(self.tokens, self.matched, 5)[1]
         ranks = np.broadcast_to(np.arange(nodes.shape[1], 0, -1, dtype=np.float32), nodes.shape)
-        known = nodes >= 0
-        ends = np.concatenate([[0], np.cumsum(known.sum(1))])
-        ranked = csr_of(ranks[known], nodes[known], ends, truth.shape[1])
-        metrics = evaluate(ranked, truth.astype(bool).astype(np.float32))
+        metrics = evaluate(csr_of_slots(ranks, nodes, truth.shape[1]), truth.astype(bool).astype(np.float32))
         return {name: float(metrics[name]) for name in BEST_BY}
 
 
@@ -194,13 +191,8 @@ class _Level(NamedTuple):
             alpha=settings.alpha,
             prune=0.0,
         )
-        parents = None if given is None else _matrix(given, self.tree.widths[self.t - 1])
+        parents = None
+        if given is not None:
+            parents = csr_of_slots(np.ones(given.shape, np.float32), given, self.tree.widths[self.t - 1])
         weights, bias = fit_rows(vectors * scale, self.levels[self.t], self.tree, self.t, parents, ranker, config.seed)
         return weights * scale, bias
-
-
-def _matrix(nodes: Nodes, width: int) -> sparse.csr_array:
-    """Return (n, width) with 1 at the nodes of each document."""
-    known = nodes >= 0
-    ends = np.concatenate([[0], np.cumsum(known.sum(1))])
-    return csr_of(np.ones(int(known.sum()), np.float32), nodes[known], ends, width)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["MAX_COLUMNS", "csr_of"]
+__all__ = ["MAX_COLUMNS", "csr_of", "csr_of_slots"]
 
 MAX_COLUMNS = 2**31 - 1  # indices are 32 bits wide
 
@@ -27,6 +27,13 @@ def csr_of(
     matrix.data, matrix.indices, matrix.indptr = values, columns, narrow
     found: sparse.csr_array = matrix
     return found
+
+
+def csr_of_slots(values: NDArray[Any], columns: NDArray[np.int32], n_columns: int) -> sparse.csr_array:
+    """Return the matrix of (n, k) values at (n, k) columns, in their order; a column of −1 is an empty slot."""
+    known = columns >= 0
+    ends = np.concatenate([[0], np.cumsum(known.sum(1))])
+    return csr_of(values[known], columns[known], ends, n_columns)
 
 
 @lru_cache(maxsize=16)

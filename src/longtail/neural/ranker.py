@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of_slots
 from longtail.data.strings import Strings
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.neural.cascade import CascadeXML
@@ -67,9 +67,7 @@ class NeuralRanker(Embedder):
         for rows, ranked in self._each(tokens, lambda batch: self._running.rank(batch.ids, batch.mask, 1)):
             for level, kept in enumerate(ranked.kept):
                 own, nodes = truth[level][rows], kept.cpu().numpy()
-                known = nodes >= 0
-                ends = np.concatenate([[0], np.cumsum(known.sum(1))])
-                below = csr_of(np.ones(int(known.sum()), np.float32), nodes[known], ends, own.shape[1])
+                below = csr_of_slots(np.ones(nodes.shape, np.float32), nodes, own.shape[1])
                 found[level] += own.multiply(below).sum()
         recalls: list[float] = (found / max(label_matrix.nnz, 1)).tolist()
         return recalls
@@ -82,12 +80,10 @@ class NeuralRanker(Embedder):
         self, scores: NDArray[np.float32], nodes: NDArray[np.int32], k: int, exclude: sparse.csr_array | None
     ) -> sparse.csr_array:
         """Return the (n, L) matrix of labels from (n, wanted) scores and positions, best first."""
-        labels = self.tree.order[np.maximum(nodes, 0)]
-        known = nodes >= 0
+        labels = np.where(nodes >= 0, self.tree.order[np.maximum(nodes, 0)], np.int32(-1))
         if exclude is not None:
             rows = np.repeat(np.arange(len(nodes), dtype=np.int64), np.diff(exclude.indptr))
             banned = rows * self.tree.n_labels + exclude.indices
-            known &= ~np.isin(np.arange(len(nodes))[:, None] * self.tree.n_labels + labels, banned)
-            known &= np.cumsum(known, 1) <= k
-        ends = np.concatenate([[0], np.cumsum(known.sum(1))])
-        return csr_of(scores[known], labels[known], ends, self.tree.n_labels)
+            kept = (labels >= 0) & ~np.isin(np.arange(len(nodes))[:, None] * self.tree.n_labels + labels, banned)
+            labels[~kept | (np.cumsum(kept, 1) > k)] = -1
+        return csr_of_slots(scores, labels, self.tree.n_labels)
