@@ -1,10 +1,29 @@
-"""Matrices over arrays that are known to be right."""
+"""A matrix over given arrays is one that scipy can work with."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from longtail.data.csr import csr_of_slots
+from longtail.data.csr import csr_of, csr_of_slots
+
+
+@pytest.mark.parametrize("ends", [np.int32, np.int64])
+def test_scipy_can_do_everything_with_it(ends):
+    values, columns = np.array([3, 1, 2], np.float32), np.array([4, 0, 2], np.int32)
+    matrix = csr_of(values, columns, np.array([0, 2, 2, 3], ends), 6)
+    dense = np.zeros((3, 6), np.float32)
+    dense[[0, 0, 2], [4, 0, 2]] = values
+    assert np.shares_memory(matrix.data, values)
+    assert np.shares_memory(matrix.indices, columns)
+    for same in (matrix, matrix.tocoo(), matrix.sorted_indices(), matrix.T.T, matrix[:], matrix.tocsc()):
+        assert np.array_equal(same.toarray(), dense)
+    assert matrix.max(axis=1).toarray().ravel().tolist() == [3, 0, 2]
+
+
+def test_matrices_of_one_shape_do_not_share_their_arrays():
+    one, other = (csr_of(np.array([x], np.float32), np.array([0], np.int32), np.array([0, 1]), 2) for x in (1, 2))
+    assert (one[0, 0], other[0, 0]) == (1, 2)
 
 
 def test_slots_keep_their_order_and_empty_ones_are_left_out():
