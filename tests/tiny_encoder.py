@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig
 
+import longtail as lt
 from longtail.features.encoder import Encoder
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -42,6 +44,16 @@ def write_encoder(
     tokenizer_of(texts, vocabulary).save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"pad_token": "[PAD]", "cls_token": "[CLS]"}))
     tiny_encoder(width, depth, vocabulary, seed).save(folder)
+    return folder
+
+
+def write_sample(folder: Path, n_train: int, n_test: int, *, width: int) -> Path:
+    """Write train.jsonl and test.jsonl, the first documents of the bundled sample, and encoder/ for their words."""
+    train, test = lt.sample()
+    train = train.take(np.arange(n_train))
+    lt.write(train, folder / "train.jsonl")
+    lt.write(test.take(np.arange(n_test)), folder / "test.jsonl")
+    write_encoder(folder / "encoder", train.texts, width=width, vocabulary=1000)
     return folder
 
 

@@ -22,7 +22,7 @@ from longtail.errors import MissingExtra, UsageError
 from longtail.methods import configure
 from longtail.model_folder import load_model
 from longtail.neural.cascade import CascadeXML
-from tiny_encoder import write_encoder
+from tiny_encoder import write_sample
 
 WIDTH = 32
 TRAINING = {
@@ -36,12 +36,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    train, test = lt.sample()
-    lt.write(train.take(np.arange(400)), folder / "train.jsonl")
-    lt.write(test.take(np.arange(150)), folder / "test.jsonl")
-    write_encoder(folder / "encoder", train.texts.take(np.arange(400)), width=WIDTH, vocabulary=1000)
-    return folder
+    return write_sample(tmp_path_factory.mktemp("data"), 400, 150, width=WIDTH)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ pytest.importorskip("transformers")
 import longtail as lt
 from longtail.errors import ConfigError, UsageError
 from longtail.neural.recursive import Matcher, Resolution
-from tiny_encoder import write_encoder
+from tiny_encoder import write_sample
 
 WIDTH = 32
 TRAINING = {"epochs": 3, "batch_size": 16, "head_rate": 3e-3, "encoder_rate": 1e-3, "checkpoint_steps": 5}
@@ -30,12 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    train, test = lt.sample()
-    lt.write(train.take(np.arange(300)), folder / "train.jsonl")
-    lt.write(test.take(np.arange(100)), folder / "test.jsonl")
-    write_encoder(folder / "encoder", train.texts.take(np.arange(300)), width=WIDTH, vocabulary=1000)
-    return folder
+    return write_sample(tmp_path_factory.mktemp("data"), 300, 100, width=WIDTH)
 
 
 @pytest.fixture(scope="module")
