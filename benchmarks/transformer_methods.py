@@ -1,11 +1,13 @@
 """The methods with an encoder side by side on real data: accuracy, training time, speed of prediction.
 
     python benchmarks/transformer_methods.py FOLDER… [--rows xr-linear,frozen,…] [--encoder minilm] [--set A.B=C …]
+        [--keep FOLDER]
 
 A FOLDER holds train.jsonl and test.jsonl, or .gz. Prints a JSON line a row: P@k and PSP@k in percent, seconds of
 training, milliseconds of one document by itself (median of 100) and documents a second of all test documents at once.
 Rows of CascadeXML come from one training: its network by itself, and with linear classifiers on Φcat. The ensemble is
-the mean of the probabilities of those rows named by --members that were trained in the same run.
+the mean of the probabilities of those rows named by --members that are among the rows. With --keep models are saved,
+and those that lie there already are measured again without training.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from longtail.config import parse_assignment
 from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
 from longtail.methods import configure
+from longtail.model_folder import load_model, save_model
 from longtail.pipeline import train
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
@@ -50,6 +53,7 @@ def main():
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--name", default="")
+    parser.add_argument("--keep", type=Path, help="a folder for models, which later runs take from there")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with pool.threads(arguments.threads):
@@ -71,7 +75,7 @@ def rows(folder, arguments):
     documents, test = read(folder)
     trained = {}
     for name in arguments.rows.split(","):
-        model, seconds = fitted(documents, *ROWS[name], arguments)
+        model, seconds = kept_or_fitted(documents, name, folder, arguments)
         about = {"data": folder.name, "seed": arguments.seed, "settings": arguments.set, "seconds": round(seconds, 1)}
         for row, member in variants(name, model):
             trained[row] = member
@@ -88,6 +92,19 @@ def read(folder):
     return lt.read(data_file(folder, "train"), labels=labels if labels.exists() else None), lt.read(
         data_file(folder, "test")
     )
+
+
+def kept_or_fitted(documents, name, folder, arguments):
+    """Return the model of a row and the seconds of its training, from where --keep has it or by training it."""
+    place = arguments.keep and arguments.keep / f"{folder.name}-{name}-{arguments.seed}"
+    if place and place.exists():
+        return load_model(place, device=arguments.device), float((place.parent / f"{place.name}.seconds").read_text())
+    model, seconds = fitted(documents, *ROWS[name], arguments)
+    if place:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
+        (place.parent / f"{place.name}.seconds").write_text(str(seconds))
+        save_model(model, place)
+    return model, seconds
 
 
 def fitted(documents, method, settings, arguments):
