@@ -16,8 +16,8 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)   ## the bundled sample through the commands
 	$(BIN)/longtail demo
 
-test: lint   ## everything CI runs
-	$(BIN)/pytest
+test: lint   ## everything CI runs, on up to four cores
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4
 
 lint: $(READY)   ## style, types, import direction
 	$(BIN)/ruff check .
