@@ -16,8 +16,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from longtail.kernels.cache_lines import BYTES, lowest_bit, matches, prefetch
-from longtail.kernels.jit import kernel
+from longtail.kernels.cache_lines import BYTES, LANES, LINE, add_multiple, borrowing, lowest_bit, matches, prefetch
 
 __all__ = ["GROUP_BITS", "LAST", "LONG", "SIBLING_BITS", "Level", "add_by_buckets", "add_by_table", "decoded"]
 __all__ += ["fill_table"]
@@ -49,7 +48,7 @@ def decoded(values: Any, table: Any, at: Any) -> Any:
     return table[values[at]] if values.dtype.kind == "u" else values[at]
 
 
-@overload(decoded, inline="always")
+@overload(decoded)
 def decoded_by_type(values: Any, table: Any, at: Any) -> Any:
     """Choose when a kernel is compiled: numba would refuse the branch that does not fit the type."""
 
@@ -62,7 +61,7 @@ def decoded_by_type(values: Any, table: Any, at: Any) -> Any:
     return number if isinstance(values.dtype, types.Float) else code
 
 
-@kernel
+@borrowing
 def _wide(planes: Any, at: int, stride: int, more: Any, bits: int) -> Any:
     """Put a number together: ``bits`` bits of the first plane, then ``more`` planes of bytes."""
     number = np.int64(planes[at]) & ((1 << bits) - 1)
@@ -73,7 +72,7 @@ def _wide(planes: Any, at: int, stride: int, more: Any, bits: int) -> Any:
     return number
 
 
-@kernel
+@borrowing
 def _start(starts: Any, at: int, stride: int, is_long: Any) -> Any:
     """Return a number of ``starts``; ``stride`` numbers on lie the high halves of long chunks."""
     start = np.int64(starts[at])
@@ -82,7 +81,7 @@ def _start(starts: Any, at: int, stride: int, is_long: Any) -> Any:
     return start
 
 
-@kernel
+@borrowing
 def _find_low(lows: Any, at: int, stride: int, more: Any, first: int, last: int, wanted: Any) -> Any:
     """Return the row from first to last that has these low bits, or -1."""
     while last - first > BYTES:
@@ -99,7 +98,7 @@ def _find_low(lows: Any, at: int, stride: int, more: Any, first: int, last: int,
     return row if row < last else np.int64(-1)
 
 
-@kernel
+@borrowing
 def _add_row(
     siblings: Any,  # IN
     values: Any,  # IN
@@ -127,10 +126,10 @@ def _add_row(
         shown += 1
 
 
-# Kernels below take arrays and bounds, not a Level and slices: numba would count references for each call.
+# Kernels below take arrays and bounds, not a Level and slices: numba would count references to make these.
 
 
-@kernel
+@borrowing
 def add_by_buckets(
     heads: Any,  # IN  arrays of a Level
     shifts: Any,
@@ -156,8 +155,8 @@ def add_by_buckets(
     start_at, low_at, entry_at, sibling_at = heads[chunk, 0], heads[chunk, 1], heads[chunk, 2], heads[chunk, 3]
     n_entries = heads[chunk + 1, 2] - entry_at
     if n_entries == 0:
-        return
-    more = (heads[chunk + 1, 3] - sibling_at) // n_entries - 1
+        end = begin
+    more = (heads[chunk + 1, 3] - sibling_at) // max(n_entries, 1) - 1
     is_long = n_entries >= LONG
     stride = (heads[chunk + 1, 0] - start_at) >> 1
     shift = np.int64(shifts[chunk])
@@ -198,7 +197,7 @@ def add_by_buckets(
         _add_row(siblings, values, table, entry_at + entry, sibling_at + entry, n_entries, more, xs[found[0, i]], sums)
 
 
-@kernel
+@borrowing
 def fill_table(
     heads: Any,  # IN  arrays of a Level
     shifts: Any,
@@ -216,13 +215,15 @@ def fill_table(
 ) -> Any:
     """Write where each row of a chunk begins: one pass, after which a look-up is one read; return how many there are.
 
-    A row that at least an eighth of the siblings have is written out in full, zeros and all, as far as there is room:
+    A row that at least a sixteenth of the siblings have is written out in full, zeros and all, as far as there is room:
     such rows are those of frequent words, and adding one is then SIMD, several times faster than entry by entry.
+    Where 16 children share a parent, that is every row.
     """
     start_at, low_at, entry_at, sibling_at = heads[chunk, 0], heads[chunk, 1], heads[chunk, 2], heads[chunk, 3]
     n_entries = heads[chunk + 1, 2] - entry_at
     is_long, one_plane = n_entries >= LONG, heads[chunk + 1, 3] - sibling_at == n_entries
-    n_full, room = np.int64(0), full_rows.shape[0] // width if one_plane else 0
+    lanes = (width + LANES - 1) // LANES * LANES
+    n_full, room = np.int64(0), full_rows.shape[0] // lanes if one_plane else 0
     stride = (heads[chunk + 1, 0] - start_at) >> 1
     shift = np.int64(shifts[chunk])
     low_more = 0 if shift <= 8 else (shift - 1) >> 3
@@ -238,12 +239,13 @@ def fill_table(
             entry += 1
             filled[row] = column
             row += 1
-            if 8 * (entry - begin) < width or n_full == room:
+            if 16 * (entry - begin) < width or n_full == room:
                 row_starts[column] = begin + 1
             else:
                 row_starts[column] = -1 - n_full
-                at = n_full * width
-                full_rows[at : at + width] = 0
+                at = n_full * lanes
+                for k in range(np.uint64(at), np.uint64(at + lanes)):  # unsigned: no place before the first
+                    full_rows[k] = 0
                 for k in range(begin, entry):
                     sibling = siblings[sibling_at + k] & np.uint8(LAST - 1)
                     full_rows[at + sibling] = decoded(values, table, entry_at + k)
@@ -251,7 +253,7 @@ def fill_table(
     return row
 
 
-@kernel
+@borrowing
 def add_by_table(
     heads: Any,  # IN  arrays of a Level
     siblings: Any,
@@ -265,17 +267,33 @@ def add_by_table(
     xs: Any,  # IN  (nnz,)
     begin: int,  # IN  those of one document
     end: int,
-    sums: Any,  # IN/OUT (n_siblings,) the same additions in the same order as `add_by_buckets`
+    found: Any,  # OUT (2, > end - begin) int64, for this kernel's own use
+    sums: Any,  # IN/OUT (n_siblings,) rounded up to LANES, the same additions in the same order as `add_by_buckets`
 ) -> None:
-    """Look each column up in the table: for a chunk that many documents visit."""
+    """Look each column up in the table: for a chunk that many documents visit.
+
+    Columns that have a row are gathered first, without a branch that could be guessed wrong, and their rows asked for.
+    """
     entry_at, sibling_at = heads[chunk, 2], heads[chunk, 3]
     n_entries = heads[chunk + 1, 2] - entry_at
     more = (heads[chunk + 1, 3] - sibling_at) // max(n_entries, 1) - 1
+    lanes, n_found = (width + LANES - 1) // LANES * LANES, np.int64(0)
     for j in range(begin, end):
-        entry = np.int64(row_starts[columns[j]]) - 1
-        if entry < -1:
-            x, at = xs[j], (-2 - entry) * width
-            for sibling in range(width):
-                sums[sibling] += x * full_rows[at + sibling]
-        elif entry >= 0:
-            _add_row(siblings, values, table, entry_at + entry, sibling_at + entry, n_entries, more, xs[j], sums)
+        start = np.int64(row_starts[columns[j]])
+        found[0, n_found], found[1, n_found] = j, start
+        n_found += np.int64(start != 0)
+    for i in range(n_found):
+        start = found[1, i]
+        if start > 0:
+            prefetch(siblings, sibling_at + start - 1)
+            prefetch(values, entry_at + start - 1)
+        else:
+            for at in range((-1 - start) * lanes, -start * lanes, LINE):
+                prefetch(full_rows, at)
+    for i in range(n_found):
+        start, x = found[1, i], xs[found[0, i]]
+        if start < 0:
+            add_multiple(sums, x, full_rows, (-1 - start) * lanes, lanes)
+        else:
+            entry = start - 1
+            _add_row(siblings, values, table, entry_at + entry, sibling_at + entry, n_entries, more, x, sums)

@@ -7,23 +7,13 @@ from typing import Any
 import numpy as np
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.lanes import add_to_rows, sum_of_rows
+from longtail.kernels.lanes import add_to_rows
 from longtail.kernels.tiles import TILE, dots, list_marked, multiply
 
-__all__ = ["add_document", "add_margins", "mean_separating", "means", "take_out_own_columns", "unusual"]
+__all__ = ["add_document", "mean_separating", "means", "take_out_own_columns", "unusual"]
 
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 _PARALLEL = 1e-6  # means whose squared sine is below this do not separate
-
-
-@kernel
-def add_margins(
-    out: Any, at: int, w: Any, width: int, start: Any, end: Any, columns: Any, values: Any, row: Any, bias: Any
-) -> None:
-    """Add w·x of one document for each sibling; ``bias`` is (1)."""
-    sum_of_rows(out, at, w[len(w) - width :], width, None, bias, 0, 1)
-    sum_of_rows(out, at, w, width, None, row, 0, len(row))
-    sum_of_rows(out, at, w, width, columns, values, start, end)
 
 
 @kernel

@@ -12,15 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.mean_separation import add_margins, mean_separating, means, take_out_own_columns, unusual
+from longtail.kernels.lanes import sum_of_rows
+from longtail.kernels.mean_separation import mean_separating, means, take_out_own_columns, unusual
 from longtail.kernels.newton_step import newton_step
-from longtail.kernels.tiles import TILE, add_multiples, dots, folded, list_marked, multiply, tiled
+from longtail.kernels.tiles import TILE, add_multiples, by_sibling, dots, list_places, multiply, tiled
 
 __all__ = ["solve_newton"]
 
 _ZERO, _TWO = np.float32(0), np.float32(2)
 _FLAT = 0.1  # a line search ends where the slope is this share of the first one
 _SEARCHES = 20  # its steps at most
+_SUMS = 128  # partial sums, so that additions need not wait for one another
 
 
 @kernel
@@ -53,154 +55,166 @@ def solve_newton(
     live = np.zeros(width)
     live[:siblings] = 1.0
     t = live.copy()
-    docs, column_at = np.empty(m, np.int32), np.full(rows, -1, np.int32)
-    slopes, curves = np.empty(m * width, np.float32), np.empty(m * width, np.float32)
+    listed, places = np.empty(m * width + 1, np.int32), np.empty(m * width, np.int32)
+    column_at = np.empty(rows, np.int32)
     if start is None:
         mean_separating(pointers, ends, columns, values, dense, constant, targets, width, marked, mean, s)
-        _step_margins(pointers, ends, columns, values, dense, constant, targets, s, z, q, width, docs)
+        _step_margins(pointers, ends, columns, values, dense, bias, targets, s, z, q, width, listed)
     else:
         s[: len(start)] = start
-        n = _step_margins(pointers, ends, columns, values, dense, constant, targets, s, z, q, width, docs)
-        _search(np.zeros(width), dots(s, s, width), z, q, targets, width, docs[:n], live, t)
+        n = _step_margins(pointers, ends, columns, values, dense, bias, targets, s, z, q, width, listed)
+        begins = by_sibling(listed[:n], width, places)
+        _search(places, begins, z, q, targets, np.zeros(width), dots(s, s, width), live, t)
     out[:], steps = _ZERO, 0
     while True:
         add_multiples(w, s, t, width)
-        n = _active(z, q, t, targets, width, docs, slopes, curves)
+        begins = by_sibling(listed[: _move(z, q, t, targets, width, listed)], width, places)
         s[:] = -w
         squares, n_live = dots(w, w, width), live.sum()
         for k in range(width):
+            if live[k] == 0.0:
+                continue
             limit = np.inf if steps == max_passes else tolerance * least[k]
-            if live[k] > 0.0 and newton_step(
-                docs[:n], pointers, ends, columns, values, dense, bias, slopes, curves, width, k, squares[k], limit,
+            docs, slopes, curves = _derivatives(places[begins[k] : begins[k + 1]], z, targets, width)
+            if newton_step(
+                docs, pointers, ends, columns, values, dense, bias, slopes, curves, width, k, squares[k], limit,
                 column_at, w, s,
             ):  # fmt: skip
                 live[k] = 0.0
-                _write_own_columns(docs[:n], ends, own, pointers, columns, slopes, width, k, out)
+                _write_own_columns(docs, ends, own, pointers, columns, slopes, width, k, out)
         if live.sum() == 0.0:
             out += w
             return steps
         if live.sum() < n_live:
             multiply(targets, live, width)  # as if it were padding: its documents need not be looked at any more
-        n = _step_margins(pointers, ends, columns, values, dense, constant, targets, s, z, q, width, docs)
-        _search(dots(w, s, width), dots(s, s, width), z, q, targets, width, docs[:n], live, t)
+        n = _step_margins(pointers, ends, columns, values, dense, bias, targets, s, z, q, width, listed)
+        begins = by_sibling(listed[:n], width, places)
+        _search(places, begins, z, q, targets, dots(w, s, width), dots(s, s, width), live, t)
         steps += 1
 
 
 @kernel
-def _active(z: Any, q: Any, t: Any, targets: Any, width: int, docs: Any, slopes: Any, curves: Any) -> int:
-    """Move the margins by ``t`` q, and list documents with a sibling inside the margin, with −2 C y h and 2 C of each.
-
-    h = 1 − y z; where it is negative, both are 0. Returns how many there are.
-    """
-    n, before, far, marks = 0, 0, tiled(t, width), np.zeros(TILE, np.uint8)
+def _move(z: Any, q: Any, t: Any, targets: Any, width: int, listed: Any) -> int:
+    """Move the margins by ``t`` q, and list the places (document * width + sibling) inside the margin."""
+    n, far, marks = 0, tiled(t, width), np.zeros(TILE, np.uint8)
     for begin in range(0, len(z), TILE):
         margins, steps, signs = z[begin : begin + TILE], q[begin : begin + TILE], targets[begin : begin + TILE]
         for k in range(len(margins)):
             margins[k] += far[k] * steps[k]
             marks[k] = signs[k] * margins[k] < abs(signs[k])
-        n = list_marked(marks, len(margins), begin // width, width, docs, before)
-        for a in range(before, n):
-            at, to = docs[a] * width, a * width
-            slopes[to : to + width], curves[to : to + width] = z[at : at + width], targets[at : at + width]
-        before = n
-    _derivatives(slopes[: n * width], curves[: n * width])
+        n = list_places(marks, len(margins), begin, listed, n)
     return n
 
 
 @kernel
-def _derivatives(slopes: Any, curves: Any) -> None:
-    """Turn margins and targets into the first and second derivative of C max(0, 1 − y z)² by z."""
-    for k in range(len(slopes)):
-        target, cost = curves[k], abs(curves[k])
-        inside = cost - target * slopes[k]
-        inside = inside if inside > _ZERO else _ZERO
-        slopes[k] = -_TWO * inside if target > _ZERO else _TWO * inside
-        curves[k] = _TWO * cost if inside > _ZERO else _ZERO
+def _derivatives(places: Any, z: Any, targets: Any, width: int) -> Any:
+    """Return the documents at these places, and the first and second derivative of C (1 − y z)² by z there."""
+    docs = np.empty(len(places), np.int32)
+    slopes, curves = np.empty(len(places), np.float32), np.empty(len(places), np.float32)
+    for a in range(len(places)):
+        place = np.uint32(places[a])
+        target, cost = targets[place], abs(targets[place])
+        inside = cost - target * z[place]
+        docs[a], curves[a] = place // np.uint32(width), _TWO * cost
+        slopes[a] = -_TWO * inside if target > _ZERO else _TWO * inside
+    return docs, slopes, curves
 
 
 @kernel
 def _step_margins(
     pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, bias: Any, targets: Any, s: Any, z: Any, q: Any,
-    width: int, docs: Any,
+    width: int, listed: Any,
 ) -> int:  # fmt: skip
-    """Write q = s·x, and list documents with a sibling inside the margin at w or at w + s; return how many."""
+    """Write q = s·x, and list the places inside the margin at w or at w + s; return how many."""
     n, per, marks = 0, TILE // width, np.zeros(TILE, np.uint8)
+    e, flat, constant = dense.shape[1], dense.ravel(), tiled(bias * s[len(s) - width :], width)
     for first in range(0, len(ends), per):
         begin = first * width
         steps, margins, signs = q[begin : begin + TILE], z[begin : begin + TILE], targets[begin : begin + TILE]
-        steps[:] = _ZERO
+        steps[:] = constant[: len(steps)]
         for i in range(first, min(first + per, len(ends))):
-            add_margins(steps, (i - first) * width, s, width, pointers[i], ends[i], columns, values, dense[i], bias)
+            at = (i - first) * width
+            if e:
+                sum_of_rows(steps, at, s, width, None, flat, i * e, i * e + e)
+            sum_of_rows(steps, at, s, width, columns, values, pointers[i], ends[i])
         for k in range(len(steps)):
             target, before = signs[k], signs[k] * margins[k]
             after = before + target * steps[k]
             marks[k] = (before if before < after else after) < abs(target)
-        n = list_marked(marks, len(steps), first, width, docs, n)
+        n = list_places(marks, len(steps), begin, listed, n)
     return n
 
 
 @kernel
 def _search(
-    ws: Any, ss: Any, z: Any, q: Any, targets: Any, width: int, docs: Any, live: Any, t: Any
+    places: Any, begins: Any, z: Any, q: Any, targets: Any, ws: Any, ss: Any, live: Any, t: Any
 ) -> None:  # fmt: skip
     """Set ``t`` of each sibling to where f(w + t s) is about least, 0 ≤ t ≤ 1; 0 if it is not live.
 
-    Only the documents ``docs`` inside the margin somewhere on the way count: margins are linear in t.
+    Only the documents inside the margin somewhere on the way count, those at ``places``: margins are linear in t.
     """
-    size = len(docs) * width
-    some_z, some_q, some = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
-    for a in range(len(docs)):
-        at, to = docs[a] * width, a * width
-        some_z[to : to + width], some_q[to : to + width] = z[at : at + width], q[at : at + width]
-        some[to : to + width] = targets[at : at + width]
-    far = np.zeros(width)
-    slope, _ = _along(ws, ss, some_z, some_q, some, width, far)
-    first = np.abs(slope)
-    low, high, open_ = np.zeros(width), np.ones(width), np.zeros(width)
-    for k in range(width):
-        open_[k] = live[k] if slope[k] < 0.0 else 0.0
-        far[k] = open_[k]
-    for turn in range(_SEARCHES):
-        slope, curve = _along(ws, ss, some_z, some_q, some, width, far)
-        left = 0
-        for k in range(width):
-            if open_[k] == 0.0 or abs(slope[k]) <= _FLAT * first[k] or (turn == 0 and slope[k] < 0.0):
-                open_[k] = 0.0
-                continue
-            left += 1
-            if slope[k] > 0.0:
-                high[k] = far[k]
-            else:
-                low[k] = far[k]
-            far[k] -= slope[k] / curve[k]
-            if not low[k] < far[k] < high[k]:
-                far[k] = 0.5 * (low[k] + high[k])
-        if left == 0:
-            break
-    t[:] = far
+    for k in range(len(t)):
+        t[k] = 0.0
+        if live[k] > 0.0:
+            inside, falls, steps = _lines(places[begins[k] : begins[k + 1]], z, q, targets)
+            t[k] = _best_multiple(inside, falls, steps, ws[k], ss[k])
 
 
 @kernel
-def _along(ws: Any, ss: Any, z: Any, q: Any, targets: Any, width: int, far: Any) -> Any:
-    """Return the first and second derivative of f(w + t s) by t at ``far``."""
-    t, slopes, curves = tiled(far, width), np.zeros(TILE, np.float32), np.zeros(TILE, np.float32)
-    for begin in range(0, len(z), TILE):
-        margins, steps, signs = z[begin : begin + TILE], q[begin : begin + TILE], targets[begin : begin + TILE]
-        for k in range(len(margins)):
-            target, by = signs[k], steps[k]
-            inside = abs(target) - target * (margins[k] + t[k] * by)
-            inside = inside if inside > _ZERO else _ZERO
-            slopes[k] -= (_TWO * inside if target > _ZERO else -_TWO * inside) * by
-            curves[k] += _TWO * abs(target) * by * by if inside > _ZERO else _ZERO
-    return ws + far * ss + folded(slopes, width), ss + folded(curves, width)
+def _lines(places: Any, z: Any, q: Any, targets: Any) -> Any:
+    """Return C (1 − y z), C y q and y q at these places: the first falls by the second as t grows."""
+    size = len(places)
+    inside, falls, steps = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
+    for a in range(size):
+        place = np.uint32(places[a])
+        target, by = targets[place], q[place]
+        inside[a], falls[a] = abs(target) - target * z[place], target * by
+        steps[a] = by if target > _ZERO else -by
+    return inside, falls, steps
+
+
+@kernel
+def _best_multiple(inside: Any, falls: Any, steps: Any, ws: float, ss: float) -> float:
+    """Return t of one sibling; the slope is that of ½‖w + t s‖² and of the losses of these documents."""
+    first, _ = _along(inside, falls, steps, ws, ss, 0.0)
+    low, high, t = 0.0, 1.0, 1.0 if first < 0.0 else 0.0
+    for turn in range(_SEARCHES if first < 0.0 else 0):
+        slope, curve = _along(inside, falls, steps, ws, ss, t)
+        if abs(slope) <= _FLAT * abs(first) or (turn == 0 and slope < 0.0):
+            break
+        if slope > 0.0:
+            high = t
+        else:
+            low = t
+        t -= slope / curve
+        if not low < t < high:
+            t = 0.5 * (low + high)
+    return t
+
+
+@kernel
+def _along(inside: Any, falls: Any, steps: Any, ws: float, ss: float, t: float) -> Any:
+    """Return the first and second derivative of f(w + t s) by t."""
+    far, slopes, curves = np.float32(t), np.zeros(_SUMS, np.float32), np.zeros(_SUMS, np.float32)
+    for begin in range(0, len(inside), _SUMS):
+        now, fall, step = inside[begin : begin + _SUMS], falls[begin : begin + _SUMS], steps[begin : begin + _SUMS]
+        for k in range(len(now)):
+            left = now[k] - far * fall[k]
+            slopes[k] += left * step[k] if left > _ZERO else _ZERO
+            curves[k] += fall[k] * step[k] if left > _ZERO else _ZERO
+    slope, curve = 0.0, 0.0
+    for k in range(_SUMS):
+        slope += slopes[k]
+        curve += curves[k]
+    return ws + t * ss - 2.0 * slope, ss + 2.0 * curve
 
 
 @kernel
 def _write_own_columns(
-    mine: Any, ends: Any, own: Any, pointers: Any, columns: Any, slopes: Any, width: int, k: int, out: Any
+    docs: Any, ends: Any, own: Any, pointers: Any, columns: Any, slopes: Any, width: int, k: int, out: Any
 ) -> None:
     """Write one sibling's weights of columns that only one document has; they are 0 but for active documents."""
-    for a in range(len(mine)):
-        i = mine[a]
+    for a in range(len(docs)):
+        i = docs[a]
         if ends[i] < pointers[i + 1]:
-            out[np.int64(columns[ends[i]]) * width + k] = -own[i] * slopes[a * width + k]
+            out[np.int64(columns[ends[i]]) * width + k] = -own[i] * slopes[a]

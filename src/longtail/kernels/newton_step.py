@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from longtail.kernels.jit import kernel
+from longtail.kernels.tiles import list_places
 
 __all__ = ["newton_step"]
 
 _ZERO = np.float32(0)
+_ONE, _TWO, _THREE, _FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)  # no checks for places below 0
 _FORCING = 0.1  # ξ: conjugate gradients end where the residual is this share of the gradient
 _CONJUGATES = 200  # steps of conjugate gradients at most
 _PRECISION = 1e-7  # a step that promises less than this share of the objective is lost in rounding
@@ -18,22 +20,21 @@ _PRECISION = 1e-7  # a step that promises less than this share of the objective 
 
 @kernel
 def newton_step(
-    active: Any, pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, bias: Any,
-    slopes: Any, curves: Any, width: int, k: int, square: float, least: float, column_at: Any, w: Any, s: Any,
+    docs: Any, pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, bias: Any,
+    slope: Any, curve: Any, width: int, k: int, square: float, least: float, column_at: Any, w: Any, s: Any,
 ) -> bool:  # fmt: skip
     """Write sibling k's Newton step to s, which is −w before; return whether none is needed.
 
-    None is where the gradient's norm is at most ``least``. ``slopes`` and ``curves`` (documents ``active`` * width) are
-    the derivatives of the losses by the margin, ``square`` is ‖w‖². The gradient is w + Σ slope x, the Hessian
-    I + Σ curve x xᵀ. In columns that no document inside the margin has it is the identity, and −w is the step.
+    None is where the gradient's norm is at most ``least``. ``docs`` are the documents inside its margin, ``slope`` and
+    ``curve`` the derivatives of their losses by the margin, ``square`` is ‖w‖². The gradient is w + Σ slope x, the
+    Hessian I + Σ curve x xᵀ. In columns that no document inside the margin has it is the identity, and −w is the step.
     """
-    docs, slope, curve = _inside(active, slopes, curves, width, k)
     rows, local, local_values, found = _renumber(docs, pointers, ends, columns, values, column_at)
     block, places = dense[docs], _places(found, dense.shape[1], len(w) // width, width, k)
     g, diagonal = w[places], np.ones(len(places), np.float32)
     value, outside = 0.5 * square, max(square - _dot(g, g), 0.0)
+    _add_both(slope, curve, g, diagonal, rows, local, local_values, block, bias)
     for a in range(len(docs)):
-        _add_both(slope[a], curve[a], g, diagonal, rows[a], rows[a + 1], local, local_values, block[a], bias)
         value += 0.5 * np.float64(slope[a]) * slope[a] / curve[a]
     norm = np.sqrt(_dot(g, g) + outside)
     if norm <= least:
@@ -42,18 +43,6 @@ def newton_step(
     for j in range(len(places)):
         s[places[j]] = step[j]
     return 0.5 * (outside - _dot(g, step)) <= _PRECISION * value
-
-
-@kernel
-def _inside(active: Any, slopes: Any, curves: Any, width: int, k: int) -> Any:
-    """Return the documents inside the margin of sibling k, and their slopes and curves."""
-    docs, n = np.empty(len(active), np.int32), 0
-    slope, curve = np.empty(len(active), np.float32), np.empty(len(active), np.float32)
-    for a in range(len(active)):
-        at = a * width + k
-        docs[n], slope[n], curve[n] = active[a], slopes[at], curves[at]
-        n += curves[at] > _ZERO
-    return docs[:n], slope[:n], curve[:n]
 
 
 @kernel
@@ -71,27 +60,28 @@ def _places(found: Any, e: int, rows: int, width: int, k: int) -> Any:
 
 @kernel
 def _renumber(docs: Any, pointers: Any, ends: Any, columns: Any, values: Any, column_at: Any) -> Any:
-    """Copy some rows with their columns renumbered; returns these, and what the columns were."""
-    total = 0
-    for i in docs:
-        total += ends[i] - pointers[i]
-    rows, found = np.zeros(len(docs) + 1, np.int64), np.empty(min(total, len(column_at)) + 1, np.int64)
-    local, local_values = np.empty(total, np.uint32), np.empty(total, np.float32)
-    at, n = 0, 0
+    """Copy some rows with their columns renumbered; returns these, and what the columns were, rising.
+
+    ``column_at`` (columns) is room to work in. Columns are marked first and numbered then: numbering each as it
+    is met would make every entry wait for the one before.
+    """
+    rows = np.zeros(len(docs) + 1, np.int64)
     for a in range(len(docs)):
-        for k in range(pointers[docs[a]], ends[docs[a]]):
-            column = columns[k]
-            place = column_at[column]  # no branch: whether a column is new is hard to foretell
-            new = place < 0
-            place = n if new else place
-            found[n], column_at[column] = column, place
-            local[at], local_values[at] = place, values[k]
-            at += 1
-            n += new
-        rows[a + 1] = at
-    for j in range(n):
-        column_at[found[j]] = -1
-    return rows, local, local_values, found[:n]
+        rows[a + 1] = rows[a] + ends[docs[a]] - pointers[docs[a]]
+    local, local_values = np.empty(rows[-1], np.uint32), np.empty(rows[-1], np.float32)
+    marks, at = np.zeros((len(column_at) + 7) // 8 * 8, np.uint8), np.uint64(0)
+    for i in docs:
+        for k in range(np.uint64(pointers[i]), np.uint64(ends[i])):
+            local[at], local_values[at] = columns[k], values[k]
+            marks[columns[k]] = 1
+            at += _ONE
+    found = np.empty(len(marks) + 1, np.int32)
+    found = found[: list_places(marks, len(marks), 0, found, 0)]
+    for j in range(len(found)):
+        column_at[found[j]] = j
+    for k in range(len(local)):
+        local[k] = column_at[local[k]]
+    return rows, local, local_values, found
 
 
 @kernel
@@ -120,59 +110,60 @@ def _conjugate_gradients(
 
 @kernel
 def _hessian_times(p: Any, rows: Any, columns: Any, values: Any, block: Any, bias: Any, curve: Any) -> Any:
-    """Return p + Σ 2 C_i (x_i·p) x_i over the active documents."""
-    hp = p.copy()
+    """Return H p = p + Σ curve (x·p) x."""
+    hp, n = p.copy(), len(p) - block.shape[1]
+    dense, dense_out, constant, total = p[n:], hp[n:], bias * p[n - 1], 0.0
     for a in range(len(curve)):
-        margin = _margin(p, rows[a], rows[a + 1], columns, values, block[a], bias)
-        _add(margin * curve[a], hp, rows[a], rows[a + 1], columns, values, block[a], bias)
+        begin, end = np.uint64(rows[a]), np.uint64(rows[a + 1])
+        margin = constant + _margin(p, begin, end, columns, values)
+        if len(dense):
+            margin += np.float32(_dot(block[a], dense))
+        step = margin * curve[a]
+        total += step
+        for k in range(begin, end):
+            hp[columns[k]] += values[k] * step
+        if len(dense):
+            row = block[a]
+            for j in range(len(row)):
+                dense_out[j] += row[j] * step
+    hp[n - 1] += bias * np.float32(total)
     return hp
 
 
 @kernel
-def _margin(w: Any, start: int, end: int, columns: Any, values: Any, row: Any, bias: Any) -> Any:
-    """Return w·x of one document for one sibling."""
-    n = len(w) - len(row)
-    a, b, c, d = bias * w[n - 1], _ZERO, _ZERO, _ZERO
-    k = start
-    while k + 4 <= end:
+def _margin(w: Any, k: Any, end: Any, columns: Any, values: Any) -> Any:
+    """Return w·x of the sparse entries from k on; four sums, as an addition waits for the one before."""
+    a, b, c, d = _ZERO, _ZERO, _ZERO, _ZERO
+    while k + _FOUR <= end:
         a += values[k] * w[columns[k]]
-        b += values[k + 1] * w[columns[k + 1]]
-        c += values[k + 2] * w[columns[k + 2]]
-        d += values[k + 3] * w[columns[k + 3]]
-        k += 4
+        b += values[k + _ONE] * w[columns[k + _ONE]]
+        c += values[k + _TWO] * w[columns[k + _TWO]]
+        d += values[k + _THREE] * w[columns[k + _THREE]]
+        k += _FOUR
     while k < end:
         a += values[k] * w[columns[k]]
-        k += 1
-    return (a + b) + (c + d) + (np.float32(_dot(row, w[n:])) if len(row) else _ZERO)
+        k += _ONE
+    return (a + b) + (c + d)
 
 
 @kernel
 def _add_both(
-    slope: Any, curve: Any, g: Any, diagonal: Any, start: int, end: int, columns: Any, values: Any, row: Any, bias: Any
+    slope: Any, curve: Any, g: Any, diagonal: Any, rows: Any, columns: Any, values: Any, block: Any, bias: Any
 ) -> None:
-    """Add slope · x of one document to the gradient, and curve · x² to the Hessian's diagonal."""
-    n = len(g) - len(row)
-    g[n - 1] += slope * bias
-    diagonal[n - 1] += curve * bias * bias
-    for k in range(start, end):
-        column, value = columns[k], values[k]
-        g[column] += slope * value
-        diagonal[column] += curve * value * value
-    for j in range(len(row)):
-        g[n + j] += slope * row[j]
-        diagonal[n + j] += curve * row[j] * row[j]
-
-
-@kernel
-def _add(step: Any, w: Any, start: int, end: int, columns: Any, values: Any, row: Any, bias: Any) -> None:
-    """Add step · x of one document to one sibling's w."""
-    n = len(w) - len(row)
-    w[n - 1] += bias * step
-    for k in range(start, end):
-        w[columns[k]] += values[k] * step
-    behind = w[n:]
-    for j in range(len(row)):
-        behind[j] += row[j] * step
+    """Add Σ slope x to the gradient, and Σ curve x² to the Hessian's diagonal."""
+    e = block.shape[1]
+    n = len(g) - e
+    for a in range(len(slope)):
+        first, second = slope[a], curve[a]
+        g[n - 1] += first * bias
+        diagonal[n - 1] += second * bias * bias
+        for k in range(np.uint64(rows[a]), np.uint64(rows[a + 1])):
+            column, value = columns[k], values[k]
+            g[column] += first * value
+            diagonal[column] += second * value * value
+        for j in range(e):
+            g[n + j] += first * block[a, j]
+            diagonal[n + j] += second * block[a, j] * block[a, j]
 
 
 @kernel

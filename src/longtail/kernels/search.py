@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from longtail.kernels.cache_lines import LANES, LINE, borrowing, from_a_line_on, prefetch
 from longtail.kernels.chunks import Level, add_by_buckets, add_by_table, fill_table
 from longtail.kernels.dense_block import decode, in_lines, panel_count, sums_of_four, sums_of_one
 from longtail.kernels.jit import kernel
@@ -16,16 +17,17 @@ __all__ = ["HINGE_2", "HINGE_3", "SIGMOID", "path_scores", "step_down"]
 
 HINGE_2, HINGE_3, SIGMOID = 0, 1, 2  # what an activation costs; a node's score is exp(−costs along its path)
 _GROUP = 16  # documents whose dense part is computed together: a multiple of DOCUMENTS
+_AHEAD = 2  # pairs
 _FULL_ROWS = 1 << 22  # room for weights of rows written out in full: 16 MB, of which only what is used is touched
 
 
-@kernel
+@borrowing
 def _better(score: Any, node: Any, other_score: Any, other_node: Any) -> Any:
     """The order of a ranking: falling score, ties by position in the level."""
     return score > other_score or (score == other_score and node < other_node)
 
 
-@kernel
+@borrowing
 def _sift_down(scores: Any, nodes: Any, start: int, size: int, score: Any, node: Any) -> None:
     """Let (score, node) sink from the top of the heap that begins at ``start`` and has its worst on top."""
     at = 0
@@ -41,7 +43,7 @@ def _sift_down(scores: Any, nodes: Any, start: int, size: int, score: Any, node:
     scores[start + at], nodes[start + at] = score, node
 
 
-@kernel
+@borrowing
 def _sift_up(scores: Any, nodes: Any, start: int, at: int, score: Any, node: Any) -> None:
     while at > 0:
         parent = (at - 1) >> 1
@@ -52,7 +54,7 @@ def _sift_up(scores: Any, nodes: Any, start: int, at: int, score: Any, node: Any
     scores[start + at], nodes[start + at] = score, node
 
 
-@kernel
+@borrowing
 def _sort(scores: Any, nodes: Any, start: int, size: int) -> None:
     """Turn the heap into a list from best to worst."""
     for last in range(start + size - 1, start, -1):
@@ -61,7 +63,7 @@ def _sort(scores: Any, nodes: Any, start: int, size: int) -> None:
         _sift_down(scores, nodes, start, last - start, score, node)
 
 
-@kernel
+@borrowing
 def _contains(values: Any, begin: int, end: int, wanted: int) -> Any:
     """Binary search in values[begin:end], which rise."""
     last = end
@@ -74,7 +76,7 @@ def _contains(values: Any, begin: int, end: int, wanted: int) -> Any:
     return begin < last and values[begin] == wanted
 
 
-@kernel
+@borrowing
 def _to_log_scores(
     sums: Any,  # IN/OUT (width,) activations in, log scores out
     width: int,  # IN
@@ -127,7 +129,7 @@ def _places(beam_ptr: Any, beam: Any, offsets: Any, limit: int) -> Any:
     return starts, widest
 
 
-@kernel
+@borrowing
 def _offer(
     candidates: Any,  # IN  (width,) log scores
     width: int,  # IN
@@ -171,7 +173,7 @@ def _compact(starts: Any, sizes: Any, nodes: Any, scores: Any) -> Any:
     return ptr, nodes[: ptr[-1]], scores[: ptr[-1]]
 
 
-@kernel
+@borrowing
 def _look_ups(beam: Any, order: Any, at: int, document_of: Any, rows: Any) -> Any:
     """Count the features of all documents that visit the chunk of pair ``at`` from there on."""
     count, chunk = np.int64(0), beam[order[at]]
@@ -209,6 +211,24 @@ def _dense_sums(
         decode(weights, table, at, width, depth, numbers)
     sums_of_four(numbers, dense, group[: -(-count // DOCUMENTS) * DOCUMENTS], width, sums)
     return count, True
+
+
+@borrowing
+def _ask_ahead(
+    order: Any, at: int, document_of: Any, rows: Any, columns: Any, xs: Any, starts: Any, nodes: Any, scores: Any
+) -> None:
+    """Ask for what a pair soon to come reads: documents of a chunk lie far from each other."""
+    if at + 2 * _AHEAD >= order.shape[0]:
+        return
+    later = document_of[order[at + 2 * _AHEAD]]
+    prefetch(rows, later)
+    prefetch(starts, later)
+    document = document_of[order[at + _AHEAD]]
+    for j in range(rows[document], rows[document + 1], LINE):
+        prefetch(columns, j)
+        prefetch(xs, j)
+    prefetch(nodes, starts[document])
+    prefetch(scores, starts[document])
 
 
 @kernel
@@ -255,9 +275,9 @@ def step_down(
     sizes = np.zeros(n_documents, np.int64)
     nodes, scores = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
     order, document_of = _by_chunk(beam, offsets.shape[0] - 1, n_documents), _documents(beam_ptr)
-    sums, found = np.empty(widest, np.float32), np.empty((2, _longest(rows) + 1), np.int64)
+    sums, found = np.empty(widest + LANES, np.float32), np.empty((2, _longest(rows) + 1), np.int64)
     row_starts = np.zeros(n_columns if n_documents > 1 else 0, np.int32)
-    full_rows = np.empty(_FULL_ROWS if n_documents > 1 else 0, np.float32)
+    full_rows = from_a_line_on(_FULL_ROWS if n_documents > 1 else 0)
     filled, n_filled = np.empty(n_columns if n_documents > 1 else 0, np.int32), np.int64(0)
     dense_sums, group = np.empty((_GROUP, max(widest, PANEL)), np.float32), np.empty(_GROUP, np.int64)
     dense_weights = in_lines(panel_count(widest) * dense.shape[1] * PANEL if n_documents > 1 else 0)
@@ -266,6 +286,7 @@ def step_down(
         pair = order[at]
         document = document_of[pair]
         start, capacity = starts[document], starts[document + 1] - starts[document]
+        _ask_ahead(order, at, document_of, rows, columns, xs, starts, nodes, scores)
         if sizes[document] == capacity and parents[pair] < scores[start]:  # no child scores above its parent
             continue
         if beam[pair] != chunk:
@@ -286,8 +307,9 @@ def step_down(
             sums[i] = bias * biases[first + i]
         if by_table:
             add_by_table(
-                heads, siblings, values, table, row_starts, full_rows, width, chunk, columns, xs, begin, end, sums
-            )
+                heads, siblings, values, table, row_starts, full_rows, width, chunk, columns, xs, begin, end, found,
+                sums,
+            )  # fmt: skip
         else:
             add_by_buckets(
                 heads, shifts, level_starts, lows, siblings, values, table, n_columns, chunk, columns, xs, begin, end,

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.kernels.cache_lines import borrowing, prefetch
 from longtail.kernels.jit import kernel
 from longtail.kernels.ngrams import find, follow
 
 __all__ = ["place_rows", "weigh_counts", "weigh_ngrams"]
 
+_AHEAD = 16  # n-grams whose places in the vocabulary are asked for before they are read
 _FEW = 40  # keys that are sorted by insertion
 _DIGIT = 8  # bits a pass
 _COLUMN = np.uint64(32)  # a key: column above, occurrences below
@@ -116,6 +118,44 @@ def _bits(columns: int) -> int:
     return bits
 
 
+@borrowing
+def _hash(hashes: Any, unit: int, last: int, shortest: int, longest: int, out: Any) -> int:
+    """Write the hashes of all n-grams of a document and return how many there are."""
+    count = 0
+    for first in range(unit, last):
+        h = hashes[first]
+        for n in range(1, min(longest, last - first) + 1):
+            if n > 1:
+                h = follow(h, hashes[first + n - 1])
+            if n >= shortest:
+                out[count] = h
+                count += 1
+    return count
+
+
+@borrowing
+def _look_up(
+    table: Any,  # IN  hash → column
+    mask: int,  # IN
+    idf: Any,  # IN  (columns,) only asked for
+    n_hashes: int,  # IN
+    keys: Any,  # IN/OUT hashes in, a key for each that is known out
+) -> int:
+    """Turn hashes into keys and return how many are known; the table is larger than the cache, so it is asked ahead."""
+    count = 0
+    for i in range(-_AHEAD, n_hashes):
+        if i + _AHEAD < n_hashes:
+            prefetch(table, 2 * np.int64(keys[i + _AHEAD] & np.uint64(mask)))
+        if i < 0:
+            continue
+        number = table[find(table, mask, keys[i]), 1]
+        if number:
+            prefetch(idf, np.int64(number) - 1)
+            keys[count] = (number - np.uint64(1)) << _COLUMN | np.uint64(1)
+            count += 1
+    return count
+
+
 @kernel
 def weigh_ngrams(
     hashes: NDArray[np.uint64],  # IN  of units
@@ -140,18 +180,8 @@ def weigh_ngrams(
     histogram, bits = np.empty(256, np.int64), _bits(idf.shape[0])
     mask, end = table.shape[0] - 1, 0
     for document in range(units.shape[0] - 1):
-        count, last = 0, units[document + 1]
-        for unit in range(units[document], last):
-            h = hashes[unit]
-            for n in range(1, min(longest, last - unit) + 1):
-                if n > 1:
-                    h = follow(h, hashes[unit + n - 1])
-                if n < shortest:
-                    continue
-                number = table[find(table, mask, h), 1]
-                if number:
-                    keys[count] = (number - np.uint64(1)) << _COLUMN | np.uint64(1)
-                    count += 1
+        count = _hash(hashes, units[document], units[document + 1], shortest, longest, keys)
+        count = _look_up(table, mask, idf, count, keys)
         _sort(keys, spare, histogram, count, bits)
         end = _weigh(keys, count, idf, sublinear, columns, values, end)
         ends[document + 1] = end

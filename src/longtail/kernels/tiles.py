@@ -11,7 +11,7 @@ import numpy as np
 
 from longtail.kernels.jit import kernel
 
-__all__ = ["TILE", "add_multiples", "dots", "folded", "list_marked", "multiply", "tiled"]
+__all__ = ["TILE", "add_multiples", "by_sibling", "dots", "folded", "list_marked", "list_places", "multiply", "tiled"]
 
 TILE = 1024
 
@@ -75,3 +75,34 @@ def list_marked(marks: Any, count: int, first: int, width: int, docs: Any, n: in
             docs[n] = first + i
             n += 1
     return n
+
+
+@kernel
+def list_places(marks: Any, count: int, first: int, places: Any, n: int) -> int:
+    """List the places with a mark (uint8, 0 or 1) among ``count``, a multiple of 8, counted from ``first`` on.
+
+    They are written behind the ``n`` that ``places`` has; it needs room for one more than there are. Returns how many.
+    """
+    words = marks.view(np.uint64)
+    for word in range(count // 8):
+        if words[word] != 0:
+            for k in range(word * 8, word * 8 + 8):  # no branch: which of the 8 has a mark is hard to foretell
+                places[n] = first + k
+                n += marks[k]
+    return n
+
+
+@kernel
+def by_sibling(places: Any, width: int, out: Any) -> Any:
+    """Write the places by sibling, rising in each; return where each sibling's begin, and the end (width + 1)."""
+    begins = np.zeros(width + 1, np.int64)
+    for place in places:
+        begins[(place & (width - 1)) + 1] += 1
+    for k in range(width):
+        begins[k + 1] += begins[k]
+    behind = begins.copy()
+    for place in places:
+        k = place & (width - 1)
+        out[behind[k]] = place
+        behind[k] += 1
+    return begins

@@ -1,9 +1,22 @@
 """Vector instructions against the plain functions that they stand for."""
 
 import numpy as np
+import pytest
 from numba import njit
+from numba.core import config
+from numba.core.errors import NumbaError
 
-from longtail.kernels.cache_lines import BYTES, lowest_bit, matches, prefetch
+from longtail.kernels.cache_lines import (
+    BYTES,
+    LANES,
+    LINE,
+    add_multiple,
+    borrowing,
+    from_a_line_on,
+    lowest_bit,
+    matches,
+    prefetch,
+)
 
 
 @njit  # not cached: numba would not see that what it calls has changed
@@ -35,3 +48,41 @@ def test_the_highest_byte_and_none():
     assert compiled(array, 0, 255) == (2**32 - 1, 0)
     assert compiled(array, 39, 255) == (1, 0)
     assert compiled(array, 0, 254) == (0, BYTES)
+
+
+@njit
+def add_compiled(sums, x, numbers, at, count):
+    add_multiple(sums, x, numbers, at, count)
+
+
+@pytest.mark.parametrize("count", [0, LANES, 3 * LANES, 9 * LANES])
+def test_a_multiple_is_added_with_the_product_rounded_first(count):
+    rng = np.random.default_rng(count)
+    numbers, before = (rng.normal(size=size).astype(np.float32) for size in (100, 80))
+    x = np.float32(1 / 3)
+    expected = before.copy()
+    expected[:count] += x * numbers[5 : 5 + count]
+    for add in (add_compiled, add_multiple):
+        sums = before.copy()
+        add(sums, x, numbers, 5, count)
+        assert np.array_equal(sums, expected)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_room_begins_with_a_cache_line(size):
+    room = from_a_line_on(size)
+    assert (room.shape, room.dtype) == ((size,), np.float32)
+    assert room.ctypes.data % (4 * LINE) == 0
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
+def test_what_borrows_its_arrays_cannot_make_one():
+    def total(array):
+        return array[0] + array[-1]
+
+    def copied(array):
+        return array.copy()
+
+    assert borrowing(total)(np.array([1.0, 2.0])) == 3.0
+    with pytest.raises(NumbaError, match="array"):
+        borrowing(copied)(np.ones(2))

@@ -36,3 +36,19 @@ def test_rows_with_a_mark_anywhere_are_listed(width):
         marks[place] = 1
     assert tiles.list_marked(marks, 9 * width, 100, width, docs, 1) == 4  # the last mark is behind what counts
     assert docs.tolist() == [-1, 100, 103, 104, -1, -1, -1, -1, -1, -1]
+
+
+@pytest.mark.parametrize("width", [8, 16])
+@pytest.mark.parametrize("share", [0.0, 0.05, 1.0])
+def test_marked_places_are_listed_and_dealt_to_their_siblings(width, share):
+    marks = (np.random.default_rng(width).random(tiles.TILE) < share).astype(np.uint8)
+    count, first = tiles.TILE - 2 * width, 3 * tiles.TILE  # what lies behind does not count
+    listed, places = np.full((2, tiles.TILE + 2), -1, np.int32)
+    n = tiles.list_places(marks, count, first, listed, 1)
+    expected = first + np.flatnonzero(marks[:count])
+    assert listed[0] == -1
+    np.testing.assert_array_equal(listed[1:n], expected)
+    begins = tiles.by_sibling(listed[1:n], width, places)
+    assert (begins[0], begins[width]) == (0, len(expected))
+    for k in range(width):
+        np.testing.assert_array_equal(places[begins[k] : begins[k + 1]], expected[expected % width == k])
