@@ -88,10 +88,9 @@ def rows(folder, arguments):
 
 def read(folder):
     """Return training documents, with label texts where there are some, and test documents."""
-    labels = folder / "labels.jsonl.gz"
-    return lt.read(data_file(folder, "train"), labels=labels if labels.exists() else None), lt.read(
-        data_file(folder, "test")
-    )
+    labels = [path for path in (folder / "labels.jsonl", folder / "labels.jsonl.gz") if path.exists()]
+    documents = lt.read(data_file(folder, "train"), labels=labels[0] if labels else None)
+    return documents, lt.read(data_file(folder, "test"))
 
 
 def kept_or_fitted(documents, name, folder, arguments):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from longtail.data.sample import sample
     from longtail.ensembling import ensemble
     from longtail.estimator import Longtail, load
+    from longtail.extending import extend
     from longtail.features.matrix import Features
     from longtail.features.tfidf import TfIdf
     from longtail.search.predictions import Predictions, read_predictions, write_predictions
@@ -42,6 +43,7 @@ _HOME = {
     "TfIdf": "longtail.features.tfidf",
     "compare": "longtail.comparison",
     "ensemble": "longtail.ensembling",
+    "extend": "longtail.extending",
     "load": "longtail.estimator",
     "read": "longtail.data.formats",
     "read_labels": "longtail.data.label_files",
@@ -67,6 +69,7 @@ __all__ = [
     "compare",
     "ensemble",
     "errors",
+    "extend",
     "load",
     "metrics",
     "read",

@@ -9,6 +9,24 @@ import msgspec
 
 from longtail.config import Config, resolve
 from longtail.errors import ConfigError, unknown_name
+from longtail.recipes import (
+    FLAT,
+    FOUR,
+    FOUR_KEPT,
+    FOUR_LAYERS,
+    NEWTON,
+    PASSES,
+    PROXIMAL,
+    RECURSIVE,
+    TEXT,
+    THREE,
+    cascade_preset,
+    light_preset,
+    on_words,
+    recursive_preset,
+    surrogate,
+    xr_preset,
+)
 
 __all__ = ["METHODS", "Method", "configure", "method", "uses_encoder"]
 
@@ -24,89 +42,10 @@ class Method(msgspec.Struct, frozen=True):
     recipe: tuple[str, ...]  # text features → label features → tree → ranker → search
     settings: Settings = {}
     presets: Mapping[str, Settings] = {}
-    # cascade: a network that ranks, linear classifiers may join it; recursive: one whose vectors they read
-    network: Literal["", "cascade", "recursive"] = ""
+    # cascade, attention: a network that ranks, linear classifiers may join it; recursive: one whose vectors they read
+    network: Literal["", "cascade", "attention", "recursive"] = ""
     ranker: Literal["tree", "forest", "neighbours"] = "tree"  # what the linear ranker is
 
-
-def _xr(levels: list[int], cost_positive: float, cost_negative: float) -> dict[str, Any]:
-    costs = {"cost_positive": cost_positive, "cost_negative": cost_negative, "cost_sensitive": True}
-    return {"tree": {"levels": levels}, "ranker": costs}
-
-
-# 1 + ln tf beats tf, and ten passes rank as well as a hundred in about three quarters of the time (RESULTS.md)
-_TEXT = {"0": {"sublinear_tf": True}}
-_PASSES = 10
-
-
-# like labels side by side, as many as are solved at a time
-_FLAT = {"kind": "flat", "leaf_size": 16}
-_NEWTON = {"solver": "newton", "prune": 0.01, "tolerance": 0.01}
-_PROXIMAL = {
-    "solver": "proximal",
-    "penalty": 1.0,
-    "cost_positive": 2.0,
-    "prune": 0.0,
-    "tolerance": 0.01,
-    "max_passes": 200,
-}
-
-
-def _cascade(
-    widths: list[int], layers: list[list[int]], kept: list[int], dropout: list[float], epochs: int, tokens: int
-) -> dict[str, Any]:
-    """Return a row of table 9; the sizes of its shortlists are ``kept`` nodes times their children."""
-    return {
-        "tree": {"levels": widths},
-        "encoder": {"max_tokens": tokens},
-        "cascade": {"layers": layers, "shortlist": kept, "dropout": dropout, "last_level": "shortlist"},
-        "training": {"epochs": epochs, "encoder_rate": 1e-4, "head_rate": 1e-3},
-    }
-
-
-def _light(epochs: int, tokens: int, average: float, kept: int = 0, bottleneck: int = 0) -> dict[str, Any]:
-    """Return the settings of a set as LightXML's code has them; without clusters all labels are trained."""
-    large = {"last_level": "shortlist", "shortlist": [kept], "bottleneck": bottleneck}
-    rates = {"encoder_rate": 1e-4, "head_rate": 1e-4, "head_optimiser": "adamw"}
-    return {
-        "tree": {"levels": [2**13] if kept else []},
-        "encoder": {"max_tokens": tokens},
-        "cascade": {**(large if kept else {"last_level": "full"}), "label_rows": "random"},
-        "training": {"epochs": epochs, "average": average, "cooldown_epochs": 0.0, "batch_size": 16, **rates},
-    }
-
-
-_RECURSIVE: dict[str, Any] = {
-    "features": "cat",
-    "tfidf": _TEXT,
-    "encoder": {"weight": 1.0},
-    "training": {"epochs": 5, "encoder_rate": 2e-4, "head_rate": 1e-3},
-}
-
-
-def _recursive(
-    coarse: list[int],
-    refined: list[int],
-    epochs: list[int],
-    rate: float,
-    tokens: int,
-    alpha: float | None,
-    cost_positive: float,
-    cost_negative: float,
-) -> dict[str, Any]:
-    """Return a row of table 7 of XR-Transformer; without ``alpha`` nothing is cost-sensitive."""
-    sensitive = {"cost_sensitive": alpha is not None}  # the rankers' costs have α in them
-    return {
-        "tree": {"levels": refined},
-        "recursive": {"levels": coarse, "epochs": epochs, "loss": "squared-hinge", **sensitive, "alpha": alpha or 1.0},
-        "training": {"encoder_rate": rate},
-        "encoder": {"max_tokens": tokens},
-        "ranker": {**sensitive, "cost_positive": cost_positive, "cost_negative": cost_negative, "trees": 1},
-    }
-
-
-_THREE, _FOUR = [2**9, 2**12], [2**10, 2**13, 2**16]
-_FOUR_LAYERS, _FOUR_KEPT = [[5, 6], [8], [10], [12]], [128, 256, 400]
 
 _CATALOGUE = [
     Method(
@@ -114,15 +53,15 @@ _CATALOGUE = [
         "linear one-vs-rest classifiers on a balanced label tree, beam search",
         "Yu et al. 2022, PECOS: Prediction for Enormous and Correlated Output Spaces",
         ("tf-idf", "PIFA", "balanced k-means", "squared hinge", "beam"),
-        settings={"tfidf": _TEXT, "ranker": {"max_passes": _PASSES}},
+        settings={"tfidf": TEXT, "ranker": {"max_passes": PASSES}},
         # levels: the refined trees of XR-Transformer's table 7; costs: its rankers
         presets={
-            "eurlex-4k": _xr([4, 32, 256], 2, 4),
-            "wiki10-31k": _xr([8, 128, 2048], 4, 1),
-            "amazoncat-13k": _xr([128, 1024], 0.25, 0.5),
-            "wiki-500k": _xr([8, 256, 8192], 4, 1),
+            "eurlex-4k": xr_preset([4, 32, 256], 2, 4),
+            "wiki10-31k": xr_preset([8, 128, 2048], 4, 1),
+            "amazoncat-13k": xr_preset([128, 1024], 0.25, 0.5),
+            "wiki-500k": xr_preset([8, 256, 8192], 4, 1),
             "amazon-670k": {"tree": {"levels": [8, 256, 8192]}},
-            "amazon-3m": _xr([8, 256, 8192], 8, 1),
+            "amazon-3m": xr_preset([8, 256, 8192], 8, 1),
         },
     ),
     Method(
@@ -131,7 +70,7 @@ _CATALOGUE = [
         "Prabhu et al. 2018, Parabel: Partitioned Label Trees for Extreme Classification",
         ("tf-idf", "PIFA", "balanced 2-means", "squared hinge", "beam"),
         settings={
-            "tfidf": _TEXT,
+            "tfidf": TEXT,
             "tree": {"branching": 2},
             "ranker": {"trees": 3, "max_passes": 20},
             "search": {"score": "hinge-2"},
@@ -143,9 +82,9 @@ _CATALOGUE = [
         "Khandagale et al. 2020, Bonsai: diverse and shallow trees for extreme multi-label classification",
         ("tf-idf", "PIFA", "free k-means", "squared hinge", "beam"),
         settings={
-            "tfidf": _TEXT,
+            "tfidf": TEXT,
             "tree": {"kind": "unbalanced", "branching": 100},
-            "ranker": {"trees": 3, "max_passes": _PASSES},
+            "ranker": {"trees": 3, "max_passes": PASSES},
             "search": {"score": "hinge-2"},
         },
     ),
@@ -155,7 +94,7 @@ _CATALOGUE = [
         "Wydmuch et al. 2018, A no-regret generalization of hierarchical softmax to extreme multi-label classification",
         ("tf-idf", "PIFA", "balanced 2-means", "logistic", "exact"),
         settings={
-            "tfidf": _TEXT,
+            "tfidf": TEXT,
             "tree": {"branching": 2},
             "ranker": {"loss": "logistic", "cost_positive": 20.0, "cost_negative": 20.0},
             "search": {"score": "sigmoid", "exact": True},
@@ -166,7 +105,7 @@ _CATALOGUE = [
         "one linear classifier a label over all documents, no tree",
         "Babbar and Schölkopf 2017, DiSMEC: Distributed Sparse Machines for Extreme Multi-label Classification",
         ("tf-idf", "PIFA", "none", "squared hinge, Newton", "all labels"),
-        settings={"tfidf": _TEXT, "tree": _FLAT, "ranker": _NEWTON, "search": {"score": "sigmoid"}},
+        settings={"tfidf": TEXT, "tree": FLAT, "ranker": NEWTON, "search": {"score": "sigmoid"}},
     ),
     Method(
         "proxml",
@@ -174,9 +113,9 @@ _CATALOGUE = [
         "Babbar and Schölkopf 2019, Data scarcity, robustness and extreme multi-label classification",
         ("tf-idf", "PIFA", "none", "squared hinge, L1, proximal Newton", "all labels"),
         settings={
-            "tfidf": _TEXT,
-            "tree": _FLAT,
-            "ranker": _PROXIMAL,
+            "tfidf": TEXT,
+            "tree": FLAT,
+            "ranker": PROXIMAL,
             "search": {"score": "sigmoid"},
         },
     ),
@@ -186,7 +125,7 @@ _CATALOGUE = [
         "Jain et al. 2016, Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking and Other Missing "
         "Label Applications",
         ("tf-idf", "none", "50 trees of documents", "leaves, centroids", "a leaf a tree"),
-        settings={"tfidf": _TEXT},
+        settings={"tfidf": TEXT},
         ranker="forest",
     ),
     Method(
@@ -194,7 +133,7 @@ _CATALOGUE = [
         "documents near each other in learnt embeddings vote with their labels",
         "Tagami 2017, AnnexML: Approximate Nearest Neighbor Search for Extreme Multi-label Classification",
         ("tf-idf", "label-kNN graph", "partitions of documents", "embeddings", "nearest neighbours"),
-        settings={"tfidf": _TEXT},
+        settings={"tfidf": TEXT},
         ranker="neighbours",
     ),
     Method(
@@ -205,17 +144,17 @@ _CATALOGUE = [
         # rates, length of vectors and trees of the classifiers beside the network: those that ranked best (RESULTS.md)
         settings={
             "features": "cat",
-            "tfidf": _TEXT,
+            "tfidf": TEXT,
             "encoder": {"weight": 0.25},
             "training": {"encoder_rate": 2e-4, "head_rate": 5e-4},
-            "ranker": {"max_passes": _PASSES, "trees": 3},
+            "ranker": {"max_passes": PASSES, "trees": 3},
         },
         presets={
-            "wiki10-31k": _cascade(_THREE, [[9, 10], [11], [12]], [64, 64], [0.3, 0.3, 0.4], 15, 256),
-            "amazoncat-13k": _cascade([2**8, 2**11], [[7, 8], [10], [12]], [32, 40], [0.2, 0.3, 0.4], 6, 256),
-            "wiki-500k": _cascade(_FOUR, _FOUR_LAYERS, [128, 256, 512], [0.2, 0.25, 0.35, 0.5], 12, 128),
-            "amazon-670k": _cascade(_FOUR, _FOUR_LAYERS, _FOUR_KEPT, [0.2, 0.25, 0.4, 0.5], 15, 128),
-            "amazon-3m": _cascade(_FOUR, _FOUR_LAYERS, [128, 256, 96], [0.2, 0.25, 0.3, 0.5], 15, 128),
+            "wiki10-31k": cascade_preset(THREE, [[9, 10], [11], [12]], [64, 64], [0.3, 0.3, 0.4], 15, 256),
+            "amazoncat-13k": cascade_preset([2**8, 2**11], [[7, 8], [10], [12]], [32, 40], [0.2, 0.3, 0.4], 6, 256),
+            "wiki-500k": cascade_preset(FOUR, FOUR_LAYERS, [128, 256, 512], [0.2, 0.25, 0.35, 0.5], 12, 128),
+            "amazon-670k": cascade_preset(FOUR, FOUR_LAYERS, FOUR_KEPT, [0.2, 0.25, 0.4, 0.5], 15, 128),
+            "amazon-3m": cascade_preset(FOUR, FOUR_LAYERS, [128, 256, 96], [0.2, 0.25, 0.3, 0.5], 15, 128),
         },
         network="cascade",
     ),
@@ -233,17 +172,17 @@ _CATALOGUE = [
         ),
         settings={
             "features": "cat",  # where classifiers are to join the network
-            "tfidf": _TEXT,
+            "tfidf": TEXT,
             # first rows, rates and averaging: those that ranked best (RESULTS.md)
             "cascade": {"merge": "concat", "bottleneck": 400, "rescale": False, "combine": "never"},
             "training": {"encoder_rate": 2e-4, "head_rate": 5e-4, "average": 0.3},
         },
         presets={
-            "eurlex-4k": _light(20, 512, 0.5),
-            "wiki10-31k": _light(30, 512, 0.67),
-            "amazoncat-13k": _light(5, 512, 0.6),
-            "wiki-500k": _light(10, 128, 0.6, kept=32, bottleneck=500),
-            "amazon-670k": _light(15, 128, 0.73, kept=75, bottleneck=400),
+            "eurlex-4k": light_preset(20, 512, 0.5),
+            "wiki10-31k": light_preset(30, 512, 0.67),
+            "amazoncat-13k": light_preset(5, 512, 0.6),
+            "wiki-500k": light_preset(10, 128, 0.6, kept=32, bottleneck=500),
+            "amazon-670k": light_preset(15, 128, 0.73, kept=75, bottleneck=400),
         },
         network="cascade",
     ),
@@ -254,18 +193,18 @@ _CATALOGUE = [
         ("tokens, tf-idf", "PIFA", "balanced k-means", "squared hinge on Φcat", "beam"),
         # few epochs, as vectors that know their documents by heart mislead the classifiers on them (RESULTS.md)
         settings={
-            **_RECURSIVE,
+            **RECURSIVE,
             "recursive": {"loss": "bce", "cost_sensitive": False},
-            "ranker": {"max_passes": _PASSES, "negatives": "tfn+man", "trees": 3},
+            "ranker": {"max_passes": PASSES, "negatives": "tfn+man", "trees": 3},
         },
         # table 7; steps of 256 documents as epochs, 1:1:3; costs of the rankers: those of xr-linear
         presets={
-            "eurlex-4k": _recursive([16, 256], [4, 32, 256], [8, 8, 24], 5e-5, 128, 1.0, 2, 4),
-            "wiki10-31k": _recursive([128, 2048], [8, 128, 2048], [14, 14, 44], 1e-4, 256, 0.25, 4, 1),
-            "amazoncat-13k": _recursive([128, 1024], [128, 1024], [2, 2, 6], 1e-4, 256, 2.0, 0.25, 0.5),
-            "wiki-500k": _recursive([64, 512, 4096, 32768], [8, 256, 8192], [1, 1, 2, 5], 1e-4, 128, 0.25, 4, 1),
-            "amazon-670k": _recursive([128, 2048, 32768], [8, 256, 8192], [2, 2, 6], 1e-4, 128, None, 1, 1),
-            "amazon-3m": _recursive([128, 2048, 32768], [8, 256, 8192], [1, 1, 3], 1e-4, 128, 0.125, 8, 1),
+            "eurlex-4k": recursive_preset([16, 256], [4, 32, 256], [8, 8, 24], 5e-5, 128, 1.0, 2, 4),
+            "wiki10-31k": recursive_preset([128, 2048], [8, 128, 2048], [14, 14, 44], 1e-4, 256, 0.25, 4, 1),
+            "amazoncat-13k": recursive_preset([128, 1024], [128, 1024], [2, 2, 6], 1e-4, 256, 2.0, 0.25, 0.5),
+            "wiki-500k": recursive_preset([64, 512, 4096, 32768], [8, 256, 8192], [1, 1, 2, 5], 1e-4, 128, 0.25, 4, 1),
+            "amazon-670k": recursive_preset([128, 2048, 32768], [8, 256, 8192], [2, 2, 6], 1e-4, 128, None, 1, 1),
+            "amazon-3m": recursive_preset([128, 2048, 32768], [8, 256, 8192], [1, 1, 3], 1e-4, 128, 0.125, 8, 1),
         },
         network="recursive",
     ),
@@ -275,11 +214,81 @@ _CATALOGUE = [
         "Chang et al. 2020, Taming Pretrained Transformers for Extreme Multi-label Text Classification",
         ("tokens, tf-idf", "PIFA", "balanced k-means", "squared hinge on Φcat", "beam"),
         settings={
-            **_RECURSIVE,
+            **RECURSIVE,
             "recursive": {"resolutions": "one", "finest": "clusters", "bootstrap": False, "cost_sensitive": False},
-            "ranker": {"max_passes": _PASSES, "negatives": "tfn+man", "trees": 3},
+            "ranker": {"max_passes": PASSES, "negatives": "tfn+man", "trees": 3},
         },
         network="recursive",
+    ),
+    Method(
+        "xml-cnn",
+        "convolutions over word vectors, a bottleneck, and all labels one-vs-all",
+        "Liu et al. 2017, Deep Learning for Extreme Multi-label Text Classification",
+        ("words", "none", "none", "convolutions", "all labels"),
+        settings=on_words("cnn", encoder={"max_tokens": 128}, cascade={"last_level": "full"}),
+        network="cascade",
+    ),
+    Method(
+        "attentionxml",
+        "an LSTM over word vectors, whose words each label attends to in its own way; a network a level of the tree",
+        "You et al. 2019, AttentionXML: Label Tree-based Attention-Aware Deep Model for High-Performance Extreme "
+        "Multi-Label Text Classification",
+        ("words", "PIFA", "balanced 2-means, one level", "LSTM, attention of labels", "shortlist of clusters"),
+        settings=on_words(
+            "lstm",
+            encoder={"max_tokens": 128},
+            recursive={"shortlist": 160, "dropout": 0.5},
+            training={
+                "epochs": 12,
+                "head_optimiser": "adamw",
+                "encoder_decay": 0.0,
+                "head_decay": 0.0,
+                "micro_batch": 0,
+            },
+        ),
+        network="attention",
+    ),
+    Method(
+        "inceptionxml",
+        "short texts: convolutions along word vectors, clusters of labels and the labels of the best at once",
+        "Kharbanda et al. 2023, InceptionXML: A Lightweight Framework with Synchronized Negative Sampling for Short "
+        "Text Extreme Classification",
+        ("words", "PIFA", "balanced 2-means, one level", "convolutions", "shortlist of clusters"),
+        settings=on_words("inception", cascade={"detach_epochs": 5}),
+        network="cascade",
+    ),
+    Method(
+        "inceptionxml-lf",
+        "short texts and label text: routed convolutions, classifiers of label words, label graph and free rows",
+        "Kharbanda et al. 2024, Learning label-label correlations in extreme multi-label classification via label "
+        "features (Gandalf), appendix A",
+        ("words", "PIFA, then label words", "balanced 2-means, one level", "convolutions", "shortlist of clusters"),
+        settings=on_words("routed-inception", label_text={"parts": ["text", "graph", "free"], "phases": "tied"}),
+        network="cascade",
+    ),
+    Method(
+        "astec",
+        "short texts: a weighted sum of word vectors, learnt on clusters, then labels among the nearest ones",
+        "Dahiya et al. 2021, DeepXML: A Deep Extreme Multi-Label Learning Framework Applied to Short Text Documents",
+        ("words", "PIFA", "balanced 2-means, one level", "sum of word vectors", "nearest labels"),
+        settings=on_words("bag", **surrogate()),
+        network="cascade",
+    ),
+    Method(
+        "decaf",
+        "astec with classifiers made of label words and a refinement",
+        "Mittal et al. 2021, DECAF: Deep Extreme Classification with Label Features",
+        ("words", "PIFA", "balanced 2-means, one level", "sum of word vectors, label words", "nearest labels"),
+        settings=on_words("bag", **surrogate(parts=["text", "free"], combine="sum")),
+        network="cascade",
+    ),
+    Method(
+        "eclare",
+        "astec with classifiers made of label words, those of related labels, and a refinement",
+        "Mittal et al. 2021, ECLARE: Extreme Classification with Label Graph Correlations",
+        ("words", "PIFA", "balanced 2-means, one level", "sum of word vectors, label words", "nearest labels"),
+        settings=on_words("bag", **surrogate(parts=["text", "graph", "free"])),
+        network="cascade",
     ),
 ]
 

@@ -17,7 +17,7 @@ from longtail.data.strings import Strings
 from longtail.errors import DataError, Problem, UsageError, unknown_name
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
-from longtail.linear.explanation import Explanation, LinearRanker, explain_label
+from longtail.linear.explanation import Explanation, LinearRanker, RawExplanation, explain_label
 from longtail.linear.tree_ranker import TreeRanker
 from longtail.ranking_model import Facts, RankingModel, members_k
 from longtail.search.ensemble import mean_scores
@@ -41,6 +41,7 @@ class Model(RankingModel):
     vectoriser: TfIdf | None  # None: documents come as features, or a network's vectors are all
     rankers: tuple[LinearRanker, ...]  # one a label tree, or a forest; none where a network does it all
     network: Embedder | None = None
+    label_graph: sparse.csr_array | None = None  # (L, L) normalised, where training made one
 
     @property
     def reads_text(self) -> bool:
@@ -117,19 +118,25 @@ class Model(RankingModel):
     def explain(self, text: str, label: str) -> Explanation:
         """Return what each n-gram of ``text`` adds to the margin of each node on the way to ``label``.
 
-        What a network's vector adds, if the classifiers read one, is a sum of its own.
+        What a network's vector adds, if the classifiers read one, is a sum of its own. Of a network that ranks, it is
+        how much the label's score falls without each word.
         """
         if label not in self.labels.columns:
             raise UsageError(unknown_name("label", label, self.labels.columns))
-        if self.facts.network_share > 0:
-            raise UsageError(f"{self.config.method} has a network that ranks, whose scores are no sums over words")
-        if self.vectoriser is None:
+        column, share, network = self.labels.columns[label], self.facts.network_share, None
+        raw = self._explain_linear(text, column) if share < 1 else RawExplanation(column, 0.0, ())
+        if self.neural_ranker is not None and share > 0:
+            from longtail.neural.occlusion import occlusions
+
+            network = occlusions(self.neural_ranker, text, column).step()
+        vocabulary = Strings.of([]) if self.vectoriser is None else self.vectoriser.vocabulary
+        return raw.named(self.labels, self.label_counts, vocabulary, self.calibration, network, share)
+
+    def _explain_linear(self, text: str, column: int) -> RawExplanation:
+        if self.vectoriser is None and self.facts.network_share == 0:
             found = "a network's vectors" if self.config.features == "dnn" else "ready-made features"
             raise UsageError(f"this model was trained on {found}, which have no words to explain by")
-        explanation = explain_label(
-            self.rankers, self.features([text]), self.labels.columns[label], self.config.search.score
-        )
-        return explanation.named(self.labels, self.label_counts, self.vectoriser.vocabulary, self.calibration)
+        return explain_label(self.rankers, self.features([text]), column, self.config.search.score)
 
 
 def _ranked(

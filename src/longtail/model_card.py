@@ -36,6 +36,12 @@ def _widths(tree: LabelTree) -> str:
     return " → ".join(f"{width:,}" for width in tree.widths)
 
 
+def _added(model: Model) -> str:
+    """Return how many labels are known by their words alone, if any."""
+    added = 0 if model.neural_ranker is None else model.neural_ranker.n_added
+    return f"; {added:,} of them added after training, by their words" if added else ""
+
+
 def model_card(model: Model) -> str:
     """Return the card as Markdown: method, data, tree, metrics on held-out documents, how to use it, all settings."""
     entry, facts = METHODS[model.config.method], model.facts
@@ -47,7 +53,7 @@ def model_card(model: Model) -> str:
     ]
     rows = {
         "documents": f"{facts.documents:,}, and {facts.held_out:,} held out",
-        "labels": f"{len(model.labels):,}; {facts.pairs / facts.documents:.2f} a document",
+        "labels": f"{len(model.labels):,}; {facts.pairs / facts.documents:.2f} a document{_added(model)}",
         "features": vocabulary + (f" and {facts.dense_width} dense columns" if facts.dense_width else ""),
         **_ranker_rows(model),
         "scores": "probabilities" if model.calibration is not None else "not calibrated",

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from longtail.config import Config
+from longtail.data.csr import csr_arrays, csr_of_arrays
 from longtail.data.label_files import read_labels, write_labels
 from longtail.ensemble_folder import ENSEMBLE, read_ensemble, save_ensemble
 from longtail.ensemble_model import Ensemble
@@ -27,6 +28,8 @@ from longtail.tree.tree import LabelTree
 
 __all__ = ["load_model", "save_model"]
 
+_GRAPH = "label-graph.safetensors"
+
 
 def save_model(model: Model | Ensemble, path: str | Path) -> None:
     """Write the model; nothing in the folder depends on when or where it was made."""
@@ -42,6 +45,8 @@ def save_model(model: Model | Ensemble, path: str | Path) -> None:
         for number, ranker in enumerate(model.rankers):
             for name, arrays in _files(ranker, number).items():
                 folder.write_arrays(name, arrays)
+        if model.label_graph is not None:
+            folder.write_arrays(_GRAPH, csr_arrays(model.label_graph))
         if model.network is not None:
             from longtail.neural.network_folder import save_network
 
@@ -108,7 +113,9 @@ def _read(folder: Folder, device: str) -> Model:
             raise ValueError(f"a ranker of {ranker.n_labels} labels beside {len(labels)} labels")
     facts = folder.read_json("training.json", Facts)
     metrics = folder.read_json("metrics.json", Evaluation) if "metrics.json" in names else None
-    return Model(config, labels, counts, facts, vectoriser, rankers, network, calibration=calibration, metrics=metrics)
+    graph = csr_of_arrays(folder.arrays(_GRAPH), len(labels)) if _GRAPH in names else None
+    parts = config, labels, counts, facts, vectoriser, rankers, network, graph
+    return Model(*parts, calibration=calibration, metrics=metrics)
 
 
 def _rankers(folder: Folder, config: Config, names: Collection[str]) -> Iterator[LinearRanker]:

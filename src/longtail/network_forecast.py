@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from longtail.config import Config, Training
 from longtail.data.dataset import Dataset
-from longtail.features.encoder_folder import EncoderShape, encoder_folder, encoder_shape
+from longtail.features.encoder_folder import EncoderShape, encoder_folder, encoder_shape, names_folder
 from longtail.methods import METHODS
 from longtail.network_steps import network_widths
 from longtail.neural.layout import (
@@ -39,6 +39,8 @@ class NetworkCosts(NamedTuple):
     flops: float = 30e9  # a core and second in float32, two at work; one alone does 60e9
     library_bytes: float = 330e6  # torch and transformers
     step_bytes: float = 8.0  # a parameter of the encoder, held for a moment by AdamW on the CPU
+    word_bytes: float = 7.0  # a word of a text, with the space behind it
+    words: float = 40.0  # different ones in a text of n words: these times √n
     spare: float = 1.2  # times the activations: what a pass backward holds for a moment, and gaps
 
 
@@ -84,9 +86,11 @@ class _Plan(NamedTuple):
 
 def network_forecast(documents: Dataset, config: Config) -> NetworkForecast:
     """Estimate the network of a method that has one, or an encoder as it is; a GPU is there if its driver is."""
-    shape, on_gpu = encoder_shape(encoder_folder(config.encoder.name)), shutil.which("nvidia-smi") is not None
+    shape, on_gpu = _shape(documents, config), shutil.which("nvidia-smi") is not None
     tokens, kind = _tokens(documents, config.encoder.max_tokens), METHODS[config.method].network
-    plan = {"cascade": _cascade, "recursive": _recursive, "": _frozen}[kind](shape, documents, config)
+    plan = {"cascade": _cascade, "attention": _cascade, "recursive": _recursive, "": _frozen}[kind](
+        shape, documents, config
+    )
     levels = [[_classifier_bytes(*level, config.training) for level in levels] for levels in plan.together]
     weights = max((sum(own for own, _ in level) for level in levels), default=0.0) if plan.stays else 0.0
     operations = plan.passes * _forward(shape, tokens, config) + 2.0 * len(tokens) * plan.products
@@ -102,6 +106,22 @@ def network_forecast(documents: Dataset, config: Config) -> NetworkForecast:
         host_bytes=_COSTS.library_bytes + (2 if shape.vocabulary < 1 << 16 else 4) * float(tokens.sum()),
         kept_bytes=4.0 * plan.kept_vectors,
     )
+
+
+def _shape(documents: Dataset, config: Config) -> EncoderShape:
+    """Return the shape of the encoder; one on vectors of words is mostly these, by Heaps' law for their number."""
+    settings = config.encoder
+    if settings.kind == "transformer":
+        return encoder_shape(encoder_folder(settings.name))
+    if names_folder(settings.name):
+        pretrained = encoder_shape(encoder_folder(settings.name))
+        width, vocabulary = pretrained.width, pretrained.vocabulary
+    else:
+        words = (0 if documents.texts is None else float(documents.texts.lengths.sum())) / _COSTS.word_bytes
+        width, vocabulary = settings.width, int(_COSTS.words * words**0.5) + 1
+    depth = 2 if settings.kind in ("bag", "routed-inception") else 1
+    parameters = vocabulary * width + 8 * width * width
+    return EncoderShape(width, depth, 1, 2 * width, vocabulary, parameters)
 
 
 def _cascade(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:

@@ -14,7 +14,8 @@ from longtail.config import Config
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
-from longtail.errors import ConfigError, MissingExtra, UsageError
+from longtail.errors import ConfigError, MissingExtra, UsageError, printable
+from longtail.features.encoder_folder import names_folder
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.linear.one_vs_all import LabelHints
@@ -23,7 +24,6 @@ from longtail.metrics import evaluate
 from longtail.model import Model, document_features
 from longtail.search.ensemble import mean_scores
 from longtail.tree.cluster import level_widths
-from longtail.tree.tree import LabelTree
 from longtail.tree_steps import Parents, label_tree
 from longtail.work import Work, told
 
@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the network's scores, to choose from by held-out documents
+_OF_WORDS = ("bag", "routed-inception")  # kinds with two layers as wide as the vectors of words
 _RANKED = 20  # best labels of each held-out document that the choice looks at
 
 
@@ -71,15 +72,43 @@ def check_network(documents: Dataset, config: Config, device: str, parents: Pare
             f"label_features.kind: found {kind} with features=dnn; expected pifa or graph, or features=cat"
         )
     choose_device(device)
-    Tokeniser.load(encoder_folder(config.encoder.name), config.encoder.max_tokens)
+    _check_kind(config, what)
+    if config.encoder.kind == "transformer" or names_folder(config.encoder.name):
+        Tokeniser.load(encoder_folder(config.encoder.name), config.encoder.max_tokens)
+    elif config.encoder.name != "learned" and not Path(config.encoder.name).expanduser().is_file():
+        found = f"encoder.name: found {printable(config.encoder.name)!r}, which is no file or folder"
+        raise UsageError(f"{found}; expected vectors of words as GloVe text, an encoder's folder, minilm or learned")
+
+
+def _check_kind(config: Config, what: str) -> None:
+    """Refuse an encoder that the method, or classifiers made of label words, cannot have; and phases without parts."""
+    kind, network, text = config.encoder.kind, METHODS[config.method].network, config.label_text
+    expected = {"": "transformer", "recursive": "transformer", "attention": "lstm"}.get(network, kind)
+    if kind != expected:
+        raise ConfigError(f"encoder.kind: found {kind} with {what}; expected {expected}")
+    if network != "cascade":
+        return
+    if kind == "lstm":
+        raise ConfigError(f"encoder.kind: found lstm with {what}; expected another, or the method attentionxml")
+    if text.phases == "surrogate" and config.cascade.label_rows == "random":
+        raise ConfigError("cascade.label_rows: found random with surrogate phases, which find labels by centroids")
+    needs = "surrogate phases" if text.phases == "surrogate" else f"label_text.parts={list(text.parts)}"
+    if (text.phases == "surrogate" or text.parts != ("free",)) and kind not in _OF_WORDS:
+        raise ConfigError(f"encoder.kind: found {kind} with {needs}; expected {' or '.join(_OF_WORDS)}")
+    if text.phases == "tied" and ("free" not in text.parts or len(text.parts) == 1):
+        raise ConfigError(f"label_text.parts: found {list(text.parts)} with phases=tied; expected free beside words")
 
 
 def encoder_hash(config: Config) -> str:
     """Return a hash of the pretrained encoder: a folder of the same name may hold another one by the next run."""
     from longtail.features.encoder import encoder_folder
 
-    digest = hashlib.sha256()
-    for file in sorted(encoder_folder(config.encoder.name).glob("*.[js][sa]*")):  # .json and .safetensors
+    digest, name = hashlib.sha256(), config.encoder.name
+    if config.encoder.kind == "transformer" or names_folder(name):
+        files = sorted(encoder_folder(name).glob("*.[js][sa]*"))  # .json and .safetensors
+    else:
+        files = [] if name == "learned" else [Path(name).expanduser()]
+    for file in files:
         with file.open("rb") as content:
             digest.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()
@@ -102,18 +131,21 @@ def fit_network(
     """
     if not uses_encoder(config):
         return None
-    from longtail.neural.embedder import pretrained_embedder
-    from longtail.recursive_steps import tune_encoder
-
     kind = METHODS[config.method].network
     if not kind:
+        from longtail.neural.embedder import pretrained_embedder
+
         return pretrained_embedder(config.encoder, config.training.precision, device).freeze()
+    from longtail.attention_steps import fit_attention
+    from longtail.cascade_steps import fit_cascade
+    from longtail.recursive_steps import tune_encoder
+
     levels = with_levels(config, documents.n_labels)
     tree = label_tree(documents, features, vectoriser, levels, "tree-network", config.seed, parents, work)
-    tokens = _tokens(documents, config, work)
+    embedder, tokens = _first_embedder(documents, config, work, device)
     measured = _with_known_labels(valid, documents.labels)
-    tune = fit_cascade if kind == "cascade" else tune_encoder
-    return tune(documents, tokens, tree, config, work, measured, device, log_file)
+    tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": tune_encoder}[kind]
+    return tune(documents, embedder, tokens, tree, config, work, measured, log_file)
 
 
 def with_levels(config: Config, n_labels: int) -> Config:
@@ -127,6 +159,8 @@ def with_levels(config: Config, n_labels: int) -> Config:
     kind = "balanced" if config.tree.kind == "flat" else config.tree.kind
     if METHODS[config.method].network == "recursive":
         levels = config.recursive.levels or layout.resolution_widths(n_labels, config.recursive.resolutions)
+    elif config.encoder.kind != "transformer":
+        levels = config.tree.levels or layout.word_widths(n_labels, config.cascade.last_level)
     elif config.cascade.merge == "concat":
         levels = config.tree.levels or layout.cluster_widths(n_labels, config.cascade.last_level)
     else:
@@ -141,52 +175,26 @@ def network_widths(config: Config, n_labels: int) -> tuple[int, ...]:
     return (*([] if tree.kind == "flat" else level_widths(n_labels, tree)), n_labels)
 
 
-def _tokens(documents: Dataset, config: Config, work: Work) -> Tokens:
-    from longtail.features.encoder import encoder_folder
-    from longtail.features.tokens import Tokeniser, Tokens
+def _first_embedder(documents: Dataset, config: Config, work: Work, device: str) -> tuple[Embedder, Tokens]:
+    """Return the encoder as it is before training, and the tokens of the documents."""
+    from longtail.features.tokens import Tokens
+    from longtail.neural.device import choose_device
+    from longtail.neural.embedder import Embedder, LastLayer
+    from longtail.neural.first_encoder import first_encoder, tokeniser_for
 
-    def make() -> dict[str, np.ndarray]:
-        tokeniser = Tokeniser.load(encoder_folder(config.encoder.name), config.encoder.max_tokens)
-        return tokeniser(documents.document_texts()).to_arrays()
-
+    tokeniser = tokeniser_for(documents, config.encoder)
     with told("tokens") as say:
-        tokens = Tokens.from_arrays(work.arrays("tokens", make))
+        tokens = Tokens.from_arrays(work.arrays("tokens", lambda: tokeniser(documents.document_texts()).to_arrays()))
         say(f"{len(tokens.ids) / len(tokens):.1f} a document")
-    return tokens
-
-
-def fit_cascade(
-    documents: Dataset,
-    tokens: Tokens,
-    tree: LabelTree,
-    config: Config,
-    work: Work,
-    valid: Dataset | None,
-    device: str,
-    log_file: Path | None,
-) -> NeuralRanker:
-    """Return the network that is trained on all levels at once and ranks by itself."""
-    from longtail.neural.checkpoints import Checkpoints
-    from longtail.neural.training import pretrained_ranker, train_ranker
-
-    ranker = pretrained_ranker(config, tree, device)
-
-    def make() -> dict[str, np.ndarray]:
-        checkpoints = Checkpoints(work.stages, work.input_hash)
-        train_ranker(ranker, documents, tokens, config, valid, checkpoints, log_file)
-        return ranker.network.to_arrays()
-
-    with told("network") as say:
-        ranker.network.load_arrays(work.arrays("network", make))
-        say(f"{ranker.n_parameters:,} parameters")
-    return ranker.freeze()
+    encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
+    return Embedder(tokeniser, LastLayer(encoder).to(choose_device(device)), config.training.precision), tokens
 
 
 def combined_features(
     documents: Dataset, features: Features, network: Embedder | None, config: Config, work: Work
 ) -> Features:
     """Return what linear classifiers read: Φcat, the network's vectors beside the text features, or one of the two."""
-    unused = METHODS[config.method].network == "cascade" and config.cascade.combine == "never"
+    unused = METHODS[config.method].network in ("cascade", "attention") and config.cascade.combine == "never"
     if network is None or config.features == "tfidf" or unused:
         return features
     with told("embeddings") as say:

@@ -19,6 +19,7 @@ from longtail.config import Config
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError, Problem, UsageError
+from longtail.features.gandalf import check_gandalf
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.linear.partitions import check_index
@@ -30,7 +31,7 @@ from longtail.ranker_steps import fit_rankers
 from longtail.ranking_model import RankingModel
 from longtail.search.calibration import Calibration, hits
 from longtail.store import Stages
-from longtail.tree_steps import Parents
+from longtail.tree_steps import Parents, label_graph_of, uses_label_graph, with_label_points
 from longtail.work import Work, told
 
 __all__ = ["calibrate", "check_trainable", "train"]
@@ -61,14 +62,16 @@ def train(
     seen = [fitted, parents, *([valid, encoder_hash(config)] if uses_encoder(config) else [])]
     work = Work.begin(stages, config, *seen)
 
-    vectoriser, features = text_features(fitted, config, work)
-    network = fit_network(fitted, features, vectoriser, config, parents, work, valid, device, log_file)
-    features = combined_features(fitted, features, network, config, work)
-    rankers = fit_rankers(fitted, features, vectoriser, config, parents, work, network)
-    share = float(METHODS[config.method].network == "cascade")
+    points = with_label_points(fitted, config, work)  # the documents, and with Gandalf the labels' own texts
+    vectoriser, features = text_features(points, config, work)
+    network = fit_network(points, features, vectoriser, config, parents, work, valid, device, log_file)
+    features = combined_features(points, features, network, config, work)
+    rankers = fit_rankers(points, features, vectoriser, config, parents, work, network)
+    share = float(METHODS[config.method].network in ("cascade", "attention"))
     facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *_widths(features), share)
     vectoriser = None if config.features == "dnn" else vectoriser
-    model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network)
+    graph = label_graph_of(fitted, config, work) if uses_label_graph(config) else None
+    model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network, graph)
     return calibrate(weigh(model, held_out), held_out)
 
 
@@ -146,6 +149,8 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
         raise UsageError(f"{config.method}: found {len(documents)} documents; expected at least 3, for propensities")
     if entry.ranker == "neighbours":
         check_index(config.neighbours.index)
+    if config.gandalf.use:
+        check_gandalf(documents)
     if uses_encoder(config):
         check_network(documents, config, device, parents)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
+from longtail.features.gandalf import real_documents
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.linear.explanation import LinearRanker
@@ -107,7 +108,8 @@ def fit_forest(documents: Dataset, features: Features, config: Config, work: Wor
     """Return the trees over documents, each a stage, and the labels' centroids."""
     settings, relevance = config.forest, documents.label_matrix
     constants = settings.propensity_a, settings.propensity_b
-    propensities = 1 / inverse_propensities(documents.label_counts, len(documents), *constants)
+    real = real_documents(documents)  # texts of labels would make rare ones look frequent
+    propensities = 1 / inverse_propensities(real.label_counts, len(real), *constants)
 
     def grow(tree: int) -> dict[str, np.ndarray]:
         return fit_tree(features, relevance, propensities, settings, config.seed, tree)

@@ -15,12 +15,13 @@ from scipy import sparse
 from longtail.config import Config, Training
 from longtail.data.csr import csr_of_slots
 from longtail.data.dataset import Dataset
+from longtail.features.encoder import Encoder
 from longtail.features.tokens import Tokens
 from longtail.linear.tree_ranker import fit_rows
 from longtail.metrics import evaluate
 from longtail.neural.batches import Batches
 from longtail.neural.checkpoints import Checkpoints
-from longtail.neural.embedder import Embedder, pretrained_embedder
+from longtail.neural.embedder import Embedder
 from longtail.neural.initial_rows import prior_logit
 from longtail.neural.layout import level_epochs, tuned_levels
 from longtail.neural.loop import fit
@@ -29,28 +30,28 @@ from longtail.neural.run_log import BEST_BY
 from longtail.tree.tree import LabelTree
 from longtail.work import Work, told
 
-__all__ = ["tune_encoder"]
+__all__ = ["Measured", "level_training", "tune_encoder"]
 
 _WARM_UP = 0.1  # of the epochs of a level; the rest cools down, nearly the linear schedule of the paper
 
 
 def tune_encoder(
     documents: Dataset,
+    embedder: Embedder,
     tokens: Tokens,
     tree: LabelTree,
     config: Config,
     work: Work,
     valid: Dataset | None,
-    device: str,
     log_file: Path | None,
 ) -> Embedder:
     """Return the encoder after all levels; each level is two stages: its training, and what it gives the next one."""
     levels = tree.coarsen(documents.label_matrix)  # R^(t), eq. 6
-    embedder = pretrained_embedder(config.encoder, config.training.precision, device)
-    if config.training.compile:
-        embedder.network.encoder.model.compile()
+    encoder = embedder.network.encoder
+    if config.training.compile and isinstance(encoder, Encoder):
+        encoder.model.compile()
     last = tuned_levels(tree.widths, config.recursive.finest) - 1
-    measured = None if valid is None else _Measured.of(valid, tree, embedder)
+    measured = None if valid is None else Measured.of(valid, tree, embedder)
     handed: _Handed | None = None
     for t, epochs in enumerate(level_epochs(config.recursive.epochs, config.training.epochs, last + 1)):
         level = _Level(t, epochs, embedder, tree, levels, tokens, config, work)
@@ -64,6 +65,19 @@ def tune_encoder(
     return embedder.freeze()
 
 
+def level_training(training: Training, t: int, epochs: int) -> Training:
+    """Return the settings of training for one level by itself, of these epochs."""
+    warm_up = _WARM_UP * epochs
+    board = training.tensorboard
+    return replace_settings(
+        training,
+        epochs=epochs,
+        warmup_epochs=warm_up,
+        cooldown_epochs=epochs - warm_up,
+        tensorboard=board and f"{board}/level-{t + 1}",  # steps are counted anew on each level
+    )
+
+
 class _Handed(NamedTuple):
     """What a level gives the next one."""
 
@@ -71,7 +85,7 @@ class _Handed(NamedTuple):
     matched: Nodes  # P (n, k), the nodes it would choose
 
 
-class _Measured(NamedTuple):
+class Measured(NamedTuple):
     """Validation documents on the way down, with the nodes that the levels so far chose for them."""
 
     levels: Sequence[sparse.csr_array]
@@ -79,11 +93,13 @@ class _Measured(NamedTuple):
     matched: Nodes | None = None
 
     @classmethod
-    def of(cls, valid: Dataset, tree: LabelTree, embedder: Embedder) -> _Measured:
+    def of(cls, valid: Dataset, tree: LabelTree, embedder: Embedder) -> Measured:
+        """Return the documents above the first level."""
         return cls(tree.coarsen(valid.label_matrix), embedder.tokeniser(valid.document_texts()))
 
-    def below(self, matcher: Matcher, k: int) -> _Measured:
-        return _Measured(self.levels, self.tokens, matcher.match(self.tokens, self.matched, max(k, 1))[1])
+    def below(self, matcher: Matcher, k: int) -> Measured:
+        """Return them with the ``k`` best nodes of a level, for the next one."""
+        return Measured(self.levels, self.tokens, matcher.match(self.tokens, self.matched, max(k, 1))[1])
 
     def precision(self, matcher: Matcher) -> dict[str, float]:
         """Return P@1, P@3 and P@5 of the level's nodes."""
@@ -106,7 +122,7 @@ class _Level(NamedTuple):
     config: Config
     work: Work
 
-    def trained(self, handed: _Handed | None, measured: _Measured | None, log_file: Path | None) -> Matcher:
+    def trained(self, handed: _Handed | None, measured: Measured | None, log_file: Path | None) -> Matcher:
         """Return the network of the level, trained: Θ goes on from the level above (algorithm 1)."""
         config, t = self.config, self.t
         encoder = self.embedder.network.encoder
@@ -136,15 +152,7 @@ class _Level(NamedTuple):
 
     def _training(self) -> tuple[Training, Batches]:
         """Return the settings of this level's training, and its documents, whose positives weigh R̂."""
-        warm_up = _WARM_UP * self.epochs
-        board = self.config.training.tensorboard
-        training = replace_settings(
-            self.config.training,
-            epochs=self.epochs,
-            warmup_epochs=warm_up,
-            cooldown_epochs=self.epochs - warm_up,
-            tensorboard=board and f"{board}/level-{self.t + 1}",  # steps are counted anew on each level
-        )
+        training = level_training(self.config.training, self.t, self.epochs)
         positives = relevances(self.levels[self.t], self.config.recursive.cost_sensitive)
         return training, Batches(self.tokens, positives, training.batch_size, self.config.seed + self.t)
 

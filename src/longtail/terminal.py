@@ -133,18 +133,51 @@ def _print_members(explanation: EnsembleExplanation, top: int) -> None:
 
 
 def _print_steps(explanation: Explanation, top: int) -> None:
-    """Print the way to a label node by node; all bars are on one scale."""
-    n_trees = len({step.tree for step in explanation.steps})
-    n_levels = {step.tree: step.level + 1 for step in explanation.steps}  # the last step of a tree is its last level
-    longest = max((abs(p.contribution) for step in explanation.steps for p in step.contributions), default=1.0)
+    """Print a network's words, then the way to a label node by node; bars of one kind are on one scale."""
+    sums = explanation.sums
     for step in explanation.steps:
+        if step.kind == "left-out":
+            _print_shares(explanation, step)
+            _print_left_out(step, top)
+    n_trees = len({step.tree for step in sums})
+    n_levels = {step.tree: step.level + 1 for step in sums}  # the last step of a tree is its last level
+    longest = _longest(sums)
+    for step in sums:
         place = f"level {step.level + 1} of {n_levels[step.tree]}"
         place = f"tree {step.tree + 1}, {place}" if n_trees > 1 else place
         print(f"\n{_cut(f'{place}: {step.node}')}")
         _print_step(step, top, longest)
-    summed = "  ".join(f"{word} {_signed(total)}" for word, total in explanation.summed()[:top])
-    summed = summed or "no word of the text has a weight"
-    print(f"\n{_cut(f'over all steps: {summed}')}")
+    if sums:
+        summed = "  ".join(f"{word} {_signed(total)}" for word, total in explanation.summed()[:top])
+        summed = summed or "no word of the text has a weight"
+        which = "all steps" if len(sums) == len(explanation.steps) else "all steps but the network's"
+        print(f"\n{_cut(f'over {which}: {summed}')}")
+
+
+def _print_shares(explanation: Explanation, network: Step) -> None:
+    """Print the score as the sum of the network's and the linear classifiers', where there are both."""
+    share = explanation.network_share
+    if share < 1:
+        linear = (explanation.path_score - share * network.score) / (1 - share)
+        of_network = f"{share:.2f} × {network.score:.3f} of the network"
+        print(f"= {of_network} + {1 - share:.2f} × {linear:.3f} of the linear classifiers")
+
+
+def _longest(steps: Sequence[Step]) -> float:
+    return max((abs(part.contribution) for step in steps for part in step.contributions), default=0.0) or 1.0
+
+
+def _print_left_out(step: Step, top: int) -> None:
+    """Print how much the score of a network falls without each word: no sum, so what is not shown has no total."""
+    print(f"\n{_cut(step.node)}")
+    falls = "how far it falls without each word, which is no sum"
+    print(f"  score {step.score:.3f}, logit {_signed(step.margin)}, and {falls}")
+    _print_words(step, top, _longest([step]))
+    rest = len(step.contributions) - top
+    if rest > 0:
+        print(f"  {'':6}  {'':{_BAR}}  ({rest:,} other words, each of no more than the last)")
+    if not step.contributions:
+        print("  the network reads no word of this text")
 
 
 def _print_step(step: Step, top: int, longest: float) -> None:
@@ -153,14 +186,18 @@ def _print_step(step: Step, top: int, longest: float) -> None:
     parts = f"words {_signed(words)}, bias {_signed(step.bias)}"
     parts += f", dense {_signed(step.dense)}" if step.dense else ""
     print(f"  score {step.score:.3f}, margin {_signed(step.margin)} = {parts}")
-    for part in step.contributions[:top]:
-        size = abs(part.contribution) / longest
-        bar = ("█" if part.contribution > 0 else "░") * max(1, round(_BAR * size))
-        print(_cut(f"  {_signed(part.contribution)}  {bar:{_BAR}}  {part.feature}"))
+    _print_words(step, top, longest)
     rest = step.contributions[top:]
     if rest:
         total = sum(part.contribution for part in rest)
         print(f"  {_signed(total)}  {'':{_BAR}}  ({len(rest):,} other words)")
+
+
+def _print_words(step: Step, top: int, longest: float) -> None:
+    for part in step.contributions[:top]:
+        size = abs(part.contribution) / longest
+        bar = ("█" if part.contribution > 0 else "░") * max(1, round(_BAR * size))
+        print(_cut(f"  {_signed(part.contribution)}  {bar:{_BAR}}  {part.feature}"))
 
 
 def _signed(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The step of the pipeline from features of documents to the label tree."""
+"""The steps of the pipeline to the label graph, to label points by it (Gandalf), and to the label tree."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 from scipy import sparse
 
 from longtail.config import Config
+from longtail.data.csr import csr_arrays, csr_of_arrays
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError, Problem
+from longtail.features.gandalf import check_gandalf, label_points, real_documents
 from longtail.features.label_features import label_features
 from longtail.features.label_graph import label_graph, normalised
 from longtail.features.matrix import Features
@@ -19,7 +21,7 @@ from longtail.tree.given import tree_from_parents
 from longtail.tree.tree import LabelTree
 from longtail.work import Work, told
 
-__all__ = ["Parents", "label_tree"]
+__all__ = ["Parents", "label_graph_of", "label_tree", "uses_label_graph", "with_label_points"]
 
 Parents = Mapping[str, Sequence[str]]
 
@@ -41,7 +43,7 @@ def label_tree(
             return tree_from_parents(documents.labels, parents).to_arrays()
         settings = config.label_features
         texts = _label_texts(documents, features, vectoriser, config)
-        graph = _label_graph(documents, config) if settings.kind.startswith("graph") else None
+        graph = label_graph_of(documents, config, work) if settings.kind.startswith("graph") else None
         rows = label_features(features, documents.label_matrix, settings.kind, texts, graph, settings.graph_features)
         return build_tree(rows, documents.label_counts, config.tree, seed).to_arrays()
 
@@ -66,15 +68,40 @@ def _label_texts(documents: Dataset, features: Features, vectoriser: TfIdf | Non
     )
 
 
-def _label_graph(documents: Dataset, config: Config) -> sparse.csr_array:
-    """Return the label correlation graph, which smooths the labels' features."""
+def label_graph_of(documents: Dataset, config: Config, work: Work) -> sparse.csr_array:
+    """Return the normalised label correlation graph, csr of shape (n_labels, n_labels); label points do not enter."""
     settings = config.label_features
-    counts = label_graph(
-        documents.label_matrix,
-        seed=config.seed,
-        steps=settings.graph_steps,
-        reset=settings.graph_reset,
-        keep=settings.graph_keep,
-        max_documents=settings.graph_max_documents,
-    )
-    return normalised(counts)
+
+    def make() -> dict[str, np.ndarray]:
+        counts = label_graph(
+            real_documents(documents).label_matrix,
+            seed=config.seed,
+            steps=settings.graph_steps,
+            reset=settings.graph_reset,
+            keep=settings.graph_keep,
+            max_documents=settings.graph_max_documents,
+        )
+        return csr_arrays(normalised(counts))
+
+    return csr_of_arrays(work.arrays("label-graph", make), documents.n_labels)
+
+
+def uses_label_graph(config: Config) -> bool:
+    """Tell whether a step of the training needs the label graph."""
+    in_tree = config.label_features.kind.startswith("graph")
+    return config.gandalf.use or in_tree or "graph" in config.label_text.parts
+
+
+def with_label_points(documents: Dataset, config: Config, work: Work) -> Dataset:
+    """Return what to train on: the documents and, where Gandalf is asked for, texts of labels behind them."""
+    if not config.gandalf.use:
+        return documents
+    with told("gandalf") as say:
+        check_gandalf(documents)
+        graph = label_graph_of(documents, config, work)
+        more = label_points(documents, graph, config.gandalf, config.seed)
+        added, pairs = len(more) - len(documents), more.label_matrix.nnz - documents.label_matrix.nnz
+        say(f"texts of {added:,} labels as documents, {pairs / added - 1:.1f} neighbours each")
+        if documents.labels.texts is None and documents.labels.names is None:
+            say("no label has a text or name, so ids are read as texts")
+    return more

@@ -15,6 +15,7 @@ COMMANDS = {
         "options",
         "data_commands",
         "ensemble_commands",
+        "label_commands",
         "model_commands",
         "analysis_commands",
         "about_commands",

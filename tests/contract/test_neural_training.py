@@ -18,6 +18,7 @@ pytest.importorskip("transformers")
 
 
 import longtail as lt
+from longtail.data.strings import Strings
 from longtail.errors import MissingExtra, UsageError
 from longtail.methods import configure
 from longtail.model_folder import load_model
@@ -132,6 +133,36 @@ class TestCommands:
         np.testing.assert_allclose(found, fitted.embed(data[1]), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(found[:3], fitted.embed(list(data[1].texts)[:3]), rtol=1e-4, atol=1e-5)
 
+    def test_explain(self, run, model, fitted, data):
+        """The network by leaving out words, the linear classifiers beside it by sums, by their shares."""
+        text, share = data[1].texts[0], fitted.model.facts.network_share
+        assert 0 < share < 1
+        best = fitted.predict([text], 1)[0][0]
+        found = run("explain", model, text, "--json").json()
+        assert (found["label"], found["network_share"]) == (best.id, share)
+        assert found["probability"] == pytest.approx(best.score, abs=1e-3)
+        network, *linear = found["steps"]
+        assert [step["kind"] for step in found["steps"]] == ["left-out", *["sum"] * len(linear)]
+        ranked, others = fitted.model.both_scores(Strings.of([text]), 5, fitted.model.config.search)
+        column = fitted.model.labels.columns[best.id]
+        assert network["score"] == pytest.approx(ranked[0, column], rel=1e-3)
+        assert network["contributions"]
+        expected = share * network["score"] + (1 - share) * others[0, column]
+        assert found["path_score"] == pytest.approx(expected, rel=1e-3)
+        for step in linear:
+            words = sum(part["contribution"] for part in step["contributions"])
+            assert words + step["bias"] + step["dense"] == pytest.approx(step["margin"], abs=1e-4)
+
+    def test_explain_for_people(self, run, model, data):
+        lines = run("explain", model, data[1].texts[0], "--top", "3").out.splitlines()
+        assert re.match(
+            r"= 0\.\d\d × 0\.\d{3} of the network \+ 0\.\d\d × 0\.\d{3} of the linear classifiers", lines[1]
+        )
+        assert lines[3] == "the network, with one word at a time left out"
+        assert lines[8].endswith("other words, each of no more than the last)")
+        assert lines[10].startswith("tree 1, level 1 of ")
+        assert lines[-1].startswith("over all steps but the network's: ")
+
     def test_info_shows_the_card_and_all_files(self, run, model):
         done = run("info", model)
         assert done.code == 0
@@ -245,6 +276,8 @@ class TestCombine:
         alone = fit(valid=data[1], **settings)
         assert alone.model.rankers == ()
         assert alone.model.facts.network_share == 1
+        (step,) = alone.explain(data[1].texts[0], data[0].labels.ids[0]).steps
+        assert (step.kind, bool(step.contributions)) == ("left-out", True)
         ranked = alone.model.network.search(data[1].texts, 4)[0]
         assert (alone.predict(data[1], 4).matrix.indices == ranked.indices).all()
         with pytest.raises(UsageError, match="network alone"):
@@ -384,9 +417,6 @@ class TestErrors:
         message = fails(2, "embed", tmp_path / "linear", files / "test.jsonl", "-o", tmp_path / "v.npy")
         assert "xr-linear has no network, so no embeddings" in message
         assert not (tmp_path / "v.npy").exists()
-
-    def test_explain_with_a_network(self, fails, model):
-        assert "no sums over words" in fails(2, "explain", model, "a sound editor", "--label", "role::program")
 
     def test_unknown_device_of_a_model(self, fails, files, model):
         assert "device 'tpu'" in fails(2, "predict", model, files / "test.jsonl", "--device", "tpu")

@@ -315,9 +315,12 @@ def test_a_network_beside_a_linear_model(network, linear, data, tmp_path):
     assert (tmp_path / "both/member-1/encoder/model.safetensors").is_file()
     assert dense(loaded.predict(texts)) == pytest.approx(dense(both.predict(texts)), abs=1e-6)
     words, vectors = both.explain(texts[0], network.model.labels.ids[0]).members
-    assert words.explanation is not None
-    assert vectors.explanation is None
-    assert "no sums over words" in vectors.note
+    assert [step.kind for step in words.explanation.steps] == ["sum"] * len(words.explanation.steps)
+    assert [step.kind for step in vectors.explanation.steps] == ["left-out"]
+    assert vectors.explanation == network.explain(texts[0], network.model.labels.ids[0])
+    best = network.predict([texts[0]], 1)[0][0]
+    member = both.explain(texts[0], best.id).members[1]
+    assert member.score == pytest.approx(member.explanation.probability, abs=1e-4)
     twice = lt.ensemble([network, lt.Longtail.of(replace(network.model))])
     with pytest.raises(UsageError, match="2 members with a network; expected exactly one; embed with the folder"):
         twice.embed(texts)

@@ -45,7 +45,9 @@ def said(*arguments) -> str:
 class TestCatalogue:
     def test_names(self):
         linear = ["xr-linear", "parabel", "bonsai", "plt", "dismec", "proxml", "pfastrexml", "annexml"]
-        assert list(METHODS) == [*linear, "cascadexml", "lightxml", "xr-transformer", "x-transformer"]
+        transformers = ["cascadexml", "lightxml", "xr-transformer", "x-transformer"]
+        words = ["xml-cnn", "attentionxml", "inceptionxml", "inceptionxml-lf", "astec", "decaf", "eclare"]
+        assert list(METHODS) == [*linear, *transformers, *words]
         assert all(name == entry.name for name, entry in METHODS.items())
 
     @pytest.mark.parametrize("entry", METHODS.values(), ids=lambda entry: entry.name)
@@ -65,10 +67,16 @@ class TestCatalogue:
     @pytest.mark.parametrize("entry", METHODS.values(), ids=lambda entry: entry.name)
     def test_recipe_agrees_with_the_settings(self, entry):
         resolved, (features, label_features, tree, ranker, search) = configure(entry.name), entry.recipe
-        read = ["tokens"] * bool(entry.network) + ["tf-idf"] * (resolved.cascade.combine != "never")
+        on_words = resolved.encoder.kind != "transformer"
+        own = ["words" if on_words else "tokens"] * bool(entry.network)
+        read = own + ["tf-idf"] * (resolved.cascade.combine != "never")
         assert features == ", ".join(read)
         assert (resolved.features == "cat") == bool(entry.network)
-        if entry.ranker != "tree":
+        if on_words:
+            assert ("label words" in label_features + ranker) == (resolved.label_text.parts != ("free",))
+            assert (search == "all labels") == (resolved.cascade.last_level == "full")
+            assert (search == "nearest labels") == (resolved.label_text.phases == "surrogate")
+        if entry.ranker != "tree" or on_words:
             return
         assert label_features.lower() == resolved.label_features.kind
         assert ("balanced" in tree) == (resolved.tree.kind == "balanced")

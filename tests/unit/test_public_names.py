@@ -32,6 +32,7 @@ def test_all_is_written_out():
         "compare",
         "ensemble",
         "errors",
+        "extend",
         "load",
         "metrics",
         "read",

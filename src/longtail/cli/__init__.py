@@ -11,7 +11,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from longtail import __version__
-from longtail.cli import about_commands, analysis_commands, data_commands, ensemble_commands, model_commands
+from longtail.cli import (
+    about_commands,
+    analysis_commands,
+    data_commands,
+    ensemble_commands,
+    label_commands,
+    model_commands,
+)
 from longtail.cli.options import app, say
 from longtail.errors import DataError, LongtailError
 
@@ -21,6 +28,7 @@ __all__ = [
     "app",
     "data_commands",
     "ensemble_commands",
+    "label_commands",
     "main",
     "model_commands",
 ]

@@ -50,13 +50,13 @@ def analyze(
     trained = load_model(model, "cpu")  # where the encoder stays in float32
     if not isinstance(trained, Model) or (ranker := trained.neural_ranker) is None:
         raise UsageError(f"{model}: found no network that ranks, to look into; expected a model that has one")
-    from longtail.neural.analysis import analyse, untuned_encoder
+    from longtail.neural.analysis import analyse, transformer_of, untuned_encoder
     from longtail.neural.device import choose_device
 
     ranker.network.to(choose_device(device))
     found = read_data(data, format=format, split="test", labelled=False, skip_bad=skip_bad)
     known = found.with_labels(trained.labels, unknown="drop")
-    untuned = untuned_encoder(trained.config.encoder, ranker.network.encoder)
+    untuned = untuned_encoder(trained.config.encoder, transformer_of(ranker))
     analysis = analyse(ranker, untuned, known, documents, trained.config.seed)
     write_analysis(analysis, output)
     if json:

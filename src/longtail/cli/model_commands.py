@@ -55,6 +55,10 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
     ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")] = False,
     device: Device = "auto",
+    gandalf: Annotated[bool, typer.Option("--gandalf", help="Train on texts of labels as well (gandalf.use).")] = False,
+    gandalf_share: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="The same with this share of the labels, such as 0.5.")
+    ] = None,
 ) -> None:
     """Train a model from documents with labels."""
     from longtail.training_run import train_to_folder
@@ -62,7 +66,7 @@ def train(
     train_to_folder(
         read_data(data, format=format, labels=labels, features=features, skip_bad=skip_bad),
         output,
-        _config(method, preset, config, set_, seed),
+        _config(method, preset, config, set_, seed, _gandalf(gandalf, gandalf_share)),
         valid=None if valid is None else read_data(valid, format=format, split="test", skip_bad=skip_bad),
         tree=tree,
         threads=threads,
@@ -72,10 +76,24 @@ def train(
     )
 
 
-def _config(method: str, preset: str | None, config: Path | None, set_: list[str] | None, seed: int | None) -> Config:
+def _config(
+    method: str,
+    preset: str | None,
+    config: Path | None,
+    set_: list[str] | None,
+    seed: int | None,
+    *more: dict[str, Any],
+) -> Config:
     from longtail.methods import configure
 
-    return configure(method, preset, *overrides(config, set_), {} if seed is None else {"seed": seed})
+    return configure(method, preset, *overrides(config, set_), *more, {} if seed is None else {"seed": seed})
+
+
+def _gandalf(use: bool, share: float | None) -> dict[str, Any]:
+    """Return the settings of --gandalf and --gandalf-share, either of which is enough."""
+    if not use and share is None:
+        return {}
+    return {"gandalf": {"use": True} | ({} if share is None else {"share": share})}
 
 
 @app.command()
@@ -190,7 +208,7 @@ def explain(
     top: Annotated[int, typer.Option(min=1, help="Words shown a step.")] = 8,
     json: Json = False,
 ) -> None:
-    """Show what each word adds on the way to a label; at every node the parts add up to the margin."""
+    """Show what each word adds on the way to a label, or how far the score of a network falls without it."""
     import sys
 
     from longtail.model_folder import load_model

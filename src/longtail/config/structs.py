@@ -7,10 +7,21 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from longtail.config.networks import Cascade, Encoder, Recursive, Training
+from longtail.config.networks import Cascade, Encoder, LabelText, Recursive, Training
 from longtail.config.stage import Count, NotNegative, Positive, Stage
 
-__all__ = ["Calibration", "Config", "Forest", "LabelFeatures", "Neighbours", "Ranker", "Search", "TfIdf", "Tree"]
+__all__ = [
+    "Calibration",
+    "Config",
+    "Forest",
+    "Gandalf",
+    "LabelFeatures",
+    "Neighbours",
+    "Ranker",
+    "Search",
+    "TfIdf",
+    "Tree",
+]
 
 
 class TfIdf(Stage, frozen=True):
@@ -44,6 +55,19 @@ class LabelFeatures(Stage, frozen=True):
         int, Meta(ge=0, description="labels with more documents are not walked through; 0 = all are")
     ] = 500
     graph_features: Annotated[Count, Meta(description="largest features kept of each label")] = 1000
+
+
+class Gandalf(Stage, frozen=True):
+    """Gandalf: texts of labels as further training documents, whose labels are their neighbours in the label graph."""
+
+    use: Annotated[bool, Meta(description="whether texts of labels are trained on")] = False
+    share: Annotated[float, Meta(gt=0, le=1, description="share of the labels whose texts are trained on")] = 1.0
+    sample: Annotated[
+        Literal["random", "tail"], Meta(description="which labels, if not all: any, or rare ones first")
+    ] = "random"
+    threshold: Annotated[
+        float, Meta(ge=0, le=1, description="neighbours with a smaller value in the graph do not count (δ)")
+    ] = 0.1
 
 
 class Tree(Stage, frozen=True):
@@ -175,10 +199,12 @@ class Config(Stage, frozen=True):
         Meta(description="what linear classifiers read: tf-idf, an encoder's vectors beside it (Φcat), or these alone"),
     ] = "tfidf"
     tfidf: Annotated[tuple[TfIdf, ...], Meta(min_length=1, description="blocks of text features")] = (TfIdf(),)
+    gandalf: Gandalf = Gandalf()
     label_features: LabelFeatures = LabelFeatures()
     tree: Tree = Tree()
     encoder: Encoder = Encoder()
     cascade: Cascade = Cascade()
+    label_text: LabelText = LabelText()
     recursive: Recursive = Recursive()
     training: Training = Training()
     ranker: Ranker = Ranker()

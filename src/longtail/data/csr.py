@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from functools import lru_cache
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["MAX_COLUMNS", "csr_of", "csr_of_slots"]
+__all__ = ["MAX_COLUMNS", "csr_arrays", "csr_of", "csr_of_arrays", "csr_of_slots"]
 
 MAX_COLUMNS = 2**31 - 1  # indices are 32 bits wide
 
@@ -34,6 +35,16 @@ def csr_of_slots(values: NDArray[Any], columns: NDArray[np.int32], n_columns: in
     known = columns >= 0
     ends = np.concatenate([[0], np.cumsum(known.sum(1))])
     return csr_of(values[known], columns[known], ends, n_columns)
+
+
+def csr_arrays(matrix: sparse.csr_array) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a matrix by name, for a file."""
+    return {"values": matrix.data, "columns": matrix.indices, "ends": matrix.indptr}
+
+
+def csr_of_arrays(arrays: Mapping[str, NDArray[Any]], n_columns: int) -> sparse.csr_array:
+    """Undo :func:`csr_arrays`."""
+    return csr_of(arrays["values"], arrays["columns"], arrays["ends"], n_columns)
 
 
 @lru_cache(maxsize=16)

@@ -16,10 +16,11 @@ import torch
 import transformers
 from safetensors import SafetensorError
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Parameter
 
 from longtail.errors import UsageError, printable
 from longtail.features.encoder_folder import check_folder, encoder_folder
+from longtail.features.text_encoder import TextEncoder
 
 __all__ = ["Encoder", "encoder_folder"]
 
@@ -31,7 +32,7 @@ _POOLING = "1_Pooling/config.json"  # where sentence-transformers keep it
 _FULL_ATTENTION = {"albert", "bert", "camembert", "distilbert", "electra", "ernie", "roberta", "xlm-roberta"}
 
 
-class Encoder(Module):
+class Encoder(TextEncoder):
     """A transformer of ``depth`` layers that turns token ids into vectors of ``width`` numbers.
 
     ``model`` is the Hugging Face module; its unused pooler is left out.

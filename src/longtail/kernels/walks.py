@@ -38,26 +38,106 @@ def walk_counts(
     ones, and the start in any case, with its count or 1. A label without documents has its start alone.
     """
     block, most = last - first, (last - first) * (min(keep, steps) + 1)
-    sums, words, pages = _accumulator(len(label_ptr) - 1)
-    row_labels, row_counts = np.empty(steps + 1, np.int32), np.empty(steps + 1, np.float32)
-    scratch, out_ptr = np.empty(steps + 1, np.float32), np.zeros(block + 1, np.int64)
+    slots = 4
+    while slots < 2 * (steps + 1):
+        slots *= 2
+    table, counts = np.full(slots, -1, np.int32), np.zeros(slots, np.int64)
+    keys, bits, places = np.empty(steps + 1, np.int64), np.empty(steps, np.int64), np.empty(steps, np.int64)
+    met, active, back = np.empty(steps, np.int32), np.empty(steps, np.int32), np.empty(steps, np.bool_)
+    out_ptr, filled, bound = np.zeros(block + 1, np.int64), 0, np.int64(reset * 2.0**53)
     out_labels, out_counts = np.empty(most, np.int32), np.empty(most, np.float32)
-    filled, bound = 0, np.int64(reset * 2.0**53)
     for start in range(first, last):
-        label = np.int64(start)
-        for step in range(steps if label_ptr[start] < label_ptr[start + 1] else 0):
-            bits = mix(seed, 2 * step, start)  # of (seed, step, start) alone, so threads do not enter
-            document = _chosen(label_ptr, label_documents, label, bits >> 32)
-            label = _chosen(document_ptr, document_labels, document, bits & 0x7FFFFFFF)
-            _add(sums, words, pages, label, np.float32(1))
-            if mix(seed, 2 * step + 1, start) >> 10 < bound:
-                label = np.int64(start)
-        if sums[start] == 0:
-            _add(sums, words, pages, start, np.float32(1))
-        met = emptied(sums, words, pages, row_labels, row_counts, 0)
-        filled = _kept(row_labels, row_counts, 0, met, keep, start, out_labels, out_counts, filled, scratch)
+        taken = steps if label_ptr[start] < label_ptr[start + 1] else 0
+        for step in range(taken):
+            back[step] = mix(seed, 2 * step + 1, start) >> 10 < bound
+        _walk(start, taken, label_ptr, label_documents, document_ptr, document_labels, seed, back, active, bits,
+              places, met)  # fmt: skip
+        found = _counted(met[:taken], start, table, counts, keys)
+        filled = _most_met(keys[:found], keep, start, out_labels, out_counts, filled)
         out_ptr[start - first + 1] = filled
     return out_ptr, out_labels[:filled], out_counts[:filled]
+
+
+@kernel
+def _walk(
+    start: int,
+    steps: int,
+    label_ptr: Array,
+    label_documents: Array,
+    document_ptr: Array,
+    document_labels: Array,
+    seed: int,
+    back: Array,  # IN  (steps,) whether the walk goes back to the start after each step
+    active: Array,  # buffer (steps,)
+    bits: Array,  # buffer
+    places: Array,  # buffer
+    met: Array,  # OUT (steps,) the label after each step
+) -> None:
+    """Walk from one label; steps that do not wait for each other are taken together, so that memory answers many.
+
+    First all that begin at the start, then all one step behind these, and so on: where each leads to is fixed by
+    (seed, step, start) alone, so the order of steps, like threads, does not enter.
+    """
+    count, depth = 0, 0
+    for step in range(steps):
+        active[count] = step
+        count += step == 0 or back[step - 1]
+    while count:
+        for at in range(count):
+            bits[at] = mix(seed, 2 * active[at], start)
+        for at in range(count):
+            label = np.int64(start if depth == 0 else met[active[at] - 1])
+            places[at] = _chosen(label_ptr, label_documents, label, bits[at] >> 32)
+        for at in range(count):
+            met[active[at]] = _chosen(document_ptr, document_labels, places[at], bits[at] & 0x7FFFFFFF)
+        more = 0
+        for at in range(count):
+            step = active[at]
+            active[more] = step + 1
+            more += step + 1 < steps and not back[step]
+        count, depth = more, depth + 1
+
+
+@kernel
+def _counted(met: Array, start: int, table: Array, counts: Array, keys: Array) -> int:
+    """Write a key for each label met and for the start; return how many. Larger counts, then lower labels, are larger.
+
+    ``table`` (a power of two, -1: free) and ``counts`` (zeros) are a hash table that is small enough for the nearest
+    cache, where a count for each label there is would not be; both are left as they were.
+    """
+    mask, found = len(table) - 1, 0
+    for at in range(len(met) + 1):
+        label = met[at] if at < len(met) else np.int32(start)
+        slot = (np.int64(label) * 0x9E3779B1 >> 12) & mask
+        while table[slot] != label and table[slot] != -1:
+            slot = (slot + 1) & mask
+        if table[slot] == -1:
+            table[slot], keys[found] = label, slot
+            found += 1
+            counts[slot] += 1
+        else:
+            counts[slot] += at < len(met)
+    for at in range(found):
+        slot = keys[at]
+        keys[at] = counts[slot] << 32 | (0x7FFFFFFF - table[slot])  # of equal counts, the lower label is larger
+        table[slot], counts[slot] = -1, 0
+    return found
+
+
+@kernel
+def _most_met(keys: Array, keep: int, start: int, out_labels: Array, out_counts: Array, filled: int) -> int:
+    """Write labels and counts of the ``keep`` largest keys and of the start, labels rising; return the new filled."""
+    least = _quick_select(keys, keep - 1) if len(keys) > keep else np.int64(0)
+    kept, count = keys[: keep + 1], 0
+    for key in keys:
+        label = 0x7FFFFFFF - (key & 0x7FFFFFFF)
+        if key >= least or label == start:
+            kept[count] = label << 32 | key >> 32  # what is written lies before what is read
+            count += 1
+    for key in np.sort(kept[:count]):
+        out_labels[filled], out_counts[filled] = key >> 32, key & 0x7FFFFFFF
+        filled += 1
+    return filled
 
 
 @kernel

@@ -1,9 +1,13 @@
-"""Why a label: what each feature adds to the margin of every node on the way from the root to it."""
+"""Why a label: what each feature adds to the margin of every node on the way from the root to it.
+
+What leaving a word out does to the score of a network (:mod:`longtail.neural.occlusion`) is a step of its own kind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -26,7 +30,10 @@ _EXAMPLES = 3  # labels that stand for a node
 
 
 class Contribution(msgspec.Struct, frozen=True):
-    """One feature of the document: its value, its weight at the node, and their product."""
+    """One feature of the document: its value, its weight at the node, and their product.
+
+    Of a word left out: how often it stands in the text, what one time comes to, and how much the margin falls.
+    """
 
     feature: str
     value: float
@@ -37,7 +44,9 @@ class Contribution(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True):
     """One node on the way: contributions, bias and dense part add up to the margin, which gives the score.
 
-    In a forest a step is all trees together, or the label's centroid; of neighbours it is what one learner says.
+    In a forest a step is all trees together, or the label's centroid; of neighbours it is what one learner says. Of the
+    kind ``left-out`` it is a network: the margin is the logit of its score, contributions are how much that falls
+    without each word, and these do not add up.
     """
 
     tree: int
@@ -48,21 +57,31 @@ class Step(msgspec.Struct, frozen=True):
     bias: float
     dense: float
     contributions: tuple[Contribution, ...]  # the largest, by absolute value, first
+    kind: Literal["sum", "left-out"] = "sum"
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The way to a label: the product of a tree's scores is its path score, their mean over trees the label's."""
+    """The way to a label: the product of a tree's scores is its path score, their mean over trees the label's.
+
+    With a network that ranks it is ``network_share`` times the score of the network's step, and the rest of the mean.
+    """
 
     label: str
     name: str
     path_score: float
     probability: float | None  # None: the model is not calibrated
     steps: tuple[Step, ...]
+    network_share: float = 0.0
+
+    @property
+    def sums(self) -> tuple[Step, ...]:
+        """The steps that are sums over features, those of linear rankers."""
+        return tuple(step for step in self.steps if step.kind == "sum")
 
     def summed(self) -> list[tuple[str, float]]:
-        """Return what each feature adds over all steps, the largest first."""
+        """Return what each feature adds over all steps that are sums, or a network alone by falls, largest first."""
         totals: dict[str, float] = {}
-        for step in self.steps:
+        for step in self.sums or self.steps:
             for part in step.contributions:
                 totals[part.feature] = totals.get(part.feature, 0.0) + part.contribution
         return sorted(totals.items(), key=lambda item: (-abs(item[1]), item[0]))
@@ -92,12 +111,20 @@ class RawExplanation:
     nodes: tuple[_Node, ...]
 
     def named(
-        self, labels: Labels, label_counts: NDArray[np.integer], vocabulary: Strings, calibration: Calibration | None
+        self,
+        labels: Labels,
+        label_counts: NDArray[np.integer],
+        vocabulary: Strings,
+        calibration: Calibration | None,
+        network: Step | None = None,
+        share: float = 0.0,
     ) -> Explanation:
-        """Put names in place of numbers."""
-        probability = None if calibration is None else float(calibration(np.array([self.path_score]))[0])
+        """Put names in place of numbers, and before all else the step of a network that has this share of the score."""
+        score = self.path_score if network is None else share * network.score + (1 - share) * self.path_score
+        probability = None if calibration is None else float(calibration(np.array([score]))[0])
         steps = tuple(_step(node, labels, label_counts, vocabulary) for node in self.nodes)
-        return Explanation(labels.ids[self.label], labels.name(self.label), self.path_score, probability, steps)
+        steps = steps if network is None else (network, *steps)
+        return Explanation(labels.ids[self.label], labels.name(self.label), score, probability, steps, share)
 
 
 def explain_label(rankers: Sequence[LinearRanker], features: Features, label: int, score: str) -> RawExplanation:

@@ -186,15 +186,19 @@ def fit_tree(
     seed: int,
     tree: int,
 ) -> dict[str, NDArray[Any]]:
-    """Grow the tree of this number, on one thread; documents without labels have no part in it."""
-    pairs = sparse.csr_array(label_matrix.astype(bool))
+    """Grow the tree of this number, on one thread; documents without labels have no part in it.
+
+    A label that a document has by less than 1 gains as much less.
+    """
+    pairs = sparse.csr_array(label_matrix, copy=True)
     pairs.eliminate_zeros()
+    gains = np.minimum(pairs.data, 1) * (propensities.min(initial=1.0) / propensities[pairs.indices])
     grown = grow_tree(
         _rows(features),
         np.flatnonzero(np.diff(pairs.indptr)).astype(np.int32),
         pairs.indptr.astype(np.int64),
         pairs.indices.astype(np.int32),
-        (propensities.min(initial=1.0) / propensities[pairs.indices]).astype(np.float32),
+        gains.astype(np.float32),
         pairs.shape[1],
         settings.leaf_size,
         settings.leaf_labels,

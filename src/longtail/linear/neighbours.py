@@ -64,6 +64,7 @@ class Neighbours:
     voters: int
     gamma: float
     index: IndexType
+    label_values: NDArray[np.float32] | None = None  # beside ``label_columns``, at most 1; None: all are 1
 
     @classmethod
     def of(
@@ -77,14 +78,17 @@ class Neighbours:
         (n_documents, n_columns), n_labels = features.shape, label_matrix.shape[1]
         made = tuple(Learner.from_arrays(arrays, n_columns, n_documents) for arrays in learners)
         labels = label_matrix.indptr.astype(np.int64), label_matrix.indices.astype(np.int32)
-        return cls(n_labels, n_columns, made, *labels, settings.voters, settings.gamma, settings.index)
+        values = np.minimum(label_matrix.data, 1).astype(np.float32)
+        soft = values if (values < 1).any() else None
+        return cls(n_labels, n_columns, made, *labels, settings.voters, settings.gamma, settings.index, soft)
 
     def search(self, features: Features, k: int | None, exclude: sparse.csr_array | None = None) -> sparse.csr_array:
         """Return (n, L) float32 scores of the ``k`` best labels a document (None: all with votes), best first.
 
         A score is the label's share of the votes, the mean over learners. In each, the nearest documents of the
-        document's part vote, weighted by softmax(γ/2 cosine). A document without a column that its part knows gets no
-        labels. ``exclude`` has an entry for each label that may not come out.
+        document's part vote, weighted by softmax(γ/2 cosine), and by half for a label that they have by half. A
+        document without a column that its part knows gets no labels. ``exclude`` has an entry for each label that may
+        not come out.
         """
         n = len(features)
         if features.shape[1] != self.n_columns:
@@ -116,7 +120,8 @@ class Neighbours:
     @cached_property
     def _label_matrix(self) -> sparse.csr_array:
         """The labels of the training documents."""
-        return csr_of(np.ones(len(self.label_columns)), self.label_columns, self.label_ptr, self.n_labels)
+        values = np.ones(len(self.label_columns)) if self.label_values is None else self.label_values.astype(np.float64)
+        return csr_of(values, self.label_columns, self.label_ptr, self.n_labels)
 
     def _votes(self, rows: sparse.csr_array) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float64]]:
         """Return voting documents, cosines and votes, (n, learners × voters); a missing one is document 0, vote 0."""
@@ -138,12 +143,20 @@ class Neighbours:
         voters = []
         for at in np.flatnonzero(votes > 0).tolist():
             number, document = at // self.voters, int(documents[at])
-            if label in self.label_columns[self.label_ptr[document] : self.label_ptr[document + 1]]:
+            if value := self._value(document, label):
                 contributions = _contributions(self.learners[number], parts[number], rows, document)
-                pair = float(cosines[at]), float(votes[at])
+                pair = float(cosines[at]), float(votes[at]) * value
                 voters.append(Voter(number, parts[number], document, *pair, rows.indices, contributions))
         score = float(np.float32(min(sum(voter.vote for voter in voters), 1.0)))
         return NeighboursExplanation(label, score, parts, tuple(voters))
+
+    def _value(self, document: int, label: int) -> float:
+        """Return by how much a training document has a label."""
+        own = slice(int(self.label_ptr[document]), int(self.label_ptr[document + 1]))
+        found = np.flatnonzero(self.label_columns[own] == label)
+        if not len(found):
+            return 0.0
+        return 1.0 if self.label_values is None else float(self.label_values[own][found[0]])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return all that is to be stored, by name."""
@@ -154,6 +167,7 @@ class Neighbours:
         }
         sizes = np.array([self.n_labels, self.n_columns, len(self.learners), self.voters], np.int64)
         arrays |= {"label_ptr": self.label_ptr, "label_columns": self.label_columns}
+        arrays |= {} if self.label_values is None else {"label_values": self.label_values}
         return arrays | {"sizes": sizes, "gamma": np.array([self.gamma])}
 
     @classmethod
@@ -174,12 +188,17 @@ class Neighbours:
         whole = len(ptr) > 0 and ptr[0] == 0 and ptr[-1] == len(columns) and bool((np.diff(ptr) >= 0).all())
         if not whole or (len(columns) and not 0 <= columns.min() <= columns.max() < n_labels):
             raise ModelFolderError(f"neighbours: expected labels from 0 to {n_labels - 1} by document; train again")
+        values = arrays.get("label_values")
+        if values is not None and (len(values) != len(columns) or not bool(((values > 0) & (values <= 1)).all())):
+            raise ModelFolderError(
+                "neighbours: expected a value above 0 and up to 1 a label of a document; train again"
+            )
         own = [
             {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{number}.")}
             for number in range(n_learners)
         ]
         learners = tuple(Learner.from_arrays(of_learner, n_columns, len(ptr) - 1) for of_learner in own)
-        return cls(n_labels, n_columns, learners, ptr, columns, voters, gamma, index)
+        return cls(n_labels, n_columns, learners, ptr, columns, voters, gamma, index, values)
 
 
 def learner_seeds(learners: int, seed: int) -> list[int]:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from longtail.errors import UsageError
+from longtail.errors import UsageError, printable
 
-__all__ = ["draw_frequency_curve", "picture_suffix"]
+__all__ = ["draw_frequency_curve", "draw_neighbours", "picture_suffix"]
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_LONGEST = 40  # characters of a name
 _KINDS = (".png", ".svg", ".pdf")
 
 
@@ -24,8 +29,7 @@ def picture_suffix(path: Path | str) -> str:
 
 def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> None:
     """Draw documents over label rank, both on a log scale, as PNG, SVG or PDF by the suffix of ``path``."""
-    suffix = picture_suffix(path)
-    from matplotlib import rc_context
+    picture_suffix(path)
     from matplotlib.figure import Figure  # no pyplot: no display, no global state
 
     ranks, documents = zip(*curve, strict=True) if curve else ((), ())
@@ -39,6 +43,38 @@ def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> 
     axes.set_title("Label frequency", loc="left")
     axes.grid(True, which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    dates = {".svg": "Date", ".pdf": "CreationDate"}  # left out: the same curve gives the same bytes
+    _save(figure, path)
+
+
+def draw_neighbours(label: str, values: Sequence[tuple[str, float]], path: Path | str) -> None:
+    """Draw a bar for each (name, value of the label graph), the first on top, as figure 4 of Gandalf's appendix."""
+    picture_suffix(path)
+    from matplotlib.figure import Figure  # no pyplot: no display, no global state
+
+    figure = Figure(figsize=(7, 1.4 + 0.3 * max(len(values), 1)), layout="constrained")
+    axes, places = figure.add_subplot(), range(len(values))
+    bars = axes.barh(places, [value for _, value in values], 0.7, color="#1f5f8b")
+    axes.bar_label(bars, [f"{value:.2f}" for _, value in values], padding=3, fontsize=9)
+    axes.set_yticks(places, [_shown(name) for name, _ in values])
+    axes.invert_yaxis()
+    axes.set(xlabel="value in the label graph", xlim=(0, 1.15 * max([value for _, value in values], default=1.0)))
+    axes.set_title(f"Neighbours of {_shown(label)}", loc="left")
+    axes.grid(True, axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def _shown(name: str) -> str:
+    """Return a name with its end left out where it is long, in which matplotlib finds no formula."""
+    short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+    return printable(short).replace("$", r"\$")
+
+
+def _save(figure: Figure, path: Path | str) -> None:
+    from matplotlib import rc_context
+
+    suffix = picture_suffix(path)
+    dates = {".svg": "Date", ".pdf": "CreationDate"}  # left out: the same numbers give the same bytes
     with rc_context({"svg.hashsalt": "longtail"}):
         figure.savefig(path, dpi=150, metadata={dates[suffix]: None} if suffix in dates else None)

@@ -25,7 +25,16 @@ from longtail.features.tokens import Tokens
 from longtail.neural.batches import Batch, Batches
 from longtail.neural.ranker import NeuralRanker
 
-__all__ = ["Analysis", "LayerAttention", "Likeness", "analyse", "class_attention", "pwcca", "untuned_encoder"]
+__all__ = [
+    "Analysis",
+    "LayerAttention",
+    "Likeness",
+    "analyse",
+    "class_attention",
+    "pwcca",
+    "transformer_of",
+    "untuned_encoder",
+]
 
 _BATCH = 64  # documents at a time
 _MAPS = 1 << 26  # numbers of attention that are in memory at a time: 256 MiB
@@ -76,7 +85,7 @@ def analyse(ranker: NeuralRanker, untuned: Encoder | None, documents: Dataset, m
     wide = documents.take(order[: max(most, _PER_DIMENSION * ranker.width)])
     vector_tokens = ranker.tokeniser(wide.document_texts())
     layers = tuple(max(own) for own in ranker.network.layers)
-    encoders = {"trained": ranker.network.encoder} | ({"untuned": untuned} if untuned is not None else {})
+    encoders = {"trained": transformer_of(ranker)} | ({"untuned": untuned} if untuned is not None else {})
     return Analysis(
         len(tokens),
         len(vector_tokens),
@@ -85,6 +94,14 @@ def analyse(ranker: NeuralRanker, untuned: Encoder | None, documents: Dataset, m
         _likenesses(encoders, vector_tokens, layers, seed),
         tuple(ranker.shortlist_recall(tokens, some.label_matrix)) if some.label_matrix.nnz else (),
     )
+
+
+def transformer_of(ranker: NeuralRanker) -> Encoder:
+    """Return the encoder of a network, or say that it has no attention to look at."""
+    encoder = ranker.network.encoder
+    if not isinstance(encoder, Encoder):
+        raise UsageError("found a network on vectors of words, without [CLS] and its attention; expected a transformer")
+    return encoder
 
 
 def untuned_encoder(settings: EncoderSettings, trained: Encoder) -> Encoder | None:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
@@ -35,6 +36,7 @@ class Batch:
 
     ``ids`` (B, T) int64; ``mask`` (B, T) bool, None where nothing is padded; ``positives`` (B, P) int32 positions of
     labels, −1 at padding, with ``values`` (B, P) float32, 0 there; ``rows`` (B,) tells which documents they are.
+    ``epoch`` is the one that they are trained in, from 0 on.
     """
 
     ids: Tensor
@@ -42,6 +44,7 @@ class Batch:
     positives: Tensor
     values: Tensor
     rows: NDArray[np.int64]
+    epoch: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -64,14 +67,18 @@ class Batch:
     def _each(self, change: Callable[[Tensor], Tensor], rows: NDArray[np.int64] | None = None) -> Batch:
         mask = None if self.mask is None else change(self.mask)
         rows = self.rows if rows is None else rows
-        return Batch(change(self.ids), mask, change(self.positives), change(self.values), rows)
+        return Batch(change(self.ids), mask, change(self.positives), change(self.values), rows, self.epoch)
 
 
 class Batches:
     """Cuts documents into batches; ``positives`` is csr (n, L), columns in the tree's order, values soft targets."""
 
-    def __init__(self, tokens: Tokens, positives: sparse.csr_array, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, tokens: Tokens, positives: sparse.csr_array, batch_size: int, seed: int, by_length: bool = True
+    ) -> None:
+        """Take tokens and labels; ``by_length``: batches of texts of like length, which have little padding."""
         self.tokens, self.batch_size, self.seed = tokens, batch_size, seed
+        self._window = _WINDOW if by_length else 1
         self._positives = positives
         self._labelled = np.flatnonzero(np.diff(self._positives.indptr))  # nothing is learnt from the others
         self._pin = torch.cuda.is_available()
@@ -87,7 +94,7 @@ class Batches:
 
     def epoch(self, number: int, start: int = 0) -> Generator[Batch, None, None]:
         """Yield the batches of epoch ``number`` from position ``start`` on: each labelled document is in one."""
-        return prefetched(self._batch, islice(self._order(number), start, None))
+        return prefetched(partial(self._batch, epoch=number), islice(self._order(number), start, None))
 
     @classmethod
     def in_order(cls, tokens: Tokens, batch_size: int) -> Generator[Batch, None, None]:
@@ -101,18 +108,18 @@ class Batches:
         """Return the rows of each batch of an epoch."""
         chance = np.random.default_rng((self.seed, number))
         shuffled = chance.permutation(self._labelled)
-        windows = _cut(shuffled, _WINDOW * self.batch_size)
+        windows = _cut(shuffled, self._window * self.batch_size)
         lengths = self.tokens.lengths
         by_length = [window[np.argsort(lengths[window], kind="stable")] for window in windows]
         batches = [rows for window in by_length for rows in _cut(window, self.batch_size)]
         return [batches[at] for at in chance.permutation(len(batches))]
 
-    def _batch(self, rows: NDArray[np.int64]) -> Batch:
+    def _batch(self, rows: NDArray[np.int64], epoch: int = 0) -> Batch:
         ids, mask = self.tokens.padded(rows)
         positives, values = self._padded_positives(rows)
         padding = None if mask.all() else torch.from_numpy(mask)
         tensors = torch.from_numpy(ids), padding, torch.from_numpy(positives), torch.from_numpy(values)
-        batch = Batch(*tensors, rows)
+        batch = Batch(*tensors, rows, epoch)
         return batch.pinned() if self._pin else batch
 
     def _padded_positives(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

@@ -4,7 +4,8 @@ Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end Multi-
 Multi-label Classification. The names are those of its algorithm 1: ϑ, S, y, p, α.
 
 LightXML (Jiang et al. 2021) is the same way down with other settings: every level reads the last five layers side by
-side, there is one level above the labels or none, and no loss is rescaled.
+side, there is one level above the labels or none, and no loss is rescaled. So are InceptionXML, XML-CNN and the methods
+with label text, on encoders that read vectors of words: their clusters of labels are the one level above.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from longtail.config import Cascade as Settings
 from longtail.config import Training
 from longtail.errors import ConfigError
 from longtail.features.encoder import Encoder
+from longtail.features.text_encoder import TextEncoder
 from longtail.neural.batches import Batch
 from longtail.neural.graphs import Ranked
 from longtail.neural.heads import Head
 from longtail.neural.layout import dropouts, level_layers, scores_all_labels, shortlist_sizes, vector_widths
 from longtail.neural.merging import merged, merging_layers
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
+from longtail.neural.text_head import TextHead
 from longtail.tree.tree import LabelTree
 
 __all__ = ["CascadeXML"]
@@ -36,19 +39,24 @@ __all__ = ["CascadeXML"]
 class CascadeXML(nn.Module):
     """Encoder, label tree and one :class:`Head` a level."""
 
-    heads: Sequence[Head]
+    heads: Sequence[Head | TextHead]
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: TextEncoder,
         tree: LabelTree,
         settings: Settings,
         training: Training,
         seed: int,
         device: torch.device | str = "cpu",
         std: float = 0.02,
+        of_labels: TextHead | None = None,
+        fixed: int = 0,
     ) -> None:
-        """Make a network whose classifiers are normal with deviation ``std``; with 0, they are still to be set."""
+        """Make a network whose classifiers are normal with deviation ``std``; with 0, they are still to be set.
+
+        ``of_labels`` are those of the labels if their words make them; the first ``fixed`` levels do not learn.
+        """
         super().__init__()
         self.encoder, self.tables, self.settings, self.training_settings = encoder, TreeTables(tree), settings, training
         self.layers = settings.layers or level_layers(encoder.depth, tree.n_levels, settings.merge)
@@ -59,12 +67,13 @@ class CascadeXML(nn.Module):
         _check_levels(tree, layers=len(self.layers), shortlist=len(self.kept) + 1, dropout=len(rates))
         _check_depth(self.layers, encoder.depth)
         self.merges, self.dropouts = merging_layers(self.layers, encoder.width, settings, rates, seed)
-        columns = vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck)
+        self.widths = list(vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck))
+        self.fixed = fixed
         dtype = getattr(torch, training.head_weights)
-        heads = (
+        heads: list[Head | TextHead] = [
             Head(
                 width,
-                columns[level],
+                self.widths[level],
                 optimiser=training.head_optimiser,
                 dtype=dtype,
                 weight_decay=training.head_decay,
@@ -72,11 +81,11 @@ class CascadeXML(nn.Module):
                 std=std,
                 device=device,
             )
-            for level, width in enumerate(tree.widths)
-        )
-        self.heads = nn.ModuleList(heads)  # type: ignore[assignment]
+            for level, width in enumerate(tree.widths[: self.last] if of_labels is not None else tree.widths)
+        ]
+        self.heads = nn.ModuleList([*heads, *([] if of_labels is None else [of_labels])])  # type: ignore[assignment]
         self.to(device)
-        if training.compile:
+        if training.compile and isinstance(encoder, Encoder):
             encoder.model.compile()
 
     @property
@@ -86,11 +95,6 @@ class CascadeXML(nn.Module):
         for kept, most in zip(self.kept, self.tables.most_children, strict=True):
             slots.append(min(kept, slots[-1]) * most)
         return [*slots[:-1], self.tables.widths[-1]] if self.full else slots
-
-    @property
-    def widths(self) -> list[int]:
-        """Columns of the vector that each level reads."""
-        return [head.weight.shape[1] for head in self.heads]
 
     def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
         """Return ϑ^(t), the (B, d_t) vector that each level reads."""
@@ -105,7 +109,8 @@ class CascadeXML(nn.Module):
         losses, sizes, top = [], [], None
         for t, head in enumerate(self.heads):
             y, values = self.tables.cover(t, batch.positives, batch.values)  # ground-truth (meta-)labels
-            vector = self.dropouts[t](theta[t])
+            detached = 0 < t == self.last and batch.epoch < self.settings.detach_epochs  # a level above learns
+            vector = self.dropouts[t](theta[t].detach() if detached else theta[t])
             if self._full(t):
                 losses.append(head.full_loss(vector, y, values))
                 sizes.append(y.new_full((len(y),), self.tables.widths[t]))
@@ -113,8 +118,9 @@ class CascadeXML(nn.Module):
             shortlist = self._shortlist(t, top, y, values)  # S^(t), the true ones among them
             p = head.scores(vector, shortlist.nodes)  # sparse prediction: ⟨w_i, ϑ^(t)⟩ for i in S^(t)
             counted = shortlist.counted(p)
-            losses.append((bce(p, shortlist.targets, reduction="none") * counted).sum(1))
-            sizes.append(counted.sum(1))
+            if t >= self.fixed:
+                losses.append((bce(p, shortlist.targets, reduction="none") * counted).sum(1))
+                sizes.append(counted.sum(1))
             top, _ = best_nodes(p, shortlist.nodes, self.kept[t]) if t < self.last else (None, None)  # S_top
         return self._weighted(losses, torch.stack(sizes).float())
 
@@ -126,7 +132,7 @@ class CascadeXML(nn.Module):
     def _weighted(self, losses: list[Tensor], sizes: Tensor) -> dict[str, Tensor]:
         """Return α_t / |S^(t)| · Σ_l L(p_l, y_l), the mean over documents (eq. 4, 5); ``sizes`` (levels, B)."""
         alpha = sizes / sizes.min(0).values if self.settings.rescale else torch.ones_like(sizes)
-        return {f"level {t + 1}": (alpha[t] / sizes[t] * loss).mean() for t, loss in enumerate(losses)}
+        return {f"level {self.fixed + t + 1}": (alpha[t] / sizes[t] * loss).mean() for t, loss in enumerate(losses)}
 
     def _full(self, t: int) -> bool:
         return self.full and t == self.last
@@ -151,6 +157,20 @@ class CascadeXML(nn.Module):
         nodes, at = best_nodes(scores, nodes, k, ordered=True)
         return Ranked(scores.gather(1, at).masked_fill(nodes < 0, 0), nodes, theta[-1], tuple(kept))
 
+    @torch.no_grad()
+    def path_scores(self, ids: Tensor, mask: Tensor | None, path: Sequence[int]) -> Tensor:
+        """Return (B,) the score of the label with this path of nodes, one a level, whether it is ranked or not.
+
+        It is the product of those σ that a label's score is made of, in float64: some are near 1.
+        """
+        theta = self.vectors(ids, mask)
+        above = 0 if self.full else {"level": 0, "weighted": 1, "path": self.last}[self.settings.score]
+        scores: Tensor = theta[-1].new_ones(len(theta[-1]), dtype=torch.float64)
+        for t in range(max(self.last - above, 0), self.last + 1):
+            node = torch.full((len(scores), 1), path[t], dtype=torch.int32, device=scores.device)
+            scores *= self.heads[t].scores(theta[t], node)[:, 0].double().sigmoid()
+        return scores
+
     def _carried(self, own: Tensor, scores: Tensor) -> Tensor:
         """Return what a label's score is multiplied by: 1, σ of the parent, or the product of all σ above."""
         return {"level": torch.ones_like(own), "weighted": own, "path": scores}[self.settings.score]
@@ -164,12 +184,16 @@ class CascadeXML(nn.Module):
 
     def optimiser_groups(self) -> list[dict[str, Any]]:
         """Return the parameters that AdamW trains; classifiers train themselves."""
-        settings = self.training_settings
-        decayed, plain = self.encoder.decay_groups()
+        settings, own = self.training_settings, self.heads[-1]
+        text = own.optimiser_parameters() if isinstance(own, TextHead) else ([], [])
+        decayed, plain = (
+            [parameter for parameter in [*of_encoder, *of_text] if parameter.requires_grad]
+            for of_encoder, of_text in zip(self.encoder.decay_groups(), text, strict=True)
+        )
+        plain += self.merges.parameters()
         return [
             {"params": decayed, "lr": settings.encoder_rate, "weight_decay": settings.encoder_decay},
             {"params": plain, "lr": settings.encoder_rate, "weight_decay": 0.0},
-            {"params": list(self.merges.parameters()), "lr": settings.encoder_rate, "weight_decay": 0.0},
         ]
 
     def to_arrays(self, state: bool = False) -> dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ from longtail import progress
 from longtail.config import Encoder as Settings
 from longtail.data.strings import Strings
 from longtail.features.encoder import Encoder, encoder_folder
+from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.neural.batches import Batch, Batches
 from longtail.neural.device import arithmetic, choose_device, computes_in_half, own_threads
@@ -32,7 +33,7 @@ _BATCH = {"cuda": 512, "cpu": 32}  # documents at a time
 class VectorNetwork(Protocol):
     """What gives vectors: an encoder, and the classifiers that read them, if any."""
 
-    encoder: Encoder
+    encoder: TextEncoder
     training: bool
 
     @property
@@ -59,7 +60,7 @@ class VectorNetwork(Protocol):
 class LastLayer(nn.Module):
     """An encoder alone: its last layer's vector is the document's."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: TextEncoder) -> None:
         super().__init__()
         self.encoder = encoder
         self.heads: Sequence[Any] = ()

@@ -1,14 +1,15 @@
 """The linear classifiers of one level of a network, made so that their gradient never exists as a matrix.
 
-`scores` and `full_loss` are differentiable in x alone. Their backward pass leaves a record with the head, and `step`
-turns the records of a batch into one optimiser step, in place, on the rows they touch.
+`scores` and `full_loss` are differentiable in x alone; `gathered` hands out rows for others to compute with. Their
+backward pass leaves a record with the head, and `step` turns the records of a batch into one optimiser step, in place,
+on the rows they touch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -40,6 +41,15 @@ class _Record:
         if self.targets is not None:
             return "full_loss"
         return "scores of all nodes" if self.candidates is None else "scores of candidates"
+
+
+@dataclass(frozen=True)
+class _RowGradients:
+    """What the backward pass of gathered rows leaves with its head."""
+
+    nodes: Tensor  # (U,) int64, each once
+    gradients: Tensor  # (U, d)
+    kind: ClassVar[str] = "gathered rows"
 
 
 class Head(torch.nn.Module):
@@ -78,13 +88,17 @@ class Head(torch.nn.Module):
         self._state_names = tuple(state)
         for name, tensor in state.items():
             self.register_buffer(name, tensor)
-        self._records: list[_Record] = []
+        self._records: list[_Record | _RowGradients] = []
 
     def settle(self) -> None:
         """Let go of the optimiser's state: the head is trained."""
         for name in self._state_names:
             delattr(self, name)
         self._state_names, self.optimiser = (), "sgd"
+
+    def learnt(self) -> tuple[Tensor, ...]:
+        """Return what `step` changes beside the optimiser's state."""
+        return self.weight, self.bias
 
     @property
     def rows(self) -> HeadRows:
@@ -116,6 +130,14 @@ class Head(torch.nn.Module):
             losses: Tensor = _FullLosses.apply(x, self._anchor(), self, targets, half)  # type: ignore[no-untyped-call]
             return losses if scale is None else (losses * scale).sum()
 
+    def gathered(self, nodes: Tensor) -> Tensor:
+        """The rows (U, d) of nodes (U,) int64, each at most once, in float32 (float64 for such a head).
+
+        In training mode the backward pass records the gradient of these rows, which `step` needs, and of no other.
+        """
+        result: Tensor = _Gathered.apply(self._anchor(), self, nodes)  # type: ignore[no-untyped-call]
+        return result
+
     @torch.no_grad()
     def step(self, lr: float, seed: int) -> None:
         """One optimiser step over all that was recorded since the last one, as of one batch; forgets the records.
@@ -128,13 +150,17 @@ class Head(torch.nn.Module):
         kinds = {record.kind for record in records}
         if len(kinds) > 1:
             raise ValueError(f"records of one step: found {' and '.join(sorted(kinds))}; expected one kind in a batch")
+        of_rows = [record for record in records if isinstance(record, _RowGradients)]
+        of_logits = [record for record in records if isinstance(record, _Record)]
         with _as_written(self.weight):
-            if records[0].targets is not None:
-                _update_by_targets(self.rows, records, lr, seed)
-            elif records[0].candidates is None:
-                _update_all(self.rows, records, lr, seed)
+            if of_rows:
+                _update_gathered(self.rows, of_rows, lr, seed)
+            elif of_logits[0].targets is not None:
+                _update_by_targets(self.rows, of_logits, lr, seed)
+            elif of_logits[0].candidates is None:
+                _update_all(self.rows, of_logits, lr, seed)
             else:
-                _update_touched(self.rows, records, lr, seed)
+                _update_touched(self.rows, of_logits, lr, seed)
 
     def forget(self) -> None:
         """Drops the records of a batch that is not to be learnt from."""
@@ -155,6 +181,10 @@ class Head(torch.nn.Module):
             self.bias.zero_()
         else:
             self.bias.copy_(torch.as_tensor(bias))
+
+    def set_bias(self, value: float) -> None:
+        """Lets all nodes start at this score."""
+        self.bias.fill_(value)
 
     def to_arrays(self, state: bool = True) -> dict[str, NDArray[Any]]:
         """Copies of weight and bias by name, and with `state` the optimiser's; bf16 weights as their uint16 bits."""
@@ -193,7 +223,7 @@ class Head(torch.nn.Module):
             return torch.zeros((), requires_grad=True)
         return None
 
-    def _record(self, record: _Record) -> None:
+    def _record(self, record: _Record | _RowGradients) -> None:
         self._records.append(record)
 
 
@@ -240,6 +270,19 @@ class _FullLosses(torch.autograd.Function):
         return (ctx.gradient * scale[:, None]).to(ctx.dtype), None, None, None, None
 
 
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor | None, head: Head, nodes: Tensor) -> Tensor:
+        ctx.head, ctx.nodes = head, nodes
+        return head.weight[nodes].to(head.bias.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradients: Tensor) -> tuple[None, None, None]:
+        ctx.head._record(_RowGradients(ctx.nodes, gradients))
+        return None, None, None
+
+
 def _as_written(tensor: Tensor) -> torch.autocast:
     """Products below are of the types they are written in: autocast was heeded when the operands were made."""
     return torch.autocast(tensor.device.type, enabled=False)
@@ -250,6 +293,17 @@ def _operand(x: Tensor, head: Head, half: bool, matrix: bool) -> Tensor:
     if half:
         return x.to(torch.bfloat16)
     return x.to(head.bias.dtype) if matrix or head.bias.dtype == torch.float64 else x
+
+
+def _update_gathered(rows: HeadRows, records: list[_RowGradients], lr: float, seed: int) -> None:
+    touched, places = torch.unique(torch.cat([record.nodes for record in records]), return_inverse=True)
+    gradient = rows.bias.new_zeros(len(touched), rows.weight.shape[1])
+    parts = places.split([len(record.nodes) for record in records])
+    for part, record in zip(parts, records, strict=True):
+        gradient[part] += record.gradients  # each node once, so that the sum is the same bytes on every device
+    no_gradient = torch.zeros_like(gradient[:, 0])  # of biases, which are not part of the rows
+    for block in full_head.node_chunks(gradient, gradient.shape[1]):
+        head_updates.update_rows(rows, touched[block], gradient[block], no_gradient[block], lr, seed)
 
 
 def _update_touched(rows: HeadRows, records: list[_Record], lr: float, seed: int) -> None:

@@ -19,11 +19,13 @@ __all__ = [
     "level_epochs",
     "level_layers",
     "level_widths",
+    "phase_epochs",
     "resolution_widths",
     "scores_all_labels",
     "shortlist_sizes",
     "tuned_levels",
     "vector_widths",
+    "word_widths",
 ]
 
 _LARGE = 200_000  # labels from which on the papers use three levels above them
@@ -32,6 +34,7 @@ _KEPT = 64
 _CPU_DOCUMENTS = 32  # more take memory, 12 GB for 256 of 128 tokens with MiniLM, and gain no time
 _DROPOUTS = {2: (0.3, 0.4), 3: (0.3, 0.3, 0.4), 4: (0.2, 0.25, 0.4, 0.5)}
 _LAST_LAYERS, _CONCAT_DROPOUT, _CLUSTER_LABELS = 5, 0.5, 100  # LightXML's
+_WORD_CLUSTER_LABELS = 16  # as many as InceptionXML has for 131,000 labels
 
 
 def level_widths(n_labels: int) -> tuple[int, ...]:
@@ -49,6 +52,15 @@ def cluster_widths(n_labels: int, last_level: str) -> tuple[int, ...]:
     """
     clusters = 1 << (-(-n_labels // _CLUSTER_LABELS) - 1).bit_length()
     return () if scores_all_labels(last_level, n_labels) or clusters == 1 else (clusters,)
+
+
+def word_widths(n_labels: int, last_level: str) -> tuple[int, ...]:
+    """Return the nodes of the one level above the labels for encoders of words: a power of two, 16 labels each.
+
+    None where all labels are scored, or fit into one node.
+    """
+    clusters = 1 << max(round(log2(max(n_labels, 1) / _WORD_CLUSTER_LABELS)), 0)
+    return () if last_level == "full" or clusters == 1 else (clusters,)
 
 
 def level_layers(depth: int, n_levels: int, merge: str = "mean") -> tuple[tuple[int, ...], ...]:
@@ -132,3 +144,9 @@ def level_epochs(given: tuple[int, ...], epochs: int, n_levels: int) -> tuple[in
     share = epochs / (n_levels + 2)
     above = [max(1, round(share))] * (n_levels - 1)
     return *above, max(1, epochs - sum(above))
+
+
+def phase_epochs(share: float, epochs: int) -> tuple[int, int]:
+    """Return the epochs of two phases, ``share`` of all for the first one, and at least one for each."""
+    first = min(max(round(share * epochs), 1), max(epochs - 1, 1))
+    return first, max(epochs - first, 1)

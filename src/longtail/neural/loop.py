@@ -168,7 +168,7 @@ class _Stepper:
 
 def _savings(heads: Sequence[Any], settings: Training) -> list[str]:
     """Return the settings that would make the classifiers smaller, with what each saves."""
-    n_weights = sum(head.weight.numel() for head in heads)
+    n_weights = sum(tensor.numel() for head in heads for tensor in head.learnt())
     ways = []
     if settings.head_optimiser == "adamw":
         ways.append(f"training.head_optimiser=row-adam saves {8 * n_weights / 2**30:.1f} GiB")
@@ -186,7 +186,7 @@ class _Run:
         self.network, self.batches, self.settings, self.checkpoints = network, batches, settings, checkpoints
         self.stepper = _Stepper(network, settings, Schedule.of(settings, len(batches)), seed)
         self.device = self.stepper.device
-        heads = (tensor for head in network.heads for tensor in (head.weight, head.bias))
+        heads = (tensor for head in network.heads for tensor in head.learnt())
         self.weights: list[Tensor] = [*self.stepper.parameters, *heads]
         self.average = Average(self.weights, settings.average, settings.epochs * len(batches))
         self.history, self.step, self.saved_step = History(), 0, 0

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy import sparse
-from torch import Tensor
+from torch import Tensor, nn
 
-from longtail.data.csr import csr_of_slots
+from longtail.config import Cascade
+from longtail.data.csr import csr_of, csr_of_slots
 from longtail.data.strings import Strings
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.embedder import Embedder
 from longtail.neural.graphs import LARGEST_BATCH, Ranked
+from longtail.neural.heads import Head
+from longtail.neural.initial_rows import Rows
+from longtail.neural.label_text import Combine, LabelText
+from longtail.neural.text_head import TextHead
 from longtail.tree.tree import LabelTree
 
-__all__ = ["NeuralRanker"]
+__all__ = ["NeuralRanker", "no_words"]
 
 
 class NeuralRanker(Embedder):
-    """Tokeniser, network and label tree; scores are σ of labels, or products with σ of the nodes above."""
+    """Tokeniser, network and label tree; scores are σ of labels, or products with σ of the nodes above.
+
+    ``label_text`` has no labels: it composes classifiers of further ones, where words make those of labels.
+    ``n_added`` labels, the last ones, are such.
+    """
 
     network: CascadeXML
     tree: LabelTree
+    label_text: LabelText | None = None
+    n_added: int = 0
 
     def __init__(self, tokeniser: Tokeniser, network: CascadeXML, tree: LabelTree) -> None:
         super().__init__(tokeniser, network, network.training_settings.precision)
@@ -55,10 +67,56 @@ class NeuralRanker(Embedder):
             vectors[rows] = ranked.vectors.float().cpu()
         return self._matrix(scores, nodes, k, exclude), vectors
 
+    def label_scores(self, texts: Strings | Iterable[str] | Tokens, label: int) -> NDArray[np.float64]:
+        """Return the (n,) scores of one label, as :meth:`search` has them, also where it is not among the best."""
+        tokens = texts if isinstance(texts, Tokens) else self.tokeniser(texts)
+        path = self.tree.ancestors(label)
+        scores = np.zeros(len(tokens))
+        running = self._running
+        for rows, own in self._each(tokens, lambda batch: running.path_scores(batch.ids, batch.mask, path), "texts"):
+            scores[rows] = own.cpu()
+        return scores
+
     def label_weights(self) -> NDArray[np.float32]:
         """Return (L, d) the classifiers of the labels, without their biases."""
         weights: NDArray[np.float32] = self.network.heads[-1].weight.float().cpu().numpy()
         return weights[self.tree.positions]
+
+    def settle_label_text(self) -> None:
+        """Turn classifiers that label words make into plain ones, and keep what makes them for labels to come."""
+        own = self.network.heads[-1]
+        if isinstance(own, TextHead):
+            self.network.heads[-1] = own.as_head()  # type: ignore[index]
+            self.label_text = _same_weights(own.text, no_words(own.text.embedding))
+
+    @torch.no_grad()
+    def composed(self, words: sparse.csr_array) -> NDArray[np.float32]:
+        """Return classifiers (n, d) of labels that were never trained on, made of their words (n, V).
+
+        w_l, which documents would have to teach, is 0, and without documents a label is its only neighbour.
+        """
+        if self.label_text is None:
+            raise ValueError("classifiers of new labels: found none that words make")
+        text = _same_weights(self.label_text, words)
+        rows: NDArray[np.float32] = text(None, torch.zeros_like(text.z1())).numpy(force=True)
+        return rows
+
+    def extended(self, tree: LabelTree, rows: Mapping[int, Rows], settings: Cascade) -> NeuralRanker:
+        """Return a ranker of a tree with n labels more, the last ones; what does not change is shared with this one.
+
+        ``rows`` are the new classifiers (n, d) and biases (n,) of each level that has a node a label.
+        """
+        old = self.network
+        training = replace(old.training_settings, head_optimiser="sgd")  # no optimiser's state in memory
+        network = CascadeXML(old.encoder, tree, settings, training, seed=0, device=self.device, std=0)
+        network.merges = old.merges
+        for level, head in enumerate(old.heads):
+            own = _joined(head, rows[level], self.tree, tree) if level in rows else head
+            network.heads[level] = own  # type: ignore[index]
+        ranker = NeuralRanker(self.tokeniser, network, tree)
+        ranker.label_text = self.label_text
+        ranker.n_added = self.n_added + tree.n_labels - self.tree.n_labels
+        return ranker.freeze()
 
     def shortlist_recall(self, tokens: Tokens, label_matrix: sparse.csr_array) -> list[float]:
         """Return the share of true labels that lie below the nodes kept on each level (table 11 of CascadeXML)."""
@@ -87,3 +145,27 @@ class NeuralRanker(Embedder):
             kept = (labels >= 0) & ~np.isin(np.arange(len(nodes))[:, None] * self.tree.n_labels + labels, banned)
             labels[~kept | (np.cumsum(kept, 1) > k)] = -1
         return csr_of_slots(scores, labels, self.tree.n_labels)
+
+
+def no_words(embedding: nn.Embedding) -> sparse.csr_array:
+    """Return (0, V) words of no labels."""
+    return csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64), embedding.num_embeddings)
+
+
+def _same_weights(text: LabelText, words: sparse.csr_array) -> LabelText:
+    """Return Φ_l, Φ_g and 𝒜 of ``text`` for the labels of other words (n, V)."""
+    combine: Combine = "sum" if text.attention is None else "attention"
+    same = LabelText(text.embedding, words, words, text.parts, combine, seed=0).eval()
+    same.start_from(text)
+    return same
+
+
+def _joined(head: Head | TextHead, new: Rows, before: LabelTree, after: LabelTree) -> Head:
+    """Return a head of the nodes of ``after``, one a label: those of ``before`` and new ones."""
+    known = np.minimum(after.order, before.n_labels - 1)
+    source = torch.from_numpy(np.where(after.order == known, before.positions[known], after.order)).to(head.bias.device)
+    weight = torch.cat([head.weight, torch.from_numpy(new.weights).to(head.weight)])
+    bias = torch.cat([head.bias, torch.from_numpy(new.bias).to(head.bias)])
+    joined = Head(*weight.shape, optimiser="sgd", dtype=weight.dtype, std=0, device=weight.device)
+    joined.set_rows(weight[source], bias[source])
+    return joined

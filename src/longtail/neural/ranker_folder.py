@@ -11,44 +11,77 @@ import torch
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from longtail.config import Config
-from longtail.features.encoder import Encoder
+from longtail.config import Cascade, Config
+from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.heads import Head
-from longtail.neural.ranker import NeuralRanker
+from longtail.neural.label_text import LabelText
+from longtail.neural.ranker import NeuralRanker, no_words
+from longtail.neural.word_encoder import WordEncoder
 from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
 
-__all__ = ["TREE", "load_ranker", "save_ranker"]
+__all__ = ["TREE", "load_ranker", "ranking_settings", "save_ranker"]
 
-TREE, _MERGES = "tree-network.safetensors", "merges.safetensors"
+TREE, _MERGES, _LABEL_TEXT = "tree-network.safetensors", "merges.safetensors", "label-text.safetensors"
+_ADDED = "added"  # labels after training
 
 
 def save_ranker(ranker: NeuralRanker, folder: FolderWriter) -> None:
-    """Write the tree, the merging layers, and the classifiers of each level."""
+    """Write the tree, the merging layers, the classifiers of each level, and what makes those of further labels."""
     folder.write_arrays(TREE, ranker.tree.to_arrays())
     merges = ranker.network.merges.state_dict()
     if merges:
         folder.write_arrays(_MERGES, {name: tensor.cpu().numpy() for name, tensor in merges.items()})
     for level, head in enumerate(ranker.network.heads):
         folder.write_arrays(f"head-{level}.safetensors", head.to_arrays(state=False))
+    if ranker.label_text is not None:
+        arrays = {name: tensor.numpy(force=True) for name, tensor in ranker.label_text.state_dict().items()}
+        folder.write_arrays(_LABEL_TEXT, arrays | {_ADDED: np.array(ranker.n_added)})
+
+
+def ranking_settings(config: Config, n_labels: int) -> Cascade:
+    """Return how the trained network ranks: where a surrogate came first, labels among the nearest ones."""
+    if config.label_text.phases != "surrogate":
+        return config.cascade
+    kept = (min(config.label_text.shortlist, n_labels),)
+    return replace(config.cascade, layers=((1,), (2,)), shortlist=kept, last_level="shortlist")
 
 
 def load_ranker(
-    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: Encoder, device: torch.device
+    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: TextEncoder, device: torch.device
 ) -> NeuralRanker:
     """Read what makes a ranker of an encoder; on the CPU its classifiers stay memory-mapped."""
     tree = LabelTree.from_arrays(folder.arrays(TREE))
     training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
-    network = CascadeXML(encoder, tree, config.cascade, training, config.seed, std=0)
+    network = CascadeXML(encoder, tree, ranking_settings(config, tree.n_labels), training, config.seed, std=0)
     names = {entry.path for entry in folder.manifest.files}
     if _MERGES in names:
         arrays = folder.arrays(_MERGES)
         network.merges.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
     for level, head in enumerate(network.heads):
+        assert isinstance(head, Head)  # label words have done their work
         _map_rows(head, folder.arrays(f"head-{level}.safetensors"))
-    return NeuralRanker(tokeniser, network.to(device), tree).freeze()
+    ranker = NeuralRanker(tokeniser, network.to(device), tree).freeze()
+    if _LABEL_TEXT in names:
+        arrays = folder.arrays(_LABEL_TEXT)
+        ranker.n_added = int(arrays[_ADDED])
+        ranker.label_text = _label_text(encoder, config, {name: arrays[name] for name in arrays if name != _ADDED})
+    return ranker
+
+
+def _label_text(encoder: TextEncoder, config: Config, arrays: Mapping[str, NDArray[Any]]) -> LabelText:
+    """Return what composes classifiers of further labels; the vectors of words are the encoder's."""
+    if not isinstance(encoder, WordEncoder):
+        raise ValueError(f"{_LABEL_TEXT}: found it beside an encoder without vectors of words")
+    settings, none = config.label_text, no_words(encoder.embedding)
+    text = LabelText(encoder.embedding, none, none, settings.parts, settings.combine, seed=0).eval()
+    try:
+        text.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
+    except RuntimeError as error:
+        raise ValueError(f"{_LABEL_TEXT}: {' '.join(str(error).split())[:200]}") from error
+    return text
 
 
 def _map_rows(head: Head, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -8,7 +8,7 @@ is trained on. With one level above the labels it is X-Transformer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,10 +19,10 @@ from torch.nn import functional
 
 from longtail.config import Recursive as Settings
 from longtail.config import Training
-from longtail.features.encoder import Encoder
+from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokens
 from longtail.neural.batches import Batch
-from longtail.neural.embedder import Embedder, LastLayer
+from longtail.neural.embedder import Embedder, LastLayer, VectorNetwork
 from longtail.neural.heads import Head
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
 from longtail.tree.tree import LabelTree
@@ -38,9 +38,19 @@ class Resolution(LastLayer):
     heads: Sequence[Head]
 
     def __init__(
-        self, encoder: Encoder, tree: LabelTree, level: int, settings: Settings, training: Training, seed: int
+        self,
+        encoder: TextEncoder,
+        tree: LabelTree,
+        level: int,
+        settings: Settings,
+        training: Training,
+        seed: int,
+        std: float = 0.02,
     ) -> None:
-        """Make the network of a level where the encoder is; ``parents`` are to be set before it learns."""
+        """Make the network of a level where the encoder is; ``parents`` are to be set before it learns.
+
+        Classifiers are normal with deviation ``std``; with 0, they are still to be set.
+        """
         super().__init__(encoder)
         self.tables, self.level = TreeTables(tree), level
         self.settings, self.training_settings = settings, training
@@ -52,6 +62,7 @@ class Resolution(LastLayer):
             dtype=getattr(torch, training.head_weights),
             weight_decay=training.head_decay,
             seed=seed + level,
+            std=std,
             device=device,
         )
         self.heads = nn.ModuleList([head])  # type: ignore[assignment]
@@ -64,9 +75,8 @@ class Resolution(LastLayer):
 
         The batch's positives are nodes of this level, their values R̂.
         """
-        x = self.dropout(self.vectors(batch.ids, batch.mask)[0])
-        m = self._shortlist(batch)
-        p = self.heads[0].scores(x, m.nodes)
+        m = self.shortlist(batch)
+        _, p = self.scores(batch.ids, batch.mask, m.nodes)
         y, counted = m.targets > 0, m.counted(p)
         alpha = self.settings.alpha if self.settings.cost_sensitive else 1.0
         r = torch.where(y, m.targets, alpha)
@@ -77,7 +87,12 @@ class Resolution(LastLayer):
         margins = torch.where(y, p, -p)
         return functional.softplus(-margins) if self.settings.loss == "bce" else (1 - margins).relu().square()
 
-    def _shortlist(self, batch: Batch) -> Shortlist:
+    def scores(self, ids: Tensor, mask: Tensor | None, nodes: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return vectors (B, d), and the scores of ``nodes`` (B, S), None standing for all of the level."""
+        x = self.dropout(self.vectors(ids, mask)[0])
+        return x, self.heads[0].scores(x, nodes)
+
+    def shortlist(self, batch: Batch) -> Shortlist:
         """Return M^(t): the children of the parents set (eq. 8)."""
         if self.parents is None:
             return self.tables.all_nodes(self.level, batch.positives, batch.values)
@@ -88,9 +103,9 @@ class Resolution(LastLayer):
 
     def best(self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
         """Return vectors (B, d), and the ``k`` best nodes below ``parents`` (B, m), best first."""
-        x = self.vectors(ids, mask)[0]
         nodes = None if parents is None else self.tables.refine(self.level - 1, parents)
-        return x, best_nodes(self.heads[0].scores(x, nodes), nodes, k, ordered=True)[0]
+        x, scores = self.scores(ids, mask, nodes)
+        return x, best_nodes(scores, nodes, k, ordered=True)[0]
 
     def optimiser_groups(self) -> list[dict[str, Any]]:
         """Return the parameters that AdamW trains; classifiers train themselves."""
@@ -103,22 +118,36 @@ class Resolution(LastLayer):
 
     def to_arrays(self, state: bool = False) -> dict[str, np.ndarray]:
         """Return all weights; with ``state`` those of the classifiers' optimiser, too."""
-        arrays = {f"encoder.{name}": tensor.cpu().numpy() for name, tensor in self.encoder.state_dict().items()}
+        arrays = {name: tensor.cpu().numpy() for name, tensor in self.trained().items()}
         return arrays | {f"head.{name}": array for name, array in self.heads[0].to_arrays(state).items()}
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take the weights of :meth:`to_arrays`."""
         with torch.no_grad():
-            for name, tensor in self.encoder.state_dict().items():
-                tensor.copy_(torch.from_numpy(np.array(arrays[f"encoder.{name}"])))
+            for name, tensor in self.trained().items():
+                tensor.copy_(torch.from_numpy(np.array(arrays[name])))
         own = {name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")}
         self.heads[0].load_arrays(own)
+
+    def trained(self) -> dict[str, Tensor]:
+        """Return what AdamW trains, by name."""
+        return {f"encoder.{name}": tensor for name, tensor in self.encoder.state_dict().items()}
+
+
+class NodeNetwork(VectorNetwork, Protocol):
+    """What ranks the nodes of a level, ``level`` of ``tables``."""
+
+    tables: TreeTables
+    level: int
+
+    def best(self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+        """Return vectors (B, d), and the ``k`` best nodes below ``parents`` (B, m), best first."""
 
 
 class Matcher(Embedder):
     """A tuned level behind the face of an embedder: it also says which of its nodes fit a document."""
 
-    network: Resolution
+    network: NodeNetwork
 
     def match(self, tokens: Tokens, parents: Nodes | None, k: int) -> tuple[NDArray[np.float32], Nodes]:
         """Return (n, d) vectors, and P^(t), the ``k`` best nodes below ``parents`` (n, m), best first (eq. 7)."""

@@ -1,4 +1,4 @@
-"""Making and training a network: pretrained encoder, classifiers at their first values, then the loop."""
+"""Training a network that ranks labels: classifiers at their first values, then the loop."""
 
 from __future__ import annotations
 
@@ -11,29 +11,17 @@ from scipy import sparse
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
-from longtail.features.encoder import Encoder, encoder_folder
-from longtail.features.tokens import Tokeniser, Tokens
+from longtail.features.tokens import Tokens
 from longtail.metrics import evaluate
 from longtail.neural.batches import Batches
-from longtail.neural.cascade import CascadeXML
 from longtail.neural.checkpoints import Checkpoints
-from longtail.neural.device import choose_device
 from longtail.neural.initial_rows import Rows, centroid_rows, prior_logit
 from longtail.neural.loop import History, fit
 from longtail.neural.ranker import NeuralRanker
 from longtail.neural.run_log import BEST_BY, RECALL
-from longtail.tree.tree import LabelTree
+from longtail.neural.text_head import TextHead
 
-__all__ = ["pretrained_ranker", "train_ranker"]
-
-
-def pretrained_ranker(config: Config, tree: LabelTree, device: str = "auto") -> NeuralRanker:
-    """Return a network with the pretrained encoder of the settings, its classifiers at random."""
-    folder = encoder_folder(config.encoder.name)
-    tokeniser = Tokeniser.load(folder, config.encoder.max_tokens)
-    encoder = Encoder.load(folder, config.encoder.pooling)
-    network = CascadeXML(encoder, tree, config.cascade, config.training, config.seed, choose_device(device))
-    return NeuralRanker(tokeniser, network, tree)
+__all__ = ["train_ranker"]
 
 
 def train_ranker(
@@ -49,7 +37,8 @@ def train_ranker(
     levels = [_targets(matrix) for matrix in ranker.tree.coarsen(documents.label_matrix)]
     if checkpoints is None or not checkpoints.exists():
         set_first_rows(ranker, tokens, levels, config.cascade.label_rows, documents.labels)
-    batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed)
+    by_length = config.encoder.kind == "transformer"  # others pad every text, or normalise over a batch
+    batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed, by_length)
     validate = None if valid is None else _validation(ranker, valid.with_labels(documents.labels, unknown="drop"))
     return fit(
         ranker.network,
@@ -81,14 +70,16 @@ def set_first_rows(
     """Set the classifiers of each level to where they start."""
     heads = ranker.network.heads
     priors = [prior_logit(matrix, size) for matrix, size in zip(levels, ranker.network.slots, strict=True)]
+    for head, prior in zip(heads, priors, strict=True):
+        head.set_bias(prior)
     if kind == "random":
-        for head, prior in zip(heads, priors, strict=True):
-            head.set_rows(head.weight, np.full(len(head.bias), prior, np.float32))
         return
     vectors = ranker.level_vectors(tokens)
     said = kind == "centroid+text" and (labels.names is not None or labels.texts is not None)
     texts = _text_vectors(ranker, labels) if said else [None] * len(heads)
     for head, own, matrix, prior, text in zip(heads, vectors, levels, priors, texts, strict=True):
+        if isinstance(head, TextHead):  # its words say where it starts
+            continue
         rows: Rows = centroid_rows(own, matrix, prior, text)
         head.set_rows(rows.weights, rows.bias)
 

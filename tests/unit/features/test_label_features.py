@@ -40,15 +40,21 @@ def is_well_formed(features):
 
 
 @given(
-    st.integers(0, 2**32), st.integers(1, 20), st.integers(1, 30), st.sampled_from([0, 1, 70, 9000]), st.integers(0, 3)
+    st.integers(0, 2**32),
+    st.integers(1, 20),
+    st.integers(1, 30),
+    st.sampled_from([0, 1, 70, 9000]),
+    st.integers(0, 3),
+    st.booleans(),
 )
 @settings(deadline=None, max_examples=60)
-def test_sums_are_the_normalised_product(seed, documents, labels, columns, dense):
+def test_sums_are_the_normalised_product(seed, documents, labels, columns, dense, soft):
     rng = np.random.default_rng(seed)
     features = random_features(rng, documents, columns, dense)
     matrix = sparse.random_array((documents, labels), density=0.3, format="csr", dtype=np.float32, rng=rng)
+    matrix.data += np.float32(0 if soft else 1)  # relevances above 1 count as 1
     found = label_features(features, matrix, "pifa")
-    expected = unit((matrix.toarray() != 0).T.astype(np.float64) @ plain(features))
+    expected = unit(np.minimum(matrix.toarray(), 1).T.astype(np.float64) @ plain(features))
     assert np.allclose(plain(found), expected, atol=2e-5)
     assert found.shape == (labels, columns + dense)
     is_well_formed(found)
@@ -59,6 +65,7 @@ def test_any_threads_give_the_same_bytes(monkeypatch):
     rng = np.random.default_rng(3)
     features = random_features(rng, 200, 500, 3)
     matrix = sparse.random_array((200, 80), density=0.1, format="csr", rng=rng)
+    matrix.data += 1
     found = []
     for count in (1, 3):
         with pool.threads(count):

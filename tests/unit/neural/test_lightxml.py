@@ -17,8 +17,10 @@ from longtail.data.dataset import Dataset
 from longtail.methods import configure
 from longtail.metrics import evaluate
 from longtail.neural.cascade import CascadeXML
+from longtail.neural.embedder import pretrained_embedder
 from longtail.neural.network_folder import load_network, save_network
-from longtail.neural.training import pretrained_ranker, train_ranker
+from longtail.neural.ranker import NeuralRanker
+from longtail.neural.training import train_ranker
 from longtail.store import open_folder, write_folder
 from longtail.tree.tree import LabelTree
 from tiny_encoder import tiny_encoder, write_encoder
@@ -180,7 +182,9 @@ class TestTrained:
         training = {"epochs": 4, "batch_size": 8, "encoder_rate": 2e-3, "head_rate": 1e-2, "average": 0.25}
         encoder = {"name": str(folder), "max_tokens": 16}
         config = configure("cascadexml", None, {"encoder": encoder, "cascade": settings, "training": training})
-        ranker = pretrained_ranker(config, tree, "cpu")
+        embedder = pretrained_embedder(config.encoder, device="cpu")
+        network = CascadeXML(embedder.network.encoder, tree, config.cascade, config.training, config.seed)
+        ranker = NeuralRanker(embedder.tokeniser, network, tree)
         tokens = ranker.tokeniser(documents.document_texts())
         history = train_ranker(ranker, documents, tokens, config)
         first, last = (sum(history.epochs[at].losses.values()) for at in (0, -1))

@@ -1,0 +1,188 @@
+"""The steps of the pipeline that train a network which ranks labels by itself: in one go, or in two phases.
+
+InceptionXML-LF (appendix A.4 of Gandalf) first learns word vectors with classifiers made of label words alone, then
+clusters the labels anew and gives each a row of its own («tied»). Astec, DECAF and ECLARE (DeepXML) first learn word
+vectors on clusters of labels, then classifiers of labels on vectors that stay («surrogate»).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from msgspec.structs import replace as replace_settings
+from scipy import sparse
+
+from longtail.config import Config
+from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
+from longtail.errors import ConfigError
+from longtail.features.matrix import Features
+from longtail.features.tokens import Tokens
+from longtail.neural.cascade import CascadeXML
+from longtail.neural.checkpoints import Checkpoints
+from longtail.neural.embedder import Embedder
+from longtail.neural.label_text import LabelText, Part, graph_words, label_words
+from longtail.neural.layout import phase_epochs
+from longtail.neural.ranker import NeuralRanker
+from longtail.neural.text_head import TextHead
+from longtail.neural.training import train_ranker
+from longtail.neural.word_encoder import WordEncoder
+from longtail.tree.cluster import build_tree
+from longtail.tree.tree import LabelTree
+from longtail.tree_steps import label_graph_of
+from longtail.work import Work, told
+
+__all__ = ["fit_cascade"]
+
+
+def fit_cascade(
+    documents: Dataset,
+    embedder: Embedder,
+    tokens: Tokens,
+    tree: LabelTree,
+    config: Config,
+    work: Work,
+    valid: Dataset | None,
+    log_file: Path | None,
+) -> NeuralRanker:
+    """Return the network, trained; its weights are a stage, or one a phase, and training has checkpoints of its own."""
+    run = _Run(documents, embedder, tokens, config, work, valid, log_file)
+    ranker = {"one": run.at_once, "tied": run.tied, "surrogate": run.surrogate}[config.label_text.phases](tree)
+    ranker.settle_label_text()  # from here on a label's words cost nothing
+    return ranker.freeze()
+
+
+class _Words(NamedTuple):
+    """What labels say of themselves, rows in the order of labels."""
+
+    texts: sparse.csr_array  # (L, V) z⁰, tf-idf weights of a label's words
+    graph_texts: sparse.csr_array | None  # (L, V) Σ_m G_lm z⁰_m, those of its neighbours
+
+
+class _Run(NamedTuple):
+    """What all phases share."""
+
+    documents: Dataset
+    embedder: Embedder
+    tokens: Tokens
+    config: Config
+    work: Work
+    valid: Dataset | None
+    log_file: Path | None
+
+    def at_once(self, tree: LabelTree) -> NeuralRanker:
+        """Train on the tree, from the encoder to the labels."""
+        of_labels = self._of_labels(tree, self._words(), self.config.label_text.parts)
+        return self._trained(self._ranker(tree, self.config, of_labels), "network", 0, self.config)
+
+    def tied(self, tree: LabelTree) -> NeuralRanker:
+        """Train without w_l, then cluster by z¹, and again with w_l, which start at z¹ (A.4)."""
+        parts, words, epochs = self.config.label_text.parts, self._words(), self._epochs()
+        without = tuple(part for part in parts if part != "free")
+        first = self._of_labels(tree, words, without)
+        assert first is not None
+        self._trained(self._ranker(tree, epochs[0], first), "network-0", 0, epochs[0])
+        z1 = first.text.z1().detach().cpu().numpy()  # (L, D), in the order of the first tree
+        by_label = np.empty_like(z1)
+        by_label[tree.order] = z1
+        tree = self._clustered(by_label, tree) if tree.n_levels > 1 else tree
+        second = self._of_labels(tree, words, parts)
+        assert second is not None
+        second.text.start_from(first.text)
+        second.set_free(by_label[tree.order])
+        return self._trained(self._ranker(tree, epochs[1], second), "network-1", 1, epochs[1])
+
+    def surrogate(self, tree: LabelTree) -> NeuralRanker:
+        """Train the encoder on clusters, then labels among those whose centroids are nearest, on what was learnt."""
+        epochs = self._epochs()
+        clusters = tree.coarsen(self.documents.label_matrix)[0]
+        flat = LabelTree(np.arange(tree.widths[0], dtype=np.int32), ())
+        names = Labels.of([str(number) for number in range(tree.widths[0])])
+        own = {"layers": ((1,),), "shortlist": (), "dropout": self.config.cascade.dropout[:1]}  # of its one level
+        cascade = replace_settings(self.config.cascade, **own, last_level="full", label_rows="random")
+        config = replace_settings(epochs[0], cascade=cascade)
+        coarse = self._replace(documents=Dataset(clusters, names, self.documents.texts), valid=None)
+        coarse._trained(self._ranker(flat, config), "network-0", 0, config)
+        self._encoder().embedding.requires_grad_(False)
+        itself = LabelTree(tree.order, (np.arange(tree.n_labels + 1),))  # each label below a node of its own
+        of_labels = self._of_labels(itself, self._words(), self.config.label_text.parts)
+        kept = (min(self.config.label_text.shortlist, tree.n_labels),)
+        cascade = replace_settings(self.config.cascade, layers=((1,), (2,)), shortlist=kept, last_level="shortlist")
+        config = replace_settings(epochs[1], cascade=cascade)
+        return self._trained(self._ranker(itself, config, of_labels, fixed=1), "network-1", 1, config)
+
+    def _ranker(
+        self, tree: LabelTree, config: Config, of_labels: TextHead | None = None, fixed: int = 0
+    ) -> NeuralRanker:
+        encoder, device = self.embedder.network.encoder, self.embedder.device
+        network = CascadeXML(
+            encoder, tree, config.cascade, config.training, config.seed, device, of_labels=of_labels, fixed=fixed
+        )
+        return NeuralRanker(self.embedder.tokeniser, network, tree)
+
+    def _trained(self, ranker: NeuralRanker, stage: str, number: int, config: Config) -> NeuralRanker:
+        def make() -> dict[str, np.ndarray]:
+            checkpoints = Checkpoints(self.work.stages, self.work.input_hash, number)
+            train_ranker(ranker, self.documents, self.tokens, config, self.valid, checkpoints, self.log_file)
+            return ranker.network.to_arrays()
+
+        with told(stage) as say:
+            ranker.network.load_arrays(self.work.arrays(stage, make))
+            say(f"{ranker.n_parameters:,} parameters")
+        return ranker
+
+    def _epochs(self) -> tuple[Config, Config]:
+        """Return the settings of both phases, which share the epochs."""
+        epochs = phase_epochs(self.config.label_text.first_share, self.config.training.epochs)
+        own = [replace_settings(self.config.training, epochs=number) for number in epochs]
+        return replace_settings(self.config, training=own[0]), replace_settings(self.config, training=own[1])
+
+    def _clustered(self, z1: np.ndarray, like: LabelTree) -> LabelTree:
+        """Return a label tree by dense vectors of the labels (L, D), with as many nodes as ``like``."""
+
+        def make() -> dict[str, np.ndarray]:
+            lengths = np.linalg.norm(z1, axis=1, keepdims=True)
+            units = np.divide(z1, lengths, out=np.zeros_like(z1), where=lengths > 0)
+            settings = replace_settings(self.config.tree, kind="balanced", levels=like.widths[:-1])
+            return build_tree(Features.of(units), self.documents.label_counts, settings, self.config.seed).to_arrays()
+
+        with told("tree by label words") as say:
+            tree = LabelTree.from_arrays(self.work.arrays("tree-words", make))
+            say(" → ".join(f"{width:,}" for width in tree.widths))
+        return tree
+
+    def _words(self) -> _Words | None:
+        """Return the words of the labels, if classifiers are made of them."""
+        parts = self.config.label_text.parts
+        if parts == ("free",):
+            return None
+        tokens = self.embedder.tokeniser(self.documents.labels.described())
+        texts = label_words(tokens, self._encoder().idf.cpu().numpy())
+        if "graph" not in parts:
+            return _Words(texts, None)
+        return _Words(texts, graph_words(label_graph_of(self.documents, self.config, self.work), texts))
+
+    def _of_labels(self, tree: LabelTree, words: _Words | None, parts: tuple[Part, ...]) -> TextHead | None:
+        """Return classifiers of labels, in the tree's order, that their words make; None where these do not count."""
+        if words is None:
+            return None
+        graph = None if words.graph_texts is None else words.graph_texts[tree.order]
+        config, embedding = self.config, self._encoder().embedding
+        text = LabelText(embedding, words.texts[tree.order], graph, parts, config.label_text.combine, config.seed)
+        return TextHead(
+            text,
+            optimiser=config.training.head_optimiser,
+            dtype=getattr(torch, config.training.head_weights),
+            weight_decay=config.training.head_decay,
+            seed=config.seed,
+        )
+
+    def _encoder(self) -> WordEncoder:
+        encoder = self.embedder.network.encoder
+        if not isinstance(encoder, WordEncoder):
+            kind = self.config.encoder.kind
+            raise ConfigError(f"label_text: found encoder.kind={kind}; expected one that reads vectors of words")
+        return encoder

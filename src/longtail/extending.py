@@ -1,0 +1,220 @@
+"""Labels that a model was never trained on: where words make classifiers, those of a new label make its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.data.label_files import read_labels
+from longtail.data.labels import Label, Labels
+from longtail.ensemble_model import Ensemble
+from longtail.errors import UsageError, printable
+from longtail.estimator import Longtail
+from longtail.kernels import pool
+from longtail.methods import METHODS
+from longtail.model import Model
+from longtail.model_folder import load_model
+from longtail.store import check_replaceable
+from longtail.tree.tree import LabelTree
+
+if TYPE_CHECKING:
+    from longtail.neural.initial_rows import Rows  # which need torch
+    from longtail.neural.ranker import NeuralRanker
+    from longtail.neural.word_encoder import WordEncoder
+
+__all__ = ["extend", "extend_to_folder"]
+
+log = logging.getLogger("longtail")
+
+_NAMED = 5  # labels that a message names
+_ROOM = 2  # labels of a cluster, as a multiple of those that the largest has: all are given as much room in the search
+_BLOCK = 4096  # labels whose clusters are looked for at a time
+_FEW = 1 << 13  # labels that are enough to tell what all have in common
+_UNKNOWN = ("[UNK]", "<unk>")
+_SPECIAL = (*_UNKNOWN, "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<pad>", "<s>", "</s>", "<mask>")
+
+
+def extend(
+    model: Longtail | Path | str, labels: Labels | Path | str, *, threads: int = 0, device: str = "auto"
+) -> Longtail:
+    """Return a model, or a model folder, that knows ``labels``, or those of a label file, by their words as well.
+
+    Labels that it has are left as they are, those without a word that it knows are left out.
+    """
+    with pool.threads(threads):
+        found = model.model if isinstance(model, Longtail) else load_model(model, device)
+        trained, ranker = _extendable(found, "the model" if isinstance(model, Longtail) else str(model))
+        vocabulary = labels if isinstance(labels, Labels) else read_labels(labels)
+        return Longtail.of(_extended(trained, ranker, vocabulary), threads, device)
+
+
+def extend_to_folder(model: Path, labels: Path | str, output: Path, *, threads: int = 0, device: str = "auto") -> None:
+    """Write a model folder with the labels of ``model`` and of a label file; it may replace the model's own."""
+    check_replaceable(output)
+    extend(model, labels, threads=threads, device=device).save(output)
+
+
+def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, NeuralRanker]:
+    """Return the model and its network; refuse one whose classifiers no words can make."""
+    if isinstance(model, Ensemble):
+        raise UsageError(f"{name}: is an ensemble; extend its members, then make an ensemble of them again")
+    ranker = model.neural_ranker
+    if ranker is None or ranker.label_text is None:
+        able = (
+            entry.name for entry in METHODS.values() if "text" in entry.settings.get("label_text", {}).get("parts", ())
+        )
+        found = f"was trained with {model.config.method}, which makes no classifiers of label words"
+        raise UsageError(f"{name}: {found}; train it with one of {', '.join(sorted(able))}")
+    if model.rankers:
+        found = "has linear classifiers beside the network, which cannot be made of words"
+        raise UsageError(f"{name}: {found}; train it with cascade.combine=never")
+    return model, ranker
+
+
+def _extended(model: Model, ranker: NeuralRanker, labels: Labels) -> Model:
+    """Return the model with those of ``labels`` that it does not have, behind its own."""
+    from longtail.neural.ranker_folder import ranking_settings
+
+    unknown = [label for label in labels if label.id not in model.labels]
+    new = _with_words(ranker, unknown)
+    log.info("new labels: %s added; %s were known", f"{len(new):,}", f"{len(labels) - len(unknown):,}")
+    if not new:
+        return model
+    united = Labels.of([*model.labels, *new])
+    own = model.config.label_text.phases == "surrogate"  # each label is below a node of its own
+    tree, rows = (_below_own_nodes if own else _in_clusters)(ranker, model.labels, Labels.of(new))
+    counts = np.concatenate([model.label_counts, np.zeros(len(new), np.int64)])
+    network = ranker.extended(tree, rows, ranking_settings(model.config, len(united)))
+    return replace(model, labels=united, label_counts=counts, network=network)
+
+
+def _with_words(ranker: NeuralRanker, labels: Sequence[Label]) -> list[Label]:
+    """Return the labels that have a word with a vector; name some of those that have none, and are left out."""
+    if not labels:
+        return []
+    tokens = ranker.tokeniser(Labels.of(labels).described())
+    known = np.add.reduceat(_is_word(ranker)[tokens.ids], tokens.ends[:-1], dtype=np.int64) > 0
+    without = [printable(label.id) for label, knows in zip(labels, known, strict=True) if not knows]
+    if without:
+        some = ", ".join(repr(label) for label in without[:_NAMED]) + (", …" if len(without) > _NAMED else "")
+        log.warning("new labels: %s left out, as the model knows no word of theirs: %s", f"{len(without):,}", some)
+    return [label for label, knows in zip(labels, known, strict=True) if knows]
+
+
+def _is_word(ranker: NeuralRanker) -> NDArray[np.bool_]:
+    """Return (V,) whether a token says something: it is not padding, «unknown» or the like, nor punctuation alone."""
+    return np.array([word not in _SPECIAL and any(map(str.isalnum, word)) for word in _vocabulary(ranker)])
+
+
+def _in_clusters(ranker: NeuralRanker, known: Labels, new: Labels) -> tuple[LabelTree, dict[int, Rows]]:
+    """Return the tree with each new label in the cluster that is most like it, and the classifiers of the new ones."""
+    tree, words = ranker.tree, _words(ranker, new)
+    if tree.n_levels == 1:
+        grown = LabelTree(np.append(tree.order, _numbers(tree, new)), ())
+    else:
+        E = _word_vectors(ranker)
+        clusters = _nearest_clusters(tree, _units(_words(ranker, known) @ E), _units(words @ E))
+        grown = _with_labels_in(tree, clusters)
+    return grown, {tree.n_levels - 1: _label_rows(ranker, words)}
+
+
+def _below_own_nodes(ranker: NeuralRanker, known: Labels, new: Labels) -> tuple[LabelTree, dict[int, Rows]]:
+    """Return the tree with a node more for each new label, and the classifiers of both levels."""
+    order = np.append(ranker.tree.order, _numbers(ranker.tree, new))
+    rows = {0: _text_nodes(ranker, new), 1: _label_rows(ranker, _words(ranker, new))}
+    return LabelTree(order, (np.arange(len(order) + 1),)), rows
+
+
+def _numbers(tree: LabelTree, new: Labels) -> NDArray[np.int32]:
+    return np.arange(tree.n_labels, tree.n_labels + len(new), dtype=np.int32)
+
+
+def _nearest_clusters(tree: LabelTree, known: NDArray[np.float32], new: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return (n,) nodes above labels: the mean of ``known`` (L, d) is most like each of ``new`` (n, d); all are units.
+
+    A full cluster takes no more: shortlists have room for the largest one everywhere.
+    """
+    offsets = tree.offsets[-1]
+    means = _units(np.add.reduceat(known[tree.order], offsets[:-1]))
+    sizes = np.diff(offsets)
+    most = max(_ROOM * int(sizes.max()), -(-_ROOM * (len(known) + len(new)) // len(sizes)))
+    closed = np.where(sizes < most, 0, -np.inf).astype(np.float32)
+    clusters = np.zeros(len(new), np.int64)
+    for first in range(0, len(new), _BLOCK):
+        for at, alike in enumerate(new[first : first + _BLOCK] @ means.T, first):
+            clusters[at] = own = (alike + closed).argmax()
+            sizes[own] += 1
+            closed[own] = -np.inf if sizes[own] >= most else 0
+    return clusters
+
+
+def _with_labels_in(tree: LabelTree, clusters: NDArray[np.integer]) -> LabelTree:
+    """Return the tree with labels more, each the last child of its node (n,) of the level above the labels."""
+    owners = np.concatenate([tree.parents(tree.n_levels - 1), clusters])
+    places = np.argsort(owners, kind="stable")  # old labels keep their order, new ones come behind them
+    order = np.append(tree.order, np.arange(tree.n_labels, len(owners), dtype=np.int32))[places]
+    ends = np.cumsum(np.bincount(owners, minlength=tree.widths[-2]))
+    return LabelTree(order, (*tree.offsets[:-1], np.concatenate([[0], ends])))
+
+
+def _words(ranker: NeuralRanker, labels: Labels) -> sparse.csr_array:
+    """Return z⁰ (n, V) of labels, without words that are not known: what these have in common means nothing."""
+    from longtail.neural.label_text import label_words
+
+    idf = np.array(_encoder(ranker).idf.numpy(force=True))
+    idf[[at for at, word in enumerate(_vocabulary(ranker)) if word in _UNKNOWN]] = 0
+    return label_words(ranker.tokeniser(labels.described()), idf)
+
+
+def _label_rows(ranker: NeuralRanker, words: sparse.csr_array) -> Rows:
+    """Return classifiers made of words (n, V), with the mean bias of the labels that the model has."""
+    from longtail.neural.initial_rows import Rows
+
+    weights, bias = ranker.composed(words), ranker.network.heads[-1].bias
+    return Rows(weights, np.full(len(weights), float(bias.double().mean()), np.float32))
+
+
+def _text_nodes(ranker: NeuralRanker, new: Labels) -> Rows:
+    """Return what finds new labels before they are scored: their texts, read as documents, in place of centroids.
+
+    Those of other labels are s·c/‖c‖ with bias b − w·x̄, c a mean of documents less x̄ (``initial_rows``): s, b and x̄
+    are told from them.
+    """
+    from longtail.neural.initial_rows import Rows
+
+    head = ranker.network.heads[0]
+    few = slice(None, None, -(-len(head.bias) // _FEW))
+    w, bias = (tensor[few].double().numpy(force=True) for tensor in (head.weight, head.bias))
+    mean = np.linalg.lstsq(w - w.mean(0), bias.mean() - bias, rcond=None)[0]
+    prior, length = bias.mean() + w.mean(0) @ mean, np.median(np.linalg.norm(w, axis=1))
+    vectors = ranker.level_vectors(ranker.tokeniser(new.described()), "label texts")[0]
+    weights = _units(vectors - mean.astype(np.float32)) * np.float32(length)
+    return Rows(weights, (prior - weights @ mean).astype(np.float32))
+
+
+def _vocabulary(ranker: NeuralRanker) -> list[str]:
+    from longtail.features.word_tokens import words_of
+
+    return words_of(ranker.tokeniser)
+
+
+def _encoder(ranker: NeuralRanker) -> WordEncoder:
+    return cast("WordEncoder", ranker.network.encoder)  # what label words are made of
+
+
+def _word_vectors(ranker: NeuralRanker) -> NDArray[np.float32]:
+    vectors: NDArray[np.float32] = _encoder(ranker).embedding.weight.numpy(force=True)
+    return vectors
+
+
+def _units(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    units: NDArray[np.float32] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return units

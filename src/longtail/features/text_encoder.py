@@ -1,0 +1,33 @@
+"""What a network reads documents with: a pretrained transformer, or a small encoder on vectors of words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+from torch.nn import Module, Parameter
+
+__all__ = ["TextEncoder"]
+
+
+class TextEncoder(Module):
+    """Turns token ids into vectors of ``width`` numbers, after any of its ``depth`` layers."""
+
+    width: int
+    depth: int
+
+    def forward(self, ids: Tensor, mask: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
+        """Return (B, width) after each of ``layers`` (1 is the first); ``mask`` (B, T) is True at tokens.
+
+        ``ids`` (B, T) int64; a mask of None says that nothing is padded.
+        """
+        raise NotImplementedError
+
+    def decay_groups(self) -> tuple[list[Parameter], list[Parameter]]:
+        """Return the parameters with weight decay, and those without."""
+        raise NotImplementedError
+
+    def save(self, folder: Path) -> None:
+        """Write config.json and model.safetensors."""
+        raise NotImplementedError

@@ -1,0 +1,67 @@
+"""AttentionXML inside a model folder: the label tree, and the network of each level as arrays.
+
+The encoder of the first level is the folder's encoder/; the other levels' are among their arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, cast
+
+import numpy as np
+import torch
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from longtail.config import Config
+from longtail.features.tokens import Tokeniser
+from longtail.neural.attention import AttentionLevel, AttentionXML
+from longtail.neural.lstm import LstmEncoder
+from longtail.neural.ranker import NeuralRanker
+from longtail.neural.ranker_folder import TREE, _map_rows
+from longtail.store import Folder, FolderWriter
+from longtail.tree.tree import LabelTree
+
+__all__ = ["load_attention", "save_attention"]
+
+_ENCODER, _HEAD = "encoder.", "head."
+
+
+def save_attention(ranker: NeuralRanker, folder: FolderWriter) -> None:
+    """Write the tree and attention-N.safetensors of each level; the first level's encoder is written by others."""
+    folder.write_arrays(TREE, ranker.tree.to_arrays())
+    for level in cast(AttentionXML, ranker.network).levels:
+        arrays = level.to_arrays()
+        own = {name: array for name, array in arrays.items() if level.level or not name.startswith(_ENCODER)}
+        folder.write_arrays(_file(level.level), own)
+
+
+def load_attention(
+    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: LstmEncoder, device: torch.device
+) -> NeuralRanker:
+    """Read the levels below an encoder, which becomes the first one's; on the CPU attention vectors stay mapped."""
+    tree = LabelTree.from_arrays(folder.arrays(TREE))
+    training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
+    levels = []
+    for t in range(tree.n_levels):
+        own = deepcopy(encoder) if t else encoder
+        level = AttentionLevel(own, tree, t, config.recursive, training, config.seed, std=0)
+        _load(level, folder.arrays(_file(t)))
+        levels.append(level)
+    return NeuralRanker(tokeniser, cast(Any, AttentionXML(levels).to(device)), tree).freeze()
+
+
+def _load(level: AttentionLevel, arrays: Mapping[str, NDArray[Any]]) -> None:
+    for name, tensor in level.trained().items():
+        if name.startswith(_ENCODER) and not level.level:
+            continue
+        if name not in arrays or arrays[name].shape != tuple(tensor.shape):
+            found = arrays[name].shape if name in arrays else "nothing"
+            raise ValueError(f"{_file(level.level)}, {name}: found {found}; expected {tuple(tensor.shape)}")
+        tensor.copy_(torch.from_numpy(np.array(arrays[name])))
+    _map_rows(level.heads[0], {name: arrays[_HEAD + name] for name in ("weight", "bias")})
+
+
+def _file(level: int) -> str:
+    return f"attention-{level}.safetensors"

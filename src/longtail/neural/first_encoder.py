@@ -1,0 +1,64 @@
+"""The encoder that a network begins with, and its tokeniser: pretrained, or on vectors of words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.config import Encoder as Settings
+from longtail.data.dataset import Dataset
+from longtail.features.encoder import Encoder, encoder_folder
+from longtail.features.encoder_folder import names_folder
+from longtail.features.tokens import Tokeniser, Tokens
+from longtail.features.word_tokens import idf_of, word_tokeniser, words_of
+from longtail.features.word_vectors import minilm_vectors, read_word_vectors
+from longtail.neural.word_encoder import MODEL_TYPE, WordEncoder, make_word_encoder
+
+__all__ = ["first_encoder", "load_text_encoder", "tokeniser_for"]
+
+
+def tokeniser_for(documents: Dataset, settings: Settings) -> Tokeniser:
+    """Return the tokeniser of a pretrained encoder, else one of the words of documents and labels."""
+    if settings.kind == "transformer" or names_folder(settings.name):
+        return Tokeniser.load(encoder_folder(settings.name), settings.max_tokens)
+    texts = documents.document_texts(), documents.labels.described()
+    return word_tokeniser(texts, settings.max_tokens, settings.min_count)
+
+
+def first_encoder(tokeniser: Tokeniser, tokens: Tokens, settings: Settings, seed: int) -> Encoder | WordEncoder:
+    """Return the encoder that training begins with; ``tokens`` are those of all documents."""
+    if settings.kind == "transformer":
+        return Encoder.load(encoder_folder(settings.name), settings.pooling)
+    vectors = _word_vectors(tokeniser, settings, seed)
+    idf = idf_of(tokens, len(vectors))
+    return make_word_encoder(settings.kind, vectors, idf, tokeniser.pad, settings.max_tokens, seed)
+
+
+def _word_vectors(tokeniser: Tokeniser, settings: Settings, seed: int) -> NDArray[np.float32]:
+    """Return (V, D): those of a pretrained encoder or a file, and by chance those of words that it does not have."""
+    if names_folder(settings.name):
+        return minilm_vectors(encoder_folder(settings.name))
+    words = words_of(tokeniser)
+    if settings.name == "learned":
+        vectors, known = np.zeros((len(words), settings.width), np.float32), np.zeros(len(words), bool)
+    else:
+        vectors, known = read_word_vectors(settings.name, words)
+    scale = float(vectors[known].std()) if known.any() else settings.width**-0.5
+    drawn = np.random.default_rng(seed).normal(0, scale, vectors.shape).astype(np.float32)
+    vectors[~known] = drawn[~known]
+    vectors[tokeniser.pad] = 0
+    return vectors
+
+
+def load_text_encoder(folder: Path, settings: Settings) -> Encoder | WordEncoder:
+    """Read the encoder of a model folder."""
+    try:
+        about = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        about = {}
+    if isinstance(about, dict) and about.get("model_type") == MODEL_TYPE:
+        return WordEncoder.load(folder)
+    return Encoder.load(folder, settings.pooling)

@@ -1,0 +1,219 @@
+"""Classifiers that are made of the labels' own words, so that a label with few documents has one all the same.
+
+A.3 of Kharbanda et al., Gandalf / InceptionXML-LF, whose names are kept: E the vectors of words, z⁰_l the tf-idf
+weights of a label's words, G the label graph, Φ_l and Φ_g the encoders of labels, R their residual map, 𝒜 the
+attention, w_l the free weights, and W_e the classifiers:
+
+    z¹_l = E·z⁰_l        z²_l = E·(G z⁰)_l        Φ(z) = α·R·GELU(z) + β·z
+    W_e,l = α¹·Φ_l(z¹_l) + α²·Φ_g(z²_l) + α³·w_l
+
+ECLARE (Mittal et al. 2021b) has the same three parts. DECAF (Mittal et al. 2021a) has Φ_l(z¹) + w_l: all weights are 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.parametrizations import spectral_norm
+
+from longtail.data.csr import csr_of
+from longtail.features.matrix import Features
+from longtail.features.tokens import Tokens
+from longtail.kernels import pool
+from longtail.kernels.walks import weighted_sums
+
+__all__ = ["Combine", "LabelText", "Part", "graph_words", "label_words"]
+
+Part = Literal["text", "graph", "free"]
+Combine = Literal["attention", "sum"]
+
+_PARTS: tuple[Part, ...] = ("text", "graph", "free")  # the order of the equation, whatever that of the settings
+_LABELS = 1 << 14  # whose words are smoothed in one task
+
+
+def label_words(tokens: Tokens, idf: NDArray[np.floating]) -> csr_array:
+    """Return z⁰ (L, V): counts of the labels' tokens times ``idf`` (V,), rows l2-normalised.
+
+    Padding and tokens whose idf is 0 are left out; a label without others has an empty row.
+    """
+    counts = np.ones(len(tokens.ids), np.float32)
+    words = csr_array((counts, tokens.ids.astype(np.int32), tokens.ends), shape=(len(tokens), len(idf)))
+    words.sum_duplicates()
+    weights = np.array(idf, np.float32)
+    weights[tokens.pad] = 0
+    words.data *= weights[words.indices]
+    words.eliminate_zeros()
+    lengths = np.sqrt(words.multiply(words).sum(1))
+    words.data /= np.repeat(lengths, np.diff(words.indptr))
+    return words
+
+
+def graph_words(graph: csr_array, words: csr_array, keep: int = 64) -> csr_array:
+    """Return G z⁰ (L, V), the ``keep`` largest of each row: ``graph`` (L, L) is normalised, ``words`` (L, V) are z⁰."""
+    rows, width = Features.of(words), words.shape[1]
+    ends, members = graph.indptr.astype(np.int64), graph.indices.astype(np.int32, copy=False)
+    weights, block = graph.data.astype(np.float32, copy=False), rows.sparse
+
+    def task(part: tuple[int, int]) -> csr_array:
+        own = ends[part[0] : part[1] + 1]
+        sums = weighted_sums(
+            own, members, weights, block.indptr, block.indices, block.data, rows.dense, width, min(keep, width)
+        )
+        return csr_of(sums[2], sums[1], sums[0], width)
+
+    parts = list(pool.run(task, pool.row_blocks(graph.shape[0], _LABELS)))
+    return csr_array(vstack(parts, format="csr"), shape=(graph.shape[0], width))
+
+
+class LabelText(nn.Module):
+    """W_e of all labels, or of some; rows of ``texts`` are labels in the order of the head's nodes.
+
+    ``embedding`` is E, the encoder's own: it is used and trained, but is no part of this module's parameters.
+    ``texts`` (L, V) are z⁰, ``graph_texts`` (L, V) G z⁰; what is not given is drawn from ``seed``.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        texts: csr_array,
+        graph_texts: csr_array | None,
+        parts: Sequence[Part],
+        combine: Combine,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self._embedding = (embedding,)  # in a tuple, where torch does not see it: the encoder keeps and saves it
+        self.parts = tuple(part for part in _PARTS if part in parts)
+        self._check(texts, graph_texts)
+        self.texts = _Bags(texts)
+        self.graph_texts = _Bags(graph_texts) if graph_texts is not None and "graph" in self.parts else None
+        count, width = len(self.parts), embedding.embedding_dim
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.phi_l = _Phi(width) if "text" in self.parts else None
+            self.phi_g = _Phi(width) if "graph" in self.parts else None
+            self.attention = nn.Linear(count * width, count) if combine == "attention" and count > 1 else None
+        self.to(embedding.weight)  # its type and device
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        """E, the vectors of words."""
+        return self._embedding[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Labels, and columns of a word's vector."""
+        return len(self.texts), self.embedding.embedding_dim
+
+    def z1(self, labels: Tensor | None = None) -> Tensor:
+        """Return z¹ (U, D) of labels (U,), of all if None: the sum of their words' vectors."""
+        return self.texts(self.embedding.weight, labels)  # type: ignore[no-any-return]
+
+    def forward(self, labels: Tensor | None, free: Tensor | None) -> Tensor:
+        """Return W_e (U, D) of labels (U,) int64, of all if None; ``free`` (U, D) are their w_l, if a part."""
+        z1 = self.z1(labels) if self.phi_l is not None else None
+        z2 = None if self.graph_texts is None else self.graph_texts(self.embedding.weight, labels)
+        return self._composed(z1, z2, free)
+
+    @torch.no_grad()
+    def new_rows(self, texts: csr_array, graph_texts: csr_array | None = None) -> Tensor:
+        """Return W_e (n, D) of labels that were never trained on, from their words (n, V) alone.
+
+        Their z¹ stands for w_l, which is where w_l starts; without ``graph_texts`` a label is its only neighbour.
+        """
+        E = self.embedding.weight
+        z1 = _Bags(texts).to(E)(E, None)
+        z2 = z1 if graph_texts is None else _Bags(graph_texts).to(E)(E, None)
+        return self._composed(z1, z2, z1)
+
+    @torch.no_grad()
+    def start_from(self, other: LabelText) -> None:
+        """Take Φ_l and Φ_g of ``other`` where both have them, and 𝒜 if it is of the same parts (A.4, phase II)."""
+        pairs: list[tuple[nn.Module | None, nn.Module | None]] = [(self.phi_l, other.phi_l), (self.phi_g, other.phi_g)]
+        if self.parts == other.parts:
+            pairs.append((self.attention, other.attention))
+        for own, theirs in pairs:
+            if own is not None and theirs is not None:
+                own.load_state_dict(theirs.state_dict())
+
+    def _composed(self, z1: Tensor | None, z2: Tensor | None, free: Tensor | None) -> Tensor:
+        """Return 𝒜(Φ_l(z¹), Φ_g(z²), w_l) of those that are parts."""
+        given = [
+            self.phi_l(z1) if self.phi_l is not None else None,
+            self.phi_g(z2) if self.phi_g is not None else None,
+            free if "free" in self.parts else None,
+        ]
+        parts = [part for part in given if part is not None]
+        if len(parts) != len(self.parts):
+            raise ValueError(f"label text: found {len(parts)} parts; expected {', '.join(self.parts)}")
+        if self.attention is None:
+            return reduce(torch.add, parts)
+        alpha = self.attention(torch.cat(parts, 1)).softmax(1)  # (U, parts)
+        shares: list[Tensor] = [alpha[:, at, None] * part for at, part in enumerate(parts)]
+        return reduce(torch.add, shares)
+
+    def _check(self, texts: csr_array, graph_texts: csr_array | None) -> None:
+        if not self.parts:
+            raise ValueError(f"label text: found no part; expected some of {', '.join(_PARTS)}")
+        if "graph" in self.parts and graph_texts is None:
+            raise ValueError("label text: found no words of neighbours; expected them, as graph is a part")
+        expected = (texts.shape[0], self.embedding.num_embeddings)
+        for rows in (texts, graph_texts):
+            if rows is not None and rows.shape != expected:
+                raise ValueError(f"words of labels: found {rows.shape}; expected {expected} (labels, words)")
+
+
+class _Phi(nn.Module):
+    """Φ(z) = α·R·GELU(z) + β·z, R spectrally normed, at first the identity."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.alpha, self.beta = nn.Parameter(torch.tensor(0.5)), nn.Parameter(torch.tensor(0.5))  # at first ‖Φ‖ ≤ ‖z‖
+        R = nn.Linear(width, width, bias=False)
+        nn.init.eye_(R.weight)
+        self.R = spectral_norm(R)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.alpha * self.R(functional.gelu(z)) + self.beta * z  # type: ignore[no-any-return]
+
+
+class _Bags(nn.Module):
+    """A sparse matrix (L, V) of weights of words, on the device; not saved, as it is made of the labels' texts."""
+
+    ends: Tensor
+    words: Tensor
+    weights: Tensor
+
+    def __init__(self, rows: csr_array) -> None:
+        super().__init__()
+        arrays: dict[str, NDArray[Any]] = {
+            "ends": rows.indptr.astype(np.int64),
+            "words": rows.indices.astype(np.int32),  # of all labels they are many
+            "weights": rows.data.astype(np.float32),
+        }
+        for name, array in arrays.items():
+            self.register_buffer(name, torch.from_numpy(array), persistent=False)
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def forward(self, vectors: Tensor, labels: Tensor | None) -> Tensor:
+        """Return the weighted sums (U, D) of vectors (V, D) of the rows of labels (U,); 0 of an empty row."""
+        if labels is None:
+            starts, words, weights = self.ends[:-1], self.words, self.weights
+        else:
+            first = self.ends[labels]
+            counts = self.ends[labels + 1] - first
+            starts = counts.cumsum(0) - counts
+            places = torch.repeat_interleave(first - starts, counts)
+            places += torch.arange(len(places), device=places.device)
+            words, weights = self.words[places], self.weights[places]
+        return functional.embedding_bag(words, vectors, starts, mode="sum", per_sample_weights=weights.to(vectors))
