@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -36,6 +36,7 @@ class Work:
 
     stages: Stages | None
     input_hash: str
+    made: set[str] = field(default_factory=set)  # stages of this very run
 
     @classmethod
     def begin(cls, stages: Stages | None, config: Config, *inputs: object) -> Work:
@@ -67,13 +68,15 @@ class Work:
         folder = None if self.stages is None else self.stages.get(name, self.input_hash)
         if folder is None:
             return None
-        log.info("stage %s: taken over from the interrupted run", name)
+        if name not in self.made:
+            log.info("stage %s: taken over from the interrupted run", name)
         return {key: np.array(array) for key, array in folder.arrays(_FILE).items()}  # kernels want them writable
 
     def _kept(self, name: str, arrays: Arrays) -> Arrays:
         if self.stages is not None:
             with self.stages.write(name, self.input_hash) as writer:
                 writer.write_arrays(_FILE, arrays)
+            self.made.add(name)
         return arrays
 
 

@@ -49,6 +49,16 @@ def test_a_stage_is_made_once_and_taken_over_by_the_next_run(tmp_path, caplog):
         assert never.calls == 1
 
 
+def test_a_stage_of_the_same_run_is_not_taken_over_from_another(tmp_path, caplog):
+    make = Maker()
+    with Stages(tmp_path / "work") as stages, caplog.at_level(logging.INFO, "longtail"):
+        work = Work(stages, "1" * 64)
+        assert_made(work.arrays("label-graph", make))
+        assert_made(work.arrays("label-graph", make))
+    assert make.calls == 1
+    assert "taken over" not in caplog.text
+
+
 def test_other_input_makes_a_stage_anew(tmp_path):
     with Stages(tmp_path / "work") as stages:
         Work(stages, "1" * 64).arrays("tree", Maker())
