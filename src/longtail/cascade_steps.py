@@ -27,6 +27,7 @@ from longtail.neural.embedder import Embedder
 from longtail.neural.label_text import LabelText, Part, graph_words, label_words
 from longtail.neural.layout import phase_epochs
 from longtail.neural.ranker import NeuralRanker
+from longtail.neural.ranker_folder import ranking_settings
 from longtail.neural.text_head import TextHead
 from longtail.neural.training import train_ranker
 from longtail.neural.word_encoder import WordEncoder
@@ -109,9 +110,7 @@ class _Run(NamedTuple):
         self._encoder().embedding.requires_grad_(False)
         itself = LabelTree(tree.order, (np.arange(tree.n_labels + 1),))  # each label below a node of its own
         of_labels = self._of_labels(itself, self._words(), self.config.label_text.parts)
-        kept = (min(self.config.label_text.shortlist, tree.n_labels),)
-        cascade = replace_settings(self.config.cascade, layers=((1,), (2,)), shortlist=kept, last_level="shortlist")
-        config = replace_settings(epochs[1], cascade=cascade)
+        config = replace_settings(epochs[1], cascade=ranking_settings(self.config, tree.n_labels))
         return self._trained(self._ranker(itself, config, of_labels, fixed=1), "network-1", 1, config)
 
     def _ranker(
