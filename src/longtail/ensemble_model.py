@@ -146,7 +146,7 @@ class Ensemble(RankingModel):
         return with_network[0].embed(documents)
 
     def explain(self, text: str, label: str) -> EnsembleExplanation:
-        """Return what each member adds to the score of ``label``, and how its words do where it is a sum over them."""
+        """Return what each member adds to the score of ``label``, and what each word does to it there."""
         if label not in self.labels:
             raise UsageError(unknown_name("label", label, self.labels.columns))
         scores = self.member_scores(self._readable([text]), _EXPLAINED, self.config.search)
@@ -171,7 +171,7 @@ def _explained(member: Model, weight: float, score: float, text: str, label: str
         return MemberExplanation(method, weight, score, None, "does not know this label")
     try:
         return MemberExplanation(method, weight, score, member.explain(text, label))
-    except UsageError as error:  # a network, whose scores are no sums over words
+    except UsageError as error:  # vectors or ready-made features, which have no words
         return MemberExplanation(method, weight, score, None, str(error))
 
 

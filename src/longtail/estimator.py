@@ -31,8 +31,8 @@ class Longtail:
     """A method with its settings, and, once fitted or loaded, the model.
 
     ``settings`` are groups of the config, such as ``tree={"branching": 32}`` or ``seed=1``, and ``encoder`` may be a
-    name or a folder alone; ``threads`` 0 stands for all cores. Results do not depend on the number of threads.
-    ``device`` is where a network runs.
+    name or a folder alone; ``threads`` 0 stands for all cores. Results of linear methods do not depend
+    on the number of threads. ``device`` is where a network runs.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Longtail:
             return evaluate_model(self.model, test, ks=k, **options).evaluation
 
     def explain(self, text: str, label: str) -> Explanation | EnsembleExplanation:
-        """Return what each word of ``text`` adds on the way to ``label``."""
+        """Return what each word of ``text`` adds on the way to ``label``, or how far a score falls without it."""
         return self.model.explain(text, label)
 
     def save(self, path: str | Path) -> None:

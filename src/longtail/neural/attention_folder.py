@@ -19,7 +19,7 @@ from longtail.features.tokens import Tokeniser
 from longtail.neural.attention import AttentionLevel, AttentionXML
 from longtail.neural.lstm import LstmEncoder
 from longtail.neural.ranker import NeuralRanker
-from longtail.neural.ranker_folder import TREE, _map_rows
+from longtail.neural.ranker_folder import TREE, map_rows
 from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
 
@@ -60,7 +60,7 @@ def _load(level: AttentionLevel, arrays: Mapping[str, NDArray[Any]]) -> None:
             found = arrays[name].shape if name in arrays else "nothing"
             raise ValueError(f"{_file(level.level)}, {name}: found {found}; expected {tuple(tensor.shape)}")
         tensor.copy_(torch.from_numpy(np.array(arrays[name])))
-    _map_rows(level.heads[0], {name: arrays[_HEAD + name] for name in ("weight", "bias")})
+    map_rows(level.heads[0], {name: arrays[_HEAD + name] for name in ("weight", "bias")})
 
 
 def _file(level: int) -> str:

@@ -17,7 +17,7 @@ from longtail.neural import triton_launch
 from longtail.neural.gathers import product
 from longtail.neural.head_updates import HeadRows, block_elements, update_rows
 
-__all__ = ["Targets", "best", "losses_and_gradient", "node_chunks", "update", "update_chunk"]
+__all__ = ["Targets", "best", "losses_and_gradient", "node_chunks", "residuals_and_losses", "update", "update_chunk"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def losses_and_gradient(rows: HeadRows, x: Tensor, targets: Targets) -> tuple[Te
     gradient = torch.zeros(x.shape, dtype=rows.bias.dtype, device=x.device)
     scale = torch.ones_like(losses)
     for chunk in node_chunks(rows.weight, len(x)):
-        residuals, more = _residuals_and_losses(rows, x, targets, scale, chunk)
+        residuals, more = residuals_and_losses(rows, x, targets, scale, chunk)
         losses += more
         gradient += product(residuals, rows.weight[chunk])
     return losses, gradient
@@ -50,7 +50,7 @@ def losses_and_gradient(rows: HeadRows, x: Tensor, targets: Targets) -> tuple[Te
 def update(rows: HeadRows, x: Tensor, targets: Targets, scale: Tensor, lr: float, seed: int) -> None:
     """One step on the losses of x (B, d) weighted by scale (B,), each chunk of rows from its own logits."""
     for chunk in node_chunks(rows.weight, max(x.shape)):
-        residuals, _ = _residuals_and_losses(rows, x, targets, scale, chunk)
+        residuals, _ = residuals_and_losses(rows, x, targets, scale, chunk)
         update_chunk(rows, chunk, x, residuals, lr, seed)
 
 
@@ -78,7 +78,7 @@ def _logits(rows: HeadRows, x: Tensor, chunk: slice) -> Tensor:
     return product(x, rows.weight[chunk].T).add_(rows.bias[chunk])
 
 
-def _residuals_and_losses(
+def residuals_and_losses(
     rows: HeadRows, x: Tensor, targets: Targets, scale: Tensor, chunk: slice
 ) -> tuple[Tensor, Tensor]:
     """(σ(z) − y) · scale (B, nodes of the chunk), and the chunk's share of the losses (B,)."""

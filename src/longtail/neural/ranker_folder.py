@@ -22,7 +22,7 @@ from longtail.neural.word_encoder import WordEncoder
 from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
 
-__all__ = ["TREE", "load_ranker", "ranking_settings", "save_ranker"]
+__all__ = ["TREE", "load_ranker", "map_rows", "ranking_settings", "save_ranker"]
 
 TREE, _MERGES, _LABEL_TEXT = "tree-network.safetensors", "merges.safetensors", "label-text.safetensors"
 _ADDED = "added"  # labels after training
@@ -62,7 +62,7 @@ def load_ranker(
         network.merges.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
     for level, head in enumerate(network.heads):
         assert isinstance(head, Head)  # label words have done their work
-        _map_rows(head, folder.arrays(f"head-{level}.safetensors"))
+        map_rows(head, folder.arrays(f"head-{level}.safetensors"))
     ranker = NeuralRanker(tokeniser, network.to(device), tree).freeze()
     if _LABEL_TEXT in names:
         arrays = folder.arrays(_LABEL_TEXT)
@@ -84,7 +84,7 @@ def _label_text(encoder: TextEncoder, config: Config, arrays: Mapping[str, NDArr
     return text
 
 
-def _map_rows(head: Head, arrays: Mapping[str, NDArray[Any]]) -> None:
+def map_rows(head: Head, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Let the classifiers be the file's own pages, not a copy."""
     for name in ("weight", "bias"):
         known, found = getattr(head, name), arrays[name]

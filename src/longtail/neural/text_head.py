@@ -245,7 +245,7 @@ class _FullLosses(torch.autograd.Function):
         head = HeadRows(rows, bias, {}, "sgd", 0.0)
         with _as_written(x):
             for chunk in full_head.node_chunks(rows, max(x.shape)):
-                residuals, _ = full_head._residuals_and_losses(head, x, ctx.targets, scale, chunk)
+                residuals, _ = full_head.residuals_and_losses(head, x, ctx.targets, scale, chunk)
                 of_rows[chunk] = product(residuals.T, x)
                 of_bias[chunk] = residuals.sum(0, dtype=of_bias.dtype)
         return (gradient * scale[:, None]).to(ctx.dtype), of_rows, of_bias, None, None
