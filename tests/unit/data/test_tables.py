@@ -137,7 +137,7 @@ BAD = {
     "relevance of nothing": ("text,labels,relevance\na,b;c,1\n", 2, "1 relevances for 2 labels"),
     "relevance not finite": ("text,labels,relevance\na,b,nan\n", 2, "relevance [nan]"),
     "UTF-16": ("text,labels\na,b\n".encode("utf-16"), 1, "UTF-16 text"),
-    "truncated gzip": (gzip.compress(b"text,labels\na,b\n")[:-9], 0, "gzip data that ends too early"),
+    "truncated gzip": (gzip.compress(b"text,labels\na,b\n", mtime=0)[:-9], 0, "gzip data that ends too early"),
 }
 
 

@@ -42,7 +42,7 @@ def raises(path, message):
         ("5 3\n" + GLOVE).encode(),  # word2vec
         GLOVE.replace("\n", " \r\n").encode(),  # its lines end with a space
         GLOVE.rstrip("\n").encode(),
-        gzip.compress(GLOVE.encode()),
+        gzip.compress(GLOVE.encode(), mtime=0),
         zstd.compress(GLOVE.encode()),
         GLOVE.encode() + b"\xff\xfe 1 2 3\n\n",  # as in the vectors of tweets
     ],
