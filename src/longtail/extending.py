@@ -55,10 +55,15 @@ def extend(
         return Longtail.of(_extended(trained, ranker, vocabulary), threads, device)
 
 
-def extend_to_folder(model: Path, labels: Path | str, output: Path, *, threads: int = 0, device: str = "auto") -> None:
-    """Write a model folder with the labels of ``model`` and of a label file; it may replace the model's own."""
+def extend_to_folder(
+    model: Path, labels: Path | str, output: Path, *, skip_bad: int = 0, threads: int = 0, device: str = "auto"
+) -> None:
+    """Write a model folder with the labels of ``model`` and of a label file; it may replace the model's own.
+
+    Up to ``skip_bad`` bad records of the file are left out.
+    """
     check_replaceable(output)
-    extend(model, labels, threads=threads, device=device).save(output)
+    extend(model, read_labels(labels, skip_bad=skip_bad), threads=threads, device=device).save(output)
 
 
 def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, NeuralRanker]:

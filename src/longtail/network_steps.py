@@ -138,13 +138,13 @@ def fit_network(
         return pretrained_embedder(config.encoder, config.training.precision, device).freeze()
     from longtail.attention_steps import fit_attention
     from longtail.cascade_steps import fit_cascade
-    from longtail.recursive_steps import tune_encoder
+    from longtail.recursive_steps import fit_recursive
 
     levels = with_levels(config, documents.n_labels)
     tree = label_tree(documents, features, vectoriser, levels, "tree-network", config.seed, parents, work)
     embedder, tokens = _first_embedder(documents, config, work, device)
     measured = _with_known_labels(valid, documents.labels)
-    tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": tune_encoder}[kind]
+    tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
     return tune(documents, embedder, tokens, tree, config, work, measured, log_file)
 
 

@@ -30,12 +30,12 @@ from longtail.neural.run_log import BEST_BY
 from longtail.tree.tree import LabelTree
 from longtail.work import Work, told
 
-__all__ = ["Measured", "level_training", "tune_encoder"]
+__all__ = ["Measured", "fit_recursive", "level_training"]
 
 _WARM_UP = 0.1  # of the epochs of a level; the rest cools down, nearly the linear schedule of the paper
 
 
-def tune_encoder(
+def fit_recursive(
     documents: Dataset,
     embedder: Embedder,
     tokens: Tokens,

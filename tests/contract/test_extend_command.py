@@ -65,6 +65,13 @@ def test_in_place(run, place, tmp_path):
     assert list(lt.load(tmp_path / "more").model.labels.ids)[-2:] == ["n1", "late"]
 
 
+def test_bad_labels_are_left_out_where_that_is_asked_for(run, place, tmp_path):
+    (tmp_path / "bad.jsonl").write_text('{"name": "no id"}\n{"id": "late", "text": "tram and wind"}\n')
+    done = run("-q", "extend", place / "model", tmp_path / "bad.jsonl", "-o", tmp_path / "x", "--skip-bad", "1")
+    assert done.code == 0
+    assert lt.load(tmp_path / "x").model.labels.ids[-1] == "late"
+
+
 def test_refusals(fails, run, place, tmp_path):
     assert "none.jsonl" in fails(2, "extend", place / "model", tmp_path / "none.jsonl", "-o", tmp_path / "x")
     (tmp_path / "bad.jsonl").write_text('{"name": "no id"}\n')

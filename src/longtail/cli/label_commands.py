@@ -79,13 +79,14 @@ def extend(
     model: ModelFolder,
     labels: Annotated[Path, typer.Argument(metavar="LABELS", help="Label file (JSONL, TSV, SKOS).")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Model folder to write.")],
+    skip_bad: SkipBad = 0,
     threads: Threads = 0,
     device: Device = "auto",
 ) -> None:
     """Give a model labels that it was never trained on, by their words: inceptionxml-lf, decaf, eclare."""
     from longtail.extending import extend_to_folder
 
-    extend_to_folder(model, labels, output, threads=threads, device=device)
+    extend_to_folder(model, labels, output, skip_bad=skip_bad, threads=threads, device=device)
     say(f"{output}: written")
 
 

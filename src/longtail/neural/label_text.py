@@ -127,12 +127,12 @@ class LabelText(nn.Module):
     def new_rows(self, texts: csr_array, graph_texts: csr_array | None = None) -> Tensor:
         """Return W_e (n, D) of labels that were never trained on, from their words (n, V) alone.
 
-        Their z¹ stands for w_l, which is where w_l starts; without ``graph_texts`` a label is its only neighbour.
+        w_l, which documents would have to teach, is 0; without ``graph_texts`` a label is its only neighbour.
         """
         E = self.embedding.weight
         z1 = _Bags(texts).to(E)(E, None)
         z2 = z1 if graph_texts is None else _Bags(graph_texts).to(E)(E, None)
-        return self._composed(z1, z2, z1)
+        return self._composed(z1, z2, torch.zeros_like(z1))
 
     @torch.no_grad()
     def start_from(self, other: LabelText) -> None:

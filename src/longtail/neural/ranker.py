@@ -89,16 +89,11 @@ class NeuralRanker(Embedder):
             self.network.heads[-1] = own.as_head()  # type: ignore[index]
             self.label_text = _same_weights(own.text, no_words(own.text.embedding))
 
-    @torch.no_grad()
     def composed(self, words: sparse.csr_array) -> NDArray[np.float32]:
-        """Return classifiers (n, d) of labels that were never trained on, made of their words (n, V).
-
-        w_l, which documents would have to teach, is 0, and without documents a label is its only neighbour.
-        """
+        """Return classifiers (n, d) of labels that were never trained on, made of their words (n, V)."""
         if self.label_text is None:
             raise ValueError("classifiers of new labels: found none that words make")
-        text = _same_weights(self.label_text, words)
-        rows: NDArray[np.float32] = text(None, torch.zeros_like(text.z1())).numpy(force=True)
+        rows: NDArray[np.float32] = self.label_text.new_rows(words).numpy(force=True)
         return rows
 
     def extended(self, tree: LabelTree, rows: Mapping[int, Rows], settings: Cascade) -> NeuralRanker:

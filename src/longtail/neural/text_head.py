@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
@@ -140,11 +139,6 @@ class TextHead(nn.Module):
         head = Head(*rows.shape, optimiser="sgd", dtype=wide, std=0, device=rows.device)
         head.set_rows(rows, self.bias)
         return head.eval()
-
-    def new_rows(self, texts: csr_array, graph_texts: csr_array | None = None) -> Tensor:
-        """Return classifiers (n, D) of labels that were never trained on, as :meth:`LabelText.new_rows` says."""
-        with _in_eval_mode(self.text), _as_written(self.bias):
-            return self.text.new_rows(texts, graph_texts)
 
     def to_arrays(self, state: bool = True) -> dict[str, NDArray[Any]]:
         """Copies of all that was learnt but E, and with `state` of what the optimiser of w_l keeps."""

@@ -212,7 +212,7 @@ def test_looking_at_the_rows_changes_nothing(rng):
     head = head_of()
     before = head.to_arrays()
     head.best(vectors(rng), 2)
-    head.new_rows(words(3))
+    head.as_head()
     assert head.weight.shape == (L, D)
     assert head.text.training
     after = head.to_arrays()
