@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from longtail.data.csr import csr_of
 from longtail.data.label_files import read_labels
 from longtail.data.labels import Label, Labels
 from longtail.ensemble_model import Ensemble
@@ -97,7 +98,14 @@ def _extended(model: Model, ranker: NeuralRanker, labels: Labels) -> Model:
     tree, rows = (_below_own_nodes if own else _in_clusters)(ranker, model.labels, Labels.of(new))
     counts = np.concatenate([model.label_counts, np.zeros(len(new), np.int64)])
     network = ranker.extended(tree, rows, ranking_settings(model.config, len(united)))
-    return replace(model, labels=united, label_counts=counts, network=network)
+    graph = None if model.label_graph is None else _with_room(model.label_graph, len(new))
+    return replace(model, labels=united, label_counts=counts, network=network, label_graph=graph)
+
+
+def _with_room(graph: sparse.csr_array, n: int) -> sparse.csr_array:
+    """Return the label graph with ``n`` labels more, which no document leads to."""
+    ends = np.concatenate([graph.indptr, np.full(n, graph.indptr[-1])])
+    return csr_of(graph.data, graph.indices, ends, graph.shape[1] + n)
 
 
 def _with_words(ranker: NeuralRanker, labels: Sequence[Label]) -> list[Label]:

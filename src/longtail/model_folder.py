@@ -114,6 +114,8 @@ def _read(folder: Folder, device: str) -> Model:
     facts = folder.read_json("training.json", Facts)
     metrics = folder.read_json("metrics.json", Evaluation) if "metrics.json" in names else None
     graph = csr_of_arrays(folder.arrays(_GRAPH), len(labels)) if _GRAPH in names else None
+    if graph is not None and graph.shape[0] != len(labels):
+        raise ValueError(f"a label graph of {graph.shape[0]} labels beside {len(labels)} labels")
     parts = config, labels, counts, facts, vectoriser, rankers, network, graph
     return Model(*parts, calibration=calibration, metrics=metrics)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy import sparse
 
 pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
@@ -63,6 +66,25 @@ def test_in_place(run, place, tmp_path):
     (tmp_path / "late.tsv").write_text("late\ttram and wind\n")
     assert run("-q", "extend", tmp_path / "more", tmp_path / "late.tsv", "-o", tmp_path / "more").code == 0
     assert list(lt.load(tmp_path / "more").model.labels.ids)[-2:] == ["n1", "late"]
+
+
+def test_the_label_graph_has_room_for_new_labels(run, place, tmp_path):
+    known = lt.load(place / "model").model
+    graph = sparse.csr_array(sparse.eye_array(len(known.labels), format="csr", dtype=np.float32))
+    lt.Longtail.of(replace(known, label_graph=graph)).save(tmp_path / "graph")
+    assert run("-q", "extend", tmp_path / "graph", place / "labels.jsonl", "-o", tmp_path / "more").code == 0
+    more = lt.load(tmp_path / "more").model.label_graph
+    assert more.shape == (len(NAMES), len(NAMES))
+    np.testing.assert_array_equal(more.toarray()[:-1, :-1], graph.toarray())
+    shown = run("labels", tmp_path / "more", "--neighbours", "n1")
+    assert shown.code == 0
+    assert "no neighbours" in shown.err
+
+
+def test_a_label_graph_of_other_labels_is_no_model(fails, place, tmp_path):
+    known = lt.load(place / "model").model
+    lt.Longtail.of(replace(known, label_graph=sparse.csr_array((2, 2), dtype=np.float32))).save(tmp_path / "wrong")
+    assert f"a label graph of 2 labels beside {len(known.labels)}" in fails(4, "labels", tmp_path / "wrong")
 
 
 def test_bad_labels_are_left_out_where_that_is_asked_for(run, place, tmp_path):
