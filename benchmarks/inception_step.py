@@ -34,9 +34,9 @@ from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.neural.batches import Batches
 from longtail.neural.cascade import CascadeXML
-from longtail.neural.device import arithmetic, choose_device, own_threads
+from longtail.neural.device import arithmetic, choose_device, own_threads, quick_products
 from longtail.neural.initial_rows import centroid_rows, prior_logit
-from longtail.neural.label_text import LabelText, graph_words, label_words
+from longtail.neural.label_text import LabelText, _Bags, label_words
 from longtail.neural.loop import _Stepper
 from longtail.neural.schedule import Schedule
 from longtail.neural.text_head import TextHead
@@ -105,7 +105,7 @@ class Data(NamedTuple):
     vectors: np.ndarray  # (V, D)
     idf: np.ndarray  # (V,)
     texts: sparse.csr_array  # (L, V) z⁰
-    graph_texts: sparse.csr_array  # (L, V) G z⁰
+    graph: sparse.csr_array  # (L, L) G
 
 
 def random_data(arguments):
@@ -129,7 +129,7 @@ def random_data(arguments):
     texts = label_words(Tokens(own.astype(np.uint32), ends, PAD, False), idf)
     graph = random_graph(chance, n_labels, arguments.neighbours)
     vectors = chance.normal(0, arguments.width**-0.5, (arguments.vocabulary, arguments.width)).astype(np.float32)
-    return Data(batches, positives, tree, vectors, idf, texts, graph_words(graph, texts))
+    return Data(batches, positives, tree, vectors, idf, texts, graph)
 
 
 def zipf(count):
@@ -163,7 +163,7 @@ def network_of(data, config, start, arguments, device):
     seed = arguments.seed
     encoder = make_word_encoder("routed-inception", data.vectors, data.idf, PAD, arguments.tokens, seed).to(device)
     label_text = config.label_text
-    text = LabelText(encoder.embedding, data.texts, data.graph_texts, label_text.parts, label_text.combine, seed)
+    text = LabelText(encoder.embedding, data.texts, data.graph, label_text.parts, label_text.combine, seed)
     training = config.training
     dtype = getattr(torch, training.head_weights)
     of_labels = TextHead(
@@ -196,7 +196,7 @@ def weights_with_clusters(data, config, arguments, device):
 class Plain(nn.Module):
     """The network as its equations are written, with the weights of one of ours."""
 
-    def __init__(self, ours):
+    def __init__(self, ours, data):
         super().__init__()
         self.encoder, self.tables, self.kept = deepcopy(ours.encoder), deepcopy(ours.tables), ours.kept[0]
         self.dropouts, of_labels, of_clusters = deepcopy(ours.dropouts), ours.heads[1], ours.heads[0]
@@ -209,7 +209,7 @@ class Plain(nn.Module):
             self.clusters.bias.copy_(of_clusters.bias)
             self.free.weight.copy_(of_labels.free.weight)
             self.bias.weight.copy_(of_labels.bias[:, None])
-        self.texts, self.graph_texts = deepcopy((text.texts, text.graph_texts))
+        self.texts, self.graph_texts = _Bags(data.texts), _Bags(sparse.csr_array(data.graph @ data.texts))  # z⁰, G z⁰
         self.to(of_labels.bias.device)
 
     def shortlist(self, theta, batch):
@@ -243,7 +243,7 @@ class Plain(nn.Module):
 def differences(data, config, start, arguments, device):
     """Return loss and gradient of E of one batch: how far those of ours are from the plain ones; and its sizes."""
     network = network_of(data, config, start, arguments, device)
-    plain, batch = Plain(network).train(), next(data.batches.epoch(0)).to(device)
+    plain, batch = Plain(network, data).train(), next(data.batches.epoch(0)).to(device)
     torch.manual_seed(arguments.seed)
     ours = sum(network.losses(batch).values())
     torch.manual_seed(arguments.seed)
@@ -271,14 +271,15 @@ def our_step(data, config, start, arguments, device):
 
 
 def plain_step(data, config, start, arguments, device):
-    network = Plain(network_of(data, config, start, arguments, device)).train()
+    network = Plain(network_of(data, config, start, arguments, device), data).train()
     training = config.training
     adamw = torch.optim.AdamW(network.parameters(), lr=training.encoder_rate, fused=True)
 
     def step(batch, _):
-        with arithmetic(training.precision, device):
-            loss = network.loss(batch.to(device))
-        loss.backward()
+        with quick_products(training.precision, device):
+            with arithmetic(training.precision, device):
+                loss = network.loss(batch.to(device))
+            loss.backward()
         adamw.step()
         adamw.zero_grad(set_to_none=True)
 

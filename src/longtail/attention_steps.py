@@ -50,13 +50,18 @@ def fit_attention(
     run = _Run(matrices, embedder, tokens, tree, config, work, measured, log_file)
     levels = list[AttentionLevel]()
     chosen: Nodes | None = None
-    for t, epochs in enumerate(level_epochs(config.recursive.epochs, config.training.epochs, tree.n_levels)):
+    for t, epochs in enumerate(_level_epochs(config, tree.n_levels)):
         with told(f"level {t + 1} of {tree.n_levels}, network") as say:
             levels.append(run.trained(levels, chosen, epochs))
             say(f"{tree.widths[t]:,} nodes, {epochs} epochs")
         if t + 1 < tree.n_levels:
             chosen = run.chosen(levels)
     return NeuralRanker(embedder.tokeniser, cast(Any, AttentionXML(levels)), tree).freeze()
+
+
+def _level_epochs(config: Config, n_levels: int) -> tuple[int, ...]:
+    """Return as many epochs for each level: it is the first that takes long to learn where to attend."""
+    return level_epochs(config.recursive.epochs, config.training.epochs, n_levels, last=1)
 
 
 class _Run(NamedTuple):

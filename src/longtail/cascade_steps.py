@@ -24,7 +24,7 @@ from longtail.features.tokens import Tokens
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.checkpoints import Checkpoints
 from longtail.neural.embedder import Embedder
-from longtail.neural.label_text import LabelText, Part, graph_words, label_words
+from longtail.neural.label_text import LabelText, Part, label_words
 from longtail.neural.layout import phase_epochs
 from longtail.neural.ranker import NeuralRanker
 from longtail.neural.ranker_folder import ranking_settings
@@ -60,7 +60,7 @@ class _Words(NamedTuple):
     """What labels say of themselves, rows in the order of labels."""
 
     texts: sparse.csr_array  # (L, V) z⁰, tf-idf weights of a label's words
-    graph_texts: sparse.csr_array | None  # (L, V) Σ_m G_lm z⁰_m, those of its neighbours
+    graph: sparse.csr_array | None  # (L, L) G, whose rows are its neighbours
 
 
 class _Run(NamedTuple):
@@ -80,7 +80,7 @@ class _Run(NamedTuple):
         return self._trained(self._ranker(tree, self.config, of_labels), "network", 0, self.config)
 
     def tied(self, tree: LabelTree) -> NeuralRanker:
-        """Train without w_l, then cluster by z¹, and again with w_l, which start at z¹ (A.4)."""
+        """Train without w_l, then cluster by z¹, and again with w_l, which start at z¹, as long as Φ(z¹) was (A.4)."""
         parts, words, epochs = self.config.label_text.parts, self._words(), self._epochs()
         without = tuple(part for part in parts if part != "free")
         first = self._of_labels(tree, words, without)
@@ -93,7 +93,7 @@ class _Run(NamedTuple):
         second = self._of_labels(tree, words, parts)
         assert second is not None
         second.text.start_from(first.text)
-        second.set_free(by_label[tree.order])
+        second.set_free(by_label[tree.order] * first.text.first_scale)
         return self._trained(self._ranker(tree, epochs[1], second), "network-1", 1, epochs[1])
 
     def surrogate(self, tree: LabelTree) -> NeuralRanker:
@@ -162,13 +162,13 @@ class _Run(NamedTuple):
         texts = label_words(tokens, self._encoder().idf.cpu().numpy())
         if "graph" not in parts:
             return _Words(texts, None)
-        return _Words(texts, graph_words(label_graph_of(self.documents, self.config, self.work), texts))
+        return _Words(texts, label_graph_of(self.documents, self.config, self.work))
 
     def _of_labels(self, tree: LabelTree, words: _Words | None, parts: tuple[Part, ...]) -> TextHead | None:
         """Return classifiers of labels, in the tree's order, that their words make; None where these do not count."""
         if words is None:
             return None
-        graph = None if words.graph_texts is None else words.graph_texts[tree.order]
+        graph = None if words.graph is None else words.graph[tree.order][:, tree.order]
         config, embedding = self.config, self._encoder().embedding
         text = LabelText(embedding, words.texts[tree.order], graph, parts, config.label_text.combine, config.seed)
         return TextHead(

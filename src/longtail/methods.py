@@ -237,9 +237,9 @@ _CATALOGUE = [
         settings=on_words(
             "lstm",
             encoder={"max_tokens": 128},
-            recursive={"shortlist": 160, "dropout": 0.5},
+            recursive={"shortlist": 64, "dropout": 0.0},
             training={
-                "epochs": 12,
+                "epochs": 24,
                 "head_optimiser": "adamw",
                 "encoder_decay": 0.0,
                 "head_decay": 0.0,

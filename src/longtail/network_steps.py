@@ -160,7 +160,7 @@ def with_levels(config: Config, n_labels: int) -> Config:
     if METHODS[config.method].network == "recursive":
         levels = config.recursive.levels or layout.resolution_widths(n_labels, config.recursive.resolutions)
     elif config.encoder.kind != "transformer":
-        levels = config.tree.levels or layout.word_widths(n_labels, config.cascade.last_level)
+        levels = config.tree.levels or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
     elif config.cascade.merge == "concat":
         levels = config.tree.levels or layout.cluster_widths(n_labels, config.cascade.last_level)
     else:

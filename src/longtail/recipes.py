@@ -109,7 +109,7 @@ def on_words(kind: str, **settings: dict[str, Any]) -> dict[str, Any]:
         "encoder": {"kind": kind, "name": "learned", "max_tokens": 32},
         "cascade": {"last_level": "shortlist", "label_rows": "random", "rescale": False, "combine": "never"},
         # a small encoder is as fast as its batches are large, also on a CPU
-        "training": {"epochs": 20, "encoder_rate": 1e-3, "head_rate": 1e-3, "micro_batch": 256},
+        "training": {"epochs": 20, "encoder_rate": 3e-3, "head_rate": 3e-3, "micro_batch": 256},
     }
     for name, group in settings.items():
         own[name] = {**own.get(name, {}), **group}
@@ -119,7 +119,7 @@ def on_words(kind: str, **settings: dict[str, Any]) -> dict[str, Any]:
 def surrogate(**label_text: Any) -> dict[str, dict[str, Any]]:
     """Return the settings of DeepXML's phases: word vectors learn fast, on clusters, for most of the epochs."""
     return {
-        "cascade": {"label_rows": "centroid"},
+        "cascade": {"label_rows": "centroid", "dropout": [0.0, 0.0]},  # the encoder has its own
         "label_text": {"phases": "surrogate", "first_share": 0.6, **label_text},
         "training": {"epochs": 40, "encoder_rate": 2e-2, "head_rate": 5e-3},
     }

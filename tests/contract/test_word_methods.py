@@ -151,6 +151,17 @@ class TestWordVectors:
             word, *numbers = line.split(" ")
             np.testing.assert_allclose(E[words.index(word)], np.array(numbers, float), atol=1e-3)
 
+    def test_numbers_that_a_file_lacks_are_learned_beside(self, run, files, vectors, tmp_path):
+        given = options(encoder={"name": vectors, "width": self.WIDTH + 4}, training={"encoder_rate": 1e-6})
+        assert run("-q", "train", files / "train.jsonl", "--method", "astec", "-o", tmp_path / "m", *given).code == 0
+        network = lt.load(tmp_path / "m").model.network
+        E, words = network.network.encoder.embedding.weight.numpy(force=True), words_of(network.tokeniser)
+        assert E.shape == (len(words), self.WIDTH + 4)
+        word, *numbers = vectors.read_text().splitlines()[0].split(" ")
+        own = E[words.index(word)]
+        np.testing.assert_allclose(own[: self.WIDTH], np.array(numbers, float), atol=1e-3)
+        assert own[self.WIDTH :].all()
+
     def refused(self, fails, files, tmp_path, code, file):
         given = options(encoder={"name": file})
         said = fails(code, "-q", "train", files / "train.jsonl", "--method", "astec", "-o", tmp_path / "m", *given)

@@ -26,7 +26,9 @@ class Encoder(Stage, frozen=True):
             "where words are read, a file of GloVe or word2vec text, or learned"
         ),
     ] = "minilm"
-    width: Annotated[Count, Meta(description="numbers of a word's vector, where they are learned")] = 300
+    width: Annotated[
+        Count, Meta(description="numbers of a word's vector; where a file has fewer, the others are learned beside")
+    ] = 300
     min_count: Annotated[Count, Meta(description="words that occur less often in texts are not known")] = 2
     max_tokens: Annotated[int, Meta(ge=4, description="texts are cut after this many tokens")] = 128
     pooling: Annotated[

@@ -25,12 +25,14 @@ from longtail.errors import ConfigError
 from longtail.features.encoder import Encoder
 from longtail.features.text_encoder import TextEncoder
 from longtail.neural.batches import Batch
+from longtail.neural.encoder_graphs import EncoderGraphs
 from longtail.neural.graphs import Ranked
 from longtail.neural.heads import Head
 from longtail.neural.layout import dropouts, level_layers, scores_all_labels, shortlist_sizes, vector_widths
 from longtail.neural.merging import merged, merging_layers
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
 from longtail.neural.text_head import TextHead
+from longtail.neural.word_encoder import WordEncoder
 from longtail.tree.tree import LabelTree
 
 __all__ = ["CascadeXML"]
@@ -87,6 +89,7 @@ class CascadeXML(nn.Module):
         self.to(device)
         if training.compile and isinstance(encoder, Encoder):
             encoder.model.compile()
+        self.graphs = EncoderGraphs(encoder, training.batch_size) if isinstance(encoder, WordEncoder) else None
 
     @property
     def slots(self) -> list[int]:
@@ -99,7 +102,8 @@ class CascadeXML(nn.Module):
     def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
         """Return ϑ^(t), the (B, d_t) vector that each level reads."""
         wanted = sorted({layer for own in self.layers for layer in own})
-        at = dict(zip(wanted, self.encoder(ids, mask, wanted), strict=True))
+        encode = self.graphs if self.graphs is not None and self.graphs.serve(ids) else self.encoder
+        at = dict(zip(wanted, encode(ids, mask, wanted), strict=True))
         parts = [[at[layer] for layer in own] for own in self.layers]
         return [merged(merge, own) for merge, own in zip(self.merges, parts, strict=True)]
 

@@ -10,7 +10,7 @@ import torch
 from longtail.errors import UsageError
 from longtail.kernels import pool
 
-__all__ = ["arithmetic", "choose_device", "computes_in_half", "own_threads"]
+__all__ = ["arithmetic", "choose_device", "computes_in_half", "own_threads", "quick_products"]
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -36,6 +36,18 @@ def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[o
 def computes_in_half(precision: str, device: torch.device) -> bool:
     """Tell whether an encoder runs in bfloat16."""
     return precision == "bfloat16" or (precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported())
+
+
+@contextmanager
+def quick_products(precision: str, device: torch.device) -> Iterator[None]:
+    """Let a GPU multiply float32 as TF32, both ways, where its encoder runs in bfloat16, which is coarser."""
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda" and computes_in_half(precision, device):
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager

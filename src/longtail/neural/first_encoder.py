@@ -38,7 +38,7 @@ def first_encoder(tokeniser: Tokeniser, tokens: Tokens, settings: Settings, seed
 
 
 def _word_vectors(tokeniser: Tokeniser, settings: Settings, seed: int) -> NDArray[np.float32]:
-    """Return (V, D): those of a pretrained encoder or a file, and by chance those of words that it does not have."""
+    """Return (V, D): those of a pretrained encoder or a file; what it does not have, words or numbers, by chance."""
     if names_folder(settings.name):
         return minilm_vectors(encoder_folder(settings.name))
     words = words_of(tokeniser)
@@ -47,10 +47,11 @@ def _word_vectors(tokeniser: Tokeniser, settings: Settings, seed: int) -> NDArra
     else:
         vectors, known = read_word_vectors(settings.name, words)
     scale = float(vectors[known].std()) if known.any() else settings.width**-0.5
-    drawn = np.random.default_rng(seed).normal(0, scale, vectors.shape).astype(np.float32)
-    vectors[~known] = drawn[~known]
-    vectors[tokeniser.pad] = 0
-    return vectors
+    read = vectors.shape[1]
+    drawn = np.random.default_rng(seed).normal(0, scale, (len(words), max(read, settings.width))).astype(np.float32)
+    drawn[known, :read] = vectors[known]
+    drawn[tokeniser.pad] = 0
+    return drawn
 
 
 def load_text_encoder(folder: Path, settings: Settings) -> Encoder | WordEncoder:

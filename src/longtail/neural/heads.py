@@ -296,11 +296,13 @@ def _operand(x: Tensor, head: Head, half: bool, matrix: bool) -> Tensor:
 
 
 def _update_gathered(rows: HeadRows, records: list[_RowGradients], lr: float, seed: int) -> None:
-    touched, places = torch.unique(torch.cat([record.nodes for record in records]), return_inverse=True)
-    gradient = rows.bias.new_zeros(len(touched), rows.weight.shape[1])
-    parts = places.split([len(record.nodes) for record in records])
-    for part, record in zip(parts, records, strict=True):
-        gradient[part] += record.gradients  # each node once, so that the sum is the same bytes on every device
+    touched, gradient = records[0].nodes, records[0].gradients
+    if len(records) > 1:
+        touched, places = torch.unique(torch.cat([record.nodes for record in records]), return_inverse=True)
+        gradient = rows.bias.new_zeros(len(touched), rows.weight.shape[1])
+        parts = places.split([len(record.nodes) for record in records])
+        for part, record in zip(parts, records, strict=True):
+            gradient[part] += record.gradients  # each node once, so that the sum is the same bytes on every device
     no_gradient = torch.zeros_like(gradient[:, 0])  # of biases, which are not part of the rows
     for block in full_head.node_chunks(gradient, gradient.shape[1]):
         head_updates.update_rows(rows, touched[block], gradient[block], no_gradient[block], lr, seed)

@@ -4,7 +4,7 @@ A.3 of Kharbanda et al., Gandalf / InceptionXML-LF, whose names are kept: E the 
 weights of a label's words, G the label graph, Φ_l and Φ_g the encoders of labels, R their residual map, 𝒜 the
 attention, w_l the free weights, and W_e the classifiers:
 
-    z¹_l = E·z⁰_l        z²_l = E·(G z⁰)_l        Φ(z) = α·R·GELU(z) + β·z
+    z¹_l = E·z⁰_l        z²_l = E·(G z⁰)_l = Σ_m G_lm z¹_m        Φ(z) = α·R·GELU(z) + β·z
     W_e,l = α¹·Φ_l(z¹_l) + α²·Φ_g(z²_l) + α³·w_l
 
 ECLARE (Mittal et al. 2021b) has the same three parts. DECAF (Mittal et al. 2021a) has Φ_l(z¹) + w_l: all weights are 1.
@@ -14,29 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
-from longtail.data.csr import csr_of
-from longtail.features.matrix import Features
 from longtail.features.tokens import Tokens
-from longtail.kernels import pool
-from longtail.kernels.walks import weighted_sums
 
-__all__ = ["Combine", "LabelText", "Part", "graph_words", "label_words"]
+__all__ = ["Combine", "LabelText", "Part", "label_words"]
 
 Part = Literal["text", "graph", "free"]
 Combine = Literal["attention", "sum"]
 
 _PARTS: tuple[Part, ...] = ("text", "graph", "free")  # the order of the equation, whatever that of the settings
-_LABELS = 1 << 14  # whose words are smoothed in one task
 
 
 def label_words(tokens: Tokens, idf: NDArray[np.floating]) -> csr_array:
@@ -56,35 +51,18 @@ def label_words(tokens: Tokens, idf: NDArray[np.floating]) -> csr_array:
     return words
 
 
-def graph_words(graph: csr_array, words: csr_array, keep: int = 64) -> csr_array:
-    """Return G z⁰ (L, V), the ``keep`` largest of each row: ``graph`` (L, L) is normalised, ``words`` (L, V) are z⁰."""
-    rows, width = Features.of(words), words.shape[1]
-    ends, members = graph.indptr.astype(np.int64), graph.indices.astype(np.int32, copy=False)
-    weights, block = graph.data.astype(np.float32, copy=False), rows.sparse
-
-    def task(part: tuple[int, int]) -> csr_array:
-        own = ends[part[0] : part[1] + 1]
-        sums = weighted_sums(
-            own, members, weights, block.indptr, block.indices, block.data, rows.dense, width, min(keep, width)
-        )
-        return csr_of(sums[2], sums[1], sums[0], width)
-
-    parts = list(pool.run(task, pool.row_blocks(graph.shape[0], _LABELS)))
-    return csr_array(vstack(parts, format="csr"), shape=(graph.shape[0], width))
-
-
 class LabelText(nn.Module):
     """W_e of all labels, or of some; rows of ``texts`` are labels in the order of the head's nodes.
 
     ``embedding`` is E, the encoder's own: it is used and trained, but is no part of this module's parameters.
-    ``texts`` (L, V) are z⁰, ``graph_texts`` (L, V) G z⁰; what is not given is drawn from ``seed``.
+    ``texts`` (L, V) are z⁰, ``graph`` (L, L) G, normalised; what is not given is drawn from ``seed``.
     """
 
     def __init__(
         self,
         embedding: nn.Embedding,
         texts: csr_array,
-        graph_texts: csr_array | None,
+        graph: csr_array | None,
         parts: Sequence[Part],
         combine: Combine,
         seed: int,
@@ -92,14 +70,15 @@ class LabelText(nn.Module):
         super().__init__()
         self._embedding = (embedding,)  # in a tuple, where torch does not see it: the encoder keeps and saves it
         self.parts = tuple(part for part in _PARTS if part in parts)
-        self._check(texts, graph_texts)
+        self._check(texts, graph)
         self.texts = _Bags(texts)
-        self.graph_texts = _Bags(graph_texts) if graph_texts is not None and "graph" in self.parts else None
+        self.graph = _Bags(graph) if graph is not None and "graph" in self.parts else None
         count, width = len(self.parts), embedding.embedding_dim
+        self.first_scale = _first_scale(embedding.weight)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.phi_l = _Phi(width) if "text" in self.parts else None
-            self.phi_g = _Phi(width) if "graph" in self.parts else None
+            self.phi_l = _Phi(width, self.first_scale) if "text" in self.parts else None
+            self.phi_g = _Phi(width, self.first_scale) if "graph" in self.parts else None
             self.attention = nn.Linear(count * width, count) if combine == "attention" and count > 1 else None
         self.to(embedding.weight)  # its type and device
 
@@ -119,20 +98,20 @@ class LabelText(nn.Module):
 
     def forward(self, labels: Tensor | None, free: Tensor | None) -> Tensor:
         """Return W_e (U, D) of labels (U,) int64, of all if None; ``free`` (U, D) are their w_l, if a part."""
-        z1 = self.z1(labels) if self.phi_l is not None else None
-        z2 = None if self.graph_texts is None else self.graph_texts(self.embedding.weight, labels)
-        return self._composed(z1, z2, free)
+        if self.graph is None:
+            return self._composed(self.z1(labels), None, free)
+        z1 = self.z1()  # of all: labels have fewer neighbours than these have words
+        return self._composed(z1 if labels is None else z1.index_select(0, labels), self.graph(z1, labels), free)
 
     @torch.no_grad()
-    def new_rows(self, texts: csr_array, graph_texts: csr_array | None = None) -> Tensor:
+    def new_rows(self, texts: csr_array) -> Tensor:
         """Return W_e (n, D) of labels that were never trained on, from their words (n, V) alone.
 
-        w_l, which documents would have to teach, is 0; without ``graph_texts`` a label is its only neighbour.
+        w_l, which documents would have to teach, is 0; a label is its only neighbour.
         """
         E = self.embedding.weight
         z1 = _Bags(texts).to(E)(E, None)
-        z2 = z1 if graph_texts is None else _Bags(graph_texts).to(E)(E, None)
-        return self._composed(z1, z2, torch.zeros_like(z1))
+        return self._composed(z1, z1, torch.zeros_like(z1))
 
     @torch.no_grad()
     def start_from(self, other: LabelText) -> None:
@@ -147,8 +126,8 @@ class LabelText(nn.Module):
     def _composed(self, z1: Tensor | None, z2: Tensor | None, free: Tensor | None) -> Tensor:
         """Return 𝒜(Φ_l(z¹), Φ_g(z²), w_l) of those that are parts."""
         given = [
-            self.phi_l(z1) if self.phi_l is not None else None,
-            self.phi_g(z2) if self.phi_g is not None else None,
+            self.phi_l(z1) if self.phi_l is not None and z1 is not None else None,
+            self.phi_g(z2) if self.phi_g is not None and z2 is not None else None,
             free if "free" in self.parts else None,
         ]
         parts = [part for part in given if part is not None]
@@ -156,37 +135,49 @@ class LabelText(nn.Module):
             raise ValueError(f"label text: found {len(parts)} parts; expected {', '.join(self.parts)}")
         if self.attention is None:
             return reduce(torch.add, parts)
-        alpha = self.attention(torch.cat(parts, 1)).softmax(1)  # (U, parts)
-        shares: list[Tensor] = [alpha[:, at, None] * part for at, part in enumerate(parts)]
-        return reduce(torch.add, shares)
+        columns = self.attention.weight.split(parts[0].shape[1], 1)  # of each part, for no copy of all side by side
+        of_parts = (part @ own.T for part, own in zip(parts, columns, strict=True))
+        alpha = (reduce(torch.add, of_parts) + self.attention.bias).softmax(1)  # (U, parts)
+        total = alpha[:, :1] * parts[0]
+        for at, part in enumerate(parts[1:], 1):
+            total = torch.addcmul(total, alpha[:, at : at + 1], part)
+        return total
 
-    def _check(self, texts: csr_array, graph_texts: csr_array | None) -> None:
+    def _check(self, texts: csr_array, graph: csr_array | None) -> None:
         if not self.parts:
             raise ValueError(f"label text: found no part; expected some of {', '.join(_PARTS)}")
-        if "graph" in self.parts and graph_texts is None:
-            raise ValueError("label text: found no words of neighbours; expected them, as graph is a part")
-        expected = (texts.shape[0], self.embedding.num_embeddings)
-        for rows in (texts, graph_texts):
-            if rows is not None and rows.shape != expected:
-                raise ValueError(f"words of labels: found {rows.shape}; expected {expected} (labels, words)")
+        if "graph" in self.parts and graph is None:
+            raise ValueError("label text: found no label graph; expected it, as graph is a part")
+        n, words = texts.shape[0], self.embedding.num_embeddings
+        for name, rows, columns in (("words of labels", texts, words), ("label graph", graph, n)):
+            if rows is not None and rows.shape != (n, columns):
+                raise ValueError(f"{name}: found {rows.shape}; expected {(n, columns)}")
+
+
+@torch.no_grad()
+def _first_scale(E: Tensor) -> float:
+    """Return what makes long vectors of words, as GloVe's, 1 long: else first scores would be huge."""
+    return 1 / max(float(E.norm(dim=1).square().mean().sqrt()), 1.0)
 
 
 class _Phi(nn.Module):
-    """Φ(z) = α·R·GELU(z) + β·z, R spectrally normed, at first the identity."""
+    """Φ(z) = α·R·GELU(z) + β·z, R spectrally normed, at first the identity; then ‖Φ(z)‖ ≤ ``scale``·‖z‖."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, scale: float) -> None:
         super().__init__()
-        self.alpha, self.beta = nn.Parameter(torch.tensor(0.5)), nn.Parameter(torch.tensor(0.5))  # at first ‖Φ‖ ≤ ‖z‖
+        self.alpha, self.beta = (nn.Parameter(torch.tensor(scale / 2)) for _ in range(2))
         R = nn.Linear(width, width, bias=False)
         nn.init.eye_(R.weight)
         self.R = spectral_norm(R)
 
     def forward(self, z: Tensor) -> Tensor:
-        return self.alpha * self.R(functional.gelu(z)) + self.beta * z  # type: ignore[no-any-return]
+        R = cast(Tensor, self.R.weight)
+        alpha_R = self.alpha * R  # of the matrix, which has fewer numbers than what it gives
+        return torch.addcmul(functional.linear(functional.gelu(z), alpha_R), z, self.beta)
 
 
 class _Bags(nn.Module):
-    """A sparse matrix (L, V) of weights of words, on the device; not saved, as it is made of the labels' texts."""
+    """A sparse matrix (L, V) of weights of vectors, on the device; not saved, as it is made of texts, or the graph."""
 
     ends: Tensor
     words: Tensor

@@ -35,6 +35,7 @@ _CPU_DOCUMENTS = 32  # more take memory, 12 GB for 256 of 128 tokens with MiniLM
 _DROPOUTS = {2: (0.3, 0.4), 3: (0.3, 0.3, 0.4), 4: (0.2, 0.25, 0.4, 0.5)}
 _LAST_LAYERS, _CONCAT_DROPOUT, _CLUSTER_LABELS = 5, 0.5, 100  # LightXML's
 _WORD_CLUSTER_LABELS = 16  # as many as InceptionXML has for 131,000 labels
+_SURROGATE_LABELS, _SURROGATES = 4, 2**16  # labels of a cluster that stands for them, and the most such clusters
 
 
 def level_widths(n_labels: int) -> tuple[int, ...]:
@@ -54,12 +55,16 @@ def cluster_widths(n_labels: int, last_level: str) -> tuple[int, ...]:
     return () if scores_all_labels(last_level, n_labels) or clusters == 1 else (clusters,)
 
 
-def word_widths(n_labels: int, last_level: str) -> tuple[int, ...]:
+def word_widths(n_labels: int, last_level: str, phases: str = "one") -> tuple[int, ...]:
     """Return the nodes of the one level above the labels for encoders of words: a power of two, 16 labels each.
 
+    Where clusters stand for labels in a phase («surrogate») 4, so that the encoder learns what tells labels apart.
     None where all labels are scored, or fit into one node.
     """
-    clusters = 1 << max(round(log2(max(n_labels, 1) / _WORD_CLUSTER_LABELS)), 0)
+    each = _SURROGATE_LABELS if phases == "surrogate" else _WORD_CLUSTER_LABELS
+    clusters = 1 << max(round(log2(max(n_labels, 1) / each)), 0)
+    if phases == "surrogate":
+        clusters = min(clusters, _SURROGATES)
     return () if last_level == "full" or clusters == 1 else (clusters,)
 
 
@@ -134,14 +139,14 @@ def tuned_levels(widths: tuple[int, ...], finest: str) -> int:
     return len(widths) if labels else max(len(widths) - 1, 1)
 
 
-def level_epochs(given: tuple[int, ...], epochs: int, n_levels: int) -> tuple[int, ...]:
-    """Return the epochs of each level: those given, else ``epochs`` in all, three times as many for the last level."""
+def level_epochs(given: tuple[int, ...], epochs: int, n_levels: int, last: int = 3) -> tuple[int, ...]:
+    """Return the epochs of each level: those given, else ``epochs`` in all, ``last`` times as many for the last one."""
     if given:
         if len(given) != n_levels:
             expected = f"{n_levels}, as many as are tuned on, or recursive.epochs=[] to have them chosen"
             raise ConfigError(f"recursive.epochs: found numbers for {len(given)} levels; expected {expected}")
         return given
-    share = epochs / (n_levels + 2)
+    share = epochs / (n_levels - 1 + last)
     above = [max(1, round(share))] * (n_levels - 1)
     return *above, max(1, epochs - sum(above))
 

@@ -23,7 +23,7 @@ from longtail.errors import LongtailError
 from longtail.neural.averaging import Average
 from longtail.neural.batches import Batch, Batches
 from longtail.neural.checkpoints import Checkpoints, Epoch, History, State, StopRequest, Weights, stop_requests
-from longtail.neural.device import arithmetic, own_threads
+from longtail.neural.device import arithmetic, own_threads, quick_products
 from longtail.neural.layout import documents_at_a_time
 from longtail.neural.run_log import BEST_BY, Diverged, Meter, RunLog, epoch_line, peak_gib
 from longtail.neural.schedule import Schedule
@@ -104,8 +104,9 @@ class _Stepper:
         """
         heads = list(self.network.heads)
         seeds = np.random.SeedSequence((self.seed, number)).generate_state(1 + len(heads)) >> 1  # int32 for kernels
-        while (done := self._gradients(batch, int(seeds[0]))) is None:
-            self._shrink(batch, number)
+        with quick_products(self.settings.precision, self.device):
+            while (done := self._gradients(batch, int(seeds[0]))) is None:
+                self._shrink(batch, number)
         names, losses = done
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.clip or math.inf)
         self._update(heads, seeds[1:].tolist(), self.schedule.factor(number))

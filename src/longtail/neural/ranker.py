@@ -150,7 +150,8 @@ def no_words(embedding: nn.Embedding) -> sparse.csr_array:
 def _same_weights(text: LabelText, words: sparse.csr_array) -> LabelText:
     """Return Φ_l, Φ_g and 𝒜 of ``text`` for the labels of other words (n, V)."""
     combine: Combine = "sum" if text.attention is None else "attention"
-    same = LabelText(text.embedding, words, words, text.parts, combine, seed=0).eval()
+    alone = sparse.csr_array(sparse.eye_array(words.shape[0], dtype=np.float32))  # each its only neighbour
+    same = LabelText(text.embedding, words, alone, text.parts, combine, seed=0).eval()
     same.start_from(text)
     return same
 

@@ -76,7 +76,7 @@ def _label_text(encoder: TextEncoder, config: Config, arrays: Mapping[str, NDArr
     if not isinstance(encoder, WordEncoder):
         raise ValueError(f"{_LABEL_TEXT}: found it beside an encoder without vectors of words")
     settings, none = config.label_text, no_words(encoder.embedding)
-    text = LabelText(encoder.embedding, none, none, settings.parts, settings.combine, seed=0).eval()
+    text = LabelText(encoder.embedding, none, none[:, :0], settings.parts, settings.combine, seed=0).eval()
     try:
         text.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
     except RuntimeError as error:

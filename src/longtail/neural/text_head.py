@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from longtail.errors import ModelFolderError
 from longtail.neural import full_head
@@ -83,13 +82,11 @@ class TextHead(nn.Module):
             if candidates is None:
                 logits: Tensor = _Logits.apply(x, self._rows(None), self.bias, None, half)  # type: ignore[no-untyped-call]
                 return logits
-            nodes, slots = torch.unique(candidates, return_inverse=True)
-            labels = nodes[nodes >= 0].long()
-            slots = (slots - (len(nodes) - len(labels))).masked_fill_(candidates < 0, len(labels))
-            # one row of zeros more, which is that of padding
-            rows, bias = functional.pad(self._rows(labels), (0, 0, 0, 1)), functional.pad(self.bias[labels], (0, 1))
-            logits = _Logits.apply(x, rows, bias, slots, half)  # type: ignore[no-untyped-call]
-            return logits
+            labels, slots = self._different(candidates)
+            if not len(labels):  # padding alone, which learns nothing
+                return (0 * x[:, :1]).to(self.bias.dtype).expand(candidates.shape)
+            logits = _Logits.apply(x, self._rows(labels), self.bias[labels], slots, half)  # type: ignore[no-untyped-call]
+            return logits.masked_fill(candidates < 0, 0)
 
     def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, scale: Tensor | None = None) -> Tensor:
         """Binary cross-entropy summed over all labels, as :meth:`Head.full_loss`; no (B, L) tensor exists."""
@@ -165,6 +162,15 @@ class TextHead(nn.Module):
         """Switch training on or off; the plain head is let go, as it may take much memory."""
         self._plain = None
         return super().train(mode)
+
+    def _different(self, candidates: Tensor) -> tuple[Tensor, Tensor]:
+        """The labels (U,) among candidates (B, S), sorted, and which of them each slot is; padding is the first one."""
+        nodes = candidates.long() + 1
+        there = torch.zeros(len(self.bias) + 1, dtype=torch.int64, device=nodes.device)
+        there[nodes] = 1
+        there[0] = 0  # padding
+        slots = (there.cumsum(0) - 1)[nodes].clamp_(min=0)
+        return there[1:].nonzero()[:, 0], slots
 
     def _rows(self, labels: Tensor | None) -> Tensor:
         """W_e of labels (U,), of all if None, with all gradients."""

@@ -9,8 +9,7 @@ from scipy.sparse import csr_array, random_array
 torch = pytest.importorskip("torch")
 
 from longtail.features.tokens import Tokens  # noqa: E402
-from longtail.neural import label_text  # noqa: E402
-from longtail.neural.label_text import LabelText, graph_words, label_words  # noqa: E402
+from longtail.neural.label_text import LabelText, label_words  # noqa: E402
 
 L, V, D = 13, 17, 6
 PARTS = [("text",), ("graph",), ("text", "graph"), ("text", "free"), ("graph", "free"), ("text", "graph", "free")]
@@ -30,11 +29,18 @@ def words(seed, rows=L):
     return csr_array(matrix)
 
 
+def graph(n=L):
+    """A label graph: each label is its own neighbour, and one has no other."""
+    others = random_array((n, n), density=0.3, rng=np.random.default_rng(2), format="csr", dtype=np.float32).tolil()
+    others[1] = 0
+    return csr_array(others + np.eye(n, dtype=np.float32))
+
+
 def made(parts=("text", "graph", "free"), combine="attention", dtype=torch.float64, seed=0):
     """Classifiers whose Φ have learnt something, so that no part of them is at its first value."""
     torch.manual_seed(5)
     embedding = torch.nn.Embedding(V, D, dtype=dtype)
-    text = LabelText(embedding, words(1), words(2), parts, combine, seed)
+    text = LabelText(embedding, words(1), graph(), parts, combine, seed)
     with torch.no_grad():
         for parameter in text.parameters():
             parameter.add_(torch.randn(parameter.shape, dtype=dtype) / 3)
@@ -50,7 +56,7 @@ def slow_phi(phi, z):
 
 def slow_rows(text, free=None, z0=None, z0_graph=None):
     """The equations of A.3, one label at a time; differentiable."""
-    z0, z0_graph = words(1) if z0 is None else z0, words(2) if z0_graph is None else z0_graph
+    z0, z0_graph = words(1) if z0 is None else z0, graph() @ words(1) if z0_graph is None else z0_graph
     E, rows = text.embedding.weight, []
     for label in range(z0.shape[0]):
         z1, z2 = (sum((float(row[v]) * E[v] for v in range(V)), torch.zeros(D, dtype=E.dtype))
@@ -106,7 +112,7 @@ def test_gradients_by_differences():
 
 
 def test_at_first_the_residual_map_is_the_identity():
-    embedding = torch.nn.Embedding(V, D)
+    embedding = torch.nn.Embedding(V, D, _weight=torch.zeros(V, D))
     phi = LabelText(embedding, words(1), None, ("text",), "sum", 0).phi_l
     torch.testing.assert_close(phi.R.weight, torch.eye(D))
     z = torch.randn(4, D)
@@ -133,19 +139,26 @@ def test_the_word_vectors_are_the_encoders():
 def test_all_chance_comes_from_the_seed():
     before = torch.random.get_rng_state()
     embedding = torch.nn.Embedding(V, D, _weight=torch.zeros(V, D))
-    one, same, other = (LabelText(embedding, words(1), words(2), PARTS[-1], "attention", seed) for seed in (1, 1, 2))
+    one, same, other = (LabelText(embedding, words(1), graph(), PARTS[-1], "attention", seed) for seed in (1, 1, 2))
     assert torch.equal(torch.random.get_rng_state(), before)
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), same.state_dict().values(), strict=True))
     assert not torch.equal(one.attention.weight, other.attention.weight)
 
 
-@pytest.mark.parametrize("graph", [True, False])
-def test_labels_never_trained_on(graph):
-    text, z0, z0_graph = made().eval(), words(3, rows=4), words(4, rows=4)
-    found = text.new_rows(z0, z0_graph if graph else None)
-    untaught = torch.zeros(4, D, dtype=torch.float64)
-    torch.testing.assert_close(found, slow_rows(text, untaught, z0, z0_graph if graph else z0).detach())
+def test_labels_never_trained_on():
+    text, z0 = made().eval(), words(3, rows=4)
+    found = text.new_rows(z0)
+    torch.testing.assert_close(found, slow_rows(text, torch.zeros(4, D, dtype=torch.float64), z0, z0).detach())
     assert not found.requires_grad
+
+
+def test_long_vectors_of_words_start_as_short_ones():
+    long, short = torch.nn.Embedding(V, D), torch.nn.Embedding(V, D)
+    torch.nn.init.normal_(long.weight, std=9)
+    torch.nn.init.normal_(short.weight, std=0.01)
+    scales = [LabelText(own, words(1), graph(), ("text",), "sum", 0).phi_l.beta.item() for own in (long, short)]
+    length = long.weight.square().sum(1).mean().sqrt().item()
+    assert scales == pytest.approx([0.5 / length, 0.5])
 
 
 def test_phase_two_takes_what_phase_one_learnt():
@@ -163,12 +176,14 @@ def test_phase_two_takes_what_phase_one_learnt():
 
 def test_what_does_not_fit_is_refused():
     embedding = torch.nn.Embedding(V, D)
-    with pytest.raises(ValueError, match="found no words of neighbours"):
+    with pytest.raises(ValueError, match="found no label graph"):
         LabelText(embedding, words(1), None, ("text", "graph"), "sum", 0)
     with pytest.raises(ValueError, match="found no part"):
         LabelText(embedding, words(1), None, (), "sum", 0)
-    with pytest.raises(ValueError, match=r"found \(12, 17\); expected \(13, 17\)"):
-        LabelText(embedding, words(1), words(2, rows=12), ("graph",), "sum", 0)
+    with pytest.raises(ValueError, match=r"label graph: found \(12, 12\); expected \(13, 13\)"):
+        LabelText(embedding, words(1), graph(12), ("graph",), "sum", 0)
+    with pytest.raises(ValueError, match=r"words of labels: found \(13, 17\); expected \(13, 18\)"):
+        LabelText(torch.nn.Embedding(V + 1, D), words(1), None, ("text",), "sum", 0)
     with pytest.raises(ValueError, match="found 1 parts; expected text, free"):
         LabelText(embedding, words(1), None, ("text", "free"), "sum", 0)(None, None)
 
@@ -184,13 +199,3 @@ def test_label_words_are_tf_idf_without_padding():
     assert found.dtype == np.float32
     assert found.nnz == 3
     assert idf[0] == 9.0
-
-
-def test_graph_words_are_the_largest_of_the_product(monkeypatch):
-    monkeypatch.setattr(label_text, "_LABELS", 5)
-    graph, z0 = csr_array(random_array((L, L), density=0.4, rng=np.random.default_rng(0), format="csr")), words(1)
-    whole = (graph @ z0).toarray()
-    np.testing.assert_allclose(graph_words(graph, z0).toarray(), whole, rtol=1e-5)
-    found = graph_words(graph, z0, keep=3).toarray()
-    cut = np.sort(whole, axis=1)[:, -3, None]
-    np.testing.assert_allclose(found, np.where(whole >= cut, whole, 0), rtol=1e-5)

@@ -1,0 +1,85 @@
+"""An encoder from CUDA graphs against the same one, kernel by kernel."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from longtail.neural.encoder_graphs import EncoderGraphs  # noqa: E402
+from longtail.neural.word_encoder import make_word_encoder  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+V, D, T, B, PAD = 500, 32, 32, 64, 0
+
+
+def encoder(kind):
+    vectors = np.random.default_rng(0).normal(0, 0.2, (V, D)).astype(np.float32)
+    return make_word_encoder(kind, vectors, np.ones(V, np.float32), PAD, T, 0).to("cuda").train()
+
+
+def batches(lengths):
+    chance = torch.Generator().manual_seed(1)
+    for number in lengths:
+        ids = torch.randint(1, V, (B, number), generator=chance)
+        mask = torch.arange(number) < torch.randint(1, number + 1, (B, 1), generator=chance)
+        yield ids.cuda(), mask.cuda()
+
+
+def trained(network, encode, half):
+    """Return vectors, gradients and buffers over some steps, on which weights move."""
+    seen, rate = [], 0.01
+    layers = list(range(1, network.depth + 1))
+    for number, (ids, mask) in enumerate(batches([32, 32, 16, 32])):
+        torch.manual_seed(number)
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            vectors = encode(ids, mask, layers)
+        sum(vector.float().square().mean() for vector in vectors).backward()
+        seen.append([*vectors, *(own.grad for own in network.parameters()), *network.buffers()])
+        seen[-1] = [own.detach().float().clone() for own in seen[-1] if own is not None]
+        with torch.no_grad():
+            for own in network.parameters():
+                if own.grad is not None:
+                    own -= rate * own.grad
+        network.zero_grad(set_to_none=True)
+    return seen
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("kind", ["bag", "inception", "routed-inception", "cnn"])
+def test_graphs_do_what_the_kernels_do(kind, half):
+    plain, graphed = encoder(kind), encoder(kind)
+    graphs = EncoderGraphs(graphed, B)
+    assert graphs.serve(next(batches([32]))[0])
+    tolerance = {"rtol": 2e-2, "atol": 2e-2} if half else {"rtol": 1e-4, "atol": 1e-5}
+    for one, other in zip(trained(plain, plain, half), trained(graphed, graphs, half), strict=True):
+        for a, b in zip(one, other, strict=True):
+            torch.testing.assert_close(a, b, **tolerance)
+
+
+def test_what_recording_changes_is_put_back():
+    network = encoder("routed-inception")
+    before, chance = deepcopy(network.state_dict()), torch.cuda.get_rng_state()
+    graphs, (ids, mask) = EncoderGraphs(network, B), next(batches([32]))
+    graphs(ids, mask, [1, 2])
+    once = deepcopy(network)
+    once.load_state_dict(before)
+    torch.cuda.set_rng_state(chance)
+    once(ids, mask, [1, 2])
+    for name, own in once.state_dict().items():  # one pass moved both alike
+        torch.testing.assert_close(network.state_dict()[name], own, rtol=1e-4, atol=1e-5)
+
+
+def test_parts_of_a_batch_and_inference_go_without():
+    network = encoder("bag")
+    graphs, (ids, _) = EncoderGraphs(network, B), next(batches([32]))
+    assert not graphs.serve(ids[:-1])
+    assert not graphs.serve(ids.cpu())
+    with torch.no_grad():
+        assert not graphs.serve(ids)
+    network.eval()
+    assert not graphs.serve(ids)
