@@ -135,10 +135,10 @@ class LabelText(nn.Module):
             raise ValueError(f"label text: found {len(parts)} parts; expected {', '.join(self.parts)}")
         if self.attention is None:
             return reduce(torch.add, parts)
-        columns = self.attention.weight.split(parts[0].shape[1], 1)  # of each part, for no copy of all side by side
+        columns = torch.split(self.attention.weight, parts[0].shape[1], 1)  # of each part: no copy side by side
         of_parts = (part @ own.T for part, own in zip(parts, columns, strict=True))
         alpha = (reduce(torch.add, of_parts) + self.attention.bias).softmax(1)  # (U, parts)
-        total = alpha[:, :1] * parts[0]
+        total: Tensor = alpha[:, :1] * parts[0]
         for at, part in enumerate(parts[1:], 1):
             total = torch.addcmul(total, alpha[:, at : at + 1], part)
         return total
