@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo test lint bench gpu-test fuzz docs clean
+.PHONY: demo test lint bench gpu-test browser-test annif-test fuzz docs clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -35,8 +35,18 @@ fuzz: $(READY)   ## long fuzzing of every parser (FUZZ_RUNS executions each)
 gpu-test: $(READY)   ## tests that need a CUDA device; torch in .venv must be a build with CUDA
 	$(BIN)/pytest -m gpu tests/gpu
 
+browser-test: $(READY)   ## the page in a real browser
+	$(BIN)/pip install --quiet --constraint constraints.txt playwright
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium; } || \
+	  { echo "browser-test needs Chromium: apt install chromium, as root"; exit 2; }
+	$(BIN)/pytest -m browser tests/browser
+
+annif-test:   ## the backend inside the real Annif, in an environment of its own
+	PYTHON=$(PYTHON) sh tests/annif/run.sh
+
 docs: $(READY)   ## checks that every link and code block in the docs holds
 	$(BIN)/pytest tests/test_readme.py tests/test_docs.py
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache demo
+	rm -rf .venv .venv-annif .pytest_cache .mypy_cache .ruff_cache demo

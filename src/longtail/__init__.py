@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from longtail import errors, metrics
+    from longtail import errors, metrics, sklearn
     from longtail.comparison import Comparison, compare
     from longtail.data.dataset import Dataset
     from longtail.data.formats import read, write
@@ -53,7 +53,7 @@ _HOME = {
     "write_labels": "longtail.data.label_files",
     "write_predictions": "longtail.search.predictions",
 }
-_MODULES = ("errors", "metrics")
+_MODULES = ("errors", "metrics", "sklearn")
 
 __all__ = [
     "Comparison",
@@ -76,6 +76,7 @@ __all__ = [
     "read_labels",
     "read_predictions",
     "sample",
+    "sklearn",
     "write",
     "write_labels",
     "write_predictions",

@@ -1,27 +1,36 @@
-"""Several models on the same test data, side by side: every metric, and recall by label frequency."""
+"""Several models on the same test data, side by side: every metric, recall by label frequency, and a closer look."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
+from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
+from longtail.data.xmc_bow import read_filter
 from longtail.errors import DataError, Problem, UsageError, printable
 from longtail.estimator import Longtail, load
 from longtail.evaluation import Measured, evaluate_model
 from longtail.kernels import pool
 from longtail.metrics import FrequencyTable
+from longtail.metrics.analysis import PrecisionRecall, precision_recall, unmasked
+from longtail.metrics.bootstrap import Difference, paired_differences
 from longtail.metrics.layout import in_columns
+from longtail.metrics.ranking import resampled_metrics
 from longtail.metrics.statistics import check_ks
 from longtail.progress import advance, stage
 from longtail.ranking_model import RankingModel
+from longtail.report.evaluation_page import wide_ranking
+from longtail.report.examination import folder_bytes
+from longtail.report.speed import ms_per_document, timing_sample
 from longtail.store import open_folder
 
 __all__ = ["ComparedModel", "Comparison", "compare"]
@@ -32,12 +41,16 @@ _SHOWN = (("P", "nDCG"), ("PSP", "PSnDCG"), ("coverage", "macro-F1"))  # side by
 Column = list[str]
 
 
-class ComparedModel(msgspec.Struct, frozen=True):
-    """One model: its folder's name, made unique, its method, and what was measured."""
+class ComparedModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One model: its folder's name, made unique, its method, and what was measured; more where that was asked for."""
 
     name: str
     method: str
     measured: Measured
+    curve: PrecisionRecall | None = None
+    ms: float | None = None  # a document, many at a time
+    size: int | None = None  # bytes of the folder
+    differences: dict[str, Difference] = {}  # of each metric from the first model's, over the same resamples
 
     @property
     def by_frequency(self) -> FrequencyTable:
@@ -64,7 +77,8 @@ class Comparison(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Lay out the metrics, a row a model, and recall at each k, a row a bin; the best is marked by a star."""
-        footnote = str(self.models[0].measured.evaluation).rpartition("\n")[2]
+        plain = msgspec.structs.replace(self.models[0].measured.evaluation, intervals={})  # which have no room here
+        footnote = str(plain).rpartition("\n")[2]
         star = "; * the best" if len(self.models) > 1 else ""
         parts = [*_metrics(self), f"{footnote}{star}", *_recalls(self), "\n".join(self.notes)]
         return "\n\n".join(filter(None, parts))
@@ -77,13 +91,18 @@ def compare(
     *,
     propensity: tuple[float, float] = (0.55, 1.5),
     mask: Path | str | None = None,
+    bootstrap: int = 0,
+    seed: int = 0,
+    closely: bool = False,
     threads: int = 0,
     device: str = "auto",
 ) -> Comparison:
     """Measure models, or model folders loaded one after another, on ``test``.
 
     Label frequencies, for bins and propensities (A, B), are those of the first model's training data, for all models.
-    ``mask`` is a filter file of (document, label) pairs that no prediction may score with.
+    ``mask`` is a filter file of (document, label) pairs that no prediction may score with. ``bootstrap`` resamples of
+    the documents give intervals, and with ``closely`` how sure differences from the first model are; ``closely``
+    also looks at thresholds, time and size.
     """
     ks = check_ks(k)
     if not models:
@@ -94,6 +113,8 @@ def compare(
         if not isinstance(model, Longtail):
             open_folder(model, verify="size")
     first: _Training | None = None
+    look = _CloserLook(ks, propensity, mask, bootstrap, seed)
+    options: dict[str, Any] = {"ks": ks, "propensity": propensity, "mask": mask, "bootstrap": bootstrap, "seed": seed}
     compared, notes = [], []
     with stage("comparing", len(models), "models"), pool.threads(threads):
         for name, model in zip(_names(models), models, strict=True):
@@ -102,10 +123,13 @@ def compare(
             notes += first.differences(name, trained, mask is not None)
             with stage(f"measuring {name}"):
                 frequencies = first.frequencies(trained, test)
-                measured = evaluate_model(
-                    trained, test, ks=ks, propensity=propensity, mask=mask, frequencies=frequencies
-                )
-            compared.append(ComparedModel(name, trained.config.method, measured))
+                ranked = wide_ranking(trained, test, ks) if closely else None
+                measured = evaluate_model(trained, test, frequencies=frequencies, ranked=ranked, **options)
+                found = ComparedModel(name, trained.config.method, measured)
+                if ranked is not None:
+                    folder = None if isinstance(model, Longtail) else Path(model)
+                    found = look.at(found, trained, ranked, test, folder, frequencies)
+            compared.append(found)
             del trained  # before the next one is loaded
             advance(1)
     return Comparison(tuple(compared), tuple(notes))
@@ -145,6 +169,59 @@ class _Training(NamedTuple):
             and model.labels.ids == self.labels.ids
             and np.array_equal(model.label_counts, self.label_counts)
         )
+
+
+class _CloserLook:
+    """What a report shows of each model, the first one being what the others are compared with."""
+
+    def __init__(
+        self, ks: tuple[int, ...], propensity: tuple[float, float], mask: Path | str | None, bootstrap: int, seed: int
+    ) -> None:
+        self._ks, self._propensity, self._mask, self._bootstrap, self._seed = ks, propensity, mask, bootstrap, seed
+        self._first: dict[str, NDArray[np.float64]] = {}
+
+    def at(
+        self,
+        found: ComparedModel,
+        model: RankingModel,
+        ranked: sparse.csr_array,
+        test: Dataset,
+        folder: Path | None,
+        frequencies: tuple[NDArray[np.int64], int],
+    ) -> ComparedModel:
+        """Return what was found, with curve, time, size and differences from the first model."""
+        test = test.with_labels(model.labels, unknown="add")
+        ranked = csr_of(ranked.data, ranked.indices, ranked.indptr, test.n_labels)
+        if self._mask is not None:
+            ranked = unmasked(ranked, read_filter(self._mask, len(test), test.n_labels))
+        return msgspec.structs.replace(
+            found,
+            curve=precision_recall(ranked, test.label_matrix),
+            ms=ms_per_document(model, timing_sample(model, test, self._seed)),
+            size=None if folder is None else folder_bytes(folder),
+            differences=self._differences(ranked, test, frequencies),
+        )
+
+    def _differences(
+        self, ranked: sparse.csr_array, test: Dataset, frequencies: tuple[NDArray[np.int64], int]
+    ) -> dict[str, Difference]:
+        if not self._bootstrap:
+            return {}
+        values = resampled_metrics(
+            ranked,
+            test.label_matrix,
+            self._ks,
+            label_counts=frequencies[0],
+            n_train=frequencies[1],
+            a=self._propensity[0],
+            b=self._propensity[1],
+            bootstrap=self._bootstrap,
+            seed=self._seed,
+        )
+        if not self._first:
+            self._first = values
+            return {}
+        return paired_differences(self._first, values)
 
 
 def _names(models: Sequence[Longtail | Path | str]) -> list[str]:

@@ -42,14 +42,17 @@ def evaluate_model(
     seed: int = 0,
     beam_size: int | None = None,
     frequencies: tuple[NDArray[np.int64], int] | None = None,
+    ranked: sparse.csr_array | None = None,
 ) -> Measured:
     """Measure a model on ``test``; labels that it does not know can only be missed.
 
-    ``frequencies`` are documents of each label, the model's labels first, and of all, in place of the model's own.
+    ``frequencies`` are documents of each label, the model's labels first, and of all, in place of the model's own;
+    ``ranked`` are its predictions for ``test``, best first, where they are at hand.
     """
     ks = tuple(ks)
     test = test.with_labels(model.labels, unknown="add")
-    ranked = model.predict(test, max(*ks, _RANKED), beam_size=beam_size).matrix
+    n_ranked = max(*ks, _RANKED)
+    ranked = model.predict(test, n_ranked, beam_size=beam_size).matrix if ranked is None else _first(ranked, n_ranked)
     counts, n_train = frequencies or (model.label_counts, model.facts.documents)
     found = _measure(ranked, test, counts, n_train, ks, propensity, mask, bootstrap, seed)
     if model.calibration is None:
@@ -110,6 +113,14 @@ def _measure(
         seed=seed,
     )
     return Measured(evaluation, by_frequency(ranked, truth, frequencies, ks, mask=pairs))
+
+
+def _first(ranked: sparse.csr_array, k: int) -> sparse.csr_array:
+    """Return the first ``k`` predictions of each document."""
+    lengths = np.diff(ranked.indptr)
+    place = np.arange(ranked.nnz) - np.repeat(ranked.indptr[:-1], lengths)
+    ends = np.concatenate([[0], np.cumsum(np.minimum(lengths, k))])
+    return csr_of(ranked.data[place < k], ranked.indices[place < k], ends, ranked.shape[1])
 
 
 def _widened(matrix: sparse.csr_array, n_labels: int) -> sparse.csr_array:

@@ -10,7 +10,7 @@ from longtail.methods import METHODS
 from longtail.model import Model
 from longtail.tree.tree import LabelTree
 
-__all__ = ["model_card"]
+__all__ = ["card_rows", "model_card"]
 
 
 def _ranker_rows(model: Model) -> dict[str, str]:
@@ -42,15 +42,10 @@ def _added(model: Model) -> str:
     return f"; {added:,} of them added after training, by their words" if added else ""
 
 
-def model_card(model: Model) -> str:
-    """Return the card as Markdown: method, data, tree, metrics on held-out documents, how to use it, all settings."""
-    entry, facts = METHODS[model.config.method], model.facts
+def card_rows(model: Model) -> dict[str, str]:
+    """Return what the model was trained on and what it is made of, each with its name."""
+    facts = model.facts
     vocabulary = f"{facts.n_columns:,} {'ready-made features' if model.vectoriser is None else 'n-grams'}"
-    lines = [
-        f"# {entry.name}: {len(model.labels):,} labels",
-        f"{entry.what} ({entry.paper}).",
-        "| | |\n|---|---|",
-    ]
     rows = {
         "documents": f"{facts.documents:,}, and {facts.held_out:,} held out",
         "labels": f"{len(model.labels):,}; {facts.pairs / facts.documents:.2f} a document{_added(model)}",
@@ -63,7 +58,17 @@ def model_card(model: Model) -> str:
             f"{facts.network_share:.0%} of the score" if model.neural_ranker is not None else "its vectors are features"
         )
         rows["network"] = f"{model.config.encoder.name}, {ranks}"
-    lines[-1] += "".join(f"\n| {name} | {value} |" for name, value in rows.items())
+    return rows
+
+
+def model_card(model: Model) -> str:
+    """Return the card as Markdown: method, data, tree, metrics on held-out documents, how to use it, all settings."""
+    entry = METHODS[model.config.method]
+    lines = [
+        f"# {entry.name}: {len(model.labels):,} labels",
+        f"{entry.what} ({entry.paper}).",
+        "| | |\n|---|---|" + "".join(f"\n| {name} | {value} |" for name, value in card_rows(model).items()),
+    ]
     if model.metrics is not None:
         lines.append("## Measured on the documents held out\n\nNone of them is the only one of a label, which "
                      f"makes them easier than new ones.\n\n```\n{model.metrics}\n```")  # fmt: skip

@@ -6,11 +6,12 @@ itself; the command line sets a :class:`Reporter` that draws a bar on a terminal
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-__all__ = ["Reporter", "advance", "report_to", "stage"]
+__all__ = ["Reporter", "advance", "peak_memory_mb", "report_to", "stage"]
 
 
 class Reporter(Protocol):
@@ -51,3 +52,13 @@ def advance(amount: int) -> None:
     """Note that ``amount`` more units of the running stage are done."""
     if _reporter is not None:
         _reporter.advance(amount)
+
+
+def peak_memory_mb() -> float:
+    """Return the largest resident memory of this process so far, in MB."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return float("nan")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3

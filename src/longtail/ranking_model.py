@@ -18,6 +18,7 @@ from longtail.data.labels import Labels
 from longtail.data.strings import Strings
 from longtail.errors import UsageError, unknown_name
 from longtail.metrics import Evaluation
+from longtail.metrics.analysis import at_least
 from longtail.search.calibration import Calibration
 from longtail.search.predictions import Predictions
 
@@ -85,7 +86,7 @@ class RankingModel(ABC):
         ranked = self.raw_scores(documents, min(k, len(self.labels)), search, self._excluded(exclude, len(documents)))
         if self.calibration is not None:
             ranked.data = self.calibration(ranked.data)
-        return Predictions(ranked if threshold <= 0 else _at_least(ranked, threshold), self.labels, ids)
+        return Predictions(ranked if threshold <= 0 else at_least(ranked, threshold), self.labels, ids)
 
     def label_id(self, label: str) -> str:
         """Return the id of a label given by id or name."""
@@ -126,9 +127,3 @@ def replace_beam(search: Search, beam_size: int) -> Search:
     if beam_size < 1:
         raise UsageError(f"beam size: found {beam_size}; expected at least 1")
     return msgspec.structs.replace(search, beam_size=beam_size, exact=False)
-
-
-def _at_least(ranked: sparse.csr_array, threshold: float) -> sparse.csr_array:
-    kept = ranked.data >= threshold
-    before = np.concatenate([[0], np.cumsum(kept)])
-    return csr_of(ranked.data[kept], ranked.indices[kept], before[ranked.indptr], ranked.shape[1])

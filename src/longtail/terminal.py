@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longtail.errors import printable
+from longtail.progress import peak_memory_mb
 
 if TYPE_CHECKING:
     from longtail.data.description import Description, Finding
@@ -306,13 +307,3 @@ def show_progress(quiet: bool = False) -> None:
     logging.getLogger("longtail").setLevel(logging.WARNING if quiet else logging.INFO)  # not matplotlib's chatter
     if not quiet:
         report_to(BarReporter() if sys.stderr.isatty() else LineReporter())
-
-
-def peak_memory_mb() -> float:
-    """Return the largest resident memory of this process so far, in MB."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return float("nan")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3

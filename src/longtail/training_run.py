@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from longtail.config import Config
+from longtail import __version__, run_loggers
+from longtail.config import Config, settings
 from longtail.data.dataset import Dataset
 from longtail.errors import UsageError
 from longtail.forecast import check_memory, forecast
@@ -16,6 +19,7 @@ from longtail.model_folder import save_model
 from longtail.pipeline import check_trainable, train
 from longtail.store import Stages, check_replaceable
 from longtail.tree.given import read_parents
+from longtail.work import run_log, stages_told_to
 
 __all__ = ["train_to_folder"]
 
@@ -33,22 +37,25 @@ def train_to_folder(
     resume: bool = False,
     ignore_memory: bool = False,
     device: str = "auto",
+    log_to: Sequence[str] = (),
 ) -> Model:
     """Train and write the model folder; until it is there, finished stages are kept beside it for ``resume``.
 
-    Also beside it, in a file that ends in ``.run.jsonl``, stands how the training of a network went.
+    Also beside it, in a file that ends in ``.run.jsonl``, stands how the training went: time and memory of each stage.
+    ``log_to`` are loggers that are told of the run, such as ``mlflow:http://host:5000``.
     """
     begin, stages_at = time.perf_counter(), work_folder(output)
-    log_file = stages_at.with_suffix(".run.jsonl")
+    log_file = run_log(output)
     parents = None if tree is None else read_parents(tree)
     check_replaceable(output)  # now, not after hours of training
     check_trainable(documents, config, device, parents)
-    with pool.threads(threads):
+    with pool.threads(threads), run_loggers.logging_to(log_to, output.resolve().name):
+        run_loggers.tell_settings(_facts(documents, config))
         expected = forecast(documents, config)
         log.info("%s", expected)
         if not ignore_memory:
             check_memory(expected)
-        with Stages(stages_at) as stages:
+        with Stages(stages_at) as stages, stages_told_to(log_file):
             if not resume:
                 stages.clear()
                 log_file.unlink(missing_ok=True)
@@ -57,8 +64,16 @@ def train_to_folder(
             )
             save_model(model, output)
             stages.remove()
+        run_loggers.tell("final", 0, {} if model.metrics is None else model.metrics.metrics)
+        run_loggers.tell("seconds", 0, {"in all": time.perf_counter() - begin})
     log.info("%s: written, %.1f s", output, time.perf_counter() - begin)
     return model
+
+
+def _facts(documents: Dataset, config: Config) -> dict[str, Any]:
+    """Return what decides the run: version, settings by dotted path, and the size of the data."""
+    counts = {"documents": len(documents), "labels": documents.n_labels, "pairs": documents.label_matrix.nnz}
+    return {"longtail": __version__, **{own.path: own.value for own in settings(config)}, **counts}
 
 
 def work_folder(output: Path) -> Path:

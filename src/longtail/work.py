@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from longtail import __version__, progress
+from longtail import __version__, progress, run_loggers
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.kernels import pool
 from longtail.store import Stages, content_hash
 
-__all__ = ["Work", "told"]
+__all__ = ["StageTime", "Work", "read_stage_times", "run_log", "stages_told_to", "told"]
 
 Arrays = dict[str, np.ndarray]
 T = TypeVar("T")
@@ -89,9 +93,72 @@ def _content(documents: Dataset) -> Sequence[object]:
     return packed, matrices
 
 
+class StageTime(msgspec.Struct, frozen=True):
+    """A stage of training: its seconds, the most memory of the process until its end, and what it gave."""
+
+    name: str
+    seconds: float
+    memory_mb: float
+    facts: str = ""
+
+
+class _StageEvent(StageTime, frozen=True, kw_only=True, tag_field="event", tag="stage"):
+    """The line of a stage in a run log, where networks write theirs, too."""
+
+    step: int = 0
+
+
+_told_to: ContextVar[Path | None] = ContextVar("_told_to", default=None)
+
+
 @contextmanager
 def told(stage: str) -> Iterator[Callable[[str], None]]:
-    """Log what a stage of training gave, with its seconds."""
+    """Log what a stage of training gave, with its seconds; inside of :func:`stages_told_to` in the run log as well."""
     begin, facts = time.perf_counter(), list[str]()
-    yield facts.append
-    log.info("%s: %s (%.1f s)", stage, "; ".join(facts), time.perf_counter() - begin)
+    with run_loggers.part(stage):
+        yield facts.append
+    seconds = time.perf_counter() - begin
+    run_loggers.tell("seconds", 0, {stage: seconds})
+    log.info("%s: %s (%.1f s)", stage, "; ".join(facts), seconds)
+    if (file := _told_to.get()) is not None:
+        _append(file, _StageEvent(stage, round(seconds, 3), round(progress.peak_memory_mb(), 1), "; ".join(facts)))
+
+
+@contextmanager
+def stages_told_to(file: Path) -> Iterator[None]:
+    """Add a line to ``file`` for every stage that is told of in the body."""
+    token = _told_to.set(file)
+    try:
+        yield
+    finally:
+        _told_to.reset(token)
+
+
+def _append(file: Path, event: _StageEvent) -> None:
+    """Add a line; one that was killed in the middle of a line ends there."""
+    with open(file, "a+b") as opened:
+        if opened.tell():
+            opened.seek(-1, os.SEEK_END)
+            opened.write(b"" if opened.read() == b"\n" else b"\n")
+        opened.write(msgspec.json.encode(event) + b"\n")
+
+
+def run_log(model_folder: Path) -> Path:
+    """Return the file beside a model folder where its training tells of itself, a JSON object a line."""
+    place = model_folder.resolve()
+    return place.with_name(f"{place.name}.run.jsonl")
+
+
+def read_stage_times(file: Path) -> list[StageTime]:
+    """Return the stages of a run log, in order; those of one name (trees, a resumed run) as one with all seconds."""
+    if not file.is_file():
+        return []
+    stages: dict[str, StageTime] = {}
+    for line in file.read_bytes().splitlines():
+        try:
+            event = msgspec.json.decode(line, type=_StageEvent)
+        except msgspec.DecodeError:  # another event, or half a line
+            continue
+        seconds = event.seconds + (stages[event.name].seconds if event.name in stages else 0)
+        stages[event.name] = StageTime(event.name, seconds, event.memory_mb, event.facts)
+    return list(stages.values())

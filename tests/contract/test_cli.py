@@ -456,7 +456,7 @@ class TestFormats:
         assert (done.code, done.err) == (0, "")
         names = [line.split()[0] for line in done.out.splitlines()]
         assert names[:3] == ["format", "jsonl", "csv"]
-        assert len(names) == 13
+        assert len(names) == 14
 
     def test_every_format_can_be_read_and_written(self, run):
         from longtail.data.formats import FORMATS
@@ -546,6 +546,7 @@ def test_demo(run, tmp_path):
     assert "margin" in done.out
     assert (folder / "model" / "README.md").is_file()
     assert "<svg" in (folder / "report.html").read_text()
+    assert f"longtail serve {folder / 'model'} --documents {SAMPLE}\n" in done.out
 
 
 class TestProcess:

@@ -19,6 +19,9 @@ COMMANDS = {
         "model_commands",
         "analysis_commands",
         "about_commands",
+        "export_commands",
+        "serve_commands",
+        "tune_commands",
     )
 }
 HEAVY = {"numpy", "scipy", "numba", "torch", "transformers", "matplotlib", "pyarrow", "rdflib", "fastapi", "ray"}

@@ -51,12 +51,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 class TestCommands:
-    def test_train_writes_a_model_and_nothing_else(self, run, files, tmp_path, caplog):
+    def test_train_writes_a_model_its_log_and_nothing_else(self, run, files, tmp_path, caplog):
         done = run("train", files / "train.jsonl", "-o", tmp_path / "new" / "model", "--seed", "3", "-j", "2")
         assert (done.code, done.out) == (0, "")
         for word in ("forecast: ", "features: 588 documents", "tree: ", "level 1 of ", "held out: P@1", "written"):
             assert word in caplog.text
-        assert [path.name for path in (tmp_path / "new").iterdir()] == ["model"]
+        assert {path.name for path in (tmp_path / "new").iterdir()} == {"model", "model.run.jsonl"}
         trained = load_model(tmp_path / "new" / "model")
         assert (trained.config.seed, trained.facts.documents, trained.facts.held_out) == (3, 588, 12)
 
@@ -185,7 +185,7 @@ class TestResume:
         assert done.code == 0
         assert caplog.text.count("taken over") == 3  # features, tree and the first level
         assert contents(tmp_path / "m") == contents(model)
-        assert [path.name for path in tmp_path.iterdir()] == ["m"]
+        assert {path.name for path in tmp_path.iterdir()} == {"m", "m.run.jsonl"}
 
     @pytest.mark.parametrize("change", [["--set", "tree.branching=4"], ["--seed", "5"]])
     def test_not_with_other_settings(self, run, files, tmp_path, monkeypatch, caplog, change):

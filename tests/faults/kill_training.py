@@ -30,6 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def training(folder: Path, method: str, resume: bool) -> None:
     documents = lt.sample()[0].take(np.arange(400))
     train_to_folder(documents, folder, configure(method, None, SETTINGS), resume=resume)
+    folder.with_name(f"{folder.name}.run.jsonl").unlink()  # the log tells of times, which no two runs share
 
 
 def child(folder: Path, method: str, seconds: float | None) -> bool:

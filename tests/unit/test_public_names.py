@@ -39,6 +39,7 @@ def test_all_is_written_out():
         "read_labels",
         "read_predictions",
         "sample",
+        "sklearn",
         "write",
         "write_labels",
         "write_predictions",

@@ -149,12 +149,14 @@ class TestPage:
     def test_what_is_not_known_is_not_there(self, tmp_path):
         found = page(Measured(EVALUATION), tmp_path)
         assert len(found.rows) == 3
-        assert found.named("svg") == []
-        assert len(page(Measured(EVALUATION, None, BINS), tmp_path).named("svg")) == 1
+        assert len(found.named("svg")) == 1  # metrics with their intervals
+        assert len(page(Measured(EVALUATION, None, BINS), tmp_path).named("svg")) == 2
 
     def test_without_intervals(self, tmp_path):
         plain = msgspec.structs.replace(EVALUATION, intervals={})
-        assert page(Measured(plain), tmp_path).rows[1] == ["P", "81.23", "50.00"]
+        found = page(Measured(plain), tmp_path)
+        assert found.rows[1] == ["P", "81.23", "50.00"]
+        assert found.named("svg") == []
 
     def test_text_is_escaped(self, tmp_path):
         title = "<script>alert('x')</script> & \x1b[31m"
@@ -189,9 +191,10 @@ class TestPictures:
     def test_alternatives_and_colours(self, tmp_path):
         found = page(WHOLE, tmp_path)
         pictures = found.named("svg")
-        assert [picture["role"] for picture in pictures] == ["img", "img"]
-        assert "recall of labels" in pictures[0]["aria-label"]
-        assert "right by probability" in pictures[1]["aria-label"]
+        assert [picture["role"] for picture in pictures] == ["img", "img", "img"]
+        assert "with their intervals" in pictures[0]["aria-label"]
+        assert "recall of labels" in pictures[1]["aria-label"]
+        assert "right, by probability" in pictures[2]["aria-label"]
         assert all(set(picture) == {"viewbox", "role", "aria-label"} for picture in pictures)  # as wide as the page
         text = (tmp_path / "a.html").read_text()
         assert "currentColor" in text
@@ -210,7 +213,14 @@ class TestPictures:
         drawn, save = [], Figure.savefig
         monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **o: drawn.append(figure) or save(figure, *a, **o))
         page(WHOLE, tmp_path)
-        (bars,), (dots,) = (figure.axes for figure in drawn)
+        (bands,), (bars,), (dots,) = (figure.axes for figure in drawn)
+        assert [label.get_text() for label in bands.get_xticklabels()] == ["P@1", "P@3"]
+        (marks, _, (lines,)) = bands.containers[0]
+        assert marks.get_ydata().tolist() == pytest.approx([81.234, 50])
+        assert [[y for _, y in ends] for ends in lines.get_segments()] == [
+            pytest.approx([78, 85]),
+            pytest.approx([45, 55]),
+        ]
         assert [patch.get_height() for patch in bars.patches] == pytest.approx([25, 90, 50, 95])
         assert [label.get_text() for label in bars.get_xticklabels()] == ["1–5", ">5"]
         assert [label.get_text() for label in bars.get_legend().get_texts()] == ["R@1", "R@3"]
@@ -221,7 +231,7 @@ class TestPictures:
     def test_edges(self, tmp_path):
         empty = FrequencyTable(1, (1,), (a_bin(0, None, 0, 0, (0,), (0.0,), (None,)),))
         one = (ReliabilityBin(0.0, 0.1, 1, 0.0, 0.0),)
-        assert len(page(Measured(EVALUATION, empty, one), tmp_path).named("svg")) == 2
+        assert len(page(Measured(EVALUATION, empty, one), tmp_path).named("svg")) == 3
 
 
 def test_calibration_error_is_weighted_by_size():

@@ -16,8 +16,11 @@ from longtail.cli import (
     analysis_commands,
     data_commands,
     ensemble_commands,
+    export_commands,
     label_commands,
     model_commands,
+    serve_commands,
+    tune_commands,
 )
 from longtail.cli.options import app, say
 from longtail.errors import DataError, LongtailError
@@ -28,9 +31,12 @@ __all__ = [
     "app",
     "data_commands",
     "ensemble_commands",
+    "export_commands",
     "label_commands",
     "main",
     "model_commands",
+    "serve_commands",
+    "tune_commands",
 ]
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]

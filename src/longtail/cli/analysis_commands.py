@@ -79,6 +79,11 @@ def compare(
         Path | None,
         typer.Option("-o", "--output", help="Folder for compare.png and compare.csv, or one such file to write."),
     ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with tables and pictures (.html).")] = None,
+    bootstrap: Annotated[
+        int | None, typer.Option(min=0, help="Resamples for intervals in the report; 1000 where it is written.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
     features: Features = None,
     format: Format = None,
     threads: Threads = 0,
@@ -88,6 +93,7 @@ def compare(
     """Measure models side by side: every metric, and recall by label frequency, as tables and as a picture."""
     from longtail.comparison import compare as compare_models
     from longtail.comparison_figure import comparison_files, write_comparison
+    from longtail.report import check_report_path, write_side_by_side
     from longtail.terminal import print_json
 
     *models, data = paths
@@ -96,8 +102,21 @@ def compare(
     ks, constants = cutoffs(k), propensity_of(propensity)
     if output:
         comparison_files(output)
+    if report:
+        check_report_path(report)
     test = read_data(data, format=format, features=features, split="test", skip_bad=None)
-    found = compare_models(models, test, ks, propensity=constants, mask=filter, threads=threads, device=device)
+    found = compare_models(
+        models,
+        test,
+        ks,
+        propensity=constants,
+        mask=filter,
+        bootstrap=(1000 if report else 0) if bootstrap is None else bootstrap,
+        seed=seed,
+        closely=report is not None,
+        threads=threads,
+        device=device,
+    )
     if json:
         print_json(found)
     else:
@@ -105,3 +124,6 @@ def compare(
     if output:
         write_comparison(found, output)
         say(f"{output}: written")
+    if report:
+        write_side_by_side(found, report, f"{', '.join(model.name for model in found.models)} on {data}")
+        say(f"{report}: written")

@@ -59,10 +59,16 @@ def train(
     gandalf_share: Annotated[
         float | None, typer.Option(metavar="SHARE", help="The same with this share of the labels, such as 0.5.")
     ] = None,
+    log_to: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LOGGER[:PLACE]", help="Tell mlflow, wandb or tensorboard of the run; repeatable."),
+    ] = None,
 ) -> None:
     """Train a model from documents with labels."""
+    from longtail.run_loggers import check_targets
     from longtail.training_run import train_to_folder
 
+    check_targets(log_to or ())
     train_to_folder(
         read_data(data, format=format, labels=labels, features=features, skip_bad=skip_bad),
         output,
@@ -73,6 +79,7 @@ def train(
         resume=resume,
         ignore_memory=ignore_memory,
         device=device,
+        log_to=log_to or (),
     )
 
 
@@ -148,7 +155,9 @@ def evaluate(
     k: Annotated[str, typer.Option("-k", help="Cut-offs.")] = "1,3,5",
     propensity: Annotated[str, typer.Option(help="wikipedia, amazon or default (0.55/1.5), or A,B.")] = "default",
     filter: Annotated[Path | None, typer.Option(help="Filter file: `document label` pairs to mask.")] = None,
-    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples for 95 % intervals, e.g. 1000.")] = 0,
+    bootstrap: Annotated[
+        int | None, typer.Option(min=0, help="Resamples for 95 % intervals; 1000 with --report, 0 otherwise.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     beam_size: BeamSize = None,
     report: Annotated[Path | None, typer.Option(help="Write a page with tables and pictures (.html).")] = None,
@@ -161,7 +170,7 @@ def evaluate(
     """Measure a model or predictions: P, nDCG, recall, PSP, PSnDCG, coverage and macro-F1 at k."""
     from longtail.evaluation import evaluate_model, evaluate_predictions
     from longtail.kernels import pool
-    from longtail.report import check_report_path, write_report
+    from longtail.report import check_report_path, report_on_model, report_on_predictions
     from longtail.terminal import print_json, print_measured
 
     if len(paths) != (1 if predictions else 2):
@@ -175,28 +184,36 @@ def evaluate(
         "ks": cutoffs(k),
         "propensity": propensity_of(propensity),
         "mask": filter,
-        "bootstrap": bootstrap,
+        "bootstrap": (1000 if report else 0) if bootstrap is None else bootstrap,
+        "seed": seed,
     }
+    title = f"{predictions or paths[0]} on {paths[-1]}"
     if predictions is None:
         from longtail.model_folder import load_model
 
         trained = load_model(paths[0], device)
         test = read_data(paths[1], format=format, features=features, split="test", skip_bad=None)
+        options["beam_size"] = beam_size
         with pool.threads(threads):
-            measured = evaluate_model(trained, test, seed=seed, beam_size=beam_size, **options)
+            if report:
+                measured = report_on_model(trained, test, report, title, folder=Path(paths[0]), **options)
+            else:
+                measured = evaluate_model(trained, test, **options)
     else:
         if train is None and propensity != "default":
             say("--propensity has no effect without --train")
         train_set = None if train is None else read_data(train, format=format, skip_bad=None)
         known = None if train_set is None else train_set.labels
         test = read_data(paths[0], format=format, split="test", labels=known, unknown="add", skip_bad=None)
-        measured = evaluate_predictions(predictions, test, train_set, seed=seed, **options)
+        if report:
+            measured = report_on_predictions(predictions, test, train_set, report, title, **options)
+        else:
+            measured = evaluate_predictions(predictions, test, train_set, **options)
     if json:
         print_json(measured)
     else:
         print_measured(measured)
     if report:
-        write_report(measured, report, f"{predictions or paths[0]} on {paths[-1]}")
         say(f"{report}: written")
 
 
@@ -264,4 +281,16 @@ def demo(
     text = "A small editor for sound files: cut, mix and listen to recordings, with a window for GNOME."
     print(f'\n$ longtail explain {model} "{text}"\n')
     explain(model, text)
-    print(f'\nNow your own texts: echo \'{{"text": "{text}"}}\' | longtail predict {model} -')
+    longtail = _as_called()
+    print(f'\nNow your own texts: echo \'{{"text": "{text}"}}\' | {longtail} predict {model} -')
+    print(f"A page to try it in the browser: {longtail} serve {model} --documents {FOLDER}")
+
+
+def _as_called() -> str:
+    """Return the command that a person can type here to run this program again."""
+    import os
+    import shutil
+    import sys
+
+    installed = Path(sys.argv[0]).name == "longtail" and not shutil.which("longtail")  # not on the path
+    return os.path.relpath(sys.argv[0]) if installed else "longtail"

@@ -1,7 +1,8 @@
-"""Annif's two corpora: short texts in one TSV file, and folders with a file for each document.
+"""Annif's corpora: short texts in one TSV or CSV file, and folders with a file for each document; its vocabularies.
 
-A line of the TSV is ``text<TAB><uri> <uri>``. A folder holds ``NAME.txt`` and beside it ``NAME.tsv`` with lines
-``<uri><TAB>label``, or ``NAME.key`` with a label a line. The id of a label is its URI without the angle brackets.
+A line of the TSV is ``text<TAB><uri> <uri>``; the CSV has columns ``text``, ``subject_uris`` and ``document_id``. A
+folder holds ``NAME.txt`` and beside it ``NAME.tsv`` with lines ``<uri><TAB>label``, or ``NAME.key`` with a label a
+line. The id of a label is its URI without the angle brackets.
 """
 
 from __future__ import annotations
@@ -17,14 +18,23 @@ from urllib.parse import quote, unquote
 
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
 from longtail.data.lines import MAX_LINE, chunks, text_lines
 from longtail.data.losses import IN_LABEL_FILE, left_out, tell_losses
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, not_utf8, quoted
-from longtail.data.tables import BadRecord
+from longtail.data.tables import BadRecord, no_column, table_line, table_rows
 from longtail.errors import DataError, UsageError
 
-__all__ = ["read_annif_folder", "read_annif_tsv", "write_annif_folder", "write_annif_tsv"]
+__all__ = [
+    "read_annif_csv",
+    "read_annif_folder",
+    "read_annif_tsv",
+    "write_annif_csv",
+    "write_annif_folder",
+    "write_annif_tsv",
+    "write_annif_vocabulary",
+]
 
 _LINE_ENDS = r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]"  # where Annif cuts a subject file, and the tab
 _UNSAFE_IN_NAMES = r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f]'
@@ -38,14 +48,38 @@ def read_annif_tsv(path: Path | str, reading: Reading) -> Dataset:
         if not line:
             continue
         text, tab, uris = line.partition("\t")
-        labels = list(map(_without_brackets, uris.split())) if tab else None
-        if labels is None and reading.labelled:
+        if not tab and reading.labelled:
             builder.problems.add(number, f"no tab in {quoted(text)}", "text<TAB><uri> <uri>")
-        elif labels and "" in labels:
-            builder.problems.add(number, "an empty URI <>", "<uri>")
         else:
-            builder.add(number, Record(text=text, labels=labels))
+            _add(builder, number, text, uris if tab else None)
     return builder.finish()
+
+
+def read_annif_csv(path: Path | str, reading: Reading) -> Dataset:
+    """Read texts from a table with a header row; columns beside text, subject_uris and document_id are passed over."""
+    builder = Builder(path, reading)
+    rows = table_rows(path, builder.problems, ",")
+    line, header = next(rows, (0, []))
+    for name in ("text", *(["subject_uris"] if reading.labelled else [])):
+        if header.count(name) != 1:
+            found = f"two columns '{name}'" if name in header else no_column(name, header)
+            builder.problems.fatal(found, "a header row with the columns text and subject_uris, each once", line)
+    for line, row in rows:
+        if len(row) != len(header):
+            builder.problems.add(line, f"{len(row)} cells", f"{len(header)}, as in the header")
+        else:
+            cells = dict(zip(header, row, strict=True))
+            _add(builder, line, cells["text"], cells.get("subject_uris"), cells.get("document_id") or None)
+    return builder.finish()
+
+
+def _add(builder: Builder, number: int, text: str, uris: str | None, document: str | None = None) -> None:
+    """Add a document whose labels stand in one string, ``<uri> <uri>``."""
+    labels = None if uris is None else list(map(_without_brackets, uris.split()))
+    if labels and "" in labels:
+        builder.problems.add(number, "an empty URI <>", "<uri>")
+    else:
+        builder.add(number, Record(text=text, labels=labels, id=document))
 
 
 def write_annif_tsv(dataset: Dataset, path: Path | str) -> None:
@@ -61,6 +95,36 @@ def write_annif_tsv(dataset: Dataset, path: Path | str) -> None:
             subjects = " ".join(f"<{uris[label]}>" for label in dataset.labels_of(row))
             out.write(f"{text}\t{subjects}\n".encode())
     _tell_losses(dataset, path, uris, 0 if dataset.ids is None else len(dataset))
+
+
+def write_annif_csv(dataset: Dataset, path: Path | str) -> None:
+    """Write texts as they are, with ids where there are any; white space in labels as in :func:`write_annif_tsv`."""
+    uris = {label: _encoded(label, r"\s") for label in dataset.labels.ids}
+    ids = dataset.ids
+    with open_output(path) as out:
+        out.write(table_line([*(["document_id"] if ids else []), "text", "subject_uris"], ","))
+        for row, text in enumerate(dataset.document_texts()):
+            subjects = " ".join(f"<{uris[label]}>" for label in dataset.labels_of(row))
+            out.write(table_line([*([ids[row]] if ids else []), text, subjects], ","))
+    _tell_losses(dataset, path, uris, 0)
+
+
+def write_annif_vocabulary(labels: Labels, path: Path | str) -> None:
+    """Write the labels for ``annif load-vocab``: ``<uri><TAB>name`` a line, and behind it an alias that is alone.
+
+    That is where Annif has the notation. A label without a name gets its id for one: Annif takes it for retired
+    otherwise. White space in an id is percent-encoded as in :func:`write_annif_tsv`. What is left out is logged.
+    """
+    altered = texts = aliases = 0
+    with open_output(path) as out:
+        for label in labels:
+            uri = _encoded(label.id, r"\s")
+            cells = [re.sub(_LINE_ENDS, " ", cell).strip() for cell in (label.name, *label.aliases)]
+            notation = cells[1:] if len(cells) == 2 else []
+            out.write("\t".join([f"<{uri}>", cells[0] or uri, *notation]).encode() + b"\n")
+            altered, texts = altered + (uri != label.id), texts + bool(label.text)
+            aliases += len(label.aliases) - len(notation)
+    tell_losses(path, {"labels, percent-encoded": altered, "label texts": texts, "aliases": aliases})
 
 
 def read_annif_folder(path: Path | str, reading: Reading) -> Dataset:

@@ -50,6 +50,7 @@ FORMATS = {
         Format("attentionxml", "attentionxml", "train_raw_texts.txt, train_labels.txt", True),
         Format("pecos", "pecos", "X.trn.txt, Y.trn.npz, output-items.txt", True),
         Format("annif-tsv", "annif", "text<TAB><uri> <uri>"),
+        Format("annif-csv", "annif", "a table with text, subject_uris and document_id"),
         Format("annif-folder", "annif", "one .txt a document, subjects in .tsv or .key beside it", True),
     ]
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from longtail.data.annif import write_annif_vocabulary
 from longtail.data.json_lines import json_blocks
 from longtail.data.labels import Label, Labels
 from longtail.data.lines import chunks, text_lines
@@ -49,9 +50,14 @@ def read_labels(path: Path | str, language: str = "en", skip_bad: int | None = 0
 
 
 def write_labels(labels: Labels, path: Path | str) -> None:
-    """Write ``.jsonl`` (also for ``-``), ``.tsv``, ``.csv``, or SKOS as ``.ttl``; the first three keep everything."""
+    """Write ``.jsonl`` (also for ``-``), ``.tsv``, ``.csv``, or SKOS as ``.ttl``; the first three keep everything.
+
+    ``.annif.tsv`` is the vocabulary that ``annif load-vocab`` reads.
+    """
     kind = _kind_by_name(path)
-    if kind == "skos" and _bare(path).suffix.lower() == ".ttl":
+    if str(_bare(path)).lower().endswith(".annif.tsv"):
+        write_annif_vocabulary(labels, path)
+    elif kind == "skos" and _bare(path).suffix.lower() == ".ttl":
         write_skos(labels, path)
     elif kind == "jsonl":
         _write_jsonl(labels, path)

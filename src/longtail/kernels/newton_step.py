@@ -15,6 +15,7 @@ _ZERO = np.float32(0)
 _ONE, _TWO, _THREE, _FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)  # no checks for places below 0
 _FORCING = 0.1  # ξ: conjugate gradients end where the residual is this share of the gradient
 _CONJUGATES = 200  # steps of conjugate gradients at most
+_PROMISE = 1e-3  # share of the objective that may be left to gain, as the Hessian's diagonal has it
 _PRECISION = 1e-7  # a step that promises less than this share of the objective is lost in rounding
 
 
@@ -25,9 +26,10 @@ def newton_step(
 ) -> bool:  # fmt: skip
     """Write sibling k's Newton step to s, which is −w before; return whether none is needed.
 
-    None is where the gradient's norm is at most ``least``. ``docs`` are the documents inside its margin, ``slope`` and
-    ``curve`` the derivatives of their losses by the margin, ``square`` is ‖w‖². The gradient is w + Σ slope x, the
-    Hessian I + Σ curve x xᵀ. In columns that no document inside the margin has it is the identity, and −w is the step.
+    None is where the gradient's norm is at most ``least`` and little is left to gain. ``docs`` are the documents inside
+    its margin, ``slope`` and ``curve`` the derivatives of their losses by the margin, ``square`` is ‖w‖². The gradient
+    is w + Σ slope x, the Hessian I + Σ curve x xᵀ. In columns that no document inside the margin has it is the
+    identity, and −w is the step.
     """
     rows, local, local_values, found = _renumber(docs, pointers, ends, columns, values, column_at)
     block, places = dense[docs], _places(found, dense.shape[1], len(w) // width, width, k)
@@ -37,7 +39,7 @@ def newton_step(
     for a in range(len(docs)):
         value += 0.5 * np.float64(slope[a]) * slope[a] / curve[a]
     norm = np.sqrt(_dot(g, g) + outside)
-    if norm <= least:
+    if norm <= least and (least == np.inf or 0.5 * (_quotient(g, diagonal) + outside) <= _PROMISE * value):
         return True
     step = _conjugate_gradients(rows, local, local_values, block, bias, curve, g, diagonal, _FORCING * norm)
     for j in range(len(places)):
@@ -164,6 +166,15 @@ def _add_both(
         for j in range(e):
             g[n + j] += first * block[a, j]
             diagonal[n + j] += second * block[a, j] * block[a, j]
+
+
+@kernel
+def _quotient(g: Any, diagonal: Any) -> float:
+    """Return Σ g² / diagonal."""
+    total = 0.0
+    for j in range(len(g)):
+        total += np.float64(g[j]) * g[j] / diagonal[j]
+    return total
 
 
 @kernel

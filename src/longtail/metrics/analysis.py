@@ -1,4 +1,4 @@
-"""Where the hits come from: by training frequency of the labels, and label by label."""
+"""Where the hits come from: by training frequency of the labels, label by label, by threshold; and where none come."""
 
 from __future__ import annotations
 
@@ -10,14 +10,28 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.data.csr import csr_of
 from longtail.errors import UsageError
+from longtail.kernels.ranking import NDCG
 from longtail.metrics.layout import in_columns
 from longtail.metrics.statistics import check_ks, collect
+from longtail.search.calibration import hits as is_hit
 
 if TYPE_CHECKING:
     from longtail.metrics.statistics import CSR, Pairs
 
-__all__ = ["FrequencyBin", "FrequencyTable", "LabelTable", "by_frequency", "per_label"]
+__all__ = [
+    "FrequencyBin",
+    "FrequencyTable",
+    "LabelTable",
+    "PrecisionRecall",
+    "at_least",
+    "by_frequency",
+    "per_label",
+    "precision_recall",
+    "unmasked",
+    "worst_documents",
+]
 
 
 class FrequencyBin(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +80,30 @@ class LabelTable(NamedTuple):
     precision: NDArray[np.float64]
     recall: NDArray[np.float64]
     f1: NDArray[np.float64]
+
+
+class PrecisionRecall(msgspec.Struct, frozen=True):
+    """Precision and recall over all pairs of a document and a label, each label being given from a threshold on.
+
+    Thresholds fall, recall rises. ``best`` is the place where F1 is highest, of all thresholds and not of these alone.
+    """
+
+    thresholds: tuple[float, ...]
+    precision: tuple[float, ...]
+    recall: tuple[float, ...]
+    best: int
+    average_precision: float
+
+    @property
+    def threshold(self) -> float:
+        """The threshold of the best F1."""
+        return self.thresholds[self.best]
+
+    @property
+    def f1(self) -> float:
+        """The best F1."""
+        precision, recall = self.precision[self.best], self.recall[self.best]
+        return 2 * precision * recall / max(precision + recall, 1e-12)
 
 
 def by_frequency(
@@ -134,6 +172,64 @@ def per_label(
         recall=hits / np.maximum(true, 1),
         f1=2.0 * hits / np.maximum(predicted + true, 1),
     )
+
+
+def precision_recall(predictions: CSR, label_matrix: CSR, points: int = 200) -> PrecisionRecall | None:
+    """Return at most ``points`` thresholds, or None where nothing is predicted; documents without labels are left out.
+
+    The lowest threshold is the smallest score there is, so recall ends where the predictions do.
+    """
+    labelled = np.repeat(np.diff(label_matrix.indptr) > 0, np.diff(predictions.indptr))
+    scores, right = predictions.data[labelled], is_hit(predictions, label_matrix)[labelled]
+    if not len(scores):
+        return None
+    order = np.argsort(-scores, kind="stable")
+    scores = scores[order]
+    last = np.append(np.flatnonzero(np.diff(scores)), len(scores) - 1)  # of each distinct score
+    found = np.cumsum(right[order])[last]
+    precision, recall = found / (last + 1), found / label_matrix.nnz
+    best = int(np.argmax(precision * recall / np.maximum(precision + recall, 1e-12)))
+    kept = np.unique([*np.searchsorted(recall, np.linspace(0, recall[-1], points - 2)), best, len(last) - 1])
+    return PrecisionRecall(
+        tuple(map(float, scores[last[kept]])),
+        tuple(map(float, precision[kept])),
+        tuple(map(float, recall[kept])),
+        int(np.searchsorted(kept, best)),
+        float(np.sum(np.diff(recall, prepend=0.0) * precision)),
+    )
+
+
+def worst_documents(predictions: CSR, label_matrix: CSR, k: int = 5, n: int = 20) -> list[int]:
+    """Return the rows of the ``n`` documents with the lowest nDCG@k; of those alike, the surest wrong label first."""
+    rows = np.flatnonzero(np.diff(label_matrix.indptr))
+    ndcg = collect(predictions, label_matrix, check_ks([k])).documents[:, 0, NDCG]
+    wrong = np.where(is_hit(predictions, label_matrix), -np.inf, predictions.data)
+    surest = np.full(predictions.shape[0], -np.inf)
+    np.maximum.at(surest, np.repeat(np.arange(len(surest)), np.diff(predictions.indptr)), wrong)
+    order = np.lexsort((rows, -surest[rows], ndcg))[:n]
+    return [int(row) for row in rows[order]]
+
+
+def at_least(predictions: CSR, threshold: float) -> CSR:
+    """Return the predictions with a score of ``threshold`` or more."""
+    return _kept(predictions, predictions.data >= threshold)
+
+
+def unmasked(predictions: CSR, mask: Pairs | None) -> CSR:
+    """Return the predictions without the (document, label) pairs of ``mask``."""
+    if mask is None or not len(mask):
+        return predictions
+    ends = np.cumsum(np.bincount(mask[:, 0].astype(np.int64), minlength=predictions.shape[0]))
+    order = np.argsort(mask[:, 0], kind="stable")
+    ones = np.ones(len(mask), np.float32)
+    pairs = csr_of(ones, mask[order, 1].astype(np.int32), np.concatenate([[0], ends]), predictions.shape[1])
+    return _kept(predictions, ~is_hit(predictions, pairs))
+
+
+def _kept(predictions: CSR, kept: NDArray[np.bool_]) -> CSR:
+    before = np.concatenate([[0], np.cumsum(kept)])
+    indptr = before[predictions.indptr]
+    return csr_of(predictions.data[kept], predictions.indices[kept], indptr, predictions.shape[1])
 
 
 def _counts(label_counts: NDArray[np.integer[Any]], label_matrix: CSR) -> NDArray[np.int64]:

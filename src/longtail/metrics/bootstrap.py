@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import UsageError
 from longtail.kernels.ranking import BLOCK, resample_sums
 
-__all__ = ["percentile_intervals", "resampled_sums"]
+__all__ = ["Difference", "paired_differences", "percentile_intervals", "resampled_sums"]
 
 _MOST_RESAMPLES = 1_000_000  # all are held at once
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """How much larger a metric is than another system's: the interval, and the chance (p) of one as large by luck."""
+
+    low: float
+    high: float
+    p: float
 
 
 def resampled_sums(documents: NDArray[np.float64], n_resamples: int, seed: int) -> NDArray[np.float64]:
@@ -45,3 +54,20 @@ def percentile_intervals(
     tails = ((1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0)
     bounds = {name: np.quantile(values, tails) for name, values in resamples.items()}
     return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
+
+
+def paired_differences(
+    first: Mapping[str, NDArray[np.float64]], other: Mapping[str, NDArray[np.float64]], confidence: float = 0.95
+) -> dict[str, Difference]:
+    """Return for each metric by how much ``other`` is above ``first``, both of the same resamples of documents.
+
+    p is two-sided: twice the share of resamples on the other side of 0, or at it, with one more counted there.
+    """
+    differences = {name: other[name] - values for name, values in first.items()}
+    intervals = percentile_intervals(differences, confidence)
+    return {name: Difference(*intervals[name], _two_sided(values)) for name, values in differences.items()}
+
+
+def _two_sided(values: NDArray[np.float64]) -> float:
+    below, above = np.count_nonzero(values <= 0), np.count_nonzero(values >= 0)
+    return float(min(1.0, 2 * (min(below, above) + 1) / (len(values) + 1)))

@@ -45,6 +45,7 @@ __all__ = [
     "psndcg_at_k",
     "psp_at_k",
     "recall_at_k",
+    "resampled_metrics",
 ]
 
 
@@ -75,8 +76,7 @@ def evaluate(
     means = _from_sums(documents.sum(axis=0), len(documents), ks)
     intervals = {}
     if bootstrap:
-        resamples = _from_sums(resampled_sums(documents, bootstrap, seed), len(documents), ks)
-        intervals = percentile_intervals(resamples, confidence)
+        intervals = percentile_intervals(_resampled(documents, ks, bootstrap, seed), confidence)
     return Evaluation(
         n_documents=len(documents),
         n_without_labels=statistics.n_without_labels,
@@ -91,6 +91,34 @@ def evaluate(
         seed=seed,
         confidence=confidence,
     )
+
+
+def resampled_metrics(
+    predictions: CSR,
+    label_matrix: CSR,
+    ks: Iterable[int],
+    *,
+    label_counts: NDArray[np.integer[Any]] | None = None,
+    n_train: int | None = None,
+    a: float = 0.55,
+    b: float = 1.5,
+    mask: Pairs | None = None,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> dict[str, NDArray[np.float64]]:
+    """Return the (bootstrap,) values of each metric that :func:`evaluate` has intervals of.
+
+    With the same ``bootstrap``, ``seed`` and documents the resamples are the same, so that two systems can be compared.
+    """
+    ks = check_ks(ks)
+    weights = _weights(label_counts, n_train, a, b)
+    return _resampled(collect(predictions, label_matrix, ks, weights, mask).documents, ks, bootstrap, seed)
+
+
+def _resampled(
+    documents: NDArray[np.float64], ks: tuple[int, ...], bootstrap: int, seed: int
+) -> dict[str, NDArray[np.float64]]:
+    return _from_sums(resampled_sums(documents, bootstrap, seed), len(documents), ks)
 
 
 def precision_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | None = None) -> float:

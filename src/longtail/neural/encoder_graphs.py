@@ -6,6 +6,7 @@ A word encoder's kernels run for microseconds each, so that launching them one b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +68,7 @@ def _recorded(reading: _Reading, ids: Tensor) -> _Reading:
     chance = torch.cuda.get_rng_state(ids.device)
     half = torch.is_autocast_enabled("cuda")
     with torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False):  # casts are part of the graph
-        graphed: _Reading = torch.cuda.make_graphed_callables(reading, (ids.clone(),))  # type: ignore[no-untyped-call]
+        graphed = cast(_Reading, torch.cuda.make_graphed_callables(reading, (ids.clone(),)))
     _expect_other_streams()
     with torch.no_grad():
         for own, before in buffers:

@@ -149,7 +149,7 @@ def mixture(weights: Tensor, maps: Sequence[Tensor]) -> Tensor:
 
 def _of_each(W: Tensor, x: Tensor) -> Tensor:
     """Return W x of each document, (C, T) x (B, T, D) -> (B, C, D); ``@`` would copy x before and after."""
-    return torch.bmm(W.expand(len(x), -1, -1), x)
+    return torch.bmm(W.expand(x.shape[0], -1, -1), x)
 
 
 def _square(size: int) -> nn.Linear:

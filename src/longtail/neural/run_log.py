@@ -1,4 +1,4 @@
-"""What a run tells of itself: losses read off the device now and then, ``run.jsonl``, TensorBoard."""
+"""What a run tells of itself: losses read off the device now and then, ``run.jsonl``, and loggers who listen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longtail.errors import LongtailError, UsageError
+from longtail import run_loggers
+from longtail.errors import LongtailError, MissingExtra, UsageError
 from longtail.neural.checkpoints import Epoch
 
 __all__ = ["BEST_BY", "RECALL", "Diverged", "Meter", "RunLog", "epoch_line", "peak_gib"]
@@ -87,7 +88,10 @@ class Meter:
 
 
 class RunLog:
-    """Appends events to ``run.jsonl``, one JSON object a line, and draws their numbers in TensorBoard if asked to."""
+    """Appends events to ``run.jsonl``, one JSON object a line, and tells the loggers of the run (``--log-to``).
+
+    ``tensorboard`` is the folder of one more logger, of this network alone.
+    """
 
     def __init__(self, file: Path | None, tensorboard: str = "", step: int = 0) -> None:
         self._board = _board(tensorboard, step) if tensorboard else None
@@ -109,12 +113,9 @@ class RunLog:
         if self._file is not None:
             self._file.write(msgspec.json.encode({"event": event, "step": step, **values}) + b"\n")
             self._file.flush()
+        run_loggers.tell(event, step, values)
         if self._board is not None:
-            for name, value in values.items():
-                inner = value.items() if isinstance(value, Mapping) else [("", value)]
-                for part, number in inner:
-                    if isinstance(number, int | float):
-                        self._board.add_scalar("/".join(filter(None, (event, name, part))), number, step)
+            self._board.numbers("", run_loggers.flat(event, values), step)
 
 
 def _append(file: Path) -> BinaryIO:
@@ -126,15 +127,14 @@ def _append(file: Path) -> BinaryIO:
     return opened
 
 
-def _board(folder: str, step: int) -> Any:
+def _board(folder: str, step: int) -> run_loggers.Guarded:
     try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
+        return run_loggers.Guarded("tensorboard", lambda: run_loggers.TensorBoard(folder, step))
+    except MissingExtra:
         raise UsageError(
             f"training.tensorboard={folder}: needs a package that is not installed; "
             "install it with: pip install tensorboard, or leave the setting empty"
         ) from None
-    return SummaryWriter(folder, purge_step=step)
 
 
 def peak_gib(device: torch.device) -> float:

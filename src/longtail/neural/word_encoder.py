@@ -122,7 +122,7 @@ class SpectralResidual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, width) for (B, columns)."""
         through: Tensor = self.activation(self.map(dropout(x, self.rate, self.training)))
-        return through + (x if x.shape[1] == self.width else adaptive_avg_pool1d(x, self.width))
+        return through + (x if x.shape[1] == self.width else adaptive_avg_pool1d(x[:, None], self.width)[:, 0])
 
 
 def make_word_encoder(

@@ -1,0 +1,80 @@
+"""How long a model takes for a document, and what a wider or narrower beam changes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from longtail.data.csr import csr_of
+from longtail.linear.tree_ranker import TreeRanker
+from longtail.metrics import precision_at_k
+from longtail.model import Model
+from longtail.progress import advance, stage
+
+if TYPE_CHECKING:
+    from longtail.data.dataset import Dataset
+    from longtail.ranking_model import RankingModel
+
+__all__ = ["BeamPoint", "beam_matters", "beam_points", "ms_per_document", "timing_sample"]
+
+_SIZES = (1, 2, 5, 10, 20, 50)
+_MOST = 2000  # documents that are timed
+_FIRST = 100  # of them to see how fast the model is
+_SECONDS = 3.0  # that one beam size may take
+
+
+class BeamPoint(NamedTuple):
+    """What one beam size gives: precisions as fractions, and milliseconds a document."""
+
+    beam_size: int
+    p1: float
+    p5: float
+    ms: float
+    own: bool  # the size that the model uses where none is given
+
+
+def beam_matters(model: RankingModel) -> bool:
+    """Tell whether linear classifiers on a label tree have a say in what comes out."""
+    members: tuple[RankingModel, ...] = getattr(model, "members", (model,))
+    return any(
+        isinstance(ranker, TreeRanker) and ranker.tree.n_levels > 1
+        for member in members
+        if isinstance(member, Model) and member.facts.network_share < 1
+        for ranker in member.rankers
+    )
+
+
+def timing_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
+    """Return some labelled documents by chance, as many as the model can do in a few seconds; it is warm after."""
+    rows = np.flatnonzero(np.diff(test.label_matrix.indptr))
+    rows = np.sort(np.random.default_rng(seed).permutation(rows)[:_MOST])
+    first = test.take(rows[:_FIRST])
+    model.predict(first)  # kernels are compiled, weights are read
+    most = int(_SECONDS * 1000 / max(ms_per_document(model, first), 1e-6))
+    return test.take(rows[: max(most, _FIRST)])
+
+
+def ms_per_document(model: RankingModel, documents: Dataset) -> float:
+    """Return the time from texts to labels, all documents at once, by one of them."""
+    begin = time.perf_counter()
+    model.predict(documents)
+    return 1000 * (time.perf_counter() - begin) / len(documents)
+
+
+def beam_points(model: RankingModel, sample: Dataset) -> list[BeamPoint]:
+    """Return precision and time for some beam sizes, the model's own among them."""
+    own = None if model.config.search.exact or not isinstance(model, Model) else model.config.search.beam_size
+    sizes = sorted({*_SIZES, *([own] if own else [])})
+    points = []
+    with stage("beam sizes", len(sizes), "sizes"):
+        for size in sizes:
+            begin = time.perf_counter()
+            ranked = model.predict(sample, 5, beam_size=size).matrix
+            ms = 1000 * (time.perf_counter() - begin) / len(sample)
+            ranked = csr_of(ranked.data, ranked.indices, ranked.indptr, sample.n_labels)
+            p1, p5 = (precision_at_k(ranked, sample.label_matrix, k) for k in (1, 5))
+            points.append(BeamPoint(size, p1, p5, ms, size == own))
+            advance(1)
+    return points

@@ -1,0 +1,1 @@
+"""A model behind HTTP: endpoints, micro-batches, limits, the page."""

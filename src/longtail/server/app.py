@@ -1,0 +1,108 @@
+"""The application: every endpoint, the page and its documentation, and errors as problem details."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from longtail.server.docs_page import docs_page
+from longtail.server.endpoints import Server
+from longtail.server.front import NOBODY, ClientLeft, Front
+from longtail.server.openapi import ENDPOINTS, openapi_document
+from longtail.server.problem_details import PROBLEM_TYPE, Refusal, problem_bytes
+
+__all__ = ["create_app"]
+
+_HERE = Path(__file__).parent
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".svg": "image/svg+xml"}
+
+
+async def _file(path: Path) -> Response:
+    """Return a file of the page, from memory of the disk: they are few and small."""
+    if path.suffix not in _TYPES or not path.is_file():
+        raise HTTPException(404)
+    headers = {"cache-control": "no-cache"}
+    return Response(path.read_bytes(), headers=headers, media_type=f"{_TYPES[path.suffix]}; charset=utf-8")
+
+
+def create_app(server: Server) -> Front:
+    """Return the application: all endpoints, the page and its documentation, behind what every request passes."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        server.start()
+        watching = None
+        if server.settings.watch_seconds:
+            watching = asyncio.create_task(server.reloader.watch(server.settings.watch_seconds))
+        yield
+        if watching is not None:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+        server.stop()
+
+    document = openapi_document()
+    app = FastAPI(title="Longtail", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    for endpoint in ENDPOINTS:
+        app.add_route(endpoint.path, getattr(server, endpoint.name), methods=[endpoint.method])
+    _add_pages(app, document)
+    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(HTTPException, _not_routed)
+    app.add_exception_handler(ClientLeft, _nobody)
+    app.add_exception_handler(Exception, _failed)
+    settings = server.settings
+    return Front(app, server.predicted, server.telemetry, lambda: server.batcher, settings.token, settings.access_log)
+
+
+def _add_pages(app: FastAPI, document: dict[str, Any]) -> None:
+    described, documentation = msgspec.json.encode(document), docs_page(document).encode()
+
+    async def page(request: Request) -> Response:
+        return await _file(_HERE / "page.html")
+
+    async def static(request: Request) -> Response:
+        return await _file(_HERE / "static" / Path(request.path_params["name"]).name)
+
+    async def openapi(request: Request) -> Response:
+        return Response(described, media_type="application/json")
+
+    async def docs(request: Request) -> Response:
+        return Response(documentation, media_type="text/html; charset=utf-8")
+
+    for path, endpoint in (("/", page), ("/static/{name}", static), ("/openapi.json", openapi), ("/docs", docs)):
+        app.add_route(path, endpoint, methods=["GET"])
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    refusal = cast("Refusal", error)
+    body = problem_bytes(refusal, request.url.path, request.scope["request_id"])
+    headers = dict(refusal.headers) | ({"connection": "close"} if refusal.close else {})
+    return Response(body, refusal.status, headers, PROBLEM_TYPE.decode())
+
+
+async def _not_routed(request: Request, error: Exception) -> Response:
+    found = cast("HTTPException", error)
+    titles = {404: "Not found", 405: "Method not allowed"}
+    details = {404: "there is nothing here; /docs lists what there is", 405: f"{request.method} is not possible here"}
+    status = found.status_code
+    headers = dict(found.headers or {})
+    return await _refused(
+        request, Refusal(status, titles.get(status, found.detail), details.get(status, found.detail), headers)
+    )
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Return 500; the error goes on to the front, which logs it."""
+    detail = "the server failed on this request; its log says where"
+    return await _refused(request, Refusal(500, "Internal error", detail))
+
+
+async def _nobody(request: Request, error: Exception) -> Response:
+    return Response(b"", NOBODY)

@@ -1,0 +1,239 @@
+"""What the endpoints do: from a request to what the service answers, and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import Any, TypeVar, cast
+
+import msgspec
+from fastapi import Request, Response
+
+from longtail.errors import LongtailError
+from longtail.server.answers import (
+    ModelInfo,
+    Prediction,
+    PredictResponse,
+    ReloadResponse,
+    StatusResponse,
+    SuggestedLabel,
+)
+from longtail.server.batching import Batcher
+from longtail.server.body_reading import read_json_body
+from longtail.server.front import ClientLeft, Receive, Scope
+from longtail.server.problem_details import Refusal, overloaded
+from longtail.server.reloading import Reloader
+from longtail.server.requests import LARGEST_BEAM, LARGEST_K, ExplainRequest, PathRequest, PredictRequest, decode
+from longtail.server.service import Asked, BatchKey
+from longtail.server.settings import ServerSettings
+from longtail.server.telemetry import Telemetry
+
+__all__ = ["Server"]
+
+T = TypeVar("T")
+
+_WATCHED = 0.02  # seconds of expected wait from which on it is looked whether the client is still there
+_LANES, _WAIT_FOR_LANE = 2, 16  # threads for all but predictions, and requests that may wait for them
+_LONGEST_QUERY, _MOST_FOUND = 200, 100
+
+_predict_decoder = msgspec.json.Decoder(PredictRequest)
+_explain_decoder = msgspec.json.Decoder(ExplainRequest)
+_path_decoder = msgspec.json.Decoder(PathRequest)
+_encoder = msgspec.json.Encoder()
+
+
+class Server:
+    """What the endpoints of one process share."""
+
+    def __init__(self, settings: ServerSettings, reloader: Reloader, telemetry: Telemetry) -> None:
+        self.settings, self.reloader, self.telemetry = settings, reloader, telemetry
+        self.is_ready = True
+        self.tell_others: Callable[[], None] = lambda: None  # workers, that the folder has another model
+        self.batcher: Batcher[Asked, list[SuggestedLabel]] | None = None
+        self._lanes = ThreadPoolExecutor(_LANES, "longtail-lane")
+        self._in_lanes = 0
+
+    def start(self) -> None:
+        """Begin to take requests; to be called in the event loop."""
+        service = self.reloader.current
+        self.batcher = Batcher(
+            _predict_batch,
+            batch_documents=self.settings.batch_documents,
+            queue_seconds=self.settings.limits.queue_seconds,
+            threads=service.runners,
+            first_seconds=service.warm_up(),
+            observe=self.telemetry.batch,
+        )
+        self.reloader.on_change = lambda new: self.telemetry.serves(new.name, new.model.config.method)
+        self.reloader.on_change(service)
+
+    def stop(self) -> None:
+        """Finish what waits."""
+        if self.batcher is not None:
+            self.batcher.close()
+        self._lanes.shutdown(cancel_futures=True)
+
+    async def predict(self, request: Request) -> Response:
+        """Return the labels of documents; the front takes the shorter way to the same."""
+        return Response(await self.predicted(request.scope, request.receive), media_type="application/json")
+
+    async def predicted(self, scope: Scope, receive: Receive) -> bytes:
+        """Return the labels of documents, gathered with those of other requests."""
+        begin, limits = monotonic(), self.settings.limits
+        asked = decode(await read_json_body(scope, receive, limits), _predict_decoder)
+        asked.check(limits)
+        service, batcher = self.reloader.current, self.batcher
+        assert batcher is not None
+        k, exclude = int(asked.k), tuple(asked.exclude)
+        beam_size = None if asked.beam_size is None else int(asked.beam_size)
+        items = [Asked(document.text, k, asked.threshold, exclude) for document in asked.documents]
+        found: list[list[SuggestedLabel]] = []
+        submitted = finished = monotonic()
+        model_seconds = 0.0
+        if items:
+            work = batcher.submit(service.key(k, beam_size), items, limits.request_seconds)
+            watched = batcher.waiting_seconds > _WATCHED
+            job = await (_unless_gone(work, receive) if watched else work)
+            found, model_seconds, finished = job.done.result(), job.finished - job.started, job.finished
+        predictions = [Prediction(document.id, labels) for document, labels in zip(asked.documents, found, strict=True)]
+        body = _encoder.encode(PredictResponse(predictions, service.name))
+        queue_seconds = finished - submitted - model_seconds
+        self.telemetry.predicted(submitted - begin, queue_seconds, model_seconds, monotonic() - finished)
+        return body
+
+    async def explain(self, request: Request) -> Response:
+        """Return why a label came out."""
+        asked = decode(await read_json_body(request.scope, request.receive, self.settings.limits), _explain_decoder)
+        asked.check(self.settings.limits)
+        return _json(await self._in_lane(self.reloader.current.explain, asked.text, asked.label))
+
+    async def path(self, request: Request) -> Response:
+        """Return the way through the label tree."""
+        asked = decode(await read_json_body(request.scope, request.receive, self.settings.limits), _path_decoder)
+        asked.check(self.settings.limits)
+        return _json(await self._in_lane(self.reloader.current.path, asked.text, asked.label, int(asked.alternatives)))
+
+    async def labels(self, request: Request) -> Response:
+        """Return labels that hold the query."""
+        query, limit = request.query_params.get("query", ""), request.query_params.get("limit", "20")
+        if len(query) > _LONGEST_QUERY:
+            raise Refusal(422, "Wrong parameter", f"query: found {len(query)} characters; expected at most 200")
+        if not (limit.isascii() and limit.isdigit() and len(limit) < 4 and 1 <= int(limit) <= _MOST_FOUND):
+            raise Refusal(422, "Wrong parameter", "limit: expected a whole number from 1 to 100")
+        service = self.reloader.current
+        return _json(await self._in_lane(lambda: service.index.find(query, int(limit))))
+
+    async def label(self, request: Request) -> Response:
+        """Return all that is known of a label."""
+        label = request.query_params.get("id")
+        if label is None:
+            raise Refusal(422, "Wrong parameter", "id: missing; expected the id or name of a label")
+        return _json(await self._in_lane(self.reloader.current.label, label))
+
+    async def model(self, request: Request) -> Response:
+        """Return what is served."""
+        service, limits = self.reloader.current, self.settings.limits
+        trained = service.model
+        return _json(
+            ModelInfo(
+                name=service.name.name,
+                version=service.name.version,
+                method=trained.config.method,
+                labels=len(trained.labels),
+                documents=trained.facts.documents,
+                metrics={} if trained.metrics is None else trained.metrics.metrics,
+                calibrated=trained.calibration is not None,
+                has_tree=service.has_tree,
+                has_text=service.has_words,
+                has_examples=service.documents is not None,
+                card=service.card,
+                latency=self.telemetry.latency.summary(),
+                limits={
+                    "body_bytes": limits.body_bytes,
+                    "documents": limits.documents,
+                    "text_characters": limits.text_characters,
+                    "k": LARGEST_K,
+                    "beam_size": LARGEST_BEAM,
+                },
+            )
+        )
+
+    async def reload(self, request: Request) -> Response:
+        """Load the model folder again; in other worker processes soon after."""
+        self._check_reload(request)
+        try:
+            service = await self.reloader.reload()
+        except (LongtailError, OSError) as error:
+            raise Refusal(409, "Not reloaded", f"the old model goes on: {error}") from None
+        self.tell_others()
+        return _json(ReloadResponse(service.name.version))
+
+    def _check_reload(self, request: Request) -> None:
+        """Refuse all but holders of the token, or, where there is none, programs on this machine."""
+        if self.settings.token is not None:
+            return
+        host = "" if request.client is None else request.client.host
+        through_others = {"x-forwarded-for", "forwarded", "origin"} & set(request.headers)  # a proxy, or a web page
+        if not self.settings.is_loopback or through_others or not (host.startswith("127.") or host == "::1"):
+            raise Refusal(403, "Forbidden", "expected a token, or a call from this machine to a server bound to it")
+
+    async def live(self, request: Request) -> Response:
+        """Say that the process runs."""
+        return _json(StatusResponse("live"))
+
+    async def ready(self, request: Request) -> Response:
+        """Say whether requests should be sent here."""
+        if not self.is_ready:
+            raise Refusal(503, "Not ready", "the server is about to stop", {"retry-after": "1"})
+        return _json(StatusResponse("ready"))
+
+    async def metrics(self, request: Request) -> Response:
+        """Return the metrics for Prometheus."""
+        if self.batcher is not None:
+            self.telemetry.queue(self.batcher)
+        text = await self._in_lane(self.telemetry.text)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _in_lane(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run on a thread beside predictions; 503 where too many wait for that."""
+        if self._in_lanes >= _WAIT_FOR_LANE:
+            self.telemetry.shed()
+            raise overloaded("too many requests wait; try again")
+        self._in_lanes += 1
+        future = asyncio.get_running_loop().run_in_executor(self._lanes, work, *arguments)
+        future.add_done_callback(self._left_lane)
+        seconds = self.settings.limits.request_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError:
+            raise overloaded(f"no answer after {seconds:g} s; try again, or send a shorter text") from None
+
+    def _left_lane(self, future: asyncio.Future[Any]) -> None:
+        self._in_lanes -= 1
+        if not future.cancelled():
+            future.exception()  # seen, also where nobody waits any more
+
+
+def _predict_batch(key: Any, asked: list[Asked]) -> list[list[SuggestedLabel]]:
+    own = cast("BatchKey", key)
+    return own.service.predict(own, asked)
+
+
+async def _unless_gone(work: Awaitable[T], receive: Receive) -> T:
+    """Wait for work, and give it up when the client leaves."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientLeft
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+def _json(answer: msgspec.Struct) -> Response:
+    return Response(_encoder.encode(answer), media_type="application/json")

@@ -1,0 +1,200 @@
+"""What every request passes first: its id, the token, shedding, headers of every answer, counts and the log.
+
+It is plain ASGI, and an answer that sheds costs little: a server is never too busy to say that it is.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from itertools import count
+from time import monotonic
+from typing import Any
+
+from longtail.errors import printable
+from longtail.server.batching import Batcher
+from longtail.server.problem_details import PROBLEM_TYPE, Refusal, overloaded, problem_bytes
+from longtail.server.telemetry import Telemetry
+
+__all__ = ["NOBODY", "PREDICT", "ClientLeft", "Front", "Receive", "Scope", "Send", "send_refusal"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+log = logging.getLogger("longtail")
+
+_GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_SECURITY = [
+    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+_UNAUTHORISED = Refusal(
+    401, "Unauthorised", "expected the header «Authorization: Bearer TOKEN»", {"www-authenticate": "Bearer"}
+)
+_BUSY = overloaded("too many documents wait; try again")
+_BUSY_HEAD = b"HTTP/1.1 503 Service Unavailable\r\n" + b"".join(
+    b"%b: %b\r\n" % header for header in [(b"content-type", PROBLEM_TYPE), (b"retry-after", b"1"), *_SECURITY]
+)
+PREDICT = "/v1/predict"  # the path that is in a hurry
+NOBODY = 499  # the status of an answer that nobody waits for, as nginx has it
+_FAILED = Refusal(500, "Internal error", "the server failed on this request; its log says where")
+
+
+class ClientLeft(Exception):
+    """The client went away; nobody waits for an answer."""
+
+
+class Front:
+    """The outermost layer around the application."""
+
+    def __init__(
+        self,
+        app: Application,
+        predict: Callable[[Scope, Receive], Awaitable[bytes]],
+        telemetry: Telemetry,
+        batcher: Callable[[], Batcher[Any, Any] | None],
+        token: str | None = None,
+        access_log: bool = False,
+    ) -> None:
+        self._app, self._predict = app, predict
+        self._telemetry, self._batcher, self._access_log = telemetry, batcher, access_log
+        self._token = None if token is None else token.encode()
+        self._prefix, self._numbers = secrets.token_hex(4), count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        begin, status = monotonic(), 0
+        given, authorization = _headers(scope["headers"])
+        request_id = given or self._new_id()
+        scope["request_id"] = request_id
+        own = [(b"x-request-id", request_id.encode()), *_SECURITY]
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *own]
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, send_with_headers, authorization)
+        except Exception as error:
+            _log_failure(error, scope, request_id)
+            if not status:
+                await send_refusal(_FAILED, scope, send_with_headers)
+        finally:
+            self._telemetry.request(scope["path"], status)
+            if self._access_log:
+                _log_request(scope, status, monotonic() - begin, request_id)
+
+    def shed_early(self, headers: list[tuple[bytes, bytes]]) -> bytes | None:
+        """Return all bytes of a 503 for a prediction of which only the headers came; None: to be answered as usual."""
+        batcher = self._batcher()
+        if batcher is None or self._access_log or not batcher.will_be_full:
+            return None
+        given, authorization = _headers(headers)
+        if self._token is not None and not _shows(authorization, self._token):
+            return None
+        request_id = given or self._new_id()
+        self._telemetry.shed()
+        self._telemetry.request(PREDICT, _BUSY.status)
+        body = problem_bytes(_BUSY, PREDICT, request_id)
+        return b"%bx-request-id: %b\r\ncontent-length: %d\r\n\r\n%b" % (
+            _BUSY_HEAD,
+            request_id.encode(),
+            len(body),
+            body,
+        )
+
+    def expect(self) -> None:
+        """Take note of a prediction that has just begun; to be called behind the start of its task."""
+        if (batcher := self._batcher()) is not None:
+            batcher.expect()
+
+    def _new_id(self) -> str:
+        return f"{self._prefix}-{next(self._numbers):x}"
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, authorization: bytes) -> None:
+        path: str = scope["path"]
+        guarded = self._token is not None and (path.startswith("/v1/") or path == "/metrics")
+        if guarded and not _shows(authorization, self._token or b""):
+            return await send_refusal(_UNAUTHORISED, scope, send)
+        try:
+            if path == PREDICT and scope["method"] == "POST":
+                await self._answer_prediction(scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+        except Refusal as refusal:
+            await send_refusal(refusal, scope, send)
+        except ClientLeft:
+            await _send(send, NOBODY, b"", [])
+
+    async def _answer_prediction(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take the short way, without routing; nothing is read of a request that is shed."""
+        batcher = self._batcher()
+        if batcher is not None and batcher.is_full:
+            self._telemetry.shed()
+            return await send_refusal(_BUSY, scope, send)  # not raised: one that is kept would gather tracebacks
+        body = await self._predict(scope, receive)
+        await _send(send, 200, body, [(b"content-type", b"application/json")])
+
+
+async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_refusal(refusal: Refusal, scope: Scope, send: Send) -> None:
+    """Send a refusal as problem details."""
+    body = problem_bytes(refusal, scope["path"], scope["request_id"])
+    headers = [(b"content-type", PROBLEM_TYPE)]
+    headers += [(name.encode(), value.encode()) for name, value in refusal.headers.items()]
+    if refusal.close:
+        headers.append((b"connection", b"close"))
+    await _send(send, refusal.status, body, headers)
+
+
+def _headers(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bytes]:
+    """Return the caller's request id, if it is a sound one, and what it has to show for itself."""
+    request_id, authorization = "", b""
+    for name, value in headers:
+        if name == b"x-request-id" and _GIVEN_ID.fullmatch(value):
+            request_id = value.decode()
+        elif name == b"authorization":
+            authorization = value
+    return request_id, authorization
+
+
+def _shows(authorization: bytes, token: bytes) -> bool:
+    """Tell whether the header has the token, in a time that does not tell how much of it is right."""
+    scheme, _, shown = authorization.partition(b" ")
+    return hmac.compare_digest(shown.strip(), token) and scheme.lower() == b"bearer"
+
+
+def _log_request(scope: Scope, status: int, seconds: float, request_id: str) -> None:
+    """Log method, path without the query, status, ms and id: never anything of a text."""
+    log.info("%s %s %d %.1f ms %s", scope["method"], _path(scope), status, 1e3 * seconds, request_id)
+
+
+def _log_failure(error: Exception, scope: Scope, request_id: str) -> None:
+    """Log where it failed, without the message, which may quote a text."""
+    at = error.__traceback__
+    places = []
+    while at is not None:
+        places.append(f"{at.tb_frame.f_code.co_filename.rpartition('longtail/')[2]}:{at.tb_lineno}")
+        at = at.tb_next
+    log.error("%s in %s, request %s: %s", type(error).__name__, _path(scope), request_id, " ".join(places[-8:]))
+
+
+def _path(scope: Scope) -> str:
+    return printable(scope["path"])[:200]

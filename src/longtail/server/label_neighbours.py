@@ -1,0 +1,100 @@
+"""What stands around a label: related labels, and documents that have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+from longtail.data.csr import csr_of
+from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
+from longtail.data.strings import Strings
+from longtail.ensemble_model import Ensemble
+from longtail.features.label_graph import neighbours
+from longtail.model import Model
+from longtail.server.answers import Example, NeighbourLabel
+from longtail.server.label_path import tree_of
+
+__all__ = ["LabelDocuments", "related", "shortened"]
+
+_NEIGHBOURS, _EXAMPLES, _EXAMPLE_CHARACTERS = 12, 5, 300
+
+
+@dataclass(frozen=True, eq=False)
+class LabelDocuments:
+    """Training documents by label."""
+
+    texts: Strings | None
+    ids: Strings | None
+    label_matrix: sparse.csr_array  # (documents, labels of the model)
+    documents: sparse.csr_array  # (labels of the model, documents)
+
+    @classmethod
+    def of(cls, documents: Dataset, labels: Labels) -> LabelDocuments:
+        """Arrange documents, :func:`shortened` before, by the labels of a model; other labels are left out."""
+        columns = np.array([labels.columns.get(label, -1) for label in documents.labels.ids], np.int32)
+        matrix = documents.label_matrix
+        kept = columns[matrix.indices] >= 0
+        ends = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
+        own = csr_of(np.ones(kept.sum(), np.float32), columns[matrix.indices][kept], ends, len(labels))
+        return cls(documents.texts, documents.ids, own, sparse.csr_array(own.T.tocsr()))
+
+    def examples(self, column: int) -> list[Example]:
+        """Return the first documents of a label."""
+        if self.texts is None:
+            return []
+        rows = self._rows(column)[:_EXAMPLES].tolist()
+        return [Example(None if self.ids is None else self.ids[row], self.texts[row]) for row in rows]
+
+    def neighbours(self, column: int) -> list[tuple[int, float]]:
+        """Return labels that stand beside this one, and their cosine: n_ab / √(n_a n_b)."""
+        rows = self._rows(column)
+        if not len(rows):
+            return []
+        together = np.bincount(self.label_matrix[rows].indices, minlength=self.label_matrix.shape[1])
+        together[column] = 0
+        others = np.flatnonzero(together)
+        cosines = together[others] / np.sqrt(len(rows) * np.diff(self.documents.indptr)[others])
+        order = np.lexsort((others, -cosines))[:_NEIGHBOURS]
+        return list(zip(others[order].tolist(), cosines[order].tolist(), strict=True))
+
+    def _rows(self, column: int) -> np.ndarray:
+        rows: np.ndarray = self.documents.indices[slice(*self.documents.indptr[column : column + 2])]
+        return rows
+
+
+def shortened(documents: Dataset) -> Dataset:
+    """Return the documents with the beginnings of their texts alone, which is all that is shown of them."""
+    texts = None if documents.texts is None else Strings.of([_beginning(text) for text in documents.texts])
+    return replace(documents, texts=texts, features=None, label_features=None, dense=None)
+
+
+def related(model: Model | Ensemble, column: int, documents: LabelDocuments | None) -> list[NeighbourLabel]:
+    """Return labels related to one: by the model's label graph, by documents, or siblings in the label tree."""
+    labels = model.labels
+    if isinstance(model, Model) and model.label_graph is not None:
+        near = neighbours(model.label_graph, labels, labels.ids[column], _NEIGHBOURS)
+        return [NeighbourLabel(own.id, own.name, own.value) for own in near]
+    if documents is not None:
+        return [NeighbourLabel(labels.ids[at], labels.name(at), cosine) for at, cosine in documents.neighbours(column)]
+    return [NeighbourLabel(own, labels.name(labels.columns[own]), None) for own in _siblings(model, labels.ids[column])]
+
+
+def _siblings(model: Model | Ensemble, label: str) -> list[str]:
+    """Return the most frequent labels below the same node."""
+    found = tree_of(model, label)
+    if found is None:
+        return []
+    owner, tree = found
+    column = owner.labels.columns[label]
+    parent = tree.ancestors(column)[-2]
+    below = tree.order[slice(*tree.offsets[-1][parent : parent + 2])]
+    below = below[below != column]
+    frequent = below[np.argsort(-owner.label_counts[below], kind="stable")[:_NEIGHBOURS]]
+    return [owner.labels.ids[at] for at in frequent.tolist()]
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= _EXAMPLE_CHARACTERS else f"{text[: _EXAMPLE_CHARACTERS - 1]}…"

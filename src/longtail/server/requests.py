@@ -1,0 +1,90 @@
+"""The bodies that requests bring, as frozen Structs; msgspec checks them while it decodes."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from longtail.server.problem_details import Refusal, too_large
+from longtail.server.settings import Limits
+
+__all__ = ["LARGEST_BEAM", "LARGEST_K", "Document", "ExplainRequest", "PathRequest", "PredictRequest", "decode"]
+
+LARGEST_K, LARGEST_BEAM = 100, 200
+
+T = TypeVar("T")
+Text = Annotated[str, Meta(description="any text")]
+LabelName = Annotated[str, Meta(description="id or name of a label")]
+
+
+def _whole(least: int, most: int, description: str) -> Meta:
+    """Return the bounds of a whole number, read as float: to JSON Schema 5.0 is one, too, but not to msgspec."""
+    return Meta(ge=least, le=most, multiple_of=1, description=description)
+
+
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A text, and what to call it in the answer."""
+
+    text: Text
+    id: str | None = None
+
+
+class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Documents that labels are wanted for."""
+
+    documents: list[Document]
+    k: Annotated[float, _whole(1, LARGEST_K, "labels a document, at most")] = 5
+    threshold: Annotated[float, Meta(ge=0, le=1, description="least score")] = 0.0
+    exclude: Annotated[list[str], Meta(description="ids of labels that may not come out")] = []
+    beam_size: Annotated[float, _whole(1, LARGEST_BEAM, "nodes kept on each level")] | None = None
+
+    def check(self, limits: Limits) -> None:
+        """Refuse more documents, or a longer one, than the server takes at a time."""
+        if len(self.documents) > limits.documents:
+            raise too_large(f"found {len(self.documents)} documents; expected at most {limits.documents} a request")
+        for document in self.documents:
+            _check_text(document.text, limits)
+
+
+class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A text, and the label to explain."""
+
+    text: Text
+    label: LabelName
+
+    def check(self, limits: Limits) -> None:
+        """Refuse a text that is too long."""
+        _check_text(self.text, limits)
+
+
+class PathRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A text, and the label, or the best one, whose way through the label tree is asked for."""
+
+    text: Text
+    label: LabelName | None = None
+    alternatives: Annotated[float, _whole(1, 50, "nodes of each level, at most")] = 5
+
+    def check(self, limits: Limits) -> None:
+        """Refuse a text that is too long."""
+        _check_text(self.text, limits)
+
+
+def _check_text(text: str, limits: Limits) -> None:
+    if len(text) > limits.text_characters:
+        raise too_large(f"found a text of {len(text)} characters; expected at most {limits.text_characters}")
+
+
+def decode(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Return the body; 400 for what is no JSON, 422 for JSON of other fields. Messages never quote a text."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise Refusal(422, "Wrong fields", str(error)) from None
+    except UnicodeError:
+        raise Refusal(400, "Not UTF-8", "the body is not valid UTF-8; expected JSON as UTF-8") from None
+    except RecursionError:
+        raise Refusal(400, "Not JSON", "the JSON is nested too deeply; expected an object of a few levels") from None
+    except msgspec.DecodeError as error:
+        raise Refusal(400, "Not JSON", f"{error}; expected a JSON object") from None

@@ -1,0 +1,127 @@
+"""What Prometheus is told, and the latency of the last minutes for the page."""
+
+from __future__ import annotations
+
+import math
+from time import monotonic
+from typing import Any
+
+from longtail.server.answers import Latency, ModelName
+from longtail.server.batching import Batcher
+
+__all__ = ["RecentLatency", "Telemetry"]
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class RecentLatency:
+    """Latencies of the last five minutes, counted in classes 10 % wide and slots of ten seconds."""
+
+    _SLOT_SECONDS, _SLOTS = 10, 30
+    _CLASSES, _WIDTH, _LEAST = 120, math.log(1.1), 1e-4  # seconds; up to 9
+
+    def __init__(self) -> None:
+        self._counts = [[0] * self._CLASSES for _ in range(self._SLOTS)]
+        self._slots = [-1] * self._SLOTS  # which ten seconds a row of counts is of
+
+    def add(self, seconds: float) -> None:
+        """Count one answer."""
+        now = int(monotonic() // self._SLOT_SECONDS)
+        at = now % self._SLOTS
+        if self._slots[at] != now:
+            self._slots[at], self._counts[at] = now, [0] * self._CLASSES
+        number = int(math.log(max(seconds, self._LEAST) / self._LEAST) / self._WIDTH)
+        self._counts[at][min(number, self._CLASSES - 1)] += 1
+
+    def summary(self) -> Latency:
+        """Return how many there were, their median and their 99th percentile."""
+        oldest = int(monotonic() // self._SLOT_SECONDS) - self._SLOTS
+        rows = [row for slot, row in zip(self._slots, self._counts, strict=True) if slot > oldest]
+        counts = [sum(column) for column in zip(*rows, strict=True)]
+        return Latency(sum(counts), self._at(counts, 0.5), self._at(counts, 0.99))
+
+    def _at(self, counts: list[int], share: float) -> float | None:
+        """Return the middle of the class, in ms, that the answer at this share of all falls into."""
+        left = share * sum(counts)
+        for number, count in enumerate(counts):
+            left -= count
+            if count and left <= 0:
+                return round(1e3 * self._LEAST * math.exp((number + 0.5) * self._WIDTH), 3)
+        return None
+
+
+class Telemetry:
+    """The metrics of this process; with several workers they are added up by files that all of them share."""
+
+    def __init__(self, known_paths: frozenset[str], several: bool = False) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+        # With files, a registry of its own would count twice: the collector of all processes reads the files.
+        registry = CollectorRegistry()
+        self._registry, self._several, self._known = registry, several, known_paths
+        name, text = "longtail_stage_seconds", "Seconds of a prediction by stage."
+        stages = Histogram(name, text, ["stage"], buckets=_SECONDS, registry=registry)
+        self._read, self._queue, self._model, self._write = (
+            stages.labels(stage) for stage in ("read", "queue", "model", "write")
+        )
+        name, text = "longtail_batch_documents", "Documents of a batch."
+        self._batch = Histogram(name, text, buckets=_BATCHES, registry=registry)
+        self._shed = Counter("longtail_shed_total", "Requests refused as the queue was full.", registry=registry)
+        name, text = "longtail_requests_total", "Requests by path and status."
+        self._requests = Counter(name, text, ["path", "status"], registry=registry)
+        self._by_path: dict[tuple[str, int], Any] = {}
+        sums: dict[str, Any] = {"registry": registry, "multiprocess_mode": "livesum"}
+        most: dict[str, Any] = {"registry": registry, "multiprocess_mode": "livemax"}
+        self._length = Gauge("longtail_queue_documents", "Documents that wait.", **sums)
+        self._waiting = Gauge("longtail_queue_seconds", "Estimated wait of a new document.", **most)
+        self._info = Gauge("longtail_model_info", "The model served.", ["name", "version", "method"], **most)
+        self._served: Any = None
+        self.latency = RecentLatency()
+
+    def batch(self, documents: int, seconds: float) -> None:
+        """Count a batch."""
+        self._batch.observe(documents)
+
+    def predicted(self, read: float, queue: float, model: float, write: float) -> None:
+        """Count the seconds of each stage of an answered prediction."""
+        self._read.observe(read)
+        self._queue.observe(queue)
+        self._model.observe(model)
+        self._write.observe(write)
+        self.latency.add(read + queue + model + write)
+
+    def shed(self) -> None:
+        """Count a request that was refused as the queue was full."""
+        self._shed.inc()
+
+    def request(self, path: str, status: int) -> None:
+        """Count a request; paths that there are none of are one."""
+        key = path if path in self._known else "other", status
+        counter = self._by_path.get(key)
+        if counter is None:
+            counter = self._by_path[key] = self._requests.labels(*map(str, key))
+        counter.inc()
+
+    def serves(self, name: ModelName, method: str) -> None:
+        """Note which model is served."""
+        if self._served is not None:
+            self._served.set(0)
+        self._served = self._info.labels(name.name, name.version, method)
+        self._served.set(1)
+
+    def queue(self, batcher: Batcher[Any, Any]) -> None:
+        """Note how much waits now."""
+        self._length.set(batcher.documents)
+        self._waiting.set(batcher.waiting_seconds)
+
+    def text(self) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
+        from prometheus_client import CollectorRegistry, generate_latest
+        from prometheus_client.multiprocess import MultiProcessCollector
+
+        if not self._several:
+            return generate_latest(self._registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return generate_latest(together)

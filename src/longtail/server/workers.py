@@ -1,0 +1,160 @@
+"""Several processes that serve one model on one port; they share the pages of its memory-mapped weights."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from longtail.errors import LongtailError
+from longtail.server.listening import SHARES_PORTS, bind, say_where
+from longtail.server.settings import ServerSettings
+from longtail.store import open_folder
+
+__all__ = ["run_workers"]
+
+log = logging.getLogger("longtail")
+
+_POLL_SECONDS = 0.2
+_SPARE_SECONDS = 5  # beyond the grace, before a worker is killed
+
+
+@dataclass
+class _Worker:
+    process: SpawnProcess
+    pipe: Connection  # the worker says that it is ready; its end tells the worker that we are no more
+    is_ready: bool = False
+
+
+def run_workers(settings: ServerSettings) -> int:
+    """Start the workers, start those again that die, pass signals on; return the exit code."""
+    open_folder(settings.model, verify="size")  # one refusal, not one a worker
+    bind(settings.host, settings.port).close()  # says if the port is taken, which a shared one does not
+    place = bind(settings.host, settings.port, shared=SHARES_PORTS)  # not listening: it keeps the port
+    port = place.getsockname()[1]
+    if not SHARES_PORTS:
+        place.listen(2048)
+    folder = tempfile.mkdtemp(prefix="longtail-metrics-")
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+    try:
+        return _Supervisor(replace(settings, port=port), None if SHARES_PORTS else place).run()
+    finally:
+        place.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Supervisor:
+    def __init__(self, settings: ServerSettings, listening: socket.socket | None) -> None:
+        self._settings, self._listening = settings, listening
+        self._stopping = self._said_ready = False
+        self._workers: list[_Worker] = []
+
+    def run(self) -> int:
+        """Watch over the workers until a signal, or until one cannot start."""
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+        signal.signal(signal.SIGHUP, self._reload)
+        self._workers = [self._started() for _ in range(self._settings.workers)]
+        while not self._stopping:
+            wait([end for worker in self._workers for end in (worker.process.sentinel, worker.pipe)], _POLL_SECONDS)
+            for worker in self._workers:
+                self._hear(worker)
+            failed = [own.process.exitcode for own in self._workers if not own.is_ready and _has_ended(own)]
+            if failed and not self._stopping:
+                self._end_all()
+                return failed[0] or 1
+            self._replace_dead()
+        return self._end_all()
+
+    def _started(self) -> _Worker:
+        mine, theirs = get_context("spawn").Pipe()
+        level = logging.getLogger("longtail").level
+        arguments = self._settings, self._listening, theirs, level
+        process = get_context("spawn").Process(target=_work, args=arguments, name="longtail-worker")
+        process.start()
+        theirs.close()
+        return _Worker(process, mine)
+
+    def _hear(self, worker: _Worker) -> None:
+        try:
+            if not worker.is_ready and worker.pipe.poll():
+                worker.is_ready = bool(worker.pipe.recv())
+        except EOFError:
+            time.sleep(_POLL_SECONDS)  # it has died, and its exit code comes soon
+        if not self._said_ready and all(own.is_ready for own in self._workers):
+            self._said_ready = True
+            say_where(self._settings, self._settings.port)
+
+    def _replace_dead(self) -> None:
+        from prometheus_client.multiprocess import mark_process_dead
+
+        for at, worker in enumerate(self._workers):
+            if _has_ended(worker) and not self._stopping:
+                log.warning("worker %s ended with %s; another starts", worker.process.pid, worker.process.exitcode)
+                mark_process_dead(worker.process.pid)  # type: ignore[no-untyped-call]
+                worker.pipe.close()
+                time.sleep(_POLL_SECONDS)
+                self._workers[at] = self._started()
+
+    def _end_all(self) -> int:
+        for worker in self._workers:
+            if worker.process.is_alive():
+                worker.process.terminate()
+        seconds = self._settings.grace_seconds + self._settings.drain_seconds + _SPARE_SECONDS
+        for worker in self._workers:
+            worker.process.join(seconds)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+        return max(abs(worker.process.exitcode or 0) for worker in self._workers)
+
+    def _stop(self, number: int, frame: object) -> None:
+        self._stopping = True
+
+    def _reload(self, number: int, frame: object) -> None:
+        for worker in self._workers:
+            if worker.is_ready and worker.process.pid is not None and worker.process.is_alive():
+                os.kill(worker.process.pid, signal.SIGHUP)
+
+
+def _has_ended(worker: _Worker) -> bool:
+    return worker.process.exitcode is not None
+
+
+def _work(settings: ServerSettings, listening: socket.socket | None, pipe: Connection, level: int) -> None:
+    """Be a worker."""
+    from longtail.server.running import run_server  # and the model with it, which the first process has no use for
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
+    logging.basicConfig(stream=sys.stderr, format="%(message)s")
+    logging.getLogger("longtail").setLevel(level)
+    parent = os.getppid()
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    try:
+        run_server(
+            settings,
+            listening,
+            started=lambda: pipe.send(True),
+            tell_others=lambda: os.kill(parent, signal.SIGHUP),
+        )
+    except LongtailError as error:
+        print(f"longtail: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def _end_with(pipe: Connection) -> None:
+    """Stop when the process that started this one is gone."""
+    try:
+        pipe.recv()
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,304 @@
+"""``lt.sklearn.LongtailClassifier``: every method behind the contract of scikit-learn's classifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any, Literal, NamedTuple
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse, special
+
+from longtail.data.csr import csr_of
+from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
+from longtail.data.strings import Strings
+from longtail.errors import MissingExtra
+from longtail.estimator import Longtail, load
+from longtail.kernels import pool
+from longtail.ranking_model import replace_beam
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.metrics import accuracy_score
+    from sklearn.preprocessing import MultiLabelBinarizer
+    from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets, type_of_target
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise MissingExtra("the classifier for scikit-learn", "sklearn") from None
+
+__all__ = ["LongtailClassifier"]
+
+Kind = Literal["classes", "dense", "sparse", "lists"]  # what y was, and what predict gives
+
+_TIE = 1e-9  # of the raw score: a calibration is flat in places, and the best class must stay the best
+_SMALLEST = 1e-12  # probability that has a logarithm
+_CALIBRATED = 50  # documents, at least, that the calibration should see
+
+
+class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
+    """A method of Longtail for Pipeline, GridSearchCV and all else that speaks scikit-learn.
+
+    ``X`` is a sequence of texts, or a matrix of features, sparse or dense, in place of them. ``y`` is one class a
+    document, or several labels: a 0/1 matrix, sparse or dense, or a list of strings for each document; ``predict``
+    answers in kind. ``settings`` are those of the method, ``{"tree.branching": 8}`` or ``{"tree": {"branching": 8}}``.
+
+    Of several labels, the ``k`` best of a document (None: all) have a probability, every other has 0, and ``predict``
+    gives those above ``threshold``. ``threads`` 0 stands for all cores, ``device`` is where a network runs.
+    """
+
+    def __init__(
+        self,
+        method: str = "xr-linear",
+        *,
+        preset: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        k: int | None = 5,
+        threshold: float = 0.5,
+        threads: int = 0,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.method, self.preset, self.settings = method, preset, settings
+        self.k, self.threshold = k, threshold
+        self.threads, self.device, self.random_state = threads, device, random_state
+
+    def fit(self, X: Any, y: Any) -> LongtailClassifier:
+        """Train on n documents; ``y`` has n classes, n rows of 0 and 1, or n lists of strings."""
+        features = self._features(X, fitting=True)
+        target = _target(y)
+        check_consistent_length(features, target.matrix)
+        labels = Labels.of(_label_ids(target.classes))
+        settings = _nested(self.settings or {})
+        settings["calibration"] = {"share": _held_out(_length(features))} | settings.get("calibration", {})
+        settings.setdefault("seed", _seed(self.random_state))
+        tagger = Longtail(self.method, preset=self.preset, threads=self.threads, device=self.device, **settings)
+        self.model_ = tagger.fit(_dataset(features, target.matrix, labels))
+        self.classes_, self.kind_, self.reads_text_ = target.classes, target.kind, isinstance(features, Strings)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Return what ``y`` was: (n,) classes, an (n, L) matrix of 0 and 1, or lists of labels, the best first."""
+        ranked = self._probabilities(X)
+        if self.kind_ == "classes":
+            return self.classes_[self._shares(ranked).argmax(1)]
+        kept = ranked.data > self.threshold
+        if self.kind_ == "lists":
+            rows = np.split(np.arange(ranked.nnz), ranked.indptr[1:-1])
+            return [self.classes_[ranked.indices[own[kept[own]]]].tolist() for own in rows]
+        ranked.data = kept.astype(np.int64)
+        ranked.eliminate_zeros()
+        ranked.sort_indices()
+        return ranked if self.kind_ == "sparse" else ranked.toarray()
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return (n, L) probabilities: dense, or sparse if ``y`` was sparse or lists. Those of classes sum to 1."""
+        ranked = self._probabilities(X)
+        if self.kind_ == "classes":
+            return self._shares(ranked)
+        ranked.sort_indices()
+        return ranked.toarray() if self.kind_ == "dense" else ranked
+
+    def decision_function(self, X: Any) -> Any:
+        """Return what rises with the probability: above 0 what is predicted, (n,) for two classes, else (n, L).
+
+        Where ``y`` was sparse or lists it is the probability itself, as what is not stored counts as 0.
+        """
+        shares = self.predict_proba(X)
+        if self.kind_ == "classes":
+            logs = np.log(np.maximum(shares, _SMALLEST))
+            return logs[:, 1] - logs[:, 0] if len(self.classes_) == 2 else logs
+        if self.kind_ != "dense":
+            return shares
+        return special.logit(np.maximum(shares, _SMALLEST)) - special.logit(self.threshold)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of documents with exactly the right class, or exactly the right labels."""
+        found = self.predict(X)
+        if self.kind_ == "lists":
+            binarizer = MultiLabelBinarizer(sparse_output=True).fit([*found, *y])
+            found, y = binarizer.transform(found), binarizer.transform(y)
+        return float(accuracy_score(y, found, sample_weight=sample_weight))
+
+    def _features(self, X: Any, fitting: bool = False) -> Strings | sparse.csr_array:
+        """Return texts, or checked features (n, d) float32 in canonical order."""
+        texts = _texts(X)
+        if not fitting and self.reads_text_ is not (texts is not None):
+            kinds = "texts", "features"
+            found, trained = kinds if texts is not None else kinds[::-1]
+            raise ValueError(f"X: found {found}; expected {trained}, as in training")
+        if texts is not None:
+            for name in ("n_features_in_", "feature_names_in_"):  # of a matrix that this was fitted on before
+                self.__dict__.pop(name, None)
+            return texts
+        checked = validate_data(self, X, reset=fitting, accept_sparse="csr", dtype=np.float32)
+        return _canonical(checked)
+
+    def _probabilities(self, X: Any) -> sparse.csr_array:
+        """Return (n, L), the entries of each row from best to worst."""
+        check_is_fitted(self)
+        model = self.model_.model
+        features, n_labels = self._features(X), len(self.classes_)
+        k = n_labels if self.kind_ == "classes" or self.k is None else min(self.k, n_labels)
+        search = replace_beam(model.config.search, n_labels) if k == n_labels else model.config.search
+        ends = np.zeros(_length(features) + 1, np.int64)
+        none = csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), ends, n_labels)
+        with pool.threads(self.threads):
+            ranked = model.raw_scores(_dataset(features, none, model.labels), k, search)
+        raw = ranked.data.astype(np.float64)
+        known = raw if model.calibration is None else model.calibration(raw)
+        ranked.data = known + _TIE * raw if self.kind_ == "classes" else np.clip(known, _SMALLEST, 1 - _SMALLEST)
+        return ranked
+
+    def _shares(self, ranked: sparse.csr_array) -> NDArray[np.float64]:
+        """Return (n, C) probabilities of classes that exclude each other."""
+        dense: NDArray[np.float64] = np.maximum(ranked.toarray(), 0)
+        sums = dense.sum(1, keepdims=True)
+        equal = np.full_like(dense, 1 / dense.shape[1])
+        shares: NDArray[np.float64] = np.divide(dense, sums, out=equal, where=sums > 0)
+        return shares
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state with the files of the model folder as bytes: nothing in them is code."""
+        state: dict[str, Any] = super().__getstate__()
+        if "model_" in state:
+            with TemporaryDirectory() as place:
+                state["model_"].save(Path(place) / "model")
+                state = state | {"model_": _files(Path(place) / "model")}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Write the files to a temporary folder that lives as long as the model, which is verified and read there."""
+        super().__setstate__(state)
+        files = self.__dict__.get("model_")
+        if files is not None:
+            place = Path(mkdtemp(prefix="longtail-"))
+            for name, content in files.items():
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                (place / name).write_bytes(content)
+            self.model_ = load(place, self.threads, self.device)
+            finalize(self.model_, rmtree, place, ignore_errors=True)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+class _Target(NamedTuple):
+    """Labels as a matrix (n, L), what each column stands for, and the form in which they came."""
+
+    matrix: sparse.csr_array
+    classes: NDArray[Any]
+    kind: Kind
+
+
+def _target(y: Any) -> _Target:
+    if y is None:
+        raise ValueError("LongtailClassifier requires y to be passed, but the target y is None")
+    if _is_lists(y):
+        binarizer = MultiLabelBinarizer(sparse_output=True)
+        return _Target(_ones(binarizer.fit_transform(y)), binarizer.classes_, "lists")
+    y = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
+    if sparse.issparse(y) or (y.ndim == 2 and type_of_target(y, "y") == "multilabel-indicator"):
+        return _Target(_ones(y), np.arange(y.shape[1]), "sparse" if sparse.issparse(y) else "dense")
+    y = column_or_1d(y, warn=True)
+    check_classification_targets(y)
+    classes, columns = np.unique(y, return_inverse=True)
+    ends = np.arange(len(y) + 1)
+    ones = np.ones(len(y), np.float32)
+    return _Target(sparse.csr_array((ones, columns, ends), shape=(len(y), len(classes))), classes, "classes")
+
+
+def _is_lists(y: Any) -> bool:
+    """Tell lists of strings from rows of numbers."""
+    if sparse.issparse(y) or getattr(y, "ndim", 1) != 1 or not isinstance(y, Iterable):
+        return False
+    first = next((own for own in y if not isinstance(own, list | tuple | set | frozenset) or own), None)
+    return isinstance(first, list | tuple | set | frozenset) and isinstance(next(iter(first)), str)
+
+
+def _ones(y: Any) -> sparse.csr_array:
+    """Return a 0/1 matrix as a label matrix: what is stored is 1."""
+    matrix = _canonical(y)
+    if not np.isin(matrix.data, (0, 1)).all():
+        raise ValueError("y: found a matrix of other numbers; expected 0 and 1, a column a label")
+    if not matrix.data.all():
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
+    return matrix
+
+
+def _canonical(matrix: Any) -> sparse.csr_array:
+    """Return a float32 CSR with columns in order, each once; the matrix given is left as it was."""
+    rows = sparse.csr_array(matrix, dtype=np.float32)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows
+
+
+def _texts(X: Any) -> Strings | None:
+    """Return the texts of a sequence of strings; None where it holds something else."""
+    if isinstance(X, str):
+        raise ValueError("X: found one string; expected a list of texts, such as [text]")
+    if sparse.issparse(X) or getattr(X, "ndim", 1) != 1 or not isinstance(X, Iterable):
+        return None
+    values = list(X)
+    wrong = next((at for at, value in enumerate(values) if not isinstance(value, str)), None)
+    if not values or wrong == 0:
+        return None
+    if wrong is not None:
+        raise ValueError(f"X: found {values[wrong]!r} as document {wrong}; expected texts")
+    return Strings.of(values)
+
+
+def _dataset(features: Strings | sparse.csr_array, matrix: sparse.csr_array, labels: Labels) -> Dataset:
+    if isinstance(features, Strings):
+        return Dataset(matrix, labels, texts=features)
+    return Dataset(matrix, labels, features=features)
+
+
+def _length(features: Strings | sparse.csr_array) -> int:
+    return len(features) if isinstance(features, Strings) else int(features.shape[0])
+
+
+def _label_ids(classes: NDArray[Any]) -> list[str]:
+    """Return the classes as strings, or their numbers where 1 and "1" are two of them."""
+    ids = [str(name) for name in classes.tolist()]
+    return ids if len(set(ids)) == len(ids) and all(ids) else [str(number) for number in range(len(ids))]
+
+
+def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {"tree": {"branching": 8}} for {"tree.branching": 8}."""
+    nested: dict[str, Any] = {}
+    for path, value in settings.items():
+        *groups, key = path.split(".")
+        place = nested
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[key] = dict(value) if isinstance(value, Mapping) else value
+    return nested
+
+
+def _held_out(n: int) -> float:
+    """Return the share of n documents that is for the calibration: of few documents more, as it needs some itself."""
+    return min(max(_CALIBRATED / max(n, 1), 0.02), 0.2)
+
+
+def _seed(random_state: Any) -> int:
+    if random_state is None:
+        return 0
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31))
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}

@@ -1,0 +1,9 @@
+"""The search for better settings: which ones (space), what is known so far (journal), what trials share, the search."""
+
+from __future__ import annotations
+
+from longtail.tuning.journal import Trial
+from longtail.tuning.search import Tuning, tune
+from longtail.tuning.space import Choice, Dimension, Range, default_space, parse_dimension, read_space
+
+__all__ = ["Choice", "Dimension", "Range", "Trial", "Tuning", "default_space", "parse_dimension", "read_space", "tune"]

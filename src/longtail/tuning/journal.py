@@ -1,0 +1,100 @@
+"""What a study knows so far, as files in its folder that a kill at any moment leaves whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from longtail.config import Config
+from longtail.data.output import open_output
+from longtail.errors import UsageError
+from longtail.tuning.space import Dimension
+
+__all__ = ["Journal", "Study", "Trial"]
+
+State = Literal["started", "interrupted", "done", "failed"]
+
+
+class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One try: settings by path, what came of it, and the stages that an earlier one had made."""
+
+    number: int  # from 1 on
+    params: dict[str, Any]
+    state: State
+    value: float | None = None
+    seconds: float = 0.0
+    error: str = ""
+    reused: tuple[str, ...] = ()
+
+
+class Study(msgspec.Struct, frozen=True):
+    """What must be the same for trials to belong together."""
+
+    metric: str
+    seed: int
+    config: Config
+    space: tuple[Dimension, ...]
+    data: str  # hash of training and validation documents
+
+
+class Journal:
+    """The file ``trials.jsonl``: a line where a trial starts, and one where it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file, self._study = folder / "trials.jsonl", folder / "study.json"
+        self.trials: dict[int, Trial] = {}
+        self.attempts: dict[int, int] = {}  # starts of each trial that ended in no way at all
+        for line in self._file.read_bytes().splitlines() if self._file.is_file() else ():
+            try:
+                self._take(msgspec.json.decode(line, type=Trial))
+            except msgspec.DecodeError:  # half a line, where a run was killed
+                continue
+
+    def open(self, study: Study, resume: bool) -> None:
+        """Begin a study, or go on with one; refuse a folder that holds another, or one that nobody asked to resume."""
+        if not self._study.is_file():
+            with open_output(self._study) as file:
+                file.write(msgspec.json.format(msgspec.json.encode(study), indent=1))
+            return
+        if not resume:
+            raise UsageError(f"{self._study}: found a study; go on with --resume, or give another folder")
+        try:
+            found = msgspec.json.decode(self._study.read_bytes())
+        except msgspec.DecodeError:
+            raise UsageError(f"{self._study}: found no JSON; give another folder") from None
+        plain = msgspec.json.decode(msgspec.json.encode(study))
+        other = [name for name, value in plain.items() if found.get(name) != value]
+        if other:
+            way_out = "go on with what it began with, or give another folder"
+            raise UsageError(f"{self._study}: found a study with another {' and '.join(other)}; {way_out}")
+
+    def add(self, trial: Trial) -> None:
+        """Write a line, for good."""
+        with open(self._file, "a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                file.write(b"" if file.read() == b"\n" else b"\n")
+            file.write(msgspec.json.encode(trial) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._take(trial)
+
+    def _take(self, trial: Trial) -> None:
+        self.trials[trial.number] = trial
+        before = 0 if trial.state == "interrupted" else self.attempts.get(trial.number, 0)
+        self.attempts[trial.number] = before + (trial.state == "started")
+
+    @property
+    def ended(self) -> Sequence[Trial]:
+        """Trials that are done or have failed, in their order."""
+        return [trial for _, trial in sorted(self.trials.items()) if trial.state in ("done", "failed")]
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the highest value, the first of those alike."""
+        done = [trial for trial in self.ended if trial.value is not None]
+        return max(done, key=lambda trial: (trial.value, -trial.number), default=None)

@@ -1,0 +1,198 @@
+"""What is searched over: settings by their paths, each with a range or some choices."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from longtail.config import Config, read_toml, settings
+from longtail.errors import ConfigError, UsageError, unknown_name
+from longtail.methods import METHODS
+
+__all__ = ["Choice", "Dimension", "Range", "check_space", "default_space", "nested", "parse_dimension", "read_space"]
+
+
+class Range(msgspec.Struct, frozen=True, tag="range"):
+    """Numbers from ``low`` to ``high``, both of them included; on a log scale each order of magnitude counts alike."""
+
+    path: str
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False  # whole numbers alone
+
+    def holds(self, value: Any) -> bool:
+        """Tell whether the value is one of these."""
+        return isinstance(value, int | float) and not isinstance(value, bool) and self.low <= value <= self.high
+
+
+class Choice(msgspec.Struct, frozen=True, tag="choice"):
+    """Some values, which may be of any kind that a setting takes."""
+
+    path: str
+    values: tuple[Any, ...]
+
+    def holds(self, value: Any) -> bool:
+        """Tell whether the value is one of these."""
+        return self.place(value) >= 0
+
+    def place(self, value: Any) -> int:
+        """Return which of these it is, −1 for none; lists and tuples are alike, and so are 1 and 1.0."""
+        plain = [msgspec.json.decode(msgspec.json.encode(own)) for own in (value, *self.values)]
+        return plain[1:].index(plain[0]) if plain[0] in plain[1:] else -1
+
+
+Dimension: TypeAlias = Range | Choice
+
+_RANGE = re.compile(r"\s*([-+.\deE]+?)\s*\.\.\s*([-+.\deE]+?)\s*(:log)?\s*")
+
+
+def parse_dimension(text: str) -> Dimension:
+    """Return what ``PATH=LOW..HIGH``, ``PATH=LOW..HIGH:log`` or ``PATH=a,b,c`` stands for."""
+    path, equals, values = text.partition("=")
+    if not equals or not path.strip():
+        raise UsageError(f"--search {text!r}; expected PATH=LOW..HIGH[:log] or PATH=A,B,C, such as tree.branching=8,16")
+    return _dimension(path.strip(), values)
+
+
+def _dimension(path: str, values: str) -> Dimension:
+    if ends := _RANGE.fullmatch(values):
+        try:
+            return Range(path, float(ends[1]), float(ends[2]), bool(ends[3]))
+        except ValueError:
+            raise ConfigError(f"{path}: found {values!r}; expected two numbers, such as 0.1..10:log") from None
+    try:
+        choices = tomllib.loads(f"values = [{values}]")["values"]
+    except ValueError:  # strings without quotes
+        choices = [value.strip() for value in values.split(",")]
+    return Choice(path, tuple(choices))
+
+
+def read_space(path: Path | str) -> list[Dimension]:
+    """Return the space of a TOML file, in tables as the settings are: "LOW..HIGH[:log]", or a list of choices."""
+    return list(_leaves(read_toml(path), ""))
+
+
+def _leaves(table: Mapping[str, Any], prefix: str) -> Iterator[Dimension]:
+    for name, value in table.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}.")
+        elif isinstance(value, str) and _RANGE.fullmatch(value):
+            yield _dimension(path, value)
+        elif isinstance(value, list) and not any(isinstance(item, Mapping) for item in value):
+            yield Choice(path, tuple(value))
+        else:
+            way_out = 'expected "LOW..HIGH", "LOW..HIGH:log" or a list of choices'
+            raise ConfigError(f"{path}: found {value!r}; {way_out}; blocks of tf-idf are [tfidf.0] here")
+
+
+def check_space(space: Sequence[Dimension], config: Config) -> list[Dimension]:
+    """Return the space, the last of two dimensions of one path, with ranges of whole numbers where settings are.
+
+    Refused are paths that are no settings, values that a setting cannot have, and what leaves nothing to choose.
+    """
+    known = {setting.path for setting in settings(config)} - {"method"}
+    if not space:
+        raise UsageError("found nothing to search over; give --search PATH=LOW..HIGH or --space FILE.toml")
+    for dimension in space:
+        if dimension.path not in known:
+            raise ConfigError(unknown_name("setting", dimension.path, known))
+    return [_checked(dimension) for dimension in {dimension.path: dimension for dimension in space}.values()]
+
+
+def _checked(dimension: Dimension) -> Dimension:
+    hint = _type_of(dimension.path)
+    if isinstance(dimension, Choice):
+        for value in dimension.values:
+            _check_value(dimension.path, value, hint)
+        if len({msgspec.json.encode(value) for value in dimension.values}) < 2:
+            raise ConfigError(f"{dimension.path}: found one choice; expected two or more, or --set for one value")
+        return dimension
+    kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    shown = f"{dimension.low:g}..{dimension.high:g}"
+    if kind not in (int, float):
+        raise ConfigError(f"{dimension.path}: found {shown}; expected a list of choices, as it is no number")
+    if not dimension.low < dimension.high or (dimension.log and dimension.low <= 0):
+        raise ConfigError(f"{dimension.path}: found {shown}; expected LOW below HIGH, and above 0 on a log scale")
+    for end in (dimension.low, dimension.high):
+        _check_value(dimension.path, int(end) if kind is int and end == int(end) else end, hint)
+    return msgspec.structs.replace(dimension, whole=kind is int)
+
+
+def _type_of(path: str) -> Any:
+    hint: Any = Config
+    for part in path.split("."):
+        bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        hint = get_args(bare)[0] if part.isdecimal() else get_type_hints(bare, include_extras=True)[part]
+    return hint
+
+
+def _check_value(path: str, value: Any, hint: Any) -> None:
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: found {value!r}; {str(error)[:1].lower()}{str(error)[1:]}") from None
+
+
+def nested(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by path as the nested mapping that a config is made of."""
+    found: dict[str, Any] = {}
+    for path, value in params.items():
+        inner = found
+        *groups, last = path.split(".")
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[last] = value
+    return found
+
+
+def default_space(config: Config, reads_text: bool = True) -> list[Dimension]:
+    """Return what is worth searching over in this method: first costs or rates, then features and tree."""
+    entry = METHODS[config.method]
+    names: list[str]
+    if entry.ranker == "forest":
+        names = ["forest.cost=1..20:log", "forest.tail_share=0..0.6", "forest.leaf_size=5,10,20"]
+    elif entry.ranker == "neighbours":
+        names = ["neighbours.dimensions=25,50,100", "neighbours.gamma=3..30:log", "neighbours.voters=5,10,20,50"]
+    elif entry.network:
+        names = _rates(config)
+    else:
+        names = _linear(config, entry.settings)
+    with_text = reads_text and not entry.network
+    names += ["tfidf.0.ngram_max=1,2", "tfidf.0.min_df=1,2"] if with_text and config.features != "dnn" else []
+    return [parse_dimension(name) for name in names]
+
+
+def _linear(config: Config, own: Mapping[str, Any]) -> list[str]:
+    ranker = config.ranker
+    names = [_around("ranker.cost_positive", ranker.cost_positive, 16)]
+    if ranker.solver == "proximal":
+        names.append(_around("ranker.penalty", ranker.penalty))
+    else:
+        names.append(_around("ranker.cost_negative", ranker.cost_negative))
+    if config.tree.kind != "flat":
+        names.append("tree.leaf_size=25,50,100,200")
+        names += [] if "branching" in own.get("tree", {}) else ["tree.branching=8,16,32"]  # what makes it this method
+    return names + (["encoder.weight=0.1..1:log"] if config.features == "cat" else [])
+
+
+def _around(path: str, own: float, times: float = 4) -> str:
+    """Return a range from a quarter of the method's own value to some times of it."""
+    return f"{path}={own / 4:.3g}..{own * times:.3g}:log"
+
+
+def _rates(config: Config) -> list[str]:
+    """Return a network's learning rates, and what decides the classifiers beside it."""
+    names = [_around(f"training.{rate}", getattr(config.training, rate)) for rate in ("encoder_rate", "head_rate")]
+    kind = METHODS[config.method].network
+    if kind == "attention":
+        names.append("recursive.dropout=0..0.6")
+    if kind == "recursive" or (kind == "cascade" and config.cascade.combine != "never"):
+        names += ["encoder.weight=0.1..1:log", _around("ranker.cost_positive", config.ranker.cost_positive, 16)]
+    return names

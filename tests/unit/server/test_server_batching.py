@@ -1,0 +1,243 @@
+"""The queue: what shares a batch, what is refused, and what is never run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+
+from longtail.server.batching import Batcher
+from longtail.server.problem_details import Refusal
+
+
+class Slow:
+    """A model that doubles numbers, notes its batches, and waits to be let go."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.batches: list[tuple[object, list[int]]] = []
+        self.go = threading.Event()
+        self.go.set()
+        self.seconds = seconds
+
+    def __call__(self, key: object, items: list[int]) -> list[int]:
+        self.batches.append((key, items))
+        assert self.go.wait(10)
+        time.sleep(self.seconds * len(items))
+        if -1 in items:
+            raise ValueError("minus one")
+        return [2 * item for item in items]
+
+
+@asynccontextmanager
+async def batching(model: Slow, batch_documents: int = 4, queue_seconds: float = 10.0, first_seconds: float = 0.001):
+    batcher: Batcher[int, int] = Batcher(
+        model, batch_documents=batch_documents, queue_seconds=queue_seconds, first_seconds=first_seconds
+    )
+    try:
+        yield batcher
+    finally:
+        model.go.set()
+        await asyncio.to_thread(batcher.close)
+
+
+async def until(condition) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("never came true")
+
+
+async def behind_a_held_batch(model: Slow, batcher, *jobs):
+    """Begin the jobs while the model is held by another one, and return the tasks."""
+    model.go.clear()
+    first = asyncio.create_task(batcher.submit("held", [0], 10))
+    await until(lambda: ("held", [0]) in model.batches)
+    tasks = []
+    for key, items in jobs:
+        tasks.append(asyncio.create_task(batcher.submit(key, items, 10)))
+        await asyncio.sleep(0)
+    return first, tasks
+
+
+def test_each_gets_its_own_results():
+    async def main():
+        async with batching(Slow()) as batcher:
+            jobs = await asyncio.gather(*(batcher.submit("a", [n, n + 1], 10) for n in range(20)))
+            assert [job.done.result() for job in jobs] == [[2 * n, 2 * n + 2] for n in range(20)]
+            assert all(0 < job.started <= job.finished for job in jobs)
+            assert batcher.documents == 0
+
+    asyncio.run(main())
+
+
+def test_what_waits_goes_together_and_in_order():
+    async def main():
+        model = Slow()
+        async with batching(model) as batcher:
+            jobs = [("a", [n]) for n in range(1, 7)]
+            first, tasks = await behind_a_held_batch(model, batcher, *jobs)
+            assert batcher.documents == 6
+            model.go.set()
+            await asyncio.gather(first, *tasks)
+        assert [items for _, items in model.batches] == [[0], [1, 2, 3, 4], [5, 6]]
+
+    asyncio.run(main())
+
+
+def test_only_jobs_of_one_key_share_a_batch():
+    async def main():
+        model = Slow()
+        async with batching(model) as batcher:
+            jobs = [("a", [1]), ("b", [2]), ("a", [3]), ("b", [4])]
+            first, tasks = await behind_a_held_batch(model, batcher, *jobs)
+            model.go.set()
+            await asyncio.gather(first, *tasks)
+        assert model.batches[1:] == [("a", [1, 3]), ("b", [2, 4])]
+
+    asyncio.run(main())
+
+
+def test_a_request_larger_than_a_batch_is_one():
+    async def main():
+        model = Slow()
+        async with batching(model) as batcher:
+            job = await batcher.submit("a", list(range(9)), 10)
+            assert job.done.result() == [2 * n for n in range(9)]
+        assert len(model.batches) == 1
+
+    asyncio.run(main())
+
+
+def test_refused_once_the_wait_is_too_long_and_taken_again_after():
+    async def main():
+        model = Slow()
+        async with batching(model, queue_seconds=0.05, first_seconds=0.02) as batcher:
+            first, tasks = await behind_a_held_batch(model, batcher, ("a", [1]), ("a", [2]))
+            await until(lambda: not batcher.is_full)  # 2 documents of 20 ms, once the first should be done
+            last = asyncio.create_task(batcher.submit("a", [3], 10))
+            await until(lambda: batcher.documents == 3)
+            assert batcher.is_full
+            assert batcher.waiting_seconds > 0.05
+            with pytest.raises(Refusal) as refused:
+                await batcher.submit("a", [4], 10)
+            assert refused.value.status == 503
+            assert refused.value.headers == {"retry-after": "1"}
+            model.go.set()
+            await asyncio.gather(first, last, *tasks)
+            assert not batcher.is_full
+            await batcher.submit("a", [5], 10)
+
+    asyncio.run(main())
+
+
+def test_those_expected_count_until_their_turn():
+    async def main():
+        async with batching(Slow(), queue_seconds=0.05, first_seconds=0.02) as batcher:
+            for _ in range(3):
+                assert not batcher.will_be_full
+                batcher.expect()
+            assert batcher.will_be_full
+            assert not batcher.is_full
+            await asyncio.sleep(0)
+            assert not batcher.will_be_full
+
+    asyncio.run(main())
+
+
+def test_an_idle_server_takes_what_takes_long():
+    async def main():
+        async with batching(Slow(), queue_seconds=0.001, first_seconds=10.0) as batcher:
+            assert (await batcher.submit("a", [1], 10)).done.result() == [2]
+
+    asyncio.run(main())
+
+
+def test_the_average_follows_the_model():
+    async def main():
+        model = Slow(seconds=0.005)
+        async with batching(model, first_seconds=0.0) as batcher:
+            for n in range(60):
+                await batcher.submit("a", [n], 10)
+            first, tasks = await behind_a_held_batch(model, batcher, ("a", [1, 2]))
+            assert batcher.waiting_seconds > 2 * 0.004
+            model.go.set()
+            await asyncio.gather(first, *tasks)
+
+    asyncio.run(main())
+
+
+def test_a_batch_that_is_late_says_that_others_will_be():
+    async def main():
+        model = Slow()
+        async with batching(model, queue_seconds=0.05, first_seconds=1e-6) as batcher:
+            first, tasks = await behind_a_held_batch(model, batcher, ("a", [1]))
+            await until(lambda: batcher.is_full)
+            model.go.set()
+            await asyncio.gather(first, *tasks)
+            assert not batcher.is_full
+
+    asyncio.run(main())
+
+
+def test_too_late_is_503_and_never_run():
+    async def main():
+        model = Slow()
+        async with batching(model) as batcher:
+            first, _ = await behind_a_held_batch(model, batcher)
+            with pytest.raises(Refusal) as refused:
+                await batcher.submit("a", [7], 0.05)
+            assert refused.value.status == 503
+            model.go.set()
+            await first
+            await batcher.submit("a", [8], 10)
+        assert [7] not in [items for _, items in model.batches]
+
+    asyncio.run(main())
+
+
+def test_who_left_is_not_computed():
+    async def main():
+        model = Slow()
+        async with batching(model) as batcher:
+            first, (gone, stays) = await behind_a_held_batch(model, batcher, ("a", [1]), ("a", [2]))
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+            model.go.set()
+            await asyncio.gather(first, stays)
+        assert model.batches[1:] == [("a", [2])]
+
+    asyncio.run(main())
+
+
+def test_an_error_reaches_all_of_its_batch_and_no_other():
+    async def main():
+        model = Slow()
+        async with batching(model) as batcher:
+            first, tasks = await behind_a_held_batch(model, batcher, ("a", [-1]), ("a", [1]), ("b", [2]))
+            model.go.set()
+            await first
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [type(result) for result in results[:2]] == [ValueError, ValueError]
+            assert results[2].done.result() == [4]
+
+    asyncio.run(main())
+
+
+def test_closing_finishes_what_waits_and_takes_no_more():
+    async def main():
+        model = Slow()
+        async with batching(model) as batcher:
+            first, tasks = await behind_a_held_batch(model, batcher, ("a", [1]))
+            closing = asyncio.create_task(asyncio.to_thread(batcher.close))
+            await asyncio.sleep(0.05)
+            with pytest.raises(Refusal, match="503"):
+                await batcher.submit("a", [2], 10)
+            model.go.set()
+            await asyncio.gather(first, *tasks, closing)
+            assert tasks[0].result().done.result() == [2]
+
+    asyncio.run(main())
