@@ -25,6 +25,7 @@ R = TypeVar("R")  # what a document is given
 _REST_SECONDS = 1.0  # after the queue was full, in which one thread alone runs the model
 _MANY = 16  # documents of a batch
 _SHARE = 0.1  # of the newest batch in the moving average
+_LEAST_SECONDS = 1e-6  # that a document takes
 _OF_BOUND = 0.25  # of the bound that one batch may take: who is in it waits for all of it
 _TURNS = 2  # of the event loop, from a result to the last byte of its answer
 _MOST_LAG = 0.75  # of the bound that these may be counted as, so that a very busy loop does not refuse everything
@@ -195,7 +196,7 @@ class Batcher(Generic[T, R]):
 
     def _take(self) -> list[Job[T, R]]:
         """Take a batch out of the queue, and with it all that nobody waits for any more."""
-        now, quick = monotonic(), int(_OF_BOUND * self._queue_seconds / self._many_seconds)
+        now, quick = monotonic(), int(_OF_BOUND * self._queue_seconds / max(self._many_seconds, _LEAST_SECONDS))
         room = min(self._batch_documents, max(quick, _MANY))
         batch: list[Job[T, R]] = []
         left: deque[Job[T, R]] = deque()

@@ -21,7 +21,7 @@ __all__ = ["SHARES_PORTS", "HttpServer", "bind", "http_protocol", "say_where"]
 
 SHARES_PORTS = sys.platform == "linux"  # the kernel deals connections out to all sockets of a port
 _EXAMPLE = '{"documents": [{"text": "Offshore wind turbines in the Baltic Sea"}]}'
-_REFUSED_SECONDS = 0.05  # that a connection is not listened to after a 503: who asks again at once takes time from others
+_REFUSED_SECONDS = 0.05  # that a connection is not heard after a 503: who asks again at once takes time from others
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 

@@ -170,6 +170,19 @@ def test_the_average_follows_the_model():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("seconds", "largest"), [(0.01, 25), (0.0001, 40)])
+def test_a_batch_takes_a_quarter_of_the_bound(seconds, largest):
+    async def main():
+        model = Slow()
+        async with batching(model, batch_documents=64, queue_seconds=1.0, first_seconds=seconds) as batcher:
+            first, tasks = await behind_a_held_batch(model, batcher, *[("a", [n]) for n in range(40)])
+            model.go.set()
+            await asyncio.gather(first, *tasks)
+        assert max(len(items) for _, items in model.batches) == largest
+
+    asyncio.run(main())
+
+
 def test_a_batch_that_is_late_says_that_others_will_be():
     async def main():
         model = Slow()
