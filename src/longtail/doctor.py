@@ -31,6 +31,12 @@ _EXTRAS = {
     "skos": "rdflib",
     "tune": "optuna",
     "faiss": "faiss-cpu",
+    "sklearn": "scikit-learn",
+    "onnx": "onnx",
+    "mlflow": "mlflow-skinny",
+    "wandb": "wandb",
+    "tensorboard": "tensorboard",
+    "annif": "annif",
 }
 _ASK_TORCH = """
 import json, torch

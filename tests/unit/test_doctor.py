@@ -29,7 +29,8 @@ def found() -> dict[str, doctor.Symptom]:
 
 
 def test_looks_at_everything():
-    extras = [f"extra {extra}" for extra in ("neural", "minilm", "server", "ray", "parquet", "skos", "tune", "faiss")]
+    first = ["neural", "minilm", "server", "ray", "parquet", "skos", "tune", "faiss"]
+    extras = [f"extra {extra}" for extra in [*first, "sklearn", "onnx", "mlflow", "wandb", "tensorboard", "annif"]]
     rest = ["cores", "memory", "kernel cache", *extras, "GPU", "Triton"]
     assert [symptom.what for symptom in examine()] == ["longtail", *required(), *rest]
 

@@ -67,11 +67,12 @@ def _isotonic(x: NDArray[np.float64], y: NDArray[np.float64]) -> Calibration:
     fitted = optimize.isotonic_regression(shares, weights=counts)
     ends = fitted.blocks  # the first knot of each flat piece, and behind the last
     total = np.bincount(where, y)
+    prior = (y.sum() + _SMOOTHING) / (len(y) + 2 * _SMOOTHING)
     steps = []
     for first, last in pairwise(ends):
         n, right = counts[first:last].sum(), total[first:last].sum()
         middle = np.average(knots[first:last], weights=counts[first:last])
-        steps.append((middle, (right + _SMOOTHING * y.mean()) / (n + _SMOOTHING)))
+        steps.append((middle, (right + _SMOOTHING * prior) / (n + _SMOOTHING)))
     middles, values = (np.array(column) for column in zip(*steps, strict=True))
     return Calibration(middles, np.maximum.accumulate(values))
 

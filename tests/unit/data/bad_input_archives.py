@@ -14,7 +14,7 @@ from bad_input_labels import CONCEPT
 from bad_input_labels import bare as label_lines
 from bad_input_labels import jsonl as labels
 from bad_input_labels import tsv as label_table
-from bad_input_texts import SEA, WIND, annif, csv, fasttext, jsonl, tsv
+from bad_input_texts import SEA, WIND, annif, annif_csv, csv, fasttext, jsonl, tsv
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -84,6 +84,7 @@ STREAMS = [
     ("tsv", "bad.tsv", tsv.before + tsv.after, {}),
     ("fasttext", "bad.txt", fasttext.before + fasttext.after, {}),
     ("annif-tsv", "bad.tsv", annif.before + annif.after, {}),
+    ("annif-csv", "bad.csv", annif_csv.before + annif_csv.after, {}),
     ("bow", "bad.txt", b"2 3 2\n0 0:1\n0 1:1\n", {}),
     ("xmc-split", "set/trn_X_Xf.txt", X, {"set/trn_X_Y.txt": Y}),
     ("xmc-split", "set/trn_X_Y.txt", Y, {"set/trn_X_Xf.txt": X}),
@@ -131,7 +132,7 @@ PLAIN = [("sea", ["b"]), ("wind", ["a"])]
 LONG_LINES = [
     long("jsonl", "bad.jsonl", jsonl.before, jsonl.after, [SEA, WIND], size=10 << 30),
     *(long(frame.format, frame.file, frame.before, frame.after, list(frame.around), frame.beside)
-      for frame in (csv, tsv, fasttext, annif, bow, xs, ys, lf, labels, label_table, label_lines)),
+      for frame in (csv, tsv, fasttext, annif, annif_csv, bow, xs, ys, lf, labels, label_table, label_lines)),
     long("attentionxml", "set/train_raw_texts.txt", b"sea\n", b"wind\n", PLAIN, {"set/train_labels.txt": b"b\nx\na\n"}),
     long("attentionxml", "set/train_labels.txt", b"b\n", b"a\n", PLAIN, {"set/train_raw_texts.txt": b"sea\nx\nwind\n"}),
     long("pecos", "set/X.trn.txt", b"sea\n", b"", [("sea", ["0"])], {"set/Y.trn.npz": npz()}),

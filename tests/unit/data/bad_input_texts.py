@@ -261,6 +261,27 @@ ANNIF = annif.cases(
     ("BOM", "first", b"\xef\xbb\xbfwind\t<a>\n", [WIND]),
 )
 
+annif_csv = Frame("annif-csv", "bad.csv", b"text,subject_uris\nsea,<b>\n", b"wind,<a>\n", (SEA, WIND))
+ANNIF_HEADER = "; expected a header row with the columns text and subject_uris, each once"
+
+ANNIF_CSV = annif_csv.cases(
+    ("missing fields", "cell", b"x", "1 cells; expected 2, as in the header"),
+    ("missing fields", "URI", b"x,<a> <>", "an empty URI <>; expected <uri>"),
+    ("unknown label", "closed", b"x,<d>", UNKNOWN, CLOSED),
+    ("duplicate label", "once", b"x,<a> a", [("x", ["a"])], TWICE),
+    ("empty text", "kept", b",<a>", [("", ["a"])]),
+    ("CRLF", "one", b"x,<a>\r", [("x", ["a"])]),
+    ("NUL", "kept", b"x\0,<a>", [("x\0", ["a"])]),
+    ("encoding", "Latin-1", b"x\xff,<a>", NOT_UTF8),
+) + whole(
+    "annif-csv",
+    ("empty file", "nothing", b"", "bad.annif-csv: no column 'text' in []" + ANNIF_HEADER),
+    ("header", "semicolons", b"text;subject_uris\nx;<a>\n",
+     "bad.annif-csv:1: no column 'text' in ['text;subject_uris']" + ANNIF_HEADER),
+    ("header", "a column twice", b"text,text,subject_uris\n", "bad.annif-csv:1: two columns 'text'" + ANNIF_HEADER),
+    ("BOM", "first", b"\xef\xbb\xbftext,subject_uris\nwind,<a>\n", [WIND]),
+)
+
 
 def file(kind, id, text, subjects, result, more=None):
     """Return the case of a folder whose second document is bad."""
@@ -289,4 +310,4 @@ FOLDER = whole(
     ("empty file", "no document", {"set/1.tsv": b"<a>\n"}, f"set: {NO_DOCUMENT}"),
 )
 
-CASES = [*JSONL, *CSV, *TSV, *PARQUET, *FASTTEXT, *ANNIF, *FOLDER]
+CASES = [*JSONL, *CSV, *TSV, *PARQUET, *FASTTEXT, *ANNIF, *ANNIF_CSV, *FOLDER]

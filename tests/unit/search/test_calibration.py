@@ -46,18 +46,21 @@ def test_isotonic_by_hand():
     scores = np.array([0.8, 0.1, 0.2, 0.3, 0.9], np.float32)
     right = np.array([True, False, True, False, True])
     found = Calibration.fit(scores, right, "isotonic")
-    # flat pieces: {0.1} with 0 of 1, {0.2, 0.3} with 1 of 2, {0.8, 0.9} with 2 of 2; one pair of the mean, 0.6, added
-    np.testing.assert_allclose(found.probabilities, [0.6 / 2, 1.6 / 3, 2.6 / 3])
+    # flat pieces: {0.1} with 0 of 1, {0.2, 0.3} with 1 of 2, {0.8, 0.9} with 2 of 2; one pair of the whole, (3 + 1) of
+    # (5 + 2), added
+    whole = 4 / 7
+    np.testing.assert_allclose(found.probabilities, [whole / 2, (1 + whole) / 3, (2 + whole) / 3])
     np.testing.assert_allclose(found.scores, [0.1, 0.25, 0.85], rtol=1e-6)
-    np.testing.assert_allclose(
-        found(np.array([0.0, 0.1, 0.175, 0.95])), [0.3, 0.3, (0.3 + 1.6 / 3) / 2, 2.6 / 3], rtol=1e-6
-    )
+    between = (whole / 2 + (1 + whole) / 3) / 2
+    expected = [whole / 2, whole / 2, between, (2 + whole) / 3]
+    np.testing.assert_allclose(found(np.array([0.0, 0.1, 0.175, 0.95])), expected, rtol=1e-6)
 
 
-def test_nothing_is_certain():
+@pytest.mark.parametrize("right", [(0, 0, 1, 1), (1, 1, 1, 1), (0, 0, 0, 0)])
+def test_nothing_is_certain(right):
     scores = np.array([0.1, 0.2, 0.8, 0.9])
-    found = Calibration.fit(scores, np.array([False, False, True, True]), "isotonic")
-    assert 0 < found(np.array([0.0]))[0] < found(np.array([1.0]))[0] < 1
+    found = Calibration.fit(scores, np.array(right, bool), "isotonic")
+    assert 0 < found(np.array([0.0]))[0] <= found(np.array([1.0]))[0] < 1
 
 
 # ------------------------------------------------------------------------------------------------- logistic
