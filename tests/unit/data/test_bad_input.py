@@ -165,7 +165,7 @@ def test_a_bomb_is_refused_at_once(case, put):
     path = put(case)
     started = time.process_time()
     error = refusal(case, path)
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 10  # to read it all would take far longer, also where cores are shared
     assert_refused(case, error)
 
 
