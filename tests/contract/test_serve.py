@@ -239,6 +239,10 @@ def test_what_does_not_start(fails, folders, tmp_path, monkeypatch):
             message = fails(2, "serve", model, "--port", port, *more)
             assert f"127.0.0.1:{port}: another program listens there; choose another with --host and --port" in message
     assert "no such model folder" in fails(4, "serve", tmp_path / "none", "--port", "0")
+    (tmp_path / "bad.jsonl").write_text('{"text": 5, "labels": ["wind"]}\n')
+    message = fails(3, "serve", model, "--port", "0", "--documents", tmp_path / "bad.jsonl")
+    assert "bad.jsonl:1: a whole number in 'text'; expected a string" in message
+    assert "--skip-bad" not in message  # which this command does not have
     assert "--token-file" in fails(2, "serve", model, "--token-file", tmp_path / "none")
     (tmp_path / "empty").write_text("\n")
     assert "expected one token" in fails(2, "serve", model, "--token-file", tmp_path / "empty")

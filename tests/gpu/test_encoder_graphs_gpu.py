@@ -30,10 +30,9 @@ def batches(lengths):
         yield ids.cuda(), mask.cuda()
 
 
-def trained(network, encode, half):
+def trained(network, encode, half, layers):
     """Return vectors, gradients and buffers over some steps, on which weights move."""
     seen, rate = [], 0.01
-    layers = list(range(1, network.depth + 1))
     for number, (ids, mask) in enumerate(batches([32, 32, 16, 32])):
         torch.manual_seed(number)
         with torch.autocast("cuda", torch.bfloat16, enabled=half):
@@ -49,16 +48,34 @@ def trained(network, encode, half):
     return seen
 
 
+def assert_alike(plain, graphed, layers, half=False):
+    """Both are trained by the same steps, one of them by graphs; bfloat16 may round otherwise."""
+    tolerance = {"rtol": 2e-2, "atol": 2e-2} if half else {"rtol": 1e-4, "atol": 1e-5}
+    by_graphs = trained(graphed, EncoderGraphs(graphed, B), half, layers)
+    for one, other in zip(trained(plain, plain, half, layers), by_graphs, strict=True):
+        for a, b in zip(one, other, strict=True):
+            torch.testing.assert_close(a, b, **tolerance)
+
+
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("kind", ["bag", "inception", "routed-inception", "cnn"])
 def test_graphs_do_what_the_kernels_do(kind, half):
     plain, graphed = encoder(kind), encoder(kind)
-    graphs = EncoderGraphs(graphed, B)
-    assert graphs.serve(next(batches([32]))[0])
-    tolerance = {"rtol": 2e-2, "atol": 2e-2} if half else {"rtol": 1e-4, "atol": 1e-5}
-    for one, other in zip(trained(plain, plain, half), trained(graphed, graphs, half), strict=True):
-        for a, b in zip(one, other, strict=True):
-            torch.testing.assert_close(a, b, **tolerance)
+    assert EncoderGraphs(graphed, B).serve(next(batches([32]))[0])
+    assert_alike(plain, graphed, list(range(1, plain.depth + 1)), half)
+
+
+@pytest.mark.parametrize("layer", [1, 2])
+@pytest.mark.parametrize("kind", ["bag", "routed-inception"])
+def test_a_layer_alone_leaves_weights_without_a_gradient(kind, layer):
+    assert_alike(encoder(kind), encoder(kind), [layer])
+
+
+def test_vectors_of_words_that_stay():
+    plain, graphed = encoder("bag"), encoder("bag")
+    for own in (plain, graphed):
+        own.embedding.requires_grad_(False)
+    assert_alike(plain, graphed, [1, 2])
 
 
 def test_what_recording_changes_is_put_back():

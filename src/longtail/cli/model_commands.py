@@ -16,6 +16,7 @@ from longtail.cli.options import (
     Format,
     Json,
     Labels,
+    MethodName,
     ModelFolder,
     Preset,
     SetOptions,
@@ -40,7 +41,7 @@ __all__ = ["demo", "embed", "evaluate", "explain", "info", "predict", "train"]
 def train(
     data: Data,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="MODEL", help="Model folder to write.")],
-    method: Annotated[str, typer.Option(help="Name in the list of `longtail methods`.")] = "xr-linear",
+    method: MethodName = "xr-linear",
     preset: Preset = None,
     config: ConfigFile = None,
     set_: SetOptions = None,

@@ -22,6 +22,7 @@ __all__ = [
     "Format",
     "Json",
     "Labels",
+    "MethodName",
     "ModelFolder",
     "Preset",
     "SetOptions",
@@ -57,6 +58,7 @@ ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A model fold
 Threads = Annotated[int, typer.Option("-j", "--threads", min=0, help="Threads; 0 = all cores. Results stay the same.")]
 Device = Annotated[str, typer.Option("--device", help="Where a network runs: auto, cpu, cuda or cuda:N.")]
 BeamSize = Annotated[int | None, typer.Option(min=1, help="Nodes kept on each level; the model's own otherwise.")]
+MethodName = Annotated[str, typer.Option(help="Name in the list of `longtail methods`.")]
 Preset = Annotated[str | None, typer.Option(help="Settings for a benchmark of the papers.")]
 ConfigFile = Annotated[Path | None, typer.Option("-c", "--config", help="TOML file of settings.")]
 SetOptions = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="One setting; repeatable.")]

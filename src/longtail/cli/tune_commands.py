@@ -16,6 +16,7 @@ from longtail.cli.options import (
     Format,
     Json,
     Labels,
+    MethodName,
     Preset,
     SetOptions,
     SkipBad,
@@ -39,7 +40,7 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 def tune(
     data: Data,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for best.toml and the trials.")],
-    method: Annotated[str, typer.Option(help="Name in the list of `longtail methods`.")] = "xr-linear",
+    method: MethodName = "xr-linear",
     preset: Preset = None,
     config: ConfigFile = None,
     set_: SetOptions = None,

@@ -68,10 +68,11 @@ def _recorded(reading: _Reading, ids: Tensor) -> _Reading:
     chance = torch.cuda.get_rng_state(ids.device)
     half = torch.is_autocast_enabled("cuda")
     with torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False):  # casts are part of the graph
-        graphed = cast(_Reading, torch.cuda.make_graphed_callables(reading, (ids.clone(),)))
+        # a layer that is not read has weights without a gradient
+        graphed = torch.cuda.make_graphed_callables(reading, (ids.clone(),), allow_unused_input=True)
     _expect_other_streams()
     with torch.no_grad():
         for own, before in buffers:
             own.copy_(before)
     torch.cuda.set_rng_state(chance, ids.device)
-    return graphed
+    return cast(_Reading, graphed)

@@ -46,7 +46,7 @@ def run_server(
 
     A worker process has ``tell_others``: it shares the port, and lets those who started it handle Ctrl-C.
     """
-    documents = None if settings.documents is None else shortened(read(settings.documents))
+    documents = None if settings.documents is None else shortened(read(settings.documents, skip_bad=None))
     load = partial(load_service, settings.model, settings.device, settings.threads, settings.beam_size, documents)
     service = load()
     _settle()

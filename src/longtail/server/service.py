@@ -131,8 +131,7 @@ class Service:
     @property
     def has_words(self) -> bool:
         """Whether words of a text explain a label."""
-        members = self.model.members if isinstance(self.model, Ensemble) else (self.model,)
-        return any(member.vectoriser is not None or member.neural_ranker is not None for member in members)
+        return any(member.vectoriser is not None or member.neural_ranker is not None for member in self._members)
 
     @property
     def runners(self) -> int:
@@ -142,8 +141,11 @@ class Service:
 
     @property
     def _has_network(self) -> bool:
-        members = self.model.members if isinstance(self.model, Ensemble) else (self.model,)
-        return any(member.network is not None for member in members)
+        return any(member.network is not None for member in self._members)
+
+    @property
+    def _members(self) -> tuple[Model, ...]:
+        return self.model.members if isinstance(self.model, Ensemble) else (self.model,)
 
     @cached_property
     def _alone(self) -> AbstractContextManager[object]:
