@@ -91,6 +91,16 @@ def test_what_recording_changes_is_put_back():
         torch.testing.assert_close(network.state_dict()[name], own, rtol=1e-4, atol=1e-5)
 
 
+def test_graphs_that_are_forgotten_give_their_memory_back():
+    network = encoder("routed-inception")
+    graphs, (ids, mask) = EncoderGraphs(network, B), next(batches([32]))
+    before = torch.cuda.memory_allocated()
+    graphs(ids, mask, [1, 2])
+    held = torch.cuda.memory_allocated()
+    graphs.forget()
+    assert torch.cuda.memory_allocated() - before < (held - before) / 2
+
+
 def test_parts_of_a_batch_and_inference_go_without():
     network = encoder("bag")
     graphs, (ids, _) = EncoderGraphs(network, B), next(batches([32]))

@@ -43,6 +43,10 @@ class EncoderGraphs:
             self._graphed[key] = _recorded(_Reading(self._encoder, key[1]), own)
         return list(self._graphed[key](own))
 
+    def forget(self) -> None:
+        """Let go of the graphs and their memory; the next batch would be recorded anew."""
+        self._graphed.clear()
+
 
 class _Reading(nn.Module):
     """An encoder for some layers, as torch records it."""

@@ -40,15 +40,19 @@ def train_ranker(
     by_length = config.encoder.kind == "transformer"  # others pad every text, or normalise over a batch
     batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed, by_length)
     validate = None if valid is None else _validation(ranker, valid.with_labels(documents.labels, unknown="drop"))
-    return fit(
-        ranker.network,
-        batches,
-        config.training,
-        seed=config.seed,
-        checkpoints=checkpoints,
-        validate=validate,
-        log_file=log_file,
-    )
+    try:
+        return fit(
+            ranker.network,
+            batches,
+            config.training,
+            seed=config.seed,
+            checkpoints=checkpoints,
+            validate=validate,
+            log_file=log_file,
+        )
+    finally:
+        if ranker.network.graphs is not None:
+            ranker.network.graphs.forget()
 
 
 def _validation(ranker: NeuralRanker, valid: Dataset) -> Callable[[], dict[str, float]]:
