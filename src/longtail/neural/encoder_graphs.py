@@ -5,6 +5,7 @@ A word encoder's kernels run for microseconds each, so that launching them one b
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import cast
 
@@ -45,7 +46,9 @@ class EncoderGraphs:
 
     def forget(self) -> None:
         """Let go of the graphs and their memory; the next batch would be recorded anew."""
-        self._graphed.clear()
+        if self._graphed:
+            self._graphed.clear()
+            gc.collect()  # torch's recordings hold each other
 
 
 class _Reading(nn.Module):
@@ -71,10 +74,10 @@ def _recorded(reading: _Reading, ids: Tensor) -> _Reading:
     buffers = [(own, own.clone()) for own in reading.buffers()]
     chance = torch.cuda.get_rng_state(ids.device)
     half = torch.is_autocast_enabled("cuda")
+    _expect_other_streams()
     with torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False):  # casts are part of the graph
         # a layer that is not read has weights without a gradient
         graphed = torch.cuda.make_graphed_callables(reading, (ids.clone(),), allow_unused_input=True)
-    _expect_other_streams()
     with torch.no_grad():
         for own, before in buffers:
             own.copy_(before)
