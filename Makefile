@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo test lint bench gpu-test browser-test annif-test fuzz docs clean
+.PHONY: demo test lint bench gpu-test browser-test annif-test security soak fuzz docs clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -19,9 +19,10 @@ demo: $(READY)   ## the bundled sample through the commands
 test: lint   ## everything CI runs, on up to four cores
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4
 
-lint: $(READY)   ## style, types, import direction
+lint: $(READY)   ## style, forbidden calls, types, import direction
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/forbidden_calls.py src scripts benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
@@ -31,6 +32,19 @@ bench: $(READY)   ## every claim of benchmarks/RESULTS.md that needs no other pr
 fuzz: $(READY)   ## long fuzzing of every parser (FUZZ_RUNS executions each)
 	$(BIN)/pip install --quiet --constraint constraints.txt atheris
 	FUZZ_RUNS=$${FUZZ_RUNS:-200000} $(BIN)/python -m tests.fuzz
+
+HOSTILE := tests/security tests/contract/test_golden_models.py tests/faults/test_store_faults.py tests/fuzz \
+  tests/unit/data/test_bad_input.py tests/unit/data/test_lines.py tests/unit/server/test_server_limits.py \
+  tests/contract/test_serve_schema.py
+
+security: $(READY)   ## hostile folders, inputs and requests as one job; known holes of the pinned versions
+	$(BIN)/pip install --quiet pip-audit
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 $(HOSTILE)
+	$(BIN)/python tests/security/audit_packages.py constraints.txt
+
+soak: $(READY)   ## hundreds of kills, signals, failing disks, hostile folders and malformed inputs (SEED)
+	$(BIN)/python -m tests.faults.soak --seed $${SEED:-0}
+	HOSTILE_STEP=7 $(BIN)/pytest tests/security/test_hostile_models.py -s
 
 gpu-test: $(READY)   ## tests that need a CUDA device; torch in .venv must be a build with CUDA
 	$(BIN)/pytest -m gpu tests/gpu

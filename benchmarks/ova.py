@@ -23,6 +23,7 @@ import longtail as lt
 from longtail.features.tfidf import TfIdf
 from longtail.kernels import pool
 from longtail.kernels.node_training import NEWTON, train_spans
+from longtail.linear.spans import _read_only
 from longtail.methods import configure
 
 
@@ -86,12 +87,13 @@ def theirs(x, y, dual):
 def ours(x, y, tolerance):
     n, d = x.shape
     ends = np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, y.shape[1], np.int64)
-    return train_spans(
-        0, 1, *ends, np.arange(y.shape[1]), np.array([0, n]), np.arange(n, dtype=np.int32),
+    arguments = (
+        *ends, np.arange(y.shape[1]), np.array([0, n]), np.arange(n, dtype=np.int32),
         y.indptr.astype(np.int64), y.indices.astype(np.int32), np.ones(y.nnz, np.float32),
         x.indptr.astype(np.int64), x.indices, x.data, np.zeros((n, 0), np.float32), d, *NEWTON,
         1.0, 1.0, np.float32(1), tolerance, 100, 0.0, np.float32(0), 0, None,
     )  # fmt: skip
+    return train_spans(0, 1, *map(_read_only, arguments))
 
 
 def weights(trained, x, y):

@@ -7,6 +7,7 @@ vectors on clusters of labels, then classifiers of labels on vectors that stay (
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from longtail.neural.label_text import LabelText, Part, label_words
 from longtail.neural.layout import phase_epochs
 from longtail.neural.ranker import NeuralRanker
 from longtail.neural.ranker_folder import ranking_settings
+from longtail.neural.ranks import Ranks, as_ranks, current_ranks
 from longtail.neural.text_head import TextHead
 from longtail.neural.training import train_ranker
 from longtail.neural.word_encoder import WordEncoder
@@ -37,6 +39,8 @@ from longtail.tree_steps import label_graph_of
 from longtail.work import Work, told
 
 __all__ = ["fit_cascade"]
+
+log = logging.getLogger("longtail")
 
 
 def fit_cascade(
@@ -129,9 +133,29 @@ class _Run(NamedTuple):
             return ranker.network.to_arrays()
 
         with told(stage) as say:
-            ranker.network.load_arrays(self.work.arrays(stage, make))
+            arrays = self.work.together(stage, make)
+            if current_ranks().count > 1 and current_ranks().first:
+                ranker = self._alone(ranker.tree, config)
+            ranker.network.load_arrays(arrays)
             say(f"{ranker.n_parameters:,} parameters")
         return ranker
+
+    def _alone(self, tree: LabelTree, config: Config) -> NeuralRanker:
+        """Return the network for the rows of all ranks: what comes after training is the first one's work alone."""
+        training = replace_settings(config.training, head_optimiser="sgd")  # no optimiser's state in memory
+
+        def ranker() -> NeuralRanker:
+            encoder, device = self.embedder.network.encoder, self.embedder.device
+            network = CascadeXML(encoder, tree, config.cascade, training, config.seed, device, std=0)
+            return NeuralRanker(self.embedder.tokeniser, network, tree)
+
+        with as_ranks(Ranks()):
+            try:
+                return ranker()
+            except torch.OutOfMemoryError:
+                log.warning("the classifiers of all ranks do not fit on one GPU: the rest is done on the CPU")
+            self.embedder.network.encoder.cpu()
+            return ranker()
 
     def _epochs(self) -> tuple[Config, Config]:
         """Return the settings of both phases, which share the epochs."""

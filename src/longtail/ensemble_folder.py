@@ -75,6 +75,7 @@ def _copy(source: Folder, target: FolderWriter, place: str) -> None:
 def read_ensemble(folder: Folder, read_member: Callable[[Folder], Model]) -> Ensemble:
     """Return the ensemble of a verified folder, its members read one after another."""
     described = folder.read_json(ENSEMBLE, _Described)
+    folder.view("labels.jsonl")  # which says so where there is none
     labels = read_labels(folder.path("labels.jsonl"))
     counts = np.array(folder.arrays("label_counts.safetensors")["counts"])
     folders = tuple(folder.inside(_place(number)) for number in range(len(described.members)))

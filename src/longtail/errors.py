@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "ModelFolderError",
     "Problem",
     "UsageError",
+    "interruption",
+    "place_at",
     "printable",
     "unknown_name",
 ]
@@ -87,6 +90,19 @@ class ModelFolderError(LongtailError):
     """A model folder that is incomplete, altered, or from a newer version."""
 
     exit_code = 4
+
+
+def interruption(error: BaseException | None) -> KeyboardInterrupt | SystemExit | None:
+    """Return what a signal raised, where compiled code of another library has wrapped it in a SystemError."""
+    while error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
+        error = error.__cause__
+    return error
+
+
+def place_at(error: OSError, place: Path, temporary: Path) -> None:
+    """Let an error of the disk name what a person asked for: a failed write names no file, or a temporary one."""
+    if error.filename is None or Path(str(error.filename)).is_relative_to(temporary):
+        error.filename, error.filename2 = str(place), None
 
 
 def printable(text: str) -> str:

@@ -121,9 +121,9 @@ class Model(RankingModel):
         What a network's vector adds, if the classifiers read one, is a sum of its own. Of a network that ranks, it is
         how much the label's score falls without each word.
         """
-        if label not in self.labels.columns:
+        if label not in self.labels:
             raise UsageError(unknown_name("label", label, self.labels.columns))
-        column, share, network = self.labels.columns[label], self.facts.network_share, None
+        column, share, network = self.labels.column(label), self.facts.network_share, None
         raw = self._explain_linear(text, column) if share < 1 else RawExplanation(column, 0.0, ())
         if self.neural_ranker is not None and share > 0:
             from longtail.neural.occlusion import occlusions

@@ -22,6 +22,7 @@ from longtail.linear.one_vs_all import LabelHints
 from longtail.methods import METHODS, uses_encoder
 from longtail.metrics import evaluate
 from longtail.model import Model, document_features
+from longtail.neural.ranks import current_ranks
 from longtail.search.ensemble import mean_scores
 from longtail.tree.cluster import level_widths
 from longtail.tree_steps import Parents, label_tree
@@ -127,7 +128,7 @@ def fit_network(
 ) -> Embedder | None:
     """Return the network of the method, ready for use, or the pretrained encoder if the features want one.
 
-    ``valid`` tells which of the epochs is the best.
+    ``valid`` tells which of the epochs is the best. Several ranks part when it is trained: the rest is the first one's.
     """
     if not uses_encoder(config):
         return None
@@ -145,7 +146,9 @@ def fit_network(
     embedder, tokens = _first_embedder(documents, config, work, device)
     measured = _with_known_labels(valid, documents.labels)
     tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
-    return tune(documents, embedder, tokens, tree, config, work, measured, log_file)
+    network = tune(documents, embedder, tokens, tree, config, work, measured, log_file)
+    current_ranks().leave()
+    return network
 
 
 def with_levels(config: Config, n_labels: int) -> Config:

@@ -34,7 +34,7 @@ from longtail.store import Stages
 from longtail.tree_steps import Parents, label_graph_of, uses_label_graph, with_label_points
 from longtail.work import Work, told
 
-__all__ = ["calibrate", "check_trainable", "train"]
+__all__ = ["calibrate", "check_trainable", "follow", "train"]
 
 Ranking = TypeVar("Ranking", bound=RankingModel)
 
@@ -58,9 +58,7 @@ def train(
     goes to ``log_file``, a JSON line each.
     """
     check_trainable(documents, config, device, parents)
-    fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
-    seen = [fitted, parents, *([valid, encoder_hash(config)] if uses_encoder(config) else [])]
-    work = Work.begin(stages, config, *seen)
+    fitted, held_out, work = _begun(documents, config, valid, parents, stages)
 
     points = with_label_points(fitted, config, work)  # the documents, and with Gandalf the labels' own texts
     vectoriser, features = text_features(points, config, work)
@@ -73,6 +71,31 @@ def train(
     graph = label_graph_of(fitted, config, work) if uses_label_graph(config) else None
     model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network, graph)
     return calibrate(weigh(model, held_out), held_out)
+
+
+def follow(
+    documents: Dataset,
+    config: Config,
+    *,
+    valid: Dataset | None,
+    parents: Parents | None,
+    stages: Stages,
+    device: str,
+) -> None:
+    """Take part in the training of the network, as a rank that is not the first: all else is that one's work."""
+    fitted, _, work = _begun(documents, config, valid, parents, stages)
+    points = with_label_points(fitted, config, work)
+    none = document_features(replace(points, features=None), None)
+    fit_network(points, none, None, config, parents, work, valid, device, None)
+
+
+def _begun(
+    documents: Dataset, config: Config, valid: Dataset | None, parents: Parents | None, stages: Stages | None
+) -> tuple[Dataset, Dataset | None, Work]:
+    """Return what to train on, what to calibrate by, and where stages go, by all that they are made from."""
+    fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
+    seen = [fitted, parents, *([valid, encoder_hash(config)] if uses_encoder(config) else [])]
+    return fitted, held_out, Work.begin(stages, config, *seen)
 
 
 def text_features(documents: Dataset, config: Config, work: Work) -> tuple[TfIdf | None, Features]:

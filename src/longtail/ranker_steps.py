@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,14 @@ from longtail.linear.neighbours import Neighbours, learner_seeds
 from longtail.linear.one_vs_all import LabelProblems, join_batches, label_batches
 from longtail.linear.partitions import document_graph, fit_learner
 from longtail.linear.tail_classifier import fit_tail
-from longtail.linear.tree_ranker import TreeRanker, fit_level
+from longtail.linear.tree_ranker import LevelProblems, TreeRanker, fit_level
 from longtail.methods import METHODS
 from longtail.metrics import inverse_propensities
 from longtail.network_steps import label_hints
+from longtail.search.beam import LevelWeights
 from longtail.search.chunks import Chunks
+from longtail.search.shards import Shards
+from longtail.store import open_folder
 from longtail.tree.tree import LabelTree
 from longtail.tree_steps import Parents, label_tree
 from longtail.work import Work, told
@@ -75,27 +79,49 @@ def fit_ranker(
     if tree.n_levels == 1:
         hints = label_hints(documents, network, config, work).ordered(tree)
         problems = LabelProblems.of(features, coarse[0], config.ranker, config.seed, hints)
-        return TreeRanker(tree, (fit_labels(problems, number, work),), config.ranker.bias)
-    levels: list[Chunks] = []
+        labels, most = fit_labels(problems, number, work), config.ranker.shard_labels
+        return TreeRanker(tree, (Shards.cut(labels, most) if most else labels,), config.ranker.bias)
+    levels: list[LevelWeights] = []
     for level in range(tree.n_levels):
 
         def make() -> dict[str, np.ndarray]:
             return fit_level(features, coarse, tree, levels, config.ranker, config.search, config.seed).to_arrays()
 
+        name = f"ranker-{number}-{level}"
         with told(f"level {level + 1} of {tree.n_levels}") as say:
-            levels.append(Chunks.from_arrays(work.arrays(f"ranker-{number}-{level}", make)))
+            if config.ranker.shard_labels and level == tree.n_levels - 1:
+                common = config.ranker, config.search, config.seed
+                levels.append(fit_shards(LevelProblems.of(features, coarse, tree, levels, *common), name, work))
+            else:
+                levels.append(Chunks.from_arrays(work.arrays(name, make)))
             say(f"{tree.widths[level]:,} nodes, {levels[-1].nnz:,} weights")
     return TreeRanker(tree, tuple(levels), config.ranker.bias)
 
 
+def fit_shards(problems: LevelProblems, name: str, work: Work) -> Shards:
+    """Return a level in shards, each a stage; where stages are kept, no more than one of them is in memory."""
+    runs, make = problems.shards(), partial(_shard_arrays, problems)
+    made = work.each(f"{name}-shard", make, runs, "shards", one_by_one=True, mapped=True)
+    shards = Shards.of([Chunks.from_arrays(arrays) for arrays in made], problems.offsets, problems.ranker.shard_labels)
+    if work.stages is None:
+        return shards
+    places = (work.stages.root / f"{name}-shard-{number}" for number in range(len(runs)))
+    stages = [
+        open_folder(place, verify="size") for place in places
+    ]  # verified already, and again when it is taken over
+    return replace(shards, files=tuple((stage, file) for stage in stages for file in stage.files))
+
+
+def _shard_arrays(problems: LevelProblems, parents: tuple[int, int]) -> dict[str, np.ndarray]:
+    return problems.solve(parents).to_arrays()
+
+
 def fit_labels(problems: LabelProblems, number: int, work: Work) -> Chunks:
     """Return one classifier a label; each batch of labels is a stage."""
-    batches = []
     with told("labels") as say:
-        for batch, ends in enumerate(label_batches(problems.n_labels)):
-            make = partial(_arrays_of, problems, ends)
-            batches.append(Chunks.from_arrays(work.arrays(f"ranker-{number}-batch-{batch}", make)))
-        chunks = join_batches(batches, problems.ranker)
+        ends, make = label_batches(problems.n_labels), partial(_arrays_of, problems)
+        batches = work.each(f"ranker-{number}-batch", make, ends, "batches", one_by_one=True, mapped=True)
+        chunks = join_batches([Chunks.from_arrays(batch) for batch in batches], problems.ranker)
         say(f"{problems.n_labels:,} labels, {chunks.nnz:,} weights")
     return chunks
 

@@ -16,7 +16,7 @@ from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.data.strings import Strings
-from longtail.errors import UsageError, unknown_name
+from longtail.errors import ModelFolderError, UsageError, unknown_name
 from longtail.metrics import Evaluation
 from longtail.metrics.analysis import at_least
 from longtail.search.calibration import Calibration
@@ -84,6 +84,9 @@ class RankingModel(ABC):
         ids = documents.ids if isinstance(documents, Dataset) else None
         documents = self._readable(documents)
         ranked = self.raw_scores(documents, min(k, len(self.labels)), search, self._excluded(exclude, len(documents)))
+        if not np.isfinite(ranked.data).all():
+            found = "scores that are not finite: weights of the model, or features given, are not"
+            raise ModelFolderError(f"found {found}; train the model again, or mend the features")
         if self.calibration is not None:
             ranked.data = self.calibration(ranked.data)
         return Predictions(ranked if threshold <= 0 else at_least(ranked, threshold), self.labels, ids)
@@ -111,7 +114,7 @@ class RankingModel(ABC):
             return None
         if len(exclude) != n:
             raise UsageError(f"exclude: found {len(exclude)} lists for {n} documents; expected one a document")
-        columns = [sorted({self.labels.columns[name] for name in names if name in self.labels}) for names in exclude]
+        columns = [sorted({self.labels.column(name) for name in names if name in self.labels}) for names in exclude]
         indptr = np.cumsum([0, *map(len, columns)])
         indices = np.array([column for own in columns for column in own], np.int32)
         return csr_of(np.ones(len(indices), np.float32), indices, indptr, len(self.labels))

@@ -1,16 +1,19 @@
 """Where a training run is told of: MLflow, Weights & Biases, TensorBoard.
 
 Work says ``tell("epoch", step, numbers)`` without knowing who listens, as with :mod:`longtail.progress`; a run opens
-those who do with :func:`logging_to`. One that fails says so once, and the run goes on without it.
+those who do with :func:`logging_to`. One that fails says so once, and the run goes on without it; so does the run log,
+a file of lines beside the model.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 from longtail.errors import MissingExtra, UsageError, printable, unknown_name
@@ -19,6 +22,7 @@ __all__ = [
     "Guarded",
     "RunLogger",
     "TensorBoard",
+    "add_line",
     "check_targets",
     "flat",
     "logging_to",
@@ -127,6 +131,23 @@ def tell(event: str, step: int, values: Mapping[str, Any]) -> None:
         numbers = flat(event, values)
         for logger in _listening:
             logger.numbers("/".join(_parts), numbers, step)
+
+
+def add_line(file: Path, line: bytes) -> bool:
+    """Add a line to a run log, ending one in whose middle a process was killed; False, and a warning, if it cannot be.
+
+    A run is worth more than what it tells of itself.
+    """
+    try:
+        with open(file, "a+b") as opened:
+            if opened.tell():
+                opened.seek(-1, os.SEEK_END)
+                opened.write(b"" if opened.read() == b"\n" else b"\n")
+            opened.write(line + b"\n")
+    except OSError as error:
+        log.warning("%s: cannot be written (%s); the run goes on without it", file, error.strerror)
+        return False
+    return True
 
 
 def tell_settings(values: Mapping[str, Any]) -> None:

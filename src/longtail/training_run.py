@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from longtail.forecast import check_memory, forecast
 from longtail.kernels import pool
 from longtail.model import Model
 from longtail.model_folder import save_model
-from longtail.pipeline import check_trainable, train
-from longtail.store import Stages, check_replaceable
+from longtail.neural.ranks import FollowedStages, current_ranks
+from longtail.pipeline import check_trainable, follow, train
+from longtail.store import Stages, check_replaceable, clear_leftovers
 from longtail.tree.given import read_parents
 from longtail.work import run_log, stages_told_to
 
-__all__ = ["train_to_folder"]
+__all__ = ["BEGUN", "take_part", "train_to_folder"]
+
+BEGUN = "begun"  # what the first rank announces when the others may read the data, too
 
 log = logging.getLogger("longtail")
 
@@ -55,10 +59,12 @@ def train_to_folder(
         log.info("%s", expected)
         if not ignore_memory:
             check_memory(expected)
-        with Stages(stages_at) as stages, stages_told_to(log_file):
+        with Stages(stages_at) as stages, stages_told_to(log_file), _hint_to_resume(output):
+            clear_leftovers(output)
             if not resume:
                 stages.clear()
                 log_file.unlink(missing_ok=True)
+            current_ranks().announce(BEGUN)
             model = train(
                 documents, config, valid=valid, parents=parents, stages=stages, device=device, log_file=log_file
             )
@@ -68,6 +74,32 @@ def train_to_folder(
         run_loggers.tell("seconds", 0, {"in all": time.perf_counter() - begin})
     log.info("%s: written, %.1f s", output, time.perf_counter() - begin)
     return model
+
+
+def take_part(
+    documents: Dataset,
+    output: Path,
+    config: Config,
+    *,
+    valid: Dataset | None = None,
+    tree: Path | None = None,
+    threads: int = 0,
+    device: str = "auto",
+) -> None:
+    """Help to train the network of a run that the first rank leads into ``output``; return when it is trained."""
+    parents, stages = None if tree is None else read_parents(tree), FollowedStages(work_folder(output))
+    with pool.threads(threads):
+        follow(documents, config, valid=valid, parents=parents, stages=stages, device=device)
+
+
+@contextmanager
+def _hint_to_resume(output: Path) -> Iterator[None]:
+    """Say how to go on where the body ends by a signal or for want of disk or memory."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, SystemError, OSError, MemoryError):
+        log.warning("%s: training was interrupted; finished stages are kept: go on with --resume", output)
+        raise
 
 
 def _facts(documents: Dataset, config: Config) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
+import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,8 +19,10 @@ from msgspec.structs import replace
 from longtail import __version__, progress, run_loggers
 from longtail.config import Config
 from longtail.data.dataset import Dataset
+from longtail.errors import UsageError
 from longtail.kernels import pool
-from longtail.store import Stages, content_hash
+from longtail.neural.ranks import current_ranks, found_by_first
+from longtail.store import Stages, content_hash, write_folder
 
 __all__ = ["StageTime", "Work", "read_stage_times", "run_log", "stages_told_to", "told"]
 
@@ -30,6 +32,7 @@ T = TypeVar("T")
 log = logging.getLogger("longtail")
 
 _FILE = "arrays.safetensors"
+_LOOKS, _LOOK_SECONDS = 120, 0.25  # for a stage of another machine: network storage may show it some seconds late
 # settings of training that may change between a run and its resumption
 _WITHOUT_EFFECT = {"micro_batch": 0, "checkpoint_steps": 0, "compile": False, "tensorboard": ""}
 
@@ -53,28 +56,102 @@ class Work:
         return cls(stages, content_hash(__version__, config, *contents))
 
     def arrays(self, name: str, make: Callable[[], Arrays]) -> Arrays:
-        """Return the arrays of the stage ``name``, and keep them when they had to be made."""
-        stored = self._stored(name)
-        return self._kept(name, make()) if stored is None else stored
+        """Return the arrays of the stage ``name``, and keep them when they had to be made.
 
-    def each(self, name: str, make: Callable[[T], Arrays], items: Iterable[T], unit: str) -> list[Arrays]:
-        """Return the arrays of one stage an item; those that are missing are made on threads."""
+        Of several ranks the first one makes them; the others wait for it, and read them.
+        """
+        ranks = current_ranks()
+        if not ranks.first:
+            ranks.wait_for(name)
+        stored = self._stored(name)
+        arrays = self._kept(name, make()) if stored is None else stored
+        if ranks.first:
+            ranks.announce(name)
+        return arrays
+
+    def together(self, name: str, make: Callable[[], Arrays]) -> Arrays:
+        """Return the arrays of a stage that all ranks make at once, whole at the first one, which keeps them.
+
+        With several ranks they are memory-mapped, so that each can take what is its own.
+        """
+        ranks, stages = current_ranks(), self.stages
+        if ranks.count == 1 or stages is None:
+            return self.arrays(name, make)
+        folder = found_by_first(ranks, lambda: stages.get(name, self.input_hash))
+        if folder is None:
+            arrays = make()
+            if ranks.first:
+                self._kept(name, arrays)
+            ranks.wait()
+            folder = stages.get(name, self.input_hash)
+        assert folder is not None  # it was made just now
+        return folder.arrays(_FILE)
+
+    def each(
+        self,
+        name: str,
+        make: Callable[[T], Arrays],
+        items: Iterable[T],
+        unit: str,
+        *,
+        one_by_one: bool = False,
+        mapped: bool = False,
+    ) -> list[Arrays]:
+        """Return the arrays of one stage an item; those that are missing are made, each on a thread of its own.
+
+        ``one_by_one`` is for a ``make`` that uses all threads by itself. Where work is handed over, to what
+        ``pool.handed_to`` says, each item is made, and its stage written, on one thread elsewhere. ``mapped`` leaves
+        arrays in the files of their stages, read-only, so that not all are in memory at once.
+        """
         numbered = {f"{name}-{number}": item for number, item in enumerate(items)}
-        found = {own: self._stored(own) for own in numbered}
-        missing = [own for own, arrays in found.items() if arrays is None]
+        found = {own: self._stored(own, mapped) for own in numbered}
+        missing = {own: numbered[own] for own, arrays in found.items() if arrays is None}
         with progress.stage(name, len(missing), unit):
-            for own, arrays in zip(missing, pool.run(lambda own: make(numbered[own]), missing), strict=True):
-                found[own] = self._kept(own, arrays)
+            for own, arrays in self._made(make, missing, one_by_one, mapped):
+                found[own] = arrays
                 progress.advance(1)
         return [arrays for arrays in found.values() if arrays is not None]
 
-    def _stored(self, name: str) -> Arrays | None:
+    def _made(
+        self, make: Callable[[T], Arrays], items: Mapping[str, T], one_by_one: bool, mapped: bool
+    ) -> Iterator[tuple[str, Arrays]]:
+        """Yield the name and the arrays of each item, whose stage is written by then."""
+        if pool.handed_over() and self.stages is not None:
+            for own in pool.spread(_write_stage, list(items.items()), make, self.stages.root, self.input_hash):
+                yield own, self._arrived(own, mapped)
+        elif pool.handed_over():
+            results = pool.spread(_call, list(items.values()), make)
+            yield from zip(items, map(_writable, results), strict=True)
+        else:
+            run: Callable[..., Iterator[Arrays]] = map if one_by_one else pool.run
+            for own, arrays in zip(items, run(make, items.values()), strict=True):
+                kept = self._kept(own, arrays)
+                yield own, (self._stored(own, mapped) if mapped else None) or kept
+
+    def _arrived(self, name: str, mapped: bool) -> Arrays:
+        """Return the arrays of a stage that a worker has written to the storage that all machines share."""
+        assert self.stages is not None
+        place = self.stages.root / name
+        for _ in range(_LOOKS):
+            if place.exists():
+                break
+            time.sleep(_LOOK_SECONDS)
+        self.made.add(name)
+        arrays = self._stored(name, mapped)
+        if arrays is None:
+            raise UsageError(
+                f"{place}: a worker has written this stage, and it is not to be seen here; "
+                "write the model to storage that all machines share"
+            )
+        return arrays
+
+    def _stored(self, name: str, mapped: bool = False) -> Arrays | None:
         folder = None if self.stages is None else self.stages.get(name, self.input_hash)
         if folder is None:
             return None
         if name not in self.made:
             log.info("stage %s: taken over from the interrupted run", name)
-        return {key: np.array(array) for key, array in folder.arrays(_FILE).items()}  # kernels want them writable
+        return folder.arrays(_FILE) if mapped else _writable(folder.arrays(_FILE))
 
     def _kept(self, name: str, arrays: Arrays) -> Arrays:
         if self.stages is not None:
@@ -82,6 +159,29 @@ class Work:
                 writer.write_arrays(_FILE, arrays)
             self.made.add(name)
         return arrays
+
+
+def _write_stage(named: tuple[str, T], make: Callable[[T], Arrays], root: Path, input_hash: str) -> str:
+    """Make an item and write its stage into the work folder ``root`` of another process, which holds its lock."""
+    name, item = named
+    if not root.is_dir():
+        raise UsageError(
+            f"{root}: is not there on {socket.gethostname()}, which works for this run; "
+            "write the model to storage that all machines share"
+        )
+    arrays = make(item)
+    with write_folder(root / name, config_hash=input_hash) as writer:
+        writer.write_arrays(_FILE, arrays)
+    return name
+
+
+def _call(item: T, make: Callable[[T], Arrays]) -> Arrays:
+    return make(item)
+
+
+def _writable(arrays: Arrays) -> Arrays:
+    """Return copies, as kernels want them."""
+    return {key: np.array(array) for key, array in arrays.items()}
 
 
 def _content(documents: Dataset) -> Sequence[object]:
@@ -121,7 +221,9 @@ def told(stage: str) -> Iterator[Callable[[str], None]]:
     run_loggers.tell("seconds", 0, {stage: seconds})
     log.info("%s: %s (%.1f s)", stage, "; ".join(facts), seconds)
     if (file := _told_to.get()) is not None:
-        _append(file, _StageEvent(stage, round(seconds, 3), round(progress.peak_memory_mb(), 1), "; ".join(facts)))
+        event = _StageEvent(stage, round(seconds, 3), round(progress.peak_memory_mb(), 1), "; ".join(facts))
+        if not run_loggers.add_line(file, msgspec.json.encode(event)):
+            _told_to.set(None)
 
 
 @contextmanager
@@ -132,15 +234,6 @@ def stages_told_to(file: Path) -> Iterator[None]:
         yield
     finally:
         _told_to.reset(token)
-
-
-def _append(file: Path, event: _StageEvent) -> None:
-    """Add a line; one that was killed in the middle of a line ends there."""
-    with open(file, "a+b") as opened:
-        if opened.tell():
-            opened.seek(-1, os.SEEK_END)
-            opened.write(b"" if opened.read() == b"\n" else b"\n")
-        opened.write(msgspec.json.encode(event) + b"\n")
 
 
 def run_log(model_folder: Path) -> Path:

@@ -21,6 +21,7 @@ COMMANDS = {
         "about_commands",
         "export_commands",
         "serve_commands",
+        "shard_commands",
         "tune_commands",
     )
 }

@@ -1,89 +1,58 @@
-"""Training killed at random moments, again and again, then resumed: the model must be the uninterrupted one.
-
-``python -m tests.faults.kill_training --kills 200`` does it for longer than the test.
-"""
+"""Training interrupted at random moments, again and again, then resumed: the model must be the uninterrupted one."""
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
+import re
 import signal
-import sys
-import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
-
-import longtail as lt
-from longtail.methods import configure
-from longtail.training_run import train_to_folder
-
-SETTINGS = {"tree": {"branching": 4, "leaf_size": 8}}  # several levels, so that there are stages to lose
+from trainings import Ended, Training, contents, left_behind
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+class Outcome(NamedTuple):
+    """Runs interrupted before their end, models completed after that, all of the same bytes, and seconds."""
+
+    method: str
+    interrupted: int
+    completed: int
+    seconds: float
 
 
-def training(folder: Path, method: str, resume: bool) -> None:
-    documents = lt.sample()[0].take(np.arange(400))
-    train_to_folder(documents, folder, configure(method, None, SETTINGS), resume=resume)
-    folder.with_name(f"{folder.name}.run.jsonl").unlink()  # the log tells of times, which no two runs share
-
-
-def child(folder: Path, method: str, seconds: float | None) -> bool:
-    """Train in a process of its own and kill it after ``seconds``; return whether it came to its end."""
-    process = os.fork()
-    if process == 0:  # the kernels are compiled in the parent, which has no threads at this moment
-        code = 1
-        try:
-            training(folder, method, resume=True)
-            code = 0
-        finally:
-            os._exit(code)
-    if seconds is not None:
-        time.sleep(seconds)
-        os.kill(process, signal.SIGKILL)
-    _, status = os.waitpid(process, 0)
-    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
-        raise AssertionError(f"training into {folder} failed")
-    return os.WIFEXITED(status)
-
-
-def run(folder: Path, kills: int, seed: int, method: str = "xr-linear") -> tuple[int, int]:
-    """Return how many runs were killed before their end, and how many models were completed; all were the same."""
-    training(folder / "whole", method, resume=False)
-    expected = contents(folder / "whole")
+def run(folder: Path, training: Training, times: int, seed: int, signals: Sequence[int] = (signal.SIGKILL,)) -> Outcome:
+    """Interrupt a training so many times, by ``signals`` in turn; AssertionError if anything is not as it should be."""
     begin = time.perf_counter()
-    training(folder / "again", method, resume=False)
-    usual = time.perf_counter() - begin
-    chance, killed, completed = random.Random(seed), 0, 0
-    while killed < kills:
-        model = folder / f"model-{completed}"
-        while killed < kills and not child(model, method, chance.random() * 1.2 * usual):
-            killed += 1
-            if model.exists():  # written whole, and killed before the stages were gone
-                assert contents(model) == expected, f"other bytes after {killed} kills"
-        child(model, method, None)
+    training.whole(folder / "whole")
+    expected = contents(folder / "whole")
+    usual = training.whole(folder / "again")
+    assert contents(folder / "again") == expected, "two runs without interruption differ"
+    chance, interrupted, completed = random.Random(seed), 0, 0
+    while interrupted < times:
+        model, ended = folder / f"model-{completed}", False
+        while interrupted < times and not ended:
+            number = signals[interrupted % len(signals)]
+            run_of_it = training.child(model, chance.random() * usual, number)
+            ended = run_of_it.code == 0
+            interrupted += not ended
+            _check_end(run_of_it, number, model)
+            if model.exists():  # written whole, and interrupted before the stages were gone
+                assert contents(model) == expected, f"other bytes after {interrupted} interruptions"
+        if not ended:
+            last = training.child(model)
+            assert last.code == 0, last
         completed += 1
-        assert contents(model) == expected, f"other bytes after {killed} kills"
-        left = [path.name for path in folder.iterdir() if path.name.startswith((f"{model.name}.", f".{model.name}"))]
-        assert left == [], f"left behind after {killed} kills: {left}"
-    return killed, completed
+        assert contents(model) == expected, f"other bytes after {interrupted} interruptions"
+        assert left_behind(model) == [], f"left behind after {interrupted} interruptions"
+    return Outcome(training.method, interrupted, completed, time.perf_counter() - begin)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--method", default="xr-linear")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        killed, completed = run(Path(folder), options.kills, options.seed, options.method)
-    print(f"{killed} runs killed, {completed} models completed after them: all of the same bytes")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _check_end(ended: Ended, number: int, model: Path) -> None:
+    """Check that a process ended by its work or by the signal, and that it said how to go on where it could."""
+    assert "Traceback" not in ended.said, ended.said
+    assert ended.code in (0, -number if number == signal.SIGKILL else 128 + number), ended
+    in_the_middle = re.search(r" \(\d+\.\d s\)$", ended.said, re.MULTILINE) and not model.exists()  # of the stages
+    if ended.code > 0 and in_the_middle:
+        assert "go on with --resume" in ended.said, ended.said

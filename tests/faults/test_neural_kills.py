@@ -1,43 +1,33 @@
-"""Killed with −9 at random moments, the training of a network goes on from its checkpoint and gives the same bytes."""
+"""Killed with −9 or asked to stop at random moments, a network goes on from its checkpoint and gives the same bytes."""
 
 from __future__ import annotations
 
 import os
-from functools import partial
+import signal
 
-import kill_training
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from kill_training import run
+from trainings import training
 
-import longtail as lt
-from longtail.methods import configure
-from longtail.training_run import train_to_folder
-from tiny_encoder import write_encoder
-
-KILLS = 6
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="interrupts processes that it has forked")
+STOPS = [signal.SIGTERM, signal.SIGINT]
 
 
-def training(encoder, folder, method, resume):
-    documents, valid = (part.take(np.arange(150)) for part in lt.sample())
-    settings = {
-        "encoder": {"name": str(encoder), "max_tokens": 24},
-        "training": {"epochs": 2, "batch_size": 8, "checkpoint_steps": 6},
-    }
-    # one thread: those of torch would not be there after a fork
-    train_to_folder(documents, folder, configure(method, None, settings), valid=valid, resume=resume, threads=1)
-    folder.with_name(f"{folder.name}.run.jsonl").unlink()  # the log tells of times, which no two runs share
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills processes that it has forked")
-@pytest.mark.parametrize("method", ["cascadexml", "xr-transformer"])
-def test_the_same_bytes_after_kills(tmp_path, monkeypatch, one_thread, method):
+@pytest.mark.parametrize(
+    ("method", "times", "signals"),
+    [
+        ("cascadexml", 6, [signal.SIGKILL]),
+        ("xr-transformer", 5, [signal.SIGKILL]),
+        ("inceptionxml-lf", 4, [signal.SIGKILL]),
+        ("cascadexml", 4, STOPS),
+    ],
+)
+def test_the_same_bytes_after_interruptions(tmp_path, monkeypatch, one_thread, method, times, signals):
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # its threads would not be there after a fork
-    encoder = write_encoder(tmp_path / "encoder", lt.sample()[0].texts.take(np.arange(150)), vocabulary=500)
-    monkeypatch.setattr(kill_training, "training", partial(training, encoder))
-    killed, completed = kill_training.run(tmp_path, kills=KILLS, seed=3, method=method)
-    assert killed == KILLS
-    assert completed >= 1
+    done = run(tmp_path, training(method, tmp_path / "data"), times, seed=3, signals=signals)
+    assert done.interrupted == times
+    assert done.completed >= 1

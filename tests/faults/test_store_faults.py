@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from failing_disk import FailingDisk
 
 from longtail import store
 from longtail.errors import ModelFolderError
@@ -301,58 +302,27 @@ def test_a_huge_header_is_refused_unread(tmp_path, monkeypatch):
 # ------------------------------------------------------------------------------------------------- failing disks
 
 
-class FailingDisk:
-    """Lets the calls that change the disk fail from the ``nth`` one on, or only that one."""
-
-    def __init__(self, monkeypatch, code, nth, sticky, calls=("write", "fsync", "rename", "mkdir")):
-        self.calls, self.code, self.nth, self.sticky = 0, code, nth, sticky
-        self.log = []
-        for module, name in [*((os, name) for name in calls), (durable, "_exchange")]:
-            monkeypatch.setattr(module, name, self.wrap(name, getattr(module, name)))
-
-    def wrap(self, name, real):
-        def call(*args, **kwargs):
-            self.calls += 1
-            self.log.append((name, Path(f"/proc/self/fd/{args[0]}").readlink() if name == "fsync" else args[0]))
-            if self.calls == self.nth or (self.sticky and self.calls > self.nth > 0):
-                return self.fail(name)
-            return real(*args, **kwargs)
-
-        return call
-
-    def fail(self, name):
-        if name == "_exchange":
-            return False
-        raise OSError(self.code, os.strerror(self.code))
-
-
-class DeadlyDisk(FailingDisk):
-    """Kills the process at the ``nth`` call that changes the disk, before it does."""
-
-    def __init__(self, nth):
-        super().__init__(pytest.MonkeyPatch(), errno.EIO, nth, sticky=False)
-
-    def fail(self, name):
-        os.kill(os.getpid(), signal.SIGKILL)
+CHANGES = ("write", "fsync", "rename", "mkdir", "exchange")
+THE_REST = ("open", "close", "unlink", "rmdir", "scandir", "lstat", "exchange")
 
 
 def disk_calls(path, monkeypatch):
     with monkeypatch.context() as patch:
-        disk = FailingDisk(patch, errno.EIO, nth=0, sticky=False)
+        disk = FailingDisk(patch, path.parent, only=CHANGES)
         save(path, 2)
-    return disk.log
+    return disk.calls
 
 
 def save_fails(path, monkeypatch, code, nth, sticky):
     """Save on a failing disk; tell whether that failed, with the disk's error."""
     with monkeypatch.context() as patch:
-        disk = FailingDisk(patch, code, nth, sticky)
+        disk = FailingDisk(patch, path.parent, nth, code, sticky=sticky, only=CHANGES)
         try:
             save(path, 2)
         except OSError as error:
             return error.errno == code
     # What can fail without harm: making a folder that is there already, and the one-step exchange.
-    assert disk.log[nth - 1][0] in ("mkdir", "_exchange")
+    assert disk.failed in ("mkdir", "exchange")
     return False
 
 
@@ -391,13 +361,13 @@ def test_whatever_else_fails_the_folder_is_complete(tmp_path, monkeypatch, renam
         save(path, 1)
         (durable.sibling(path, "tmp") / "encoder").mkdir(parents=True)
         with monkeypatch.context() as patch, contextlib.suppress(OSError):
-            disk = FailingDisk(patch, errno.EIO, nth, False, ["open", "close", "unlink", "rmdir", "scandir", "lstat"])
+            disk = FailingDisk(patch, path.parent, nth, only=THE_REST)
             save(path, 2)
         assert version_of(path) in (1, 2)
         save(path, 3)
         assert version_of(path) == 3
         assert leftovers(path) == []
-        if disk.calls < nth:
+        if len(disk.calls) < nth:
             break
     assert 30 < nth < 199
 
@@ -407,7 +377,7 @@ def test_everything_is_synced_before_the_folder_gets_its_name(tmp_path, monkeypa
     if existing:
         save(tmp_path / "model", 1)
     log = disk_calls(tmp_path / "model", monkeypatch)
-    renames = [i for i, (call, _) in enumerate(log) if call in ("rename", "_exchange")]
+    renames = [i for i, (call, _) in enumerate(log) if call in ("rename", "exchange")]
     before = [path for call, path in log[: renames[0]] if call == "fsync"]
     folder = before[-1]
     assert folder.name.startswith(".model.tmp-")
@@ -437,7 +407,9 @@ def test_a_disk_that_cannot_be_read_is_told_from_damage(model, monkeypatch):
 SAVER = """
 import os, sys
 sys.path[:0] = [sys.argv[3]]
-from test_store_faults import DeadlyDisk, durable, save
+import pytest
+from test_store_faults import CHANGES, durable, save
+from failing_disk import DeadlyDisk
 from pathlib import Path
 if sys.argv[2] == "aside":
     durable._exchange = lambda one, other: False
@@ -446,7 +418,7 @@ for line in sys.stdin:
     pid = os.fork()
     if not pid:
         if die_at:
-            DeadlyDisk(die_at)
+            DeadlyDisk(pytest.MonkeyPatch(), Path(sys.argv[1]).parent, die_at, only=CHANGES)
         while True:
             version += 1
             save(Path(sys.argv[1]), version, rows=4096)
@@ -527,8 +499,8 @@ def test_readers_always_find_a_complete_folder_while_it_is_replaced(tmp_path, re
 def test_a_folder_replaced_while_sizes_are_looked_at_is_opened_again(model, monkeypatch):
     real, versions = reading._open_once, [2]
 
-    def replaced_meanwhile(root, verify):
-        folder = real(root, verify)
+    def replaced_meanwhile(*arguments):
+        folder = real(*arguments)
         if versions:
             save(model, versions.pop())
         return folder

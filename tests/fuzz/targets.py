@@ -27,6 +27,7 @@ from scratch import SEPARATOR, file, files, folder, parts
 
 from longtail import config as settings
 from longtail import store
+from longtail.config import sources
 from longtail.data import label_files, lines, skos, xmc_bow
 from longtail.data.labels import Labels
 from longtail.data.problems import Problems
@@ -42,7 +43,7 @@ def set_up(one_in: int) -> None:
     """Make the parsers quick to fuzz for as long as the process lives."""
     readings.set_seldom(one_in)
     xmc_bow._FREE_LABELS = FREE_LABELS
-    settings.get_type_hints = cache(settings.get_type_hints)  # where half of the time goes
+    sources.get_type_hints = cache(sources.get_type_hints)  # where half of the time goes
 
 
 def _fuzz_labels(data: bytes, name: str, suffixes: tuple[str, ...]) -> None:

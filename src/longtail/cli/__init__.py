@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -20,10 +21,11 @@ from longtail.cli import (
     label_commands,
     model_commands,
     serve_commands,
+    shard_commands,
     tune_commands,
 )
 from longtail.cli.options import app, say
-from longtail.errors import DataError, LongtailError
+from longtail.errors import DataError, LongtailError, interruption
 
 __all__ = [
     "about_commands",
@@ -36,8 +38,18 @@ __all__ = [
     "main",
     "model_commands",
     "serve_commands",
+    "shard_commands",
     "tune_commands",
 ]
+
+_WAYS_OUT = {  # of what a disk answers
+    errno.ENOSPC: "make room there, or write elsewhere",
+    errno.EDQUOT: "make room there, or write elsewhere",
+    errno.EROFS: "write elsewhere",
+    errno.EACCES: "check its permissions, or give another place",
+    errno.EPERM: "check its permissions, or give another place",
+    errno.EIO: "check the disk",
+}
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
@@ -84,7 +96,13 @@ def main() -> NoReturn:
     except MemoryError:
         say("longtail: not enough memory; give less data at a time, or use a larger machine")
         sys.exit(1)
+    except SystemError as error:
+        stopped = interruption(error)
+        if stopped is None:
+            raise
+        sys.exit(stopped.code if isinstance(stopped, SystemExit) else 128 + signal.SIGINT)
     except OSError as error:
-        say(f"longtail: {error.filename or 'error'}: {error.strerror or error}")
+        way_out = f"; {_WAYS_OUT[error.errno]}" if error.errno in _WAYS_OUT else ""
+        say(f"longtail: {error.filename or 'error'}: {error.strerror or error}{way_out}")
         sys.exit(1)
     sys.exit(0)

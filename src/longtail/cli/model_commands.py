@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +21,9 @@ from longtail.cli.options import (
     MethodName,
     ModelFolder,
     Preset,
+    Ray,
     SetOptions,
+    Shards,
     SkipBad,
     Threads,
     app,
@@ -28,6 +32,7 @@ from longtail.cli.options import (
     propensity_of,
     read_data,
     say,
+    shard_numbers,
 )
 from longtail.errors import UsageError
 
@@ -64,24 +69,33 @@ def train(
         list[str] | None,
         typer.Option(metavar="LOGGER[:PLACE]", help="Tell mlflow, wandb or tensorboard of the run; repeatable."),
     ] = None,
+    ray: Ray = None,
 ) -> None:
     """Train a model from documents with labels."""
     from longtail.run_loggers import check_targets
-    from longtail.training_run import train_to_folder
+    from longtail.scale.ranks import check_method, check_sources, joined
+    from longtail.scale.ray import check_trainable, connected
+    from longtail.training_run import BEGUN, take_part, train_to_folder
 
     check_targets(log_to or ())
-    train_to_folder(
-        read_data(data, format=format, labels=labels, features=features, skip_bad=skip_bad),
-        output,
-        _config(method, preset, config, set_, seed, _gandalf(gandalf, gandalf_share)),
-        valid=None if valid is None else read_data(valid, format=format, split="test", skip_bad=skip_bad),
-        tree=tree,
-        threads=threads,
-        resume=resume,
-        ignore_memory=ignore_memory,
-        device=device,
-        log_to=log_to or (),
-    )
+    with joined(device) as (ranks, own_device):
+        if not ranks.first:
+            ranks.wait_for(BEGUN)
+        elif ranks.count > 1:
+            check_sources(data, valid)
+        documents = read_data(data, format=format, labels=labels, features=features, skip_bad=skip_bad)
+        settings = _config(method, preset, config, set_, seed, _gandalf(gandalf, gandalf_share))
+        if ranks.count > 1:
+            check_method(settings)
+        if ray is not None:
+            check_trainable(settings)
+        valid_documents = None if valid is None else read_data(valid, format=format, split="test", skip_bad=skip_bad)
+        options: dict[str, Any] = {"valid": valid_documents, "tree": tree, "threads": threads, "device": own_device}
+        if ranks.first:
+            options |= {"resume": resume, "ignore_memory": ignore_memory, "log_to": log_to or ()}
+        run = train_to_folder if ranks.first else take_part
+        with redirect_stdout(sys.stderr), connected(ray, threads):  # Ray would tell of lost workers on stdout
+            run(documents, output, settings, **options)
 
 
 def _config(
@@ -117,13 +131,30 @@ def predict(
     skip_bad: SkipBad = 0,
     threads: Threads = 0,
     device: Device = "auto",
+    shards: Shards = None,
+    ray: Ray = None,
 ) -> None:
-    """Give each document its labels: {"id", "labels", "scores"} a line."""
+    """Give each document its labels: {"id", "labels", "scores"} a line; `longtail merge` joins those of --shards."""
     from longtail.estimator import load
     from longtail.search.predictions import write_predictions
 
-    tagger = load(model, threads, device)
+    if ray is not None:
+        from longtail.scale.ray import connected, predict_folder
+
+        if shards is not None:
+            raise UsageError("found --ray and --shards; expected one of them, as a worker loads the whole model")
+        documents = read_data(data, format=format, features=features, split="test", labelled=False, skip_bad=skip_bad)
+        with redirect_stdout(sys.stderr), connected(ray, threads):
+            found = predict_folder(model, documents, k, threshold=threshold, beam_size=beam_size)
+        write_predictions(found, output)
+        return
+    tagger = load(model, threads, device, shard_numbers(shards))
     documents = read_data(data, format=format, features=features, split="test", labelled=False, skip_bad=skip_bad)
+    if shards is not None:
+        from longtail.search.partial_predictions import write_partial
+
+        write_partial(tagger.predict_part(documents, k, threshold=threshold, beam_size=beam_size), output)
+        return
     write_predictions(tagger.predict(documents, k, threshold=threshold, beam_size=beam_size), output)
 
 
@@ -247,17 +278,21 @@ def explain(
 
 
 @app.command()
-def info(model: ModelFolder, json: Json = False) -> None:
+def info(model: ModelFolder, shards: Shards = None, json: Json = False) -> None:
     """Verify a model folder and show what is in it."""
-    from longtail.store import open_folder
+    from longtail.search.shard_files import open_model_folder, shard_files
     from longtail.terminal import print_json, print_table
 
-    folder = open_folder(model)
+    folder = open_model_folder(model, shard_numbers(shards))
     if json:
         print_json(folder.manifest)
         return
     print(f"{model}: {folder.manifest.producer}, format {folder.manifest.format}, verified\n")
     print_table(["file", "bytes", "sha256"], [[f.path, f"{f.size:,}", f.sha256[:16]] for f in folder.manifest.files])
+    if labels := shard_files(folder):
+        rows = [[name, f"{count:,}", f"{folder.files[name].size:,}"] for name, count in labels.items()]
+        print()
+        print_table(["shard", "labels", "bytes"], rows)
     if any(file.path == "README.md" for file in folder.manifest.files):
         print(f"\n{folder.read_bytes('README.md').decode().partition('## Settings')[0].rstrip()}")
 

@@ -25,7 +25,9 @@ __all__ = [
     "MethodName",
     "ModelFolder",
     "Preset",
+    "Ray",
     "SetOptions",
+    "Shards",
     "SkipBad",
     "Split",
     "app",
@@ -34,6 +36,7 @@ __all__ = [
     "propensity_of",
     "read_data",
     "say",
+    "shard_numbers",
 ]
 
 _PROPENSITIES = ("wikipedia", "amazon", "default")
@@ -58,6 +61,12 @@ ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A model fold
 Threads = Annotated[int, typer.Option("-j", "--threads", min=0, help="Threads; 0 = all cores. Results stay the same.")]
 Device = Annotated[str, typer.Option("--device", help="Where a network runs: auto, cpu, cuda or cuda:N.")]
 BeamSize = Annotated[int | None, typer.Option(min=1, help="Nodes kept on each level; the model's own otherwise.")]
+Shards = Annotated[
+    str | None, typer.Option("--shards", metavar="N,N", help="Load these shards of the labels alone, such as 0,2.")
+]
+Ray = Annotated[
+    str | None, typer.Option("--ray", metavar="ADDRESS|local", help="Work on a Ray cluster: local, auto, HOST:PORT.")
+]
 MethodName = Annotated[str, typer.Option(help="Name in the list of `longtail methods`.")]
 Preset = Annotated[str | None, typer.Option(help="Settings for a benchmark of the papers.")]
 ConfigFile = Annotated[Path | None, typer.Option("-c", "--config", help="TOML file of settings.")]
@@ -84,6 +93,14 @@ def cutoffs(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UsageError(f"-k {text!r}; expected whole numbers such as 1,3,5") from None
+
+
+def shard_numbers(text: str | None) -> tuple[int, ...] | None:
+    """Return the numbers of ``--shards 0,2``."""
+    try:
+        return None if text is None else tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise UsageError(f"--shards {text!r}; expected numbers of shards such as 0,2") from None
 
 
 def say(message: str) -> None:

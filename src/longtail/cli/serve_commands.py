@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from longtail.cli.options import BeamSize, Device, ModelFolder, Threads, app
+from longtail.cli.options import BeamSize, Device, ModelFolder, Shards, Threads, app, shard_numbers
 from longtail.errors import MissingExtra, UsageError
 
 __all__ = ["serve"]
@@ -41,6 +41,7 @@ def serve(
     drain: Annotated[float, typer.Option(min=0, help="Seconds of «not ready» before it stops.")] = 0,
     watch: Annotated[float, typer.Option(min=0, help="Look for a new model every so many seconds; 0 = never.")] = 0,
     access_log: Annotated[bool, typer.Option("--access-log", help="Log every request, never its text.")] = False,
+    shards: Shards = None,
 ) -> None:
     """Serve a model over HTTP, with a page to try it: /docs lists the endpoints. SIGHUP loads the folder again."""
     from longtail.server.settings import Limits, ServerSettings
@@ -55,6 +56,7 @@ def serve(
         threads=threads,
         device=device,
         beam_size=beam_size,
+        shards=shard_numbers(shards),
         batch_documents=batch,
         token=_token(token_file),
         grace_seconds=grace,

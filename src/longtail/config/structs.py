@@ -128,6 +128,9 @@ class Ranker(Stage, frozen=True):
         Literal["float32", "float16", "int8"], Meta(description="how weights are stored and searched")
     ] = "float16"
     trees: Annotated[Count, Meta(description="trees in the ensemble, scores averaged")] = 1
+    shard_labels: Annotated[
+        int, Meta(ge=0, description="most labels of one file of the last level; 0 = all in one file")
+    ] = 0
 
     def __post_init__(self) -> None:
         if self.loss == "logistic" and self.solver != "dual":

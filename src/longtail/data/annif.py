@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -24,7 +24,7 @@ from longtail.data.losses import IN_LABEL_FILE, left_out, tell_losses
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, not_utf8, quoted
 from longtail.data.tables import BadRecord, no_column, table_line, table_rows
-from longtail.errors import DataError, UsageError
+from longtail.errors import DataError, UsageError, place_at
 
 __all__ = [
     "read_annif_csv",
@@ -236,11 +236,32 @@ def write_annif_folder(dataset: Dataset, path: Path | str, split: str = "train")
         label: f"<{uri}>\t{re.sub(_LINE_ENDS, ' ', dataset.labels.name(column))}\n"
         for column, (label, uri) in enumerate(uris.items())
     }
-    for row, text in enumerate(dataset.document_texts()):
-        subjects = "".join(lines[label] for label in dataset.labels_of(row))
-        (folder / f"{names[row]}.txt").write_bytes(re.sub("^\ufeff", " ", text).encode())
-        (folder / f"{names[row]}.tsv").write_bytes(subjects.encode())
+    with _all_or_none(folder) as put:
+        for row, text in enumerate(dataset.document_texts()):
+            subjects = "".join(lines[label] for label in dataset.labels_of(row))
+            put(f"{names[row]}.txt", re.sub("^\ufeff", " ", text).encode())
+            put(f"{names[row]}.tsv", subjects.encode())
     _tell_losses(dataset, path, uris, numbered)
+
+
+@contextmanager
+def _all_or_none(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
+    """Write files into a folder; when that fails, half of the documents must not be taken for all."""
+    made: list[Path] = []
+
+    def put(name: str, content: bytes) -> None:
+        made.append(folder / name)
+        made[-1].write_bytes(content)
+
+    try:
+        yield put
+    except BaseException as error:
+        for file in made:
+            with suppress(OSError):
+                file.unlink()
+        if isinstance(error, OSError):
+            place_at(error, folder, folder)
+        raise
 
 
 def _names(dataset: Dataset) -> tuple[list[str], int]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
+import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from longtail.errors import UsageError
+from longtail.errors import UsageError, place_at
+from longtail.store.durable import lock
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -24,24 +27,71 @@ __all__ = ["open_output"]
 def open_output(path: Path | str) -> Iterator[BinaryIO]:
     """Open ``path`` for writing; it is put in place, fsynced, only when the body ends without an error."""
     if str(path) == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        if sys.stdout is None:  # closed by whoever started this process
+            raise UsageError("-: standard output is closed; give a file")
+        try:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            place_at(error, Path("standard output"), Path("-"))
+            raise
         return
     path = Path(path)
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
     if path.exists() and not path.is_file():  # a rename would put a file in place of /dev/null
         raise UsageError(f"{path}: a folder or device; expected a file, or - for standard output")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    _clear_leftovers(path)
+    temporary, claimed = _claim_temporary(path)
     try:
-        with open(temporary, "wb") as file:
+        with claimed as file:
             with _compressed(file, path.suffix) as out:
                 yield out
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        place_at(error, path, temporary)
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # which would hide the error before it; whoever writes here next removes the file
+            temporary.unlink(missing_ok=True)
+
+
+def _claim_temporary(path: Path) -> tuple[Path, BinaryIO]:
+    """Make a temporary file beside ``path`` and lock it, so that others can tell it from one of a dead process."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        try:
+            file = open(temporary, "xb")  # noqa: SIM115, closed by whoever opened the output
+        except OSError as error:
+            place_at(error, path, temporary)
+            raise
+        try:
+            lock(file.fileno())
+        except BlockingIOError:  # being cleared
+            file.close()
+            continue
+        except OSError:  # there are no locks here
+            return temporary, file
+        if temporary.exists():  # else cleared before it was locked
+            return temporary, file
+        file.close()
+
+
+def _clear_leftovers(path: Path) -> None:
+    """Delete what processes left that died while they wrote ``path``; a live one holds the lock of its file."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.\d+-[0-9a-f]{{8}}\.tmp")
+    with suppress(OSError):
+        for entry in [entry for entry in os.scandir(path.parent) if pattern.fullmatch(entry.name)]:
+            if entry.is_file(follow_symlinks=False):
+                _remove_abandoned(Path(entry.path))
+
+
+def _remove_abandoned(temporary: Path) -> None:
+    with suppress(OSError), open(temporary, "rb") as file:
+        lock(file.fileno())
+        temporary.unlink()
 
 
 @contextmanager

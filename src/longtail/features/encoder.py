@@ -5,8 +5,11 @@ Nothing is downloaded, no code of a folder is run, and weights are read from saf
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
+import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,8 +89,12 @@ class Encoder(TextEncoder):
 
     def save(self, folder: Path) -> None:
         """Write config.json, model.safetensors and the pooling, as :meth:`load` and transformers read them."""
-        with _silence():
-            self.model.save_pretrained(str(folder))
+        try:
+            with _silence():
+                self.model.save_pretrained(str(folder))
+        except SafetensorError as error:  # which hides what the disk answered
+            code = int(found[1]) if (found := re.search(r"\(os error (\d+)\)", str(error))) else errno.EIO
+            raise OSError(code, os.strerror(code)) from error
         about = {"pooling_mode_cls_token": self.pooling == "cls", "pooling_mode_mean_tokens": self.pooling == "mean"}
         (folder / _POOLING).parent.mkdir(exist_ok=True)
         (folder / _POOLING).write_text(json.dumps({"word_embedding_dimension": self.width, **about}, indent=2) + "\n")

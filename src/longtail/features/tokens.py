@@ -97,7 +97,8 @@ class Tokeniser:
         names = _token_names(self._files, place)
         self.pad = _pad_id(self._backend, names, place)
         self.pad_left = _class_token_is_last(self._backend, names)
-        self._typecode = "H" if max(self._backend.get_vocab().values()) < 1 << 16 else "I"
+        self.largest_id = max(self.pad, *self._backend.get_vocab().values(), *self._backend.encode("").ids)
+        self._typecode = "H" if self.largest_id < 1 << 16 else "I"
         self._backend.no_padding()
         self._backend.enable_truncation(max_tokens)
 

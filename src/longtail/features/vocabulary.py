@@ -14,8 +14,11 @@ from longtail import config
 from longtail.data.strings import Strings
 from longtail.errors import ModelFolderError
 from longtail.kernels import ngrams, string_order
+from longtail.store.tensors import check_kinds
 
 __all__ = ["Vocabulary", "damaged", "read_only"]
+
+_LONGEST = 1000  # units of an n-gram in a model that is read
 
 
 @dataclass
@@ -61,10 +64,20 @@ class Vocabulary:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], settings: config.TfIdf) -> Vocabulary:
         """Undo ``to_arrays``; arrays that contradict one another are refused before a kernel trusts them."""
+        try:
+            check_kinds(arrays, {"shared": "u", "rest": "u", "sizes": "u", "df": "u", "documents": "i"})
+        except ValueError as error:
+            raise damaged(str(error)) from None
         shared, rest = read_only(arrays["shared"]), read_only(arrays["rest"])
         sizes, df = arrays["sizes"].astype(np.int64), arrays["df"]
         if not len(shared) == len(sizes) == len(df) or len(arrays["documents"]) != 1:
             raise damaged("arrays of different lengths")
+        if settings.ngram_max > _LONGEST:
+            raise damaged(f"settings that ask for n-grams of {settings.ngram_max} units")
+        if rest.dtype != np.uint8 or shared.dtype != np.uint8:
+            raise damaged(f"n-grams as {rest.dtype}, their prefixes as {shared.dtype}")
+        if not int(df.max(initial=0)) <= int(arrays["documents"][0]) < 1 << 62:
+            raise damaged("n-grams in more documents than there were")
         before = np.append(0, sizes)[:-1]
         if (sizes < 1).any() or (shared > np.minimum(sizes, before)).any() or (sizes - shared).sum() != len(rest):
             raise damaged("sizes of n-grams that contradict one another")

@@ -24,8 +24,22 @@ def kernel(function: F) -> F:
     except RuntimeError:  # numba found no writable cache folder
         _warn_uncached()
         compiled = numba.njit(nogil=True)(function)
+    if hasattr(compiled, "_cache"):  # a function of Python, where NUMBA_DISABLE_JIT says so, has none
+        compiled._cache.save_overload = _kept_where_it_can_be(compiled._cache.save_overload)
     typed: F = compiled
     return typed
+
+
+def _kept_where_it_can_be(save: Callable[..., None]) -> Callable[..., None]:
+    """Return numba's ``save`` for a disk that may be full: the kernel is compiled, and is used all the same."""
+
+    def saved(*arguments: Any) -> None:
+        try:
+            save(*arguments)
+        except OSError:
+            _warn_uncached()
+
+    return saved
 
 
 @cache  # one warning a process, whatever the warning filters say

@@ -1,22 +1,35 @@
-"""Kernels over nodes or row blocks on threads: each task writes what is its own, so bytes never depend on threads."""
+"""Kernels over nodes or row blocks on threads: each task writes what is its own, so bytes never depend on threads.
+
+Work whose results are values, not writes into shared arrays, may leave this process: :func:`spread` hands it to the
+runner that :func:`handed_to` has set, and to threads where there is none.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["row_blocks", "run", "thread_count", "threads"]
+__all__ = ["Runner", "handed_over", "handed_to", "row_blocks", "run", "spread", "thread_count", "threads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+
+class Runner(Protocol):
+    """Somebody else who does work: other processes, on other machines perhaps."""
+
+    def __call__(self, task: Callable[..., R], items: Sequence[T], shared: Sequence[Any], together: int) -> Iterator[R]:
+        """Yield ``task(item, *shared)`` of each item in their order, each done on one thread."""
+
+
 _wanted: ContextVar[int] = ContextVar("threads", default=0)
+_runner: ContextVar[Runner | None] = ContextVar("runner", default=None)
 _AHEAD = 64  # tasks a thread that wait: one long task at the head must not make the others idle
 
 
@@ -57,6 +70,33 @@ def run(task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         finally:
             for future in waiting:
                 future.cancel()
+
+
+@contextmanager
+def handed_to(runner: Runner) -> Iterator[None]:
+    """Let ``runner`` do what is spread in the body."""
+    token = _runner.set(runner)
+    try:
+        yield
+    finally:
+        _runner.reset(token)
+
+
+def handed_over() -> bool:
+    """Return whether what is spread is done elsewhere, where nothing of this process can be written to."""
+    return _runner.get() is not None
+
+
+def spread(task: Callable[..., R], items: Sequence[T], *shared: Any, together: int = 1) -> Iterator[R]:
+    """Yield ``task(item, *shared)`` of each item in their order, by the runner if there is one, else on threads.
+
+    ``task`` gives all that it makes as its result, and writes to nothing that it is given: elsewhere arrays are
+    read-only. Up to ``together`` neighbouring items go on a journey as one, where there are many.
+    """
+    runner = _runner.get()
+    if runner is None:
+        return run(lambda item: task(item, *shared), items)
+    return runner(task, items, shared, together)
 
 
 def row_blocks(rows: int, size: int) -> list[tuple[int, int]]:

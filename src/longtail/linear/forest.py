@@ -22,6 +22,7 @@ from longtail.kernels import pool
 from longtail.kernels.forest import Rows, grow_tree
 from longtail.kernels.forest_search import Centroids, Trees, dot, label_score, search_forest
 from longtail.kernels.kmeans import mix
+from longtail.store.tensors import check_kinds
 
 __all__ = ["Forest", "ForestExplanation", "Products", "Split", "TreePath", "fit_tree"]
 
@@ -94,13 +95,15 @@ class Forest:
     def from_arrays(cls, arrays: Arrays) -> Forest:
         """Take what ``to_arrays`` gave; nothing is copied."""
         try:
+            check_kinds(arrays, {"shape": "i", "tail": "f"})
             trees = Trees(*(_read_only(arrays[f"tree_{name}"]) for name in Trees._fields))
             centroids = Centroids(*(_read_only(arrays[f"tail_{name}"]) for name in Centroids._fields))
             (n_columns, dense_width), (share, gamma) = arrays["shape"].tolist(), arrays["tail"].tolist()
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFolderError(f"forest: an array is missing or wrong ({error}); train the model again") from error
         width = n_columns + dense_width
-        if not (_trees_fit(trees, width, len(centroids.squares)) and _centroids_fit(centroids, width)):
+        settings = 0 <= share <= 1 and 0 < gamma < np.inf and min(n_columns, dense_width) >= 0 and width < 1 << 31
+        if not (settings and _trees_fit(trees, width, centroids.squares.size) and _centroids_fit(centroids, width)):
             raise ModelFolderError("forest: the arrays do not fit each other; train the model again")
         return cls(trees, centroids, n_columns, dense_width, share, gamma)
 
@@ -249,7 +252,7 @@ def _trees_fit(trees: Trees, width: int, n_labels: int) -> bool:
     """Kernels read without looking at bounds, and go down by numbers of children, which must be larger."""
     n, inner = len(trees.children), np.flatnonzero(trees.children)
     return bool(
-        _of_kinds(trees, "iifiifiif")
+        _of_types(trees, "qqfqifqif")
         and len(trees.bias) == n == len(trees.weight_ptr) - 1 == len(trees.leaf_ptr) - 1
         and len(trees.roots) > 0
         and _within(trees.roots, n)
@@ -258,17 +261,19 @@ def _trees_fit(trees: Trees, width: int, n_labels: int) -> bool:
         and _rows_fit(trees.weight_ptr, trees.columns, trees.weights, width)
         and _rows_fit(trees.leaf_ptr, trees.labels, trees.gains, n_labels)
         and (trees.gains > 0).all()  # a search takes a sum of 0 for a label that it has not met
+        and all(np.isfinite(numbers).all() for numbers in (trees.gains, trees.weights, trees.bias))
     )
 
 
 def _centroids_fit(centroids: Centroids, width: int) -> bool:
-    fits = _of_kinds(centroids, "iiff") and len(centroids.ptr) == len(centroids.squares) + 1
+    fits = _of_types(centroids, "qiff") and len(centroids.ptr) == len(centroids.squares) + 1
+    fits = fits and bool(np.isfinite(centroids.values).all() and np.isfinite(centroids.squares).all())
     return fits and _rows_fit(centroids.ptr, centroids.columns, centroids.values, width)
 
 
-def _of_kinds(arrays: Sequence[NDArray[Any]], kinds: str) -> bool:
-    """Say whether all are vectors, of integers (i) or of numbers with fractions (f)."""
-    return all(array.ndim == 1 and array.dtype.kind == kind for array, kind in zip(arrays, kinds, strict=True))
+def _of_types(arrays: Sequence[NDArray[Any]], types: str) -> bool:
+    """Say whether all are vectors, of int64 (q), int32 (i) or float32 (f): kernels are compiled for no others."""
+    return all(array.ndim == 1 and array.dtype == np.dtype(code) for array, code in zip(arrays, types, strict=True))
 
 
 def _rows_fit(ptr: NDArray[Any], columns: NDArray[Any], values: NDArray[Any], width: int) -> bool:

@@ -19,6 +19,7 @@ from longtail.kernels import pool
 from longtail.kernels.kmeans import mix
 from longtail.linear.partitions import IndexType, Learner, unit_block
 from longtail.search.ensemble import best_first
+from longtail.store.tensors import check_kinds
 
 __all__ = ["Neighbours", "NeighboursExplanation", "Voter", "learner_seeds"]
 
@@ -27,6 +28,7 @@ _BLOCK = 4096  # documents that are searched at once
 # training documents held out
 _FLATNESS = 0.5
 _SETTINGS = Settings()
+_MOST_VOTERS = 10_000  # or as many as there are documents: each takes room in every search
 
 
 @dataclass(frozen=True)
@@ -180,15 +182,20 @@ class Neighbours:
 
     @classmethod
     def _from_arrays(cls, arrays: Mapping[str, NDArray[Any]], index: IndexType) -> Neighbours:
+        check_kinds(arrays, {"sizes": "i", "gamma": "f", "label_ptr": "i", "label_columns": "i"})
         n_labels, n_columns, n_learners, voters = (int(size) for size in arrays["sizes"])
         (gamma,) = arrays["gamma"].tolist()
-        if n_learners < 1 or voters < 1:
+        if not 0 < gamma < np.inf or not 0 < n_columns < 1 << 31:
+            raise ModelFolderError(f"neighbours: found a γ of {gamma:g} and {n_columns} columns; train again")
+        if not 1 <= n_learners <= len(arrays) or not 1 <= voters <= max(len(arrays["label_ptr"]), _MOST_VOTERS):
             raise ModelFolderError(f"neighbours: found {n_learners} learners and {voters} voters; train again")
         ptr, columns = arrays["label_ptr"], arrays["label_columns"]
         whole = len(ptr) > 0 and ptr[0] == 0 and ptr[-1] == len(columns) and bool((np.diff(ptr) >= 0).all())
         if not whole or (len(columns) and not 0 <= columns.min() <= columns.max() < n_labels):
             raise ModelFolderError(f"neighbours: expected labels from 0 to {n_labels - 1} by document; train again")
         values = arrays.get("label_values")
+        if values is not None and (values.dtype != np.float32 or values.ndim != 1):
+            raise ModelFolderError(f"neighbours: found label_values as {values.dtype}; expected float32; train again")
         if values is not None and (len(values) != len(columns) or not bool(((values > 0) & (values <= 1)).all())):
             raise ModelFolderError(
                 "neighbours: expected a value above 0 and up to 1 a label of a document; train again"

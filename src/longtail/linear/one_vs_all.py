@@ -25,7 +25,7 @@ from longtail.search.beam import shortlist
 from longtail.search.chunks import Chunks, Part, WeightType
 from longtail.tree.tree import LabelTree
 
-__all__ = ["BATCH", "LabelHints", "LabelProblems", "join_batches", "label_batches", "nearest_labels"]
+__all__ = ["BATCH", "LabelHints", "LabelProblems", "batch_offsets", "join_batches", "label_batches", "nearest_labels"]
 
 BATCH = 1024  # labels that are solved, kept for resuming, and read in search as one
 _SPAN = 128  # labels of one gathering of the documents, which costs as much as a few passes over them
@@ -108,6 +108,11 @@ def label_batches(n_labels: int) -> list[tuple[int, int]]:
     return [(first, min(first + BATCH, n_labels)) for first in range(0, n_labels, BATCH)]
 
 
+def batch_offsets(n_labels: int) -> NDArray[np.int64]:
+    """Return the first label of each batch, and the end."""
+    return np.array([0, *(last for _, last in label_batches(n_labels))], np.int64)
+
+
 def join_batches(batches: Sequence[Chunks], ranker: Ranker) -> Chunks:
     """Return the weights of all labels, one chunk a batch."""
     return Chunks.joined(batches).astype(ranker.weights)
@@ -126,8 +131,7 @@ def nearest_labels(features: Features, label_matrix: sparse.csr_array, count: in
     by_column.eliminate_zeros()
     batches = label_batches(n_labels)
     parts = (_part(by_column[first:last], centroids.dense[first:last]) for first, last in batches)
-    offsets = np.array([0, *(last for _, last in batches)])
-    weights = Chunks.build(offsets, parts, features.sparse.shape[1], features.dense.shape[1], "float16")
+    weights = Chunks.build(batch_offsets(n_labels), parts, features.sparse.shape[1], features.dense.shape[1], "float16")
     flat = LabelTree(np.arange(n_labels, dtype=np.int32), ())
     return shortlist(features, flat, [weights], beam_size=count, score="sigmoid", bias=0.0)
 

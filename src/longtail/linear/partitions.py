@@ -28,6 +28,11 @@ IndexType = Literal["exact", "faiss"]
 _BUDGET = 5000  # entries of the inverted index that a document reads: AnnexML's published code has the same in the mean
 _SHRINK = 4.0  # L1 norm of the part classifiers, as published
 _BLOCK = 4096  # documents of one task
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("part_ptr", "column_ptr", "document_ptr"), np.int64),
+    **dict.fromkeys(("part_columns", "columns", "documents"), np.int32),
+    **{"part_values": np.float32, "weights": np.float16, "embeddings": np.float16},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,6 +239,11 @@ def _faiss() -> Any:
 
 def _check(learner: Learner, n_columns: int, n_documents: int) -> None:
     """Raise where an array does not fit the others: nothing that is read later may lie outside."""
+    for name, array in learner.to_arrays().items():
+        if array.dtype != _TYPES[name] or array.ndim != (2 if name in ("weights", "embeddings") else 1):
+            raise ModelFolderError(f"neighbours: found {name} as {array.dtype}; expected {np.dtype(_TYPES[name])}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ModelFolderError(f"neighbours: found {name} that are not finite; train again")
     for ptr, numbers, rows, limit in (
         (learner.part_ptr, learner.part_columns, learner.part_values, n_columns),
         (learner.column_ptr, learner.columns, learner.weights, n_columns),

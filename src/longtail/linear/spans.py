@@ -25,6 +25,7 @@ __all__ = ["Documents", "Positives", "Spans", "positives_of", "train_chunks"]
 
 _TASK = 1 << 18  # documents × siblings of one task: some tenths of a second
 _BLOCKS = 8  # a span has a multiple of this many siblings
+_TOGETHER = 8  # tasks that may travel to another process as one, where there are many
 
 Documents = tuple[NDArray[np.int64], NDArray[np.int32]]  # pointers (groups + 1), documents of each group, rising
 Positives = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # pointers (nodes + 1), documents, R̂
@@ -124,12 +125,22 @@ def train_chunks(
         seed,
         None if start is None else start / scale,
     )
+    results = pool.spread(_train, tasks, *arguments, together=_TOGETHER)
+    return _whole(_parts(tasks, results, spans, scale), spans)
 
-    def train(ends: tuple[int, int]) -> Trained:
-        trained: Trained = train_spans(*ends, *arguments)
-        return trained
 
-    return _whole(_parts(tasks, pool.run(train, tasks), spans, scale), spans)
+def _train(ends: tuple[int, int], *arguments: Any) -> Trained:
+    trained: Trained = train_spans(*ends, *map(_read_only, arguments))
+    return trained
+
+
+def _read_only(argument: Any) -> Any:
+    """One type for arrays of this process and of others' memory, so that kernels are compiled once."""
+    if not isinstance(argument, np.ndarray):
+        return argument
+    view = np.require(argument, requirements="A").view()
+    view.flags.writeable = False
+    return view
 
 
 def _solver(ranker: Ranker) -> tuple[bool | None, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,23 +18,24 @@ from longtail import progress
 from longtail.config import Ranker, Search
 from longtail.features.matrix import Features
 from longtail.linear.one_vs_all import LabelProblems
-from longtail.linear.spans import Spans, positives_of, train_chunks
-from longtail.search.beam import beam_search, shortlist
+from longtail.linear.spans import Documents, Positives, Spans, positives_of, train_chunks
+from longtail.search.beam import Beam, Descent, LevelWeights, ranked_labels, shortlist
 from longtail.search.chunks import Chunks, Part
-from longtail.search.exact import exact_search
+from longtail.search.exact import exact_best
+from longtail.search.shards import Shards, cut_parents
 from longtail.tree.tree import LabelTree
 
-__all__ = ["TreeRanker", "fit_level", "fit_rows"]
+__all__ = ["LevelProblems", "TreeRanker", "fit_level", "fit_rows"]
 
 _RANKER, _SEARCH = Ranker(), Search()
 
 
 @dataclass(frozen=True)
 class TreeRanker:
-    """A label tree and the weights of its nodes, one :class:`Chunks` a level."""
+    """A label tree and the weights of its nodes, one :class:`Chunks` a level; those of the labels may be in shards."""
 
     tree: LabelTree
-    levels: tuple[Chunks, ...]
+    levels: tuple[LevelWeights, ...]
     bias: float
 
     @classmethod
@@ -49,10 +51,16 @@ class TreeRanker:
         """Train all levels on ``features`` (n, d) and ``label_matrix`` (n, L)."""
         relevance = tree.coarsen(label_matrix)
         if tree.n_levels == 1:
-            return cls(tree, (LabelProblems.of(features, relevance[0], ranker, seed).solve_all(),), ranker.bias)
-        levels: list[Chunks] = []
-        for _ in range(tree.n_levels):
-            levels.append(fit_level(features, relevance, tree, levels, ranker, search, seed))
+            labels = LabelProblems.of(features, relevance[0], ranker, seed).solve_all()
+            return cls(tree, (Shards.cut(labels, ranker.shard_labels) if ranker.shard_labels else labels,), ranker.bias)
+        levels: list[LevelWeights] = []
+        for level in range(tree.n_levels):
+            problems = LevelProblems.of(features, relevance, tree, levels, ranker, search, seed)
+            if ranker.shard_labels and level == tree.n_levels - 1:
+                parts = [problems.solve(ends) for ends in problems.shards()]
+                levels.append(Shards.of(parts, problems.offsets, ranker.shard_labels))
+            else:
+                levels.append(problems.solve_all())
         return cls(tree, tuple(levels), ranker.bias)
 
     @property
@@ -64,38 +72,81 @@ class TreeRanker:
         self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None
     ) -> sparse.csr_array:
         """Return (n, L) scores of the ``k`` best labels a document (None: all that the beam reaches), best first."""
-        if search.exact and k is not None:
-            return exact_search(
-                features, self.tree, self.levels, k=k, score=search.score, bias=self.bias, exclude=exclude
-            )
-        return beam_search(
-            features,
-            self.tree,
-            self.levels,
-            beam_size=search.beam_size,
-            k=k,
-            score=search.score,
-            bias=self.bias,
-            exclude=exclude,
-        )
+        return ranked_labels(self.found(features, search, k, exclude), self.tree)
+
+    def found(self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None) -> Beam:
+        """Return the same as nodes of the last level and their log scores, which tell apart what scores may not."""
+        descent = Descent.of(features, self.levels, search.score, self.bias, self.tree.order, exclude)
+        return exact_best(descent, k) if search.exact and k is not None else descent.best(search.beam_size, k)
+
+    @property
+    def shards(self) -> Shards | None:
+        """The weights of the labels, if they are in shards."""
+        last = self.levels[-1]
+        return last if isinstance(last, Shards) else None
+
+
+@dataclass(frozen=True)
+class LevelProblems:
+    """The problems of all nodes of a level below others: what is common to its shards."""
+
+    features: Features
+    documents: Documents  # of each parent
+    positives: Positives
+    offsets: NDArray[np.int64]  # (parents + 1,) first child of each parent
+    ranker: Ranker
+    seed: int
+    name: str
+
+    @classmethod
+    def of(
+        cls,
+        features: Features,
+        relevance: Sequence[sparse.csr_array],
+        tree: LabelTree,
+        above: Sequence[LevelWeights],
+        ranker: Ranker,
+        search: Search,
+        seed: int,
+    ) -> LevelProblems:
+        """Take the level below the levels ``above``; ``relevance`` is the tree's coarsened label matrix."""
+        level = len(above)
+        given = _given(features, relevance, tree, above, ranker, search)
+        documents, positives = _documents(given, len(features)), positives_of(relevance[level], ranker)
+        name = f"level {level + 1} of {tree.n_levels}"
+        return cls(features, documents, positives, _offsets(tree, level), ranker, seed, name)
+
+    def shards(self) -> list[tuple[int, int]]:
+        """Return the first and the last (exclusive) parent of each shard."""
+        return list(pairwise(cut_parents(self.offsets, self.ranker.shard_labels).tolist()))
+
+    def solve(self, parents: tuple[int, int]) -> Chunks:
+        """Return the weights of the children of the parents from the first to before the last."""
+        first, last = parents
+        offsets = self.offsets[first : last + 1]
+        spans = Spans.below(np.diff(self.documents[0])[first:last], offsets)
+        spans = spans._replace(groups=spans.groups + first)
+        with progress.stage(self.name, total=int(offsets[-1] - offsets[0]), unit="nodes"):
+            parts = train_chunks(self.features, spans, self.documents, self.positives, self.ranker, self.seed)
+            widths = self.features.sparse.shape[1], self.features.dense.shape[1]
+            return Chunks.build(offsets - offsets[0], parts, *widths, self.ranker.weights)
+
+    def solve_all(self) -> Chunks:
+        """Return the weights of all nodes."""
+        return self.solve((0, len(self.offsets) - 1))
 
 
 def fit_level(
     features: Features,
     relevance: Sequence[sparse.csr_array],
     tree: LabelTree,
-    above: Sequence[Chunks],
+    above: Sequence[LevelWeights],
     ranker: Ranker,
     search: Search,
     seed: int,
 ) -> Chunks:
     """Train the nodes of the level below the levels ``above``; ``relevance`` is the tree's coarsened label matrix."""
-    level = len(above)
-    given = _given(features, relevance, tree, above, ranker, search)
-    with progress.stage(f"level {level + 1} of {tree.n_levels}", total=tree.widths[level], unit="nodes"):
-        parts = _parts(features, relevance[level], tree, level, given, ranker, seed)
-        widths = features.sparse.shape[1], features.dense.shape[1]
-        return Chunks.build(_offsets(tree, level), parts, *widths, ranker.weights)
+    return LevelProblems.of(features, relevance, tree, above, ranker, search, seed).solve_all()
 
 
 def fit_rows(
@@ -134,14 +185,18 @@ def _parts(
     seed: int,
 ) -> Iterator[Part]:
     """Yield the trained children of each parent of a level."""
-    if given is None:
-        documents = np.array([0, len(features)], np.int64), np.arange(len(features), dtype=np.int32)
-    else:
-        by_parent = given.tocsc()
-        by_parent.sort_indices()
-        documents = by_parent.indptr.astype(np.int64), by_parent.indices.astype(np.int32)
+    documents = _documents(given, len(features))
     spans = Spans.below(np.diff(documents[0]), _offsets(tree, level))
     return train_chunks(features, spans, documents, positives_of(relevance, ranker), ranker, seed)
+
+
+def _documents(given: sparse.csr_array | None, n: int) -> Documents:
+    """Return the documents of each parent; all ``n`` of the root."""
+    if given is None:
+        return np.array([0, n], np.int64), np.arange(n, dtype=np.int32)
+    by_parent = given.tocsc()
+    by_parent.sort_indices()
+    return by_parent.indptr.astype(np.int64), by_parent.indices.astype(np.int32)
 
 
 def _offsets(tree: LabelTree, level: int) -> NDArray[np.int64]:
@@ -152,7 +207,7 @@ def _given(
     features: Features,
     relevance: Sequence[sparse.csr_array],
     tree: LabelTree,
-    above: Sequence[Chunks],
+    above: Sequence[LevelWeights],
     ranker: Ranker,
     search: Search,
 ) -> sparse.csr_array | None:

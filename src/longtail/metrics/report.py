@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from longtail.data.output import open_output
 from longtail.errors import UsageError, printable
 
 __all__ = ["draw_frequency_curve", "draw_neighbours", "picture_suffix"]
@@ -76,5 +77,5 @@ def _save(figure: Figure, path: Path | str) -> None:
 
     suffix = picture_suffix(path)
     dates = {".svg": "Date", ".pdf": "CreationDate"}  # left out: the same numbers give the same bytes
-    with rc_context({"svg.hashsalt": "longtail"}):
-        figure.savefig(path, dpi=150, metadata={dates[suffix]: None} if suffix in dates else None)
+    with rc_context({"svg.hashsalt": "longtail"}), open_output(path) as file:
+        figure.savefig(file, format=suffix[1:], dpi=150, metadata={dates[suffix]: None} if suffix in dates else None)

@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from longtail.neural.ranks import Shard
+
 __all__ = ["Average"]
 
 _UPDATES = 100  # at most, in a run: neighbouring steps tell the mean little, and each costs a pass over all weights
@@ -24,13 +26,16 @@ class Average:
     """The running mean of ``weights``, as many numbers again, over the last ``share`` of ``total`` steps.
 
     With a share of 0 it takes no memory and does nothing. The mean of bfloat16 weights is float32, as it would
-    otherwise stand still.
+    otherwise stand still. A weight that is split among ranks has its ``shards`` entry, and is an array as a whole.
     """
 
-    def __init__(self, weights: Sequence[Tensor], share: float, total: int) -> None:
+    def __init__(
+        self, weights: Sequence[Tensor], share: float, total: int, shards: Sequence[Shard | None] = ()
+    ) -> None:
         self._total, self._last = total, round(share * total)
         self._every = max(1, -(-self._last // _UPDATES))
         self._weights = list(weights) if self._last else []
+        self._shards = shards or [None] * len(weights)
         # now, so that no step in the middle of the run is the first to need the memory
         self._means = [torch.zeros_like(weight, dtype=_wide(weight)) for weight in self._weights]
         self.count = 0  # weights that the mean is of
@@ -72,14 +77,18 @@ class Average:
         """Return ``count`` and the mean, by the weights' position; nothing without a mean."""
         if not self.count:
             return {}
-        means = {str(at): mean.cpu().numpy() for at, mean in enumerate(self._means)}
+        means = {
+            str(at): mean.cpu().numpy() if (shard := self._shards[at]) is None else shard.whole(mean)
+            for at, mean in enumerate(self._means)
+        }
         return {"count": np.array(self.count), **means}
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take back what :meth:`to_arrays` gave."""
         self.count = int(arrays["count"]) if arrays else 0
         for at, mean in enumerate(self._means if arrays else []):
-            mean.copy_(torch.from_numpy(np.array(arrays[str(at)])))
+            array, shard = arrays[str(at)], self._shards[at]
+            mean.copy_(torch.from_numpy(np.array(array if shard is None else shard.own(array))))
 
 
 def _wide(weight: Tensor) -> torch.dtype:

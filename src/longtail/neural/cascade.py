@@ -30,6 +30,8 @@ from longtail.neural.graphs import Ranked
 from longtail.neural.heads import Head
 from longtail.neural.layout import dropouts, level_layers, scores_all_labels, shortlist_sizes, vector_widths
 from longtail.neural.merging import merged, merging_layers
+from longtail.neural.ranks import current_ranks
+from longtail.neural.sharded_head import new_head
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
 from longtail.neural.text_head import TextHead
 from longtail.neural.word_encoder import WordEncoder
@@ -70,10 +72,10 @@ class CascadeXML(nn.Module):
         _check_depth(self.layers, encoder.depth)
         self.merges, self.dropouts = merging_layers(self.layers, encoder.width, settings, rates, seed)
         self.widths = list(vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck))
-        self.fixed = fixed
+        self.fixed, self.ranks = fixed, current_ranks()
         dtype = getattr(torch, training.head_weights)
         heads: list[Head | TextHead] = [
-            Head(
+            new_head(
                 width,
                 self.widths[level],
                 optimiser=training.head_optimiser,
@@ -101,6 +103,9 @@ class CascadeXML(nn.Module):
 
     def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
         """Return ϑ^(t), the (B, d_t) vector that each level reads."""
+        if not len(ids):  # a rank without documents, which takes part in the exchanges of heads all the same
+            learns = torch.is_grad_enabled()
+            return [torch.zeros(0, width, device=ids.device, requires_grad=learns) for width in self.widths]
         wanted = sorted({layer for own in self.layers for layer in own})
         encode = self.graphs if self.graphs is not None and self.graphs.serve(ids) else self.encoder
         at = dict(zip(wanted, encode(ids, mask, wanted), strict=True))
@@ -143,7 +148,19 @@ class CascadeXML(nn.Module):
 
     @torch.no_grad()
     def rank(self, ids: Tensor, mask: Tensor | None, k: int) -> Ranked:
-        """Return the ``k`` best labels: the same way down without the true labels."""
+        """Return the ``k`` best labels: the same way down without the true labels.
+
+        Several ranks are given the same documents, rank their parts of them, and have all results.
+        """
+        if self.ranks.count == 1:
+            return self._rank(ids, mask, k)
+        own, lengths = self.ranks.part(len(ids)), self.ranks.lengths(len(ids))
+        found = self._rank(ids[own], None if mask is None else mask[own], k)
+        parts = found.scores.float(), found.nodes, found.vectors.float(), *found.kept
+        scores, nodes, vectors, *kept = (self.ranks.gathered(part, lengths) for part in parts)
+        return Ranked(scores, nodes, vectors, tuple(kept))
+
+    def _rank(self, ids: Tensor, mask: Tensor | None, k: int) -> Ranked:
         theta = self.vectors(ids, mask)
         nodes, above, kept = None, None, list[Tensor]()
         for t, head in enumerate(self.heads):

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from longtail.neural.ranks import current_ranks, found_by_first
 from longtail.store import Folder, Stages
 
 __all__ = ["Checkpoints", "Epoch", "History", "State", "StopRequest", "Weights", "adamw_arrays", "stop_requests"]
@@ -71,11 +72,12 @@ class Weights(Protocol):
 class Checkpoints:
     """The stages ``checkpoint-N`` (where the run is) and ``best-N`` (weights of the best epoch) of network N.
 
-    Without ``stages`` nothing is written, and the best weights are kept in memory.
+    Without ``stages`` nothing is written, and the best weights are kept in memory. Of several ranks the first one
+    writes, whole arrays, so that another number of ranks can go on from them; all call these methods together.
     """
 
     def __init__(self, stages: Stages | None = None, input_hash: str = "", number: int = 0) -> None:
-        self._stages, self._hash = stages, input_hash
+        self._stages, self._hash, self._ranks = stages, input_hash, current_ranks()
         self._last, self._best = f"checkpoint-{number}", f"best-{number}"
         self._kept: dict[str, NDArray[Any]] | None = None
         self._found: Folder | None = None
@@ -88,7 +90,7 @@ class Checkpoints:
     def exists(self) -> bool:
         """Tell whether there is a checkpoint of this input to go on from."""
         if self._found is None and self._stages is not None:
-            self._found = self._stages.get(self._last, self._hash)  # kept: verifying reads all of it
+            self._found = self._get(self._last)  # kept: verifying reads all of it
         return self._found is not None
 
     def save(
@@ -100,9 +102,7 @@ class Checkpoints:
         arrays = _prefixed(_NETWORK, network.to_arrays(state=True)) | adamw_arrays(optimiser)
         if average is not None:
             arrays |= _prefixed(_AVERAGE, average.to_arrays())
-        with self._stages.write(self._last, self._hash) as folder:
-            folder.write_arrays(_ARRAYS, arrays)
-            folder.write_json(_STATE, state)
+        self._write(self._last, arrays, state)
 
     def restore(
         self, network: Weights, optimiser: torch.optim.Optimizer, average: Weights | None = None
@@ -124,17 +124,28 @@ class Checkpoints:
         if self._stages is None:
             self._kept = {name: np.array(array) for name, array in arrays.items()}  # they may be views of the weights
             return
-        with self._stages.write(self._best, self._hash) as folder:
-            folder.write_arrays(_ARRAYS, arrays)
+        self._write(self._best, arrays)
 
     def restore_best(self, network: Weights) -> None:
         """Put the weights of the best epoch back into the network."""
         kept = self._kept
         if self._stages is not None:
-            folder = self._stages.get(self._best, self._hash)
+            folder = self._get(self._best)
             kept = None if folder is None else folder.arrays(_ARRAYS)
         if kept is not None:
             network.load_arrays(kept)
+
+    def _get(self, name: str) -> Folder | None:
+        stages = self._stages
+        return None if stages is None else found_by_first(self._ranks, lambda: stages.get(name, self._hash))
+
+    def _write(self, name: str, arrays: Arrays, state: State | None = None) -> None:
+        if self._stages is not None and self._ranks.first:
+            with self._stages.write(name, self._hash) as folder:
+                folder.write_arrays(_ARRAYS, arrays)
+                if state is not None:
+                    folder.write_json(_STATE, state)
+        self._ranks.wait()
 
 
 def _prefixed(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
@@ -166,38 +177,55 @@ def _states(optimiser: torch.optim.Optimizer) -> list[dict[str, torch.Tensor]]:
 
 
 class StopRequest:
-    """A signal that asked the run to stop, if one came."""
+    """A signal that asked the run to stop, if one came; handlers of before the run are kept meanwhile."""
 
     number: int | None = None
 
+    def __init__(self) -> None:
+        self._ranks, self._before = current_ranks(), dict[int, Any]()
+
+    def came(self) -> bool:
+        """Tell whether one came, to this rank or another; all ask at once."""
+        number = self._ranks.largest(self.number or 0)
+        if number:  # else one may come just now, to be heeded next time
+            self.number = number
+        return number > 0
+
     def obey(self) -> None:
         """Hand the signal to whoever handled it before the run: KeyboardInterrupt for Ctrl-C, an exit for SIGTERM."""
-        if self.number is not None:
+        if self.came() and self.number is not None:
+            self.give_back()
             signal.raise_signal(self.number)
             raise KeyboardInterrupt
+
+    def take_over(self) -> None:
+        """Note Ctrl-C and SIGTERM from now on, where somebody in Python handles them."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # as in the background; None: not Python's
+                self._before[number] = signal.signal(number, self._note)
+
+    def give_back(self) -> None:
+        """Let the handlers of before have the signals again."""
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        if self._ranks.count == 1:
+            self.give_back()
 
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
     """Note Ctrl-C and SIGTERM in place of acting on them at once; a second one is acted on.
 
-    Off the main thread signals cannot be handled, so there it does nothing.
+    With several ranks it is not: the terminal and torchrun may both send one. Off the main thread signals cannot be
+    handled, so there it does nothing.
     """
-    request, before = StopRequest(), dict[int, Any]()
-
-    def give_back() -> None:
-        while before:
-            signal.signal(*before.popitem())
-
-    def note(number: int, frame: FrameType | None) -> None:
-        request.number = number
-        give_back()
-
+    request = StopRequest()
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # as in the background; None: not Python's
-                before[number] = signal.signal(number, note)
+        request.take_over()
     try:
         yield request
     finally:
-        give_back()
+        request.give_back()

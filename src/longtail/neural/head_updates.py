@@ -53,6 +53,7 @@ class HeadRows:
     state: dict[str, Tensor]
     optimiser: Optimiser
     weight_decay: float
+    first: int = 0  # the number of the first of these nodes, where they are a part of a level's
 
 
 def new_state(optimiser: Optimiser, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
@@ -80,7 +81,7 @@ def update_rows(
     new = old - lr * (step + rows.weight_decay * old)
     if rows.weight.dtype == torch.bfloat16:
         nodes = torch.arange(index.start, index.stop, device=new.device) if isinstance(index, slice) else index
-        new = stochastic_bf16(new, nodes, seed)
+        new = stochastic_bf16(new, nodes + rows.first, seed)
     rows.weight[index] = new
     rows.bias[index] = rows.bias[index] - lr * bias_step
 

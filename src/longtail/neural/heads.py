@@ -24,7 +24,7 @@ from longtail.neural.full_head import Targets
 from longtail.neural.gathers import gather_dot, gather_sum, product
 from longtail.neural.head_updates import HeadRows, Optimiser, new_state
 
-__all__ = ["Head"]
+__all__ = ["Head", "bits_of"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,11 @@ class Head(torch.nn.Module):
         return self.weight, self.bias
 
     @property
+    def nodes(self) -> slice:
+        """The nodes whose rows are here: all of them."""
+        return slice(0, len(self.bias))
+
+    @property
     def rows(self) -> HeadRows:
         """Weight, bias and optimiser state as the update functions take them."""
         state = {name: self.get_buffer(name) for name in self._state_names}
@@ -175,7 +180,7 @@ class Head(torch.nn.Module):
 
     @torch.no_grad()
     def set_rows(self, weight: Tensor | NDArray[Any], bias: Tensor | NDArray[Any] | None = None) -> None:
-        """Takes given initial values: weight (n_nodes, width), bias (n_nodes,) or None for zeros."""
+        """Takes given initial values of `nodes`: weight (n_nodes, width), bias (n_nodes,) or None for zeros."""
         self.weight.copy_(torch.as_tensor(weight))
         if bias is None:
             self.bias.zero_()
@@ -189,7 +194,7 @@ class Head(torch.nn.Module):
     def to_arrays(self, state: bool = True) -> dict[str, NDArray[Any]]:
         """Copies of weight and bias by name, and with `state` the optimiser's; bf16 weights as their uint16 bits."""
         tensors = self._tensors() if state else {"weight": self.weight, "bias": self.bias}
-        return {name: _bits(tensor).numpy(force=True).copy() for name, tensor in tensors.items()}
+        return {name: bits_of(tensor).numpy(force=True).copy() for name, tensor in tensors.items()}
 
     @torch.no_grad()
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -201,7 +206,7 @@ class Head(torch.nn.Module):
             if name in self._state_names and "count" not in arrays:
                 tensor.zero_()
                 continue
-            bits = _bits(tensor)
+            bits = bits_of(tensor)
             expected = f"{tuple(bits.shape)} {str(bits.dtype).removeprefix('torch.')}"
             found = f"{arrays[name].shape} {arrays[name].dtype}" if name in arrays else "nothing"
             if found != expected:
@@ -345,5 +350,6 @@ def _widened(tensor: Tensor, width: int, fill: int) -> Tensor:
     return functional.pad(tensor, (0, width - tensor.shape[1]), value=fill)
 
 
-def _bits(tensor: Tensor) -> Tensor:
+def bits_of(tensor: Tensor) -> Tensor:
+    """The tensor as numpy can hold it: bf16 as uint16."""
     return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor

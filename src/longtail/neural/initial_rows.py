@@ -10,6 +10,7 @@ from scipy import sparse
 
 __all__ = ["Rows", "centroid_rows", "prior_logit"]
 
+_ALL = slice(None)
 _STRENGTH = 5.0  # score of a document that points just where a classifier does, above that of an average document
 
 
@@ -25,18 +26,22 @@ def centroid_rows(
     relevance: sparse.csr_array,
     prior: float,
     texts: NDArray[np.floating] | None = None,
+    text_mean: NDArray[np.float32] | None = None,
+    nodes: slice = _ALL,
 ) -> Rows:
     """Return w_l = s·c_l/‖c_l‖, c_l the mean of the label's documents less that of all, and b_l = ``prior`` − w_l·x̄.
 
     ``vectors`` (N, d) of documents, ``relevance`` (N, K), ``texts`` (K, d) vectors of the nodes' own texts, which
-    count as much as the documents do.
+    count as much as the documents do. Where only the rows of some ``nodes`` are wanted, ``texts`` are theirs, and
+    ``text_mean`` (d,) that of all.
     """
     mean = vectors.mean(0, dtype=np.float64).astype(np.float32)
     centred = vectors.astype(np.float32) - mean
     length = max(float(np.linalg.norm(centred, axis=1).mean()), 1e-6)
-    units = _units(relevance.T.tocsr().astype(np.float32) @ centred)
+    units = _units(relevance.T.tocsr()[nodes].astype(np.float32) @ centred)
     if texts is not None:
-        units = _units(units + _units(texts.astype(np.float32) - texts.mean(0, dtype=np.float64).astype(np.float32)))
+        text_mean = texts.mean(0, dtype=np.float64).astype(np.float32) if text_mean is None else text_mean
+        units = _units(units + _units(texts.astype(np.float32) - text_mean))
     weights = units * np.float32(_STRENGTH / length)
     return Rows(weights, (prior - weights @ mean).astype(np.float32))
 

@@ -25,6 +25,7 @@ from longtail.neural.batches import Batch, Batches
 from longtail.neural.checkpoints import Checkpoints, Epoch, History, State, StopRequest, Weights, stop_requests
 from longtail.neural.device import arithmetic, own_threads, quick_products
 from longtail.neural.layout import documents_at_a_time
+from longtail.neural.ranks import Ranks, current_ranks, total_gradients
 from longtail.neural.run_log import BEST_BY, Diverged, Meter, RunLog, epoch_line, peak_gib
 from longtail.neural.schedule import Schedule
 
@@ -71,12 +72,14 @@ def fit(
     ``validate`` is called after each epoch and returns metrics such as P@1; without it the last epoch counts as best.
     Where weights are averaged, an epoch's are their mean so far.
     Ctrl-C and SIGTERM end the run after the step that is running, with a checkpoint. Events go to ``log_file``.
+    Where several ranks train together, each has its part of every batch, and the first one writes.
     """
     run = _Run(network, batches, settings, seed, checkpoints or Checkpoints())
     cuda = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), own_threads(), stop_requests() as stop:
         start = run.restore()
-        with RunLog(log_file, settings.tensorboard, start.step) as run_log:
+        file, board = (log_file, settings.tensorboard) if run.ranks.first else (None, "")
+        with RunLog(file, board, start.step) as run_log:
             return run.epochs(start, validate, run_log, stop)
 
 
@@ -85,6 +88,7 @@ class _Stepper:
 
     def __init__(self, network: Network, settings: Training, schedule: Schedule, seed: int) -> None:
         self.network, self.settings, self.schedule, self.seed = network, settings, schedule, seed
+        self.ranks = current_ranks()
         groups = network.optimiser_groups()
         self.parameters: list[Tensor] = [parameter for group in groups for parameter in group["params"]]
         self.device = self.parameters[0].device
@@ -108,6 +112,9 @@ class _Stepper:
             while (done := self._gradients(batch, int(seeds[0]))) is None:
                 self._shrink(batch, number)
         names, losses = done
+        if self.ranks.count > 1:
+            learns = self.ranks.lengths(len(batch))[self.ranks.rank] > 0
+            losses = total_gradients(self.ranks, self.parameters, losses, learns)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.clip or math.inf)
         self._update(heads, seeds[1:].tolist(), self.schedule.factor(number))
         return names, torch.cat([losses, norm.to(losses)[None]])
@@ -118,14 +125,16 @@ class _Stepper:
 
     def _gradients(self, batch: Batch, seed: int) -> tuple[list[str], Tensor] | None:
         """Leave the gradient of the batch in parameters and heads; None if memory did not suffice for it."""
-        torch.manual_seed(seed)
+        torch.manual_seed(seed + self.ranks.rank)
         names, total = list[str](), torch.zeros((), device=self.device)
         try:
-            for part in batch.split(self.micro_batch):
+            for whole in batch.split(self.micro_batch * self.ranks.count):
+                part = _own(whole, self.ranks)
                 with arithmetic(self.settings.precision, self.device):
                     losses = self.network.losses(part.to(self.device))
                 names = list(losses)
                 shares = torch.stack(list(losses.values())) * (len(part) / len(batch))
+                shares = shares if len(part) else shares.nan_to_num()  # the mean of nothing
                 torch.autograd.backward(shares.sum())
                 total = total + shares.detach()
         except torch.OutOfMemoryError:
@@ -142,6 +151,10 @@ class _Stepper:
             torch.cuda.empty_cache()
         at_a_time = min(self.micro_batch, len(batch))
         advice = _savings(list(self.network.heads), self.settings)
+        if self.ranks.count > 1:  # the others are in the middle of the step, and cannot run it again
+            ways = [f"training.micro_batch={max(at_a_time // 2, 1)} and --resume", *advice]
+            found = f"step {number + 1}, rank {self.ranks.rank}: out of memory with {at_a_time} documents at a time"
+            raise OutOfMemory(f"{found}; try {', or '.join(ways)}")
         if at_a_time == 1:
             ways = ["a smaller encoder.max_tokens, shortlist or encoder", *advice]
             raise OutOfMemory(
@@ -178,6 +191,15 @@ def _savings(heads: Sequence[Any], settings: Training) -> list[str]:
     return ways
 
 
+def _own(batch: Batch, ranks: Ranks) -> Batch:
+    """Return this rank's documents of a batch, which may be none; padded as the whole is."""
+    if ranks.count == 1:
+        return batch
+    own = ranks.part(len(batch))
+    mask = None if batch.mask is None else batch.mask[own]
+    return Batch(batch.ids[own], mask, batch.positives[own], batch.values[own], batch.rows[own], batch.epoch)
+
+
 class _Run:
     """A run: where it is, and how it came there."""
 
@@ -186,10 +208,11 @@ class _Run:
     ) -> None:
         self.network, self.batches, self.settings, self.checkpoints = network, batches, settings, checkpoints
         self.stepper = _Stepper(network, settings, Schedule.of(settings, len(batches)), seed)
-        self.device = self.stepper.device
-        heads = (tensor for head in network.heads for tensor in head.learnt())
-        self.weights: list[Tensor] = [*self.stepper.parameters, *heads]
-        self.average = Average(self.weights, settings.average, settings.epochs * len(batches))
+        self.device, self.ranks = self.stepper.device, self.stepper.ranks
+        heads = [(tensor, getattr(head, "shard", None)) for head in network.heads for tensor in head.learnt()]
+        self.weights: list[Tensor] = [*self.stepper.parameters, *(tensor for tensor, _ in heads)]
+        shards = [*(None for _ in self.stepper.parameters), *(shard for _, shard in heads)]
+        self.average = Average(self.weights, settings.average, settings.epochs * len(batches), shards)
         self.history, self.step, self.saved_step = History(), 0, 0
 
     def restore(self) -> State:
@@ -240,7 +263,7 @@ class _Run:
                 self.step, position, last = self.step + 1, position + 1, batch.rows
                 self.average.update(self.step)
                 progress.advance(len(batch))
-                due = stop.number is not None or (every and self.step % every == 0)
+                due = stop.came() or (every and self.step % every == 0)
                 if time_to_read or due:
                     self._read(number, meter, run_log)
                 if due and position < len(self.batches):

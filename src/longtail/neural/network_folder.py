@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
+import torch
+
 from longtail.config import Config
+from longtail.errors import MissingExtra, ModelFolderError, printable
+from longtail.features.encoder import Encoder
 from longtail.features.tokens import Tokeniser
 from longtail.neural.attention_folder import load_attention, save_attention
 from longtail.neural.device import choose_device
@@ -11,9 +17,16 @@ from longtail.neural.first_encoder import load_text_encoder
 from longtail.neural.lstm import LstmEncoder
 from longtail.neural.ranker import NeuralRanker
 from longtail.neural.ranker_folder import TREE, load_ranker, save_ranker
+from longtail.neural.word_encoder import WordEncoder
 from longtail.store import Folder, FolderWriter
 
 __all__ = ["load_network", "save_network"]
+
+_MOST = {  # of what a file may ask for before its weights are compared: none that people use has a tenth of it
+    **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_hidden_groups", "inner_group_num"), 1000),
+    **dict.fromkeys(("num_attention_heads", "n_heads", "n_head"), 1000),
+    "max_tokens": 1 << 16,
+}
 
 
 def save_network(network: Embedder, folder: FolderWriter) -> None:
@@ -28,11 +41,45 @@ def save_network(network: Embedder, folder: FolderWriter) -> None:
 
 def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedder:
     """Read a network for use; on the CPU its classifiers stay memory-mapped."""
-    place, where = folder.path("encoder"), choose_device(device)
+    where = choose_device(device)
+    try:
+        _check_sizes(folder, config)
+        return _load(folder, config, where)
+    except (MissingExtra, ModelFolderError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # what torch, transformers and tokenizers raise over hostile files is anything
+        found = printable(" ".join(str(error).split())[:300]) or type(error).__name__
+        raise ModelFolderError(f"network: {found}; train the model again, or get another copy") from error
+
+
+def _load(folder: Folder, config: Config, where: torch.device) -> Embedder:
+    place = folder.path("encoder")
     encoder = load_text_encoder(place, config.encoder)
     tokeniser = Tokeniser.load(place, config.encoder.max_tokens)
+    _check_fit(encoder, tokeniser)
     if isinstance(encoder, LstmEncoder):
         return load_attention(folder, config, tokeniser, encoder, where)
     if TREE in {entry.path for entry in folder.manifest.files}:
         return load_ranker(folder, config, tokeniser, encoder, where)
     return Embedder(tokeniser, LastLayer(encoder).to(where), config.training.precision).freeze()
+
+
+def _check_fit(encoder: Encoder | WordEncoder, tokeniser: Tokeniser) -> None:
+    """Refuse weights of other types than networks compute with, and tokens beyond the vectors of words."""
+    kinds = {tensor.dtype for tensor in encoder.state_dict().values()}
+    if not kinds <= {torch.float32, torch.int64}:
+        raise ModelFolderError(f"encoder: found weights of {', '.join(map(str, kinds))}; expected float32")
+    vectors = encoder.embedding if isinstance(encoder, WordEncoder) else encoder.model.get_input_embeddings()
+    known = len(vectors.weight)
+    if tokeniser.largest_id >= known:
+        raise ModelFolderError(f"encoder: found the token {tokeniser.largest_id}; expected less than {known}")
+
+
+def _check_sizes(folder: Folder, config: Config) -> None:
+    """Refuse an encoder that would be made, layer by layer, for hours, or fill the memory, before it can be wrong."""
+    about = json.loads(folder.read_bytes("encoder/config.json"))
+    sizes = {"max_tokens": config.encoder.max_tokens, **(about if isinstance(about, dict) else {})}
+    for name, most in _MOST.items():
+        found = sizes.get(name, 0)
+        if isinstance(found, int) and found > most:
+            raise ModelFolderError(f"encoder: found {str(found)[:20]} as {name}; expected at most {most}")

@@ -90,6 +90,8 @@ def map_rows(head: Head, arrays: Mapping[str, NDArray[Any]]) -> None:
         known, found = getattr(head, name), arrays[name]
         if found.shape != tuple(known.shape):
             raise ValueError(f"a head of {found.shape} for a level of {tuple(known.shape)}")
+        if found.dtype not in (np.float32, np.uint16):  # uint16: the bits of bfloat16
+            raise ValueError(f"a head of {found.dtype}; expected float32, or bfloat16 as uint16")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the pages cannot be written to
             tensor = torch.from_numpy(found)

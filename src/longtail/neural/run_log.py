@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -95,7 +94,7 @@ class RunLog:
 
     def __init__(self, file: Path | None, tensorboard: str = "", step: int = 0) -> None:
         self._board = _board(tensorboard, step) if tensorboard else None
-        self._file = None if file is None else _append(file)
+        self._file = file
 
     def __enter__(self) -> Self:
         return self
@@ -103,28 +102,17 @@ class RunLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._file is not None:
-            self._file.close()
         if self._board is not None:
             self._board.close()
 
     def write(self, event: str, step: int, values: Mapping[str, Any]) -> None:
         """Write an event; numbers, also those one mapping deep, become curves ``event/name``."""
         if self._file is not None:
-            self._file.write(msgspec.json.encode({"event": event, "step": step, **values}) + b"\n")
-            self._file.flush()
+            written = run_loggers.add_line(self._file, msgspec.json.encode({"event": event, "step": step, **values}))
+            self._file = self._file if written else None
         run_loggers.tell(event, step, values)
         if self._board is not None:
             self._board.numbers("", run_loggers.flat(event, values), step)
-
-
-def _append(file: Path) -> BinaryIO:
-    """Open a file to add lines; one that was killed in the middle of a line ends there."""
-    opened = open(file, "a+b")  # noqa: SIM115, closed by RunLog
-    if opened.tell():
-        opened.seek(-1, os.SEEK_END)
-        opened.write(b"" if opened.read() == b"\n" else b"\n")
-    return opened
 
 
 def _board(folder: str, step: int) -> run_loggers.Guarded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from longtail.neural.checkpoints import Checkpoints
 from longtail.neural.initial_rows import Rows, centroid_rows, prior_logit
 from longtail.neural.loop import History, fit
 from longtail.neural.ranker import NeuralRanker
+from longtail.neural.ranks import Ranks, current_ranks, shared_cores
 from longtail.neural.run_log import BEST_BY, RECALL
 from longtail.neural.text_head import TextHead
 
@@ -34,6 +36,19 @@ def train_ranker(
     log_file: Path | None = None,
 ) -> History:
     """Train the network of ``ranker`` on the documents and their tokens; relevances above 1 count as 1."""
+    with shared_cores(current_ranks()):
+        return _train(ranker, documents, tokens, config, valid, checkpoints, log_file)
+
+
+def _train(
+    ranker: NeuralRanker,
+    documents: Dataset,
+    tokens: Tokens,
+    config: Config,
+    valid: Dataset | None,
+    checkpoints: Checkpoints | None,
+    log_file: Path | None,
+) -> History:
     levels = [_targets(matrix) for matrix in ranker.tree.coarsen(documents.label_matrix)]
     if checkpoints is None or not checkpoints.exists():
         set_first_rows(ranker, tokens, levels, config.cascade.label_rows, documents.labels)
@@ -72,28 +87,53 @@ def set_first_rows(
     ranker: NeuralRanker, tokens: Tokens, levels: list[sparse.csr_array], kind: str, labels: Labels
 ) -> None:
     """Set the classifiers of each level to where they start."""
-    heads = ranker.network.heads
+    heads, ranks = ranker.network.heads, current_ranks()
     priors = [prior_logit(matrix, size) for matrix, size in zip(levels, ranker.network.slots, strict=True)]
     for head, prior in zip(heads, priors, strict=True):
         head.set_bias(prior)
     if kind == "random":
         return
-    vectors = ranker.level_vectors(tokens)
+    vectors = _level_vectors(ranker, tokens, ranks)
     said = kind == "centroid+text" and (labels.names is not None or labels.texts is not None)
-    texts = _text_vectors(ranker, labels) if said else [None] * len(heads)
-    for head, own, matrix, prior, text in zip(heads, vectors, levels, priors, texts, strict=True):
+    texts = _text_vectors(ranker, labels, ranks) if said else [(None, None)] * len(heads)
+    for head, own, matrix, prior, (text, mean) in zip(heads, vectors, levels, priors, texts, strict=True):
         if isinstance(head, TextHead):  # its words say where it starts
             continue
-        rows: Rows = centroid_rows(own, matrix, prior, text)
+        rows: Rows = centroid_rows(own, matrix, prior, text, mean, head.nodes)
         head.set_rows(rows.weights, rows.bias)
 
 
-def _text_vectors(ranker: NeuralRanker, labels: Labels) -> list[np.ndarray]:
-    """Return the vectors of the nodes' texts: of a label its own, of a node above the mean of its labels'."""
-    n_labels = ranker.tree.n_labels
-    levels = ranker.level_vectors(ranker.tokeniser(labels.described()), "label texts")
-    nodes = ranker.tree.coarsen(sparse.csr_array(sparse.eye_array(n_labels, format="csr", dtype=np.float32)))
-    return [matrix.T.tocsr() @ vectors for matrix, vectors in zip(nodes, levels, strict=True)]
+def _level_vectors(ranker: NeuralRanker, tokens: Tokens, ranks: Ranks) -> list[np.ndarray]:
+    """Return the vectors of all documents for each level; each rank reads some of them."""
+    if ranks.count == 1:
+        return ranker.level_vectors(tokens)
+    part, lengths = ranks.part(len(tokens)), ranks.lengths(len(tokens))
+    ends = tokens.ends[part.start : part.stop + 1]
+    own = replace(tokens, ids=tokens.ids[ends[0] : ends[-1]], ends=ends - ends[0])
+    return [ranks.gathered_array(level, lengths) for level in ranker.level_vectors(own)]
+
+
+def _text_vectors(ranker: NeuralRanker, labels: Labels, ranks: Ranks) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """Return the vectors of the nodes' texts: of a label its own, of a node above the mean of its labels'.
+
+    Of several ranks each reads the texts of its own labels, and has the rows of its own nodes and the mean of all.
+    """
+    tree = ranker.tree
+    runs = [ranks.part(width) for width in tree.widths]
+    own = np.sort(tree.order[runs[-1]])
+    said = labels.described()
+    levels = ranker.level_vectors(ranker.tokeniser([said[label] for label in own]), "label texts")
+    nodes = tree.coarsen(sparse.csr_array(sparse.eye_array(tree.n_labels, format="csr", dtype=np.float32)))
+    if ranks.count == 1:
+        return [(matrix.T.tocsr() @ vectors, None) for matrix, vectors in zip(nodes, levels, strict=True)]
+    found = list[tuple[np.ndarray, np.ndarray | None]]()
+    for level, (run, matrix, vectors) in enumerate(zip(runs, nodes, levels, strict=True)):
+        mean = ranks.total_array(vectors.sum(0, dtype=np.float64)) / matrix.shape[1]
+        rows = matrix[own].T.tocsr()
+        last = level == tree.n_levels - 1  # whose rows are those of own labels; above, texts of other ranks count, too
+        texts = rows[run] @ vectors if last else ranks.total_array(rows @ vectors)[run]
+        found.append((texts, mean.astype(np.float32)))
+    return found
 
 
 def _targets(matrix: sparse.csr_array) -> sparse.csr_array:

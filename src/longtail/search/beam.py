@@ -16,13 +16,15 @@ from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.search import HINGE_2, HINGE_3, SIGMOID, path_scores, step_down
 from longtail.search.chunks import Chunks
+from longtail.search.shards import Beam, Shards, step_down_shards
 
 if TYPE_CHECKING:
     from longtail.tree.tree import LabelTree
 
-__all__ = ["Descent", "ScoreType", "beam_search", "ranked_labels", "shortlist"]
+__all__ = ["Beam", "Descent", "LevelWeights", "ScoreType", "beam_search", "ranked_labels", "shortlist"]
 
 ScoreType = Literal["hinge-2", "hinge-3", "sigmoid"]
+LevelWeights = Chunks | Shards  # in one file, or the last level in several
 
 ALL = np.iinfo(np.int64).max
 _SCORES: dict[ScoreType, int] = {"hinge-2": HINGE_2, "hinge-3": HINGE_3, "sigmoid": SIGMOID}
@@ -30,13 +32,11 @@ _LARGEST_BLOCK, _SMALLEST_BLOCK = 16384, 256  # documents that share the reading
 _PAIRS = 1 << 22  # documents × chunks of the first level in a block
 _NONE = np.zeros(0, np.int32)
 
-Beam = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # CSR: ptr, nodes, log scores
-
 
 def beam_search(
     features: Features,
     tree: LabelTree,
-    levels: Sequence[Chunks],
+    levels: Sequence[LevelWeights],
     *,
     beam_size: int,
     k: int | None,
@@ -48,12 +48,18 @@ def beam_search(
 
     ``exclude`` (n, n_labels) has an entry for each label that may not come out for a document.
     """
-    limits = [beam_size] * (len(levels) - 1) + [ALL if k is None else k]
-    return ranked_labels(Descent.of(features, levels, score, bias, tree.order, exclude).run(limits), tree)
+    descent = Descent.of(features, levels, score, bias, tree.order, exclude)
+    return ranked_labels(descent.best(beam_size, k), tree)
 
 
 def shortlist(
-    features: Features, tree: LabelTree, levels: Sequence[Chunks], *, beam_size: int, score: ScoreType, bias: float
+    features: Features,
+    tree: LabelTree,
+    levels: Sequence[LevelWeights],
+    *,
+    beam_size: int,
+    score: ScoreType,
+    bias: float,
 ) -> sparse.csr_array:
     """Return (n, nodes of the last of ``levels``) float32 scores of the ``beam_size`` best nodes found, best first."""
     ptr, nodes, scores = Descent.of(features, levels, score, bias, tree.order).run([beam_size] * len(levels))
@@ -72,7 +78,7 @@ class Descent:
 
     features: Features
     arrays: tuple[NDArray[Any], ...]  # rows, columns, values and dense block of the features, read-only
-    levels: Sequence[Chunks]
+    levels: Sequence[LevelWeights]
     score: int
     bias: np.float32
     labels: NDArray[np.int32]
@@ -82,7 +88,7 @@ class Descent:
     def of(
         cls,
         features: Features,
-        levels: Sequence[Chunks],
+        levels: Sequence[LevelWeights],
         score: ScoreType,
         bias: float,
         labels: NDArray[np.int32],
@@ -104,6 +110,10 @@ class Descent:
             )
         excluded = None if exclude is None else _rising(exclude)
         return cls(features, arrays, levels, _SCORES[score], np.float32(bias), _read_only(labels), excluded)
+
+    def best(self, beam_size: int, k: int | None) -> Beam:
+        """Return the ``k`` best nodes of the last level that a beam finds (None: all), best first."""
+        return self.run([beam_size] * (len(self.levels) - 1) + [ALL if k is None else k])
 
     def run(
         self, limits: Sequence[int], floors: NDArray[np.float32] | None = None, largest_block: int = _LARGEST_BLOCK
@@ -137,7 +147,11 @@ class Descent:
             excluded = nothing
             if self.excluded is not None and depth == len(self.levels) - 1:
                 excluded = self.excluded[0][first : last + 1], self.excluded[1]
-            beam = step_down(chunks.level, *own, *beam, self.bias, self.score, limit, floors, self.labels, *excluded)
+            rest = self.bias, self.score, limit
+            if isinstance(chunks, Shards):
+                beam = step_down_shards(chunks, own, beam, rest, floors, self.labels, excluded)
+            else:
+                beam = step_down(chunks.level, *own, *beam, *rest, floors, self.labels, *excluded)
         return beam
 
 

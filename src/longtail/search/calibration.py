@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, sparse, special
 
+from longtail.store.tensors import check_kinds
+
 __all__ = ["Calibration", "ReliabilityBin", "hits", "reliability"]
 
 _SMOOTHING = 1.0  # pairs of each outcome added to the whole: no score means 0 or 1 for certain
@@ -54,6 +56,7 @@ class Calibration:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Calibration:
         """Return the checked map of :meth:`to_arrays`."""
+        check_kinds(arrays, {"scores": "f", "probabilities": "f"})
         knots, values = arrays["scores"], arrays["probabilities"]
         fits = len(knots) == len(values) > 0 and np.isfinite(knots).all() and (np.diff(knots) > 0).all()
         if not fits or not ((values >= 0) & (values <= 1)).all() or (np.diff(values) < 0).any():

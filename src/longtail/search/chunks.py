@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ModelFolderError
+from longtail.kernels import pool
+from longtail.kernels.chunk_check import first_unsound
 from longtail.kernels.chunks import GROUP_BITS, LAST, LONG, SIBLING_BITS, Level
 from longtail.search.weight_codes import STORED, WeightType, code_table, converted, decoded, half_floats, stored
 
@@ -62,6 +64,24 @@ class Chunks:
         pointers = {name: _appended([getattr(level, name) for level in levels]) for name in ("offsets", "heads")}
         level = levels[0]._replace(**arrays, **pointers)
         return cls(_frozen(level), batches[0].n_columns, batches[0].dense_width)
+
+    def run(self, first: int, last: int) -> Chunks:
+        """Return the chunks from ``first`` to before ``last`` as a level of their own, whose arrays are views."""
+        level = self.level
+        begin, end = level.heads[first].tolist(), level.heads[last].tolist()
+        nodes = slice(int(level.offsets[first]), int(level.offsets[last]))
+        changed = level._replace(
+            offsets=level.offsets[first : last + 1] - nodes.start,
+            heads=level.heads[first : last + 1] - level.heads[first],
+            shifts=level.shifts[first:last],
+            starts=level.starts[begin[0] : end[0]],
+            columns=level.columns[begin[1] : end[1]],
+            values=level.values[begin[2] : end[2]],
+            siblings=level.siblings[begin[3] : end[3]],
+            bias=level.bias[nodes],
+            dense=level.dense[nodes.start * self.dense_width : nodes.stop * self.dense_width],
+        )
+        return Chunks(_frozen(changed), self.n_columns, self.dense_width)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Chunks:
@@ -264,14 +284,54 @@ def _frozen(level: Level) -> Level:
 
 
 def _check(level: Level, n_columns: int, dense_width: int) -> None:
-    """Kernels read without looking at bounds: the sizes of the arrays must fit each other."""
-    n_chunks, n_nodes = len(level.shifts), len(level.bias)
+    """Kernels read without looking at bounds: arrays must fit each other, and lead nowhere but into themselves."""
+    if not (_typed(level, n_columns, dense_width) and _fit(level, dense_width)) or _unsound(level, n_columns):
+        raise ModelFolderError("weights: the arrays do not fit each other; train the model again")
+
+
+def _typed(level: Level, n_columns: int, dense_width: int) -> bool:
+    """Say whether every array has its type and shape: kernels are compiled for no others."""
+    if any(array is None for array in level) or level.values.dtype not in map(np.dtype, STORED.values()):
+        return False
+    dtypes: dict[str, Any] = dict.fromkeys(("offsets", "heads"), np.int64) | {"starts": np.uint16}
+    dtypes |= dict.fromkeys(("shifts", "columns", "siblings"), np.uint8)
+    dtypes |= dict.fromkeys(("values", "dense"), level.values.dtype)
+    return (
+        all(array.dtype == dtypes.get(name, np.float32) for name, array in level._asdict().items())
+        and all(array.ndim == (2 if name == "heads" else 1) for name, array in level._asdict().items())
+        and 0 <= n_columns < 1 << 31
+        and 0 <= dense_width < 1 << 31
+    )
+
+
+def _fit(level: Level, dense_width: int) -> bool:
+    """Say whether pointers rise from 0 to the ends of what they point into, and every code has a meaning."""
+    n_chunks, n_nodes, n_codes = len(level.shifts), len(level.bias), 1 << 8 * level.values.itemsize
+    if level.heads.shape != (n_chunks + 1, 4) or level.offsets.shape != (n_chunks + 1,):
+        return False
     ends = [len(level.starts), len(level.columns), len(level.values), len(level.siblings)]
-    fits = level.heads.shape == (n_chunks + 1, 4) and level.offsets.shape == (n_chunks + 1,)
-    if (
-        not fits
-        or level.heads[-1].tolist() != ends
-        or level.offsets[-1] != n_nodes
-        or len(level.dense) != n_nodes * dense_width
-    ):
-        raise ModelFolderError(f"weights of {n_nodes} nodes: the arrays do not fit each other; train the model again")
+    coded = level.values.dtype != np.float32
+    return bool(
+        level.heads[0].tolist() == [0, 0, 0, 0]
+        and level.heads[-1].tolist() == ends
+        and (level.heads[1:] >= level.heads[:-1]).all()
+        and level.offsets[0] == 0
+        and level.offsets[-1] == n_nodes
+        and (level.offsets[1:] >= level.offsets[:-1]).all()
+        and len(level.dense) == n_nodes * dense_width
+        and np.isfinite(level.bias).all()
+        and not (coded and _meaningless(level.values, level.table, n_codes))
+        and not (coded and _meaningless(level.dense, level.dense_table, n_codes))
+    )
+
+
+def _meaningless(codes: NDArray[Any], table: NDArray[np.float32], n_codes: int) -> bool:
+    """Say whether some code lies beyond its table, which may be short only where there are few codes to look at."""
+    return len(table) < n_codes and int(codes.max(initial=0)) >= len(table) and len(codes) > 0
+
+
+def _unsound(level: Level, n_columns: int) -> bool:
+    frozen = _frozen(level)
+    arrays = frozen.offsets, frozen.heads, frozen.shifts, frozen.starts, frozen.columns, frozen.siblings
+    blocks = pool.row_blocks(len(frozen.shifts), max(-(-len(frozen.shifts) // (4 * pool.thread_count())), 1))
+    return any(found >= 0 for found in pool.run(lambda ends: first_unsound(*ends, *arrays, n_columns), blocks))

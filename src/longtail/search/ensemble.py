@@ -23,8 +23,12 @@ _BLOCK = 1024  # documents of a task
 def mean_scores(
     members: Sequence[sparse.csr_array], k: int | None, weights: Sequence[float] | None = None
 ) -> sparse.csr_array:
-    """Return the mean of (n, L) scores over the labels that any member has, a missing one being 0; ``k`` best first."""
+    """Return the mean of (n, L) scores over the labels that any member has, a missing one being 0; ``k`` best first.
+
+    A member without weight has no say in which labels these are.
+    """
     shares = np.full(len(members), 1 / len(members)) if weights is None else np.asarray(weights) / np.sum(weights)
+    members, shares = [member for member, share in zip(members, shares, strict=True) if share], shares[shares > 0]
     n, before = members[0].shape[0], np.cumsum([0, *(member.nnz for member in members)])
     pointers = np.stack([member.indptr + start for member, start in zip(members, before, strict=False)])
     labels = np.concatenate([member.indices for member in members]).astype(np.int32, copy=False)

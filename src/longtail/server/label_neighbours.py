@@ -79,7 +79,7 @@ def related(model: Model | Ensemble, column: int, documents: LabelDocuments | No
         return [NeighbourLabel(own.id, own.name, own.value) for own in near]
     if documents is not None:
         return [NeighbourLabel(labels.ids[at], labels.name(at), cosine) for at, cosine in documents.neighbours(column)]
-    return [NeighbourLabel(own, labels.name(labels.columns[own]), None) for own in _siblings(model, labels.ids[column])]
+    return [NeighbourLabel(own, labels.name(labels.column(own)), None) for own in _siblings(model, labels.ids[column])]
 
 
 def _siblings(model: Model | Ensemble, label: str) -> list[str]:
@@ -88,7 +88,7 @@ def _siblings(model: Model | Ensemble, label: str) -> list[str]:
     if found is None:
         return []
     owner, tree = found
-    column = owner.labels.columns[label]
+    column = owner.labels.column(label)
     parent = tree.ancestors(column)[-2]
     below = tree.order[slice(*tree.offsets[-1][parent : parent + 2])]
     below = below[below != column]

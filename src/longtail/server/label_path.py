@@ -58,7 +58,7 @@ def label_path(model: Model | Ensemble, text: str, label: str, alternatives: int
     if found is None:
         return []
     owner, tree = found
-    column = owner.labels.columns[label]
+    column = owner.labels.column(label)
     by_network = owner.neural_ranker is not None and tree is owner.neural_ranker.tree
     levels = _network_levels(owner, text, column) if by_network else _linear_levels(owner, text, column)
     way = tree.ancestors(column)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from functools import cached_property
-from itertools import accumulate
+from itertools import islice, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from longtail.server.problem_details import Refusal
 __all__ = ["LabelSearch"]
 
 _BETWEEN = "\n"  # stands before and behind every id, name and alias; no query can hold it
+_BLOCK = 1 << 16  # labels
 _CANDIDATES = 500  # compared letter by letter for the nearest
 _Columns = NDArray[np.int64]
 
@@ -35,7 +36,7 @@ class LabelSearch:
 
     def resolve(self, label: str) -> str:
         """Return the id of a label given by id or name; 404 with the nearest known one."""
-        if label in self._labels.columns:
+        if label in self._labels:
             return label
         named = [column for column in self._whole(label) if self._labels.name(int(column)) == label]
         if len(named) == 1:
@@ -89,11 +90,14 @@ class LabelSearch:
 
     @cached_property
     def _parts(self) -> tuple[str, _Columns]:
-        own = [
-            _BETWEEN + _BETWEEN.join(_folded(part) for part in (label.id, label.name, *label.aliases) if part)
-            for label in self._labels
-        ]
-        return "".join(own) + _BETWEEN, np.array([0, *accumulate(map(len, own))][:-1], np.int64)
+        labels, texts, sizes = self._labels, list[str](), list[NDArray[np.int64]]()
+        rows = zip(labels.ids, labels.names or repeat(""), labels.aliases or repeat(()), strict=False)
+        while block := list(islice(rows, _BLOCK)):  # in blocks: as strings, ten million labels take a gigabyte
+            own = [_BETWEEN + _BETWEEN.join(map(_folded, filter(None, (at, name, *more)))) for at, name, more in block]
+            texts.append("".join(own))
+            sizes.append(np.fromiter(map(len, own), np.int64, len(own)))
+        ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *sizes]))
+        return "".join([*texts, _BETWEEN]), ends[:-1]
 
     @property
     def _text(self) -> str:

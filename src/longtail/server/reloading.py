@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
 from longtail.errors import LongtailError
+from longtail.search.shard_files import open_model_folder
 from longtail.server.service import Service
-from longtail.store import open_folder
 from longtail.store.manifest import MANIFEST
 
 __all__ = ["Reloader"]
@@ -24,10 +24,12 @@ class Reloader:
     Requests keep the service that they began with, and the old one is freed with the last of them.
     """
 
-    def __init__(self, path: Path, service: Service, load: Callable[[], Service]) -> None:
+    def __init__(
+        self, path: Path, service: Service, load: Callable[[], Service], shards: Collection[int] | None = None
+    ) -> None:
         self.current = service
         self.on_change: Callable[[Service], None] = lambda service: None
-        self._path, self._load = path, load
+        self._path, self._load, self._shards = path, load, shards
         self._one_at_a_time = asyncio.Lock()
 
     async def reload(self) -> Service:
@@ -45,7 +47,7 @@ class Reloader:
             return service
 
     def _load_changed(self) -> Service:
-        manifest = open_folder(self._path, verify="size").manifest
+        manifest = open_model_folder(self._path, self._shards, verify="size").manifest
         return self.current if manifest.sha256.startswith(self.current.name.version) else self._load()
 
     async def watch(self, seconds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -19,13 +19,13 @@ from longtail.errors import UsageError
 from longtail.kernels import pool
 from longtail.model import Model
 from longtail.model_folder import load_model
+from longtail.search.shard_files import open_model_folder
 from longtail.server.answers import ExplainResponse, LabelResponse, ModelName, PathResponse, SuggestedLabel
 from longtail.server.highlights import highlights
 from longtail.server.label_neighbours import LabelDocuments, related
 from longtail.server.label_path import label_path, tree_of
 from longtail.server.label_search import LabelSearch
 from longtail.server.problem_details import Refusal
-from longtail.store import open_folder
 
 __all__ = ["Asked", "BatchKey", "Service", "load_service"]
 
@@ -100,12 +100,15 @@ class Service:
             if known is None:
                 best = self.model.predict([text], 1, beam_size=self.beam_size)[0]
                 known = best[0].id if best else None
-            return PathResponse([] if known is None else label_path(self.model, text, known, alternatives))
+            try:
+                return PathResponse([] if known is None else label_path(self.model, text, known, alternatives))
+            except UsageError as error:  # the label is in a shard that is not held here
+                raise Refusal(422, "Not to be explained", str(error)) from None
 
     def label(self, label: str) -> LabelResponse:
         """Return all that is known of a label."""
         known = self.index.resolve(label)
-        column = self.model.labels.columns[known]
+        column = self.model.labels.column(known)
         own = self.model.labels[column]
         return LabelResponse(
             own.id,
@@ -176,11 +179,16 @@ class Service:
 
 
 def load_service(
-    path: Path, device: str, threads: int, beam_size: int | None, documents: Dataset | None = None
+    path: Path,
+    device: str,
+    threads: int,
+    beam_size: int | None,
+    documents: Dataset | None = None,
+    shards: Collection[int] | None = None,
 ) -> Service:
-    """Return the verified model of a folder, ready to answer."""
-    folder = open_folder(path)
-    model = load_model(folder, device)
+    """Return the verified model of a folder, or some of its shards, ready to answer."""
+    folder = open_model_folder(path, shards)
+    model = load_model(folder, device, shards)
     if not model.reads_text:
         raise UsageError(f"{path}: this model was trained on ready-made features, and a server is given texts")
     if not len(model.labels):

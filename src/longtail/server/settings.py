@@ -32,6 +32,7 @@ class ServerSettings:
     threads: int = 0
     device: str = "auto"
     beam_size: int | None = None  # None: the model's own
+    shards: tuple[int, ...] | None = None  # of the labels' weights that are loaded; None: all
     batch_documents: int = 64
     token: str | None = None
     grace_seconds: float = 10.0  # for requests in flight at the end

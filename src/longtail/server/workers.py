@@ -17,9 +17,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from longtail.errors import LongtailError
+from longtail.search.shard_files import open_model_folder
 from longtail.server.listening import SHARES_PORTS, bind, say_where
 from longtail.server.settings import ServerSettings
-from longtail.store import open_folder
 
 __all__ = ["run_workers"]
 
@@ -38,7 +38,7 @@ class _Worker:
 
 def run_workers(settings: ServerSettings) -> int:
     """Start the workers, start those again that die, pass signals on; return the exit code."""
-    open_folder(settings.model, verify="size")  # one refusal, not one a worker
+    open_model_folder(settings.model, settings.shards, verify="size")  # one refusal, not one a worker
     bind(settings.host, settings.port).close()  # says if the port is taken, which a shared one does not
     place = bind(settings.host, settings.port, shared=SHARES_PORTS)  # not listening: it keeps the port
     port = place.getsockname()[1]

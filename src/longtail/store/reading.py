@@ -6,7 +6,7 @@ import hashlib
 import mmap
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import FileIO
@@ -61,8 +61,12 @@ class Folder:
         """Return the subfolder ``name`` as a folder of its own, verified with the whole."""
         own = {path: entry for path, entry in self.files.items() if path.startswith(f"{name}/")}
         files = tuple(msgspec.structs.replace(entry, path=path[len(name) + 1 :]) for path, entry in own.items())
-        maps = {path[len(name) + 1 :]: self._maps[path] for path in own}
+        maps = {path[len(name) + 1 :]: self._maps[path] for path in own if path in self._maps}
         return Folder(self.path(name), msgspec.structs.replace(self.manifest, files=files), maps)
+
+    def holds(self, name: str) -> bool:
+        """Tell whether a file can be read: it is in the manifest, and was not left out."""
+        return name in self._maps
 
     def view(self, name: str) -> memoryview:
         """Return the bytes of a file where they lie, read-only."""
@@ -90,11 +94,12 @@ class Folder:
         return tensors.read_metadata(self.view(name), self.path(name))
 
 
-def open_folder(path: str | Path, verify: Verify = True) -> Folder:
+def open_folder(path: str | Path, verify: Verify = True, leave_out: Callable[[str], bool] | None = None) -> Folder:
     """Open the model folder at ``path``; ModelFolderError names the first file that does not verify.
 
     ``verify="size"`` checks the manifest, the names and the sizes and trusts the rest, for folders so big
-    that reading them through takes too long.
+    that reading them through takes too long. Files whose names ``leave_out`` picks are not looked at: they may be
+    missing, and cannot be read.
     """
     if verify not in (True, "size"):
         raise ValueError(f"verify is True or 'size', not {verify!r}")
@@ -102,7 +107,7 @@ def open_folder(path: str | Path, verify: Verify = True) -> Folder:
         root = _locate(Path(path))
         before = identity(root)
         try:
-            folder = _open_once(root, verify)
+            folder = _open_once(root, verify, leave_out or (lambda name: False))
         except ModelFolderError:
             if not tries_left or identity(_locate(Path(path))) == before:
                 raise
@@ -122,14 +127,15 @@ def _locate(path: Path) -> Path:
         raise refusal(path, f"no such model folder ({error})", "check the path") from None
 
 
-def _open_once(root: Path, verify: Verify) -> Folder:
+def _open_once(root: Path, verify: Verify, leave_out: Callable[[str], bool]) -> Folder:
     if not root.is_dir():
         raise refusal(root, "no such model folder", "check the path, or train a model")
     manifest = decode(_read_manifest(root / MANIFEST), root / MANIFEST)
-    _check_listing(root, {entry.path for entry in manifest.files})
+    wanted = [entry for entry in manifest.files if not leave_out(entry.path)]
+    _check_listing(root, {entry.path for entry in manifest.files}, {entry.path for entry in wanted})
     with ThreadPoolExecutor(_THREADS) as pool:
-        maps = list(pool.map(partial(_map_file, root, full=verify is True), manifest.files))
-    return Folder(root, manifest, {entry.path: mapped for entry, mapped in zip(manifest.files, maps, strict=True)})
+        maps = list(pool.map(partial(_map_file, root, full=verify is True), wanted))
+    return Folder(root, manifest, {entry.path: mapped for entry, mapped in zip(wanted, maps, strict=True)})
 
 
 def _read_manifest(file: Path) -> bytes:
@@ -145,11 +151,14 @@ def _read_manifest(file: Path) -> bytes:
         raise _unreadable(file, error) from None
 
 
-def _check_listing(root: Path, names: set[str]) -> None:
-    """Refuse anything on disk that is not in the manifest, and anything missing; looks into known subfolders only."""
+def _check_listing(root: Path, names: set[str], wanted: set[str]) -> None:
+    """Refuse anything on disk that is not in the manifest, and anything wanted that is missing.
+
+    Looks into known subfolders only.
+    """
     folders = {"/".join(name.split("/")[:depth]) for name in names for depth in range(name.count("/") + 1)}
     seen = {name for folder in sorted({"", *folders}) for name in _list(root, folder, names, folders)}
-    for name in sorted(names - seen):
+    for name in sorted(wanted - seen):
         raise refusal(root / name, "is missing")
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from longtail.errors import ModelFolderError, UsageError
+from longtail.errors import ModelFolderError, UsageError, place_at
 from longtail.store import durable
 from longtail.store.reading import Folder, open_folder
-from longtail.store.writing import FolderWriter, holds_a_model, write_folder
+from longtail.store.writing import FolderWriter, holds_a_model, remove_abandoned, write_folder
 
 __all__ = ["Stages"]
 
@@ -23,6 +23,7 @@ log = logging.getLogger("longtail")
 
 _LOCK = "longtail.lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_TEMPORARY = re.compile(r"\..+\.(tmp|old)-\d+-[0-9a-f]{8}")
 
 
 class Stages:
@@ -36,6 +37,9 @@ class Stages:
         _check_work_folder(self.root)
         fd = _lock_work_folder(self.root)
         self._unlock = weakref.finalize(self, os.close, fd)
+        for place in self.root.iterdir():  # now, not when the stage is written again: a full disk needs the room
+            if _TEMPORARY.fullmatch(place.name) and ".tmp-" in place.name:
+                remove_abandoned(place)
 
     def __enter__(self) -> Self:
         return self
@@ -71,7 +75,7 @@ class Stages:
     def clear(self) -> None:
         """Delete the stages, to begin anew; what is not ours stays."""
         for place in self.root.iterdir():
-            if holds_a_model(place) or re.fullmatch(r"\..+\.(tmp|old)-\d+-[0-9a-f]{8}", place.name):
+            if holds_a_model(place) or _TEMPORARY.fullmatch(place.name):
                 _discard(place)
 
     def remove(self) -> None:
@@ -112,8 +116,13 @@ def _lock_work_folder(root: Path) -> int:
         except OSError as error:
             log.warning("%s: cannot be locked (%s); make sure that no other training writes there", file, error)
         if file.exists() and os.path.samestat(file.stat(), os.fstat(fd)):  # else removed by a run that just ended
-            os.ftruncate(fd, 0)
-            os.write(fd, f"{os.getpid()}\n".encode())
+            try:
+                os.ftruncate(fd, 0)
+                os.write(fd, f"{os.getpid()}\n".encode())
+            except OSError as error:
+                os.close(fd)
+                place_at(error, file, file)
+                raise
             return fd
         os.close(fd)
 
@@ -122,4 +131,6 @@ def _discard(place: Path) -> None:
     if place.is_symlink() or place.is_file():
         place.unlink()
     elif place.exists():
-        shutil.rmtree(place)
+        # Renamed first: what is left of it, if this is killed, must be told from the files of somebody else.
+        named = _TEMPORARY.fullmatch(place.name) is not None
+        shutil.rmtree(place if named else place.rename(durable.sibling(place, "tmp")))

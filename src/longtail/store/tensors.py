@@ -20,7 +20,7 @@ from longtail.store.durable import Buffer
 from longtail.store.manifest import JSON_ERRORS
 from longtail.store.refusal import refusal
 
-__all__ = ["MAX_HEADER_BYTES", "array_pieces", "read_arrays", "read_metadata"]
+__all__ = ["MAX_HEADER_BYTES", "array_pieces", "check_kinds", "read_arrays", "read_metadata"]
 
 MAX_HEADER_BYTES = 8 << 20
 _MAX_DIMS = 8
@@ -73,6 +73,17 @@ def read_metadata(buffer: memoryview, file: Path) -> dict[str, str]:
         return msgspec.json.decode(header.get(_METADATA, b"{}"), type=dict[str, str])
     except JSON_ERRORS as error:
         raise refusal(file, f"its metadata is not readable ({error})") from None
+
+
+def check_kinds(arrays: Mapping[str, np.ndarray], kinds: Mapping[str, str]) -> None:
+    """Raise ValueError unless each named array is a vector of one of the kinds of numbers, as numpy calls them.
+
+    "i" and "u" are integers, "f" numbers with fractions; KeyError where there is no such array.
+    """
+    for name, kind in kinds.items():
+        array = arrays[name]
+        if array.ndim != 1 or array.dtype.kind not in kind:
+            raise ValueError(f"{name}: found {array.dtype} of shape {array.shape}; expected a vector of kind {kind}")
 
 
 def array_pieces(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> Iterator[Buffer]:

@@ -12,12 +12,14 @@ import msgspec
 import numpy as np
 
 from longtail import __version__
-from longtail.errors import ModelFolderError, UsageError
+from longtail.errors import ModelFolderError, UsageError, place_at
 from longtail.store import durable
 from longtail.store.manifest import MANIFEST, FileEntry, begins_like_ours, check_name, decode, encode
+from longtail.store.reading import Folder
+from longtail.store.refusal import refusal
 from longtail.store.tensors import array_pieces
 
-__all__ = ["FolderWriter", "check_replaceable", "holds_a_model", "write_folder"]
+__all__ = ["FolderWriter", "check_replaceable", "clear_leftovers", "holds_a_model", "remove_abandoned", "write_folder"]
 
 
 class FolderWriter:
@@ -45,6 +47,21 @@ class FolderWriter:
     ) -> None:
         """Write arrays as a safetensors file, with strings beside them if wanted."""
         self.write_pieces(name, array_pieces(arrays, metadata))
+
+    def take(self, name: str, folder: Folder, source: str) -> None:
+        """Let the file ``source`` of another verified folder be a file of this one, too: a hard link, else a copy.
+
+        Its bytes are read once more, and refused where they are no longer those of that folder's manifest.
+        """
+        place, expected = self.path(name), folder.files[source]
+        try:
+            os.link(folder.path(source), place)
+        except OSError:  # another file system, or one without links
+            durable.create_file(place, [folder.view(source)])
+        if durable.sync_file(place) != (expected.size, expected.sha256):
+            place.unlink()
+            raise refusal(folder.path(source), "was altered since it was opened", "train with --resume")
+        self._entries[name] = FileEntry(name, expected.size, expected.sha256)
 
     def path(self, name: str) -> Path:
         """Return where something else, an encoder say, may write the file or subfolder ``name`` before the end."""
@@ -96,7 +113,7 @@ def write_folder(path: str | Path, *, config_hash: str = "", version: str = __ve
     place = Path(path).resolve()
     check_replaceable(place)
     _make_parents(place)
-    _clear_leftovers(place)
+    clear_leftovers(place)
     temporary, fd = _claim_temporary(place)
     try:
         writer = FolderWriter(temporary)
@@ -104,7 +121,9 @@ def write_folder(path: str | Path, *, config_hash: str = "", version: str = __ve
         writer.seal(f"longtail {version}", config_hash)
         check_replaceable(place)
         durable.put_in_place(temporary, place)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError):
+            place_at(error, place, temporary)
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     finally:
@@ -183,7 +202,11 @@ def _claim_temporary(place: Path) -> tuple[Path, int | None]:
     """Make a temporary folder and lock it, so that other writers can tell it from one of a dead process."""
     while True:
         temporary = durable.sibling(place, "tmp")
-        temporary.mkdir()
+        try:
+            temporary.mkdir()
+        except OSError as error:
+            place_at(error, place, temporary)
+            raise
         try:
             fd = os.open(temporary, os.O_RDONLY)
         except FileNotFoundError:  # cleared before it was locked
@@ -205,19 +228,25 @@ def _claim_temporary(place: Path) -> tuple[Path, int | None]:
         os.close(fd)
 
 
-def _clear_leftovers(place: Path) -> None:
-    """Delete what writers of ``place`` left when they died; bring back a folder one of them had put aside."""
+def clear_leftovers(path: str | Path) -> None:
+    """Delete what writers of ``path`` left when they died; bring back a folder one of them had put aside."""
+    place = Path(path).resolve()
     for leftover in durable.siblings(place, "tmp"):
-        with suppress(OSError):  # a live writer holds its lock, or there are no locks here: leave it
-            fd = os.open(leftover, os.O_RDONLY)
-            try:
-                durable.lock(fd)
-                shutil.rmtree(leftover, ignore_errors=True)
-            finally:
-                os.close(fd)
+        remove_abandoned(leftover)
     for aside in durable.siblings(place, "old"):
         if place.exists():
             shutil.rmtree(aside, ignore_errors=True)
         else:
             with suppress(OSError):
                 aside.rename(place)
+
+
+def remove_abandoned(temporary: Path) -> None:
+    """Delete a temporary folder whose writer has died."""
+    with suppress(OSError):  # a live writer holds its lock, or there are no locks here: leave it
+        fd = os.open(temporary, os.O_RDONLY)
+        try:
+            durable.lock(fd)
+            shutil.rmtree(temporary, ignore_errors=True)
+        finally:
+            os.close(fd)

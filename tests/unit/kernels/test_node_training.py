@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from longtail.kernels.node_training import DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
+from longtail.linear.spans import _read_only  # as training calls the kernel, which is compiled for that alone
 
 D = 30
 
@@ -58,14 +59,15 @@ def train(case, spans=None, first=0, last=None, **given):
     order = np.zeros(case.relevance.shape[1], np.int64)
     for _, start, stop in spans:
         order[start:stop] = np.argsort(-np.diff(by_node.indptr)[start:stop], kind="stable")
-    result = train_spans(
-        first, last, *np.array(spans, np.int64).T.copy(), order,
+    arguments = (
+        *np.array(spans, np.int64).T.copy(), order,
         pointers.astype(np.int64), np.concatenate(case.documents).astype(np.int32),
         by_node.indptr.astype(np.int64), by_node.indices.astype(np.int32), by_node.data,
         rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, case.dense, D, *settings["solver"],
         settings["positive"], settings["negative"], np.float32(settings["bias"]), settings["tolerance"],
         settings["passes"], settings["penalty"], np.float32(settings["prune"]), 0, settings["start"],
     )  # fmt: skip
+    result = train_spans(first, last, *map(_read_only, arguments))
     return parts(result, [stop - start for _, start, stop in spans[first:last]])
 
 

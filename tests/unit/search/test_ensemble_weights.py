@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -64,6 +64,8 @@ def test_rank_fusion_is_the_sum_of_the_paper(seed, count):
 
 @given(st.integers(0, 1000), st.integers(2, 4))
 @settings(max_examples=20)
+@example(1213, 3)
+@example(1266, 2)
 def test_the_value_is_that_of_the_metrics_and_no_member_is_better(seed, count):
     random = np.random.default_rng(seed)
     members, truth = [ranked(random, 30, 15) for _ in range(count)], truth_of(random, 30, 15)

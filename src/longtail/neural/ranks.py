@@ -1,0 +1,209 @@
+"""The processes that train one network together, as each of them sees the others.
+
+With one process, the usual case, nothing is exchanged. `scale/ranks.py` joins those that torchrun has started. torch is
+imported inside of functions, as stages of linear methods pass here, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from longtail.errors import LongtailError, ModelFolderError
+from longtail.kernels import pool
+from longtail.store import Folder, Stages, open_folder
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+__all__ = [
+    "FollowedStages",
+    "Ranks",
+    "Shard",
+    "as_ranks",
+    "current_ranks",
+    "found_by_first",
+    "shared_cores",
+    "total_gradients",
+]
+
+T = TypeVar("T")
+
+_LOOKS, _LOOK_SECONDS = 120, 0.25  # for a stage of the first rank: network storage may show it some seconds late
+
+
+class Ranks:
+    """This process among ``count`` that train together; here the only one, with nobody to exchange anything with.
+
+    Every method is called by all ranks in the same order, but for :meth:`announce` and :meth:`wait_for`.
+    """
+
+    rank = 0
+    count = 1
+    on_machine = 1  # ranks of this machine, which share its cores
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes."""
+        return self.rank == 0
+
+    def lengths(self, n: int) -> list[int]:
+        """Return how many of ``n`` things each rank has: a run each, as even as can be."""
+        return [n // self.count + (rank < n % self.count) for rank in range(self.count)]
+
+    def part(self, n: int) -> slice:
+        """Return which of ``n`` things are this rank's."""
+        lengths = self.lengths(n)
+        start = sum(lengths[: self.rank])
+        return slice(start, start + lengths[self.rank])
+
+    def numbers(self, *own: int) -> list[list[int]]:
+        """Return the numbers that each rank gives, as many of each."""
+        return [list(own)]
+
+    def agreed(self, value: int) -> int:
+        """Return the value of the first rank."""
+        return value
+
+    def largest(self, value: int) -> int:
+        """Return the largest of all ranks."""
+        return value
+
+    def wait(self) -> None:
+        """Go on when all ranks are here, however long the first has to write."""
+
+    def gathered(self, tensor: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Return the rows of all ranks one after the other, on the device; ``lengths`` tell how many each gives."""
+        return tensor
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Return the sum over all ranks, float32 or float64, on the device; ``tensor`` may take it."""
+        return tensor
+
+    def gathered_array(self, array: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
+        """Return the rows of all ranks one after the other, through the memory of the machines, in pieces."""
+        return array
+
+    def total_array(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum over all ranks, through the memory of the machines."""
+        return array
+
+    def collected(self, tensor: Tensor, lengths: Sequence[int]) -> NDArray[Any]:
+        """Return at the first rank the rows of all, taken from the devices in pieces; elsewhere nothing of use."""
+        array: NDArray[Any] = tensor.numpy(force=True)
+        return array
+
+    def announce(self, name: str) -> None:
+        """Let those go on who wait for ``name``."""
+
+    def wait_for(self, name: str) -> None:
+        """Wait until the first rank has announced ``name``."""
+
+    def leave(self) -> None:
+        """Part with the others, all at once: each goes on as the only one."""
+
+
+_current: ContextVar[Ranks] = ContextVar("ranks", default=Ranks())  # noqa: B039, it has no state
+
+
+def current_ranks() -> Ranks:
+    """Return the ranks that train together now."""
+    return _current.get()
+
+
+@contextmanager
+def as_ranks(ranks: Ranks) -> Iterator[Ranks]:
+    """Let the body be one of these ranks; ``Ranks()`` stands for one process by itself."""
+    token = _current.set(ranks)
+    try:
+        yield ranks
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def shared_cores(ranks: Ranks) -> Iterator[None]:
+    """Use this rank's share of the machine's threads in the body."""
+    if ranks.count == 1:
+        yield
+        return
+    with pool.threads(max(1, pool.thread_count() // ranks.on_machine)):
+        yield
+
+
+def found_by_first(ranks: Ranks, find: Callable[[], T | None]) -> T | None:
+    """Return what the first rank finds, and then the others, too; None on all where it finds nothing."""
+    found = find() if ranks.first else None
+    if ranks.count > 1 and ranks.agreed(found is not None) and not ranks.first:
+        return find()
+    return found
+
+
+def total_gradients(ranks: Ranks, parameters: Sequence[Tensor], losses: Tensor, learns: bool) -> Tensor:
+    """Let each parameter have the sum of its gradients over ranks, in one exchange; return the sum of ``losses``.
+
+    A rank that had no document (``learns`` is False) is told by the others which parameters have a gradient at all:
+    AdamW leaves those without one as they are.
+    """
+    import torch
+
+    have = torch.tensor([float(own.grad is not None) for own in parameters], device=losses.device)
+    grads = [torch.zeros_like(own) if own.grad is None else own.grad for own in parameters]
+    flat = ranks.total(torch.cat([part.reshape(-1).to(grads[0].dtype) for part in (*grads, have, losses)]))
+    *sums, have, total = torch.split(flat, [*(own.numel() for own in parameters), len(have), len(losses)])
+    known = have.tolist() if not learns else [own.grad is not None for own in parameters]
+    for own, part, is_known in zip(parameters, sums, known, strict=True):
+        own.grad = part.view_as(own) if is_known else None
+    return total.to(losses.dtype)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The run of a level's ``n_nodes`` nodes that one rank owns."""
+
+    ranks: Ranks
+    n_nodes: int
+
+    @property
+    def nodes(self) -> slice:
+        """Nodes of this rank."""
+        return self.ranks.part(self.n_nodes)
+
+    def whole(self, tensor: Tensor) -> NDArray[Any]:
+        """Return the rows of all nodes at the first rank, given those of this one."""
+        return self.ranks.collected(tensor, self.ranks.lengths(self.n_nodes))
+
+    def own(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows of this rank; of a memory map, only these are read."""
+        return array[self.nodes]
+
+
+class FollowedStages(Stages):
+    """The work folder of the first rank as the others see it: without its lock, to be read and never written."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.root = Path(path).resolve()
+
+    def close(self) -> None:
+        """Do nothing: the lock is the first rank's."""
+
+    def get(self, name: str, input_hash: str) -> Folder:
+        """Return a stage that the first rank has found or made; its bytes were verified there."""
+        place, way_out = self._place(name), "all ranks must see the folder of the first one, and read the same data"
+        for looks_left in reversed(range(_LOOKS)):
+            try:
+                folder = open_folder(place, verify="size")
+                break
+            except ModelFolderError as error:
+                if not looks_left:
+                    raise LongtailError(f"{place}: found no stage that can be read ({error}); {way_out}") from None
+            time.sleep(_LOOK_SECONDS)
+        if folder.manifest.config_hash != input_hash:
+            raise LongtailError(f"{place}: found the stage of another input than this rank's; {way_out}")
+        return folder

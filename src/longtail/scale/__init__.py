@@ -1,0 +1,1 @@
+"""Training and prediction on more than one machine or GPU."""

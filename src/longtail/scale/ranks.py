@@ -1,0 +1,272 @@
+"""torchrun: joins the processes that it has started, so that they train one network together (docs/several-gpus.md).
+
+Vectors, scores and gradients go from device to device (NCCL, on a CPU gloo); what ranks have to agree on, and rows on
+their way to a file, go through the memory of the machines (gloo); who waits for the first rank asks torchrun's store.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail import progress
+from longtail.config import Config
+from longtail.errors import LongtailError, UsageError
+from longtail.methods import METHODS
+from longtail.neural.ranks import Ranks, as_ranks
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+__all__ = ["LostRanks", "TorchRanks", "check_method", "check_sources", "joined", "under_torchrun"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_EXCHANGE = timedelta(minutes=30)  # no exchange of a step takes so long: another rank hangs
+_WAIT = timedelta(hours=24)  # for the first rank to write a checkpoint; if it fails, torchrun ends the others at once
+_LOOK = 0.2  # seconds between two looks into the store, in which signals are heeded
+_PIECE = 1 << 26  # bytes that go from rank to rank at a time
+_PLACE = re.compile(r"^\[\S*\] ?")  # where in gloo's source an error was seen
+_ENCODERS = ("transformer", "cnn")  # kinds that do not normalise over a batch
+
+
+class LostRanks(LongtailError):
+    """Another rank has ended, so that an exchange with it failed."""
+
+
+def under_torchrun() -> bool:
+    """Tell whether torchrun has started this process beside others."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def check_method(config: Config) -> None:
+    """Refuse a method whose training cannot be shared among ranks."""
+    entry, way_out = METHODS[config.method], "expected cascadexml, lightxml or xml-cnn, or one process"
+    if not entry.network:
+        raise UsageError(f"torchrun with {config.method}, which trains no network; leave torchrun out, or try --ray")
+    if entry.network != "cascade":
+        raise UsageError(f"torchrun with {config.method}: found a network that is trained level by level; {way_out}")
+    if config.label_text.parts != ("free",) or config.label_text.phases != "one":
+        raise UsageError(f"torchrun with {config.method}: found classifiers of label words or phases; {way_out}")
+    if config.encoder.kind not in _ENCODERS:
+        found = f"encoder.kind={config.encoder.kind}, which normalises over a batch"
+        raise UsageError(f"torchrun with {config.method}: found {found}; {way_out}")
+
+
+def check_sources(*paths: str | None) -> None:
+    """Refuse standard input, which only one process can read."""
+    if "-" in paths:
+        raise UsageError("torchrun with -: found standard input; expected files, which every rank reads for itself")
+
+
+@contextmanager
+def joined(device: str) -> Iterator[tuple[Ranks, str]]:
+    """Be one of torchrun's ranks in the body, with a device of its own; without torchrun, a process by itself.
+
+    Only the first rank shows progress and logs; of the others, errors alone are seen.
+    """
+    if not under_torchrun():
+        yield Ranks(), device
+        return
+    device = _own_device(device)
+    ranks = TorchRanks.join(device)
+    if not ranks.first:
+        progress.report_to(None)
+        logging.getLogger("longtail").setLevel(logging.ERROR)
+    with as_ranks(ranks):
+        yield ranks, device
+    ranks.leave()  # after an error there is nobody to take leave of: torchrun ends the others
+
+
+def _own_device(device: str) -> str:
+    """Return the device of this rank: each of a machine has its own GPU."""
+    import torch
+
+    local, on_machine = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    if device not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device {device} with torchrun; expected auto, cpu or cuda: each rank has a GPU of its own")
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
+        return "cpu"
+    if on_machine > torch.cuda.device_count():
+        found = f"torchrun --nproc-per-node {on_machine}: found {torch.cuda.device_count()} CUDA devices"
+        raise UsageError(f"{found}; expected one a process, or --device cpu")
+    torch.cuda.set_device(local)
+    return f"cuda:{local}"
+
+
+def _exchange(method: F) -> F:
+    """Say in one line that another rank is gone, whose own message tells why."""
+
+    @wraps(method)
+    def exchange(self: TorchRanks, *arguments: Any) -> Any:
+        try:
+            return method(self, *arguments)
+        except RuntimeError as error:
+            if type(error).__name__ == "OutOfMemoryError":  # torch's, of the device: this rank's own
+                raise
+            why = _PLACE.sub("", str(error)).split(". ")[0].splitlines()[:1]
+            raise LostRanks(f"rank {self.rank}: ends, as another rank is gone ({''.join(why)[:200]})") from error
+
+    return exchange  # type: ignore[return-value]
+
+
+class TorchRanks(Ranks):
+    """The ranks of a torch.distributed world."""
+
+    def __init__(self, rank: int, count: int, on_machine: int, store: Any, control: Any) -> None:
+        self.rank, self.count, self.on_machine = rank, count, on_machine
+        self._store, self._control = store, control
+
+    @classmethod
+    def join(cls, device: str) -> TorchRanks:
+        """Meet the others where MASTER_ADDR and MASTER_PORT say."""
+        from torch import distributed
+        from torch.distributed.rendezvous import rendezvous
+
+        backend = "gloo" if device == "cpu" else "nccl"
+        store, rank, count = next(rendezvous("env://"))
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=_EXCHANGE)
+        control = distributed.new_group(backend="gloo", timeout=_WAIT)
+        return cls(rank, count, int(os.environ.get("LOCAL_WORLD_SIZE", count)), store, control)
+
+    @_exchange
+    def leave(self) -> None:
+        """Part with the others, all at once: each goes on as the only one."""
+        from torch import distributed
+
+        if self.count > 1:
+            self.wait()
+            distributed.destroy_process_group()
+            self.count = self.on_machine = 1
+
+    @_exchange
+    def numbers(self, *own: int) -> list[list[int]]:
+        """Return the numbers that each rank gives, as many of each."""
+        import torch
+        from torch import distributed
+
+        mine = torch.tensor(own, dtype=torch.int64)
+        found = [torch.empty_like(mine) for _ in range(self.count)]
+        distributed.all_gather(found, mine, group=self._control)
+        return [numbers.tolist() for numbers in found]
+
+    def agreed(self, value: int) -> int:
+        """Return the value of the first rank."""
+        return self.numbers(value)[0][0]
+
+    def largest(self, value: int) -> int:
+        """Return the largest of all ranks."""
+        return max(number for (number,) in self.numbers(value))
+
+    @_exchange
+    def wait(self) -> None:
+        """Go on when all ranks are here, however long the first has to write."""
+        from torch import distributed
+
+        distributed.barrier(group=self._control)
+
+    @_exchange
+    def gathered(self, tensor: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Return the rows of all ranks one after the other, on the device."""
+        import torch
+        from torch import distributed
+
+        mine = tensor.new_zeros(max(lengths), *tensor.shape[1:])
+        mine[: len(tensor)] = tensor
+        if not mine.numel():
+            return tensor
+        found = [torch.empty_like(mine) for _ in lengths]
+        distributed.all_gather([_bytes(own) for own in found], _bytes(mine))
+        return torch.cat([own[:length] for own, length in zip(found, lengths, strict=True)])
+
+    @_exchange
+    def total(self, tensor: Tensor) -> Tensor:
+        """Return the sum over all ranks, float32 or float64, in the memory of ``tensor``."""
+        from torch import distributed
+
+        if tensor.numel():
+            distributed.all_reduce(tensor)
+        return tensor
+
+    @_exchange
+    def gathered_array(self, array: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
+        """Return the rows of all ranks one after the other, through the memory of the machines, in pieces."""
+        from torch import distributed
+
+        whole = np.empty((sum(lengths), *array.shape[1:]), array.dtype)
+        whole[_run(lengths, self.rank)] = array
+        for rank in range(self.count):
+            for piece in _pieces(whole[_run(lengths, rank)]):
+                distributed.broadcast(piece, src=rank, group=self._control)
+        return whole
+
+    @_exchange
+    def total_array(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum over all ranks, through the memory of the machines."""
+        import torch
+        from torch import distributed
+
+        total = np.array(array)
+        distributed.all_reduce(torch.from_numpy(total), group=self._control)
+        return total
+
+    @_exchange
+    def collected(self, tensor: Tensor, lengths: Sequence[int]) -> NDArray[Any]:
+        """Return at the first rank the rows of all, taken from the devices in pieces; elsewhere none."""
+        from torch import distributed
+
+        own = tensor.numpy(force=True)
+        if not self.first:
+            for piece in _pieces(np.ascontiguousarray(own)):
+                distributed.send(piece, dst=0, group=self._control)
+            return own[:0]
+        whole = np.empty((sum(lengths), *own.shape[1:]), own.dtype)
+        whole[: lengths[0]] = own
+        for rank in range(1, self.count):
+            for piece in _pieces(whole[_run(lengths, rank)]):
+                distributed.recv(piece, src=rank, group=self._control)
+        return whole
+
+    @_exchange
+    def announce(self, name: str) -> None:
+        """Let those go on who wait for ``name``."""
+        if self.count > 1:
+            self._store.set(name, "done")
+
+    @_exchange
+    def wait_for(self, name: str) -> None:
+        """Wait until the first rank has announced ``name``, with an ear for signals."""
+        while not self._store.check([name]):
+            time.sleep(_LOOK)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """The memory of a contiguous tensor, of any type: gloo does not know them all."""
+    import torch
+
+    return tensor.view(-1).view(torch.uint8)
+
+
+def _run(lengths: Sequence[int], rank: int) -> slice:
+    start = sum(lengths[:rank])
+    return slice(start, start + lengths[rank])
+
+
+def _pieces(rows: NDArray[Any]) -> Iterator[torch.Tensor]:
+    """Yield the memory of a contiguous array, a piece at a time."""
+    import torch
+
+    memory = rows.reshape(-1).view(np.uint8)
+    for start in range(0, len(memory), _PIECE):
+        yield torch.from_numpy(memory[start : start + _PIECE])

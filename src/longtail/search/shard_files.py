@@ -1,0 +1,41 @@
+"""Which files of a model folder are shards of the labels' weights, and how a folder is opened to read some of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from longtail.store import Folder, open_folder
+from longtail.store.reading import Verify
+
+__all__ = ["has_shards", "open_model_folder", "shard_file", "shard_files"]
+
+_SHARD = re.compile(r"ranker-(\d+)-(\d+)-shard-(\d+)\.safetensors")
+
+
+def shard_file(ranker: str, number: int) -> str:
+    """Return the name of the file of a shard; ``ranker`` is that of the level's, without an ending."""
+    return f"{ranker}-shard-{number}.safetensors"
+
+
+def has_shards(names: Collection[str]) -> bool:
+    """Tell whether some of the files are shards."""
+    return any(map(_SHARD.fullmatch, names))
+
+
+def open_model_folder(path: str | Path, shards: Collection[int] | None = None, verify: Verify = True) -> Folder:
+    """Open a model folder to read these shards alone (None: all); the files of others may be missing."""
+
+    def held_elsewhere(name: str) -> bool:
+        found = _SHARD.fullmatch(name)
+        return shards is not None and found is not None and int(found[3]) not in shards
+
+    return open_folder(path, verify, held_elsewhere)
+
+
+def shard_files(folder: Folder) -> dict[str, int]:
+    """Return how many labels each shard has that can be read in a folder, by the name of its file, in order."""
+    found = [match for match in map(_SHARD.fullmatch, folder.files) if match is not None and folder.holds(match[0])]
+    found.sort(key=lambda match: [int(number) for number in match.groups()])
+    return {match[0]: len(folder.arrays(match[0])["bias"]) for match in found}

@@ -1,0 +1,105 @@
+"""A clock that jumps by days, to and fro: training, saving, predicting and serving do not look at it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import time
+from pathlib import Path
+
+import pytest
+from trainings import contents, here, training
+
+import longtail as lt
+
+DAYS = 86_400
+SOURCE = Path(lt.__file__).parent
+
+
+@pytest.fixture
+def jumping_clock(monkeypatch):
+    """Let the time of day jump by up to 5,000 days at each look at it; what only ever rises stays as it is."""
+    chance, real, of_day = random.Random(0), time.time(), time.localtime
+
+    def now() -> float:
+        return real + chance.uniform(-5000, 5000) * DAYS
+
+    monkeypatch.setattr(time, "time", now)
+    monkeypatch.setattr(time, "time_ns", lambda: int(now() * 1e9))
+    monkeypatch.setattr(time, "localtime", lambda seconds=None: of_day(now() if seconds is None else seconds))
+
+
+@pytest.fixture(params=["xr-linear", "cascadexml"])
+def whole(request, tmp_path, monkeypatch):
+    """A training, and the model that it gives when the clock is right."""
+    if request.param == "cascadexml":
+        pytest.importorskip("transformers")
+        request.getfixturevalue("one_thread")
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    own = training(request.param, tmp_path / "data")
+    own.whole(tmp_path / "whole")
+    return own, contents(tmp_path / "whole")
+
+
+def test_a_model_is_the_same_whatever_the_clock_says(whole, tmp_path, request):
+    own, expected = whole
+    predicting = ["predict", str(tmp_path / "whole"), str(own.data / "train.jsonl"), "-o"]
+    assert here([*predicting, str(tmp_path / "before.jsonl.gz")], tmp_path / "said").code == 0
+    request.getfixturevalue("jumping_clock")
+    own.whole(tmp_path / "other")
+    assert contents(tmp_path / "other") == expected
+    predicting[1] = str(tmp_path / "other")
+    assert here([*predicting, str(tmp_path / "after.jsonl.gz")], tmp_path / "said").code == 0
+    assert (tmp_path / "after.jsonl.gz").read_bytes() == (tmp_path / "before.jsonl.gz").read_bytes()
+
+
+def test_stages_of_the_future_and_of_long_ago_are_gone_on_with(whole, tmp_path, monkeypatch):
+    own, expected = whole
+    model = tmp_path / "model"
+    with monkeypatch.context() as patch:
+        patch.setattr("longtail.training_run.save_model", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert here(own.arguments(model), tmp_path / "said").code == 130
+    chance = random.Random(1)
+    for path in model.with_name("model.stages").rglob("*"):
+        when = time.time() + chance.choice([-9000, 9000]) * DAYS
+        os.utime(path, (when, when))
+    ended = here(own.arguments(model, "--resume"), tmp_path / "said")
+    assert ended.code == 0
+    assert "taken over from the interrupted run" in ended.said
+    assert "made again" not in ended.said
+    assert contents(model) == expected
+
+
+def test_a_server_answers_whatever_the_clock_says(tmp_path, jumping_clock):
+    httpx = pytest.importorskip("httpx")
+    pytest.importorskip("fastapi")
+    from longtail.server.app import create_app
+    from longtail.server.endpoints import Server
+    from longtail.server.reloading import Reloader
+    from longtail.server.service import load_service
+    from longtail.server.settings import ServerSettings
+    from longtail.server.telemetry import Telemetry
+
+    training("xr-linear", tmp_path / "data").whole(tmp_path / "model")
+    own = load_service(tmp_path / "model", "cpu", 1, None)
+    server = Server(ServerSettings(tmp_path / "model"), Reloader(tmp_path / "model", own, lambda: own), Telemetry(()))
+
+    async def ask() -> list[int]:
+        server.start()
+        transport = httpx.ASGITransport(create_app(server), client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            body = {"documents": [{"text": "sound editor"}]}
+            answers = [(await client.post("/v1/predict", json=body)).status_code for _ in range(10)]
+        await asyncio.to_thread(server.stop)
+        return answers
+
+    assert asyncio.run(ask()) == [200] * 10
+
+
+def test_nothing_but_what_loggers_are_told_looks_at_the_time_of_day():
+    """Timeouts, rates and waits are by clocks that only rise; files say nothing of when they were written."""
+    looks = re.compile(r"\btime\.(time|time_ns|localtime|gmtime|ctime|strftime)\(|\b(utc)?(now|today)\(")
+    found = {path.name for path in SOURCE.rglob("*.py") if looks.search(path.read_text())}
+    assert found <= {"run_loggers.py"}

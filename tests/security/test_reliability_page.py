@@ -1,0 +1,29 @@
+"""The page of promises names tests that exist, and every test of faults and of security stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+TEXT = (ROOT / "docs/reliability.md").read_text("utf-8")
+NAMED = sorted(set(re.findall(r"`((?:tests|scripts|benchmarks)/[^`]+)`", TEXT)))
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_what_it_names_exists(path):
+    assert (ROOT / path).is_file()
+
+
+def test_every_line_of_a_table_names_a_test():
+    rows = [line for line in TEXT.splitlines() if line.startswith("| ") and not line.startswith("| promise")]
+    assert len(rows) > 15
+    for row in rows:
+        assert re.search(r"`tests/[^`]+\.py` \|$|`tests/[^`]+\.py`[^|]*\|$", row), row
+
+
+def test_tests_of_security_are_named():
+    own = {f"tests/security/{file.name}" for file in Path(__file__).parent.glob("test_*.py")}
+    assert own - set(NAMED) == {"tests/security/test_reliability_page.py"}

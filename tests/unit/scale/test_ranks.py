@@ -1,0 +1,481 @@
+"""Two and four processes (gloo) against one: heads, gradients, whole runs, and what happens when a rank is stopped."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import traceback
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+from scipy import sparse
+
+import longtail as lt
+from longtail.config import Cascade, Training
+from longtail.errors import LongtailError, UsageError
+from longtail.features.tokens import Tokens
+from longtail.kernels import pool
+from longtail.methods import configure
+from longtail.neural import sharded_head
+from longtail.neural.batches import Batches
+from longtail.neural.cascade import CascadeXML
+from longtail.neural.checkpoints import Checkpoints
+from longtail.neural.heads import Head
+from longtail.neural.loop import _Stepper, fit
+from longtail.neural.ranks import FollowedStages, Ranks, as_ranks, current_ranks, shared_cores, total_gradients
+from longtail.neural.schedule import Schedule
+from longtail.neural.sharded_head import ShardedHead, new_head
+from longtail.scale.ranks import LostRanks, TorchRanks, check_method, check_sources, joined, under_torchrun
+from longtail.store import Stages
+from longtail.training_run import take_part, train_to_folder, work_folder
+from longtail.tree.tree import LabelTree
+from longtail.work import Work
+from tiny_encoder import tiny_encoder, write_encoder
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="forks its ranks, which would take seconds to start otherwise"),
+]
+
+_SECONDS = 100
+COUNTS = pytest.mark.parametrize("count", [2, 4])
+TREE = LabelTree(
+    np.random.default_rng(1).permutation(14).astype(np.int32),
+    (np.array([0, 1, 4, 6]), np.array([0, 3, 4, 5, 9, 13, 14])),  # 3 → 6 → 14: 4 ranks are more than the first level
+)
+
+
+def in_ranks(count, body, folder):
+    """Run ``body(ranks)`` in ``count`` processes; return the arrays of each, and how each ended (negative: killed)."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = []
+    for rank in range(count):
+        child = os.fork()
+        if child == 0:
+            os._exit(as_rank(rank, count, port, body, folder))
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    files = [folder / f"rank-{rank}.npz" for rank in range(count)]
+    found = [dict(np.load(file)) if file.exists() else {} for file in files]
+    for file in files:
+        file.unlink(missing_ok=True)
+    return found, codes
+
+
+def as_rank(rank, count, port, body, folder) -> int:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(count)}
+    os.environ["LOCAL_WORLD_SIZE"] = str(count)
+    faulthandler.dump_traceback_later(_SECONDS, exit=True)  # ranks that wait for each other say where
+    try:
+        ranks = TorchRanks.join("cpu")
+        with as_ranks(ranks):
+            np.savez(folder / f"rank-{rank}.npz", **body(ranks))
+            ranks.leave()
+        return 0
+    except (SystemExit, KeyboardInterrupt) as ended:
+        return ended.code if isinstance(ended, SystemExit) else 130
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stderr.flush()
+
+
+def all_well(count, body, folder):
+    found, codes = in_ranks(count, body, folder)
+    assert codes == [0] * count
+    return found
+
+
+def close(found, expected, tolerance):
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+# heads
+
+KINDS = ("candidates", "all nodes", "full loss")
+
+
+def trained_head(ranks, kind, n_nodes, dtype, optimiser, documents=7):
+    """Three steps of a head; return what it gives for all documents, and what it has learnt."""
+    chance = torch.Generator().manual_seed(n_nodes)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    settings = {"optimiser": optimiser, "dtype": dtype, "weight_decay": 0.01, "seed": 3, "std": 0.5, "device": "cpu"}
+    head = new_head(n_nodes, 6, **settings).train()
+    own, lengths, arrays = ranks.part(documents), ranks.lengths(documents), {}
+    for step in range(3):
+        x = torch.randn(documents, 6, generator=chance, dtype=wide)[own].requires_grad_(step > 0)
+        slots = 5 + 2 * (kind == "candidates" and ranks.rank == 1)  # widths may differ: what is beyond is padding
+        nodes = torch.stack([torch.randperm(n_nodes, generator=chance)[:3] for _ in range(documents)])
+        nodes = torch.nn.functional.pad(nodes.int(), (0, slots - 3), value=-1)[own]
+        weights = torch.randn(documents, max(7, n_nodes), generator=chance, dtype=wide)[own]
+        if kind == "full loss":
+            given = head.full_loss(x, nodes, (nodes >= 0) * 0.75)
+            (given * weights[:, 0].abs()).sum().backward()
+        else:
+            given = head.scores(x, nodes if kind == "candidates" else None)
+            given = given[:, :3] if kind == "candidates" else given
+            (given.square() * weights[:, : given.shape[1]]).sum().backward()
+        arrays[f"given {step}"] = ranks.gathered(given.detach(), lengths).numpy()
+        if x.grad is not None:
+            arrays[f"gradient {step}"] = ranks.gathered(x.grad, lengths).numpy()
+        head.step(0.1, seed=step)
+    logits, nodes = head.best(x.detach(), 4)
+    arrays |= {"best": ranks.gathered(logits, lengths).numpy(), "nodes": ranks.gathered(nodes, lengths).numpy()}
+    return arrays | head.to_arrays()
+
+
+def each_head(dtype, optimiser, ranks):
+    """Heads of all kinds, also with more ranks than nodes or documents."""
+    found = {}
+    for kind in KINDS:
+        for n_nodes, documents in ((11, 7), (3, 7), (11, 2)):
+            arrays = trained_head(ranks, kind, n_nodes, dtype, optimiser, documents)
+            found |= {f"{kind}, {n_nodes} nodes, {documents} documents, {name}": arrays[name] for name in arrays}
+    return found
+
+
+@COUNTS
+def test_heads_learn_what_one_process_does(tmp_path, count):
+    def body(ranks):
+        return each_head(torch.float64, "adamw", ranks)
+
+    found = all_well(count, body, tmp_path)
+    expected = body(Ranks())
+    close(found[0], expected, 1e-11)
+    for other in found[1:]:  # what is exchanged is the same everywhere
+        shared = [name for name in expected if name.endswith(tuple("0123")) or name.endswith(("best", "nodes"))]
+        assert len(shared) == 9 * 5 + 18
+        close({name: other[name] for name in shared}, {name: expected[name] for name in shared}, 1e-11)
+
+
+@COUNTS
+@pytest.mark.parametrize("optimiser", ["row-adam", "sgd"])
+def test_rounded_rows_have_the_same_bits(tmp_path, count, optimiser):
+    def body(ranks):
+        return trained_head(ranks, "candidates", 11, torch.bfloat16, optimiser)
+
+    found, expected = all_well(count, body, tmp_path)[0], body(Ranks())
+    for name in ("weight", "bias", "given 2"):
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+@COUNTS
+def test_first_rows_and_parts(tmp_path, monkeypatch, count):
+    monkeypatch.setattr(sharded_head, "_DRAWN", 48)
+    options = {"std": 0.02, "seed": 5}
+
+    def body(ranks):
+        drawn = {kind: ShardedHead(n, 7, ranks, dtype=getattr(torch, kind), **options) for kind, n in sizes.items()}
+        filled = {f"{kind} here": np.array(len(head.bias)) for kind, head in drawn.items()}
+        again = ShardedHead(sizes["float32"], 7, ranks, std=0)
+        again.load_arrays(Head(sizes["float32"], 7, **options).to_arrays())
+        same = {"same": (again.weight == drawn["float32"].weight).all().numpy()}
+        return {kind: head.to_arrays()["weight"] for kind, head in drawn.items()} | filled | same
+
+    sizes = {"float32": 101, "bfloat16": 60, "float64": 3}
+    found = all_well(count, body, tmp_path)
+    for kind, n_nodes in sizes.items():
+        expected = Head(n_nodes, 7, dtype=getattr(torch, kind), **options).to_arrays()["weight"]
+        np.testing.assert_array_equal(found[0][kind], expected)
+        rows = [int(own[f"{kind} here"]) for own in found]
+        assert sum(rows) == n_nodes
+        assert max(rows) - min(rows) <= 1
+    assert all(own["same"] for own in found)
+
+
+# networks
+
+SETTINGS = Training(
+    epochs=2, batch_size=6, micro_batch=2, average=0.5, head_rate=1e-2, encoder_rate=1e-3, checkpoint_steps=2, clip=0.5
+)
+
+
+def network_of(last_level="shortlist", training=SETTINGS):
+    settings = Cascade(layers=((1, 2), (2,), (3,)), shortlist=(2, 2), dropout=(0, 0, 0), last_level=last_level)
+    network = CascadeXML(tiny_encoder(), TREE, settings, training, seed=5, std=0.3)
+    for module in network.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return network
+
+
+def batches_of(documents=13, seed=2):
+    """Documents of 13: two batches of 6, and one of a single document, which only one rank has."""
+    chance = np.random.default_rng(seed)
+    lengths = chance.integers(3, 20, documents)
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = Tokens(chance.integers(4, 200, ends[-1]).astype(np.uint16), ends, 0, False)
+    truth = chance.random((documents, 14)) < 0.2
+    truth[:, 1] |= ~truth.any(1)  # each has a label
+    return Batches(tokens, sparse.csr_array(truth.astype(np.float32)), 6, seed)
+
+
+def compared(network):
+    """All that was learnt, but for biases of attention keys, whose gradient is nothing but rounding."""
+    return {name: array for name, array in network.to_arrays(True).items() if not name.endswith("key.bias")}
+
+
+def gradients(ranks):
+    """The gradient of every batch of an epoch, in float64 all through: encoder's as it is, heads' as an SGD step."""
+    training = Training(head_optimiser="sgd", head_decay=0, micro_batch=2, head_weights="float64")
+    found = {}
+    for last_level in ("shortlist", "full"):
+        network = network_of(last_level, training).double().train()
+        stepper = _Stepper(network, training, Schedule.of(training, 3), 0)
+        for number, batch in enumerate(batches_of().epoch(0)):
+            _, losses = stepper._gradients(batch, 0)
+            losses = total_gradients(ranks, stepper.parameters, losses, ranks.lengths(len(batch))[ranks.rank] > 0)
+            own = dict(zip(map(str, range(999)), stepper.parameters, strict=False))
+            grads = {name: parameter.grad.numpy() for name, parameter in own.items() if parameter.grad is not None}
+            for head in network.heads:
+                head.step(0.1, 0)
+            arrays = grads | {"losses": losses.numpy()} | network.to_arrays()
+            found |= {f"{last_level} {number} {name}": array.copy() for name, array in arrays.items()}
+            stepper.adamw.zero_grad()
+    return found
+
+
+@COUNTS
+def test_gradients_are_those_of_one_process(tmp_path, count):
+    expected = gradients(Ranks())
+    found = all_well(count, gradients, tmp_path)
+    assert min(len(batch) for batch in batches_of().epoch(0)) == 1
+    assert found[0].keys() == expected.keys()  # parameters without a gradient have none
+    for name, array in expected.items():
+        tolerance = 1e-6 if name.endswith("losses") else 1e-10  # losses are added up in float32
+        np.testing.assert_allclose(found[0][name], array, rtol=tolerance, atol=tolerance, err_msg=name)
+    for name in expected:
+        if "heads." not in name:
+            np.testing.assert_array_equal(found[-1][name], found[0][name])  # so that encoders never drift apart
+
+
+def run(folder, resume, validate=None, stop_at=None):
+    """Train in the current ranks, with checkpoints in ``folder``; a signal comes to the last rank at ``stop_at``."""
+    ranks, network, at = current_ranks(), network_of(), [0]
+    stages = Stages(folder / "stages") if ranks.first else FollowedStages(folder / "stages")
+    losses = network.losses
+
+    def counted(batch):
+        at[0] += 1
+        if at[0] == stop_at and ranks.rank == ranks.count - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return losses(batch)
+
+    network.losses = counted
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
+    with stages, pool.threads(1):  # others would not be there after a fork
+        checkpoints = Checkpoints(stages, "data")
+        assert checkpoints.exists() == resume
+        log = folder / f"run-{ranks.rank}.jsonl"
+        history = fit(network, batches_of(), SETTINGS, seed=1, checkpoints=checkpoints, validate=validate, log_file=log)
+    assert log.exists() == ranks.first
+    arrays = compared(network) | {"losses": np.array([list(epoch.losses.values()) for epoch in history.epochs])}
+    return arrays | {"best": np.array(history.best)}
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory):
+    before = signal.getsignal(signal.SIGTERM)
+    yield run(tmp_path_factory.mktemp("one"), resume=False)
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(("first", "then"), [(4, 2), (2, 1), (1, 2)])
+def test_stopped_and_resumed_by_another_number(tmp_path, one_process, first, then):
+    """A signal to one rank stops all, with one checkpoint, from which any number of ranks goes on."""
+    _, codes = in_ranks(first, lambda ranks: run(tmp_path, resume=False, stop_at=5), tmp_path)
+    assert codes == [143] * first
+    found = all_well(then, lambda ranks: run(tmp_path, resume=True), tmp_path)[0]
+    close(found, one_process, 2e-4)
+
+
+def test_best_epoch_is_restored_on_all_ranks(tmp_path):
+    def body(ranks):
+        values = iter([0.9, 0.1])
+        return run(tmp_path, resume=False, validate=lambda: {"P@1": next(values)})
+
+    found = all_well(2, body, tmp_path)
+    assert [int(own["best"]) for own in found] == [1, 1]
+    names = [name for name in found[0] if name.startswith("encoder.")]
+    close({name: found[1][name] for name in names}, {name: found[0][name] for name in names}, 0)
+
+
+@COUNTS
+@pytest.mark.parametrize("last_level", ["shortlist", "full"])
+def test_ranking_is_shared_and_known_to_all(tmp_path, count, last_level):
+    ids = torch.from_numpy(np.random.default_rng(0).integers(4, 200, (5, 9)))
+
+    def body(ranks):
+        ranked = network_of(last_level).eval().rank(ids, torch.ones(5, 9, dtype=torch.bool), 4)
+        return {"scores": ranked.scores.numpy(), "nodes": ranked.nodes.numpy(), "vectors": ranked.vectors.numpy()} | {
+            f"kept {level}": np.sort(kept.numpy(), 1) for level, kept in enumerate(ranked.kept)
+        }
+
+    expected = body(Ranks())
+    for found in all_well(count, body, tmp_path):
+        close(found, expected, 1e-5)
+
+
+# whole runs
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return write_encoder(tmp_path_factory.mktemp("encoder"), lt.sample()[0].texts.take(np.arange(150)), vocabulary=500)
+
+
+def whole_run(encoder, folder, resume, end_at=None):
+    """Train a model as the command does; the last rank is gone after ``end_at`` losses."""
+    documents, valid = (part.take(np.arange(100)) for part in lt.sample())
+    settings = {
+        "encoder": {"name": str(encoder), "max_tokens": 24},
+        "training": {"epochs": 2, "batch_size": 8, "checkpoint_steps": 4, "head_rate": 3e-3, "encoder_rate": 3e-4},
+        "cascade": {"dropout": [0, 0, 0], "layers": [[1], [2], [3]], "combine": "never"},
+    }
+    config, ranks, at = configure("cascadexml", None, settings), current_ranks(), [0]
+    losses = CascadeXML.losses
+
+    def counted(network, batch):
+        at[0] += 1
+        if at[0] == end_at and ranks.rank == ranks.count - 1:
+            os._exit(9)
+        return losses(network, batch)
+
+    CascadeXML.losses = counted
+    try:
+        if ranks.first:
+            train_to_folder(documents, folder, config, valid=valid, threads=1, resume=resume)
+        else:
+            ranks.wait_for("begun")
+            take_part(documents, folder, config, valid=valid, threads=1)
+    finally:
+        CascadeXML.losses = losses
+    return {"left": np.array(current_ranks().count)}
+
+
+def test_killed_on_four_and_resumed_on_two(tmp_path, encoder, monkeypatch, capfd):
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # its threads would not be there after a fork
+    whole_run(encoder, tmp_path / "one", resume=False)
+    _, codes = in_ranks(4, lambda ranks: whole_run(encoder, tmp_path / "model", False, end_at=10), tmp_path)
+    assert codes == [1, 1, 1, 9]
+    assert "another rank is gone" in capfd.readouterr().err
+    assert (work_folder(tmp_path / "model") / "checkpoint-0").is_dir()
+    found = all_well(2, lambda ranks: whole_run(encoder, tmp_path / "model", resume=True), tmp_path)
+    assert [int(own["left"]) for own in found] == [1, 1]
+    assert not work_folder(tmp_path / "model").exists()
+    one, several = lt.load(tmp_path / "one"), lt.load(tmp_path / "model")
+    texts = list(lt.sample()[1].texts)[:50]
+    assert [head.weight.shape for head in several.model.neural_ranker.network.heads] == [
+        head.weight.shape for head in one.model.neural_ranker.network.heads
+    ]
+    expected, found = (model.model.neural_ranker.search(texts, 5)[0].toarray() for model in (one, several))
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+def test_stages_are_made_by_the_first_rank(tmp_path):
+    def body(ranks):
+        stages = Stages(tmp_path / "stages") if ranks.first else FollowedStages(tmp_path / "stages")
+        work, made = Work(stages, "input"), []
+        arrays = work.arrays("features", lambda: made.append(1) or {"a": np.arange(3)})
+        both = work.together("network", lambda: made.append(2) or {"b": np.arange(4) if ranks.first else np.zeros(0)})
+        ranks.wait()
+        return {"a": arrays["a"], "b": both["b"], "made": np.array(made)}
+
+    first, other = all_well(2, body, tmp_path)
+    assert (first["made"].tolist(), other["made"].tolist()) == ([1, 2], [2])
+    for own in (first, other):
+        assert (own["a"].tolist(), own["b"].tolist()) == ([0, 1, 2], [0, 1, 2, 3])
+
+
+def test_a_stage_of_other_data_is_refused(tmp_path):
+    with Stages(tmp_path / "stages") as stages:
+        Work(stages, "input").arrays("features", lambda: {"a": np.arange(3)})
+        with pytest.raises(LongtailError, match="another input than this rank's; all ranks must"):
+            FollowedStages(tmp_path / "stages").get("features", "other input")
+
+
+def test_exchanges(tmp_path):
+    def body(ranks):
+        own = np.full((ranks.rank + 1, 2), ranks.rank, np.float32)
+        found = {"rows": ranks.gathered_array(own, [1, 2, 3]), "sum": ranks.total_array(own[:1])}
+        found |= {
+            "largest": np.array(ranks.largest(7 * (ranks.rank == 1))),
+            "first": np.array(ranks.agreed(ranks.rank)),
+        }
+        with pool.threads(7), shared_cores(ranks):
+            return found | {"threads": np.array(pool.thread_count())}
+
+    for own in all_well(3, body, tmp_path):
+        assert own["rows"][:, 0].tolist() == [0, 1, 1, 2, 2, 2]
+        assert own["sum"].tolist() == [[3, 3]]
+        assert (int(own["largest"]), int(own["first"]), int(own["threads"])) == (7, 0, 2)
+
+
+def test_a_lost_rank_is_told_in_one_line(tmp_path):
+    def body(ranks):
+        if not ranks.first:
+            os._exit(3)
+        with pytest.raises(LostRanks, match=r"^rank 0: ends, as another rank is gone \([^\n]*\)$"):
+            ranks.total(torch.ones(3))
+        os._exit(0)
+
+    assert in_ranks(2, body, tmp_path)[1] == [0, 3]
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("xr-linear", "torchrun with xr-linear, which trains no network; leave torchrun out, or try --ray"),
+        ("attentionxml", "trained level by level; expected cascadexml, lightxml or xml-cnn"),
+        ("inceptionxml", "encoder.kind=inception, which normalises over a batch"),
+        ("decaf", "classifiers of label words or phases"),
+    ],
+)
+def test_methods_that_ranks_cannot_share(method, message):
+    with pytest.raises(UsageError, match=message):
+        check_method(configure(method))
+
+
+@pytest.mark.parametrize("method", ["cascadexml", "lightxml", "xml-cnn"])
+def test_methods_that_they_can(method):
+    check_method(configure(method))
+
+
+def test_standard_input_is_refused():
+    check_sources("train.jsonl", None)
+    with pytest.raises(UsageError, match="found standard input; expected files"):
+        check_sources("train.jsonl", "-")
+
+
+def test_one_process_joins_nobody(monkeypatch):
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert not under_torchrun()
+    with joined("auto") as (ranks, device):
+        assert (ranks.count, ranks.first, device) == (1, True, "auto")
+    assert current_ranks().part(7) == slice(0, 7)
+
+
+def test_devices_of_torchrun(monkeypatch):
+    environment = {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match="--device cuda:1 with torchrun; expected auto, cpu or cuda"), joined("cuda:1"):
+        pass
+    with pytest.raises(UsageError, match="expected one a process, or --device cpu"), joined("cuda"):
+        pass
