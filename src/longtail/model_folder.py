@@ -165,9 +165,11 @@ def _label_graph(folder: Folder, n_labels: int) -> sparse.csr_array:
     arrays = folder.arrays(_GRAPH)
     check_kinds(arrays, {"values": "f", "columns": "i", "ends": "i"})
     columns, ends = arrays["columns"], arrays["ends"]
-    rises = len(ends) == n_labels + 1 and ends[0] == 0 and bool((np.diff(ends) >= 0).all())
+    if len(ends) != n_labels + 1:
+        raise ValueError(f"a label graph of {len(ends) - 1} labels beside {n_labels} labels")
+    rises = ends[0] == 0 and bool((np.diff(ends) >= 0).all())
     if not rises or not ends[-1] == len(columns) == len(arrays["values"]):
-        raise ValueError(f"a label graph whose rows are not those of {n_labels} labels")
+        raise ValueError("a label graph whose rows do not follow each other")
     if len(columns) and not (columns.min() >= 0 and columns.max() < n_labels):
         raise ValueError(f"a label graph with neighbours other than labels 0 to {n_labels - 1}")
     return csr_of_arrays(arrays, n_labels)
