@@ -35,7 +35,8 @@ fuzz: $(READY)   ## long fuzzing of every parser (FUZZ_RUNS executions each)
 
 HOSTILE := tests/security tests/contract/test_golden_models.py tests/faults/test_store_faults.py tests/fuzz \
   tests/unit/data/test_bad_input.py tests/unit/data/test_lines.py tests/unit/server/test_server_limits.py \
-  tests/contract/test_serve_schema.py
+  tests/contract/test_serve_schema.py tests/unit/test_store.py tests/unit/test_report_page.py \
+  tests/browser/test_page_safety.py
 
 security: $(READY)   ## hostile folders, inputs and requests as one job; known holes of the pinned versions
 	$(BIN)/pip install --quiet pip-audit

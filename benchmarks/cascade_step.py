@@ -27,9 +27,9 @@ from longtail.features.tokens import Tokens
 from longtail.neural.batches import Batches
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.device import arithmetic, choose_device
-from longtail.neural.loop import _Stepper
 from longtail.neural.ranker import NeuralRanker
 from longtail.neural.schedule import Schedule
+from longtail.neural.stepper import Stepper
 from longtail.tree.tree import LabelTree
 
 VOCABULARY = 30522
@@ -98,7 +98,7 @@ def training(arguments, device):
     batches = Batches(random_tokens(n, arguments), positives, arguments.batch, 0)
     network, _ = network_of(arguments, device)
     settings = training_settings(arguments)
-    stepper = _Stepper(network, settings, Schedule.of(settings, len(batches)), 0)
+    stepper = Stepper(network, settings, Schedule.of(settings, len(batches)), 0)
     network.train()
     rate = samples_per_s(stepper.step, batches, arguments.batch, device)
     peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0

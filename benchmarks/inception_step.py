@@ -37,8 +37,8 @@ from longtail.neural.cascade import CascadeXML
 from longtail.neural.device import arithmetic, choose_device, own_threads, quick_products
 from longtail.neural.initial_rows import centroid_rows, prior_logit
 from longtail.neural.label_text import LabelText, _Bags, label_words
-from longtail.neural.loop import _Stepper
 from longtail.neural.schedule import Schedule
+from longtail.neural.stepper import Stepper
 from longtail.neural.text_head import TextHead
 from longtail.neural.word_encoder import make_word_encoder
 from longtail.tree.tree import LabelTree
@@ -267,7 +267,7 @@ def differences(data, config, start, arguments, device):
 def our_step(data, config, start, arguments, device):
     network = network_of(data, config, start, arguments, device)
     training = config.training
-    return _Stepper(network, training, Schedule.of(training, len(data.batches)), arguments.seed).step
+    return Stepper(network, training, Schedule.of(training, len(data.batches)), arguments.seed).step
 
 
 def plain_step(data, config, start, arguments, device):

@@ -27,8 +27,8 @@ def measure(arguments: argparse.Namespace) -> None:
     from longtail.features.tokens import Tokens
     from longtail.neural.batches import Batches
     from longtail.neural.cascade import CascadeXML
-    from longtail.neural.loop import _Stepper
     from longtail.neural.schedule import Schedule
+    from longtail.neural.stepper import Stepper
     from longtail.scale.ranks import joined
     from longtail.tree.tree import LabelTree
 
@@ -45,7 +45,7 @@ def measure(arguments: argparse.Namespace) -> None:
         tree = LabelTree(np.arange(labels, dtype=np.int32), (np.arange(0, labels + 1, 32),))
         encoder = Encoder.load(encoder_folder("minilm"), "auto")
         network = CascadeXML(encoder, tree, Cascade(last_level="full"), training, 0, device).train()
-        stepper = _Stepper(network, training, Schedule.of(training, len(batches)), 0)
+        stepper = Stepper(network, training, Schedule.of(training, len(batches)), 0)
         seconds = []
         for number, batch in enumerate(batches.epoch(0)):
             ranks.wait()

@@ -22,7 +22,7 @@ from longtail.metrics import Evaluation
 from longtail.model import Model
 from longtail.model_folder import load_model, save_model
 from longtail.pipeline import train
-from longtail.ranking_model import replace_beam
+from longtail.ranking_model import check_finite, replace_beam
 from longtail.search.beam import ranked_labels
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.search.predictions import Predictions
@@ -97,10 +97,13 @@ class Longtail:
         ranker = model.rankers[0] if isinstance(model, Model) and len(model.rankers) == 1 else None
         if not isinstance(model, Model) or not isinstance(ranker, TreeRanker) or ranker.shards is None:
             raise UsageError("this model has no shards; load a model of one label tree in shards, or use predict")
+        if model.neural_ranker is not None:
+            raise UsageError("this model has a network that ranks as well, whose scores no shard has; use predict")
         search = model.config.search if beam_size is None else replace_beam(model.config.search, beam_size)
         with pool.threads(self.threads):
             found = ranker.found(model.features(documents), search, min(k, ranker.n_labels))
         ranked = ranked_labels(found, ranker.tree)
+        check_finite(ranked)
         if model.calibration is not None:
             ranked.data = model.calibration(ranked.data)
         return PartialPredictions.of(found, ranked, threshold, model.labels, documents.ids, ranker.shards, k)

@@ -106,9 +106,7 @@ def fit_shards(problems: LevelProblems, name: str, work: Work) -> Shards:
     if work.stages is None:
         return shards
     places = (work.stages.root / f"{name}-shard-{number}" for number in range(len(runs)))
-    stages = [
-        open_folder(place, verify="size") for place in places
-    ]  # verified already, and again when it is taken over
+    stages = [open_folder(place, verify="size") for place in places]  # verified already, and again when taken over
     return replace(shards, files=tuple((stage, file) for stage in stages for file in stage.files))
 
 

@@ -22,7 +22,7 @@ from longtail.metrics.analysis import at_least
 from longtail.search.calibration import Calibration
 from longtail.search.predictions import Predictions
 
-__all__ = ["Facts", "RankingModel", "members_k", "replace_beam"]
+__all__ = ["Facts", "RankingModel", "check_finite", "members_k", "replace_beam"]
 
 _MEMBERS = 2  # labels that each member of an ensemble gives, as a multiple of those asked for
 
@@ -84,9 +84,7 @@ class RankingModel(ABC):
         ids = documents.ids if isinstance(documents, Dataset) else None
         documents = self._readable(documents)
         ranked = self.raw_scores(documents, min(k, len(self.labels)), search, self._excluded(exclude, len(documents)))
-        if not np.isfinite(ranked.data).all():
-            found = "scores that are not finite: weights of the model, or features given, are not"
-            raise ModelFolderError(f"found {found}; train the model again, or mend the features")
+        check_finite(ranked)
         if self.calibration is not None:
             ranked.data = self.calibration(ranked.data)
         return Predictions(ranked if threshold <= 0 else at_least(ranked, threshold), self.labels, ids)
@@ -123,6 +121,13 @@ class RankingModel(ABC):
 def members_k(k: int, n_labels: int) -> int:
     """Return how many labels each member of an ensemble gives, so that the ``k`` best by their mean are among them."""
     return min(max(_MEMBERS * k, 100), n_labels)
+
+
+def check_finite(ranked: sparse.csr_array) -> None:
+    """Refuse scores that are no numbers."""
+    if not np.isfinite(ranked.data).all():
+        found = "scores that are not finite: weights of the model, or features given, are not"
+        raise ModelFolderError(f"found {found}; train the model again, or mend the features")
 
 
 def replace_beam(search: Search, beam_size: int) -> Search:

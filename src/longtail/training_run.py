@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,8 @@ def train_to_folder(
             clear_leftovers(output)
             if not resume:
                 stages.clear()
-                log_file.unlink(missing_ok=True)
+                with suppress(OSError):  # a run log is worth less than the run
+                    log_file.unlink()
             current_ranks().announce(BEGUN)
             model = train(
                 documents, config, valid=valid, parents=parents, stages=stages, device=device, log_file=log_file

@@ -186,6 +186,8 @@ class TestSubsets:
         done = run("merge", tmp_path / "a", "-k", "5")
         assert done.code == 2
         assert "made with -k 4" in done.err
+        (tmp_path / "none").write_text("")
+        assert run("merge", tmp_path / "none", "-k", "5").code == 0
 
     @pytest.mark.parametrize(
         ("files", "said"),
@@ -195,6 +197,8 @@ class TestSubsets:
             ("ab-", "fewer lines than in the other files"),
             ("ab+", "document 'x'; expected"),
             ("aw", "no field 'part'"),
+            ("ab~", "with -k 9; expected shards"),
+            ("ba?", "b:4: JSON that ends too early"),  # and not that documents after it are others
         ],
     )
     def test_what_cannot_be_merged(self, run, folders, tmp_path, files, said):
@@ -209,7 +213,11 @@ class TestSubsets:
         if files.endswith("+"):
             lines[3] = json.dumps(json.loads(lines[3]) | {"id": "x"}) + "\n"
             (tmp_path / "b").write_text("".join(lines))
-        done = run("merge", *(tmp_path / name for name in files.strip("+-")), "-o", tmp_path / "out")
+        if files.endswith("~"):
+            (tmp_path / "b").write_text("".join([lines[0], *(line.replace('"k":5', '"k":9') for line in lines[1:])]))
+        if files.endswith("?"):
+            (tmp_path / "b").write_text("".join([*lines[:3], "{\n", *lines[4:]]))
+        done = run("merge", *(tmp_path / name for name in files.strip("+-~?")), "-o", tmp_path / "out")
         assert done.code in (2, 3)
         assert said in done.err
         assert not (tmp_path / "out").exists()

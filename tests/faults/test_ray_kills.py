@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kill_training import contents
+from trainings import contents
 
 import longtail as lt
 from longtail import ranker_steps

@@ -24,6 +24,17 @@ def test_every_line_of_a_table_names_a_test():
         assert re.search(r"`tests/[^`]+\.py` \|$|`tests/[^`]+\.py`[^|]*\|$", row), row
 
 
-def test_tests_of_security_are_named():
-    own = {f"tests/security/{file.name}" for file in Path(__file__).parent.glob("test_*.py")}
+def test_tests_of_faults_and_of_security_are_named():
+    own = {f"tests/{part}/{file.name}" for part in ("faults", "security") for file in _tests(part)}
     assert own - set(NAMED) == {"tests/security/test_reliability_page.py"}
+
+
+def test_make_security_runs_the_second_and_the_third_table():
+    tables = re.search(r"## No code in files(.*)## Compatibility", TEXT, re.DOTALL)[1]
+    run = re.search(r"^HOSTILE := (.*?[^\\])\n", (ROOT / "Makefile").read_text(), re.MULTILINE | re.DOTALL)[1].split()
+    for path in re.findall(r"`(tests/[^`]+)`", tables):
+        assert any(Path(path).is_relative_to(part) for part in run), path
+
+
+def _tests(part):
+    return (ROOT / "tests" / part).glob("test_*.py")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -107,6 +108,30 @@ def test_a_second_training_on_the_same_folder_is_refused(tmp_path):
     assert not (tmp_path / "work").exists()
     with store.Stages(tmp_path / "work"):
         pass
+
+
+def test_a_training_may_begin_while_another_removes_the_folder(tmp_path, monkeypatch):
+    begun, rmdir, real_open = [], Path.rmdir, os.open
+
+    def after_the_other(folder):
+        begun.append(store.Stages(folder))
+        return rmdir(folder)
+
+    with monkeypatch.context() as patch, store.Stages(tmp_path / "work") as stages:
+        patch.setattr(Path, "rmdir", after_the_other)
+        stages.remove()
+    with pytest.raises(UsageError, match="is training into this folder"):
+        store.Stages(tmp_path / "work")
+    begun.pop().remove()
+
+    def folder_gone(path, *more, **options):
+        monkeypatch.setattr(os, "open", real_open)
+        rmdir(Path(path).parent)
+        return real_open(path, *more, **options)
+
+    monkeypatch.setattr(os, "open", folder_gone)
+    with store.Stages(tmp_path / "work"):
+        assert (tmp_path / "work").is_dir()
 
 
 def test_a_work_folder_of_somebody_else_is_left_alone(tmp_path):

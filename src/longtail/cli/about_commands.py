@@ -1,15 +1,19 @@
-"""Commands about this installation: methods, doctor."""
+"""Commands to look around: methods, doctor, and the demo of what is most used."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from longtail.cli.options import ConfigFile, Json, Preset, SetOptions, app, overrides
+from longtail.cli.options import ConfigFile, Json, Preset, SetOptions, Threads, app, overrides
 from longtail.errors import UsageError
 
-__all__ = ["doctor", "methods"]
+__all__ = ["demo", "doctor", "methods"]
 
 
 @app.command()
@@ -55,3 +59,35 @@ def doctor(json: Json = False) -> None:
         print_table(["what", "state", "detail"], [[s.what, s.state, s.detail] for s in symptoms])
     if any(symptom.state == "bad" for symptom in symptoms):
         raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for what the demo writes.")] = Path("demo"),
+    threads: Threads = 0,
+) -> None:
+    """Train, measure and explain on the bundled real sample: descriptions of Debian packages with their tags."""
+    from longtail.cli.data_commands import check
+    from longtail.cli.model_commands import evaluate, explain, train
+    from longtail.data.sample import FOLDER
+
+    output.mkdir(parents=True, exist_ok=True)
+    model, test = output / "model", str(FOLDER)
+    print(f"$ longtail check {FOLDER}\n")
+    check(str(FOLDER), report=output / "labels.png")
+    print(f"\n$ longtail train {FOLDER} -o {model}\n")
+    train(str(FOLDER), model, threads=threads)
+    print(f"\n$ longtail evaluate {model} {FOLDER} --bootstrap 1000 --report {output / 'report.html'}\n")
+    evaluate([str(model), test], bootstrap=1000, report=output / "report.html", threads=threads)
+    text = "A small editor for sound files: cut, mix and listen to recordings, with a window for GNOME."
+    print(f'\n$ longtail explain {model} "{text}"\n')
+    explain(model, text)
+    longtail = _as_called()
+    print(f'\nNow your own texts: echo \'{{"text": "{text}"}}\' | {longtail} predict {model} -')
+    print(f"A page to try it in the browser: {longtail} serve {model} --documents {FOLDER}")
+
+
+def _as_called() -> str:
+    """Return the command that a person can type here to run this program again."""
+    installed = Path(sys.argv[0]).name == "longtail" and not shutil.which("longtail")  # not on the path
+    return os.path.relpath(sys.argv[0]) if installed else "longtail"

@@ -1,4 +1,4 @@
-"""Commands for models: train, predict, evaluate, explain, info, and the demo of them all."""
+"""Commands for models: train, predict, embed, evaluate, explain, info."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from longtail.errors import UsageError
 if TYPE_CHECKING:
     from longtail.config import Config
 
-__all__ = ["demo", "embed", "evaluate", "explain", "info", "predict", "train"]
+__all__ = ["embed", "evaluate", "explain", "info", "predict", "train"]
 
 
 @app.command()
@@ -83,12 +83,12 @@ def train(
             ranks.wait_for(BEGUN)
         elif ranks.count > 1:
             check_sources(data, valid)
-        documents = read_data(data, format=format, labels=labels, features=features, skip_bad=skip_bad)
         settings = _config(method, preset, config, set_, seed, _gandalf(gandalf, gandalf_share))
         if ranks.count > 1:
             check_method(settings)
         if ray is not None:
             check_trainable(settings)
+        documents = read_data(data, format=format, labels=labels, features=features, skip_bad=skip_bad)
         valid_documents = None if valid is None else read_data(valid, format=format, split="test", skip_bad=skip_bad)
         options: dict[str, Any] = {"valid": valid_documents, "tree": tree, "threads": threads, "device": own_device}
         if ranks.first:
@@ -138,24 +138,25 @@ def predict(
     from longtail.estimator import load
     from longtail.search.predictions import write_predictions
 
-    if ray is not None:
+    if ray is not None and shards is not None:
+        raise UsageError("found --ray and --shards; expected one of them, as a worker loads the whole model")
+    if ray is not None and device not in ("auto", "cpu"):
+        raise UsageError(f"found --ray and --device {device}; expected one of them, as workers predict on CPUs")
+    tagger = load(model, threads, device, shard_numbers(shards)) if ray is None else None
+    documents = read_data(data, format=format, features=features, split="test", labelled=False, skip_bad=skip_bad)
+    options: dict[str, Any] = {"threshold": threshold, "beam_size": beam_size}
+    if tagger is None:
         from longtail.scale.ray import connected, predict_folder
 
-        if shards is not None:
-            raise UsageError("found --ray and --shards; expected one of them, as a worker loads the whole model")
-        documents = read_data(data, format=format, features=features, split="test", labelled=False, skip_bad=skip_bad)
         with redirect_stdout(sys.stderr), connected(ray, threads):
-            found = predict_folder(model, documents, k, threshold=threshold, beam_size=beam_size)
+            found = predict_folder(model, documents, k, **options)
         write_predictions(found, output)
-        return
-    tagger = load(model, threads, device, shard_numbers(shards))
-    documents = read_data(data, format=format, features=features, split="test", labelled=False, skip_bad=skip_bad)
-    if shards is not None:
+    elif shards is not None:
         from longtail.search.partial_predictions import write_partial
 
-        write_partial(tagger.predict_part(documents, k, threshold=threshold, beam_size=beam_size), output)
-        return
-    write_predictions(tagger.predict(documents, k, threshold=threshold, beam_size=beam_size), output)
+        write_partial(tagger.predict_part(documents, k, **options), output)
+    else:
+        write_predictions(tagger.predict(documents, k, **options), output)
 
 
 @app.command()
@@ -258,8 +259,6 @@ def explain(
     json: Json = False,
 ) -> None:
     """Show what each word adds on the way to a label, or how far the score of a network falls without it."""
-    import sys
-
     from longtail.model_folder import load_model
     from longtail.terminal import print_explanation, print_json
 
@@ -295,38 +294,3 @@ def info(model: ModelFolder, shards: Shards = None, json: Json = False) -> None:
         print_table(["shard", "labels", "bytes"], rows)
     if any(file.path == "README.md" for file in folder.manifest.files):
         print(f"\n{folder.read_bytes('README.md').decode().partition('## Settings')[0].rstrip()}")
-
-
-@app.command()
-def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for what the demo writes.")] = Path("demo"),
-    threads: Threads = 0,
-) -> None:
-    """Train, measure and explain on the bundled real sample: descriptions of Debian packages with their tags."""
-    from longtail.cli.data_commands import check
-    from longtail.data.sample import FOLDER
-
-    output.mkdir(parents=True, exist_ok=True)
-    model, test = output / "model", str(FOLDER)
-    print(f"$ longtail check {FOLDER}\n")
-    check(str(FOLDER), report=output / "labels.png")
-    print(f"\n$ longtail train {FOLDER} -o {model}\n")
-    train(str(FOLDER), model, threads=threads)
-    print(f"\n$ longtail evaluate {model} {FOLDER} --bootstrap 1000 --report {output / 'report.html'}\n")
-    evaluate([str(model), test], bootstrap=1000, report=output / "report.html", threads=threads)
-    text = "A small editor for sound files: cut, mix and listen to recordings, with a window for GNOME."
-    print(f'\n$ longtail explain {model} "{text}"\n')
-    explain(model, text)
-    longtail = _as_called()
-    print(f'\nNow your own texts: echo \'{{"text": "{text}"}}\' | {longtail} predict {model} -')
-    print(f"A page to try it in the browser: {longtail} serve {model} --documents {FOLDER}")
-
-
-def _as_called() -> str:
-    """Return the command that a person can type here to run this program again."""
-    import os
-    import shutil
-    import sys
-
-    installed = Path(sys.argv[0]).name == "longtail" and not shutil.which("longtail")  # not on the path
-    return os.path.relpath(sys.argv[0]) if installed else "longtail"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
 
 __all__ = [
+    "BeamSize",
     "ConfigFile",
     "Data",
     "Device",
@@ -30,6 +31,7 @@ __all__ = [
     "Shards",
     "SkipBad",
     "Split",
+    "Threads",
     "app",
     "cutoffs",
     "overrides",

@@ -49,7 +49,10 @@ def open_output(path: Path | str) -> Iterator[BinaryIO]:
                 yield out
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            if sys.platform != "win32":  # while the lock is held: whoever writes here next would remove the file
+                temporary.replace(path)
+        if sys.platform == "win32":  # where there are no locks, and no open file is renamed
+            temporary.replace(path)
     except OSError as error:
         place_at(error, path, temporary)
         raise

@@ -96,7 +96,7 @@ def neighbours(graph: sparse.csr_array, labels: Labels, label: str, k: int = 10)
 def label_column(labels: Labels, label: str) -> int:
     """Return the column of a label given by id or name; an unknown one is answered with the nearest."""
     if label in labels:
-        return labels.columns[label]
+        return labels.column(label)
     named = [at for at, name in enumerate(labels.names or ()) if name == label]
     if len(named) == 1:
         return named[0]

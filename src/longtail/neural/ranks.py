@@ -29,6 +29,7 @@ __all__ = [
     "as_ranks",
     "current_ranks",
     "found_by_first",
+    "run_of",
     "shared_cores",
     "total_gradients",
 ]
@@ -36,6 +37,12 @@ __all__ = [
 T = TypeVar("T")
 
 _LOOKS, _LOOK_SECONDS = 120, 0.25  # for a stage of the first rank: network storage may show it some seconds late
+
+
+def run_of(lengths: Sequence[int], rank: int) -> slice:
+    """Return where the things of a rank stand among those of all, of which each has as many as ``lengths`` tell."""
+    start = sum(lengths[:rank])
+    return slice(start, start + lengths[rank])
 
 
 class Ranks:
@@ -59,9 +66,7 @@ class Ranks:
 
     def part(self, n: int) -> slice:
         """Return which of ``n`` things are this rank's."""
-        lengths = self.lengths(n)
-        start = sum(lengths[: self.rank])
-        return slice(start, start + lengths[self.rank])
+        return run_of(self.lengths(n), self.rank)
 
     def numbers(self, *own: int) -> list[list[int]]:
         """Return the numbers that each rank gives, as many of each."""
@@ -95,7 +100,7 @@ class Ranks:
         return array
 
     def collected(self, tensor: Tensor, lengths: Sequence[int]) -> NDArray[Any]:
-        """Return at the first rank the rows of all, taken from the devices in pieces; elsewhere nothing of use."""
+        """Return at the first rank the rows of all, through the memory of the machines; elsewhere nothing of use."""
         array: NDArray[Any] = tensor.numpy(force=True)
         return array
 

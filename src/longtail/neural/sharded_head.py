@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from longtail.neural.head_updates import HeadRows, Optimiser
 from longtail.neural.heads import Head, bits_of
-from longtail.neural.ranks import Ranks, Shard, current_ranks
+from longtail.neural.ranks import Ranks, Shard, current_ranks, run_of
 
 __all__ = ["ShardedHead", "new_head"]
 
@@ -129,12 +129,12 @@ class ShardedHead(Head):
         """The k best of the nodes of all ranks; see `Head.best`."""
         everywhere, lengths, _ = self._to_all(x, None)
         logits, nodes = super().best(everywhere, k)
-        found = max(columns for (columns,) in self.ranks.numbers(logits.shape[1]))
+        found = self.ranks.largest(logits.shape[1])
         logits = pad(logits, (0, found - logits.shape[1]), value=-torch.inf)
         nodes = pad(nodes + self.nodes.start, (0, found - nodes.shape[1]), value=-1)
         alike = [len(logits)] * self.ranks.count
         by_rank = [self.ranks.gathered(own, alike).view(self.ranks.count, *own.shape) for own in (logits, nodes)]
-        logits, nodes = (own[:, _own(self.ranks, lengths)].transpose(0, 1).flatten(1) for own in by_rank)
+        logits, nodes = (own[:, run_of(lengths, self.ranks.rank)].transpose(0, 1).flatten(1) for own in by_rank)
         top, places = logits.topk(min(k, self.n_nodes), 1)
         return top, nodes.gather(1, places)
 
@@ -195,12 +195,7 @@ class _FromAll(torch.autograd.Function):
 def _summed(ranks: Ranks, lengths: Sequence[int], partial: Tensor) -> Tensor:
     wide = torch.float64 if partial.dtype == torch.float64 else torch.float32
     total = ranks.total(partial.to(wide, copy=True, memory_format=torch.contiguous_format))
-    return total[_own(ranks, lengths)].to(partial.dtype)
-
-
-def _own(ranks: Ranks, lengths: Sequence[int]) -> slice:
-    start = sum(lengths[: ranks.rank])
-    return slice(start, start + lengths[ranks.rank])
+    return total[run_of(lengths, ranks.rank)].to(partial.dtype)
 
 
 def _widened(candidates: Tensor, slots: int) -> Tensor:

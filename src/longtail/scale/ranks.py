@@ -23,7 +23,7 @@ from longtail import progress
 from longtail.config import Config
 from longtail.errors import LongtailError, UsageError
 from longtail.methods import METHODS
-from longtail.neural.ranks import Ranks, as_ranks
+from longtail.neural.ranks import Ranks, as_ranks, run_of
 
 if TYPE_CHECKING:
     import torch
@@ -185,7 +185,7 @@ class TorchRanks(Ranks):
         mine = tensor.new_zeros(max(lengths), *tensor.shape[1:])
         mine[: len(tensor)] = tensor
         if not mine.numel():
-            return tensor
+            return tensor.new_zeros(sum(lengths), *tensor.shape[1:])
         found = [torch.empty_like(mine) for _ in lengths]
         distributed.all_gather([_bytes(own) for own in found], _bytes(mine))
         return torch.cat([own[:length] for own, length in zip(found, lengths, strict=True)])
@@ -205,9 +205,9 @@ class TorchRanks(Ranks):
         from torch import distributed
 
         whole = np.empty((sum(lengths), *array.shape[1:]), array.dtype)
-        whole[_run(lengths, self.rank)] = array
+        whole[run_of(lengths, self.rank)] = array
         for rank in range(self.count):
-            for piece in _pieces(whole[_run(lengths, rank)]):
+            for piece in _pieces(whole[run_of(lengths, rank)]):
                 distributed.broadcast(piece, src=rank, group=self._control)
         return whole
 
@@ -223,7 +223,7 @@ class TorchRanks(Ranks):
 
     @_exchange
     def collected(self, tensor: Tensor, lengths: Sequence[int]) -> NDArray[Any]:
-        """Return at the first rank the rows of all, taken from the devices in pieces; elsewhere none."""
+        """Return at the first rank the rows of all, through the memory of the machines, in pieces; elsewhere none."""
         from torch import distributed
 
         own = tensor.numpy(force=True)
@@ -234,7 +234,7 @@ class TorchRanks(Ranks):
         whole = np.empty((sum(lengths), *own.shape[1:]), own.dtype)
         whole[: lengths[0]] = own
         for rank in range(1, self.count):
-            for piece in _pieces(whole[_run(lengths, rank)]):
+            for piece in _pieces(whole[run_of(lengths, rank)]):
                 distributed.recv(piece, src=rank, group=self._control)
         return whole
 
@@ -256,11 +256,6 @@ def _bytes(tensor: Tensor) -> Tensor:
     import torch
 
     return tensor.view(-1).view(torch.uint8)
-
-
-def _run(lengths: Sequence[int], rank: int) -> slice:
-    start = sum(lengths[:rank])
-    return slice(start, start + lengths[rank])
 
 
 def _pieces(rows: NDArray[Any]) -> Iterator[torch.Tensor]:

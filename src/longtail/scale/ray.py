@@ -139,9 +139,11 @@ def _nobody(address: str, error: OSError) -> UsageError:
 def _own_signals() -> Iterator[None]:
     """Keep the handler of SIGTERM, which Ray replaces by one that ends the process on the spot."""
     before = signal.getsignal(signal.SIGTERM)
-    yield
-    if threading.current_thread() is threading.main_thread() and before is not None:
-        signal.signal(signal.SIGTERM, before)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _check_workers(ray: Any, address: str) -> None:
@@ -219,8 +221,8 @@ class _Cluster:
             raise
         except errors.RayError as error:
             raise LongtailError(
-                f"Ray gave up a task after {_RETRIES} tries ({_one_line(error)}); finished stages are kept: "
-                "look at the cluster, then go on with --resume"
+                f"Ray gave up a task after {_RETRIES} tries ({_one_line(error)}); "
+                "look at the cluster, then start again, a training with --resume: its finished stages are kept"
             ) from error
 
 

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.errors import ModelFolderError
-from longtail.kernels import pool
-from longtail.kernels.chunk_check import first_unsound
 from longtail.kernels.chunks import GROUP_BITS, LAST, LONG, SIBLING_BITS, Level
+from longtail.search.level_arrays import check_level, frozen
 from longtail.search.weight_codes import STORED, WeightType, code_table, converted, decoded, half_floats, stored
 
 __all__ = ["Chunks", "Part", "WeightType"]
@@ -63,7 +61,7 @@ class Chunks:
         arrays = {name: np.concatenate([getattr(level, name) for level in levels]) for name in _JOINED}
         pointers = {name: _appended([getattr(level, name) for level in levels]) for name in ("offsets", "heads")}
         level = levels[0]._replace(**arrays, **pointers)
-        return cls(_frozen(level), batches[0].n_columns, batches[0].dense_width)
+        return cls(frozen(level), batches[0].n_columns, batches[0].dense_width)
 
     def run(self, first: int, last: int) -> Chunks:
         """Return the chunks from ``first`` to before ``last`` as a level of their own, whose arrays are views."""
@@ -81,7 +79,7 @@ class Chunks:
             bias=level.bias[nodes],
             dense=level.dense[nodes.start * self.dense_width : nodes.stop * self.dense_width],
         )
-        return Chunks(_frozen(changed), self.n_columns, self.dense_width)
+        return Chunks(frozen(changed), self.n_columns, self.dense_width)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Chunks:
@@ -90,8 +88,8 @@ class Chunks:
         none = np.zeros(0, np.float32)
         tables = dict.fromkeys(("table", "dense_table"), half_floats() if arrays["values"].itemsize == 2 else none)
         level = Level(**{name: arrays.get(name, tables.get(name)) for name in Level._fields})
-        _check(level, n_columns, dense_width)
-        return cls(_frozen(level), n_columns, dense_width)
+        check_level(level, n_columns, dense_width)
+        return cls(frozen(level), n_columns, dense_width)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return all that is to be stored, by name."""
@@ -156,7 +154,7 @@ class Chunks:
             dense=converted(level.dense, level.dense_table, dense_table, dtype),
             dense_table=dense_table,
         )
-        return Chunks(_frozen(changed), self.n_columns, self.dense_width)
+        return Chunks(frozen(changed), self.n_columns, self.dense_width)
 
 
 class _Packing:
@@ -217,7 +215,7 @@ class _Packing:
             np.frombuffer(self._dense, kind),
             table,
         )
-        return Chunks(_frozen(level), self._n_columns, self._dense_width)
+        return Chunks(frozen(level), self._n_columns, self._dense_width)
 
 
 def _appended(pointers: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -270,68 +268,3 @@ def _unpacked(level: Level, chunk: int, n_columns: int) -> tuple[NDArray[np.int6
     rows += np.repeat(np.arange(len(starts) - 1) << shift, np.diff(starts))
     row_of_entry = np.cumsum(planes[0] >= LAST) - (planes[0] >= LAST)
     return rows[row_of_entry], siblings, slice(begin[2], end[2])
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = np.asarray(array).view()  # numba knows no memmap
-    view.flags.writeable = False
-    return view
-
-
-def _frozen(level: Level) -> Level:
-    """One type for arrays in memory and in files, so that kernels are compiled once."""
-    return Level(*(_read_only(array) for array in level))
-
-
-def _check(level: Level, n_columns: int, dense_width: int) -> None:
-    """Kernels read without looking at bounds: arrays must fit each other, and lead nowhere but into themselves."""
-    if not (_typed(level, n_columns, dense_width) and _fit(level, dense_width)) or _unsound(level, n_columns):
-        raise ModelFolderError("weights: the arrays do not fit each other; train the model again")
-
-
-def _typed(level: Level, n_columns: int, dense_width: int) -> bool:
-    """Say whether every array has its type and shape: kernels are compiled for no others."""
-    if any(array is None for array in level) or level.values.dtype not in map(np.dtype, STORED.values()):
-        return False
-    dtypes: dict[str, Any] = dict.fromkeys(("offsets", "heads"), np.int64) | {"starts": np.uint16}
-    dtypes |= dict.fromkeys(("shifts", "columns", "siblings"), np.uint8)
-    dtypes |= dict.fromkeys(("values", "dense"), level.values.dtype)
-    return (
-        all(array.dtype == dtypes.get(name, np.float32) for name, array in level._asdict().items())
-        and all(array.ndim == (2 if name == "heads" else 1) for name, array in level._asdict().items())
-        and 0 <= n_columns < 1 << 31
-        and 0 <= dense_width < 1 << 31
-    )
-
-
-def _fit(level: Level, dense_width: int) -> bool:
-    """Say whether pointers rise from 0 to the ends of what they point into, and every code has a meaning."""
-    n_chunks, n_nodes, n_codes = len(level.shifts), len(level.bias), 1 << 8 * level.values.itemsize
-    if level.heads.shape != (n_chunks + 1, 4) or level.offsets.shape != (n_chunks + 1,):
-        return False
-    ends = [len(level.starts), len(level.columns), len(level.values), len(level.siblings)]
-    coded = level.values.dtype != np.float32
-    return bool(
-        level.heads[0].tolist() == [0, 0, 0, 0]
-        and level.heads[-1].tolist() == ends
-        and (level.heads[1:] >= level.heads[:-1]).all()
-        and level.offsets[0] == 0
-        and level.offsets[-1] == n_nodes
-        and (level.offsets[1:] >= level.offsets[:-1]).all()
-        and len(level.dense) == n_nodes * dense_width
-        and np.isfinite(level.bias).all()
-        and not (coded and _meaningless(level.values, level.table, n_codes))
-        and not (coded and _meaningless(level.dense, level.dense_table, n_codes))
-    )
-
-
-def _meaningless(codes: NDArray[Any], table: NDArray[np.float32], n_codes: int) -> bool:
-    """Say whether some code lies beyond its table, which may be short only where there are few codes to look at."""
-    return len(table) < n_codes and int(codes.max(initial=0)) >= len(table) and len(codes) > 0
-
-
-def _unsound(level: Level, n_columns: int) -> bool:
-    frozen = _frozen(level)
-    arrays = frozen.offsets, frozen.heads, frozen.shifts, frozen.starts, frozen.columns, frozen.siblings
-    blocks = pool.row_blocks(len(frozen.shifts), max(-(-len(frozen.shifts) // (4 * pool.thread_count())), 1))
-    return any(found >= 0 for found in pool.run(lambda ends: first_unsound(*ends, *arrays, n_columns), blocks))

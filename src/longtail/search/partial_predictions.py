@@ -76,7 +76,8 @@ class PartialPredictions:
         kept = ranked.data >= threshold
         ends = np.concatenate([[0], np.cumsum(kept)])[ptr]
         matrix = csr_of(ranked.data[kept], ranked.indices[kept], ends, len(labels))
-        return cls(Predictions(matrix, labels, ids), log_scores[kept], positions[kept], shards, k)
+        finite = np.maximum(log_scores[kept], np.finfo(np.float32).min)  # JSON has no −∞
+        return cls(Predictions(matrix, labels, ids), finite, positions[kept], shards, k)
 
 
 def write_partial(partial: PartialPredictions, path: Path | str) -> None:
@@ -101,7 +102,7 @@ def merge_predictions(paths: Sequence[Path | str], output: Path | str, k: int | 
     rows = _rows(paths)
     first = next(rows, None)
     most = 0 if first is None else _checked(paths, first)
-    if k is not None and k > most:
+    if first is not None and k is not None and k > most:
         raise UsageError(f"-k {k}: the files were made with -k {most}; make them with more, or ask for fewer here")
     with open_output(output) as out:
         for lines in chain([] if first is None else [first], rows):
@@ -135,15 +136,18 @@ def _rows(paths: Sequence[Path | str]) -> Iterator[tuple[_Line, ...]]:
 
 
 def _lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, _Line]]:
-    shards: list[int] | None = None
+    first: _Part | None = None
     for block in json_blocks(path, _decoder, problems):
         for number, line in block:
-            shards = line.part.shards if shards is None else shards
+            if problems.skipped:  # without it all lines after it would be those of other documents
+                problems.close()
+            first, part = first or line.part, line.part
             sizes = {len(line.labels), len(line.scores), len(line.part.log_scores), len(line.part.positions)}
             if len(sizes) > 1:
                 problems.fatal("lists of different lengths", "a score, log score and position of each label", number)
-            if line.part.shards != shards:
-                problems.fatal(f"shards {line.part.shards}", f"{shards}, as in the lines before", number)
+            if (part.shards, part.of, part.k) != (first.shards, first.of, first.k):
+                found, wanted = (f"shards {own.shards} of {own.of} with -k {own.k}" for own in (part, first))
+                problems.fatal(found, f"{wanted}, as in the lines before", number)
             yield number, line
     problems.close()
 

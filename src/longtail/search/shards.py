@@ -20,7 +20,7 @@ from longtail.kernels.search import step_down
 from longtail.search.chunks import Chunks, WeightType
 from longtail.store import Folder
 
-__all__ = ["Beam", "Shards", "checked_shards", "cut_parents", "merged", "step_down_shards"]
+__all__ = ["Beam", "Shards", "checked_shards", "cut_parents", "step_down_shards"]
 
 _NONE = np.zeros(0, np.int32)
 
@@ -32,9 +32,9 @@ def cut_parents(offsets: NDArray[np.integer], shard_labels: int) -> NDArray[np.i
 
     Parent p has the nodes ``offsets[p]:offsets[p + 1]``; one with more children than that is a shard by itself.
     """
-    borders, n_parents = [0], len(offsets) - 1
+    borders, n_parents, most = [0], len(offsets) - 1, min(shard_labels, int(offsets[-1]))  # a setting may be any number
     while borders[-1] < n_parents:
-        end = int(np.searchsorted(offsets, offsets[borders[-1]] + shard_labels, side="right")) - 1
+        end = int(np.searchsorted(offsets, offsets[borders[-1]] + most, side="right")) - 1
         borders.append(max(min(end, n_parents), borders[-1] + 1))
     return np.array(borders, np.int64)
 
@@ -71,6 +71,8 @@ class Shards:
                     f"shard {number} of {part.n_nodes} nodes below {part.n_chunks} parents; expected {nodes_here} "
                     f"below {parents_here}"
                 )
+        if len({(part.n_columns, part.dense_width, part.dtype) for part in shards.held}) > 1:
+            raise ValueError("shards of other columns or other types of weights than each other")
         return shards
 
     @classmethod
@@ -177,11 +179,3 @@ def step_down_shards(
             found = merge_ranked(*found, *best, first, limit)
             floors = raised_floors(floors, found[0], found[2], limit)
     return found
-
-
-def merged(parts: Sequence[Beam], limit: int) -> Beam:
-    """Return the best ``limit`` nodes of each document from those of disjoint parts of a level."""
-    best, *others = parts
-    for other in others:
-        best = merge_ranked(*best, *other, 0, limit)
-    return best

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
-from longtail.errors import LongtailError
 from longtail.search.shard_files import open_model_folder
 from longtail.server.service import Service
 from longtail.store.manifest import MANIFEST
@@ -33,12 +32,13 @@ class Reloader:
         self._one_at_a_time = asyncio.Lock()
 
     async def reload(self) -> Service:
-        """Serve what the folder holds now; LongtailError where that is no model, and the old one goes on."""
+        """Serve what the folder holds now; where that cannot be loaded, say why, and the old one goes on."""
         async with self._one_at_a_time:
             try:
                 service = await asyncio.to_thread(self._load_changed)
-            except (LongtailError, OSError) as error:
-                log.warning("not reloaded, version %s goes on: %s", self.current.name.version, error)
+            except Exception as error:  # want of memory, too: the watch must outlive it
+                why = str(error) or type(error).__name__
+                log.warning("not reloaded, version %s goes on: %s", self.current.name.version, why)
                 raise
             if service is not self.current:
                 log.info("reloaded: version %s in place of %s", service.name.version, self.current.name.version)
@@ -62,7 +62,7 @@ class Reloader:
 
     async def reload_quietly(self) -> None:
         """Reload where nobody waits for the result; the log says what became of it."""
-        with suppress(LongtailError, OSError):  # said already
+        with suppress(Exception):  # said already
             await self.reload()
 
 

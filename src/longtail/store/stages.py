@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import weakref
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -82,7 +82,7 @@ class Stages:
         """Delete the stages and the lock when training has ended; what is not ours stays."""
         self.clear()
         (self.root / _LOCK).unlink(missing_ok=True)
-        if not any(self.root.iterdir()):
+        with suppress(OSError):  # something of somebody else is in it, or another run has begun there
             self.root.rmdir()
         self.close()
 
@@ -104,7 +104,10 @@ def _lock_work_folder(root: Path) -> int:
     file = root / _LOCK
     while True:
         root.mkdir(parents=True, exist_ok=True)
-        fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # the folder was removed by a run that just ended
+            continue
         try:
             durable.lock(fd)
         except BlockingIOError:

@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -79,6 +80,21 @@ def test_the_old_file_stands_until_the_new_one_is_whole_and_on_disk(tmp_path, mo
         assert path.read_bytes() == b"old"
     assert synced == [(len(b"new content"), b"old")]
     assert path.read_bytes() == b"new content"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+def test_another_writer_does_not_clear_a_file_that_is_being_put_in_place(tmp_path, monkeypatch):
+    put = Path.replace
+
+    def replace(temporary, place):
+        output._clear_leftovers(place)
+        return put(temporary, place)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with open_output(tmp_path / "file.txt") as out:
+        out.write(b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
+    assert (tmp_path / "file.txt").read_bytes() == b"whole"
 
 
 def test_a_missing_folder(tmp_path):

@@ -20,8 +20,10 @@ from longtail.features.tokens import Tokens
 from longtail.neural.batches import Batches
 from longtail.neural.checkpoints import Checkpoints, adamw_arrays
 from longtail.neural.heads import Head
-from longtail.neural.loop import OutOfMemory, _Run, fit
+from longtail.neural.loop import _Run, fit
+from longtail.neural.ranks import Ranks, as_ranks
 from longtail.neural.run_log import Diverged, RunLog
+from longtail.neural.stepper import OutOfMemory
 from longtail.store import Stages
 
 N_DOCUMENTS, N_LABELS, WIDTH = 61, 12, 8
@@ -405,6 +407,10 @@ class TestDiverged:
         assert "--resume" not in str(caught.value)
 
 
+class TwoRanks(Ranks):
+    count = 2
+
+
 class TestOutOfMemory:
     def short_of_memory_above(self, size, network, at_step=3):
         def before(network, batch):
@@ -458,6 +464,26 @@ class TestOutOfMemory:
         resumed = TinyNetwork()
         train(resumed, stages=stages)
         assert max(resumed.sizes) == 2
+
+    def test_resumed_with_a_smaller_setting(self, stages):
+        def before(network, batch):
+            network.at_step += 1
+            if network.at_step > 8:
+                raise Stopped
+
+        network = TinyNetwork()
+        network.before = before
+        with pytest.raises(Stopped):
+            train(network, stages=stages)
+        resumed = TinyNetwork()
+        train(resumed, change(micro_batch=2), stages)
+        assert max(resumed.sizes) == 2
+
+    def test_of_several_ranks_the_setting_to_go_on_with_is_named(self):
+        network = self.short_of_memory_above(2, TinyNetwork())
+        said = r"^step 3, rank 0: out of memory with 4 documents at a time; try training.micro_batch=2 and --resume"
+        with as_ranks(TwoRanks()), pytest.raises(OutOfMemory, match=said):
+            train(network)
 
     def test_at_one_document(self):
         network = self.short_of_memory_above(0, TinyNetwork())

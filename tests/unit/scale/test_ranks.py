@@ -29,10 +29,11 @@ from longtail.neural.batches import Batches
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.checkpoints import Checkpoints
 from longtail.neural.heads import Head
-from longtail.neural.loop import _Stepper, fit
+from longtail.neural.loop import fit
 from longtail.neural.ranks import FollowedStages, Ranks, as_ranks, current_ranks, shared_cores, total_gradients
 from longtail.neural.schedule import Schedule
 from longtail.neural.sharded_head import ShardedHead, new_head
+from longtail.neural.stepper import Stepper
 from longtail.scale.ranks import LostRanks, TorchRanks, check_method, check_sources, joined, under_torchrun
 from longtail.store import Stages
 from longtail.training_run import take_part, train_to_folder, work_folder
@@ -234,7 +235,7 @@ def gradients(ranks):
     found = {}
     for last_level in ("shortlist", "full"):
         network = network_of(last_level, training).double().train()
-        stepper = _Stepper(network, training, Schedule.of(training, 3), 0)
+        stepper = Stepper(network, training, Schedule.of(training, 3), 0)
         for number, batch in enumerate(batches_of().epoch(0)):
             _, losses = stepper._gradients(batch, 0)
             losses = total_gradients(ranks, stepper.parameters, losses, ranks.lengths(len(batch))[ranks.rank] > 0)

@@ -190,11 +190,14 @@ class TestRefusals:
     )
     def test_what_ray_refuses(self, monkeypatch, error, said):
         def init(*_, **__):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             raise error
 
+        handler = signal.getsignal(signal.SIGTERM)
         monkeypatch.setattr(ray, "init", init)
         with pytest.raises(UsageError, match=f"^--ray auto: {said}"):
             connected("auto").__enter__()
+        assert signal.getsignal(signal.SIGTERM) is handler
 
     def test_without_the_extra(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "ray", None)
@@ -213,6 +216,14 @@ class TestRefusals:
     def test_ray_and_shards(self, model):
         with pytest.raises(UsageError, match="found --ray and --shards"):
             model_commands.predict(model, "none.jsonl", shards="0", ray="local")
+
+    def test_ray_and_a_gpu(self, model):
+        with pytest.raises(UsageError, match="found --ray and --device cuda; expected one of them"):
+            model_commands.predict(model, "none.jsonl", device="cuda", ray="local")
+
+    def test_a_network_is_refused_before_data_is_read(self, tmp_path):
+        with pytest.raises(UsageError, match=r"--ray: cascadexml trains a network"):
+            model_commands.train("none.jsonl", tmp_path / "model", "cascadexml", ray="local")
 
     def test_a_worker_without_the_work_folder(self, tmp_path):
         with pytest.raises(UsageError, match=rf"stages: is not there on {socket.gethostname()}.*share"):

@@ -1,5 +1,7 @@
 """A level in shards against the same level in one piece: the same bytes, whoever holds which shards."""
 
+from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +17,7 @@ from longtail.kernels.ranked_lists import merge_ranked
 from longtail.search.beam import Descent, beam_search, shortlist
 from longtail.search.chunks import Chunks, Part
 from longtail.search.exact import exact_best, exact_search
-from longtail.search.shards import Shards, cut_parents, merged
+from longtail.search.shards import Shards, cut_parents
 from longtail.tree.tree import LabelTree
 
 COLUMNS, BIAS = 30, 0.5
@@ -121,7 +123,8 @@ def test_the_best_of_all_holders_are_the_best_of_the_whole(seed, shard_labels, k
     shards = sharded[-1]
     holders = np.array(data.draw(st.lists(st.integers(0, 2), min_size=shards.n_shards, max_size=shards.n_shards)))
     parts = [best(shards.only(np.flatnonzero(holders == holder).tolist())) for holder in np.unique(holders)]
-    for found, whole in zip(merged(parts, k), best(levels[-1]), strict=True):
+    merged = reduce(lambda own, other: merge_ranked(*own, *other, 0, k), parts)
+    for found, whole in zip(merged, best(levels[-1]), strict=True):
         assert found.tobytes() == whole.tobytes()
 
 
@@ -203,3 +206,10 @@ def test_shards_that_do_not_fit_are_refused():
         Shards.of(parts[:-1], level.level.offsets, 9)
     with pytest.raises(ValueError, match="shard 0 of"):
         Shards.of([parts[-1], *parts[1:]], level.level.offsets, 9)
+    for other in ({"n_columns": parts[0].n_columns - 1}, {"dense_width": parts[0].dense_width + 1}):
+        with pytest.raises(ValueError, match="other columns"):  # kernels would read beyond the end
+            Shards.of([replace(parts[0], **other), *parts[1:]], level.level.offsets, 9)
+
+
+def test_as_large_a_shard_as_one_likes():
+    assert cut_parents(np.array([0, 3, 7]), 10**30).tolist() == [0, 2]

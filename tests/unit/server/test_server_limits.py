@@ -466,6 +466,16 @@ class TestReload:
         assert version == "old"
         assert "not reloaded, version old goes on" in caplog.text
 
+    def test_want_of_memory_ends_a_reload_and_not_the_watch(self, serving, service, caplog):
+        def bad():
+            raise MemoryError
+
+        async def question(served):
+            await served.server.reloader.reload_quietly()
+
+        run(serving, question, own=replace(service, name=replace_version(service.name, "old")), load=bad)
+        assert "not reloaded, version old goes on: MemoryError" in caplog.text
+
     @pytest.mark.parametrize("header", ["origin", "x-forwarded-for", "forwarded"])
     def test_not_through_others_without_a_token(self, serving, header):
         async def question(served):
