@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from longtail import __version__, progress, run_loggers
 from longtail.config import Config
 from longtail.data.dataset import Dataset
-from longtail.errors import UsageError
+from longtail.errors import ModelFolderError, UsageError
 from longtail.kernels import pool
 from longtail.neural.ranks import current_ranks, found_by_first
 from longtail.store import Stages, content_hash, write_folder
@@ -136,13 +136,15 @@ class Work:
             if place.exists():
                 break
             time.sleep(_LOOK_SECONDS)
-        self.made.add(name)
-        arrays = self._stored(name, mapped)
-        if arrays is None:
+        else:
             raise UsageError(
                 f"{place}: a worker has written this stage, and it is not to be seen here; "
                 "write the model to storage that all machines share"
             )
+        self.made.add(name)
+        arrays = self._stored(name, mapped)
+        if arrays is None:
+            raise ModelFolderError(f"{place}: is not what a worker has written; check the disk, then use --resume")
         return arrays
 
     def _stored(self, name: str, mapped: bool = False) -> Arrays | None:

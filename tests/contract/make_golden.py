@@ -78,7 +78,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "tree": {"branching": 4, "leaf_size": 4},
         "ranker": {"trees": 2, "weights": "float32"},
     },
-    "plt": {**_TEXT, "tfidf": [{"max_features": 120}, {"unit": "char", "ngram_max": 2, "max_features": 80}]},
+    "plt": {
+        **_TEXT,
+        "tfidf": [{"max_features": 120}, {"unit": "char", "ngram_max": 2, "max_features": 80}],
+        "tree": {"leaf_size": 6},
+        "ranker": {"shard_labels": 12},
+    },
     "dismec": _TEXT,
     "proxml": _TEXT,
     "pfastrexml": {**_TEXT, "forest": {"trees": 3, "leaf_size": 8}},

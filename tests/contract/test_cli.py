@@ -597,6 +597,26 @@ class TestProcess:
             assert b"Traceback" not in process.stderr.read()
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_signal_while_something_is_let_go_is_not_lost(self):
+        start = """if True:
+            import os, signal, time
+            from longtail import cli
+
+            class Last:
+                def __del__(self):
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    time.sleep(0.01)  # the signal is handled here, where Python ignores errors
+
+            def work():
+                Last()
+                time.sleep(60)
+
+            cli.app = work
+            cli.main()
+        """
+        done = subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, timeout=30)
+        assert (done.returncode, done.stderr) == (143, "")
+
     @pytest.mark.skipif(not hasattr(os, "openpty"), reason="no pseudo-terminals here")
     @pytest.mark.parametrize("quiet", [False, True])
     def test_progress_on_a_terminal(self, tmp_path, quiet):

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
@@ -51,6 +52,8 @@ _WAYS_OUT = {  # of what a disk answers
     errno.EIO: "check the disk",
 }
 
+_SOON = 0.01  # seconds
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
@@ -77,9 +80,20 @@ def _stop(number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
+def _send_again(unheard: sys.UnraisableHookArgs) -> None:
+    """Send a signal once more that came while Python let something go, where what it raises is not heard."""
+    error = unheard.exc_value
+    if not isinstance(error, SystemExit | KeyboardInterrupt):
+        sys.__unraisablehook__(unheard)
+        return
+    number = int(error.code or 0) - 128 if isinstance(error, SystemExit) else signal.SIGINT
+    threading.Timer(_SOON, os.kill, (os.getpid(), number)).start()
+
+
 def main() -> NoReturn:
     """Run the command line; every error becomes one message and its exit code."""
     signal.signal(signal.SIGTERM, _stop)  # so that `finally` blocks run
+    sys.unraisablehook = _send_again
     # torch's threads sleep while they wait: spinning halves the speed of a network where others use the cores, too
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, TextIOWrapper):  # a pipe is UTF-8 in every locale; what a terminal lacks is escaped

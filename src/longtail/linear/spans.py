@@ -6,6 +6,7 @@ are stored together: all the children of one parent, or a batch of labels where 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -172,6 +173,7 @@ def _whole(parts: Iterable[Part], spans: Spans) -> Iterator[Part]:
     for end in ends.tolist():
         yield _joined([next(parts) for _ in range(first, end)], spans.starts[first:end] - spans.starts[first])
         first = end
+    deque(parts, maxlen=0)  # so that threads end here, and not whenever what feeds on them is let go
 
 
 def _joined(parts: Sequence[Part], shifts: NDArray[np.int64]) -> Part:
