@@ -96,7 +96,7 @@ class Tokeniser:
         self.max_tokens = max_tokens
         names = _token_names(self._files, place)
         self.pad = _pad_id(self._backend, names, place)
-        self.pad_left = _class_token_is_last(self._backend, names)
+        self.pad_left = _class_token_is_last(self._backend, names, place)
         self.largest_id = max(self.pad, *self._backend.get_vocab().values(), *self._backend.encode("").ids)
         self._typecode = "H" if self.largest_id < 1 << 16 else "I"
         self._backend.no_padding()
@@ -208,13 +208,18 @@ def _pad_id(backend: Tokenizer, names: Mapping[str, str], place: str) -> int:
     raise UsageError(f"{place}: found no padding token; expected pad_token in tokenizer_config.json")
 
 
-def _class_token_is_last(backend: Tokenizer, names: Mapping[str, str]) -> bool:
+def _class_token_is_last(backend: Tokenizer, names: Mapping[str, str], place: str) -> bool:
     """Tell whether padding stands on the left, so that the class token of all documents is in the same place.
 
     The ``padding_side`` of the files is not asked: it changes nothing in what an encoder computes, but where it would
     move the class token.
     """
-    ids = backend.encode("").ids
+    try:
+        ids = backend.encode("").ids
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # tokens that its template names and the file lacks make the library panic
+        raise UsageError(f"{place}: tokenizer.json cannot be used: {_line(error)}") from error
     return len(ids) > 1 and "cls_token" in names and ids[-1] == backend.token_to_id(names["cls_token"])
 
 
@@ -243,5 +248,5 @@ def _parsed_json(content: bytes, place: str) -> dict[str, Any]:
     return parsed
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return printable(str(error).strip().partition("\n")[0])

@@ -264,6 +264,16 @@ def test_more_tokens_than_positions_are_refused(bert, tmp_path, model, positions
             Tokeniser.load(folder, most + 1)
 
 
+def test_a_template_of_tokens_that_are_not_there_is_refused(bert):
+    about = json.loads((bert / "tokenizer.json").read_bytes())
+    single = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    pair = [*single, {"Sequence": {"id": "B", "type_id": 1}}]
+    template = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {}}
+    about["post_processor"] = template  # the library panics, which is no Exception
+    with pytest.raises(UsageError, match=r"tokenizer.json cannot be used: \S"):
+        Tokeniser({"tokenizer.json": json.dumps(about).encode()}, 8)
+
+
 def test_errors_say_what_is_wrong(bert, tmp_path):
     with pytest.raises(UsageError, match=r"found no tokenizer; expected tokenizer\.json"):
         Tokeniser.load(tmp_path, 8)
