@@ -22,7 +22,7 @@ from pathlib import Path
 from hostile_models import Mutant, Scratch, mutants
 
 import longtail as lt
-from longtail.errors import MissingExtra, ModelFolderError, UsageError
+from longtail.errors import DataError, MissingExtra, ModelFolderError, UsageError
 
 SECONDS = 20  # a mutant
 MEMORY = 3 << 30  # bytes above what the process has before the first one
@@ -64,6 +64,8 @@ def _outcome(place: Path) -> str:
         return "refused"
     except UsageError as error:  # without a vocabulary it is a model on features, which is a model as good as any
         return "answered" if "trained on ready-made features" in str(error) else f"UsageError {error}"
+    except DataError as error:  # so is a member of an ensemble
+        return "answered" if "give --features as then" in str(error) else f"DataError {error}"
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__} {str(error)[:150]!r} at {Path(where.filename).name}:{where.lineno}"
