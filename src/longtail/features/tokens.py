@@ -22,6 +22,7 @@ from longtail.progress import advance, stage
 __all__ = ["Tokeniser", "Tokens"]
 
 _BLOCK = 4096  # texts tokenised at a time
+_UNKNOWN = "ꙮ"  # a word that few vocabularies have
 _CHARACTERS = 6  # a token, somewhat more than European languages have: see _encode
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _OLDER_FILES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
@@ -216,9 +217,10 @@ def _class_token_is_last(backend: Tokenizer, names: Mapping[str, str], place: st
     """
     try:
         ids = backend.encode("").ids
+        backend.encode(_UNKNOWN)
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # tokens that its template names and the file lacks make the library panic
+    except BaseException as error:  # tokens that the file names and lacks make the library fail, or panic
         raise UsageError(f"{place}: tokenizer.json cannot be used: {_line(error)}") from error
     return len(ids) > 1 and "cls_token" in names and ids[-1] == backend.token_to_id(names["cls_token"])
 

@@ -272,6 +272,10 @@ def test_a_template_of_tokens_that_are_not_there_is_refused(bert):
     about["post_processor"] = template  # the library panics, which is no Exception
     with pytest.raises(UsageError, match=r"tokenizer.json cannot be used: \S"):
         Tokeniser({"tokenizer.json": json.dumps(about).encode()}, 8)
+    about = json.loads((bert / "tokenizer.json").read_bytes())
+    about["model"]["unk_token"] = "nowhere"
+    with pytest.raises(UsageError, match=r"tokenizer.json cannot be used: \S"):
+        Tokeniser({"tokenizer.json": json.dumps(about).encode()}, 8)
 
 
 def test_errors_say_what_is_wrong(bert, tmp_path):
