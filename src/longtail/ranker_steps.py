@@ -19,7 +19,7 @@ from longtail.linear.neighbours import Neighbours, learner_seeds
 from longtail.linear.one_vs_all import LabelProblems, join_batches, label_batches
 from longtail.linear.partitions import document_graph, fit_learner
 from longtail.linear.tail_classifier import fit_tail
-from longtail.linear.tree_ranker import LevelProblems, TreeRanker, fit_level
+from longtail.linear.tree_ranker import LevelProblems, TreeRanker
 from longtail.methods import METHODS
 from longtail.metrics import inverse_propensities
 from longtail.network_steps import label_hints
@@ -82,15 +82,15 @@ def fit_ranker(
         labels, most = fit_labels(problems, number, work), config.ranker.shard_labels
         return TreeRanker(tree, (Shards.cut(labels, most) if most else labels,), config.ranker.bias)
     levels: list[LevelWeights] = []
+    common = config.ranker, config.search, config.seed
     for level in range(tree.n_levels):
 
         def make() -> dict[str, np.ndarray]:
-            return fit_level(features, coarse, tree, levels, config.ranker, config.search, config.seed).to_arrays()
+            return LevelProblems.of(features, coarse, tree, levels, *common).solve_all().to_arrays()
 
         name = f"ranker-{number}-{level}"
         with told(f"level {level + 1} of {tree.n_levels}") as say:
             if config.ranker.shard_labels and level == tree.n_levels - 1:
-                common = config.ranker, config.search, config.seed
                 levels.append(fit_shards(LevelProblems.of(features, coarse, tree, levels, *common), name, work))
             else:
                 levels.append(Chunks.from_arrays(work.arrays(name, make)))
@@ -100,7 +100,7 @@ def fit_ranker(
 
 def fit_shards(problems: LevelProblems, name: str, work: Work) -> Shards:
     """Return a level in shards, each a stage; where stages are kept, no more than one of them is in memory."""
-    runs, make = problems.shards(), partial(_shard_arrays, problems)
+    runs, make = problems.shards(), partial(_arrays_of, problems)
     made = work.each(f"{name}-shard", make, runs, "shards", one_by_one=True, mapped=True)
     shards = Shards.of([Chunks.from_arrays(arrays) for arrays in made], problems.offsets, problems.ranker.shard_labels)
     if work.stages is None:
@@ -108,10 +108,6 @@ def fit_shards(problems: LevelProblems, name: str, work: Work) -> Shards:
     places = (work.stages.root / f"{name}-shard-{number}" for number in range(len(runs)))
     stages = [open_folder(place, verify="size") for place in places]  # verified already, and again when taken over
     return replace(shards, files=tuple((stage, file) for stage in stages for file in stage.files))
-
-
-def _shard_arrays(problems: LevelProblems, parents: tuple[int, int]) -> dict[str, np.ndarray]:
-    return problems.solve(parents).to_arrays()
 
 
 def fit_labels(problems: LabelProblems, number: int, work: Work) -> Chunks:
@@ -124,8 +120,9 @@ def fit_labels(problems: LabelProblems, number: int, work: Work) -> Chunks:
     return chunks
 
 
-def _arrays_of(problems: LabelProblems, batch: tuple[int, int]) -> dict[str, np.ndarray]:
-    return problems.solve(*batch).to_arrays()
+def _arrays_of(problems: LevelProblems | LabelProblems, run: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Return a run of parents, or of labels, as it is kept; a function of the module, so that it can travel."""
+    return problems.solve(run).to_arrays()
 
 
 def fit_forest(documents: Dataset, features: Features, config: Config, work: Work) -> Forest:

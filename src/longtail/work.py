@@ -23,6 +23,7 @@ from longtail.errors import ModelFolderError, UsageError
 from longtail.kernels import pool
 from longtail.neural.ranks import current_ranks, found_by_first
 from longtail.store import Stages, content_hash, write_folder
+from longtail.store.stages import looks
 
 __all__ = ["StageTime", "Work", "read_stage_times", "run_log", "stages_told_to", "told"]
 
@@ -32,7 +33,6 @@ T = TypeVar("T")
 log = logging.getLogger("longtail")
 
 _FILE = "arrays.safetensors"
-_LOOKS, _LOOK_SECONDS = 120, 0.25  # for a stage of another machine: network storage may show it some seconds late
 # settings of training that may change between a run and its resumption
 _WITHOUT_EFFECT = {"micro_batch": 0, "checkpoint_steps": 0, "compile": False, "tensorboard": ""}
 
@@ -132,10 +132,9 @@ class Work:
         """Return the arrays of a stage that a worker has written to the storage that all machines share."""
         assert self.stages is not None
         place = self.stages.root / name
-        for _ in range(_LOOKS):
+        for _ in looks():
             if place.exists():
                 break
-            time.sleep(_LOOK_SECONDS)
         else:
             raise UsageError(
                 f"{place}: a worker has written this stage, and it is not to be seen here; "

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import longtail as lt
-from longtail import pipeline, ranker_steps
+from longtail import pipeline
 from longtail.errors import DataError, UsageError
 from longtail.kernels import pool
+from longtail.linear.tree_ranker import LevelProblems
 from longtail.methods import configure
 from longtail.model_folder import load_model
 
@@ -169,7 +170,7 @@ class TestSameBytes:
 
 class TestResume:
     def test_goes_on_where_it_stopped(self, run, files, model, tmp_path, monkeypatch, caplog):
-        real, calls = ranker_steps.fit_level, []
+        real, calls = LevelProblems.solve_all, []
 
         def stops_at_the_second(*arguments):
             calls.append(1)
@@ -177,10 +178,10 @@ class TestResume:
                 raise KeyboardInterrupt
             return real(*arguments)
 
-        monkeypatch.setattr(ranker_steps, "fit_level", stops_at_the_second)
+        monkeypatch.setattr(LevelProblems, "solve_all", stops_at_the_second)
         assert run("train", files / "train.jsonl", "-o", tmp_path / "m").code == 130
         assert not (tmp_path / "m").exists()
-        monkeypatch.setattr(ranker_steps, "fit_level", real)
+        monkeypatch.setattr(LevelProblems, "solve_all", real)
         done = run("train", files / "train.jsonl", "-o", tmp_path / "m", "--resume")
         assert done.code == 0
         assert caplog.text.count("taken over") == 3  # features, tree and the first level

@@ -152,3 +152,12 @@ def _absolute(path: Any, folder: int | None) -> Path:
 
 def _opened_as(fd: int) -> Path:
     return Path(f"/proc/self/fd/{fd}").readlink()
+
+
+def told_in_one_line(ended: Any, code: int, place: Path) -> None:
+    """Check what a person reads where a disk has answered ``code``: the place, the answer, and the way out."""
+    assert ended.code == 1, ended
+    assert "Traceback" not in ended.said, ended.said
+    last = ended.said.splitlines()[-1]
+    assert last.startswith(f"longtail: {place}"), last
+    assert f": {os.strerror(code)}; " in last, last

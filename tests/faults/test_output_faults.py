@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from failing_disk import CODES, EVERY, FailingDisk, chance
+from failing_disk import CODES, EVERY, FailingDisk, chance, told_in_one_line
 from small_disk import small_disk
 from trainings import contents, here
 
@@ -54,14 +54,6 @@ def command(work, path):
     return ["convert", data, str(path), *(["--to", to] if to else [])]
 
 
-def told(ended, code, path):
-    assert ended.code == 1, ended
-    assert "Traceback" not in ended.said, ended.said
-    last = ended.said.splitlines()[-1]
-    assert last.startswith(f"longtail: {path}"), last
-    assert f": {os.strerror(code)}; " in last, last
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_fault_at_any_call_leaves_the_older_file(work, tmp_path, monkeypatch, name):
     if name.endswith("parquet"):
@@ -80,7 +72,7 @@ def test_a_fault_at_any_call_leaves_the_older_file(work, tmp_path, monkeypatch, 
             FailingDisk(patch, path.parent, nth=nth, code=code, sticky=sticky)
             ended = here(command(work, path), tmp_path / "said")
         if path.read_bytes() == b"older":
-            told(ended, code, path)
+            told_in_one_line(ended, code, path)
         else:  # in place already
             assert _same(path.read_bytes()) == _same(whole)
             path.write_bytes(b"older")
@@ -122,7 +114,7 @@ def test_a_full_disk_ends_a_prediction_with_one_line(work, tmp_path):
         for name in ("p.jsonl", "p.jsonl.gz", "p.jsonl.zst"):
             path = tmp_path / "disk" / name
             ended = here(command(work, path.with_name(f"predictions-{name}")), tmp_path / "said")
-            told(ended, errno.ENOSPC, path.with_name(f"predictions-{name}"))
+            told_in_one_line(ended, errno.ENOSPC, path.with_name(f"predictions-{name}"))
             assert list(path.parent.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ import shutil
 import sys
 
 import pytest
-from failing_disk import CODES, EVERY, FailingDisk, chance, tally
+from failing_disk import CODES, EVERY, FailingDisk, chance, tally, told_in_one_line
 from small_disk import small_disk
 from trainings import contents, here, left_behind, training
 
@@ -40,15 +40,6 @@ def on_failing_disk(own, model, patch, *options, **fault):
         return disk, here(own.arguments(model, *options), model.parent.with_name("said"))
 
 
-def told_in_one_line(ended, code, model):
-    """Check what a person reads of a disk that failed."""
-    assert ended.code == 1, ended
-    assert "Traceback" not in ended.said, ended.said
-    last = ended.said.splitlines()[-1]
-    assert last.startswith(f"longtail: {model.parent}"), last
-    assert f": {os.strerror(code)}; " in last, last
-
-
 def test_after_a_fault_at_any_call_it_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatch):
     own, expected = trained
     model = tmp_path / "run" / "model"
@@ -65,7 +56,7 @@ def test_after_a_fault_at_any_call_it_goes_on_to_the_same_bytes(trained, tmp_pat
             assert ended.code == 0, ended  # what a run tells of itself is worth less than the run
             assert f"{place}: cannot be written ({os.strerror(code)}); the run goes on without it" in ended.said
         elif ended.code:
-            told_in_one_line(ended, code, model)
+            told_in_one_line(ended, code, model.parent)
             assert place.name == "longtail.lock" or "go on with --resume" in ended.said, ended.said
         else:
             assert contents(model) == expected
@@ -98,7 +89,7 @@ def test_on_a_full_disk_and_on_with_more_room(trained, tmp_path):
                 ended = here(own.arguments(model, "--resume"), tmp_path / "said")
             if ended.code == 0:
                 break
-            told_in_one_line(ended, errno.ENOSPC, model)
+            told_in_one_line(ended, errno.ENOSPC, model.parent)
             assert not model.exists()
             failures += 1
             tally()

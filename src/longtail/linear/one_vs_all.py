@@ -84,8 +84,9 @@ class LabelProblems:
         """Labels to be solved."""
         return len(self.positives[0]) - 1
 
-    def solve(self, first: int, last: int) -> Chunks:
-        """Return the weights of the labels from ``first`` to before ``last``, a batch of :func:`label_batches`."""
+    def solve(self, batch: tuple[int, int]) -> Chunks:
+        """Return the weights of a batch of :func:`label_batches`: labels from the first to before the last."""
+        first, last = batch
         n_columns, dense_width = self.features.sparse.shape[1], self.features.dense.shape[1]
         offsets = np.array([0, last - first])
         with progress.stage(f"labels {first + 1:,} to {last:,}", total=last - first, unit="labels"):
@@ -95,7 +96,7 @@ class LabelProblems:
 
     def solve_all(self) -> Chunks:
         """Return the weights of all labels."""
-        return join_batches([self.solve(*batch) for batch in label_batches(self.n_labels)], self.ranker)
+        return join_batches([self.solve(batch) for batch in label_batches(self.n_labels)], self.ranker)
 
     def _spans(self, first: int, last: int) -> Spans:
         if len(self.documents[0]) == 2:

@@ -25,7 +25,7 @@ from longtail.search.exact import exact_best
 from longtail.search.shards import Shards, cut_parents
 from longtail.tree.tree import LabelTree
 
-__all__ = ["LevelProblems", "TreeRanker", "fit_level", "fit_rows"]
+__all__ = ["LevelProblems", "TreeRanker", "fit_rows"]
 
 _RANKER, _SEARCH = Ranker(), Search()
 
@@ -134,19 +134,6 @@ class LevelProblems:
     def solve_all(self) -> Chunks:
         """Return the weights of all nodes."""
         return self.solve((0, len(self.offsets) - 1))
-
-
-def fit_level(
-    features: Features,
-    relevance: Sequence[sparse.csr_array],
-    tree: LabelTree,
-    above: Sequence[LevelWeights],
-    ranker: Ranker,
-    search: Search,
-    seed: int,
-) -> Chunks:
-    """Train the nodes of the level below the levels ``above``; ``relevance`` is the tree's coarsened label matrix."""
-    return LevelProblems.of(features, relevance, tree, above, ranker, search, seed).solve_all()
 
 
 def fit_rows(

@@ -6,7 +6,6 @@ imported inside of functions, as stages of linear methods pass here, too.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from longtail.errors import LongtailError, ModelFolderError
 from longtail.kernels import pool
 from longtail.store import Folder, Stages, open_folder
+from longtail.store.stages import looks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,8 +35,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-_LOOKS, _LOOK_SECONDS = 120, 0.25  # for a stage of the first rank: network storage may show it some seconds late
 
 
 def run_of(lengths: Sequence[int], rank: int) -> slice:
@@ -201,14 +199,15 @@ class FollowedStages(Stages):
     def get(self, name: str, input_hash: str) -> Folder:
         """Return a stage that the first rank has found or made; its bytes were verified there."""
         place, way_out = self._place(name), "all ranks must see the folder of the first one, and read the same data"
-        for looks_left in reversed(range(_LOOKS)):
+        problem = ""
+        for _ in looks():
             try:
                 folder = open_folder(place, verify="size")
                 break
             except ModelFolderError as error:
-                if not looks_left:
-                    raise LongtailError(f"{place}: found no stage that can be read ({error}); {way_out}") from None
-            time.sleep(_LOOK_SECONDS)
+                problem = str(error)
+        else:
+            raise LongtailError(f"{place}: found no stage that can be read ({problem}); {way_out}")
         if folder.manifest.config_hash != input_hash:
             raise LongtailError(f"{place}: found the stage of another input than this rank's; {way_out}")
         return folder

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from longtail.neural.head_updates import HeadRows, Optimiser
+from longtail.neural.head_updates import HeadRows
 from longtail.neural.heads import Head, bits_of
 from longtail.neural.ranks import Ranks, Shard, current_ranks, run_of
 
@@ -26,31 +26,12 @@ _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _DRAWN = 1 << 22  # normal numbers at a time; of a multiple of 16, torch draws the same ones as all at once
 
 
-def new_head(
-    n_nodes: int,
-    width: int,
-    *,
-    optimiser: Optimiser,
-    dtype: torch.dtype,
-    weight_decay: float,
-    seed: int,
-    std: float,
-    device: torch.device | str,
-) -> Head:
-    """Return the classifiers of a level: all of them, or where several ranks train together those of this one."""
+def new_head(n_nodes: int, width: int, **settings: Any) -> Head:
+    """Return the classifiers of a level by the settings of `Head`: all, or of several ranks those of this one."""
     ranks = current_ranks()
     if ranks.count > 1:
-        return ShardedHead(n_nodes, width, ranks, optimiser, dtype, weight_decay, seed, std, device)
-    return Head(
-        n_nodes,
-        width,
-        optimiser=optimiser,
-        dtype=dtype,
-        weight_decay=weight_decay,
-        seed=seed,
-        std=std,
-        device=device,
-    )
+        return ShardedHead(n_nodes, width, ranks, **settings)
+    return Head(n_nodes, width, **settings)
 
 
 class ShardedHead(Head):
@@ -60,28 +41,11 @@ class ShardedHead(Head):
     """
 
     def __init__(
-        self,
-        n_nodes: int,
-        width: int,
-        ranks: Ranks,
-        optimiser: Optimiser = "row-adam",
-        dtype: torch.dtype = torch.float32,
-        weight_decay: float = 0.0,
-        seed: int = 0,
-        std: float = 0.02,
-        device: torch.device | str = "cpu",
+        self, n_nodes: int, width: int, ranks: Ranks, *, seed: int = 0, std: float = 0.02, **settings: Any
     ) -> None:
         self.shard = Shard(ranks, n_nodes)
         own = self.shard.nodes
-        super().__init__(
-            own.stop - own.start,
-            width,
-            optimiser=optimiser,
-            dtype=dtype,
-            weight_decay=weight_decay,
-            std=0,
-            device=device,
-        )
+        super().__init__(own.stop - own.start, width, std=0, **settings)
         self.ranks, self.n_nodes = ranks, n_nodes
         if std:
             _draw(self.weight, own, n_nodes, std, seed)

@@ -6,7 +6,9 @@ import logging
 import os
 import re
 import shutil
+import time
 import weakref
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +19,22 @@ from longtail.store import durable
 from longtail.store.reading import Folder, open_folder
 from longtail.store.writing import FolderWriter, holds_a_model, remove_abandoned, write_folder
 
-__all__ = ["Stages"]
+__all__ = ["Stages", "looks"]
 
 log = logging.getLogger("longtail")
 
+_LOOKS, _LOOK_SECONDS = 120, 0.25
 _LOCK = "longtail.lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _TEMPORARY = re.compile(r"\..+\.(tmp|old)-\d+-[0-9a-f]{8}")
+
+
+def looks() -> Iterator[None]:
+    """Yield again and again for half a minute: network storage may show late what another machine has written."""
+    for left in reversed(range(_LOOKS)):
+        yield
+        if left:
+            time.sleep(_LOOK_SECONDS)
 
 
 class Stages:

@@ -12,7 +12,7 @@ from longtail.config import Ranker, Search
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.linear import spans, tree_ranker
-from longtail.linear.tree_ranker import TreeRanker, fit_level
+from longtail.linear.tree_ranker import LevelProblems, TreeRanker
 from longtail.search.ensemble import mean_scores
 from longtail.tree.tree import LabelTree
 
@@ -143,7 +143,7 @@ def test_documents_that_the_levels_above_send_are_trained_on(negatives):
 def test_a_document_that_is_sent_with_a_score_of_0_counts_too():
     features, label_matrix = documents()
     far = Features.of(features.sparse * np.float32(1000))  # margins so bad that scores are 0
-    above = [fit_level(features, TREE.coarsen(label_matrix), TREE, [], EXACT, Search(), 0)]
+    above = [LevelProblems.of(features, TREE.coarsen(label_matrix), TREE, [], EXACT, Search(), 0).solve_all()]
     man = Ranker(negatives="man")
     sent = tree_ranker._given(far, TREE.coarsen(label_matrix), TREE, above, man, Search(beam_size=2)).tocsc()
     assert (path_scores(TreeRanker(TREE, tuple(above), 1.0), far, "hinge-3")[0].astype(np.float32) == 0).any()

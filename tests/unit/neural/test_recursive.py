@@ -19,7 +19,7 @@ from scipy import sparse
 from longtail.config import Encoder, Ranker, Recursive, Search, Training
 from longtail.errors import ConfigError
 from longtail.features.matrix import Features
-from longtail.linear.tree_ranker import fit_level, fit_rows
+from longtail.linear.tree_ranker import LevelProblems, fit_rows
 from longtail.methods import METHODS, configure
 from longtail.neural.batches import Batch
 from longtail.neural.embedder import pretrained_embedder
@@ -315,7 +315,8 @@ class TestFirstRows:
         for level in range(3):
             parents = levels[level - 1] if level else None
             weights, bias = fit_rows(vectors, levels[level], TREE, level, parents, ranker, 7)
-            above.append(fit_level(Features.of(vectors), levels, TREE, above, ranker, Search(), 7))
+            problems = LevelProblems.of(Features.of(vectors), levels, TREE, above, ranker, Search(), 7)
+            above.append(problems.solve_all())
             expected = node_weights(above[-1], ranker.bias)
             np.testing.assert_array_equal(weights, expected[0])
             np.testing.assert_allclose(bias, expected[1], rtol=1e-6)

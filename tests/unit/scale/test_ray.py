@@ -234,7 +234,7 @@ class TestRefusals:
         def elsewhere(task, items, shared, together):
             yield from (name for name, _ in items)
 
-        monkeypatch.setattr(work_module, "_LOOKS", 1)
+        monkeypatch.setattr("longtail.store.stages._LOOKS", 1)
         said = pytest.raises(UsageError, match=r"work/a-0: a worker has written.*storage that all machines share")
         with Stages(tmp_path / "work") as stages, pool.handed_to(elsewhere), said:
             Work(stages, "1" * 64).each("a", dict, [1], "items")
