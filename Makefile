@@ -60,8 +60,10 @@ browser-test: $(READY)   ## the page in a real browser
 annif-test:   ## the backend inside the real Annif, in an environment of its own
 	PYTHON=$(PYTHON) sh tests/annif/run.sh
 
-docs: $(READY)   ## checks that every link and code block in the docs holds
-	$(BIN)/pytest tests/test_readme.py tests/test_docs.py
+docs: $(READY)   ## the documentation as a site without a network, in site/; checks that its links and code blocks hold
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/pytest tests/test_readme.py tests/test_start_page.py tests/test_docs.py tests/test_docs_site.py
 
 clean:
-	rm -rf .venv .venv-annif .pytest_cache .mypy_cache .ruff_cache demo
+	rm -rf .venv .venv-annif .pytest_cache .mypy_cache .ruff_cache demo site

@@ -32,11 +32,14 @@ __all__ = ["Longtail", "load"]
 
 
 class Longtail:
-    """A method with its settings, and, once fitted or loaded, the model.
+    """A method with its settings and, once fitted or loaded, its model.
 
-    ``settings`` are groups of the config, such as ``tree={"branching": 32}`` or ``seed=1``, and ``encoder`` may be a
-    name or a folder alone; ``threads`` 0 stands for all cores. Results of linear methods do not depend
-    on the number of threads. ``device`` is where a network runs.
+        model = lt.Longtail("xr-linear", tree={"branching": 32}, seed=1).fit(train)
+        print(model.evaluate(test))
+
+    ``settings`` are groups of settings or single ones, as above; ``encoder`` may be a name or a folder alone.
+    ``threads`` 0 stands for all cores; results of linear methods do not depend on it. ``device`` is where a network
+    runs: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
     """
 
     def __init__(
@@ -69,7 +72,12 @@ class Longtail:
         return self._model
 
     def fit(self, documents: Dataset, valid: Dataset | None = None, parents: Parents | None = None) -> Longtail:
-        """Train on the documents; ``valid`` is for the calibration, ``parents`` a hierarchy in place of a tree."""
+        """Train on the documents, and return this object.
+
+        Scores become probabilities by ``valid``, which also chooses the best epoch of a network; without it, by some
+        documents that are held out. ``parents`` maps each label, by its id, to those above it: a hierarchy in place of
+        a tree that is made by clustering.
+        """
         if isinstance(self._model, Ensemble):
             raise UsageError("an ensemble is made of trained models; train each of them, then longtail.ensemble")
         with pool.threads(self.threads):
@@ -85,7 +93,12 @@ class Longtail:
         beam_size: int | None = None,
         exclude: Sequence[Iterable[str]] | None = None,
     ) -> Predictions:
-        """Return the ``k`` best labels of each document, best first; see :meth:`Model.predict`."""
+        """Return the ``k`` best labels of each document with a score of at least ``threshold``, best first.
+
+        ``exclude`` names labels, for each document, that may not come out. A larger ``beam_size`` than the model's own
+        finds a little more and takes longer. Scores are probabilities where the model is calibrated, else what the
+        ranker gives: products along the path, shares of votes.
+        """
         with pool.threads(self.threads):
             return self.model.predict(documents, k, threshold=threshold, beam_size=beam_size, exclude=exclude)
 
@@ -109,16 +122,23 @@ class Longtail:
         return PartialPredictions.of(found, ranked, threshold, model.labels, documents.ids, ranker.shards, k)
 
     def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
-        """Return the network's (n, d) vectors of documents."""
+        """Return the network's vectors of n documents, (n, d)."""
         return self.model.embed(documents)
 
     def evaluate(self, test: Dataset, k: Iterable[int] = (1, 3, 5), **options: Any) -> Evaluation:
-        """Return the metrics on ``test``; ``options`` are those of :func:`longtail.evaluation.evaluate_model`."""
+        """Return the metrics on ``test`` at every ``k``.
+
+        ``options``: ``bootstrap`` resamples, by ``seed``, for intervals; ``propensity``, A and B of the
+        propensity-scored metrics; ``mask``, a filter file of (document, label) pairs that may not score; ``beam_size``.
+        """
         with pool.threads(self.threads):
             return evaluate_model(self.model, test, ks=k, **options).evaluation
 
     def explain(self, text: str, label: str) -> Explanation | EnsembleExplanation:
-        """Return what each word of ``text`` adds on the way to ``label``, or how far a score falls without it."""
+        """Return what each word of ``text`` adds on the way to a label, by its id.
+
+        Of a network that ranks, it is how far the label's score falls without the word.
+        """
         return self.model.explain(text, label)
 
     def save(self, path: str | Path) -> None:
@@ -127,5 +147,9 @@ class Longtail:
 
 
 def load(path: str | Path, threads: int = 0, device: str = "auto", shards: Collection[int] | None = None) -> Longtail:
-    """Return the model of a folder, verified; ``shards`` are those of its labels to load, None: all."""
+    """Return the model of a folder, whose every file is verified first.
+
+    ``shards`` are those of its labels to load, where it has them (None: all); ``threads`` and ``device`` as in
+    ``Longtail``.
+    """
     return Longtail.of(load_model(path, device, shards), threads, device)

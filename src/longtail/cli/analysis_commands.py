@@ -14,6 +14,7 @@ from longtail.cli.options import (
     Format,
     Json,
     ModelFolder,
+    ResampleSeed,
     SkipBad,
     Threads,
     app,
@@ -83,7 +84,7 @@ def compare(
     bootstrap: Annotated[
         int | None, typer.Option(min=0, help="Resamples for intervals in the report; 1000 where it is written.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: ResampleSeed = 0,
     features: Features = None,
     format: Format = None,
     threads: Threads = 0,

@@ -22,6 +22,7 @@ from longtail.cli.options import (
     ModelFolder,
     Preset,
     Ray,
+    ResampleSeed,
     SetOptions,
     Shards,
     SkipBad,
@@ -191,7 +192,7 @@ def evaluate(
     bootstrap: Annotated[
         int | None, typer.Option(min=0, help="Resamples for 95 % intervals; 1000 with --report, 0 otherwise.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: ResampleSeed = 0,
     beam_size: BeamSize = None,
     report: Annotated[Path | None, typer.Option(help="Write a page with tables and pictures (.html).")] = None,
     features: Features = None,

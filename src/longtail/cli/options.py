@@ -27,6 +27,7 @@ __all__ = [
     "ModelFolder",
     "Preset",
     "Ray",
+    "ResampleSeed",
     "SetOptions",
     "Shards",
     "SkipBad",
@@ -69,6 +70,7 @@ Shards = Annotated[
 Ray = Annotated[
     str | None, typer.Option("--ray", metavar="ADDRESS|local", help="Work on a Ray cluster: local, auto, HOST:PORT.")
 ]
+ResampleSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples behind intervals.")]
 MethodName = Annotated[str, typer.Option(help="Name in the list of `longtail methods`.")]
 Preset = Annotated[str | None, typer.Option(help="Settings for a benchmark of the papers.")]
 ConfigFile = Annotated[Path | None, typer.Option("-c", "--config", help="TOML file of settings.")]

@@ -91,7 +91,7 @@ class Dataset:
         return [self.labels.ids[column] for column in self.label_matrix.indices[start:end].tolist()]
 
     def relevance_of(self, row: int) -> list[float] | None:
-        """Return the relevances of :meth:`labels_of`; None where they are all 1."""
+        """Return the relevances of the labels of ``labels_of``; None where they are all 1."""
         start, end = self.label_matrix.indptr[row : row + 2]
         values = self.label_matrix.data[start:end]
         return None if (values == 1).all() else values.tolist()

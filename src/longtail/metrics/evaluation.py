@@ -12,7 +12,11 @@ _ROWS = ("P", "nDCG", "R", "PSP", "PSnDCG", "coverage", "macro-F1")
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """Metrics as fractions by name («P@1»); printed as percent. Documents without labels are in no mean."""
+    """Metrics as fractions by name, ``evaluation["P@1"]``; printed as a table in percent.
+
+    Documents without labels are in no mean. ``hits`` are right labels among the k best, one number a k; ``intervals``
+    are (low, high) by name where there were resamples; ``a`` and ``b`` are those of the propensities, if known.
+    """
 
     n_documents: int
     n_without_labels: int

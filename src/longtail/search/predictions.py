@@ -26,7 +26,7 @@ log = logging.getLogger("longtail")
 
 
 class ScoredLabel(NamedTuple):
-    """One suggestion for one document."""
+    """One suggestion for one document; the name is the id where the label has none."""
 
     id: str
     name: str
@@ -35,7 +35,10 @@ class ScoredLabel(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Suggestions for N documents; ``matrix`` is (N, L) with the entries of each row from best to worst."""
+    """Suggestions for N documents: ``predictions[0]`` is the list of ``ScoredLabel`` of the first, best first.
+
+    ``matrix`` is (N, L) with the entries of each row from best to worst.
+    """
 
     matrix: sparse.csr_array
     labels: Labels

@@ -127,7 +127,7 @@ class LabelTree:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> LabelTree:
-        """Return the checked tree of :meth:`to_arrays`."""
+        """Return the tree of ``to_arrays``, checked."""
         names = ["order", *(f"offsets.{level}" for level in range(len(arrays) - 1))]
         if set(names) != set(arrays):
             raise ValueError(f"tree: found the arrays {sorted(arrays)}; expected {names}")

@@ -13,6 +13,6 @@ FOLDER = Path(__file__).parent
 
 
 def sample() -> tuple[Dataset, Dataset]:
-    """Return (train, test) over the same labels."""
+    """Return the bundled sample as (train, test) over the same labels: Debian packages with their tags."""
     train = read(FOLDER, split="train")
     return train, read(FOLDER, split="test", labels=train.labels)
