@@ -51,7 +51,7 @@ def test_core_packages_are_the_required_ones():
 
 def test_extras_are_told_by_a_package_of_theirs():
     offered = PROJECT["optional-dependencies"]
-    assert set(doctor._EXTRAS) == set(offered) - {"all", "dev"}
+    assert set(doctor._EXTRAS) == set(offered) - {"all", "dev", "docs"}
     for extra, package in doctor._EXTRAS.items():
         assert package in [Requirement(line).name for line in offered[extra]]
 
