@@ -19,7 +19,12 @@ __all__ = ["Dataset", "label_matrix_of"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """N documents: text or ready-made features (or both), and an N × L label matrix over a label vocabulary."""
+    """N documents: text or ready-made features (or both), and an N × L label matrix over a label vocabulary.
+
+    ``features`` (N, d) stand in place of text, ``dense`` (N, e) beside text or features; ``label_features`` are (L, d).
+    Without ``ids`` a document is called by its position. ``merged_duplicates`` and ``dropped_unknown`` count labels
+    that stood twice in a record, and that were left out because the vocabulary does not have them.
+    """
 
     label_matrix: sparse.csr_array  # (N, L) float32, stored values > 0 are relevances, 1 where none is given
     labels: Labels
