@@ -83,7 +83,7 @@ _CATALOGUE = [
         ("tf-idf", "PIFA", "free k-means", "squared hinge", "beam"),
         settings={
             "tfidf": TEXT,
-            "tree": {"kind": "unbalanced", "branching": 100},
+            "tree": {"kind": "unbalanced", "branching": 100, "max_depth": 2},
             "ranker": {"trees": 3, "max_passes": PASSES},
             "search": {"score": "hinge-2"},
         },

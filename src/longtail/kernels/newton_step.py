@@ -11,7 +11,8 @@ from longtail.kernels.tiles import list_places
 
 __all__ = ["newton_step"]
 
-_ZERO = np.float32(0)
+_ZERO, _UNIT = np.float32(0), np.float32(1)
+_TINY = 1e-9  # in place of the weight of no documents
 _ONE, _TWO, _THREE, _FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)  # no checks for places below 0
 _FORCING = 0.1  # ξ: conjugate gradients end where the residual is this share of the gradient
 _CONJUGATES = 200  # steps of conjugate gradients at most
@@ -33,15 +34,16 @@ def newton_step(
     """
     rows, local, local_values, found = _renumber(docs, pointers, ends, columns, values, column_at)
     block, places = dense[docs], _places(found, dense.shape[1], len(w) // width, width, k)
-    g, diagonal = w[places], np.ones(len(places), np.float32)
+    g, diagonal, mean = w[places], np.ones(len(places), np.float32), np.zeros(len(places), np.float32)
     value, outside = 0.5 * square, max(square - _dot(g, g), 0.0)
-    _add_both(slope, curve, g, diagonal, rows, local, local_values, block, bias)
+    _add_sums(slope, curve, g, diagonal, mean, rows, local, local_values, block, bias)
     for a in range(len(docs)):
         value += 0.5 * np.float64(slope[a]) * slope[a] / curve[a]
     norm = np.sqrt(_dot(g, g) + outside)
     if norm <= least and (least == np.inf or 0.5 * (_quotient(g, diagonal) + outside) <= _PROMISE * value):
         return True
-    step = _conjugate_gradients(rows, local, local_values, block, bias, curve, g, diagonal, _FORCING * norm)
+    _split_off_mean(diagonal, mean, max(_total(curve), _TINY))
+    step = _conjugate_gradients(rows, local, local_values, block, bias, curve, g, diagonal, mean, _FORCING * norm)
     for j in range(len(places)):
         s[places[j]] = step[j]
     return 0.5 * (outside - _dot(g, step)) <= _PRECISION * value
@@ -88,11 +90,14 @@ def _renumber(docs: Any, pointers: Any, ends: Any, columns: Any, values: Any, co
 
 @kernel
 def _conjugate_gradients(
-    rows: Any, columns: Any, values: Any, block: Any, bias: Any, curve: Any, g: Any, diagonal: Any, least: Any
+    rows: Any, columns: Any, values: Any, block: Any, bias: Any, curve: Any, g: Any, diagonal: Any, mean: Any,
+    least: Any,
 ) -> Any:  # fmt: skip
-    """Return s with H s ≈ −g, preconditioned by the Hessian's diagonal."""
-    x, r = np.zeros(len(g), np.float32), -g
-    p = r / diagonal
+    """Return s with H s ≈ −g, preconditioned by ``_solve``."""
+    x, r, p = np.zeros(len(g), np.float32), -g, np.empty(len(g), np.float32)
+    across = mean / diagonal
+    scale = 1.0 / (1.0 + _dot(across, mean))
+    _solve(r, diagonal, across, scale, p)
     rho = _dot(r, p)
     for _ in range(_CONJUGATES):
         if np.sqrt(_dot(r, r)) <= least:
@@ -102,12 +107,34 @@ def _conjugate_gradients(
         for j in range(len(x)):
             x[j] += alpha * p[j]
             r[j] -= alpha * hp[j]
-            hp[j] = np.divide(r[j], diagonal[j])
+        _solve(r, diagonal, across, scale, hp)
         rho, before = _dot(r, hp), rho
         beta = np.float32(rho / before)
         for j in range(len(x)):
             p[j] = hp[j] + beta * p[j]
     return x
+
+
+@kernel
+def _split_off_mean(diagonal: Any, mean: Any, weight: float) -> None:
+    """Make ``mean`` the u and ``diagonal`` the D of D + u uᵀ, which is the Hessian but for likeness among documents.
+
+    They come as Σ curve x and 1 + Σ curve x². With the weighted mean μ of the documents Σ curve x xᵀ is
+    Σ curve (x − μ)(x − μ)ᵀ + weight μ μᵀ; the first is taken by its diagonal, the second whole: features of
+    words are not below 0, so that f bends most by far in the direction of μ.
+    """
+    shrink = np.float32(1.0 / np.sqrt(weight))
+    for j in range(len(mean)):
+        mean[j] *= shrink
+        diagonal[j] = max(diagonal[j] - mean[j] * mean[j], _UNIT)
+
+
+@kernel
+def _solve(r: Any, diagonal: Any, across: Any, scale: float, out: Any) -> None:
+    """Write (D + u uᵀ)⁻¹ r, by Sherman and Morrison; ``across`` is D⁻¹ u, ``scale`` 1 / (1 + u D⁻¹ u)."""
+    along = np.float32(scale * _dot(across, r))
+    for j in range(len(r)):
+        out[j] = np.divide(r[j], diagonal[j]) - along * across[j]
 
 
 @kernel
@@ -149,23 +176,36 @@ def _margin(w: Any, k: Any, end: Any, columns: Any, values: Any) -> Any:
 
 
 @kernel
-def _add_both(
-    slope: Any, curve: Any, g: Any, diagonal: Any, rows: Any, columns: Any, values: Any, block: Any, bias: Any
-) -> None:
-    """Add Σ slope x to the gradient, and Σ curve x² to the Hessian's diagonal."""
+def _add_sums(
+    slope: Any, curve: Any, g: Any, diagonal: Any, mean: Any, rows: Any, columns: Any, values: Any, block: Any,
+    bias: Any,
+) -> None:  # fmt: skip
+    """Add Σ slope x to the gradient, Σ curve x² to the Hessian's diagonal, and Σ curve x to ``mean``."""
     e = block.shape[1]
     n = len(g) - e
     for a in range(len(slope)):
         first, second = slope[a], curve[a]
         g[n - 1] += first * bias
         diagonal[n - 1] += second * bias * bias
+        mean[n - 1] += second * bias
         for k in range(np.uint64(rows[a]), np.uint64(rows[a + 1])):
             column, value = columns[k], values[k]
             g[column] += first * value
             diagonal[column] += second * value * value
+            mean[column] += second * value
         for j in range(e):
             g[n + j] += first * block[a, j]
             diagonal[n + j] += second * block[a, j] * block[a, j]
+            mean[n + j] += second * block[a, j]
+
+
+@kernel
+def _total(numbers: Any) -> float:
+    """Return the sum, in float64."""
+    total = 0.0
+    for number in numbers:
+        total += number
+    return total
 
 
 @kernel
