@@ -29,7 +29,7 @@ def main():
     arguments = parser.parse_args()
     documents, test = (lt.read(arguments.folder / f"{split}.jsonl.gz") for split in ("train", "test"))
     with pool.threads(2):
-        train(documents.take(range(1000)), configure(arguments.method))  # loads the kernels
+        train(documents.take(range(min(1000, len(documents)))), configure(arguments.method))  # loads the kernels
         for variant in arguments.variants:
             print(json.dumps(measured(documents, test, arguments.method, variant)), flush=True)
 

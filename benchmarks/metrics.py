@@ -3,16 +3,16 @@
 Prints JSON lines: `evaluate` without and with 1000 bootstrap resamples, and a vectorised numpy/scipy
 implementation of the same metrics on a slice, with the ratio of the times per document.
 
-    python benchmarks/metrics.py [DOCUMENTS]
+    python benchmarks/metrics.py [--documents 1000000]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
 import statistics
-import sys
 import time
 
 import numpy as np
@@ -129,4 +129,6 @@ def main(n_documents):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=1_000_000)
+    main(parser.parse_args().documents)
