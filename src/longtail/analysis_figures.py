@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from longtail.neural.analysis import Analysis
 
-__all__ = ["Table", "prepare_folder", "summary", "write_analysis", "write_csv"]
+__all__ = ["Table", "prepare_folder", "summary", "tidy", "write_analysis", "write_csv"]
 
 _COLOURS = {"trained": "#1f5f8b", "untuned": "#b04a2f"}
 _MARKS = {"trained": "o-", "untuned": "s--"}
@@ -223,12 +223,13 @@ def _write_png(draw: Callable[[Figure, Analysis], None], analysis: Analysis, pat
 
     figure = Figure(layout="constrained")
     draw(figure, analysis)
-    _tidy(figure.axes)
+    tidy(figure.axes)
     with open_output(path) as file:
         figure.savefig(file, format="png", dpi=_DPI)
 
 
-def _tidy(all_axes: Sequence[Axes]) -> None:
+def tidy(all_axes: Iterable[Axes]) -> None:
+    """Draw faint lines behind what is shown, and no frame above and on the right."""
     for axes in all_axes:
         axes.grid(True, axis="y", alpha=0.3)
         axes.set_axisbelow(True)

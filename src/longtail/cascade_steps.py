@@ -8,8 +8,7 @@ vectors on clusters of labels, then classifiers of labels on vectors that stay (
 from __future__ import annotations
 
 import logging
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,13 +20,12 @@ from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.errors import ConfigError
 from longtail.features.matrix import Features
-from longtail.features.tokens import Tokens
+from longtail.network_run import NetworkRun
 from longtail.neural.cascade import CascadeXML
-from longtail.neural.checkpoints import Checkpoints
-from longtail.neural.embedder import Embedder
+from longtail.neural.cascade_ranker import CascadeRanker
+from longtail.neural.initial_rows import units
 from longtail.neural.label_text import LabelText, Part, label_words
 from longtail.neural.layout import phase_epochs
-from longtail.neural.ranker import NeuralRanker
 from longtail.neural.ranker_folder import ranking_settings
 from longtail.neural.ranks import Ranks, as_ranks, current_ranks
 from longtail.neural.text_head import TextHead
@@ -36,26 +34,18 @@ from longtail.neural.word_encoder import WordEncoder
 from longtail.tree.cluster import build_tree
 from longtail.tree.tree import LabelTree
 from longtail.tree_steps import label_graph_of
-from longtail.work import Work, told
+from longtail.work import told
 
 __all__ = ["fit_cascade"]
 
 log = logging.getLogger("longtail")
 
 
-def fit_cascade(
-    documents: Dataset,
-    embedder: Embedder,
-    tokens: Tokens,
-    tree: LabelTree,
-    config: Config,
-    work: Work,
-    valid: Dataset | None,
-    log_file: Path | None,
-) -> NeuralRanker:
+def fit_cascade(run: NetworkRun) -> CascadeRanker:
     """Return the network, trained; its weights are a stage, or one a phase, and training has checkpoints of its own."""
-    run = _Run(documents, embedder, tokens, config, work, valid, log_file)
-    ranker = {"one": run.at_once, "tied": run.tied, "surrogate": run.surrogate}[config.label_text.phases](tree)
+    phases = _Phases(*run)
+    train = {"one": phases.at_once, "tied": phases.tied, "surrogate": phases.surrogate}
+    ranker = train[run.config.label_text.phases]()
     ranker.settle_label_text()  # from here on a label's words cost nothing
     return ranker.freeze()
 
@@ -67,29 +57,21 @@ class _Words(NamedTuple):
     graph: sparse.csr_array | None  # (L, L) G, whose rows are its neighbours
 
 
-class _Run(NamedTuple):
-    """What all phases share."""
+class _Phases(NetworkRun):
+    """The training in one go, or in two phases."""
 
-    documents: Dataset
-    embedder: Embedder
-    tokens: Tokens
-    config: Config
-    work: Work
-    valid: Dataset | None
-    log_file: Path | None
-
-    def at_once(self, tree: LabelTree) -> NeuralRanker:
+    def at_once(self) -> CascadeRanker:
         """Train on the tree, from the encoder to the labels."""
-        of_labels = self._of_labels(tree, self._words(), self.config.label_text.parts)
-        return self._trained(self._ranker(tree, self.config, of_labels), "network", 0, self.config)
+        of_labels = self._of_labels(self.tree, self._words(), self.config.label_text.parts)
+        return self._trained(self._ranker(self.tree, self.config, of_labels=of_labels), "network", 0, self.config)
 
-    def tied(self, tree: LabelTree) -> NeuralRanker:
+    def tied(self) -> CascadeRanker:
         """Train without w_l, then cluster by z¹, and again with w_l, which start at z¹, as long as Φ(z¹) was (A.4)."""
-        parts, words, epochs = self.config.label_text.parts, self._words(), self._epochs()
+        tree, parts, words, epochs = self.tree, self.config.label_text.parts, self._words(), self._epochs()
         without = tuple(part for part in parts if part != "free")
         first = self._of_labels(tree, words, without)
         assert first is not None
-        self._trained(self._ranker(tree, epochs[0], first), "network-0", 0, epochs[0])
+        self._trained(self._ranker(tree, epochs[0], of_labels=first), "network-0", 0, epochs[0])
         z1 = first.text.z1().detach().cpu().numpy()  # (L, D), in the order of the first tree
         by_label = np.empty_like(z1)
         by_label[tree.order] = z1
@@ -98,11 +80,11 @@ class _Run(NamedTuple):
         assert second is not None
         second.text.start_from(first.text)
         second.set_free(by_label[tree.order] * first.text.first_scale)
-        return self._trained(self._ranker(tree, epochs[1], second), "network-1", 1, epochs[1])
+        return self._trained(self._ranker(tree, epochs[1], of_labels=second), "network-1", 1, epochs[1])
 
-    def surrogate(self, tree: LabelTree) -> NeuralRanker:
+    def surrogate(self) -> CascadeRanker:
         """Train the encoder on clusters, then labels among those whose centroids are nearest, on what was learnt."""
-        epochs = self._epochs()
+        tree, epochs = self.tree, self._epochs()
         clusters = tree.coarsen(self.documents.label_matrix)[0]
         flat = LabelTree(np.arange(tree.widths[0], dtype=np.int32), ())
         names = Labels.of([str(number) for number in range(tree.widths[0])])
@@ -115,20 +97,17 @@ class _Run(NamedTuple):
         itself = LabelTree(tree.order, (np.arange(tree.n_labels + 1),))  # each label below a node of its own
         of_labels = self._of_labels(itself, self._words(), self.config.label_text.parts)
         config = replace_settings(epochs[1], cascade=ranking_settings(self.config, tree.n_labels))
-        return self._trained(self._ranker(itself, config, of_labels, fixed=1), "network-1", 1, config)
+        return self._trained(self._ranker(itself, config, of_labels=of_labels, fixed=1), "network-1", 1, config)
 
-    def _ranker(
-        self, tree: LabelTree, config: Config, of_labels: TextHead | None = None, fixed: int = 0
-    ) -> NeuralRanker:
+    def _ranker(self, tree: LabelTree, config: Config, **options: Any) -> CascadeRanker:
+        """Return a network that is still to be trained; ``options`` are those of :class:`CascadeXML`."""
         encoder, device = self.embedder.network.encoder, self.embedder.device
-        network = CascadeXML(
-            encoder, tree, config.cascade, config.training, config.seed, device, of_labels=of_labels, fixed=fixed
-        )
-        return NeuralRanker(self.embedder.tokeniser, network, tree)
+        network = CascadeXML(encoder, tree, config.cascade, config.training, config.seed, device, **options)
+        return CascadeRanker(self.embedder.tokeniser, network, tree)
 
-    def _trained(self, ranker: NeuralRanker, stage: str, number: int, config: Config) -> NeuralRanker:
+    def _trained(self, ranker: CascadeRanker, stage: str, number: int, config: Config) -> CascadeRanker:
         def make() -> dict[str, np.ndarray]:
-            checkpoints = Checkpoints(self.work.stages, self.work.input_hash, number)
+            checkpoints = self.checkpoints(number)
             train_ranker(ranker, self.documents, self.tokens, config, self.valid, checkpoints, self.log_file)
             return ranker.network.to_arrays()
 
@@ -140,22 +119,17 @@ class _Run(NamedTuple):
             say(f"{ranker.n_parameters:,} parameters")
         return ranker
 
-    def _alone(self, tree: LabelTree, config: Config) -> NeuralRanker:
+    def _alone(self, tree: LabelTree, config: Config) -> CascadeRanker:
         """Return the network for the rows of all ranks: what comes after training is the first one's work alone."""
         training = replace_settings(config.training, head_optimiser="sgd")  # no optimiser's state in memory
-
-        def ranker() -> NeuralRanker:
-            encoder, device = self.embedder.network.encoder, self.embedder.device
-            network = CascadeXML(encoder, tree, config.cascade, training, config.seed, device, std=0)
-            return NeuralRanker(self.embedder.tokeniser, network, tree)
-
+        config = replace_settings(config, training=training)
         with as_ranks(Ranks()):
             try:
-                return ranker()
+                return self._ranker(tree, config, std=0)
             except torch.OutOfMemoryError:
                 log.warning("the classifiers of all ranks do not fit on one GPU: the rest is done on the CPU")
             self.embedder.network.encoder.cpu()
-            return ranker()
+            return self._ranker(tree, config, std=0)
 
     def _epochs(self) -> tuple[Config, Config]:
         """Return the settings of both phases, which share the epochs."""
@@ -167,10 +141,10 @@ class _Run(NamedTuple):
         """Return a label tree by dense vectors of the labels (L, D), with as many nodes as ``like``."""
 
         def make() -> dict[str, np.ndarray]:
-            lengths = np.linalg.norm(z1, axis=1, keepdims=True)
-            units = np.divide(z1, lengths, out=np.zeros_like(z1), where=lengths > 0)
             settings = replace_settings(self.config.tree, kind="balanced", levels=like.widths[:-1])
-            return build_tree(Features.of(units), self.documents.label_counts, settings, self.config.seed).to_arrays()
+            return build_tree(
+                Features.of(units(z1)), self.documents.label_counts, settings, self.config.seed
+            ).to_arrays()
 
         with told("tree by label words") as say:
             tree = LabelTree.from_arrays(self.work.arrays("tree-words", make))

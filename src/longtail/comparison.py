@@ -12,23 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
-from longtail.data.xmc_bow import read_filter
 from longtail.errors import DataError, Problem, UsageError, printable
 from longtail.estimator import Longtail, load
 from longtail.evaluation import Measured, evaluate_model
 from longtail.kernels import pool
 from longtail.metrics import FrequencyTable
-from longtail.metrics.analysis import PrecisionRecall, precision_recall, unmasked
+from longtail.metrics.analysis import PrecisionRecall, precision_recall
 from longtail.metrics.bootstrap import Difference, paired_differences
 from longtail.metrics.layout import in_columns
 from longtail.metrics.ranking import resampled_metrics
 from longtail.metrics.statistics import check_ks
 from longtail.progress import advance, stage
 from longtail.ranking_model import RankingModel
-from longtail.report.evaluation_page import wide_ranking
+from longtail.report.evaluation_page import over_all, wide_ranking
 from longtail.report.examination import folder_bytes
 from longtail.report.speed import ms_per_document, timing_sample
 from longtail.store import open_folder
@@ -191,9 +189,7 @@ class _CloserLook:
     ) -> ComparedModel:
         """Return what was found, with curve, time, size and differences from the first model."""
         test = test.with_labels(model.labels, unknown="add")
-        ranked = csr_of(ranked.data, ranked.indices, ranked.indptr, test.n_labels)
-        if self._mask is not None:
-            ranked = unmasked(ranked, read_filter(self._mask, len(test), test.n_labels))
+        ranked = over_all(ranked, test, self._mask)
         return msgspec.structs.replace(
             found,
             curve=precision_recall(ranked, test.label_matrix),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longtail.analysis_figures import Table, prepare_folder, write_csv
+from longtail.analysis_figures import Table, prepare_folder, tidy, write_csv
 from longtail.data.output import open_output
 from longtail.errors import UsageError
+from longtail.report.pictures import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,6 @@ _COLOURS = ("#1f5f8b", "#e08a00", "#009e73", "#b04a2f", "#56b4e9", "#c05a99", "#
 _MARKS = "osD^vPX*"
 _SIZE = (10.0, 5.0)  # inches
 _DPI = 150
-_LONGEST = 26  # characters of a name
 
 
 def comparison_files(output: Path) -> list[Path]:
@@ -66,10 +66,7 @@ def _draw(figure: Figure, comparison: Comparison) -> None:
     _draw_metric(panels["P"], comparison, "P", "precision, P@k")
     _draw_metric(panels["PSP"], comparison, "PSP", "propensity-scored precision, PSP@k")
     _draw_recall(panels["R"], comparison)
-    for axes in panels.values():
-        axes.grid(True, axis="y", alpha=0.3)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+    tidy(panels.values())
     handles, names = panels["R"].get_legend_handles_labels()
     figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=min(len(names), 4))
 
@@ -99,22 +96,14 @@ def _draw_metric(axes: Axes, comparison: Comparison, metric: str, title: str) ->
 def _draw_recall(axes: Axes, comparison: Comparison) -> None:
     """Draw a line a model over the bins that the test data has labels of."""
     bins = comparison.models[0].by_frequency.bins
-    shown = [at for at, part in enumerate(bins) if part.n_positives]
+    tested = [at for at, part in enumerate(bins) if part.n_positives]
     for at, model in enumerate(comparison.models):
-        axes.plot(range(len(shown)), _recalls(model, shown), label=_short(model.name), linewidth=1.6, **_style(at))
-    axes.set_xticks(range(len(shown)), [f"{bins[at].name}\n{bins[at].n_positives:,}" for at in shown])
-    axes.set(ylabel="found, %", ylim=(0, None), xlim=(-0.3, max(len(shown) - 0.7, 0.3)))
+        axes.plot(range(len(tested)), _recalls(model, tested), label=shown(model.name), linewidth=1.6, **_style(at))
+    axes.set_xticks(range(len(tested)), [f"{bins[at].name}\n{bins[at].n_positives:,}" for at in tested])
+    axes.set(ylabel="found, %", ylim=(0, None), xlim=(-0.3, max(len(tested) - 0.7, 0.3)))
     axes.set_xlabel("training documents of a label; below: their pairs in the test data")
     axes.set_title(f"recall by label frequency, R@{comparison.ks[-1]}", loc="left", fontsize=10)
 
 
-def _recalls(model: ComparedModel, shown: list[int]) -> list[float]:
-    return [100 * (model.by_frequency.bins[at].recall[-1] or 0.0) for at in shown]
-
-
-def _short(name: str) -> str:
-    """Return a name with its middle left out where it is long, in which matplotlib finds nothing to act on."""
-    half = _LONGEST // 2
-    name = name if len(name) <= _LONGEST else f"{name[:half]}…{name[-half + 1 :]}"
-    name = name.replace("$", r"\$")  # no formula
-    return f" {name}" if name.startswith("_") else name  # a legend leaves these out
+def _recalls(model: ComparedModel, tested: list[int]) -> list[float]:
+    return [100 * (model.by_frequency.bins[at].recall[-1] or 0.0) for at in tested]

@@ -16,7 +16,7 @@ from longtail.data.xmc_bow import read_filter
 from longtail.metrics import Evaluation, FrequencyTable, by_frequency, evaluate
 from longtail.ranking_model import RankingModel
 from longtail.search.calibration import ReliabilityBin, hits, reliability
-from longtail.search.predictions import read_predictions
+from longtail.search.predictions import Predictions, read_predictions
 
 __all__ = ["Measured", "evaluate_model", "evaluate_predictions"]
 
@@ -62,7 +62,7 @@ def evaluate_model(
 
 
 def evaluate_predictions(
-    predictions: Path | str,
+    predictions: Predictions | Path | str,
     test: Dataset,
     train: Dataset | None = None,
     *,
@@ -72,14 +72,15 @@ def evaluate_predictions(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> Measured:
-    """Measure a file of predictions against ``test``, whose label columns begin with those of ``train``.
+    """Measure predictions, or a file of them, against ``test``, whose label columns begin with those of ``train``.
 
     ``train`` gives the label frequencies for the propensity metrics; ``mask`` is a filter file of (document, label)
     pairs that no prediction may score with; ``propensity`` is (A, B).
     """
-    ranked = read_predictions(predictions, test.labels, test.ids, len(test)).matrix
+    if not isinstance(predictions, Predictions):
+        predictions = read_predictions(predictions, test.labels, test.ids, len(test))
     counts, n_train = (None, 0) if train is None else (train.label_counts, len(train))
-    return _measure(ranked, test, counts, n_train, tuple(ks), propensity, mask, bootstrap, seed)
+    return _measure(predictions.matrix, test, counts, n_train, tuple(ks), propensity, mask, bootstrap, seed)
 
 
 def _measure(

@@ -22,12 +22,12 @@ from longtail.kernels import pool
 from longtail.methods import METHODS
 from longtail.model import Model
 from longtail.model_folder import load_model
+from longtail.neural.initial_rows import Rows, units
 from longtail.store import check_replaceable
 from longtail.tree.tree import LabelTree
 
 if TYPE_CHECKING:
-    from longtail.neural.initial_rows import Rows  # which need torch
-    from longtail.neural.ranker import NeuralRanker
+    from longtail.neural.cascade_ranker import CascadeRanker  # which need torch
     from longtail.neural.word_encoder import WordEncoder
 
 __all__ = ["extend", "extend_to_folder"]
@@ -67,12 +67,12 @@ def extend_to_folder(
     extend(model, read_labels(labels, skip_bad=skip_bad), threads=threads, device=device).save(output)
 
 
-def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, NeuralRanker]:
+def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, CascadeRanker]:
     """Return the model and its network; refuse one whose classifiers no words can make."""
     if isinstance(model, Ensemble):
         raise UsageError(f"{name}: is an ensemble; extend its members, then make an ensemble of them again")
-    ranker = model.neural_ranker
-    if ranker is None or ranker.label_text is None:
+    ranker = _ranker_by_words(model)
+    if ranker is None:
         able = (
             entry.name for entry in METHODS.values() if "text" in entry.settings.get("label_text", {}).get("parts", ())
         )
@@ -84,7 +84,17 @@ def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, NeuralRanker
     return model, ranker
 
 
-def _extended(model: Model, ranker: NeuralRanker, labels: Labels) -> Model:
+def _ranker_by_words(model: Model) -> CascadeRanker | None:
+    """Return the network, if it makes classifiers of words."""
+    if model.neural_ranker is None:
+        return None
+    from longtail.neural.cascade_ranker import CascadeRanker
+
+    ranker = model.neural_ranker
+    return ranker if isinstance(ranker, CascadeRanker) and ranker.label_text is not None else None
+
+
+def _extended(model: Model, ranker: CascadeRanker, labels: Labels) -> Model:
     """Return the model with those of ``labels`` that it does not have, behind its own."""
     from longtail.neural.ranker_folder import ranking_settings
 
@@ -108,7 +118,7 @@ def _with_room(graph: sparse.csr_array, n: int) -> sparse.csr_array:
     return csr_of(graph.data, graph.indices, ends, graph.shape[1] + n)
 
 
-def _with_words(ranker: NeuralRanker, labels: Sequence[Label]) -> list[Label]:
+def _with_words(ranker: CascadeRanker, labels: Sequence[Label]) -> list[Label]:
     """Return the labels that have a word with a vector; name some of those that have none, and are left out."""
     if not labels:
         return []
@@ -121,24 +131,24 @@ def _with_words(ranker: NeuralRanker, labels: Sequence[Label]) -> list[Label]:
     return [label for label, knows in zip(labels, known, strict=True) if knows]
 
 
-def _is_word(ranker: NeuralRanker) -> NDArray[np.bool_]:
+def _is_word(ranker: CascadeRanker) -> NDArray[np.bool_]:
     """Return (V,) whether a token says something: it is not padding, «unknown» or the like, nor punctuation alone."""
     return np.array([word not in _SPECIAL and any(map(str.isalnum, word)) for word in _vocabulary(ranker)])
 
 
-def _in_clusters(ranker: NeuralRanker, known: Labels, new: Labels) -> tuple[LabelTree, dict[int, Rows]]:
+def _in_clusters(ranker: CascadeRanker, known: Labels, new: Labels) -> tuple[LabelTree, dict[int, Rows]]:
     """Return the tree with each new label in the cluster that is most like it, and the classifiers of the new ones."""
     tree, words = ranker.tree, _words(ranker, new)
     if tree.n_levels == 1:
         grown = LabelTree(np.append(tree.order, _numbers(tree, new)), ())
     else:
         E = _word_vectors(ranker)
-        clusters = _nearest_clusters(tree, _units(_words(ranker, known) @ E), _units(words @ E))
+        clusters = _nearest_clusters(tree, units(_words(ranker, known) @ E), units(words @ E))
         grown = _with_labels_in(tree, clusters)
     return grown, {tree.n_levels - 1: _label_rows(ranker, words)}
 
 
-def _below_own_nodes(ranker: NeuralRanker, known: Labels, new: Labels) -> tuple[LabelTree, dict[int, Rows]]:
+def _below_own_nodes(ranker: CascadeRanker, known: Labels, new: Labels) -> tuple[LabelTree, dict[int, Rows]]:
     """Return the tree with a node more for each new label, and the classifiers of both levels."""
     order = np.append(ranker.tree.order, _numbers(ranker.tree, new))
     rows = {0: _text_nodes(ranker, new), 1: _label_rows(ranker, _words(ranker, new))}
@@ -155,7 +165,7 @@ def _nearest_clusters(tree: LabelTree, known: NDArray[np.float32], new: NDArray[
     A full cluster takes no more: shortlists have room for the largest one everywhere.
     """
     offsets = tree.offsets[-1]
-    means = _units(np.add.reduceat(known[tree.order], offsets[:-1]))
+    means = units(np.add.reduceat(known[tree.order], offsets[:-1]))
     sizes = np.diff(offsets)
     most = max(_ROOM * int(sizes.max()), -(-_ROOM * (len(known) + len(new)) // len(sizes)))
     closed = np.where(sizes < most, 0, -np.inf).astype(np.float32)
@@ -177,7 +187,7 @@ def _with_labels_in(tree: LabelTree, clusters: NDArray[np.integer]) -> LabelTree
     return LabelTree(order, (*tree.offsets[:-1], np.concatenate([[0], ends])))
 
 
-def _words(ranker: NeuralRanker, labels: Labels) -> sparse.csr_array:
+def _words(ranker: CascadeRanker, labels: Labels) -> sparse.csr_array:
     """Return z⁰ (n, V) of labels, without words that are not known: what these have in common means nothing."""
     from longtail.neural.label_text import label_words
 
@@ -186,48 +196,38 @@ def _words(ranker: NeuralRanker, labels: Labels) -> sparse.csr_array:
     return label_words(ranker.tokeniser(labels.described()), idf)
 
 
-def _label_rows(ranker: NeuralRanker, words: sparse.csr_array) -> Rows:
+def _label_rows(ranker: CascadeRanker, words: sparse.csr_array) -> Rows:
     """Return classifiers made of words (n, V), with the mean bias of the labels that the model has."""
-    from longtail.neural.initial_rows import Rows
-
     weights, bias = ranker.composed(words), ranker.network.heads[-1].bias
     return Rows(weights, np.full(len(weights), float(bias.double().mean()), np.float32))
 
 
-def _text_nodes(ranker: NeuralRanker, new: Labels) -> Rows:
+def _text_nodes(ranker: CascadeRanker, new: Labels) -> Rows:
     """Return what finds new labels before they are scored: their texts, read as documents, in place of centroids.
 
     Those of other labels are s·c/‖c‖ with bias b − w·x̄, c a mean of documents less x̄ (``initial_rows``): s, b and x̄
     are told from them.
     """
-    from longtail.neural.initial_rows import Rows
-
     head = ranker.network.heads[0]
     few = slice(None, None, -(-len(head.bias) // _FEW))
     w, bias = (tensor[few].double().numpy(force=True) for tensor in (head.weight, head.bias))
     mean = np.linalg.lstsq(w - w.mean(0), bias.mean() - bias, rcond=None)[0]
     prior, length = bias.mean() + w.mean(0) @ mean, np.median(np.linalg.norm(w, axis=1))
     vectors = ranker.level_vectors(ranker.tokeniser(new.described()), "label texts")[0]
-    weights = _units(vectors - mean.astype(np.float32)) * np.float32(length)
+    weights = units(vectors - mean.astype(np.float32)) * np.float32(length)
     return Rows(weights, (prior - weights @ mean).astype(np.float32))
 
 
-def _vocabulary(ranker: NeuralRanker) -> list[str]:
+def _vocabulary(ranker: CascadeRanker) -> list[str]:
     from longtail.features.word_tokens import words_of
 
     return words_of(ranker.tokeniser)
 
 
-def _encoder(ranker: NeuralRanker) -> WordEncoder:
+def _encoder(ranker: CascadeRanker) -> WordEncoder:
     return cast("WordEncoder", ranker.network.encoder)  # what label words are made of
 
 
-def _word_vectors(ranker: NeuralRanker) -> NDArray[np.float32]:
+def _word_vectors(ranker: CascadeRanker) -> NDArray[np.float32]:
     vectors: NDArray[np.float32] = _encoder(ranker).embedding.weight.numpy(force=True)
     return vectors
-
-
-def _units(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    units: NDArray[np.float32] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
-    return units

@@ -18,6 +18,7 @@ from longtail.features.encoder_folder import EncoderShape, encoder_folder, encod
 from longtail.methods import METHODS
 from longtail.network_steps import network_widths
 from longtail.neural.layout import (
+    TWO_LAYERS,
     documents_at_a_time,
     level_epochs,
     level_layers,
@@ -119,7 +120,7 @@ def _shape(documents: Dataset, config: Config) -> EncoderShape:
     else:
         words = (0 if documents.texts is None else float(documents.texts.lengths.sum())) / _COSTS.word_bytes
         width, vocabulary = settings.width, int(_COSTS.words * words**0.5) + 1
-    depth = 2 if settings.kind in ("bag", "routed-inception") else 1
+    depth = 2 if settings.kind in TWO_LAYERS else 1
     parameters = vocabulary * width + 8 * width * width
     return EncoderShape(width, depth, 1, 2 * width, vocabulary, parameters)
 

@@ -15,13 +15,14 @@ from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.errors import ConfigError, MissingExtra, UsageError, printable
-from longtail.features.encoder_folder import names_folder
+from longtail.features.encoder_folder import is_pretrained
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.linear.one_vs_all import LabelHints
 from longtail.methods import METHODS, uses_encoder
 from longtail.metrics import evaluate
 from longtail.model import Model, document_features
+from longtail.neural import layout
 from longtail.neural.ranks import current_ranks
 from longtail.search.ensemble import mean_scores
 from longtail.tree.cluster import level_widths
@@ -29,11 +30,12 @@ from longtail.tree_steps import Parents, label_tree
 from longtail.work import Work, told
 
 if TYPE_CHECKING:
-    from longtail.features.tokens import Tokens
+    from longtail.features.tokens import Tokeniser, Tokens
     from longtail.neural.embedder import Embedder  # torch is imported only where a network is wanted
     from longtail.neural.ranker import NeuralRanker
 
 __all__ = [
+    "check_encoder",
     "check_network",
     "combined_features",
     "encoder_hash",
@@ -45,28 +47,32 @@ __all__ = [
 ]
 
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the network's scores, to choose from by held-out documents
-_OF_WORDS = ("bag", "routed-inception")  # kinds with two layers as wide as the vectors of words
 _RANKED = 20  # best labels of each held-out document that the choice looks at
 
 
 def check_network(documents: Dataset, config: Config, device: str, parents: Parents | None = None) -> None:
     """Refuse what no network can be trained or used with now, not after the text features and the tree."""
-    what = config.method if METHODS[config.method].network else f"{config.method} with features={config.features}"
+    check_encoder(config, device)
+    documents.document_texts()
+    if documents.dense is not None:
+        raise UsageError(f"{_what(config)} makes its own dense features; expected documents without")
+    if METHODS[config.method].network == "recursive" and parents is None:
+        settings, widths = config.recursive, network_widths(config, documents.n_labels)
+        tuned = layout.tuned_levels(widths, settings.finest)
+        layout.level_epochs(settings.epochs, config.training.epochs, tuned)
+
+
+def check_encoder(config: Config, device: str) -> None:
+    """Refuse settings of a network, files of an encoder and devices of no use; documents need not be read yet."""
+    what = _what(config)
     try:
         from longtail.features.encoder import encoder_folder
         from longtail.features.tokens import Tokeniser
         from longtail.neural.device import choose_device
-        from longtail.neural.layout import level_epochs, tuned_levels
     except ImportError:
         raise MissingExtra(what, "neural") from None
-    documents.document_texts()
-    if documents.dense is not None:
-        raise UsageError(f"{what} makes its own dense features; expected documents without")
     if METHODS[config.method].network == "recursive" and config.features == "tfidf":
         raise ConfigError(f"features: found tfidf with {what}; expected cat or dnn, or the method xr-linear")
-    if METHODS[config.method].network == "recursive" and parents is None:
-        settings, widths = config.recursive, network_widths(config, documents.n_labels)
-        level_epochs(settings.epochs, config.training.epochs, tuned_levels(widths, settings.finest))
     if config.features == "dnn" and config.label_features.kind.endswith("text"):
         kind = config.label_features.kind
         raise ConfigError(
@@ -74,11 +80,16 @@ def check_network(documents: Dataset, config: Config, device: str, parents: Pare
         )
     choose_device(device)
     _check_kind(config, what)
-    if config.encoder.kind == "transformer" or names_folder(config.encoder.name):
+    if is_pretrained(config.encoder.kind, config.encoder.name):
         Tokeniser.load(encoder_folder(config.encoder.name), config.encoder.max_tokens)
     elif config.encoder.name != "learned" and not Path(config.encoder.name).expanduser().is_file():
         found = f"encoder.name: found {printable(config.encoder.name)!r}, which is no file or folder"
         raise UsageError(f"{found}; expected vectors of words as GloVe text, an encoder's folder, minilm or learned")
+
+
+def _what(config: Config) -> str:
+    """Return what has the network, for refusals."""
+    return config.method if METHODS[config.method].network else f"{config.method} with features={config.features}"
 
 
 def _check_kind(config: Config, what: str) -> None:
@@ -94,8 +105,8 @@ def _check_kind(config: Config, what: str) -> None:
     if text.phases == "surrogate" and config.cascade.label_rows == "random":
         raise ConfigError("cascade.label_rows: found random with surrogate phases, which find labels by centroids")
     needs = "surrogate phases" if text.phases == "surrogate" else f"label_text.parts={list(text.parts)}"
-    if (text.phases == "surrogate" or text.parts != ("free",)) and kind not in _OF_WORDS:
-        raise ConfigError(f"encoder.kind: found {kind} with {needs}; expected {' or '.join(_OF_WORDS)}")
+    if (text.phases == "surrogate" or text.parts != ("free",)) and kind not in layout.TWO_LAYERS:
+        raise ConfigError(f"encoder.kind: found {kind} with {needs}; expected {' or '.join(layout.TWO_LAYERS)}")
     if text.phases == "tied" and ("free" not in text.parts or len(text.parts) == 1):
         raise ConfigError(f"label_text.parts: found {list(text.parts)} with phases=tied; expected free beside words")
 
@@ -105,7 +116,7 @@ def encoder_hash(config: Config) -> str:
     from longtail.features.encoder import encoder_folder
 
     digest, name = hashlib.sha256(), config.encoder.name
-    if config.encoder.kind == "transformer" or names_folder(name):
+    if is_pretrained(config.encoder.kind, name):
         files = sorted(encoder_folder(name).glob("*.[js][sa]*"))  # .json and .safetensors
     else:
         files = [] if name == "learned" else [Path(name).expanduser()]
@@ -139,14 +150,15 @@ def fit_network(
         return pretrained_embedder(config.encoder, config.training.precision, device).freeze()
     from longtail.attention_steps import fit_attention
     from longtail.cascade_steps import fit_cascade
+    from longtail.network_run import NetworkRun
     from longtail.recursive_steps import fit_recursive
 
+    embedder, tokens = _first_embedder(documents, config, work, device)  # first: a bad file of vectors is found here
     levels = with_levels(config, documents.n_labels)
     tree = label_tree(documents, features, vectoriser, levels, "tree-network", config.seed, parents, work)
-    embedder, tokens = _first_embedder(documents, config, work, device)
     measured = _with_known_labels(valid, documents.labels)
     tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
-    network = tune(documents, embedder, tokens, tree, config, work, measured, log_file)
+    network = tune(NetworkRun(documents, embedder, tokens, tree, config, work, measured, log_file))
     current_ranks().leave()
     return network
 
@@ -157,8 +169,6 @@ def with_levels(config: Config, n_labels: int) -> Config:
     Where the classifiers beside it have none (flat), the network still has a balanced one; LightXML has labels alone
     where all of them are scored.
     """
-    from longtail.neural import layout
-
     kind = "balanced" if config.tree.kind == "flat" else config.tree.kind
     if METHODS[config.method].network == "recursive":
         levels = config.recursive.levels or layout.resolution_widths(n_labels, config.recursive.resolutions)
@@ -180,28 +190,40 @@ def network_widths(config: Config, n_labels: int) -> tuple[int, ...]:
 
 def _first_embedder(documents: Dataset, config: Config, work: Work, device: str) -> tuple[Embedder, Tokens]:
     """Return the encoder as it is before training, and the tokens of the documents."""
-    from longtail.features.tokens import Tokens
     from longtail.neural.device import choose_device
     from longtail.neural.embedder import Embedder, LastLayer
     from longtail.neural.first_encoder import first_encoder, tokeniser_for
 
     tokeniser = tokeniser_for(documents, config.encoder)
     with told("tokens") as say:
-        tokens = Tokens.from_arrays(work.arrays("tokens", lambda: tokeniser(documents.document_texts()).to_arrays()))
+        tokens = _tokens(documents, tokeniser, work)
         say(f"{len(tokens.ids) / len(tokens):.1f} a document")
     encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
     return Embedder(tokeniser, LastLayer(encoder).to(choose_device(device)), config.training.precision), tokens
+
+
+def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
+    """Return the tokens of the documents of a network; where stages are kept they are made once, and read again."""
+    from longtail.features.tokens import Tokens
+
+    return Tokens.from_arrays(work.arrays("tokens", lambda: tokeniser(documents.document_texts()).to_arrays()))
 
 
 def combined_features(
     documents: Dataset, features: Features, network: Embedder | None, config: Config, work: Work
 ) -> Features:
     """Return what linear classifiers read: Φcat, the network's vectors beside the text features, or one of the two."""
-    unused = METHODS[config.method].network in ("cascade", "attention") and config.cascade.combine == "never"
+    unused = METHODS[config.method].ranks and config.cascade.combine == "never"
     if network is None or config.features == "tfidf" or unused:
         return features
+
+    def make() -> dict[str, np.ndarray]:
+        trained = METHODS[config.method].network  # else the documents have not been read yet
+        texts = _tokens(documents, network.tokeniser, work) if trained else documents.document_texts()
+        return {"vectors": network.embed(texts)}
+
     with told("embeddings") as say:
-        vectors = work.arrays("embeddings", lambda: {"vectors": network.embed(documents.document_texts())})["vectors"]
+        vectors = work.arrays("embeddings", make)["vectors"]
         say(f"{vectors.shape[1]} columns")
     if config.features == "dnn":
         return document_features(replace(documents, features=None), None, vectors=vectors)
@@ -219,7 +241,7 @@ def label_hints(documents: Dataset, network: Embedder | None, config: Config, wo
         return LabelHints(None, start)
 
     def make() -> dict[str, np.ndarray]:
-        ranked = network.search(documents.document_texts(), min(count, documents.n_labels))[0]
+        ranked = network.search(_tokens(documents, network.tokeniser, work), min(count, documents.n_labels))[0]
         return {"labels": ranked.indices, "ends": ranked.indptr}
 
     with told("hard negatives") as say:

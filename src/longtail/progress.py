@@ -55,10 +55,10 @@ def advance(amount: int) -> None:
 
 
 def peak_memory_mb() -> float:
-    """Return the largest resident memory of this process so far, in MB."""
+    """Return the largest resident memory of this process so far, in MB; 0 where the system does not tell."""
     try:
         import resource
     except ImportError:  # Windows
-        return float("nan")
+        return 0.0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from longtail.errors import MissingExtra, UsageError, printable, unknown_name
 
@@ -23,6 +23,7 @@ __all__ = [
     "RunLogger",
     "TensorBoard",
     "add_line",
+    "append_line",
     "check_targets",
     "flat",
     "logging_to",
@@ -134,20 +135,25 @@ def tell(event: str, step: int, values: Mapping[str, Any]) -> None:
 
 
 def add_line(file: Path, line: bytes) -> bool:
-    """Add a line to a run log, ending one in whose middle a process was killed; False, and a warning, if it cannot be.
+    """Add a line to a run log; False, and a warning, if it cannot be.
 
     A run is worth more than what it tells of itself.
     """
     try:
         with open(file, "a+b") as opened:
-            if opened.tell():
-                opened.seek(-1, os.SEEK_END)
-                opened.write(b"" if opened.read() == b"\n" else b"\n")
-            opened.write(line + b"\n")
+            append_line(opened, line)
     except OSError as error:
         log.warning("%s: cannot be written (%s); the run goes on without it", file, error.strerror)
         return False
     return True
+
+
+def append_line(file: IO[bytes], line: bytes) -> None:
+    """Write a line to a file opened with ``a+b``, ending one in whose middle a process was killed."""
+    if file.tell():
+        file.seek(-1, os.SEEK_END)
+        file.write(b"" if file.read() == b"\n" else b"\n")
+    file.write(line + b"\n")
 
 
 def tell_settings(values: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from longtail.errors import MissingExtra
 from longtail.estimator import Longtail, load
 from longtail.kernels import pool
 from longtail.ranking_model import replace_beam
+from longtail.tuning.space import nested
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -74,7 +75,7 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         target = _target(y)
         check_consistent_length(features, target.matrix)
         labels = Labels.of(_label_ids(target.classes))
-        settings = _nested(self.settings or {})
+        settings = nested(self.settings or {})
         settings["calibration"] = {"share": _held_out(_length(features))} | settings.get("calibration", {})
         settings.setdefault("seed", _seed(self.random_state))
         tagger = Longtail(self.method, preset=self.preset, threads=self.threads, device=self.device, **settings)
@@ -273,18 +274,6 @@ def _label_ids(classes: NDArray[Any]) -> list[str]:
     """Return the classes as strings, or their numbers where 1 and "1" are two of them."""
     ids = [str(name) for name in classes.tolist()]
     return ids if len(set(ids)) == len(ids) and all(ids) else [str(number) for number in range(len(ids))]
-
-
-def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {"tree": {"branching": 8}} for {"tree.branching": 8}."""
-    nested: dict[str, Any] = {}
-    for path, value in settings.items():
-        *groups, key = path.split(".")
-        place = nested
-        for group in groups:
-            place = place.setdefault(group, {})
-        place[key] = dict(value) if isinstance(value, Mapping) else value
-    return nested
 
 
 def _held_out(n: int) -> float:

@@ -1,16 +1,12 @@
-"""What a person sees: tables on stdout, progress and messages on stderr."""
+"""What a person sees on stdout: tables, pictures of letters, and why a label came out."""
 
 from __future__ import annotations
 
-import logging
 import math
-import sys
-import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longtail.errors import printable
-from longtail.progress import peak_memory_mb
 
 if TYPE_CHECKING:
     from longtail.data.description import Description, Finding
@@ -19,17 +15,14 @@ if TYPE_CHECKING:
     from longtail.linear.explanation import Explanation, Step
 
 __all__ = [
-    "LineReporter",
     "frequency_plot",
     "print_description",
     "print_explanation",
     "print_json",
     "print_measured",
     "print_table",
-    "show_progress",
 ]
 
-_LINE_SECONDS = 30
 _COLUMNS = 100  # that a line of an explanation has at most
 _BAR = 24
 
@@ -209,101 +202,3 @@ def _cut(text: str, width: int = _COLUMNS) -> str:
     """Return one line, cut where it would be too wide; nothing in it acts on a terminal."""
     line = printable(text)
     return line if len(line) <= width else f"{line[: width - 1]}…"
-
-
-class LineReporter:
-    """Progress where there is no terminal: one log line every 30 s."""
-
-    def __init__(self) -> None:
-        self._stages: list[tuple[str, int | None, str, float]] = []
-        self._done: list[int] = []
-        self._next = 0.0
-
-    def start(self, name: str, total: int | None, unit: str) -> None:
-        """Begin a stage."""
-        self._stages.append((name, total, unit, time.monotonic()))
-        self._done.append(0)
-        self._next = time.monotonic() + _LINE_SECONDS
-
-    def advance(self, amount: int) -> None:
-        """Count, and say something if it is time."""
-        if not self._stages:
-            return
-        self._done[-1] += amount
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _LINE_SECONDS
-            logging.getLogger("longtail").info("%s", self.line())
-
-    def finish(self) -> None:
-        """End the innermost stage."""
-        self._stages.pop()
-        self._done.pop()
-
-    def line(self) -> str:
-        """Return name, share done, rate, time left and memory of the innermost stage."""
-        name, total, unit, _ = self._stages[-1]
-        done, rate = self._done[-1], self._rate()
-        left = f", {done / total:.0%}, {(total - done) / rate:.0f} s left" if total and rate else ""
-        return f"{name}: {_amount(done, unit)}{left}, {self.speed()}"
-
-    def speed(self) -> str:
-        """Return rate and memory of the innermost stage."""
-        return f"{_amount(self._rate(), self._stages[-1][2])}/s, {peak_memory_mb():,.0f} MB"
-
-    def _rate(self) -> float:
-        """Return units a second."""
-        return self._done[-1] / max(time.monotonic() - self._stages[-1][3], 1e-9)
-
-
-def _amount(units: float, unit: str) -> str:
-    """Return an amount as people read it; bytes in MB from a million on."""
-    return f"{units / 1e6:,.1f} MB" if unit == "B" and units >= 1e6 else f"{units:,.0f} {unit}"
-
-
-class BarReporter(LineReporter):
-    """Progress on a terminal: one bar a stage, redrawn in place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-        speed = TextColumn("{task.fields[speed]}")
-        self._bars = Progress(*columns, TimeRemainingColumn(), speed, transient=True, console=_stderr())
-        self._tasks: list[Any] = []
-
-    def start(self, name: str, total: int | None, unit: str) -> None:
-        """Begin a stage with a bar of its own."""
-        super().start(name, total, unit)
-        if not self._tasks:
-            self._bars.start()
-        self._tasks.append(self._bars.add_task(name, total=total, speed=""))
-
-    def advance(self, amount: int) -> None:
-        """Move the innermost bar."""
-        if self._tasks:
-            self._done[-1] += amount
-            self._bars.update(self._tasks[-1], completed=self._done[-1], speed=self.speed())
-
-    def finish(self) -> None:
-        """Take the innermost bar away."""
-        super().finish()
-        self._bars.remove_task(self._tasks.pop())
-        if not self._tasks:
-            self._bars.stop()
-
-
-def _stderr() -> Any:
-    from rich.console import Console
-
-    return Console(stderr=True)
-
-
-def show_progress(quiet: bool = False) -> None:
-    """Send messages to stderr, and progress to a bar on a terminal or to a line every 30 s."""
-    from longtail.progress import report_to
-
-    logging.basicConfig(stream=sys.stderr, format="%(message)s")
-    logging.getLogger("longtail").setLevel(logging.WARNING if quiet else logging.INFO)  # not matplotlib's chatter
-    if not quiet:
-        report_to(BarReporter() if sys.stderr.isatty() else LineReporter())

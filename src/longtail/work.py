@@ -43,7 +43,7 @@ class Work:
 
     stages: Stages | None
     input_hash: str
-    made: set[str] = field(default_factory=set)  # stages of this very run
+    made: set[str] = field(default_factory=set)  # stages of this very run, and those that it has taken over
 
     @classmethod
     def begin(cls, stages: Stages | None, config: Config, *inputs: object) -> Work:
@@ -152,6 +152,7 @@ class Work:
             return None
         if name not in self.made:
             log.info("stage %s: taken over from the interrupted run", name)
+            self.made.add(name)  # said once, however often it is read
         return folder.arrays(_FILE) if mapped else _writable(folder.arrays(_FILE))
 
     def _kept(self, name: str, arrays: Arrays) -> Arrays:

@@ -270,6 +270,12 @@ class TestEvaluate:
         assert {name: evaluation["metrics"][name] for name in wanted} == pytest.approx(wanted)
         assert evaluation["a"] is None
 
+    def test_a_report_reads_the_predictions_once(self, run, truth, predictions, tmp_path, caplog):
+        predictions.write_text(predictions.read_text().splitlines()[0] + "\n")
+        done = run("evaluate", truth, "--predictions", predictions, "--report", tmp_path / "r.html")
+        assert (done.code, done.err) == (0, f"{tmp_path / 'r.html'}: written\n")
+        assert caplog.text.count("no line for 1 of 2 documents: all misses") == 1
+
     def test_with_train(self, run, truth, predictions, train):
         arguments = ("evaluate", truth, "--predictions", predictions, "--train", train, "-k", "1")
         done = run(*arguments)

@@ -20,6 +20,7 @@ pytest.importorskip("transformers")
 import longtail as lt
 from longtail.data.strings import Strings
 from longtail.errors import MissingExtra, UsageError
+from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
 from longtail.model_folder import load_model
 from longtail.neural.cascade import CascadeXML
@@ -99,9 +100,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 class TestCommands:
-    def test_train_makes_the_same_bytes(self, run, train_command, model, tmp_path, caplog):
+    def test_train_makes_the_same_bytes(self, run, train_command, model, tmp_path, caplog, monkeypatch):
+        read, tokenise = [], Tokeniser.__call__
+        monkeypatch.setattr(Tokeniser, "__call__", lambda self, texts: read.append(len(texts)) or tokenise(self, texts))
         done = run(*train_command, "-o", tmp_path / "new" / "model")
         assert (done.code, done.out) == (0, "")
+        assert read.count(400) == 1, "the documents are tokenised for training, and not again for the classifiers"
         assert contents(tmp_path / "new" / "model") == contents(model)
         assert {path.name for path in (tmp_path / "new").iterdir()} == {"model", "model.run.jsonl"}
         for word in ("tree: 4 → 32 → 243", "tokens: ", "epoch 3: loss level 1", "network", "embeddings: 32 columns"):
@@ -387,7 +391,9 @@ class TestErrors:
         return ["--set", f"encoder.name={files / 'encoder'}", "--set", "encoder.max_tokens=24"]
 
     def test_no_encoder(self, fails_early, tmp_path):
-        assert "found no such folder" in fails_early("--set", f"encoder.name={tmp_path / 'nowhere'}")
+        given = "--set", f"encoder.name={tmp_path / 'nowhere'}"
+        assert "found no such folder" in fails_early(*given)
+        assert "found no such folder" in fails_early(*given, data=tmp_path / "not_read.jsonl")
 
     def test_a_folder_that_is_no_encoder(self, fails_early, tmp_path):
         assert "found no config.json" in fails_early("--set", f"encoder.name={tmp_path}")

@@ -213,6 +213,7 @@ def test_two_processes_on_one_port(folders, tmp_path):
         answers = [server.ask("POST", "/v1/predict", BODY, shown)[1]["model"]["version"] for _ in range(20)]
         assert len(set(answers)) == 1
         assert 'path="/v1/predict",status="200"} 20.0' in metrics(server, shown)
+        assert server.ask("GET", "/v1/model", None, shown)[1]["latency"]["requests"] == 20
         swap(live, folders / "model-1")
         assert server.ask("POST", "/v1/reload", "", shown)[1]["version"] != answers[0]
         server.until(lambda: sum(line.startswith("reloaded:") for line in server.lines) == 2)

@@ -35,9 +35,12 @@ PASSES = ("--set", "ranker.max_passes=2", "-j", 1)
 
 
 class TestTune:
-    def test_from_search_to_model(self, run, place, tmp_path):
+    def test_from_search_to_model(self, run, fails, place, tmp_path):
         out = tmp_path / "study"
-        done = run("tune", place / "train.jsonl", "-o", out, *SEARCH, "--trials", 3, "--metric", "P@1", *PASSES)
+        method = "--method", "parabel", "--set", "ranker.trees=1"
+        done = run(
+            "tune", place / "train.jsonl", "-o", out, *SEARCH, "--trials", 3, "--metric", "P@1", *method, *PASSES
+        )
         assert done.code == 0
         heads, *rows = done.out.splitlines()
         assert heads.split() == ["trial", "P@1", "s", "tree.branching", "ranker.cost_positive"]
@@ -51,7 +54,8 @@ class TestTune:
         assert run(*command).code == 0
         model = lt.load(tmp_path / "model")
         assert str(model.config.tree.branching) == rows[0].split()[3]
-        assert model.config.ranker.max_passes == 2
+        assert (model.config.method, model.config.ranker.max_passes) == ("parabel", 2)
+        assert "found 'parabel' among the settings for 'plt'" in fails(2, *command, "--method", "plt")
 
     def test_json_space_and_resume(self, run, place, tmp_path):
         (tmp_path / "space.toml").write_text('[ranker]\ncost_positive = "0.5..2:log"\n[tree]\nbranching = [2, 4]\n')
@@ -60,7 +64,7 @@ class TestTune:
         command += ["--set", "ranker.trees=1", "--json", "-j", 1, "--seed", 2, "--time", "1h"]
         done = run(*command, "--trials", 1)
         assert done.code == 0
-        assert "--method parabel" in done.err
+        assert 'method = "parabel"' in (tmp_path / "s" / "best.toml").read_text()
         done = run(*command, "--trials", 2, "--resume")
         found = json.loads(done.out)
         assert set(found["best"]["params"]) == {"ranker.cost_positive", "tree.branching", "tree.leaf_size"}

@@ -164,7 +164,7 @@ class TestWordVectors:
 
     def refused(self, fails, files, tmp_path, code, file):
         given = options(encoder={"name": file})
-        said = fails(code, "-q", "train", files / "train.jsonl", "--method", "astec", "-o", tmp_path / "m", *given)
+        said = fails(code, "train", files / "train.jsonl", "--method", "astec", "-o", tmp_path / "m", *given)
         assert not (tmp_path / "m").exists()
         return said
 
@@ -174,12 +174,14 @@ class TestWordVectors:
         assert "expected vectors of words as GloVe text" in said
         assert "features: " not in caplog.text
 
-    def test_a_line_of_other_length(self, fails, files, vectors, tmp_path):
+    def test_a_line_of_other_length(self, fails, files, vectors, tmp_path, caplog):
         lines = vectors.read_text().splitlines()
         lines[6] = lines[6].rpartition(" ")[0]
         vectors.write_text("\n".join(lines) + "\n")
         said = self.refused(fails, files, tmp_path, 3, vectors)
         assert f"glove.txt:7: {self.WIDTH - 1} numbers; expected a word and {self.WIDTH} numbers" in said
+        assert "tokens:" in caplog.text
+        assert "tree:" not in caplog.text
 
 
 class TestOthers:

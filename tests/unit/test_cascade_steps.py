@@ -18,6 +18,7 @@ from longtail.config import Cascade, Training
 from longtail.features.word_tokens import idf_of
 from longtail.kernels import pool
 from longtail.methods import configure
+from longtail.network_run import NetworkRun
 from longtail.neural import training
 from longtail.neural.batches import Batch
 from longtail.neural.cascade import CascadeXML
@@ -75,7 +76,7 @@ def phases_of(monkeypatch, method, tree=TREE, **settings):
     tokens = tokeniser(documents.document_texts())
     embedder = Embedder(tokeniser, LastLayer(first_encoder(tokeniser, tokens, config.encoder, 0)), "float32")
     with pool.threads(1):
-        ranker = fit_cascade(documents, embedder, tokens, tree, config, Work.begin(None, config), None, None)
+        ranker = fit_cascade(NetworkRun(documents, embedder, tokens, tree, config, Work.begin(None, config)))
     return SimpleNamespace(ranker=ranker, phases=phases, documents=documents, tokens=tokens, tokeniser=tokeniser)
 
 

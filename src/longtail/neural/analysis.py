@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from longtail.errors import UsageError
 from longtail.features.encoder import Encoder, encoder_folder
 from longtail.features.tokens import Tokens
 from longtail.neural.batches import Batch, Batches
+from longtail.neural.cascade import CascadeXML
 from longtail.neural.ranker import NeuralRanker
 
 __all__ = [
@@ -84,8 +85,9 @@ def analyse(ranker: NeuralRanker, untuned: Encoder | None, documents: Dataset, m
     tokens = ranker.tokeniser(some.document_texts())
     wide = documents.take(order[: max(most, _PER_DIMENSION * ranker.width)])
     vector_tokens = ranker.tokeniser(wide.document_texts())
-    layers = tuple(max(own) for own in ranker.network.layers)
-    encoders = {"trained": transformer_of(ranker)} | ({"untuned": untuned} if untuned is not None else {})
+    encoder = transformer_of(ranker)
+    layers = tuple(max(own) for own in cast(CascadeXML, ranker.network).layers)  # the network on a transformer
+    encoders = {"trained": encoder} | ({"untuned": untuned} if untuned is not None else {})
     return Analysis(
         len(tokens),
         len(vector_tokens),

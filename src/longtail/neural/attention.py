@@ -21,9 +21,9 @@ from torch.utils.checkpoint import checkpoint
 from longtail.config import Recursive as Settings
 from longtail.config import Training
 from longtail.neural.batches import Batch
-from longtail.neural.graphs import Ranked
 from longtail.neural.heads import Head
 from longtail.neural.lstm import LstmEncoder, mean_state
+from longtail.neural.networks import Ranked
 from longtail.neural.recursive import Resolution
 from longtail.neural.shortlist import best_nodes
 from longtail.tree.tree import LabelTree

@@ -49,7 +49,7 @@ def load_attention(
         level = AttentionLevel(own, tree, t, config.recursive, training, config.seed, std=0)
         _load(level, folder.arrays(_file(t)))
         levels.append(level)
-    return NeuralRanker(tokeniser, cast(Any, AttentionXML(levels).to(device)), tree).freeze()
+    return NeuralRanker(tokeniser, AttentionXML(levels).to(device), tree).freeze()
 
 
 def _load(level: AttentionLevel, arrays: Mapping[str, NDArray[Any]]) -> None:

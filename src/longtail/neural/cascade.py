@@ -26,13 +26,14 @@ from longtail.features.encoder import Encoder
 from longtail.features.text_encoder import TextEncoder
 from longtail.neural.batches import Batch
 from longtail.neural.encoder_graphs import EncoderGraphs
-from longtail.neural.graphs import Ranked
 from longtail.neural.heads import Head
 from longtail.neural.layout import dropouts, level_layers, scores_all_labels, shortlist_sizes, vector_widths
 from longtail.neural.merging import merged, merging_layers
+from longtail.neural.networks import Ranked
 from longtail.neural.ranks import current_ranks
 from longtail.neural.sharded_head import new_head
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
+from longtail.neural.stepper import adamw_groups
 from longtail.neural.text_head import TextHead
 from longtail.neural.word_encoder import WordEncoder
 from longtail.tree.tree import LabelTree
@@ -205,17 +206,13 @@ class CascadeXML(nn.Module):
 
     def optimiser_groups(self) -> list[dict[str, Any]]:
         """Return the parameters that AdamW trains; classifiers train themselves."""
-        settings, own = self.training_settings, self.heads[-1]
+        own = self.heads[-1]
         text = own.optimiser_parameters() if isinstance(own, TextHead) else ([], [])
         decayed, plain = (
             [parameter for parameter in [*of_encoder, *of_text] if parameter.requires_grad]
             for of_encoder, of_text in zip(self.encoder.decay_groups(), text, strict=True)
         )
-        plain += self.merges.parameters()
-        return [
-            {"params": decayed, "lr": settings.encoder_rate, "weight_decay": settings.encoder_decay},
-            {"params": plain, "lr": settings.encoder_rate, "weight_decay": 0.0},
-        ]
+        return adamw_groups(decayed, [*plain, *self.merges.parameters()], self.training_settings)
 
     def to_arrays(self, state: bool = False) -> dict[str, np.ndarray]:
         """Return all weights; with ``state`` those of the classifiers' optimisers, too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -20,41 +20,15 @@ from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.neural.batches import Batch, Batches
 from longtail.neural.device import arithmetic, choose_device, computes_in_half, own_threads
-from longtail.neural.graphs import LARGEST_BATCH, Ranked, RankGraphs
+from longtail.neural.graphs import LARGEST_BATCH, RankGraphs
+from longtail.neural.networks import Ranked, VectorNetwork
 from longtail.tree.tree import LabelTree
 
-__all__ = ["Embedder", "LastLayer", "VectorNetwork", "pretrained_embedder"]
+__all__ = ["Embedder", "LastLayer", "pretrained_embedder"]
 
 T = TypeVar("T")
 
 _BATCH = {"cuda": 512, "cpu": 32}  # documents at a time
-
-
-class VectorNetwork(Protocol):
-    """What gives vectors: an encoder, and the classifiers that read them, if any."""
-
-    encoder: TextEncoder
-    training: bool
-
-    @property
-    def heads(self) -> Sequence[Any]:
-        """The :class:`~longtail.neural.heads.Head` of each level."""
-
-    @property
-    def widths(self) -> Sequence[int]:
-        """Columns of the vectors of each level."""
-
-    def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
-        """Return the (B, d) vectors that each level reads, those of the labels last."""
-
-    def in_half(self) -> Any:
-        """Return a copy for inference in bfloat16."""
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """Return what AdamW trains."""
-
-    def train(self, mode: bool = True) -> Any:
-        """Switch dropout on or off."""
 
 
 class LastLayer(nn.Module):
@@ -121,7 +95,7 @@ class Embedder:
 
     def embed(self, texts: Strings | Iterable[str] | Tokens) -> NDArray[np.float32]:
         """Return (n, d) vectors of the documents, those that labels' classifiers read."""
-        tokens = texts if isinstance(texts, Tokens) else self.tokeniser(texts)
+        tokens = self._tokens(texts)
         if self._graphs is not None and 0 < len(tokens) <= LARGEST_BATCH:
             with torch.inference_mode():
                 return self._graphs(*tokens.padded(np.arange(len(tokens))), 0)[2]
@@ -134,6 +108,9 @@ class Embedder:
             for level, vectors in zip(levels, theta, strict=True):
                 level[rows] = vectors.float().cpu()
         return levels
+
+    def _tokens(self, texts: Strings | Iterable[str] | Tokens) -> Tokens:
+        return texts if isinstance(texts, Tokens) else self.tokeniser(texts)
 
     def _ranked(self, ids: Tensor, mask: Tensor, k: int) -> Ranked:
         """Return the vectors, with no labels."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from longtail.config import Encoder as Settings
 from longtail.data.dataset import Dataset
 from longtail.features.encoder import Encoder, encoder_folder
-from longtail.features.encoder_folder import names_folder
+from longtail.features.encoder_folder import is_pretrained, names_folder
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.features.word_tokens import idf_of, word_tokeniser, words_of
 from longtail.features.word_vectors import minilm_vectors, read_word_vectors
@@ -22,7 +22,7 @@ __all__ = ["first_encoder", "load_text_encoder", "tokeniser_for"]
 
 def tokeniser_for(documents: Dataset, settings: Settings) -> Tokeniser:
     """Return the tokeniser of a pretrained encoder, else one of the words of documents and labels."""
-    if settings.kind == "transformer" or names_folder(settings.name):
+    if is_pretrained(settings.kind, settings.name):
         return Tokeniser.load(encoder_folder(settings.name), settings.max_tokens)
     texts = documents.document_texts(), documents.labels.described()
     return word_tokeniser(texts, settings.max_tokens, settings.min_count)

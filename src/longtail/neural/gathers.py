@@ -13,7 +13,7 @@ from torch import Tensor
 from longtail.neural import triton_launch
 from longtail.neural.head_updates import block_elements
 
-__all__ = ["gather_dot", "gather_sum", "product"]
+__all__ = ["as_written", "gather_dot", "gather_sum", "product"]
 
 
 def gather_dot(x: Tensor, weight: Tensor, bias: Tensor, candidates: Tensor) -> Tensor:
@@ -51,3 +51,8 @@ def product(a: Tensor, b: Tensor) -> Tensor:
         return a @ b
     a, b = a.to(torch.bfloat16), b.to(torch.bfloat16)
     return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else a.float() @ b.float()
+
+
+def as_written(tensor: Tensor) -> torch.autocast:
+    """Products below are of the types they are written in: autocast was heeded when the operands were made."""
+    return torch.autocast(tensor.device.type, enabled=False)

@@ -10,21 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["LARGEST_BATCH", "RankGraphs", "Ranked"]
+from longtail.neural.networks import Ranked
+
+__all__ = ["LARGEST_BATCH", "RankGraphs"]
 
 LARGEST_BATCH = 32  # larger ones keep the device busy without
 _MOST = 64  # graphs kept; the oldest goes first
 _TOKENS = 16  # lengths are rounded up to a multiple of this, for few graphs
 _WARM_UP = 3  # runs before recording: libraries choose their kernels, Triton compiles its own
-
-
-class Ranked(NamedTuple):
-    """The best labels of a batch, and the vectors that scored them."""
-
-    scores: Tensor  # (B, k) float32, best first; 0 where there are fewer labels
-    nodes: Tensor  # (B, k) int32 positions of labels in the tree's order, −1 where there are fewer
-    vectors: Tensor  # (B, d) ϑ of the last level
-    kept: tuple[Tensor, ...]  # S_top of each level above the labels, (B, k_t) int32
 
 
 class _Graph(NamedTuple):

@@ -2,54 +2,28 @@
 
 `scores` and `full_loss` are differentiable in x alone; `gathered` hands out rows for others to compute with. Their
 backward pass leaves a record with the head, and `step` turns the records of a batch into one optimiser step, in place,
-on the rows they touch.
+on the rows they touch (`head_records`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from longtail.errors import ModelFolderError
-from longtail.neural import full_head, head_updates, triton_launch
+from longtail.neural import full_head
 from longtail.neural.full_head import Targets
-from longtail.neural.gathers import gather_dot, gather_sum, product
+from longtail.neural.gathers import as_written, gather_dot, gather_sum, product
+from longtail.neural.head_records import Record, RowGradients, update_by
 from longtail.neural.head_updates import HeadRows, Optimiser, new_state
 
 __all__ = ["Head", "bits_of"]
-
-
-@dataclass(frozen=True)
-class _Record:
-    """What one backward pass leaves with its head."""
-
-    x: Tensor  # (B, d)
-    candidates: Tensor | None  # (B, S) int32; None: all nodes
-    gradients: Tensor  # of the logits (B, S or K); with targets: of the documents' losses (B,)
-    targets: Targets | None = None
-
-    @property
-    def kind(self) -> str:
-        if self.targets is not None:
-            return "full_loss"
-        return "scores of all nodes" if self.candidates is None else "scores of candidates"
-
-
-@dataclass(frozen=True)
-class _RowGradients:
-    """What the backward pass of gathered rows leaves with its head."""
-
-    nodes: Tensor  # (U,) int64, each once
-    gradients: Tensor  # (U, d)
-    kind: ClassVar[str] = "gathered rows"
 
 
 class Head(torch.nn.Module):
@@ -88,7 +62,7 @@ class Head(torch.nn.Module):
         self._state_names = tuple(state)
         for name, tensor in state.items():
             self.register_buffer(name, tensor)
-        self._records: list[_Record | _RowGradients] = []
+        self._records: list[Record | RowGradients] = []
 
     def settle(self) -> None:
         """Let go of the optimiser's state: the head is trained."""
@@ -119,21 +93,21 @@ class Head(torch.nn.Module):
         if candidates is not None:
             candidates = candidates.to(torch.int32).contiguous()
         half = candidates is None and self._multiplies_in_half(x)
-        with _as_written(x):
+        with as_written(x):
             result: Tensor = _Scores.apply(x, self._anchor(), self, candidates, half)  # type: ignore[no-untyped-call]
         return result
 
-    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, scale: Tensor | None = None) -> Tensor:
-        """Binary cross-entropy summed over all nodes: of each document (B,), or with scale (B,) their weighted sum ().
+    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor) -> Tensor:
+        """Binary cross-entropy of each document (B,), summed over all nodes.
 
         positives: (B, P) int32, a node at most once a document, −1 for padding; values (B, P): their targets; all
         other nodes have target 0. In training mode the backward pass records what `step` needs.
         """
         targets = Targets(positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous())
         half = self._multiplies_in_half(x)
-        with _as_written(x):
+        with as_written(x):
             losses: Tensor = _FullLosses.apply(x, self._anchor(), self, targets, half)  # type: ignore[no-untyped-call]
-            return losses if scale is None else (losses * scale).sum()
+        return losses
 
     def gathered(self, nodes: Tensor) -> Tensor:
         """The rows (U, d) of nodes (U,) int64, each at most once, in float32 (float64 for such a head).
@@ -150,22 +124,9 @@ class Head(torch.nn.Module):
         seed: of the stochastic rounding; give every step another one.
         """
         records, self._records = self._records, []
-        if not records:
-            return
-        kinds = {record.kind for record in records}
-        if len(kinds) > 1:
-            raise ValueError(f"records of one step: found {' and '.join(sorted(kinds))}; expected one kind in a batch")
-        of_rows = [record for record in records if isinstance(record, _RowGradients)]
-        of_logits = [record for record in records if isinstance(record, _Record)]
-        with _as_written(self.weight):
-            if of_rows:
-                _update_gathered(self.rows, of_rows, lr, seed)
-            elif of_logits[0].targets is not None:
-                _update_by_targets(self.rows, of_logits, lr, seed)
-            elif of_logits[0].candidates is None:
-                _update_all(self.rows, of_logits, lr, seed)
-            else:
-                _update_touched(self.rows, of_logits, lr, seed)
+        if records:
+            with as_written(self.weight):
+                update_by(self.rows, records, lr, seed)
 
     def forget(self) -> None:
         """Drops the records of a batch that is not to be learnt from."""
@@ -175,7 +136,7 @@ class Head(torch.nn.Module):
     def best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k best of all nodes for x (B, d): logits and nodes (int32), (B, min(k, n_nodes)) each, best first."""
         x = x.to(torch.bfloat16) if self._multiplies_in_half(x) else x.to(self.bias.dtype)
-        with _as_written(x):
+        with as_written(x):
             return full_head.best(self.rows, x, k)
 
     @torch.no_grad()
@@ -228,7 +189,7 @@ class Head(torch.nn.Module):
             return torch.zeros((), requires_grad=True)
         return None
 
-    def _record(self, record: _Record | _RowGradients) -> None:
+    def _record(self, record: Record | RowGradients) -> None:
         self._records.append(record)
 
 
@@ -248,10 +209,10 @@ class _Scores(torch.autograd.Function):
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, None, None, None, None]:
         head, candidates = ctx.head, ctx.candidates
         if ctx.records:
-            head._record(_Record(ctx.x, candidates, gradients))
+            head._record(Record(ctx.x, candidates, gradients))
         if not ctx.needs_input_grad[0]:
             return None, None, None, None, None
-        with _as_written(gradients):
+        with as_written(gradients):
             if candidates is None:
                 gradient = product(gradients.to(ctx.x.dtype), head.weight)
             else:
@@ -271,7 +232,7 @@ class _FullLosses(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor, None, None, None, None]:
         if ctx.records:
-            ctx.head._record(_Record(ctx.x, None, scale, ctx.targets))
+            ctx.head._record(Record(ctx.x, None, scale, ctx.targets))
         return (ctx.gradient * scale[:, None]).to(ctx.dtype), None, None, None, None
 
 
@@ -284,13 +245,8 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradients: Tensor) -> tuple[None, None, None]:
-        ctx.head._record(_RowGradients(ctx.nodes, gradients))
+        ctx.head._record(RowGradients(ctx.nodes, gradients))
         return None, None, None
-
-
-def _as_written(tensor: Tensor) -> torch.autocast:
-    """Products below are of the types they are written in: autocast was heeded when the operands were made."""
-    return torch.autocast(tensor.device.type, enabled=False)
 
 
 def _operand(x: Tensor, head: Head, half: bool, matrix: bool) -> Tensor:
@@ -298,56 +254,6 @@ def _operand(x: Tensor, head: Head, half: bool, matrix: bool) -> Tensor:
     if half:
         return x.to(torch.bfloat16)
     return x.to(head.bias.dtype) if matrix or head.bias.dtype == torch.float64 else x
-
-
-def _update_gathered(rows: HeadRows, records: list[_RowGradients], lr: float, seed: int) -> None:
-    touched, gradient = records[0].nodes, records[0].gradients
-    if len(records) > 1:
-        touched, places = torch.unique(torch.cat([record.nodes for record in records]), return_inverse=True)
-        gradient = rows.bias.new_zeros(len(touched), rows.weight.shape[1])
-        parts = places.split([len(record.nodes) for record in records])
-        for part, record in zip(parts, records, strict=True):
-            gradient[part] += record.gradients  # each node once, so that the sum is the same bytes on every device
-    no_gradient = torch.zeros_like(gradient[:, 0])  # of biases, which are not part of the rows
-    for block in full_head.node_chunks(gradient, gradient.shape[1]):
-        head_updates.update_rows(rows, touched[block], gradient[block], no_gradient[block], lr, seed)
-
-
-def _update_touched(rows: HeadRows, records: list[_Record], lr: float, seed: int) -> None:
-    """Sorts all (node, document) pairs by node, so that each node's gradient is a sum over one run."""
-    x = torch.cat([record.x for record in records])
-    parts = [record.candidates for record in records if record.candidates is not None]
-    nodes = torch.cat([part.flatten() for part in parts])
-    if not len(nodes):
-        return
-    ids = torch.arange(len(x), dtype=torch.int32, device=x.device)[:, None]
-    own = torch.split(ids, [len(part) for part in parts])
-    documents = torch.cat([part.expand(like.shape).flatten() for part, like in zip(own, parts, strict=True)])
-    gradients = torch.cat([record.gradients.flatten() for record in records])
-    nodes, order = torch.where(nodes < 0, len(rows.weight), nodes).sort(stable=True)
-    serving = triton_launch if triton_launch.serves(rows.weight) else head_updates
-    serving.update_touched_rows(rows, x, nodes, documents[order], gradients[order], lr, seed)
-
-
-def _update_all(rows: HeadRows, records: list[_Record], lr: float, seed: int) -> None:
-    x = torch.cat([record.x for record in records])
-    gradients = torch.cat([record.gradients for record in records])
-    for chunk in full_head.node_chunks(rows.weight, max(x.shape)):
-        full_head.update_chunk(rows, chunk, x, gradients[:, chunk], lr, seed)
-
-
-def _update_by_targets(rows: HeadRows, records: list[_Record], lr: float, seed: int) -> None:
-    x = torch.cat([record.x for record in records])
-    parts = [record.targets for record in records if record.targets is not None]
-    widest = max(part.positives.shape[1] for part in parts)
-    positives = torch.cat([_widened(part.positives, widest, -1) for part in parts])
-    values = torch.cat([_widened(part.values, widest, 0) for part in parts])
-    scale = torch.cat([record.gradients for record in records])
-    full_head.update(rows, x, Targets(positives, values), scale, lr, seed)
-
-
-def _widened(tensor: Tensor, width: int, fill: int) -> Tensor:
-    return functional.pad(tensor, (0, width - tensor.shape[1]), value=fill)
 
 
 def bits_of(tensor: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["Rows", "centroid_rows", "prior_logit"]
+__all__ = ["Rows", "centroid_rows", "prior_logit", "units"]
 
 _ALL = slice(None)
 _STRENGTH = 5.0  # score of a document that points just where a classifier does, above that of an average document
@@ -38,11 +38,11 @@ def centroid_rows(
     mean = vectors.mean(0, dtype=np.float64).astype(np.float32)
     centred = vectors.astype(np.float32) - mean
     length = max(float(np.linalg.norm(centred, axis=1).mean()), 1e-6)
-    units = _units(relevance.T.tocsr()[nodes].astype(np.float32) @ centred)
+    own = units(relevance.T.tocsr()[nodes].astype(np.float32) @ centred)
     if texts is not None:
         text_mean = texts.mean(0, dtype=np.float64).astype(np.float32) if text_mean is None else text_mean
-        units = _units(units + _units(texts.astype(np.float32) - text_mean))
-    weights = units * np.float32(_STRENGTH / length)
+        own = units(own + units(texts.astype(np.float32) - text_mean))
+    weights = own * np.float32(_STRENGTH / length)
     return Rows(weights, (prior - weights @ mean).astype(np.float32))
 
 
@@ -52,7 +52,8 @@ def prior_logit(relevance: sparse.csr_array, shortlist_size: int) -> float:
     return float(np.log(share / (1 - share)))
 
 
-def _units(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def units(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the rows with length 1, those of length 0 as they are."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    units: NDArray[np.float32] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
-    return units
+    ones: NDArray[np.float32] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return ones

@@ -12,6 +12,7 @@ from math import log2
 from longtail.errors import ConfigError
 
 __all__ = [
+    "TWO_LAYERS",
     "cluster_widths",
     "documents_at_a_time",
     "dropouts",
@@ -28,6 +29,7 @@ __all__ = [
     "word_widths",
 ]
 
+TWO_LAYERS = ("bag", "routed-inception")  # encoders on words with two layers, as wide as the vectors of words
 _LARGE = 200_000  # labels from which on the papers use three levels above them
 _LARGE_WIDTHS, _LARGE_SIZES = (2**10, 2**13, 2**16), (2**10, 2**11, 2**12)  # nodes; shortlists of the levels below
 _KEPT = 64

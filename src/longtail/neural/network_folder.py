@@ -11,6 +11,7 @@ from longtail.errors import MissingExtra, ModelFolderError, printable
 from longtail.features.encoder import Encoder
 from longtail.features.tokens import Tokeniser
 from longtail.neural.attention_folder import load_attention, save_attention
+from longtail.neural.cascade_ranker import CascadeRanker
 from longtail.neural.device import choose_device
 from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.first_encoder import load_text_encoder
@@ -34,9 +35,10 @@ def save_network(network: Embedder, folder: FolderWriter) -> None:
     place = folder.path("encoder")
     network.network.encoder.save(place)
     network.tokeniser.save(place)
-    if isinstance(network, NeuralRanker):
-        save = save_attention if isinstance(network.network.encoder, LstmEncoder) else save_ranker
-        save(network, folder)
+    if isinstance(network, CascadeRanker):
+        save_ranker(network, folder)
+    elif isinstance(network, NeuralRanker):
+        save_attention(network, folder)
 
 
 def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedder:
@@ -45,11 +47,23 @@ def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedd
     try:
         _check_sizes(folder, config)
         return _load(folder, config, where)
-    except (MissingExtra, ModelFolderError, torch.OutOfMemoryError):
+    except (MissingExtra, ModelFolderError):
         raise
     except Exception as error:  # what torch, transformers and tokenizers raise over hostile files is anything
+        if _wants_memory(error):
+            way_out = "use a larger machine, or on a GPU --device cpu; if it should fit, get another copy"
+            raise ModelFolderError(f"network: not enough memory to load it; {way_out}") from error
         found = printable(" ".join(str(error).split())[:300]) or type(error).__name__
         raise ModelFolderError(f"network: {found}; train the model again, or get another copy") from error
+
+
+def _wants_memory(error: BaseException | None) -> bool:
+    """Tell whether memory, of the machine or of a GPU, did not suffice; for that of a CPU torch has no class."""
+    while error is not None:
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _load(folder: Folder, config: Config, where: torch.device) -> Embedder:

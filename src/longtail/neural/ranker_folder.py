@@ -15,9 +15,9 @@ from longtail.config import Cascade, Config
 from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser
 from longtail.neural.cascade import CascadeXML
+from longtail.neural.cascade_ranker import CascadeRanker, no_words
 from longtail.neural.heads import Head
 from longtail.neural.label_text import LabelText
-from longtail.neural.ranker import NeuralRanker, no_words
 from longtail.neural.word_encoder import WordEncoder
 from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
@@ -28,7 +28,7 @@ TREE, _MERGES, _LABEL_TEXT = "tree-network.safetensors", "merges.safetensors", "
 _ADDED = "added"  # labels after training
 
 
-def save_ranker(ranker: NeuralRanker, folder: FolderWriter) -> None:
+def save_ranker(ranker: CascadeRanker, folder: FolderWriter) -> None:
     """Write the tree, the merging layers, the classifiers of each level, and what makes those of further labels."""
     folder.write_arrays(TREE, ranker.tree.to_arrays())
     merges = ranker.network.merges.state_dict()
@@ -51,7 +51,7 @@ def ranking_settings(config: Config, n_labels: int) -> Cascade:
 
 def load_ranker(
     folder: Folder, config: Config, tokeniser: Tokeniser, encoder: TextEncoder, device: torch.device
-) -> NeuralRanker:
+) -> CascadeRanker:
     """Read what makes a ranker of an encoder; on the CPU its classifiers stay memory-mapped."""
     tree = LabelTree.from_arrays(folder.arrays(TREE))
     training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
@@ -63,7 +63,7 @@ def load_ranker(
     for level, head in enumerate(network.heads):
         assert isinstance(head, Head)  # label words have done their work
         map_rows(head, folder.arrays(f"head-{level}.safetensors"))
-    ranker = NeuralRanker(tokeniser, network.to(device), tree).freeze()
+    ranker = CascadeRanker(tokeniser, network.to(device), tree).freeze()
     if _LABEL_TEXT in names:
         arrays = folder.arrays(_LABEL_TEXT)
         ranker.n_added = int(arrays[_ADDED])

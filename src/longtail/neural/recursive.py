@@ -22,9 +22,11 @@ from longtail.config import Training
 from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokens
 from longtail.neural.batches import Batch
-from longtail.neural.embedder import Embedder, LastLayer, VectorNetwork
+from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.heads import Head
+from longtail.neural.networks import VectorNetwork
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
+from longtail.neural.stepper import adamw_groups
 from longtail.tree.tree import LabelTree
 
 __all__ = ["Matcher", "Resolution", "joined_nodes", "relevances"]
@@ -109,12 +111,7 @@ class Resolution(LastLayer):
 
     def optimiser_groups(self) -> list[dict[str, Any]]:
         """Return the parameters that AdamW trains; classifiers train themselves."""
-        settings = self.training_settings
-        decayed, plain = self.encoder.decay_groups()
-        return [
-            {"params": decayed, "lr": settings.encoder_rate, "weight_decay": settings.encoder_decay},
-            {"params": plain, "lr": settings.encoder_rate, "weight_decay": 0.0},
-        ]
+        return adamw_groups(*self.encoder.decay_groups(), self.training_settings)
 
     def to_arrays(self, state: bool = False) -> dict[str, np.ndarray]:
         """Return all weights; with ``state`` those of the classifiers' optimiser, too."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longtail import run_loggers
+from longtail import progress, run_loggers
 from longtail.errors import LongtailError, MissingExtra, UsageError
 from longtail.neural.checkpoints import Epoch
 
@@ -127,14 +126,8 @@ def _board(folder: str, step: int) -> run_loggers.Guarded:
 
 def peak_gib(device: torch.device) -> float:
     """Return the most memory in use so far, in GiB: of the device, or of the process where that is the CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**30
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**30 if sys.platform == "darwin" else peak / 2**20
+    on_gpu = device.type == "cuda"
+    return (torch.cuda.max_memory_allocated(device) if on_gpu else 1e6 * progress.peak_memory_mb()) / 2**30
 
 
 def epoch_line(epoch: Epoch, documents_left: int) -> str:

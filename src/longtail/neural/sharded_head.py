@@ -75,14 +75,13 @@ class ShardedHead(Head):
         scored = super().scores(everywhere, own)
         return self._added(pad(scored, (0, slots - own.shape[1])), lengths)[:, : candidates.shape[1]]
 
-    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, scale: Tensor | None = None) -> Tensor:
+    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor) -> Tensor:
         """Binary cross-entropy over the nodes of all ranks; see `Head.full_loss`."""
         everywhere, lengths, slots = self._to_all(x, positives)
         targets = self.ranks.gathered(_widened(positives.to(torch.int32), slots), lengths) - self.nodes.start
         targets = targets.masked_fill((targets < 0) | (targets >= len(self.bias)), -1)
         values = self.ranks.gathered(pad(values, (0, slots - values.shape[1])), lengths)
-        losses = self._added(super().full_loss(everywhere, targets, values), lengths)
-        return losses if scale is None else (losses * scale).sum()
+        return self._added(super().full_loss(everywhere, targets, values), lengths)
 
     def gathered(self, nodes: Tensor) -> Tensor:
         """Refused: rows of other ranks are never here."""

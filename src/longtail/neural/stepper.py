@@ -21,7 +21,7 @@ from longtail.neural.layout import documents_at_a_time
 from longtail.neural.ranks import Ranks, current_ranks, total_gradients
 from longtail.neural.schedule import Schedule
 
-__all__ = ["Network", "OutOfMemory", "Stepper"]
+__all__ = ["Network", "OutOfMemory", "Stepper", "adamw_groups"]
 
 log = logging.getLogger("longtail")
 
@@ -45,6 +45,14 @@ class Network(Weights, Protocol):
 
     def train(self, mode: bool = True) -> Any:
         """Switch dropout and the recording of heads on or off."""
+
+
+def adamw_groups(decayed: list[Any], plain: list[Any], settings: Training) -> list[dict[str, Any]]:
+    """Return the groups of an encoder's parameters: those with weight decay, and those without."""
+    return [
+        {"params": decayed, "lr": settings.encoder_rate, "weight_decay": settings.encoder_decay},
+        {"params": plain, "lr": settings.encoder_rate, "weight_decay": 0.0},
+    ]
 
 
 class Stepper:

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from longtail.errors import ModelFolderError
 from longtail.neural import full_head
 from longtail.neural.full_head import Targets
-from longtail.neural.gathers import product
+from longtail.neural.gathers import as_written, product
 from longtail.neural.head_updates import HeadRows, Optimiser
 from longtail.neural.heads import Head
 from longtail.neural.label_text import LabelText
@@ -78,7 +78,7 @@ class TextHead(nn.Module):
         if not self.training:
             return self._as_it_is().scores(x, candidates)
         half = candidates is None and self._multiplies_in_half(x)
-        with _as_written(x):
+        with as_written(x):
             if candidates is None:
                 logits: Tensor = _Logits.apply(x, self._rows(None), self.bias, None, half)  # type: ignore[no-untyped-call]
                 return logits
@@ -88,15 +88,15 @@ class TextHead(nn.Module):
             logits = _Logits.apply(x, self._rows(labels), self.bias[labels], slots, half)  # type: ignore[no-untyped-call]
             return logits.masked_fill(candidates < 0, 0)
 
-    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, scale: Tensor | None = None) -> Tensor:
+    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor) -> Tensor:
         """Binary cross-entropy summed over all labels, as :meth:`Head.full_loss`; no (B, L) tensor exists."""
         if not self.training:
-            return self._as_it_is().full_loss(x, positives, values, scale)
+            return self._as_it_is().full_loss(x, positives, values)
         targets = Targets(positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous())
         half = self._multiplies_in_half(x)
-        with _as_written(x):
+        with as_written(x):
             losses: Tensor = _FullLosses.apply(x, self._rows(None), self.bias, targets, half)  # type: ignore[no-untyped-call]
-            return losses if scale is None else (losses * scale).sum()
+        return losses
 
     def best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k best of all labels, as :meth:`Head.best`."""
@@ -130,7 +130,7 @@ class TextHead(nn.Module):
     @torch.no_grad()
     def as_head(self, dtype: torch.dtype | None = None) -> Head:
         """Return a plain head with these very classifiers, on the same device, for inference and model folders."""
-        with _in_eval_mode(self.text), _as_written(self.bias):
+        with _in_eval_mode(self.text), as_written(self.bias):
             rows = self.text(None, None if self.free is None else self.free.weight.to(self.bias.dtype))
         wide = dtype or self.bias.dtype
         head = Head(*rows.shape, optimiser="sgd", dtype=wide, std=0, device=rows.device)
@@ -219,7 +219,7 @@ class _Logits(torch.autograd.Function):
         x, rows = ctx.saved_tensors
         if ctx.slots is not None:
             gradients = gradients.new_zeros(len(x), len(rows)).scatter_add_(1, ctx.slots, gradients)
-        with _as_written(x):
+        with as_written(x):
             share = gradients.to(x.dtype)
             of_x, of_rows = product(share, rows), product(share.T, x)
         return of_x.to(ctx.dtype), of_rows, gradients.sum(0), None, None
@@ -243,17 +243,12 @@ class _FullLosses(torch.autograd.Function):
         scale = scale.contiguous()  # kernels read it; of a sum it is one number with stride 0
         of_rows, of_bias = torch.empty_like(rows), torch.empty_like(bias)
         head = HeadRows(rows, bias, {}, "sgd", 0.0)
-        with _as_written(x):
+        with as_written(x):
             for chunk in full_head.node_chunks(rows, max(x.shape)):
                 residuals, _ = full_head.residuals_and_losses(head, x, ctx.targets, scale, chunk)
                 of_rows[chunk] = product(residuals.T, x)
                 of_bias[chunk] = residuals.sum(0, dtype=of_bias.dtype)
         return (gradient * scale[:, None]).to(ctx.dtype), of_rows, of_bias, None, None
-
-
-def _as_written(tensor: Tensor) -> torch.autocast:
-    """Products below are of the types they are written in, as in :class:`Head`."""
-    return torch.autocast(tensor.device.type, enabled=False)
 
 
 @contextmanager

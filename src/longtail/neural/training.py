@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from longtail.data.labels import Labels
 from longtail.features.tokens import Tokens
 from longtail.metrics import evaluate
 from longtail.neural.batches import Batches
+from longtail.neural.cascade import CascadeXML
+from longtail.neural.cascade_ranker import CascadeRanker
 from longtail.neural.checkpoints import Checkpoints
 from longtail.neural.initial_rows import Rows, centroid_rows, prior_logit
 from longtail.neural.loop import History, fit
-from longtail.neural.ranker import NeuralRanker
 from longtail.neural.ranks import Ranks, current_ranks, shared_cores
 from longtail.neural.run_log import BEST_BY, RECALL
 from longtail.neural.text_head import TextHead
@@ -27,7 +29,7 @@ __all__ = ["train_ranker"]
 
 
 def train_ranker(
-    ranker: NeuralRanker,
+    ranker: CascadeRanker,
     documents: Dataset,
     tokens: Tokens,
     config: Config,
@@ -36,26 +38,13 @@ def train_ranker(
     log_file: Path | None = None,
 ) -> History:
     """Train the network of ``ranker`` on the documents and their tokens; relevances above 1 count as 1."""
-    with shared_cores(current_ranks()):
-        return _train(ranker, documents, tokens, config, valid, checkpoints, log_file)
-
-
-def _train(
-    ranker: NeuralRanker,
-    documents: Dataset,
-    tokens: Tokens,
-    config: Config,
-    valid: Dataset | None,
-    checkpoints: Checkpoints | None,
-    log_file: Path | None,
-) -> History:
-    levels = [_targets(matrix) for matrix in ranker.tree.coarsen(documents.label_matrix)]
-    if checkpoints is None or not checkpoints.exists():
-        set_first_rows(ranker, tokens, levels, config.cascade.label_rows, documents.labels)
-    by_length = config.encoder.kind == "transformer"  # others pad every text, or normalise over a batch
-    batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed, by_length)
-    validate = None if valid is None else _validation(ranker, valid.with_labels(documents.labels, unknown="drop"))
-    try:
+    with shared_cores(current_ranks()), _graphs_let_go(ranker.network):
+        levels = [_targets(matrix) for matrix in ranker.tree.coarsen(documents.label_matrix)]
+        if checkpoints is None or not checkpoints.exists():
+            set_first_rows(ranker, tokens, levels, config.cascade.label_rows, documents.labels)
+        by_length = config.encoder.kind == "transformer"  # others pad every text, or normalise over a batch
+        batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed, by_length)
+        validate = None if valid is None else _validation(ranker, valid.with_labels(documents.labels, unknown="drop"))
         return fit(
             ranker.network,
             batches,
@@ -65,12 +54,19 @@ def _train(
             validate=validate,
             log_file=log_file,
         )
+
+
+@contextmanager
+def _graphs_let_go(network: CascadeXML) -> Iterator[None]:
+    """Let go of the CUDA graphs of training after the body."""
+    try:
+        yield
     finally:
-        if ranker.network.graphs is not None:
-            ranker.network.graphs.forget()
+        if network.graphs is not None:
+            network.graphs.forget()
 
 
-def _validation(ranker: NeuralRanker, valid: Dataset) -> Callable[[], dict[str, float]]:
+def _validation(ranker: CascadeRanker, valid: Dataset) -> Callable[[], dict[str, float]]:
     """Return a function that measures the network as it is: precision, and recall of the shortlists (table 11)."""
     tokens = ranker.tokeniser(valid.document_texts())
 
@@ -84,7 +80,7 @@ def _validation(ranker: NeuralRanker, valid: Dataset) -> Callable[[], dict[str, 
 
 
 def set_first_rows(
-    ranker: NeuralRanker, tokens: Tokens, levels: list[sparse.csr_array], kind: str, labels: Labels
+    ranker: CascadeRanker, tokens: Tokens, levels: list[sparse.csr_array], kind: str, labels: Labels
 ) -> None:
     """Set the classifiers of each level to where they start."""
     heads, ranks = ranker.network.heads, current_ranks()
@@ -103,7 +99,7 @@ def set_first_rows(
         head.set_rows(rows.weights, rows.bias)
 
 
-def _level_vectors(ranker: NeuralRanker, tokens: Tokens, ranks: Ranks) -> list[np.ndarray]:
+def _level_vectors(ranker: CascadeRanker, tokens: Tokens, ranks: Ranks) -> list[np.ndarray]:
     """Return the vectors of all documents for each level; each rank reads some of them."""
     if ranks.count == 1:
         return ranker.level_vectors(tokens)
@@ -113,7 +109,7 @@ def _level_vectors(ranker: NeuralRanker, tokens: Tokens, ranks: Ranks) -> list[n
     return [ranks.gathered_array(level, lengths) for level in ranker.level_vectors(own)]
 
 
-def _text_vectors(ranker: NeuralRanker, labels: Labels, ranks: Ranks) -> list[tuple[np.ndarray, np.ndarray | None]]:
+def _text_vectors(ranker: CascadeRanker, labels: Labels, ranks: Ranks) -> list[tuple[np.ndarray, np.ndarray | None]]:
     """Return the vectors of the nodes' texts: of a label its own, of a node above the mean of its labels'.
 
     Of several ranks each reads the texts of its own labels, and has the rows of its own nodes and the mean of all.

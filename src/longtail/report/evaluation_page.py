@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from longtail.ranking_model import RankingModel
 
-__all__ = ["report_on_model", "report_on_predictions", "wide_ranking", "write_report"]
+__all__ = ["over_all", "report_on_model", "report_on_predictions", "wide_ranking", "write_report"]
 
 _RANKED = 50  # labels of each document that thresholds look at, if there is room
 _ENTRIES = 50_000_000  # predictions held at once, at most
@@ -49,7 +49,7 @@ def report_on_model(
     ranked = wide_ranking(model, test, ks, beam_size)
     measured = evaluate_model(model, test, ks=ks, beam_size=beam_size, mask=mask, seed=seed, ranked=ranked, **options)
     test = test.with_labels(model.labels, unknown="add")
-    details = examine_model(model, _over_all(ranked, test, mask), test, folder, seed)
+    details = examine_model(model, over_all(ranked, test, mask), test, folder, seed)
     write_report(measured, path, title, details)
     return measured
 
@@ -66,13 +66,13 @@ def report_on_predictions(
 ) -> Measured:
     """Measure a file of predictions and write its report; ``options`` are those of :func:`evaluate_predictions`."""
     check_report_path(path)
-    measured = evaluate_predictions(predictions, test, train, mask=mask, **options)
     found = read_predictions(predictions, test.labels, test.ids, len(test))
+    measured = evaluate_predictions(found, test, train, mask=mask, **options)
     test = test.with_labels(found.labels, unknown="add")
     counts = None
     if train is not None:
         counts = train.with_labels(test.labels, unknown="drop").label_counts
-    details = examine(_over_all(found.matrix, test, mask), test, counts)
+    details = examine(over_all(found.matrix, test, mask), test, counts)
     write_report(measured, path, title, details)
     return measured
 
@@ -85,7 +85,7 @@ def wide_ranking(
     return model.predict(test, max(*ks, min(_RANKED, room)), beam_size=beam_size).matrix
 
 
-def _over_all(ranked: sparse.csr_array, test: Dataset, mask: Path | str | None) -> sparse.csr_array:
+def over_all(ranked: sparse.csr_array, test: Dataset, mask: Path | str | None) -> sparse.csr_array:
     """Return the predictions over all labels of the test data, without those of a filter file."""
     ranked = csr_of(ranked.data, ranked.indices, ranked.indptr, test.n_labels)
     return ranked if mask is None else unmasked(ranked, read_filter(mask, len(test), test.n_labels))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from longtail.metrics import Evaluation
     from longtail.metrics.analysis import PrecisionRecall
 
-__all__ = ["INK", "SHADES", "bands", "bars", "curves", "drawn", "style"]
+__all__ = ["INK", "SHADES", "bands", "bars", "curves", "drawn", "shown", "style"]
 
 INK = "#010203"  # stands for the colour of the page's text, which is not known when a picture is drawn
 SHADES = ("#9cc4e4", "#4f93c8", "#1f5f8b", "#8a6fb0", "#b04a2f")  # of one thing, such as several k

@@ -220,8 +220,10 @@ class _Cluster:
                 raise error.cause from None
             raise
         except errors.RayError as error:
+            lost = isinstance(error, errors.WorkerCrashedError | errors.NodeDiedError | errors.LocalRayletDiedError)
+            found = f"Ray gave up a task after {_RETRIES} tries" if lost else "Ray could not do a task"
             raise LongtailError(
-                f"Ray gave up a task after {_RETRIES} tries ({_one_line(error)}); "
+                f"{found} ({_one_line(error) or type(error).__name__}); "
                 "look at the cluster, then start again, a training with --resume: its finished stages are kept"
             ) from error
 

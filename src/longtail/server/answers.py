@@ -107,7 +107,7 @@ class PathResponse(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Of answered predictions in the last five minutes, in this worker process."""
+    """Of answered predictions in the last five minutes."""
 
     requests: int
     p50_ms: float | None

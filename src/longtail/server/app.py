@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from longtail.server.docs_page import docs_page
 from longtail.server.endpoints import Server
-from longtail.server.front import NOBODY, ClientLeft, Front
+from longtail.server.front import FAILED, NOBODY, ClientLeft, Front
 from longtail.server.openapi import ENDPOINTS, openapi_document
 from longtail.server.problem_details import PROBLEM_TYPE, Refusal, problem_bytes
 
@@ -100,8 +100,7 @@ async def _not_routed(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Return 500; the error goes on to the front, which logs it."""
-    detail = "the server failed on this request; its log says where"
-    return await _refused(request, Refusal(500, "Internal error", detail))
+    return await _refused(request, FAILED)
 
 
 async def _nobody(request: Request, error: Exception) -> Response:

@@ -30,7 +30,7 @@ _OF_BOUND = 0.25  # of the bound that one batch may take: who is in it waits for
 _TURNS = 2  # of the event loop, from a result to the last byte of its answer
 _MOST_LAG = 0.75  # of the bound that these may be counted as, so that a very busy loop does not refuse everything
 
-BatchObserver = Callable[[int, float], None]  # documents of a batch, seconds
+BatchObserver = Callable[[int], None]  # documents of a batch
 
 
 @dataclass(eq=False, slots=True)
@@ -57,7 +57,7 @@ class Batcher(Generic[T, R]):
         queue_seconds: float,
         threads: int = 1,
         first_seconds: float = 0.001,
-        observe: BatchObserver = lambda documents, seconds: None,
+        observe: BatchObserver = lambda documents: None,
     ) -> None:
         self._run, self._observe = run, observe
         self._batch_documents, self._queue_seconds = batch_documents, queue_seconds
@@ -164,7 +164,7 @@ class Batcher(Generic[T, R]):
             results = self._answer(batch)
             end, count = monotonic(), sum(len(job.items) for job in batch)
             self._learn(max(count, 1), end - begin)
-            self._observe(count, end - begin)
+            self._observe(count)
             for job in batch:
                 job.started, job.finished = begin, end
             try:

@@ -25,7 +25,17 @@ from longtail.server.body_reading import read_json_body
 from longtail.server.front import ClientLeft, Receive, Scope
 from longtail.server.problem_details import Refusal, overloaded
 from longtail.server.reloading import Reloader
-from longtail.server.requests import LARGEST_BEAM, LARGEST_K, ExplainRequest, PathRequest, PredictRequest, decode
+from longtail.server.requests import (
+    FOUND,
+    LARGEST_BEAM,
+    LARGEST_K,
+    LONGEST_QUERY,
+    MOST_FOUND,
+    ExplainRequest,
+    PathRequest,
+    PredictRequest,
+    decode,
+)
 from longtail.server.service import Asked, BatchKey
 from longtail.server.settings import ServerSettings
 from longtail.server.telemetry import Telemetry
@@ -36,7 +46,6 @@ T = TypeVar("T")
 
 _WATCHED = 0.02  # seconds of expected wait from which on it is looked whether the client is still there
 _LANES, _WAIT_FOR_LANE = 2, 16  # threads for all but predictions, and requests that may wait for them
-_LONGEST_QUERY, _MOST_FOUND = 200, 100
 
 _predict_decoder = msgspec.json.Decoder(PredictRequest)
 _explain_decoder = msgspec.json.Decoder(ExplainRequest)
@@ -117,11 +126,12 @@ class Server:
 
     async def labels(self, request: Request) -> Response:
         """Return labels that hold the query."""
-        query, limit = request.query_params.get("query", ""), request.query_params.get("limit", "20")
-        if len(query) > _LONGEST_QUERY:
-            raise Refusal(422, "Wrong parameter", f"query: found {len(query)} characters; expected at most 200")
-        if not (limit.isascii() and limit.isdigit() and len(limit) < 4 and 1 <= int(limit) <= _MOST_FOUND):
-            raise Refusal(422, "Wrong parameter", "limit: expected a whole number from 1 to 100")
+        query, limit = request.query_params.get("query", ""), request.query_params.get("limit", str(FOUND))
+        if len(query) > LONGEST_QUERY:
+            found = f"query: found {len(query)} characters; expected at most {LONGEST_QUERY}"
+            raise Refusal(422, "Wrong parameter", found)
+        if not (limit.isascii() and limit.isdigit() and len(limit) < 4 and 1 <= int(limit) <= MOST_FOUND):
+            raise Refusal(422, "Wrong parameter", f"limit: expected a whole number from 1 to {MOST_FOUND}")
         service = self.reloader.current
         return _json(await self._in_lane(lambda: service.index.find(query, int(limit))))
 
@@ -146,7 +156,7 @@ class Server:
                 metrics={} if trained.metrics is None else trained.metrics.metrics,
                 calibrated=trained.calibration is not None,
                 has_tree=service.has_tree,
-                has_text=service.has_words,
+                has_text=service.has_text,
                 has_examples=service.documents is not None,
                 card=service.card,
                 latency=self.telemetry.latency.summary(),

@@ -19,7 +19,18 @@ from longtail.server.batching import Batcher
 from longtail.server.problem_details import PROBLEM_TYPE, Refusal, overloaded, problem_bytes
 from longtail.server.telemetry import Telemetry
 
-__all__ = ["NOBODY", "PREDICT", "ClientLeft", "Front", "Receive", "Scope", "Send", "send_refusal"]
+__all__ = [
+    "FAILED",
+    "NOBODY",
+    "PREDICT",
+    "ClientLeft",
+    "Front",
+    "Receive",
+    "Scope",
+    "Send",
+    "is_guarded",
+    "send_refusal",
+]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -44,7 +55,12 @@ _BUSY_HEAD = b"HTTP/1.1 503 Service Unavailable\r\n" + b"".join(
 )
 PREDICT = "/v1/predict"  # the path that is in a hurry
 NOBODY = 499  # the status of an answer that nobody waits for, as nginx has it
-_FAILED = Refusal(500, "Internal error", "the server failed on this request; its log says where")
+FAILED = Refusal(500, "Internal error", "the server failed on this request; its log says where")
+
+
+def is_guarded(path: str) -> bool:
+    """Tell whether a path is for holders of the token alone, where the server has one."""
+    return path.startswith("/v1/") or path == "/metrics"
 
 
 class ClientLeft(Exception):
@@ -90,7 +106,7 @@ class Front:
         except Exception as error:
             _log_failure(error, scope, request_id)
             if not status:
-                await send_refusal(_FAILED, scope, send_with_headers)
+                await send_refusal(FAILED, scope, send_with_headers)
         finally:
             self._telemetry.request(scope["path"], status)
             if self._access_log:
@@ -125,8 +141,7 @@ class Front:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, authorization: bytes) -> None:
         path: str = scope["path"]
-        guarded = self._token is not None and (path.startswith("/v1/") or path == "/metrics")
-        if guarded and not _shows(authorization, self._token or b""):
+        if self._token is not None and is_guarded(path) and not _shows(authorization, self._token):
             return await send_refusal(_UNAUTHORISED, scope, send)
         try:
             if path == PREDICT and scope["method"] == "POST":

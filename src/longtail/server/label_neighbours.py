@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.data.strings import Strings
@@ -34,11 +33,7 @@ class LabelDocuments:
     @classmethod
     def of(cls, documents: Dataset, labels: Labels) -> LabelDocuments:
         """Arrange documents, :func:`shortened` before, by the labels of a model; other labels are left out."""
-        columns = np.array([labels.columns.get(label, -1) for label in documents.labels.ids], np.int32)
-        matrix = documents.label_matrix
-        kept = columns[matrix.indices] >= 0
-        ends = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
-        own = csr_of(np.ones(kept.sum(), np.float32), columns[matrix.indices][kept], ends, len(labels))
+        own = documents.with_labels(labels, unknown="drop").label_matrix
         return cls(documents.texts, documents.ids, own, sparse.csr_array(own.T.tocsr()))
 
     def examples(self, column: int) -> list[Example]:

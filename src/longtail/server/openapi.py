@@ -8,6 +8,7 @@ import msgspec
 
 from longtail import __version__
 from longtail.server import answers, requests
+from longtail.server.front import PREDICT, is_guarded
 from longtail.server.problem_details import ProblemDetails
 
 __all__ = ["ENDPOINTS", "Endpoint", "openapi_document"]
@@ -32,13 +33,13 @@ _QUERY = (
         "name": "query",
         "in": "query",
         "description": "part of an id, name or alias; the most frequent labels where it is empty",
-        "schema": {"type": "string", "maxLength": 200, "default": ""},
+        "schema": {"type": "string", "maxLength": requests.LONGEST_QUERY, "default": ""},
     },
     {
         "name": "limit",
         "in": "query",
         "description": "labels returned, at most",
-        "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
+        "schema": {"type": "integer", "minimum": 1, "maximum": requests.MOST_FOUND, "default": requests.FOUND},
     },
 )
 _ID = (
@@ -55,7 +56,7 @@ ENDPOINTS = (
     Endpoint(
         "predict",
         "POST",
-        "/v1/predict",
+        PREDICT,
         "Give each document its labels",
         answers.PredictResponse,
         requests.PredictRequest,
@@ -135,8 +136,8 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     answer = {"text/plain": {"schema": {"type": "string"}}}
     if endpoint.answer is not None:
         answer = {"application/json": {"schema": _reference(endpoint.answer)}}
-    needs_token = endpoint.path.startswith("/v1/") or endpoint.path == "/metrics"
-    errors = sorted({*endpoint.errors, *((401,) if needs_token else ())})
+    guarded = is_guarded(endpoint.path)
+    errors = sorted({*endpoint.errors, *((401,) if guarded else ())})
     problem = {"application/problem+json": {"schema": _reference(ProblemDetails)}}
     operation: dict[str, Any] = {
         "operationId": endpoint.name,
@@ -144,7 +145,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "responses": {"200": {"description": "the answer", "content": answer}}
         | {str(status): {"description": _MEANINGS[status], "content": problem} for status in errors},
     }
-    if needs_token:
+    if guarded:
         operation["security"] = [{}, {"token": []}]  # where the server has one
     if endpoint.parameters:
         operation["parameters"] = list(endpoint.parameters)

@@ -1,4 +1,4 @@
-"""The bodies that requests bring, as frozen Structs; msgspec checks them while it decodes."""
+"""The bodies that requests bring, as frozen Structs, which msgspec checks while it decodes; and limits of numbers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,22 @@ from msgspec import Meta
 from longtail.server.problem_details import Refusal, too_large
 from longtail.server.settings import Limits
 
-__all__ = ["LARGEST_BEAM", "LARGEST_K", "Document", "ExplainRequest", "PathRequest", "PredictRequest", "decode"]
+__all__ = [
+    "FOUND",
+    "LARGEST_BEAM",
+    "LARGEST_K",
+    "LONGEST_QUERY",
+    "MOST_FOUND",
+    "Document",
+    "ExplainRequest",
+    "PathRequest",
+    "PredictRequest",
+    "decode",
+]
 
 LARGEST_K, LARGEST_BEAM = 100, 200
+LONGEST_QUERY = 200  # characters, where labels are searched
+FOUND, MOST_FOUND = 20, 100  # labels that a search returns, where nothing is said, and at most
 
 T = TypeVar("T")
 Text = Annotated[str, Meta(description="any text")]

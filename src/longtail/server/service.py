@@ -132,7 +132,7 @@ class Service:
         return tree_of(self.model) is not None
 
     @property
-    def has_words(self) -> bool:
+    def has_text(self) -> bool:
         """Whether words of a text explain a label."""
         return any(member.vectoriser is not None or member.neural_ranker is not None for member in self._members)
 
@@ -165,7 +165,11 @@ class Service:
         return SuggestedLabel(*self._names(column), score)
 
     def warm_up(self) -> float:
-        """Compile kernels and touch weights; return the seconds that a document takes, roughly."""
+        """Compile kernels and touch weights, once; return the seconds that a document takes, roughly."""
+        return self._document_seconds
+
+    @cached_property
+    def _document_seconds(self) -> float:
         asked = [Asked(text, 5, 0.0, ()) for text in _WARM_UP]
         key = self.key(5, None)
         self.predict(key, asked)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
+from tempfile import mkstemp
 from time import monotonic
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from longtail.server.answers import Latency, ModelName
 from longtail.server.batching import Batcher
@@ -12,34 +18,50 @@ from longtail.server.batching import Batcher
 __all__ = ["RecentLatency", "Telemetry"]
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_FILES = ".counts"  # Prometheus has others beside them
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class RecentLatency:
-    """Latencies of the last five minutes, counted in classes 10 % wide and slots of ten seconds."""
+    """Latencies of the last five minutes, counted in classes 10 % wide and slots of ten seconds.
+
+    With a ``folder``, each process counts in a file of its own there, and sums up those of all.
+    """
 
     _SLOT_SECONDS, _SLOTS = 10, 30
     _CLASSES, _WIDTH, _LEAST = 120, math.log(1.1), 1e-4  # seconds; up to 9
 
-    def __init__(self) -> None:
-        self._counts = [[0] * self._CLASSES for _ in range(self._SLOTS)]
-        self._slots = [-1] * self._SLOTS  # which ten seconds a row of counts is of
+    def __init__(self, folder: Path | None = None) -> None:
+        shape = self._SLOTS, 1 + self._CLASSES  # of each row first, which ten seconds it is of
+        self._folder = folder
+        self._counts: NDArray[np.int64] = np.zeros(shape, np.int64)
+        if folder is not None:
+            handle, name = mkstemp(_FILES, "latency-", folder)
+            os.close(handle)
+            self._counts = np.memmap(name, np.int64, "w+", shape=shape)
 
     def add(self, seconds: float) -> None:
         """Count one answer."""
         now = int(monotonic() // self._SLOT_SECONDS)
-        at = now % self._SLOTS
-        if self._slots[at] != now:
-            self._slots[at], self._counts[at] = now, [0] * self._CLASSES
+        row = self._counts[now % self._SLOTS]
+        if row[0] != now:
+            row[:], row[0] = 0, now
         number = int(math.log(max(seconds, self._LEAST) / self._LEAST) / self._WIDTH)
-        self._counts[at][min(number, self._CLASSES - 1)] += 1
+        row[1 + min(number, self._CLASSES - 1)] += 1
 
     def summary(self) -> Latency:
         """Return how many there were, their median and their 99th percentile."""
         oldest = int(monotonic() // self._SLOT_SECONDS) - self._SLOTS
-        rows = [row for slot, row in zip(self._slots, self._counts, strict=True) if slot > oldest]
-        counts = [sum(column) for column in zip(*rows, strict=True)]
+        rows = self._rows()
+        counts = rows[rows[:, 0] > oldest, 1:].sum(0).tolist()
         return Latency(sum(counts), self._at(counts, 0.5), self._at(counts, 0.99))
+
+    def _rows(self) -> NDArray[np.int64]:
+        """Return the rows of all processes, those of one that has ended among them."""
+        if self._folder is None:
+            return self._counts
+        files = [np.fromfile(file, np.int64) for file in self._folder.glob(f"latency-*{_FILES}")]
+        return np.concatenate([own.reshape(-1, 1 + self._CLASSES) for own in files if own.size == self._counts.size])
 
     def _at(self, counts: list[int], share: float) -> float | None:
         """Return the middle of the class, in ms, that the answer at this share of all falls into."""
@@ -77,9 +99,9 @@ class Telemetry:
         self._waiting = Gauge("longtail_queue_seconds", "Estimated wait of a new document.", **most)
         self._info = Gauge("longtail_model_info", "The model served.", ["name", "version", "method"], **most)
         self._served: Any = None
-        self.latency = RecentLatency()
+        self.latency = RecentLatency(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]) if several else None)
 
-    def batch(self, documents: int, seconds: float) -> None:
+    def batch(self, documents: int) -> None:
         """Count a batch."""
         self._batch.observe(documents)
 

@@ -12,6 +12,7 @@ import msgspec
 from longtail.config import Config
 from longtail.data.output import open_output
 from longtail.errors import UsageError
+from longtail.run_loggers import append_line
 from longtail.tuning.space import Dimension
 
 __all__ = ["Journal", "Study", "Trial"]
@@ -75,10 +76,7 @@ class Journal:
     def add(self, trial: Trial) -> None:
         """Write a line, for good."""
         with open(self._file, "a+b") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                file.write(b"" if file.read() == b"\n" else b"\n")
-            file.write(msgspec.json.encode(trial) + b"\n")
+            append_line(file, msgspec.json.encode(trial))
             file.flush()
             os.fsync(file.fileno())
         self._take(trial)

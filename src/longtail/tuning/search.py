@@ -219,7 +219,7 @@ def _stopped_after(seconds: float | None) -> Iterator[None]:
 def _write_best(path: Path, best: Trial, config: Config, metric: str, n_documents: int) -> None:
     value = 0.0 if best.value is None else best.value
     head = f"# {metric} {100 * value:.2f} % on {n_documents:,} documents, trial {best.number}; longtail {__version__}\n"
-    use = f"# longtail train TRAIN -o MODEL --method {config.method} -c {path.name}\n\n"
+    use = f"# longtail train TRAIN -o MODEL -c {path.name}\n\n"
     with open_output(path) as file:
         file.write((head + use + to_toml(config)).encode())
 

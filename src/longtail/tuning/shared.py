@@ -52,7 +52,7 @@ class SharedStages(Stages):
         place, key = self._keyed(name, input_hash)
         found = super().get(place, key)
         if found is not None and place not in self._own:
-            self.reused.append(name)
+            self.reused += [name] if name not in self.reused else []
             os.utime(self.root / place)
         return found
 

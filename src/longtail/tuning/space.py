@@ -141,14 +141,14 @@ def _check_value(path: str, value: Any, hint: Any) -> None:
 
 
 def nested(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by path as the nested mapping that a config is made of."""
+    """Return settings by path, or groups of them, as the nested mapping that a config is made of."""
     found: dict[str, Any] = {}
     for path, value in params.items():
         inner = found
         *groups, last = path.split(".")
         for group in groups:
             inner = inner.setdefault(group, {})
-        inner[last] = value
+        inner[last] = dict(value) if isinstance(value, Mapping) else value  # whose own is left as it is
     return found
 
 

@@ -19,6 +19,7 @@ from longtail.attention_steps import fit_attention
 from longtail.config import Recursive, Training
 from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
+from longtail.network_run import NetworkRun
 from longtail.neural import attention, lstm
 from longtail.neural.attention import AttentionLevel, AttentionXML
 from longtail.neural.attention_folder import load_attention, save_attention
@@ -245,7 +246,7 @@ def trained(problem, work=None, valid=None, log_file=None, settings=SETTINGS):
         encoder = make_word_encoder("lstm", vectors, np.ones(400, np.float32), problem.tokeniser.pad, 16, seed=3)
     embedder = Embedder(problem.tokeniser, LastLayer(encoder), "float32")
     given = problem.documents, embedder, problem.tokens, problem.tree, configure("xr-transformer", None, settings)
-    return fit_attention(*given, work or Work(None, ""), valid, log_file)
+    return fit_attention(NetworkRun(*given, work or Work(None, ""), valid, log_file))
 
 
 def epochs_of(log_file):

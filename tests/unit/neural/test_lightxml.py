@@ -17,9 +17,9 @@ from longtail.data.dataset import Dataset
 from longtail.methods import configure
 from longtail.metrics import evaluate
 from longtail.neural.cascade import CascadeXML
+from longtail.neural.cascade_ranker import CascadeRanker
 from longtail.neural.embedder import pretrained_embedder
 from longtail.neural.network_folder import load_network, save_network
-from longtail.neural.ranker import NeuralRanker
 from longtail.neural.training import train_ranker
 from longtail.store import open_folder, write_folder
 from longtail.tree.tree import LabelTree
@@ -184,7 +184,7 @@ class TestTrained:
         config = configure("cascadexml", None, {"encoder": encoder, "cascade": settings, "training": training})
         embedder = pretrained_embedder(config.encoder, device="cpu")
         network = CascadeXML(embedder.network.encoder, tree, config.cascade, config.training, config.seed)
-        ranker = NeuralRanker(embedder.tokeniser, network, tree)
+        ranker = CascadeRanker(embedder.tokeniser, network, tree)
         tokens = ranker.tokeniser(documents.document_texts())
         history = train_ranker(ranker, documents, tokens, config)
         first, last = (sum(history.epochs[at].losses.values()) for at in (0, -1))

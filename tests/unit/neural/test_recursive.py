@@ -21,6 +21,7 @@ from longtail.errors import ConfigError
 from longtail.features.matrix import Features
 from longtail.linear.tree_ranker import LevelProblems, fit_rows
 from longtail.methods import METHODS, configure
+from longtail.network_run import NetworkRun
 from longtail.neural.batches import Batch
 from longtail.neural.embedder import pretrained_embedder
 from longtail.neural.heads import Head
@@ -278,6 +279,11 @@ def node_weights(chunks, bias):
     return np.stack([dense for _, _, dense in found]), np.array([values.sum() * bias for _, values, _ in found])
 
 
+def level_of(levels, config):
+    """Return the second level of a run of which nothing but the tree and the settings is asked."""
+    return _Level(1, 1, NetworkRun(None, None, None, TREE, config, Work(None, "")), levels)
+
+
 class TestFirstRows:
     RANKERS = (
         Ranker(**EXACT, cost_positive=2.0, bias=0.5),
@@ -325,7 +331,7 @@ class TestFirstRows:
     def test_at_random_they_start_about_the_score_of_a_node_that_is_not_true(self, loss, bias):
         _, levels = problem()
         settings = {"recursive": {"loss": loss, "bootstrap": False}}
-        level = _Level(1, 1, None, TREE, levels, None, configure("xr-transformer", None, settings), Work(None, ""))
+        level = level_of(levels, configure("xr-transformer", None, settings))
         head, given = Head(6, 5, std=0.5), joined_nodes(np.full((40, 1), 2, np.int32), levels[0])
         before = head.weight.clone()
         network = SimpleNamespace(heads=[head], parents=given, tables=SimpleNamespace(most_children=[3]))
@@ -342,7 +348,7 @@ class TestFirstRows:
         vectors, levels = problem()
         recursive = {"loss": loss, "cost_sensitive": True, "alpha": 0.5}
         config = configure("xr-transformer", None, {"recursive": recursive, "ranker": {"cost_positive": 2.0}})
-        level = _Level(1, 1, None, TREE, levels, None, config, Work(None, ""))
+        level = level_of(levels, config)
         matched = np.full((40, 1), 2, np.int32)
         given = joined_nodes(matched, levels[0])
         rows = level._first_rows(_Handed(vectors * length, matched), given)

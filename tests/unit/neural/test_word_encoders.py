@@ -14,6 +14,7 @@ from torch.nn.functional import conv1d, gelu
 from longtail.errors import UsageError
 from longtail.neural.cnn import dynamic_max_pool
 from longtail.neural.inception import EmbeddingEnhancement, mixture
+from longtail.neural.layout import TWO_LAYERS
 from longtail.neural.word_encoder import SpectralResidual, WordEncoder, make_word_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -55,6 +56,7 @@ def layers(made):
 def test_shapes(kind):
     made = encoder(kind)
     assert (made.width, made.depth) == WIDTHS[kind]
+    assert (made.depth == 2) == (kind in TWO_LAYERS)
     vectors = made(*batch(), layers(made))
     assert [vector.shape for vector in vectors] == [(3, made.width)] * made.depth
     assert torch.equal(made.eval()(*batch(), [made.depth])[0], made(*batch(), layers(made))[-1])

@@ -359,3 +359,10 @@ class TestRunner:
 
         with pytest.raises(LongtailError, match=r"Ray gave up a task after 10 tries.*--resume"):
             list(ray_module._Cluster(FakeRay())(lost, [1], (), 1))
+
+    def test_what_ray_does_not_try_again(self):
+        def full(item):
+            raise ray.exceptions.ObjectStoreFullError
+
+        with pytest.raises(LongtailError, match=r"^Ray could not do a task \(.+\); look at the cluster.*--resume"):
+            list(ray_module._Cluster(FakeRay())(full, [1], (), 1))

@@ -10,6 +10,7 @@ import time
 import msgspec
 import numpy as np
 import pytest
+from asking import run
 from server_model import training_documents
 
 import longtail as lt
@@ -19,16 +20,6 @@ from longtail.server.service import Asked, load_service
 from longtail.server.settings import Limits
 
 TEXT = "A ship with a sail on the sea, and wind in it: WIND and storm"
-
-
-def run(serving, question, *arguments, **settings):
-    """Serve, ask, and return the answer."""
-
-    async def main():
-        async with serving(*arguments, **settings) as served:
-            return await question(served)
-
-    return asyncio.run(main())
 
 
 def ask(serving, method, path, body=None, **settings):

@@ -129,6 +129,18 @@ def test_nodes_of_a_network_are_those_above_its_best_labels():
     assert (first.own, last.own) == (0.05, 0.05)
 
 
+def test_recent_latency_of_several_processes(tmp_path):
+    one, other = RecentLatency(tmp_path), RecentLatency(tmp_path)
+    for _ in range(3):
+        one.add(0.010)
+    other.add(0.5)
+    found = one.summary()
+    assert found == other.summary()
+    assert found.requests == 4
+    assert found.p50_ms == pytest.approx(10, rel=0.1)
+    assert found.p99_ms == pytest.approx(500, rel=0.1)
+
+
 def test_recent_latency(monkeypatch):
     now = 1000.0
     monkeypatch.setattr("longtail.server.telemetry.monotonic", lambda: now)

@@ -146,7 +146,7 @@ def test_of_networks(tmp_path, one_thread):
             reused.append(stages.reused)
             if number:
                 assert found == written(trained(None, "cascadexml", params), tmp_path / f"a{number}"), params
-    assert reused == [[], ["features", "tree-network", "tokens"], ["features", "tree-network"]]
+    assert reused == [[], ["features", "tokens", "tree-network"], ["features", "tree-network"]]
 
 
 def test_of_an_encoder_as_it_is(tmp_path, one_thread):

@@ -10,10 +10,9 @@ function facts(model) {
   const rows = [
     ["name", model.name], ["version", el("code", {}, model.version)], ["method", model.method],
     ["labels", model.labels.toLocaleString("en")], ["documents", model.documents.toLocaleString("en")],
-    ["created", model.created], ["scores", model.calibrated ? "probabilities" : "not calibrated"],
+    ["scores", model.calibrated ? "probabilities" : "not calibrated"],
   ];
-  return rows.filter(([, value]) => value !== undefined && value !== null && value !== "")
-    .flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, value)]);
+  return rows.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, value)]);
 }
 
 /** {"P@1": …} as a table of metrics by cut-off, in percent. */

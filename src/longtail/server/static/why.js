@@ -33,7 +33,7 @@ function parts(explanation) {
 }
 
 /** What each word adds over all steps that are sums; of a network alone, how far its score falls without the word. */
-export function strongest(explanation) {
+function strongest(explanation) {
   const totals = new Map();
   for (const [share, { steps }] of parts(explanation)) {
     const sums = steps.filter((step) => step.kind !== "left-out");
