@@ -42,7 +42,7 @@ def cut_parents(offsets: NDArray[np.integer], shard_labels: int) -> NDArray[np.i
 def checked_shards(numbers: Iterable[int], n_shards: int) -> set[int]:
     """Return the numbers of some of ``n_shards`` shards; refuse others, and none."""
     kept = set(numbers)
-    if not kept or not kept <= set(range(n_shards)):
+    if not kept or not (0 <= min(kept) and max(kept) < n_shards):
         found = ", ".join(map(str, sorted(kept))) or "none"
         raise UsageError(f"shards: found {found}; expected some of 0 to {n_shards - 1}, which this model has")
     return kept
@@ -56,6 +56,7 @@ class Shards:
     parents: NDArray[np.int64]  # (shards + 1,) first parent of each
     nodes: NDArray[np.int64]  # (shards + 1,) first node of each
     files: tuple[tuple[Folder, str], ...] = ()  # where the very bytes of each lie already: stages of training
+    seal: str = ""  # of the manifest of the model folder that they were read from, which says what all of them are
 
     @classmethod
     def of(cls, parts: Sequence[Chunks | None], offsets: NDArray[np.integer], shard_labels: int) -> Shards:
