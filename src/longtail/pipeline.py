@@ -66,7 +66,7 @@ def train(
     features = combined_features(points, features, network, config, work)
     rankers = fit_rankers(points, features, vectoriser, config, parents, work, network)
     share = float(METHODS[config.method].network in ("cascade", "attention"))
-    facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *_widths(features), share)
+    facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *features.widths, share)
     vectoriser = None if config.features == "dnn" else vectoriser
     graph = label_graph_of(fitted, config, work) if uses_label_graph(config) else None
     model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network, graph)
@@ -180,7 +180,3 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
 
 def _has_text(documents: Dataset) -> bool:
     return documents.texts is not None and documents.texts.arena.size > 0
-
-
-def _widths(features: Features) -> tuple[int, int]:
-    return int(features.sparse.shape[1]), int(features.dense.shape[1])

@@ -48,7 +48,12 @@ class Features:
     @property
     def shape(self) -> tuple[int, int]:
         """Rows, and columns of both blocks."""
-        return len(self), int(self.sparse.shape[1] + self.dense.shape[1])
+        return len(self), sum(self.widths)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Columns of the sparse block, and of the dense one."""
+        return int(self.sparse.shape[1]), int(self.dense.shape[1])
 
     @property
     def nbytes(self) -> int:

@@ -87,8 +87,7 @@ class Forest:
     @classmethod
     def of(cls, trees: Sequence[Arrays], tail: Arrays, features: Features, settings: Settings) -> Forest:
         """Join what ``fit_tree`` gave for each tree and what ``fit_tail`` gave; of ``features`` the widths count."""
-        shape = features.sparse.shape[1], features.dense.shape[1]
-        draft = cls(_joined(trees), Centroids(**tail), *shape, settings.tail_share, settings.tail_gamma)
+        draft = cls(_joined(trees), Centroids(**tail), *features.widths, settings.tail_share, settings.tail_gamma)
         return cls.from_arrays(draft.to_arrays())
 
     @classmethod
@@ -175,7 +174,7 @@ class Forest:
         return TreePath(tuple(splits), node, float(trees.gains[own][trees.labels[own] == label].sum()))
 
     def _rows(self, features: Features) -> Rows:
-        found, expected = (features.sparse.shape[1], features.dense.shape[1]), (self.n_columns, self.dense_width)
+        found, expected = features.widths, (self.n_columns, self.dense_width)
         if found != expected:
             raise ValueError(f"features: found {found} sparse and dense columns; expected {expected}, as in training")
         return _rows(features)

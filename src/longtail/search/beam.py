@@ -95,7 +95,7 @@ class Descent:
         exclude: sparse.csr_array | None = None,
     ) -> Descent:
         """Check that features and levels fit, and give all arrays one type, so that kernels are compiled once."""
-        sizes = (features.sparse.shape[1], features.dense.shape[1])
+        sizes = features.widths
         for chunks in levels:
             if sizes != (chunks.n_columns, chunks.dense_width):
                 raise UsageError(

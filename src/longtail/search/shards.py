@@ -42,7 +42,7 @@ def cut_parents(offsets: NDArray[np.integer], shard_labels: int) -> NDArray[np.i
 def checked_shards(numbers: Iterable[int], n_shards: int) -> set[int]:
     """Return the numbers of some of ``n_shards`` shards; refuse others, and none."""
     kept = set(numbers)
-    if not kept or not (0 <= min(kept) and max(kept) < n_shards):
+    if not kept or not 0 <= min(kept) <= max(kept) < n_shards:
         found = ", ".join(map(str, sorted(kept))) or "none"
         raise UsageError(f"shards: found {found}; expected some of 0 to {n_shards - 1}, which this model has")
     return kept
