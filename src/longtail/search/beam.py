@@ -21,7 +21,7 @@ from longtail.search.shards import Beam, Shards, step_down_shards
 if TYPE_CHECKING:
     from longtail.tree.tree import LabelTree
 
-__all__ = ["Beam", "Descent", "LevelWeights", "ScoreType", "beam_search", "ranked_labels", "shortlist"]
+__all__ = ["Beam", "Descent", "LevelWeights", "ScoreType", "ranked_labels", "shortlist"]
 
 ScoreType = Literal["hinge-2", "hinge-3", "sigmoid"]
 LevelWeights = Chunks | Shards  # in one file, or the last level in several
@@ -31,25 +31,6 @@ _SCORES: dict[ScoreType, int] = {"hinge-2": HINGE_2, "hinge-3": HINGE_3, "sigmoi
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 16384, 256  # documents that share the reading of a chunk; bytes never depend on it
 _PAIRS = 1 << 22  # documents × chunks of the first level in a block
 _NONE = np.zeros(0, np.int32)
-
-
-def beam_search(
-    features: Features,
-    tree: LabelTree,
-    levels: Sequence[LevelWeights],
-    *,
-    beam_size: int,
-    k: int | None,
-    score: ScoreType,
-    bias: float,
-    exclude: sparse.csr_array | None = None,
-) -> sparse.csr_array:
-    """Return (n, n_labels) float32 scores of the k best labels found, or of all that were scored, best first.
-
-    ``exclude`` (n, n_labels) has an entry for each label that may not come out for a document.
-    """
-    descent = Descent.of(features, levels, score, bias, tree.order, exclude)
-    return ranked_labels(descent.best(beam_size, k), tree)
 
 
 def shortlist(

@@ -7,7 +7,7 @@ it holds. Scores of a child depend on nothing else, so the best of the best of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -83,12 +83,6 @@ class Shards:
         return cls.of(
             [level.run(*ends) for ends in pairwise(cut_parents(offsets, shard_labels))], offsets, shard_labels
         )
-
-    def only(self, numbers: Iterable[int]) -> Shards:
-        """Return the level of which some shards alone are held."""
-        kept = checked_shards(numbers, self.n_shards)
-        parts = tuple(part if number in kept else None for number, part in enumerate(self.parts))
-        return replace(self, parts=parts, files=())
 
     @property
     def n_shards(self) -> int:
