@@ -18,6 +18,7 @@ from longtail.data.labels import Label, Labels
 from longtail.ensemble_model import Ensemble
 from longtail.errors import UsageError, printable
 from longtail.estimator import Longtail
+from longtail.features.matrix import unit_vectors
 from longtail.kernels import pool
 from longtail.methods import METHODS
 from longtail.model import Model
@@ -133,7 +134,7 @@ def _in_clusters(ranker: NeuralRanker, known: Labels, new: Labels) -> tuple[Labe
         grown = LabelTree(np.append(tree.order, _numbers(tree, new)), ())
     else:
         E = _word_vectors(ranker)
-        clusters = _nearest_clusters(tree, _units(_words(ranker, known) @ E), _units(words @ E))
+        clusters = _nearest_clusters(tree, unit_vectors(_words(ranker, known) @ E), unit_vectors(words @ E))
         grown = _with_labels_in(tree, clusters)
     return grown, {tree.n_levels - 1: _label_rows(ranker, words)}
 
@@ -155,7 +156,7 @@ def _nearest_clusters(tree: LabelTree, known: NDArray[np.float32], new: NDArray[
     A full cluster takes no more: shortlists have room for the largest one everywhere.
     """
     offsets = tree.offsets[-1]
-    means = _units(np.add.reduceat(known[tree.order], offsets[:-1]))
+    means = unit_vectors(np.add.reduceat(known[tree.order], offsets[:-1]))
     sizes = np.diff(offsets)
     most = max(_ROOM * int(sizes.max()), -(-_ROOM * (len(known) + len(new)) // len(sizes)))
     closed = np.where(sizes < most, 0, -np.inf).astype(np.float32)
@@ -208,7 +209,7 @@ def _text_nodes(ranker: NeuralRanker, new: Labels) -> Rows:
     mean = np.linalg.lstsq(w - w.mean(0), bias.mean() - bias, rcond=None)[0]
     prior, length = bias.mean() + w.mean(0) @ mean, np.median(np.linalg.norm(w, axis=1))
     vectors = ranker.level_vectors(ranker.tokeniser(new.described()), "label texts")[0]
-    weights = _units(vectors - mean.astype(np.float32)) * np.float32(length)
+    weights = unit_vectors(vectors - mean.astype(np.float32)) * np.float32(length)
     return Rows(weights, (prior - weights @ mean).astype(np.float32))
 
 
@@ -225,9 +226,3 @@ def _encoder(ranker: NeuralRanker) -> WordEncoder:
 def _word_vectors(ranker: NeuralRanker) -> NDArray[np.float32]:
     vectors: NDArray[np.float32] = _encoder(ranker).embedding.weight.numpy(force=True)
     return vectors
-
-
-def _units(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    units: NDArray[np.float32] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
-    return units

@@ -15,7 +15,7 @@ from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.strings import Strings
 from longtail.errors import DataError, Problem, UsageError, unknown_name
-from longtail.features.matrix import Features
+from longtail.features.matrix import Features, unit_vectors
 from longtail.features.tfidf import TfIdf
 from longtail.linear.explanation import Explanation, LinearRanker, RawExplanation, explain_label
 from longtail.linear.tree_ranker import TreeRanker
@@ -173,7 +173,7 @@ def document_features(
         rows = given
     else:
         rows = csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(len(documents) + 1, np.int64), 0)
-    features = Features.of(rows, None if vectors is None else _normalised(vectors) * np.float32(vector_weight))
+    features = Features.of(rows, None if vectors is None else unit_vectors(vectors) * np.float32(vector_weight))
     if facts is not None:
         _check_width("sparse", features.sparse.shape[1], facts.n_columns)
         _check_width("dense", features.dense.shape[1], facts.dense_width)
@@ -184,9 +184,3 @@ def _check_width(block: str, found: int, expected: int) -> None:
     if found != expected:
         problem = f"{found} columns of {block} features"
         raise DataError([Problem("features", 0, problem, f"{expected}, as in training; give --features as then")])
-
-
-def _normalised(dense: NDArray[np.float32]) -> NDArray[np.float32]:
-    norms = np.linalg.norm(dense, axis=1, keepdims=True)
-    normalised: NDArray[np.float32] = np.divide(dense, norms, out=np.zeros_like(dense), where=norms > 0)
-    return normalised

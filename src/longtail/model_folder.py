@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.config import Config, Ranker
-from longtail.data.csr import csr_arrays, csr_of_arrays
+from longtail.data.csr import csr_arrays, csr_of_arrays, rows_fit
 from longtail.data.label_files import read_labels, write_labels
 from longtail.ensemble_folder import ENSEMBLE, read_ensemble, save_ensemble
 from longtail.ensemble_model import Ensemble
@@ -161,17 +161,13 @@ def _label_counts(folder: Folder) -> NDArray[np.int64]:
 
 
 def _label_graph(folder: Folder, n_labels: int) -> sparse.csr_array:
-    """Return the graph; scipy goes where columns and row ends point without looking."""
     arrays = folder.arrays(_GRAPH)
     check_kinds(arrays, {"values": "f", "columns": "i", "ends": "i"})
     columns, ends = arrays["columns"], arrays["ends"]
     if len(ends) != n_labels + 1:
         raise ValueError(f"a label graph of {len(ends) - 1} labels beside {n_labels} labels")
-    rises = ends[0] == 0 and bool((np.diff(ends) >= 0).all())
-    if not rises or not ends[-1] == len(columns) == len(arrays["values"]):
-        raise ValueError("a label graph whose rows do not follow each other")
-    if len(columns) and not (columns.min() >= 0 and columns.max() < n_labels):
-        raise ValueError(f"a label graph with neighbours other than labels 0 to {n_labels - 1}")
+    if len(arrays["values"]) != len(columns) or not rows_fit(ends, columns, n_labels):
+        raise ValueError(f"a label graph whose rows are not neighbours, from 0 to {n_labels - 1}, of one label each")
     return csr_of_arrays(arrays, n_labels)
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from longtail.config import Config
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_arrays, csr_of_arrays
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError, Problem, UsageError
 from longtail.features.gandalf import check_gandalf
@@ -107,14 +107,13 @@ def text_features(documents: Dataset, config: Config, work: Work) -> tuple[TfIdf
 
     def make() -> dict[str, np.ndarray]:
         vectoriser, rows = TfIdf.fit_transform(documents.document_texts(), config.tfidf)
-        arrays = {f"vectoriser.{name}": array for name, array in vectoriser.to_arrays().items()}
-        return arrays | {"values": rows.data, "columns": rows.indices, "ends": rows.indptr}
+        return csr_arrays(rows) | {f"vectoriser.{name}": array for name, array in vectoriser.to_arrays().items()}
 
     with told("features") as say:
         arrays = work.arrays("features", make)
         own = {name.removeprefix("vectoriser."): array for name, array in arrays.items() if "." in name}
         vectoriser = TfIdf.from_arrays(own, config.tfidf)
-        rows = csr_of(arrays["values"], arrays["columns"], arrays["ends"], vectoriser.n_features)
+        rows = csr_of_arrays(arrays, vectoriser.n_features)
         say(f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each")
     dense = document_features(replace(documents, texts=None), None).dense
     return vectoriser, Features.of(rows, dense)

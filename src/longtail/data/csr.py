@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["MAX_COLUMNS", "csr_arrays", "csr_of", "csr_of_arrays", "csr_of_slots"]
+__all__ = ["MAX_COLUMNS", "csr_arrays", "csr_of", "csr_of_arrays", "csr_of_slots", "csr_where", "rows_fit"]
 
 MAX_COLUMNS = 2**31 - 1  # indices are 32 bits wide
 
@@ -35,6 +35,21 @@ def csr_of_slots(values: NDArray[Any], columns: NDArray[np.int32], n_columns: in
     known = columns >= 0
     ends = np.concatenate([[0], np.cumsum(known.sum(1))])
     return csr_of(values[known], columns[known], ends, n_columns)
+
+
+def csr_where(matrix: sparse.csr_array, kept: NDArray[np.bool_]) -> sparse.csr_array:
+    """Return the matrix with those of its entries alone that are ``kept`` (nnz,), in their order."""
+    ends = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
+    return csr_of(matrix.data[kept], matrix.indices[kept], ends, matrix.shape[1])
+
+
+def rows_fit(ends: NDArray[Any], columns: NDArray[Any], n_columns: int) -> bool:
+    """Tell whether rows follow each other through all of ``columns``, which are numbers from 0 to ``n_columns`` − 1.
+
+    For arrays of a file: scipy and kernels go where they point without looking.
+    """
+    follow = len(ends) > 0 and ends[0] == 0 and ends[-1] == len(columns) and (np.diff(ends) >= 0).all()
+    return bool(follow and (not len(columns) or 0 <= columns.min() <= columns.max() < n_columns))
 
 
 def csr_arrays(matrix: sparse.csr_array) -> dict[str, NDArray[Any]]:

@@ -14,6 +14,7 @@ from longtail.data.csr import csr_of
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
+from longtail.kernels.jit import read_only
 from longtail.kernels.search import HINGE_2, HINGE_3, SIGMOID, path_scores, step_down
 from longtail.search.chunks import Chunks
 from longtail.search.shards import Beam, Shards, step_down_shards
@@ -84,13 +85,13 @@ class Descent:
                     f"{chunks.dense_width} as in training; make them with the model's own vectoriser"
                 )
         rows = features.sparse
-        arrays = tuple(_read_only(array) for array in (rows.indptr, rows.indices, rows.data, features.dense))
+        arrays = tuple(map(read_only, (rows.indptr, rows.indices, rows.data, features.dense)))
         if exclude is not None and exclude.shape != (len(features), len(labels)):
             raise UsageError(
                 f"exclude of shape {exclude.shape}, expected {(len(features), len(labels))}: documents, labels"
             )
         excluded = None if exclude is None else _rising(exclude)
-        return cls(features, arrays, levels, _SCORES[score], np.float32(bias), _read_only(labels), excluded)
+        return cls(features, arrays, levels, _SCORES[score], np.float32(bias), read_only(labels), excluded)
 
     def best(self, beam_size: int, k: int | None) -> Beam:
         """Return the ``k`` best nodes of the last level that a beam finds (None: all), best first."""
@@ -139,9 +140,3 @@ class Descent:
 def _rising(exclude: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     rows = exclude if exclude.has_sorted_indices else exclude.sorted_indices()
     return rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view

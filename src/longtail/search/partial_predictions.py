@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_where
 from longtail.data.json_lines import json_blocks
 from longtail.data.labels import Labels
 from longtail.data.output import open_output
@@ -79,12 +79,10 @@ class PartialPredictions:
         k: int,
     ) -> PartialPredictions:
         """Take the nodes that were found and the (n, L) scores of their labels; those below ``threshold`` go."""
-        ptr, positions, log_scores = found
+        _, positions, log_scores = found
         kept = ranked.data >= threshold
-        ends = np.concatenate([[0], np.cumsum(kept)])[ptr]
-        matrix = csr_of(ranked.data[kept], ranked.indices[kept], ends, len(labels))
         finite = np.maximum(log_scores[kept], np.finfo(np.float32).min)  # JSON has no −∞
-        return cls(Predictions(matrix, labels, ids), finite, positions[kept], shards, k)
+        return cls(Predictions(csr_where(ranked, kept), labels, ids), finite, positions[kept], shards, k)
 
 
 def write_partial(partial: PartialPredictions, path: Path | str) -> None:
