@@ -20,7 +20,9 @@ from longtail.features.tfidf import TfIdf
 from longtail.linear.explanation import Explanation, LinearRanker, RawExplanation, explain_label
 from longtail.linear.tree_ranker import TreeRanker
 from longtail.ranking_model import Facts, RankingModel, members_k
+from longtail.search.beam import ranked_labels
 from longtail.search.ensemble import mean_scores
+from longtail.search.partial_predictions import PartialPredictions
 from longtail.tree.tree import LabelTree
 
 if TYPE_CHECKING:
@@ -92,6 +94,20 @@ class Model(RankingModel):
         """Return the ``k`` best labels by the mean of all rankers, of which every one gives ``each``."""
         ranked = [_ranked(ranker, features, search, each, exclude) for ranker in self.rankers]
         return ranked[0] if len(ranked) == 1 else mean_scores(ranked, k)
+
+    def predict_part(
+        self, documents: Dataset, k: int = 5, *, threshold: float = 0.0, beam_size: int | None = None
+    ) -> PartialPredictions:
+        """Return the ``k`` best labels of each document that the loaded shards hold, with what a merge needs."""
+        ranker = self.rankers[0] if len(self.rankers) == 1 else None
+        if not isinstance(ranker, TreeRanker) or ranker.shards is None:
+            raise UsageError("this model has no shards; load a model of one label tree in shards, or use predict")
+        if self.neural_ranker is not None:
+            raise UsageError("this model has a network that ranks as well, whose scores no shard has; use predict")
+        most, search = self._asked(k, beam_size)
+        found = ranker.found(self.features(documents), search, most)
+        ranked = self._calibrated(ranked_labels(found, ranker.tree))
+        return PartialPredictions.of(found, ranked, threshold, self.labels, documents.ids, ranker.shards, k)
 
     def features(self, documents: Dataset | Iterable[str]) -> Features:
         """Return the features of documents as the linear rankers got them in training."""
