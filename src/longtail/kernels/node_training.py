@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from longtail.kernels.dense_block import inner_products
 from longtail.kernels.jit import kernel
 from longtail.kernels.newton import solve_newton
-from longtail.kernels.proximal import index_columns, solve_indexed
+from longtail.kernels.proximal import index_columns, solve_proximal
 from longtail.kernels.sibling_blocks import BLOCK
 from longtail.kernels.solvers import solve_hinge, solve_logistic
 from longtail.kernels.sparse import with_room
@@ -265,7 +265,7 @@ def _solve(
             if proximal is None:
                 solve_hinge(*problem, seed, products, out)
             else:
-                solve_indexed(pointers, columns, values, index, targets, siblings, tolerance, max_passes, penalty, out)
+                solve_proximal(pointers, columns, values, index, targets, siblings, tolerance, max_passes, penalty, out)
         elif start_weights is None:
             solve_newton(*problem, None, out)
         else:
