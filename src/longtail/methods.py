@@ -46,6 +46,11 @@ class Method(msgspec.Struct, frozen=True):
     network: Literal["", "cascade", "attention", "recursive"] = ""
     ranker: Literal["tree", "forest", "neighbours"] = "tree"  # what the linear ranker is
 
+    @property
+    def network_ranks(self) -> bool:
+        """Whether its network ranks labels by itself."""
+        return self.network in ("cascade", "attention")
+
 
 _CATALOGUE = [
     Method(

@@ -65,7 +65,7 @@ def train(
     network = fit_network(points, features, vectoriser, config, parents, work, valid, device, log_file)
     features = combined_features(points, features, network, config, work)
     rankers = fit_rankers(points, features, vectoriser, config, parents, work, network)
-    share = float(METHODS[config.method].network in ("cascade", "attention"))
+    share = float(METHODS[config.method].network_ranks)
     facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *features.widths, share)
     vectoriser = None if config.features == "dnn" else vectoriser
     graph = label_graph_of(fitted, config, work) if uses_label_graph(config) else None

@@ -14,7 +14,7 @@ from longtail.data.csr import csr_of, csr_where
 from longtail.errors import UsageError
 from longtail.kernels.ranking import NDCG
 from longtail.metrics.layout import in_columns
-from longtail.metrics.statistics import check_ks, collect
+from longtail.metrics.statistics import check_ks, collect, masked_labels
 from longtail.search.calibration import hits as is_hit
 
 if TYPE_CHECKING:
@@ -219,10 +219,8 @@ def unmasked(predictions: CSR, mask: Pairs | None) -> CSR:
     """Return the predictions without the (document, label) pairs of ``mask``."""
     if mask is None or not len(mask):
         return predictions
-    ends = np.cumsum(np.bincount(mask[:, 0].astype(np.int64), minlength=predictions.shape[0]))
-    order = np.argsort(mask[:, 0], kind="stable")
-    ones = np.ones(len(mask), np.float32)
-    pairs = csr_of(ones, mask[order, 1].astype(np.int32), np.concatenate([[0], ends]), predictions.shape[1])
+    ends, labels = masked_labels(mask, predictions.shape)
+    pairs = csr_of(np.ones(len(labels), np.float32), labels, ends, predictions.shape[1])
     return csr_where(predictions, ~is_hit(predictions, pairs))
 
 
