@@ -14,7 +14,7 @@ from longtail.config import Search
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.strings import Strings
-from longtail.errors import DataError, Problem, UsageError, unknown_name
+from longtail.errors import DataError, Problem, UsageError
 from longtail.features.matrix import Features, unit_vectors
 from longtail.features.tfidf import TfIdf
 from longtail.linear.explanation import Explanation, LinearRanker, RawExplanation, explain_label
@@ -132,14 +132,12 @@ class Model(RankingModel):
         return document_features(documents, self.vectoriser, self.facts, vectors, weight)
 
     def explain(self, text: str, label: str) -> Explanation:
-        """Return what each n-gram of ``text`` adds to the margin of each node on the way to ``label``.
+        """Return what each n-gram of ``text`` adds to the margin of each node on the way to ``label``, an id or a name.
 
         What a network's vector adds, if the classifiers read one, is a sum of its own. Of a network that ranks, it is
         how much the label's score falls without each word.
         """
-        if label not in self.labels:
-            raise UsageError(unknown_name("label", label, self.labels.columns))
-        column, share, network = self.labels.column(label), self.facts.network_share, None
+        column, share, network = self.labels.find(label), self.facts.network_share, None
         raw = self._explain_linear(text, column) if share < 1 else RawExplanation(column, 0.0, ())
         if self.neural_ranker is not None and share > 0:
             from longtail.neural.occlusion import occlusions

@@ -16,7 +16,7 @@ from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.data.strings import Strings
-from longtail.errors import ModelFolderError, UsageError, unknown_name
+from longtail.errors import ModelFolderError, UsageError
 from longtail.metrics import Evaluation
 from longtail.metrics.analysis import at_least
 from longtail.search.calibration import Calibration
@@ -99,15 +99,6 @@ class RankingModel(ABC):
         if self.calibration is not None:
             ranked.data = self.calibration(ranked.data)
         return ranked
-
-    def label_id(self, label: str) -> str:
-        """Return the id of a label given by id or name."""
-        if label in self.labels:
-            return label
-        names = [at for at in range(len(self.labels)) if self.labels.name(at) == label]
-        if len(names) != 1:
-            raise UsageError(unknown_name("label", label, self.labels.columns))
-        return self.labels.ids[names[0]]
 
     def _readable(self, documents: Dataset | Iterable[str]) -> Dataset | Strings:
         if isinstance(documents, Dataset | Strings):
