@@ -33,7 +33,7 @@ fuzz: $(READY)   ## long fuzzing of every parser (FUZZ_RUNS executions each)
 	$(BIN)/pip install --quiet --constraint constraints.txt atheris
 	FUZZ_RUNS=$${FUZZ_RUNS:-200000} $(BIN)/python -m tests.fuzz
 
-HOSTILE := tests/security tests/contract/test_golden_models.py tests/faults/test_store_faults.py tests/fuzz \
+HOSTILE := tests/security tests/contract/test_golden_models.py tests/faults/test_damaged_folders.py tests/fuzz \
   tests/unit/data/test_bad_input.py tests/unit/data/test_lines.py tests/unit/server/test_server_limits.py \
   tests/unit/server/test_server_overload.py tests/unit/server/test_server_reload.py \
   tests/contract/test_serve_schema.py tests/unit/test_store.py tests/unit/test_report_page.py \

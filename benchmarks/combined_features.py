@@ -30,11 +30,12 @@ from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.kernels import pool
 from longtail.kernels.dense_block import PANEL, decode, in_lines, panel_count, sums_of_four
-from longtail.linear.tree_ranker import TreeRanker
 from longtail.methods import configure
+from longtail.ranker_steps import fit_ranker
 from longtail.search.beam import shortlist
 from longtail.search.weight_codes import half_floats
 from longtail.tree.cluster import build_tree
+from longtail.work import Work
 
 CONFIG = configure("xr-linear")
 BLOCKS = ("sparse", "dense", "both")
@@ -97,8 +98,9 @@ def only(both, name):
 
 def measured(train, test, labels, tree, repeat):
     few = slice(0, 300)
-    TreeRanker.fit(train.take(few), labels[few], tree, CONFIG.ranker).search(test.take(few), CONFIG.search, K)
-    train_s, ranker = least(lambda: TreeRanker.fit(train, labels, tree, CONFIG.ranker), repeat)
+    rest = tree, CONFIG, 0, Work(None, "")
+    fit_ranker(train.take(few), labels[few], *rest).search(test.take(few), CONFIG.search, K)
+    train_s, ranker = least(lambda: fit_ranker(train, labels, *rest), repeat)
     search_s, _ = least(lambda: ranker.search(test, CONFIG.search, K), 3 * repeat)
     trained, searched = training_products(train, labels, tree), search_products(test, ranker)
     return {

@@ -18,7 +18,7 @@ from statistics import fmean, stdev
 
 from matplotlib.figure import Figure
 
-from longtail.metrics.report import _save, picture_suffix
+from longtail.metrics.pictures import picture_suffix, save_picture
 
 METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 DRAWN = ("P@1", "PSP@5")
@@ -111,7 +111,7 @@ def draw(rows, across, path):
         own[0].legend(frameon=False, loc="lower right")
     for axes in panels[-1]:
         axes.set_xlabel(across)
-    _save(figure, path)
+    save_picture(figure, path)
 
 
 def draw_curve(axes, name, places, metric, colour):

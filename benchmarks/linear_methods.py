@@ -26,7 +26,7 @@ from longtail.methods import METHODS, configure
 from longtail.model_folder import load_model, save_model
 from longtail.pipeline import train
 
-LINEAR = [name for name, entry in METHODS.items() if not entry.neural]
+LINEAR = [name for name, entry in METHODS.items() if not entry.network]
 SHOWN = [f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)]
 
 

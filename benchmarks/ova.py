@@ -23,7 +23,7 @@ import longtail as lt
 from longtail.features.tfidf import TfIdf
 from longtail.kernels import pool
 from longtail.kernels.node_training import NEWTON, train_spans
-from longtail.linear.spans import _read_only
+from longtail.linear.spans import _aligned
 from longtail.methods import configure
 
 
@@ -93,7 +93,7 @@ def ours(x, y, tolerance):
         x.indptr.astype(np.int64), x.indices, x.data, np.zeros((n, 0), np.float32), d, *NEWTON,
         1.0, 1.0, np.float32(1), tolerance, 100, 0.0, np.float32(0), 0, None,
     )  # fmt: skip
-    return train_spans(0, 1, *map(_read_only, arguments))
+    return train_spans(0, 1, *map(_aligned, arguments))
 
 
 def weights(trained, x, y):

@@ -19,11 +19,10 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.errors import ConfigError
-from longtail.features.matrix import Features
+from longtail.features.matrix import Features, unit_vectors
 from longtail.network_run import NetworkRun
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.cascade_ranker import CascadeRanker
-from longtail.neural.initial_rows import units
 from longtail.neural.label_text import LabelText, Part, label_words
 from longtail.neural.layout import phase_epochs
 from longtail.neural.ranker_folder import ranking_settings
@@ -143,7 +142,7 @@ class _Phases(NetworkRun):
         def make() -> dict[str, np.ndarray]:
             settings = replace_settings(self.config.tree, kind="balanced", levels=like.widths[:-1])
             return build_tree(
-                Features.of(units(z1)), self.documents.label_counts, settings, self.config.seed
+                Features.of(unit_vectors(z1)), self.documents.label_counts, settings, self.config.seed
             ).to_arrays()
 
         with told("tree by label words") as say:

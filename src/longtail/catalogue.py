@@ -45,7 +45,7 @@ class Method(msgspec.Struct, frozen=True):
     ranker: Literal["tree", "forest", "neighbours"] = "tree"  # what the linear ranker is
 
     @property
-    def ranks(self) -> bool:
+    def network_ranks(self) -> bool:
         """Whether it has a network that ranks labels by itself."""
         return self.network in ("cascade", "attention")
 

@@ -17,7 +17,7 @@ from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Label, Labels
 from longtail.data.strings import Strings
-from longtail.errors import UsageError, unknown_name
+from longtail.errors import UsageError
 from longtail.linear.explanation import Explanation
 from longtail.model import Model
 from longtail.ranking_model import RankingModel, members_k, replace_beam
@@ -146,11 +146,10 @@ class Ensemble(RankingModel):
         return with_network[0].embed(documents)
 
     def explain(self, text: str, label: str) -> EnsembleExplanation:
-        """Return what each member adds to the score of ``label``, and what each word does to it there."""
-        if label not in self.labels:
-            raise UsageError(unknown_name("label", label, self.labels.columns))
+        """Return what each member adds to the score of ``label``, an id or a name, and what each word does there."""
+        column = self.labels.find(label)
+        label = self.labels.ids[column]
         scores = self.member_scores(self._readable([text]), _EXPLAINED, self.config.search)
-        column = self.labels.columns[label]
         members = tuple(
             _explained(member, weight, _score(own, column), text, label)
             for member, weight, own in zip(self.members, self.weights, scores, strict=True)

@@ -16,14 +16,11 @@ from longtail.errors import UsageError
 from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
 from longtail.linear.explanation import Explanation
-from longtail.linear.tree_ranker import TreeRanker
 from longtail.methods import configure
 from longtail.metrics import Evaluation
 from longtail.model import Model
 from longtail.model_folder import load_model, save_model
 from longtail.pipeline import train
-from longtail.ranking_model import check_finite, replace_beam
-from longtail.search.beam import ranked_labels
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.search.predictions import Predictions
 from longtail.tree_steps import Parents
@@ -106,20 +103,10 @@ class Longtail:
         self, documents: Dataset, k: int = 5, *, threshold: float = 0.0, beam_size: int | None = None
     ) -> PartialPredictions:
         """Return the ``k`` best labels of each document that the loaded shards hold, with what a merge needs."""
-        model = self.model
-        ranker = model.rankers[0] if isinstance(model, Model) and len(model.rankers) == 1 else None
-        if not isinstance(model, Model) or not isinstance(ranker, TreeRanker) or ranker.shards is None:
-            raise UsageError("this model has no shards; load a model of one label tree in shards, or use predict")
-        if model.neural_ranker is not None:
-            raise UsageError("this model has a network that ranks as well, whose scores no shard has; use predict")
-        search = model.config.search if beam_size is None else replace_beam(model.config.search, beam_size)
+        if isinstance(self.model, Ensemble):
+            raise UsageError("an ensemble has no shards; load a model of one label tree in shards, or use predict")
         with pool.threads(self.threads):
-            found = ranker.found(model.features(documents), search, min(k, ranker.n_labels))
-        ranked = ranked_labels(found, ranker.tree)
-        check_finite(ranked)
-        if model.calibration is not None:
-            ranked.data = model.calibration(ranked.data)
-        return PartialPredictions.of(found, ranked, threshold, model.labels, documents.ids, ranker.shards, k)
+            return self.model.predict_part(documents, k, threshold=threshold, beam_size=beam_size)
 
     def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
         """Return the network's vectors of n documents, (n, d)."""

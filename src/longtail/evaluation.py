@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of, csr_where, places_in_rows
 from longtail.data.dataset import Dataset
 from longtail.data.xmc_bow import read_filter
 from longtail.metrics import Evaluation, FrequencyTable, by_frequency, evaluate
@@ -118,10 +118,7 @@ def _measure(
 
 def _first(ranked: sparse.csr_array, k: int) -> sparse.csr_array:
     """Return the first ``k`` predictions of each document."""
-    lengths = np.diff(ranked.indptr)
-    place = np.arange(ranked.nnz) - np.repeat(ranked.indptr[:-1], lengths)
-    ends = np.concatenate([[0], np.cumsum(np.minimum(lengths, k))])
-    return csr_of(ranked.data[place < k], ranked.indices[place < k], ends, ranked.shape[1])
+    return csr_where(ranked, places_in_rows(ranked) < k)
 
 
 def _widened(matrix: sparse.csr_array, n_labels: int) -> sparse.csr_array:

@@ -18,11 +18,12 @@ from longtail.data.labels import Label, Labels
 from longtail.ensemble_model import Ensemble
 from longtail.errors import UsageError, printable
 from longtail.estimator import Longtail
+from longtail.features.matrix import unit_vectors
 from longtail.kernels import pool
 from longtail.methods import METHODS
 from longtail.model import Model
 from longtail.model_folder import load_model
-from longtail.neural.initial_rows import Rows, units
+from longtail.neural.initial_rows import Rows
 from longtail.store import check_replaceable
 from longtail.tree.tree import LabelTree
 
@@ -143,7 +144,7 @@ def _in_clusters(ranker: CascadeRanker, known: Labels, new: Labels) -> tuple[Lab
         grown = LabelTree(np.append(tree.order, _numbers(tree, new)), ())
     else:
         E = _word_vectors(ranker)
-        clusters = _nearest_clusters(tree, units(_words(ranker, known) @ E), units(words @ E))
+        clusters = _nearest_clusters(tree, unit_vectors(_words(ranker, known) @ E), unit_vectors(words @ E))
         grown = _with_labels_in(tree, clusters)
     return grown, {tree.n_levels - 1: _label_rows(ranker, words)}
 
@@ -165,7 +166,7 @@ def _nearest_clusters(tree: LabelTree, known: NDArray[np.float32], new: NDArray[
     A full cluster takes no more: shortlists have room for the largest one everywhere.
     """
     offsets = tree.offsets[-1]
-    means = units(np.add.reduceat(known[tree.order], offsets[:-1]))
+    means = unit_vectors(np.add.reduceat(known[tree.order], offsets[:-1]))
     sizes = np.diff(offsets)
     most = max(_ROOM * int(sizes.max()), -(-_ROOM * (len(known) + len(new)) // len(sizes)))
     closed = np.where(sizes < most, 0, -np.inf).astype(np.float32)
@@ -214,7 +215,7 @@ def _text_nodes(ranker: CascadeRanker, new: Labels) -> Rows:
     mean = np.linalg.lstsq(w - w.mean(0), bias.mean() - bias, rcond=None)[0]
     prior, length = bias.mean() + w.mean(0) @ mean, np.median(np.linalg.norm(w, axis=1))
     vectors = ranker.level_vectors(ranker.tokeniser(new.described()), "label texts")[0]
-    weights = units(vectors - mean.astype(np.float32)) * np.float32(length)
+    weights = unit_vectors(vectors - mean.astype(np.float32)) * np.float32(length)
     return Rows(weights, (prior - weights @ mean).astype(np.float32))
 
 

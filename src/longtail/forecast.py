@@ -95,7 +95,7 @@ def forecast(documents: Dataset, config: Config) -> Forecast:
         if network.tree:  # one of its own, over labels that look like the text features
             tree_seconds = _COSTS.tree_seconds * _label_numbers(documents, text, config.label_features)
         joined = _beside(text, network.width, config)
-        if METHODS[config.method].ranks and config.cascade.combine == "never":
+        if METHODS[config.method].network_ranks and config.cascade.combine == "never":
             trees, joined, levels = 0, text, []
     other = ranker_forecast(documents, joined, config)
     if other is not None:

@@ -14,13 +14,15 @@ from longtail.config import Search
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.strings import Strings
-from longtail.errors import DataError, Problem, UsageError, unknown_name
-from longtail.features.matrix import Features
+from longtail.errors import DataError, Problem, UsageError
+from longtail.features.matrix import Features, unit_vectors
 from longtail.features.tfidf import TfIdf
 from longtail.linear.explanation import Explanation, LinearRanker, RawExplanation, explain_label
 from longtail.linear.tree_ranker import TreeRanker
 from longtail.ranking_model import Facts, RankingModel, members_k
+from longtail.search.beam import ranked_labels
 from longtail.search.ensemble import mean_scores
+from longtail.search.partial_predictions import PartialPredictions
 from longtail.tree.tree import LabelTree
 
 if TYPE_CHECKING:
@@ -93,6 +95,20 @@ class Model(RankingModel):
         ranked = [_ranked(ranker, features, search, each, exclude) for ranker in self.rankers]
         return ranked[0] if len(ranked) == 1 else mean_scores(ranked, k)
 
+    def predict_part(
+        self, documents: Dataset, k: int = 5, *, threshold: float = 0.0, beam_size: int | None = None
+    ) -> PartialPredictions:
+        """Return the ``k`` best labels of each document that the loaded shards hold, with what a merge needs."""
+        ranker = self.rankers[0] if len(self.rankers) == 1 else None
+        if not isinstance(ranker, TreeRanker) or ranker.shards is None:
+            raise UsageError("this model has no shards; load a model of one label tree in shards, or use predict")
+        if self.neural_ranker is not None:
+            raise UsageError("this model has a network that ranks as well, whose scores no shard has; use predict")
+        most, search = self._asked(k, beam_size)
+        found = ranker.found(self.features(documents), search, most)
+        ranked = self._calibrated(ranked_labels(found, ranker.tree))
+        return PartialPredictions.of(found, ranked, threshold, self.labels, documents.ids, ranker.shards, k)
+
     def features(self, documents: Dataset | Iterable[str]) -> Features:
         """Return the features of documents as the linear rankers got them in training."""
         documents = self._readable(documents)
@@ -116,14 +132,12 @@ class Model(RankingModel):
         return document_features(documents, self.vectoriser, self.facts, vectors, weight)
 
     def explain(self, text: str, label: str) -> Explanation:
-        """Return what each n-gram of ``text`` adds to the margin of each node on the way to ``label``.
+        """Return what each n-gram of ``text`` adds to the margin of each node on the way to ``label``, an id or a name.
 
         What a network's vector adds, if the classifiers read one, is a sum of its own. Of a network that ranks, it is
         how much the label's score falls without each word.
         """
-        if label not in self.labels:
-            raise UsageError(unknown_name("label", label, self.labels.columns))
-        column, share, network = self.labels.column(label), self.facts.network_share, None
+        column, share, network = self.labels.find(label), self.facts.network_share, None
         raw = self._explain_linear(text, column) if share < 1 else RawExplanation(column, 0.0, ())
         if self.neural_ranker is not None and share > 0:
             from longtail.neural.occlusion import occlusions
@@ -173,7 +187,7 @@ def document_features(
         rows = given
     else:
         rows = csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(len(documents) + 1, np.int64), 0)
-    features = Features.of(rows, None if vectors is None else _normalised(vectors) * np.float32(vector_weight))
+    features = Features.of(rows, None if vectors is None else unit_vectors(vectors) * np.float32(vector_weight))
     if facts is not None:
         _check_width("sparse", features.sparse.shape[1], facts.n_columns)
         _check_width("dense", features.dense.shape[1], facts.dense_width)
@@ -184,9 +198,3 @@ def _check_width(block: str, found: int, expected: int) -> None:
     if found != expected:
         problem = f"{found} columns of {block} features"
         raise DataError([Problem("features", 0, problem, f"{expected}, as in training; give --features as then")])
-
-
-def _normalised(dense: NDArray[np.float32]) -> NDArray[np.float32]:
-    norms = np.linalg.norm(dense, axis=1, keepdims=True)
-    normalised: NDArray[np.float32] = np.divide(dense, norms, out=np.zeros_like(dense), where=norms > 0)
-    return normalised

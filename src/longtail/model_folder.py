@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.config import Config, Ranker
-from longtail.data.csr import csr_arrays, csr_of_arrays
+from longtail.data.csr import csr_arrays, csr_of_arrays, rows_fit
 from longtail.data.label_files import read_labels, write_labels
 from longtail.ensemble_folder import ENSEMBLE, read_ensemble, save_ensemble
 from longtail.ensemble_model import Ensemble
@@ -27,7 +28,7 @@ from longtail.model_card import model_card
 from longtail.search.beam import LevelWeights
 from longtail.search.calibration import Calibration
 from longtail.search.chunks import Chunks
-from longtail.search.shard_files import has_shards, open_model_folder, shard_file
+from longtail.search.shard_files import open_model_folder, shard_file
 from longtail.search.shards import Shards, checked_shards, cut_parents
 from longtail.store import Folder, FolderWriter, content_hash, write_folder
 from longtail.store.tensors import check_kinds
@@ -101,14 +102,13 @@ def load_model(
     """Return the model, or the ensemble, of a folder whose every byte verifies; weights are memory-mapped.
 
     ``device`` is where a network runs, if the model has one. ``shards`` are those of the labels to load: such a model
-    knows all labels and finds those of its own shards, and the files of others are not looked at.
+    knows all labels and finds those of its own shards, and the files of others are not looked at. A folder that is open
+    already was opened with the same ``shards``.
     """
     folder = path if isinstance(path, Folder) else open_model_folder(path, shards)
     path = folder.root if isinstance(path, Folder) else path
     try:
         if ENSEMBLE in folder.files:
-            if shards is not None:
-                raise UsageError(f"{path}: is an ensemble, which has no shards of its own; leave them out")
             return read_ensemble(folder, lambda member: _read(member, device))
         return _read(folder, device, shards)
     except ModelFolderError as error:
@@ -161,17 +161,13 @@ def _label_counts(folder: Folder) -> NDArray[np.int64]:
 
 
 def _label_graph(folder: Folder, n_labels: int) -> sparse.csr_array:
-    """Return the graph; scipy goes where columns and row ends point without looking."""
     arrays = folder.arrays(_GRAPH)
     check_kinds(arrays, {"values": "f", "columns": "i", "ends": "i"})
     columns, ends = arrays["columns"], arrays["ends"]
     if len(ends) != n_labels + 1:
         raise ValueError(f"a label graph of {len(ends) - 1} labels beside {n_labels} labels")
-    rises = ends[0] == 0 and bool((np.diff(ends) >= 0).all())
-    if not rises or not ends[-1] == len(columns) == len(arrays["values"]):
-        raise ValueError("a label graph whose rows do not follow each other")
-    if len(columns) and not (columns.min() >= 0 and columns.max() < n_labels):
-        raise ValueError(f"a label graph with neighbours other than labels 0 to {n_labels - 1}")
+    if len(arrays["values"]) != len(columns) or not rows_fit(ends, columns, n_labels):
+        raise ValueError(f"a label graph whose rows are not neighbours, from 0 to {n_labels - 1}, of one label each")
     return csr_of_arrays(arrays, n_labels)
 
 
@@ -210,8 +206,6 @@ def _rankers(
 
 def _check_divisible(folder: Folder, config: Config, names: Collection[str]) -> None:
     """Refuse to load a part of a model whose parts could not be put together again."""
-    if not has_shards(names):
-        raise UsageError(f"{folder.root}: is not in shards; train it with ranker.shard_labels, or leave them out")
     if config.ranker.trees > 1 or "tree-network.safetensors" in names:
         found = f"{config.ranker.trees} label trees" if config.ranker.trees > 1 else "a network that ranks as well"
         raise UsageError(
@@ -228,10 +222,10 @@ def _tree_ranker(folder: Folder, number: int, ranker: Ranker, shards: Collection
     if ranker.shard_labels:
         offsets = tree.offsets[-1] if tree.offsets else batch_offsets(tree.n_labels)
         count = len(cut_parents(offsets, ranker.shard_labels)) - 1
-        held = set(range(count)) if shards is None else checked_shards(shards, count)
+        held = range(count) if shards is None else checked_shards(shards, count)
         files = (folder.arrays(shard_file(name, own)) if own in held else None for own in range(count))
         parts = [None if arrays is None else Chunks.from_arrays(arrays) for arrays in files]
-        levels.append(Shards.of(parts, offsets, ranker.shard_labels))
+        levels.append(replace(Shards.of(parts, offsets, ranker.shard_labels), seal=folder.manifest.sha256))
     for width, parents, chunks in zip(tree.widths, (None, *tree.widths), levels, strict=False):
         if chunks.n_nodes != width or chunks.n_chunks != (parents or chunks.n_chunks):
             found = f"a ranker of {chunks.n_nodes} nodes below {chunks.n_chunks} parents"

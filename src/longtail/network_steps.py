@@ -213,7 +213,7 @@ def combined_features(
     documents: Dataset, features: Features, network: Embedder | None, config: Config, work: Work
 ) -> Features:
     """Return what linear classifiers read: Φcat, the network's vectors beside the text features, or one of the two."""
-    unused = METHODS[config.method].ranks and config.cascade.combine == "never"
+    unused = METHODS[config.method].network_ranks and config.cascade.combine == "never"
     if network is None or config.features == "tfidf" or unused:
         return features
 

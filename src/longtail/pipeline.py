@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from longtail.config import Config
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_arrays, csr_of_arrays
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError, Problem, UsageError
 from longtail.features.gandalf import check_gandalf
@@ -65,8 +65,8 @@ def train(
     network = fit_network(points, features, vectoriser, config, parents, work, valid, device, log_file)
     features = combined_features(points, features, network, config, work)
     rankers = fit_rankers(points, features, vectoriser, config, parents, work, network)
-    share = float(METHODS[config.method].ranks)
-    facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *_widths(features), share)
+    share = float(METHODS[config.method].network_ranks)
+    facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *features.widths, share)
     vectoriser = None if config.features == "dnn" else vectoriser
     graph = label_graph_of(fitted, config, work) if uses_label_graph(config) else None
     model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network, graph)
@@ -107,14 +107,13 @@ def text_features(documents: Dataset, config: Config, work: Work) -> tuple[TfIdf
 
     def make() -> dict[str, np.ndarray]:
         vectoriser, rows = TfIdf.fit_transform(documents.document_texts(), config.tfidf)
-        arrays = {f"vectoriser.{name}": array for name, array in vectoriser.to_arrays().items()}
-        return arrays | {"values": rows.data, "columns": rows.indices, "ends": rows.indptr}
+        return csr_arrays(rows) | {f"vectoriser.{name}": array for name, array in vectoriser.to_arrays().items()}
 
     with told("features") as say:
         arrays = work.arrays("features", make)
         own = {name.removeprefix("vectoriser."): array for name, array in arrays.items() if "." in name}
         vectoriser = TfIdf.from_arrays(own, config.tfidf)
-        rows = csr_of(arrays["values"], arrays["columns"], arrays["ends"], vectoriser.n_features)
+        rows = csr_of_arrays(arrays, vectoriser.n_features)
         say(f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each")
     dense = document_features(replace(documents, texts=None), None).dense
     return vectoriser, Features.of(rows, dense)
@@ -180,7 +179,3 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
 
 def _has_text(documents: Dataset) -> bool:
     return documents.texts is not None and documents.texts.arena.size > 0
-
-
-def _widths(features: Features) -> tuple[int, int]:
-    return int(features.sparse.shape[1]), int(features.dense.shape[1])

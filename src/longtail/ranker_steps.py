@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import sparse
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
@@ -16,7 +17,7 @@ from longtail.features.tfidf import TfIdf
 from longtail.linear.explanation import LinearRanker
 from longtail.linear.forest import Forest, fit_tree
 from longtail.linear.neighbours import Neighbours, learner_seeds
-from longtail.linear.one_vs_all import LabelProblems, join_batches, label_batches
+from longtail.linear.one_vs_all import LabelHints, LabelProblems, join_batches, label_batches
 from longtail.linear.partitions import document_graph, fit_learner
 from longtail.linear.tail_classifier import fit_tail
 from longtail.linear.tree_ranker import LevelProblems, TreeRanker
@@ -34,7 +35,9 @@ from longtail.work import Work, told
 if TYPE_CHECKING:
     from longtail.neural.embedder import Embedder  # which needs torch
 
-__all__ = ["fit_rankers"]
+__all__ = ["fit_ranker", "fit_rankers"]
+
+_NO_HINTS = LabelHints()
 
 
 def fit_rankers(
@@ -61,41 +64,42 @@ def fit_rankers(
         tree = label_tree(
             documents, features, vectoriser, config, f"tree-{number}", config.seed + number, parents, work
         )
-        rankers.append(fit_ranker(documents, features, tree, config, number, work, network))
+        hints = label_hints(documents, network, config, work) if tree.n_levels == 1 else LabelHints()
+        rankers.append(fit_ranker(features, documents.label_matrix, tree, config, number, work, hints))
     return tuple(rankers)
 
 
 def fit_ranker(
-    documents: Dataset,
     features: Features,
+    label_matrix: sparse.csr_array,
     tree: LabelTree,
     config: Config,
     number: int,
     work: Work,
-    network: Embedder | None = None,
+    hints: LabelHints = _NO_HINTS,
 ) -> TreeRanker:
-    """Return the classifiers of all nodes of one tree, level after level; of labels alone, batch after batch."""
-    coarse = tree.coarsen(documents.label_matrix)
+    """Return the classifiers of all nodes of one tree, level after level; of labels alone, batch after batch.
+
+    ``hints`` are for labels alone.
+    """
+    relevance, ranker = tree.coarsen(label_matrix), config.ranker
     if tree.n_levels == 1:
-        hints = label_hints(documents, network, config, work).ordered(tree)
-        problems = LabelProblems.of(features, coarse[0], config.ranker, config.seed, hints)
-        labels, most = fit_labels(problems, number, work), config.ranker.shard_labels
-        return TreeRanker(tree, (Shards.cut(labels, most) if most else labels,), config.ranker.bias)
+        problems = LabelProblems.of(features, relevance[0], ranker, config.seed, hints.ordered(tree))
+        return TreeRanker(tree, (fit_labels(problems, number, work),), ranker.bias)
     levels: list[LevelWeights] = []
-    common = config.ranker, config.search, config.seed
+
+    def problems_below() -> LevelProblems:
+        return LevelProblems.of(features, relevance, tree, levels, ranker, config.search, config.seed)
+
     for level in range(tree.n_levels):
-
-        def make() -> dict[str, np.ndarray]:
-            return LevelProblems.of(features, coarse, tree, levels, *common).solve_all().to_arrays()
-
         name = f"ranker-{number}-{level}"
         with told(f"level {level + 1} of {tree.n_levels}") as say:
-            if config.ranker.shard_labels and level == tree.n_levels - 1:
-                levels.append(fit_shards(LevelProblems.of(features, coarse, tree, levels, *common), name, work))
+            if ranker.shard_labels and level == tree.n_levels - 1:
+                levels.append(fit_shards(problems_below(), name, work))
             else:
-                levels.append(Chunks.from_arrays(work.arrays(name, make)))
+                levels.append(Chunks.from_arrays(work.arrays(name, lambda: problems_below().solve_all().to_arrays())))
             say(f"{tree.widths[level]:,} nodes, {levels[-1].nnz:,} weights")
-    return TreeRanker(tree, tuple(levels), config.ranker.bias)
+    return TreeRanker(tree, tuple(levels), ranker.bias)
 
 
 def fit_shards(problems: LevelProblems, name: str, work: Work) -> Shards:
@@ -110,14 +114,15 @@ def fit_shards(problems: LevelProblems, name: str, work: Work) -> Shards:
     return replace(shards, files=tuple((stage, file) for stage in stages for file in stage.files))
 
 
-def fit_labels(problems: LabelProblems, number: int, work: Work) -> Chunks:
-    """Return one classifier a label; each batch of labels is a stage."""
+def fit_labels(problems: LabelProblems, number: int, work: Work) -> LevelWeights:
+    """Return one classifier a label, cut into shards if they are asked for; each batch of labels is a stage."""
     with told("labels") as say:
         ends, make = label_batches(problems.n_labels), partial(_arrays_of, problems)
         batches = work.each(f"ranker-{number}-batch", make, ends, "batches", one_by_one=True, mapped=True)
         chunks = join_batches([Chunks.from_arrays(batch) for batch in batches], problems.ranker)
         say(f"{problems.n_labels:,} labels, {chunks.nnz:,} weights")
-    return chunks
+    most = problems.ranker.shard_labels
+    return Shards.cut(chunks, most) if most else chunks
 
 
 def _arrays_of(problems: LevelProblems | LabelProblems, run: tuple[int, int]) -> dict[str, np.ndarray]:

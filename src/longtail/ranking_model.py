@@ -16,13 +16,13 @@ from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.data.strings import Strings
-from longtail.errors import ModelFolderError, UsageError, unknown_name
+from longtail.errors import ModelFolderError, UsageError
 from longtail.metrics import Evaluation
 from longtail.metrics.analysis import at_least
 from longtail.search.calibration import Calibration
 from longtail.search.predictions import Predictions
 
-__all__ = ["Facts", "RankingModel", "check_finite", "members_k", "replace_beam"]
+__all__ = ["Facts", "RankingModel", "members_k", "replace_beam"]
 
 _MEMBERS = 2  # labels that each member of an ensemble gives, as a multiple of those asked for
 
@@ -78,25 +78,27 @@ class RankingModel(ABC):
         ``exclude`` names labels, for each document, that may not come out. Scores are probabilities where the model
         is calibrated, else what the ranker gives: products along the path, shares of votes.
         """
+        most, search = self._asked(k, beam_size)
+        ids = documents.ids if isinstance(documents, Dataset) else None
+        documents = self._readable(documents)
+        ranked = self._calibrated(self.raw_scores(documents, most, search, self._excluded(exclude, len(documents))))
+        return Predictions(ranked if threshold <= 0 else at_least(ranked, threshold), self.labels, ids)
+
+    def _asked(self, k: int, beam_size: int | None) -> tuple[int, Search]:
+        """Return how many labels to look for, no more than there are, and how."""
         if k < 1:
             raise UsageError(f"k: found {k}; expected at least 1")
         search = self.config.search if beam_size is None else replace_beam(self.config.search, beam_size)
-        ids = documents.ids if isinstance(documents, Dataset) else None
-        documents = self._readable(documents)
-        ranked = self.raw_scores(documents, min(k, len(self.labels)), search, self._excluded(exclude, len(documents)))
-        check_finite(ranked)
+        return min(k, len(self.labels)), search
+
+    def _calibrated(self, ranked: sparse.csr_array) -> sparse.csr_array:
+        """Return the very matrix of scores with probabilities in their place, if the model knows any."""
+        if not np.isfinite(ranked.data).all():
+            found = "scores that are not finite: weights of the model, or features given, are not"
+            raise ModelFolderError(f"found {found}; train the model again, or mend the features")
         if self.calibration is not None:
             ranked.data = self.calibration(ranked.data)
-        return Predictions(ranked if threshold <= 0 else at_least(ranked, threshold), self.labels, ids)
-
-    def label_id(self, label: str) -> str:
-        """Return the id of a label given by id or name."""
-        if label in self.labels:
-            return label
-        names = [at for at in range(len(self.labels)) if self.labels.name(at) == label]
-        if len(names) != 1:
-            raise UsageError(unknown_name("label", label, self.labels.columns))
-        return self.labels.ids[names[0]]
+        return ranked
 
     def _readable(self, documents: Dataset | Iterable[str]) -> Dataset | Strings:
         if isinstance(documents, Dataset | Strings):
@@ -121,13 +123,6 @@ class RankingModel(ABC):
 def members_k(k: int, n_labels: int) -> int:
     """Return how many labels each member of an ensemble gives, so that the ``k`` best by their mean are among them."""
     return min(max(_MEMBERS * k, 100), n_labels)
-
-
-def check_finite(ranked: sparse.csr_array) -> None:
-    """Refuse scores that are no numbers."""
-    if not np.isfinite(ranked.data).all():
-        found = "scores that are not finite: weights of the model, or features given, are not"
-        raise ModelFolderError(f"found {found}; train the model again, or mend the features")
 
 
 def replace_beam(search: Search, beam_size: int) -> Search:

@@ -11,7 +11,7 @@ from longtail.config import Config
 from longtail.data.csr import csr_arrays, csr_of_arrays
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError, Problem
-from longtail.features.gandalf import check_gandalf, label_points, real_documents
+from longtail.features.gandalf import label_points, real_documents
 from longtail.features.label_features import label_features
 from longtail.features.label_graph import label_graph, normalised
 from longtail.features.matrix import Features
@@ -56,16 +56,12 @@ def label_tree(
 def _label_texts(documents: Dataset, features: Features, vectoriser: TfIdf | None, config: Config) -> Features | None:
     if not config.label_features.kind.endswith("text"):
         return None
-    if documents.label_features is not None:
-        return Features.of(
-            documents.label_features, np.zeros((documents.n_labels, features.dense.shape[1]), np.float32)
-        )
-    labels = documents.labels
-    if vectoriser is None:
-        raise DataError([Problem("labels", 0, "no features of label texts", "label texts and documents with text")])
-    return Features.of(
-        vectoriser.transform(labels.described()), np.zeros((len(labels), features.dense.shape[1]), np.float32)
-    )
+    rows = documents.label_features
+    if rows is None:
+        if vectoriser is None:
+            raise DataError([Problem("labels", 0, "no features of label texts", "label texts and documents with text")])
+        rows = vectoriser.transform(documents.labels.described())
+    return Features.of(rows, np.zeros((documents.n_labels, features.dense.shape[1]), np.float32))
 
 
 def label_graph_of(documents: Dataset, config: Config, work: Work) -> sparse.csr_array:
@@ -83,7 +79,7 @@ def label_graph_of(documents: Dataset, config: Config, work: Work) -> sparse.csr
         )
         return csr_arrays(normalised(counts))
 
-    return csr_of_arrays(work.arrays("label-graph", make), documents.n_labels)
+    return csr_of_arrays(work.arrays("label-graph", make, hold=True), documents.n_labels)
 
 
 def uses_label_graph(config: Config) -> bool:
@@ -97,7 +93,6 @@ def with_label_points(documents: Dataset, config: Config, work: Work) -> Dataset
     if not config.gandalf.use:
         return documents
     with told("gandalf") as say:
-        check_gandalf(documents)
         graph = label_graph_of(documents, config, work)
         more = label_points(documents, graph, config.gandalf, config.seed)
         added, pairs = len(more) - len(documents), more.label_matrix.nnz - documents.label_matrix.nnz

@@ -44,6 +44,7 @@ class Work:
     stages: Stages | None
     input_hash: str
     made: set[str] = field(default_factory=set)  # stages of this very run, and those that it has taken over
+    held: dict[str, Arrays] = field(default_factory=dict)  # those in memory that several steps ask for
 
     @classmethod
     def begin(cls, stages: Stages | None, config: Config, *inputs: object) -> Work:
@@ -55,11 +56,14 @@ class Work:
         contents = [_content(value) if isinstance(value, Dataset) else value for value in inputs]
         return cls(stages, content_hash(__version__, config, *contents))
 
-    def arrays(self, name: str, make: Callable[[], Arrays]) -> Arrays:
+    def arrays(self, name: str, make: Callable[[], Arrays], *, hold: bool = False) -> Arrays:
         """Return the arrays of the stage ``name``, and keep them when they had to be made.
 
-        Of several ranks the first one makes them; the others wait for it, and read them.
+        Of several ranks the first one makes them; the others wait for it, and read them. ``hold`` is for a stage that
+        several steps ask for: it stays in memory, and is made once also where no stages are kept.
         """
+        if hold and name in self.held:
+            return self.held[name]
         ranks = current_ranks()
         if not ranks.first:
             ranks.wait_for(name)
@@ -67,6 +71,8 @@ class Work:
         arrays = self._kept(name, make()) if stored is None else stored
         if ranks.first:
             ranks.announce(name)
+        if hold:
+            self.held[name] = arrays
         return arrays
 
     def together(self, name: str, make: Callable[[], Arrays]) -> Arrays:

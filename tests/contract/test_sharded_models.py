@@ -222,6 +222,22 @@ class TestSubsets:
         assert said in done.err
         assert not (tmp_path / "out").exists()
 
+    def test_models_with_as_many_shards_are_told_apart(self, run, folders, data, tmp_path):
+        train_to_folder(data[0], tmp_path / "other", settings(prune=0.2))
+        count = shard_count(folders / "shards")
+        assert shard_count(tmp_path / "other") == count
+        first, rest, every = "0", ",".join(map(str, range(1, count))), ",".join(map(str, range(count)))
+        models = {"a": ("shards", first), "b": ("other", rest), "c": ("shards", every), "d": ("other", every)}
+        for name, (model, numbers) in models.items():
+            folder = (folders if model == "shards" else tmp_path) / model
+            run("predict", folder, folders / "test.jsonl", "-o", tmp_path / name, "--shards", numbers)
+        done = run("merge", tmp_path / "a", tmp_path / "b")
+        assert (done.code, done.out) == (2, "")
+        assert f"as in {tmp_path / 'a'}: predictions of one model" in done.err
+        lines = [(tmp_path / name).read_text().splitlines(keepends=True) for name in "cd"]
+        (tmp_path / "mixed").write_text("".join([lines[0][0], *lines[1][1:]]))
+        assert "as in the lines before" in run("merge", tmp_path / "mixed").err
+
     def test_files_of_other_shards_may_be_missing_and_nothing_else(self, folders, tmp_path):
         model = tmp_path / "model"
         shutil.copytree(folders / "shards", model)
@@ -280,7 +296,9 @@ class TestSubsets:
         for number in range(shard_count(folders / "shards")):
             assert done.out.count(f"-shard-{number}.safetensors") == 2
         assert run("info", folders / "shards", "--shards", "1").out.count("-shard-1.safetensors") == 2
-        assert run("info", folders / "shards", "--shards", "x").code == 2
+        for model, shards in (("shards", "x"), ("shards", "99"), ("shards", "0,99"), ("whole", "0")):
+            done = run("info", folders / model, "--shards", shards)
+            assert (done.code, done.out) == (2, ""), (model, shards)
 
 
 def test_a_server_holds_a_subset(folders, tmp_path):

@@ -36,6 +36,17 @@ def test_without_stages_everything_is_made_each_time():
     assert make.calls == 2
 
 
+def test_what_is_held_is_made_once_also_without_stages():
+    make, work = Maker(), Work(None, "0" * 64)
+    first = work.arrays("label-graph", make, hold=True)
+    assert_made(first)
+    assert work.arrays("label-graph", make, hold=True) is first
+    assert_made(work.arrays("tree", make, hold=True))
+    assert make.calls == 2
+    assert_made(Work(None, "0" * 64).arrays("label-graph", make, hold=True))
+    assert make.calls == 3
+
+
 def test_a_stage_is_made_once_and_taken_over_by_the_next_run(tmp_path, caplog):
     make, never = Maker(), Maker(2)
     with Stages(tmp_path / "work") as stages:

@@ -26,7 +26,7 @@ def check(
     """Count documents and labels, show the label-frequency curve, say what is wrong and what training would take."""
     from longtail.config import Config
     from longtail.forecast import forecast
-    from longtail.metrics.report import draw_frequency_curve, picture_suffix
+    from longtail.metrics.pictures import draw_frequency_curve, picture_suffix
     from longtail.terminal import print_description, print_json
 
     if report:

@@ -50,7 +50,7 @@ def labels(
     json: Json = False,
 ) -> None:
     """Show the labels of data or of a model, or the labels that go with one: its neighbours in the label graph."""
-    from longtail.metrics.report import picture_suffix
+    from longtail.metrics.pictures import picture_suffix
 
     if figure:
         picture_suffix(figure)
@@ -68,7 +68,7 @@ def labels(
     own, rows = _neighbours(source, source.graph, neighbours, k)
     _show_neighbours(own, rows, config.label_features.graph_max_documents, json)
     if figure:
-        from longtail.metrics.report import draw_neighbours
+        from longtail.metrics.pictures import draw_neighbours
 
         draw_neighbours(own["name"], [(row["name"], row["value"]) for row in rows], figure)
         say(f"{figure}: written")
@@ -160,9 +160,9 @@ def _neighbours(
     source: _Source, graph: sparse.csr_array, label: str, k: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return what to show of a label, and of its neighbours, nearest first."""
-    from longtail.features.label_graph import label_column, neighbours
+    from longtail.features.label_graph import neighbours
 
-    own = _row(source, label_column(source.labels, label))
+    own = _row(source, source.labels.find(label))
     found = neighbours(graph, source.labels, label, k)
     return own, [_row(source, source.labels.columns[near.id]) | {"value": near.value} for near in found]
 

@@ -197,7 +197,7 @@ def explain(
         if not best:
             raise UsageError("no label was found for this text; give one with --label")
         label = best[0].id
-    explanation = trained.explain(text, trained.label_id(label))
+    explanation = trained.explain(text, label)
     if json:
         print_json(explanation)
     else:

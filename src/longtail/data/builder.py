@@ -248,8 +248,4 @@ class Builder:
 
 def in_vocabulary(dataset: Dataset, reading: Reading) -> Dataset:
     """Return the dataset over the labels that the reading asks for."""
-    if reading.labels is None:
-        return dataset
-    if reading.unknown == "add":
-        return dataset.with_labels(reading.labels.extended(dataset.labels.ids), "drop")
-    return dataset.with_labels(reading.labels, reading.unknown)
+    return dataset if reading.labels is None else dataset.with_labels(reading.labels, reading.unknown)

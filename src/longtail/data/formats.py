@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from longtail.data.builder import Reading, Split, Unknown
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
-from longtail.data.lines import chunks
+from longtail.data.lines import chunks, uncompressed
 from longtail.data.problems import Problems
 from longtail.errors import UsageError, unknown_name
 from longtail.progress import stage
@@ -145,19 +145,15 @@ def _format(name: str) -> Format:
     return FORMATS[name]
 
 
-def _bare(name: str) -> str:
-    return re.sub(r"\.(gz|zst)$", "", name)
-
-
 def _by_name(path: Path, written: bool = False) -> Format | None:
-    name = _bare(path.name)
-    suffix = Path(name).suffix.lower()
-    found = _BY_MEMBER.get(name) or _BY_SUFFIX.get(suffix) or ("tsv" if written and suffix == ".tsv" else None)
+    bare = uncompressed(path.name)
+    suffix = bare.suffix.lower()
+    found = _BY_MEMBER.get(bare.name) or _BY_SUFFIX.get(suffix) or ("tsv" if written and suffix == ".tsv" else None)
     return FORMATS[found] if found else None
 
 
 def _sniff_folder(folder: Path) -> Format:
-    names = {_bare(member.name) for member in folder.iterdir()}
+    names = {uncompressed(member.name).name for member in folder.iterdir()}
     found = next((form for member, form in _BY_MEMBER.items() if member in names), None)
     if found is None and any(name.endswith(".txt") for name in names):
         found = "annif-folder"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import repeat
@@ -13,7 +12,7 @@ import msgspec
 from longtail.data.annif import write_annif_vocabulary
 from longtail.data.json_lines import json_blocks
 from longtail.data.labels import Label, Labels
-from longtail.data.lines import chunks, text_lines
+from longtail.data.lines import chunks, text_lines, uncompressed
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.skos import SKOS_SUFFIXES, read_skos, write_skos
@@ -55,9 +54,9 @@ def write_labels(labels: Labels, path: Path | str) -> None:
     ``.annif.tsv`` is the vocabulary that ``annif load-vocab`` reads.
     """
     kind = _kind_by_name(path)
-    if str(_bare(path)).lower().endswith(".annif.tsv"):
+    if str(uncompressed(path)).lower().endswith(".annif.tsv"):
         write_annif_vocabulary(labels, path)
-    elif kind == "skos" and _bare(path).suffix.lower() == ".ttl":
+    elif kind == "skos" and uncompressed(path).suffix.lower() == ".ttl":
         write_skos(labels, path)
     elif kind == "jsonl":
         _write_jsonl(labels, path)
@@ -118,12 +117,8 @@ class _Collected:
         return Labels(self._ids.finish(), column(self._names), column(self._texts), aliases, column(self._uris))
 
 
-def _bare(path: Path | str) -> Path:
-    return Path(re.sub(r"\.(gz|zst)$", "", str(path)))
-
-
 def _kind_by_name(path: Path | str) -> str | None:
-    return "jsonl" if str(path) == "-" else _SUFFIXES.get(_bare(path).suffix.lower())
+    return "jsonl" if str(path) == "-" else _SUFFIXES.get(uncompressed(path).suffix.lower())
 
 
 def _kind_by_content(path: Path | str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.data.strings import Strings
+from longtail.errors import UsageError
 
 __all__ = ["Label", "LabelIndex", "Labels"]
 
@@ -97,6 +99,21 @@ class Labels:
         if found is None:
             raise KeyError(label)
         return found
+
+    def find(self, label: str) -> int:
+        """Return the column of a label given by id, or by a name of its own; UsageError says which one is near."""
+        if label in self:
+            return self.column(label)
+        named = [at for at, name in enumerate(self.names or ()) if name == label]
+        if len(named) == 1:
+            return named[0]
+        if named:
+            ids = ", ".join(repr(self.ids[at]) for at in named[:3])
+            raise UsageError(f"label {label!r}: found {len(named)} labels of this name; give an id, such as {ids}")
+        known = {text.casefold(): text for text in (*self.ids, *(self.names or ())) if text}
+        near = difflib.get_close_matches(label.casefold(), known, 1, 0.5)
+        hint = f"did you mean {known[near[0]]!r}?" if near else "expected the id or name of a label"
+        raise UsageError(f"unknown label {label[:200]!r}; {hint}")
 
     def _found(self, label: str) -> int | None:
         if len(self) < _MANY or "columns" in self.__dict__:

@@ -6,6 +6,7 @@ without end are found while streaming, so that no input can fill the memory.
 
 from __future__ import annotations
 
+import re
 import sys
 import zlib
 from collections.abc import Generator, Iterator
@@ -25,7 +26,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-__all__ = ["MAX_EXPANSION", "MAX_LINE", "Block", "blocks", "chunks", "text_lines"]
+__all__ = ["MAX_EXPANSION", "MAX_LINE", "Block", "blocks", "chunks", "text_lines", "uncompressed"]
 
 MAX_LINE = 64 << 20  # bytes of one line: far above any document
 MAX_EXPANSION = 200  # times the compressed size; real text stays below 50
@@ -41,6 +42,11 @@ class Block(NamedTuple):
 
     first_line: int
     data: bytes
+
+
+def uncompressed(path: Path | str) -> Path:
+    """Return a name without the ending that tells of compression: what is left says what the content is."""
+    return Path(re.sub(r"\.(gz|zst)$", "", str(path)))
 
 
 def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str | None]]:

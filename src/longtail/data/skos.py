@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from longtail.data.labels import Label, Labels
-from longtail.data.lines import chunks
+from longtail.data.lines import chunks, uncompressed
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.errors import DataError, MissingExtra
@@ -106,7 +106,7 @@ def _graph(path: Path | str, problems: Problems) -> Any:
 
 def _syntax(path: Path | str, data: bytes) -> str:
     """Tell RDF/XML, Turtle, N-Triples and JSON-LD by the name, else by the first character."""
-    suffix = Path(re.sub(r"\.(gz|zst)$", "", str(path))).suffix.lower()
+    suffix = uncompressed(path).suffix.lower()
     start = data.lstrip()[:4]
     return SKOS_SUFFIXES.get(suffix) or (
         "json-ld" if start[:1] in (b"{", b"[") else "xml" if start in (b"<?xm", b"<rdf", b"<!DO", b"<!--") else "turtle"

@@ -33,7 +33,6 @@ __all__ = [
     "unknown_rows",
     "without_bad",
     "write_bow",
-    "write_filter",
     "write_xmc_split",
 ]
 
@@ -267,9 +266,3 @@ def _filter_slowly(block: Block, problems: Problems) -> tuple[NDArray[np.int64],
         elif tokens:
             problems.add(number, quoted(line), "a document number and a label number")
     return np.array(pairs, np.int64).reshape(-1, 2), np.array(numbers, np.int64)
-
-
-def write_filter(pairs: NDArray[np.int64], path: Path | str) -> None:
-    """Write (m, 2) pairs of document and label positions, one a line."""
-    with open_output(path) as out:
-        out.writelines(b"%d %d\n" % (document, label) for document, label in pairs.tolist())

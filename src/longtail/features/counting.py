@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from longtail import config
 from longtail.data.strings import Strings
 from longtail.errors import DataError, Problem
-from longtail.features.vocabulary import Vocabulary, read_only
+from longtail.features.vocabulary import Vocabulary
 from longtail.kernels import code_points, ngrams, pool, string_order, tfidf_rows
+from longtail.kernels.jit import read_only
 from longtail.progress import advance, stage
 
 __all__ = ["Rows", "count_and_weigh", "over_blocks", "split_units"]

@@ -112,7 +112,7 @@ def _work(groups: Array, members: Array, features: Features) -> Array:
 
 def _in_blocks(task: _Task, work: Array, most: int, features: Features) -> Features:
     """Return what ``task`` makes of blocks of labels of about the same work: at most ``most`` numbers a sparse row."""
-    n_labels, (width, dense_width) = len(work) - 1, (features.sparse.shape[1], features.dense.shape[1])
+    n_labels, (width, dense_width) = len(work) - 1, features.widths
     cuts = np.unique([0, *np.searchsorted(work, np.arange(_WORK, work[-1], _WORK)), n_labels])
     bound = int(np.minimum(np.diff(work), most).sum())
     columns, values = np.empty(bound, np.int32), np.empty(bound, np.float32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +10,11 @@ from scipy import sparse
 
 from longtail.data.csr import csr_of
 from longtail.data.labels import Labels
-from longtail.errors import UsageError
 from longtail.kernels import pool
 from longtail.kernels.walks import walk_counts
 from longtail.progress import advance, stage
 
-__all__ = ["Neighbour", "label_column", "label_graph", "neighbours", "normalised"]
+__all__ = ["Neighbour", "label_graph", "neighbours", "normalised"]
 
 Array = NDArray[Any]
 _BLOCK = 2048  # labels a task
@@ -82,7 +80,7 @@ class Neighbour(NamedTuple):
 
 def neighbours(graph: sparse.csr_array, labels: Labels, label: str, k: int = 10) -> list[Neighbour]:
     """Return the ``k`` nearest neighbours of a label, given by id or name, in the normalised graph; nearest first."""
-    at = label_column(labels, label)
+    at = labels.find(label)
     row = slice(int(graph.indptr[at]), int(graph.indptr[at + 1]))
     columns, values = graph.indices[row], graph.data[row]
     columns, values = columns[columns != at], values[columns != at]
@@ -91,19 +89,3 @@ def neighbours(graph: sparse.csr_array, labels: Labels, label: str, k: int = 10)
         Neighbour(labels.ids[column], labels.name(column), float(value))
         for column, value in zip(columns[order].tolist(), values[order], strict=True)
     ]
-
-
-def label_column(labels: Labels, label: str) -> int:
-    """Return the column of a label given by id or name; an unknown one is answered with the nearest."""
-    if label in labels:
-        return labels.column(label)
-    named = [at for at, name in enumerate(labels.names or ()) if name == label]
-    if len(named) == 1:
-        return named[0]
-    if named:
-        ids = ", ".join(repr(labels.ids[at]) for at in named[:3])
-        raise UsageError(f"label {label!r}: found {len(named)} labels of this name; give an id, such as {ids}")
-    known = {text.casefold(): text for text in (*labels.ids, *(labels.names or ())) if text}
-    near = difflib.get_close_matches(label.casefold(), known, 1, 0.5)
-    hint = f"did you mean {known[near[0]]!r}?" if near else "expected the id or name of a label"
-    raise UsageError(f"unknown label {label[:200]!r}; {hint}")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-__all__ = ["Features"]
+__all__ = ["Features", "unit_vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,12 @@ class Features:
     @property
     def shape(self) -> tuple[int, int]:
         """Rows, and columns of both blocks."""
-        return len(self), int(self.sparse.shape[1] + self.dense.shape[1])
+        return len(self), sum(self.widths)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Columns of the sparse block, and of the dense one."""
+        return int(self.sparse.shape[1]), int(self.dense.shape[1])
 
     @property
     def nbytes(self) -> int:
@@ -59,3 +64,10 @@ class Features:
     def take(self, rows: NDArray[np.integer] | slice) -> Features:
         """Return some of the rows."""
         return Features.of(self.sparse[rows], self.dense[rows])
+
+
+def unit_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the rows of a dense block at length one; a row of zeros stays one."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return unit

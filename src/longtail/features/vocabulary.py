@@ -14,9 +14,10 @@ from longtail import config
 from longtail.data.strings import Strings
 from longtail.errors import ModelFolderError
 from longtail.kernels import ngrams, string_order
+from longtail.kernels.jit import read_only
 from longtail.store.tensors import check_kinds
 
-__all__ = ["Vocabulary", "damaged", "read_only"]
+__all__ = ["Vocabulary", "damaged"]
 
 _LONGEST = 1000  # units of an n-gram in a model that is read
 
@@ -88,13 +89,6 @@ class Vocabulary:
         vocabulary = cls(settings, Strings(arena, offsets), df, int(arrays["documents"][0]))
         _ = vocabulary.idf, vocabulary.table  # now, so that the first document has not to wait
         return vocabulary
-
-
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that may not be written: kernels are compiled once, wherever the array comes from."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 def damaged(found: str) -> ModelFolderError:

@@ -9,9 +9,11 @@ from functools import cache
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 from numba.core import event
+from numpy.typing import NDArray
 
-__all__ = ["kernel"]
+__all__ = ["kernel", "read_only"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("longtail")
@@ -50,6 +52,13 @@ def _warn_uncached() -> None:
         RuntimeWarning,
         stacklevel=2,
     )
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that may not be written: arrays in memory and in files have one type, kernels are compiled once."""
+    view = np.asarray(array).view()  # numba knows no memmap
+    view.flags.writeable = False
+    return view
 
 
 class _SayOnce(event.Listener):

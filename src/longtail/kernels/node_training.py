@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from longtail.kernels.dense_block import inner_products
 from longtail.kernels.jit import kernel
 from longtail.kernels.newton import solve_newton
-from longtail.kernels.proximal import index_columns, solve_indexed
+from longtail.kernels.proximal import index_columns, solve_proximal
 from longtail.kernels.sibling_blocks import BLOCK
 from longtail.kernels.solvers import solve_hinge, solve_logistic
 from longtail.kernels.sparse import with_room
@@ -115,31 +115,8 @@ def _gather(
     solvers read, the number of columns they see, the columns found, and of each of these where its weight stands and
     what to multiply it by. ``column_at`` (n_columns, -1 where unused) is left filled.
     """
-    once, shared = -2, -3
-    e, total = dense.shape[1], 0
-    for i in mine:
-        total += row_pointers[i + 1] - row_pointers[i]
-    found = np.empty(min(total, len(column_at)), np.int32)
-    n_found = 0
-    for i in mine:
-        for k in range(row_pointers[i], row_pointers[i + 1]):
-            column = indices[k]
-            if column_at[column] == -1:
-                column_at[column] = once
-                found[n_found] = column
-                n_found += 1
-            else:
-                column_at[column] = shared
-    found = np.sort(found[:n_found])
-    # a column that holds nothing but a zero keeps a scale of 0
-    source, scale, n_local = np.zeros(n_found, np.int32), np.zeros(n_found, np.float32), 0
-    for rank in range(n_found):
-        if column_at[found[rank]] == shared:
-            source[rank], scale[rank] = n_local, 1
-            column_at[found[rank]] = n_local
-            n_local += 1
-        else:
-            column_at[found[rank]] = -2 - rank
+    found, source, scale, n_local, total = _number_columns(mine, row_pointers, indices, column_at)
+    e = dense.shape[1]
     pointers, local = np.zeros(len(mine) + 1, np.int64), np.empty(total, np.uint32)
     local_values, local_dense = np.empty(total, np.float32), np.empty((len(mine), e), np.float32)
     at = 0
@@ -170,6 +147,40 @@ def _gather(
         pointers[position + 1] = at
         local_dense[position] = dense[i]
     return pointers, local[:at], local_values[:at], local_dense, n_local, found, source, scale
+
+
+@kernel
+def _number_columns(mine: Any, row_pointers: Any, indices: Any, column_at: Any) -> Any:
+    """Find the columns of some documents; fill ``column_at`` with numbers of those that several have, −2 − rank else.
+
+    Returns the columns, where the weight of each stands and what to multiply it by, how many are numbered, and how many
+    entries the documents have.
+    """
+    once, shared, total = -2, -3, 0
+    for i in mine:
+        total += row_pointers[i + 1] - row_pointers[i]
+    found = np.empty(min(total, len(column_at)), np.int32)
+    n_found = 0
+    for i in mine:
+        for k in range(row_pointers[i], row_pointers[i + 1]):
+            column = indices[k]
+            if column_at[column] == -1:
+                column_at[column] = once
+                found[n_found] = column
+                n_found += 1
+            else:
+                column_at[column] = shared
+    found = np.sort(found[:n_found])
+    # a column that holds nothing but a zero keeps a scale of 0
+    source, scale, n_local = np.zeros(n_found, np.int32), np.zeros(n_found, np.float32), 0
+    for rank in range(n_found):
+        if column_at[found[rank]] == shared:
+            source[rank], scale[rank] = n_local, 1
+            column_at[found[rank]] = n_local
+            n_local += 1
+        else:
+            column_at[found[rank]] = -2 - rank
+    return found, source, scale, n_local, total
 
 
 @kernel
@@ -265,7 +276,7 @@ def _solve(
             if proximal is None:
                 solve_hinge(*problem, seed, products, out)
             else:
-                solve_indexed(pointers, columns, values, index, targets, siblings, tolerance, max_passes, penalty, out)
+                solve_proximal(pointers, columns, values, index, targets, siblings, tolerance, max_passes, penalty, out)
         elif start_weights is None:
             solve_newton(*problem, None, out)
         else:

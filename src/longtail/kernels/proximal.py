@@ -25,39 +25,12 @@ from numpy.typing import NDArray
 from longtail.kernels.jit import kernel
 from longtail.kernels.proximal_steps import column_of, descend, slope_at, violation_of
 
-__all__ = ["index_columns", "solve_indexed", "solve_proximal"]
+__all__ = ["index_columns", "solve_proximal"]
 
 _FIRST_COLUMNS = 4  # taken into the working set at first, or a quarter of the positives; later as many as it has
 _INNER, _STEPS = 0.3, 4  # the working set is solved to this share of the worst violation, or for so many steps
 _BINS = 256
 _ROUNDING = 1e-9  # a violation of this share of the summed costs is none
-
-
-@kernel
-def solve_proximal(
-    pointers: NDArray[np.int64],  # IN
-    columns: NDArray[np.uint32],  # IN
-    values: NDArray[np.float32],  # IN
-    dense: NDArray[np.float32],  # IN
-    bias: np.float32,  # IN β
-    targets: NDArray[np.float32],  # IN (m * width): y C; 0 is padding
-    siblings: int,  # IN how many of the width are no padding
-    tolerance: float,  # IN ε
-    max_passes: int,  # IN most Newton steps
-    penalty: float,  # IN λ
-    out: NDArray[np.float32],  # OUT (rows * width)
-) -> int:
-    """Solve min F for each sibling; return the most steps that one of them took.
-
-    A sibling is done when no entry of the least subgradient of F is above ``tolerance`` times λ, or times the largest
-    entry at w = 0 and the best b if that is less: F is then above its minimum by about ``tolerance`` λ‖w‖₁ at most.
-    """
-    out[:] = 0
-    m = len(pointers) - 1
-    if m == 0:
-        return 0
-    index = index_columns(pointers, columns, values, dense, len(out) // (len(targets) // m) - 1, bias)
-    return solve_indexed(pointers, columns, values, index, targets, siblings, tolerance, max_passes, penalty, out)
 
 
 @kernel
@@ -87,12 +60,27 @@ def index_columns(pointers: Any, columns: Any, values: Any, dense: Any, n_column
 
 
 @kernel
-def solve_indexed(
-    pointers: Any, columns: Any, values: Any, index: Any,
-    targets: Any, siblings: int, tolerance: float, max_passes: int, penalty: float, out: Any,
-) -> int:  # fmt: skip
-    """Do as ``solve_proximal`` does, with an index that ``index_columns`` has made of the same documents."""
+def solve_proximal(
+    pointers: NDArray[np.int64],  # IN
+    columns: NDArray[np.uint32],  # IN
+    values: NDArray[np.float32],  # IN
+    index: Any,  # IN what ``index_columns`` has made of the same documents, with their dense block and β
+    targets: NDArray[np.float32],  # IN (m * width): y C; 0 is padding
+    siblings: int,  # IN how many of the width are no padding
+    tolerance: float,  # IN ε
+    max_passes: int,  # IN most Newton steps
+    penalty: float,  # IN λ
+    out: NDArray[np.float32],  # OUT (rows * width)
+) -> int:
+    """Solve min F for each sibling; return the most steps that one of them took.
+
+    A sibling is done when no entry of the least subgradient of F is above ``tolerance`` times λ, or times the largest
+    entry at w = 0 and the best b if that is less: F is then above its minimum by about ``tolerance`` λ‖w‖₁ at most.
+    """
+    out[:] = 0
     m = len(pointers) - 1
+    if m == 0:
+        return 0
     width = len(targets) // m
     n_columns, most = len(out) // width - 1, 0
     common, owners, special = _special_documents(targets, width, siblings)
@@ -104,7 +92,6 @@ def solve_indexed(
     )  # fmt: skip
     w, gradient = np.zeros(n_columns + 1), np.empty(n_columns)
     chosen, working = np.zeros(n_columns, np.bool_), np.empty(n_columns, np.int32)
-    out[:] = 0
     for s in range(siblings):
         n_touched = _begin(special[owners[s] : owners[s + 1]], targets[s::width], common[s], documents)
         steps, n_touched, n_working = _solve_one(

@@ -89,7 +89,7 @@ def solve_hinge(
     Hsieh et al. 2008, algorithm 3, with shrinking: a document rests when all siblings would let it rest, and a
     sibling is done when its projected gradients over all documents lie within ``tolerance``.
     """
-    m, e = len(pointers) - 1, dense.shape[1]
+    m, rows = len(pointers) - 1, (pointers, columns, values, dense, bias, products)
     full = len(targets) // max(m, 1)
     width = full
     w, alpha = in_lines(len(out)), np.zeros(m * width, np.float32)
@@ -99,7 +99,6 @@ def solve_hinge(
     sibling = np.arange(width)
     # one array for all that is kept of a sibling, so that the compiler need not fear overlaps and vectorises
     state = np.zeros(_PARTS * BLOCK, np.float32)
-    margins, step = state[_MARGIN:][:BLOCK], state[_STEP:][:BLOCK]
     high, low, limit = state[_HIGH:][:BLOCK], state[_LOW:][:BLOCK], state[_LIMIT:][:BLOCK]
     live = state[_LIVE:][:BLOCK]
     live[:siblings], limit[:] = _ONE, _INFINITY
@@ -108,23 +107,7 @@ def solve_hinge(
         passes += 1
         shuffle(order, active, random)
         high[:], low[:] = -_INFINITY, _INFINITY
-        position = 0
-        while position < active:
-            i = order[position]
-            start, end = pointers[i], pointers[i + 1]
-            margins_of(margins, w, width, start, end, columns, values, bias)
-            if e:
-                add_dense_margins(margins, w, pull, width, i, dense)
-            moved, rest = _visit(state, alpha, targets, i * width, width, norms[i])
-            if rest:
-                active -= 1
-                order[position], order[active] = order[active], order[position]
-                continue
-            if moved:
-                add_row(step, w, width, start, end, columns, values, bias)
-                if e:
-                    add_dense_row(step, w, pull, width, i, dense, products)
-            position += 1
+        active = _pass(order, active, rows, norms, targets, width, state, alpha, w, pull)
         open_ = 0
         for s in range(width):
             if live[s] > _ZERO and high[s] - low[s] > tolerance:
@@ -153,6 +136,32 @@ def solve_hinge(
         if live[s] > _ZERO:
             _freeze(s, sibling[s], w, by_products, alpha, targets, dense, width, out, full)
     return passes
+
+
+@kernel
+def _pass(
+    order: Any, active: int, rows: Any, norms: Any, targets: Any, width: int, state: Any, alpha: Any, w: Any, pull: Any
+) -> int:
+    """Visit the first ``active`` documents of ``order``, and put those that may rest behind; return how many do not."""
+    pointers, columns, values, dense, bias, products = rows
+    margins, step, position = state[_MARGIN:][:BLOCK], state[_STEP:][:BLOCK], 0
+    while position < active:
+        i = order[position]
+        start, end = pointers[i], pointers[i + 1]
+        margins_of(margins, w, width, start, end, columns, values, bias)
+        if dense.shape[1]:
+            add_dense_margins(margins, w, pull, width, i, dense)
+        moved, rest = _visit(state, alpha, targets, i * width, width, norms[i])
+        if rest:
+            active -= 1
+            order[position], order[active] = order[active], order[position]
+            continue
+        if moved:
+            add_row(step, w, width, start, end, columns, values, bias)
+            if dense.shape[1]:
+                add_dense_row(step, w, pull, width, i, dense, products)
+        position += 1
+    return active
 
 
 @kernel

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.config import Forest as Settings
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of, rows_fit
 from longtail.errors import ModelFolderError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.forest import Rows, grow_tree
 from longtail.kernels.forest_search import Centroids, Trees, dot, label_score, search_forest
+from longtail.kernels.jit import read_only
 from longtail.kernels.kmeans import mix
 from longtail.store.tensors import check_kinds
 
@@ -87,8 +88,7 @@ class Forest:
     @classmethod
     def of(cls, trees: Sequence[Arrays], tail: Arrays, features: Features, settings: Settings) -> Forest:
         """Join what ``fit_tree`` gave for each tree and what ``fit_tail`` gave; of ``features`` the widths count."""
-        shape = features.sparse.shape[1], features.dense.shape[1]
-        draft = cls(_joined(trees), Centroids(**tail), *shape, settings.tail_share, settings.tail_gamma)
+        draft = cls(_joined(trees), Centroids(**tail), *features.widths, settings.tail_share, settings.tail_gamma)
         return cls.from_arrays(draft.to_arrays())
 
     @classmethod
@@ -96,8 +96,8 @@ class Forest:
         """Take what ``to_arrays`` gave; nothing is copied."""
         try:
             check_kinds(arrays, {"shape": "i", "tail": "f"})
-            trees = Trees(*(_read_only(arrays[f"tree_{name}"]) for name in Trees._fields))
-            centroids = Centroids(*(_read_only(arrays[f"tail_{name}"]) for name in Centroids._fields))
+            trees = Trees(*(read_only(arrays[f"tree_{name}"]) for name in Trees._fields))
+            centroids = Centroids(*(read_only(arrays[f"tail_{name}"]) for name in Centroids._fields))
             (n_columns, dense_width), (share, gamma) = arrays["shape"].tolist(), arrays["tail"].tolist()
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFolderError(f"forest: an array is missing or wrong ({error}); train the model again") from error
@@ -175,7 +175,7 @@ class Forest:
         return TreePath(tuple(splits), node, float(trees.gains[own][trees.labels[own] == label].sum()))
 
     def _rows(self, features: Features) -> Rows:
-        found, expected = (features.sparse.shape[1], features.dense.shape[1]), (self.n_columns, self.dense_width)
+        found, expected = features.widths, (self.n_columns, self.dense_width)
         if found != expected:
             raise ValueError(f"features: found {found} sparse and dense columns; expected {expected}, as in training")
         return _rows(features)
@@ -215,15 +215,8 @@ def fit_tree(
 
 def _rows(features: Features) -> Rows:
     rows = features.sparse
-    ptr, columns, values, dense = map(_read_only, (rows.indptr, rows.indices, rows.data, features.dense))
+    ptr, columns, values, dense = map(read_only, (rows.indptr, rows.indices, rows.data, features.dense))
     return Rows(ptr, columns, values, dense, features.shape[1])
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """One type for arrays in memory and in files, so that kernels are compiled once; numba knows no memmap."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 def _products(
@@ -258,8 +251,10 @@ def _trees_fit(trees: Trees, width: int, n_labels: int) -> bool:
         and _within(trees.roots, n)
         and _within(trees.children, n - 1)
         and (trees.children[inner] > inner).all()
-        and _rows_fit(trees.weight_ptr, trees.columns, trees.weights, width)
-        and _rows_fit(trees.leaf_ptr, trees.labels, trees.gains, n_labels)
+        and len(trees.columns) == len(trees.weights)
+        and len(trees.labels) == len(trees.gains)
+        and rows_fit(trees.weight_ptr, trees.columns, width)
+        and rows_fit(trees.leaf_ptr, trees.labels, n_labels)
         and (trees.gains > 0).all()  # a search takes a sum of 0 for a label that it has not met
         and all(np.isfinite(numbers).all() for numbers in (trees.gains, trees.weights, trees.bias))
     )
@@ -267,18 +262,14 @@ def _trees_fit(trees: Trees, width: int, n_labels: int) -> bool:
 
 def _centroids_fit(centroids: Centroids, width: int) -> bool:
     fits = _of_types(centroids, "qiff") and len(centroids.ptr) == len(centroids.squares) + 1
+    fits = fits and len(centroids.columns) == len(centroids.values)
     fits = fits and bool(np.isfinite(centroids.values).all() and np.isfinite(centroids.squares).all())
-    return fits and _rows_fit(centroids.ptr, centroids.columns, centroids.values, width)
+    return fits and rows_fit(centroids.ptr, centroids.columns, width)
 
 
 def _of_types(arrays: Sequence[NDArray[Any]], types: str) -> bool:
     """Say whether all are vectors, of int64 (q), int32 (i) or float32 (f): kernels are compiled for no others."""
     return all(array.ndim == 1 and array.dtype == np.dtype(code) for array, code in zip(arrays, types, strict=True))
-
-
-def _rows_fit(ptr: NDArray[Any], columns: NDArray[Any], values: NDArray[Any], width: int) -> bool:
-    rises = len(ptr) > 0 and ptr[0] == 0 and (np.diff(ptr) >= 0).all()
-    return bool(rises and ptr[-1] == len(columns) == len(values) and _within(columns, width))
 
 
 def _within(numbers: NDArray[Any], end: int) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.config import Neighbours as Settings
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of, rows_fit
 from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
@@ -190,8 +190,7 @@ class Neighbours:
         if not 1 <= n_learners <= len(arrays) or not 1 <= voters <= max(len(arrays["label_ptr"]), _MOST_VOTERS):
             raise ModelFolderError(f"neighbours: found {n_learners} learners and {voters} voters; train again")
         ptr, columns = arrays["label_ptr"], arrays["label_columns"]
-        whole = len(ptr) > 0 and ptr[0] == 0 and ptr[-1] == len(columns) and bool((np.diff(ptr) >= 0).all())
-        if not whole or (len(columns) and not 0 <= columns.min() <= columns.max() < n_labels):
+        if not rows_fit(ptr, columns, n_labels):
             raise ModelFolderError(f"neighbours: expected labels from 0 to {n_labels - 1} by document; train again")
         values = arrays.get("label_values")
         if values is not None and (values.dtype != np.float32 or values.ndim != 1):

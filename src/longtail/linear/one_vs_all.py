@@ -87,16 +87,11 @@ class LabelProblems:
     def solve(self, batch: tuple[int, int]) -> Chunks:
         """Return the weights of a batch of :func:`label_batches`: labels from the first to before the last."""
         first, last = batch
-        n_columns, dense_width = self.features.sparse.shape[1], self.features.dense.shape[1]
         offsets = np.array([0, last - first])
         with progress.stage(f"labels {first + 1:,} to {last:,}", total=last - first, unit="labels"):
             common = self.documents, self.positives, self.ranker, self.seed, self.start
             parts = train_chunks(self.features, self._spans(first, last), *common)
-            return Chunks.build(offsets, parts, n_columns, dense_width, _batch_type(self.ranker))
-
-    def solve_all(self) -> Chunks:
-        """Return the weights of all labels."""
-        return join_batches([self.solve(batch) for batch in label_batches(self.n_labels)], self.ranker)
+            return Chunks.build(offsets, parts, *self.features.widths, _batch_type(self.ranker))
 
     def _spans(self, first: int, last: int) -> Spans:
         if len(self.documents[0]) == 2:
@@ -132,7 +127,7 @@ def nearest_labels(features: Features, label_matrix: sparse.csr_array, count: in
     by_column.eliminate_zeros()
     batches = label_batches(n_labels)
     parts = (_part(by_column[first:last], centroids.dense[first:last]) for first, last in batches)
-    weights = Chunks.build(batch_offsets(n_labels), parts, features.sparse.shape[1], features.dense.shape[1], "float16")
+    weights = Chunks.build(batch_offsets(n_labels), parts, *features.widths, "float16")
     flat = LabelTree(np.arange(n_labels, dtype=np.int32), ())
     return shortlist(features, flat, [weights], beam_size=count, score="sigmoid", bias=0.0)
 

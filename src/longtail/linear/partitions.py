@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.config import Neighbours as Settings
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of, rows_fit
 from longtail.errors import MissingExtra, ModelFolderError
-from longtail.features.matrix import Features
+from longtail.features.matrix import Features, unit_vectors
 from longtail.kernels import pool
 from longtail.kernels.kmeans import mix
 from longtail.kernels.neighbours import label_neighbours, learn_embedding, learn_parts, nearest_rows
@@ -75,7 +75,7 @@ class Learner:
         """Return (n, dimensions) embeddings, of length one or, where no column is known, zero."""
         used, places = np.unique(rows.indices, return_inverse=True)
         vectors = csr_of(rows.data, places.astype(np.int32), rows.indptr, len(used)) @ self.column_weights(used, part)
-        return _unit(vectors)
+        return unit_vectors(vectors)
 
     def column_weights(self, columns: NDArray[np.int32], part: int) -> NDArray[np.float32]:
         """Return V' at these columns, zeros where the part does not know them."""
@@ -194,13 +194,7 @@ def _embedding(
         seed,
     ).astype(np.float16)
     vectors = csr_of(own.data, places.astype(np.int32), own.indptr, len(columns)) @ weights.astype(np.float32)
-    return columns.astype(np.int32), weights, _unit(vectors).astype(np.float16)
-
-
-def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: NDArray[np.float32] = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-    return unit
+    return columns.astype(np.int32), weights, unit_vectors(vectors).astype(np.float16)
 
 
 def _ends(pieces: list[NDArray[Any]]) -> NDArray[np.int64]:
@@ -217,7 +211,7 @@ def _nearest(
         near, found = flat.search(vectors, count)
         order = np.lexsort((found, -near), axis=1)
         found, near = np.take_along_axis(found, order, 1), np.take_along_axis(near, order, 1)
-    else:  # «auto», too: on parts of this size the kernel is the faster one, and answers are the same everywhere
+    else:  # on parts of this size also the faster one, and answers are the same everywhere
         across = np.ascontiguousarray(embeddings.astype(np.float32).T)  # in two steps: both at once take far longer
         found, near = nearest_rows(vectors, across, count)
     return found, np.clip(near, -1, 1)
@@ -249,9 +243,8 @@ def _check(learner: Learner, n_columns: int, n_documents: int) -> None:
         (learner.column_ptr, learner.columns, learner.weights, n_columns),
         (learner.document_ptr, learner.documents, learner.embeddings, n_documents),
     ):
-        fits = len(ptr) == len(learner.part_ptr) >= 2 and ptr[0] == 0 and ptr[-1] == len(numbers) == len(rows)
-        rising = fits and bool((np.diff(ptr) >= 0).all()) and _rising(ptr, numbers)
-        if not rising or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < limit):
+        fits = len(ptr) == len(learner.part_ptr) >= 2 and len(numbers) == len(rows) and rows_fit(ptr, numbers, limit)
+        if not fits or not _rising(ptr, numbers):
             raise ModelFolderError(f"neighbours: expected parts of rising numbers from 0 to {limit - 1}; train again")
     if learner.weights.ndim != 2 or learner.weights.shape[1:] != learner.embeddings.shape[1:]:
         raise ModelFolderError("neighbours: weights and embeddings differ in dimensions; train again")

@@ -19,6 +19,7 @@ from longtail import progress
 from longtail.config import Ranker
 from longtail.features.matrix import Features
 from longtail.kernels import pool
+from longtail.kernels.jit import read_only
 from longtail.kernels.node_training import DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
 from longtail.search.chunks import Part
 
@@ -131,17 +132,13 @@ def train_chunks(
 
 
 def _train(ends: tuple[int, int], *arguments: Any) -> Trained:
-    trained: Trained = train_spans(*ends, *map(_read_only, arguments))
+    trained: Trained = train_spans(*ends, *map(_aligned, arguments))
     return trained
 
 
-def _read_only(argument: Any) -> Any:
-    """One type for arrays of this process and of others' memory, so that kernels are compiled once."""
-    if not isinstance(argument, np.ndarray):
-        return argument
-    view = np.require(argument, requirements="A").view()
-    view.flags.writeable = False
-    return view
+def _aligned(argument: Any) -> Any:
+    """Return an array, which may be of another process's memory, as kernels are compiled for; all else as it is."""
+    return read_only(np.require(argument, requirements="A")) if isinstance(argument, np.ndarray) else argument
 
 
 def _solver(ranker: Ranker) -> tuple[bool | None, ...]:

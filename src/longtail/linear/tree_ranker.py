@@ -17,7 +17,6 @@ from scipy import sparse
 from longtail import progress
 from longtail.config import Ranker, Search
 from longtail.features.matrix import Features
-from longtail.linear.one_vs_all import LabelProblems
 from longtail.linear.spans import Documents, Positives, Spans, positives_of, train_chunks
 from longtail.search.beam import Beam, Descent, LevelWeights, ranked_labels, shortlist
 from longtail.search.chunks import Chunks, Part
@@ -27,8 +26,6 @@ from longtail.tree.tree import LabelTree
 
 __all__ = ["LevelProblems", "TreeRanker", "fit_rows"]
 
-_RANKER, _SEARCH = Ranker(), Search()
-
 
 @dataclass(frozen=True)
 class TreeRanker:
@@ -37,31 +34,6 @@ class TreeRanker:
     tree: LabelTree
     levels: tuple[LevelWeights, ...]
     bias: float
-
-    @classmethod
-    def fit(
-        cls,
-        features: Features,
-        label_matrix: sparse.csr_array,
-        tree: LabelTree,
-        ranker: Ranker = _RANKER,
-        search: Search = _SEARCH,
-        seed: int = 0,
-    ) -> TreeRanker:
-        """Train all levels on ``features`` (n, d) and ``label_matrix`` (n, L)."""
-        relevance = tree.coarsen(label_matrix)
-        if tree.n_levels == 1:
-            labels = LabelProblems.of(features, relevance[0], ranker, seed).solve_all()
-            return cls(tree, (Shards.cut(labels, ranker.shard_labels) if ranker.shard_labels else labels,), ranker.bias)
-        levels: list[LevelWeights] = []
-        for level in range(tree.n_levels):
-            problems = LevelProblems.of(features, relevance, tree, levels, ranker, search, seed)
-            if ranker.shard_labels and level == tree.n_levels - 1:
-                parts = [problems.solve(ends) for ends in problems.shards()]
-                levels.append(Shards.of(parts, problems.offsets, ranker.shard_labels))
-            else:
-                levels.append(problems.solve_all())
-        return cls(tree, tuple(levels), ranker.bias)
 
     @property
     def n_labels(self) -> int:
@@ -110,11 +82,27 @@ class LevelProblems:
         seed: int,
     ) -> LevelProblems:
         """Take the level below the levels ``above``; ``relevance`` is the tree's coarsened label matrix."""
-        level = len(above)
         given = _given(features, relevance, tree, above, ranker, search)
-        documents, positives = _documents(given, len(features)), positives_of(relevance[level], ranker)
-        name = f"level {level + 1} of {tree.n_levels}"
-        return cls(features, documents, positives, _offsets(tree, level), ranker, seed, name)
+        return cls.of_given(features, relevance[len(above)], tree, len(above), given, ranker, seed)
+
+    @classmethod
+    def of_given(
+        cls,
+        features: Features,
+        relevance: sparse.csr_array,
+        tree: LabelTree,
+        level: int,
+        given: sparse.csr_array | None,
+        ranker: Ranker,
+        seed: int,
+    ) -> LevelProblems:
+        """Take a level and its ``relevance`` (n, nodes); each document is trained on the children of its parents.
+
+        These are ``given`` (n, parents), None: all.
+        """
+        documents, positives = _documents(given, len(features)), positives_of(relevance, ranker)
+        offsets = tree.offsets[level - 1] if level else np.array([0, tree.widths[0]])
+        return cls(features, documents, positives, offsets, ranker, seed, f"level {level + 1} of {tree.n_levels}")
 
     def shards(self) -> list[tuple[int, int]]:
         """Return the first and the last (exclusive) parent of each shard."""
@@ -122,18 +110,25 @@ class LevelProblems:
 
     def solve(self, parents: tuple[int, int]) -> Chunks:
         """Return the weights of the children of the parents from the first to before the last."""
-        first, last = parents
-        offsets = self.offsets[first : last + 1]
-        spans = Spans.below(np.diff(self.documents[0])[first:last], offsets)
-        spans = spans._replace(groups=spans.groups + first)
+        offsets = self.offsets[parents[0] : parents[1] + 1]
         with progress.stage(self.name, total=int(offsets[-1] - offsets[0]), unit="nodes"):
-            parts = train_chunks(self.features, spans, self.documents, self.positives, self.ranker, self.seed)
-            widths = self.features.sparse.shape[1], self.features.dense.shape[1]
-            return Chunks.build(offsets - offsets[0], parts, *widths, self.ranker.weights)
+            return Chunks.build(offsets - offsets[0], self.parts(parents), *self.features.widths, self.ranker.weights)
 
     def solve_all(self) -> Chunks:
         """Return the weights of all nodes."""
-        return self.solve((0, len(self.offsets) - 1))
+        return self.solve(self.all_parents)
+
+    @property
+    def all_parents(self) -> tuple[int, int]:
+        """The first parent, 0, and behind the last."""
+        return 0, len(self.offsets) - 1
+
+    def parts(self, parents: tuple[int, int]) -> Iterator[Part]:
+        """Yield the trained children of each parent from the first to before the last."""
+        first, last = parents
+        spans = Spans.below(np.diff(self.documents[0])[first:last], self.offsets[first : last + 1])
+        spans = spans._replace(groups=spans.groups + first)
+        return train_chunks(self.features, spans, self.documents, self.positives, self.ranker, self.seed)
 
 
 def fit_rows(
@@ -150,31 +145,14 @@ def fit_rows(
     ``relevance`` (n, K) is the level's; ``given`` (n, parents) has the parents whose children each document is trained
     on, None: all.
     """
-    weights, bias = (
-        np.zeros((tree.widths[level], features.shape[1]), np.float32),
-        np.zeros(tree.widths[level], np.float32),
-    )
-    with progress.stage(f"first classifiers of level {level + 1}", total=tree.widths[level], unit="nodes"):
-        parts = _parts(Features.of(features), relevance, tree, level, given, ranker, seed)
-        for part, start in zip(parts, _offsets(tree, level), strict=False):
+    problems = LevelProblems.of_given(Features.of(features), relevance, tree, level, given, ranker, seed)
+    nodes = tree.widths[level]
+    weights, bias = np.zeros((nodes, features.shape[1]), np.float32), np.zeros(nodes, np.float32)
+    with progress.stage(f"first classifiers of level {level + 1}", total=nodes, unit="nodes"):
+        for part, start in zip(problems.parts(problems.all_parents), problems.offsets, strict=False):
             weights[start : start + len(part.dense)] = part.dense
             bias[start + part.siblings] = part.values * np.float32(ranker.bias)  # the only column without a dense one
     return weights, bias
-
-
-def _parts(
-    features: Features,
-    relevance: sparse.csr_array,
-    tree: LabelTree,
-    level: int,
-    given: sparse.csr_array | None,
-    ranker: Ranker,
-    seed: int,
-) -> Iterator[Part]:
-    """Yield the trained children of each parent of a level."""
-    documents = _documents(given, len(features))
-    spans = Spans.below(np.diff(documents[0]), _offsets(tree, level))
-    return train_chunks(features, spans, documents, positives_of(relevance, ranker), ranker, seed)
 
 
 def _documents(given: sparse.csr_array | None, n: int) -> Documents:
@@ -184,10 +162,6 @@ def _documents(given: sparse.csr_array | None, n: int) -> Documents:
     by_parent = given.tocsc()
     by_parent.sort_indices()
     return by_parent.indptr.astype(np.int64), by_parent.indices.astype(np.int32)
-
-
-def _offsets(tree: LabelTree, level: int) -> NDArray[np.int64]:
-    return tree.offsets[level - 1] if level else np.array([0, tree.widths[0]])
 
 
 def _given(

@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of, csr_where
 from longtail.errors import UsageError
 from longtail.kernels.ranking import NDCG
 from longtail.metrics.layout import in_columns
-from longtail.metrics.statistics import check_ks, collect
+from longtail.metrics.statistics import check_ks, collect, masked_labels
 from longtail.search.calibration import hits as is_hit
 
 if TYPE_CHECKING:
@@ -212,24 +212,16 @@ def worst_documents(predictions: CSR, label_matrix: CSR, k: int = 5, n: int = 20
 
 def at_least(predictions: CSR, threshold: float) -> CSR:
     """Return the predictions with a score of ``threshold`` or more."""
-    return _kept(predictions, predictions.data >= threshold)
+    return csr_where(predictions, predictions.data >= threshold)
 
 
 def unmasked(predictions: CSR, mask: Pairs | None) -> CSR:
     """Return the predictions without the (document, label) pairs of ``mask``."""
     if mask is None or not len(mask):
         return predictions
-    ends = np.cumsum(np.bincount(mask[:, 0].astype(np.int64), minlength=predictions.shape[0]))
-    order = np.argsort(mask[:, 0], kind="stable")
-    ones = np.ones(len(mask), np.float32)
-    pairs = csr_of(ones, mask[order, 1].astype(np.int32), np.concatenate([[0], ends]), predictions.shape[1])
-    return _kept(predictions, ~is_hit(predictions, pairs))
-
-
-def _kept(predictions: CSR, kept: NDArray[np.bool_]) -> CSR:
-    before = np.concatenate([[0], np.cumsum(kept)])
-    indptr = before[predictions.indptr]
-    return csr_of(predictions.data[kept], predictions.indices[kept], indptr, predictions.shape[1])
+    ends, labels = masked_labels(mask, predictions.shape)
+    pairs = csr_of(np.ones(len(labels), np.float32), labels, ends, predictions.shape[1])
+    return csr_where(predictions, ~is_hit(predictions, pairs))
 
 
 def _counts(label_counts: NDArray[np.integer[Any]], label_matrix: CSR) -> NDArray[np.int64]:

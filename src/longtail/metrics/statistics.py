@@ -15,7 +15,7 @@ from longtail.kernels import ranking as kernels
 if TYPE_CHECKING:
     CSR: TypeAlias = sparse.csr_array[Any, tuple[int, int]]
 
-__all__ = ["Statistics", "check_ks", "collect"]
+__all__ = ["Statistics", "check_ks", "collect", "masked_labels"]
 
 Offsets: TypeAlias = NDArray[np.int64]
 Labels: TypeAlias = NDArray[np.int32]
@@ -62,7 +62,7 @@ def collect(
         scores,
         true_offsets,
         true_labels,
-        *_masked(mask, label_matrix.shape),
+        *masked_labels(mask, label_matrix.shape),
         np.zeros(0) if weights is None else weights,
         np.array(ks, np.int64),
         1.0 / np.log2(np.arange(2, 2 + min(ks[-1], longest))),
@@ -136,7 +136,7 @@ def _positives(label_matrix: CSR) -> tuple[Offsets, Labels]:
     return kept_before[label_matrix.indptr], label_matrix.indices[:n_entries][positive].astype(np.int32)
 
 
-def _masked(mask: Pairs | None, shape: tuple[int, int]) -> tuple[Offsets, Labels]:
+def masked_labels(mask: Pairs | None, shape: tuple[int, int]) -> tuple[Offsets, Labels]:
     """Return the masked labels of each document as offsets and labels."""
     pairs = np.zeros((0, 2), np.int64) if mask is None else np.asarray(mask)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":

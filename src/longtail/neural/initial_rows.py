@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["Rows", "centroid_rows", "prior_logit", "units"]
+from longtail.features.matrix import unit_vectors
+
+__all__ = ["Rows", "centroid_rows", "prior_logit"]
 
 _ALL = slice(None)
 _STRENGTH = 5.0  # score of a document that points just where a classifier does, above that of an average document
@@ -38,10 +40,10 @@ def centroid_rows(
     mean = vectors.mean(0, dtype=np.float64).astype(np.float32)
     centred = vectors.astype(np.float32) - mean
     length = max(float(np.linalg.norm(centred, axis=1).mean()), 1e-6)
-    own = units(relevance.T.tocsr()[nodes].astype(np.float32) @ centred)
+    own = unit_vectors(relevance.T.tocsr()[nodes].astype(np.float32) @ centred)
     if texts is not None:
         text_mean = texts.mean(0, dtype=np.float64).astype(np.float32) if text_mean is None else text_mean
-        own = units(own + units(texts.astype(np.float32) - text_mean))
+        own = unit_vectors(own + unit_vectors(texts.astype(np.float32) - text_mean))
     weights = own * np.float32(_STRENGTH / length)
     return Rows(weights, (prior - weights @ mean).astype(np.float32))
 
@@ -50,10 +52,3 @@ def prior_logit(relevance: sparse.csr_array, shortlist_size: int) -> float:
     """Return log(π/(1 − π)), π the share of true ones among the nodes that are scored for a document."""
     share = min(max(relevance.nnz / max(relevance.shape[0], 1) / shortlist_size, 1e-6), 0.5)
     return float(np.log(share / (1 - share)))
-
-
-def units(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the rows with length 1, those of length 0 as they are."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    ones: NDArray[np.float32] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
-    return ones

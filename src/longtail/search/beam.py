@@ -14,6 +14,7 @@ from longtail.data.csr import csr_of
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
+from longtail.kernels.jit import read_only
 from longtail.kernels.search import HINGE_2, HINGE_3, SIGMOID, path_scores, step_down
 from longtail.search.chunks import Chunks
 from longtail.search.shards import Beam, Shards, step_down_shards
@@ -21,7 +22,7 @@ from longtail.search.shards import Beam, Shards, step_down_shards
 if TYPE_CHECKING:
     from longtail.tree.tree import LabelTree
 
-__all__ = ["Beam", "Descent", "LevelWeights", "ScoreType", "beam_search", "ranked_labels", "shortlist"]
+__all__ = ["Beam", "Descent", "LevelWeights", "ScoreType", "ranked_labels", "shortlist"]
 
 ScoreType = Literal["hinge-2", "hinge-3", "sigmoid"]
 LevelWeights = Chunks | Shards  # in one file, or the last level in several
@@ -31,25 +32,6 @@ _SCORES: dict[ScoreType, int] = {"hinge-2": HINGE_2, "hinge-3": HINGE_3, "sigmoi
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 16384, 256  # documents that share the reading of a chunk; bytes never depend on it
 _PAIRS = 1 << 22  # documents × chunks of the first level in a block
 _NONE = np.zeros(0, np.int32)
-
-
-def beam_search(
-    features: Features,
-    tree: LabelTree,
-    levels: Sequence[LevelWeights],
-    *,
-    beam_size: int,
-    k: int | None,
-    score: ScoreType,
-    bias: float,
-    exclude: sparse.csr_array | None = None,
-) -> sparse.csr_array:
-    """Return (n, n_labels) float32 scores of the k best labels found, or of all that were scored, best first.
-
-    ``exclude`` (n, n_labels) has an entry for each label that may not come out for a document.
-    """
-    descent = Descent.of(features, levels, score, bias, tree.order, exclude)
-    return ranked_labels(descent.best(beam_size, k), tree)
 
 
 def shortlist(
@@ -95,7 +77,7 @@ class Descent:
         exclude: sparse.csr_array | None = None,
     ) -> Descent:
         """Check that features and levels fit, and give all arrays one type, so that kernels are compiled once."""
-        sizes = (features.sparse.shape[1], features.dense.shape[1])
+        sizes = features.widths
         for chunks in levels:
             if sizes != (chunks.n_columns, chunks.dense_width):
                 raise UsageError(
@@ -103,13 +85,13 @@ class Descent:
                     f"{chunks.dense_width} as in training; make them with the model's own vectoriser"
                 )
         rows = features.sparse
-        arrays = tuple(_read_only(array) for array in (rows.indptr, rows.indices, rows.data, features.dense))
+        arrays = tuple(map(read_only, (rows.indptr, rows.indices, rows.data, features.dense)))
         if exclude is not None and exclude.shape != (len(features), len(labels)):
             raise UsageError(
                 f"exclude of shape {exclude.shape}, expected {(len(features), len(labels))}: documents, labels"
             )
         excluded = None if exclude is None else _rising(exclude)
-        return cls(features, arrays, levels, _SCORES[score], np.float32(bias), _read_only(labels), excluded)
+        return cls(features, arrays, levels, _SCORES[score], np.float32(bias), read_only(labels), excluded)
 
     def best(self, beam_size: int, k: int | None) -> Beam:
         """Return the ``k`` best nodes of the last level that a beam finds (None: all), best first."""
@@ -158,9 +140,3 @@ class Descent:
 def _rising(exclude: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     rows = exclude if exclude.has_sorted_indices else exclude.sorted_indices()
     return rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view

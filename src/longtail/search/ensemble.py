@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of, places_in_rows
 from longtail.kernels import pool
 from longtail.kernels.fusion import fuse_rows
 
@@ -54,17 +54,11 @@ def reciprocal_ranks(ranked: sparse.csr_array) -> sparse.csr_array:
     Their sum over members is reciprocal rank fusion (Cormack et al. 2009), times 61: a label that is first everywhere
     has a mean of 1.
     """
-    values = ((_FUSION_K + 1) / (_FUSION_K + 1 + _ranks(ranked))).astype(np.float32)
+    values = ((_FUSION_K + 1) / (_FUSION_K + 1 + places_in_rows(ranked))).astype(np.float32)
     return csr_of(values, ranked.indices, ranked.indptr, ranked.shape[1])
 
 
 def in_order(ranked: sparse.csr_array, values: NDArray[np.float64]) -> sparse.csr_array:
     """Return ``values`` in place of the scores, less a millionth a rank: what they make equal stays in its order."""
-    values = values * (1 - _TIE * _ranks(ranked))
+    values = values * (1 - _TIE * places_in_rows(ranked))
     return csr_of(values.astype(np.float32), ranked.indices, ranked.indptr, ranked.shape[1])
-
-
-def _ranks(ranked: sparse.csr_array) -> NDArray[np.int64]:
-    """Return the place of each entry in its row, from 0."""
-    ranks: NDArray[np.int64] = np.arange(ranked.nnz) - np.repeat(ranked.indptr[:-1], np.diff(ranked.indptr))
-    return ranks

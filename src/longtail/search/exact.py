@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import numpy as np
-from scipy import sparse
 
-from longtail.features.matrix import Features
-from longtail.search.beam import ALL, Beam, Descent, LevelWeights, ScoreType, ranked_labels
+from longtail.search.beam import ALL, Beam, Descent
 
-if TYPE_CHECKING:
-    from longtail.tree.tree import LabelTree
-
-__all__ = ["exact_best", "exact_search"]
+__all__ = ["exact_best"]
 
 _BLOCK = 64  # documents at a time: one with flat scores visits most of the tree
-
-
-def exact_search(
-    features: Features,
-    tree: LabelTree,
-    levels: Sequence[LevelWeights],
-    *,
-    k: int,
-    score: ScoreType,
-    bias: float,
-    exclude: sparse.csr_array | None = None,
-) -> sparse.csr_array:
-    """Return (n, n_labels) float32 scores of the k best of all labels, best first."""
-    return ranked_labels(exact_best(Descent.of(features, levels, score, bias, tree.order, exclude), k), tree)
 
 
 def exact_best(descent: Descent, k: int) -> Beam:

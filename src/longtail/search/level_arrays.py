@@ -11,20 +11,15 @@ from longtail.errors import ModelFolderError
 from longtail.kernels import pool
 from longtail.kernels.chunk_check import first_unsound
 from longtail.kernels.chunks import Level
+from longtail.kernels.jit import read_only
 from longtail.search.weight_codes import STORED
 
 __all__ = ["check_level", "frozen"]
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = np.asarray(array).view()  # numba knows no memmap
-    view.flags.writeable = False
-    return view
-
-
 def frozen(level: Level) -> Level:
     """One type for arrays in memory and in files, so that kernels are compiled once."""
-    return Level(*(_read_only(array) for array in level))
+    return Level(*map(read_only, level))
 
 
 def check_level(level: Level, n_columns: int, dense_width: int) -> None:

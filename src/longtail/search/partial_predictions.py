@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_where
 from longtail.data.json_lines import json_blocks
 from longtail.data.labels import Labels
 from longtail.data.output import open_output
@@ -38,6 +38,12 @@ class _Part(msgspec.Struct, frozen=True):
     k: int  # labels that were asked for
     log_scores: list[float]
     positions: list[int]
+    model: str = ""  # the beginning of the seal of its folder, where it has one
+
+    @property
+    def origin(self) -> tuple[list[int], int, int, str]:
+        """What all lines of a file have in common."""
+        return self.shards, self.of, self.k, self.model
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -48,6 +54,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(_Line)
+_SEAL = 16  # digits of a seal that tell models apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,25 +79,21 @@ class PartialPredictions:
         k: int,
     ) -> PartialPredictions:
         """Take the nodes that were found and the (n, L) scores of their labels; those below ``threshold`` go."""
-        ptr, positions, log_scores = found
+        _, positions, log_scores = found
         kept = ranked.data >= threshold
-        ends = np.concatenate([[0], np.cumsum(kept)])[ptr]
-        matrix = csr_of(ranked.data[kept], ranked.indices[kept], ends, len(labels))
         finite = np.maximum(log_scores[kept], np.finfo(np.float32).min)  # JSON has no −∞
-        return cls(Predictions(matrix, labels, ids), finite, positions[kept], shards, k)
+        return cls(Predictions(csr_where(ranked, kept), labels, ids), finite, positions[kept], shards, k)
 
 
 def write_partial(partial: PartialPredictions, path: Path | str) -> None:
     """Write one JSON line a document: what ``longtail predict`` writes, and what a merge needs."""
     encode, ends = msgspec.json.Encoder().encode, partial.predictions.matrix.indptr.tolist()
-    numbers, count = partial.shards.numbers, partial.shards.n_shards
+    origin, model = (partial.shards.numbers, partial.shards.n_shards, partial.k), partial.shards.seal[:_SEAL]
     with open_output(path) as out:
         for row in range(len(partial.predictions)):
-            scored, here = partial.predictions[row], slice(ends[row], ends[row + 1])
-            ids = partial.predictions.ids
-            part = _Part(numbers, count, partial.k, partial.log_scores[here].tolist(), partial.positions[here].tolist())
-            name, labels = ids[row] if ids is not None else str(row), [label.id for label in scored]
-            out.write(encode(_Line(name, labels, [label.score for label in scored], part)) + b"\n")
+            here = slice(ends[row], ends[row + 1])
+            part = _Part(*origin, partial.log_scores[here].tolist(), partial.positions[here].tolist(), model)
+            out.write(encode(_Line(*partial.predictions.line(row), part)) + b"\n")
 
 
 def merge_predictions(paths: Sequence[Path | str], output: Path | str, k: int | None = None) -> None:
@@ -145,8 +148,11 @@ def _lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, _Line]]:
             sizes = {len(line.labels), len(line.scores), len(line.part.log_scores), len(line.part.positions)}
             if len(sizes) > 1:
                 problems.fatal("lists of different lengths", "a score, log score and position of each label", number)
-            if (part.shards, part.of, part.k) != (first.shards, first.of, first.k):
-                found, wanted = (f"shards {own.shards} of {own.of} with -k {own.k}" for own in (part, first))
+            if part.origin != first.origin:
+                found, wanted = (
+                    f"shards {own.shards} of {own.of} of model {quoted(own.model)} with -k {own.k}"
+                    for own in (part, first)
+                )
                 problems.fatal(found, f"{wanted}, as in the lines before", number)
             yield number, line
     problems.close()
@@ -156,9 +162,10 @@ def _checked(paths: Sequence[Path | str], lines: Sequence[_Line]) -> int:
     """Return how many labels all files have; refuse files that are not all shards of one model, each once."""
     owners: dict[int, Path | str] = {}
     for path, line in zip(paths, lines, strict=True):
-        if line.part.of != lines[0].part.of:
-            found, other = f"shards of a model that has {line.part.of}", f"{lines[0].part.of} as in {paths[0]}"
-            raise UsageError(f"{path}: {found}; expected {other}: predictions of one model")
+        own, first = ((part.of, part.model) for part in (line.part, lines[0].part))
+        if own != first:
+            found, other = (f"{of} shards of model {quoted(model)}" for of, model in (own, first))
+            raise UsageError(f"{path}: is of {found}; expected {other}, as in {paths[0]}: predictions of one model")
         for shard in line.part.shards:
             if shard in owners:
                 raise UsageError(f"{path}: shard {shard}, which is in {owners[shard]}, too; give each shard once")

@@ -50,13 +50,20 @@ class Predictions:
     def __getitem__(self, row: int) -> list[ScoredLabel]:
         if not -len(self) <= row < len(self):
             raise IndexError(f"document {row} of {len(self)}")
-        row %= len(self)
-        start, end = self.matrix.indptr[row : row + 2]
-        columns, scores = self.matrix.indices[start:end].tolist(), self.matrix.data[start:end].tolist()
         return [
             ScoredLabel(self.labels.ids[column], self.labels.name(column), score)
-            for column, score in zip(columns, scores, strict=True)
+            for column, score in zip(*self._row(row % len(self)), strict=True)
         ]
+
+    def line(self, row: int) -> tuple[str, list[str], list[float]]:
+        """Return the id of a document, its position where it has none, and the ids and scores of its labels."""
+        columns, scores = self._row(row)
+        name = self.ids[row] if self.ids is not None else str(row)
+        return name, [self.labels.ids[column] for column in columns], scores
+
+    def _row(self, row: int) -> tuple[list[int], list[float]]:
+        start, end = self.matrix.indptr[row : row + 2]
+        return self.matrix.indices[start:end].tolist(), self.matrix.data[start:end].tolist()
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -175,7 +182,5 @@ def write_predictions(predictions: Predictions, path: Path | str) -> None:
     encode = msgspec.json.Encoder().encode
     with open_output(path) as out:
         for row in range(len(predictions)):
-            scored = predictions[row]
-            name = predictions.ids[row] if predictions.ids is not None else str(row)
-            labels, scores = [label.id for label in scored], [label.score for label in scored]
+            name, labels, scores = predictions.line(row)
             out.write(encode({"id": name, "labels": labels, "scores": scores}) + b"\n")

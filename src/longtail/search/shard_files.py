@@ -6,10 +6,12 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
+from longtail.errors import UsageError
+from longtail.search.shards import checked_shards
 from longtail.store import Folder, open_folder
 from longtail.store.reading import Verify
 
-__all__ = ["has_shards", "open_model_folder", "shard_file", "shard_files"]
+__all__ = ["open_model_folder", "shard_file", "shard_files"]
 
 _SHARD = re.compile(r"ranker-(\d+)-(\d+)-shard-(\d+)\.safetensors")
 
@@ -19,19 +21,24 @@ def shard_file(ranker: str, number: int) -> str:
     return f"{ranker}-shard-{number}.safetensors"
 
 
-def has_shards(names: Collection[str]) -> bool:
-    """Tell whether some of the files are shards."""
-    return any(map(_SHARD.fullmatch, names))
-
-
 def open_model_folder(path: str | Path, shards: Collection[int] | None = None, verify: Verify = True) -> Folder:
-    """Open a model folder to read these shards alone (None: all); the files of others may be missing."""
+    """Open a model folder to read these shards alone (None: all); the files of others may be missing.
+
+    UsageError for a shard that the model does not have.
+    """
 
     def held_elsewhere(name: str) -> bool:
         found = _SHARD.fullmatch(name)
         return shards is not None and found is not None and int(found[3]) not in shards
 
-    return open_folder(path, verify, held_elsewhere)
+    folder = open_folder(path, verify, held_elsewhere)
+    if shards is not None:
+        numbers = {int(match[3]) for match in map(_SHARD.fullmatch, folder.files) if match is not None}
+        if not numbers:
+            way_out = "train a model with ranker.shard_labels, or leave them out"
+            raise UsageError(f"{path}: is not in shards, as no ensemble is; {way_out}")
+        checked_shards(shards, max(numbers) + 1)
+    return folder
 
 
 def shard_files(folder: Folder) -> dict[str, int]:

@@ -7,7 +7,7 @@ it holds. Scores of a child depend on nothing else, so the best of the best of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -42,7 +42,7 @@ def cut_parents(offsets: NDArray[np.integer], shard_labels: int) -> NDArray[np.i
 def checked_shards(numbers: Iterable[int], n_shards: int) -> set[int]:
     """Return the numbers of some of ``n_shards`` shards; refuse others, and none."""
     kept = set(numbers)
-    if not kept or not kept <= set(range(n_shards)):
+    if not kept or not 0 <= min(kept) <= max(kept) < n_shards:
         found = ", ".join(map(str, sorted(kept))) or "none"
         raise UsageError(f"shards: found {found}; expected some of 0 to {n_shards - 1}, which this model has")
     return kept
@@ -56,6 +56,7 @@ class Shards:
     parents: NDArray[np.int64]  # (shards + 1,) first parent of each
     nodes: NDArray[np.int64]  # (shards + 1,) first node of each
     files: tuple[tuple[Folder, str], ...] = ()  # where the very bytes of each lie already: stages of training
+    seal: str = ""  # of the manifest of the model folder that they were read from, which says what all of them are
 
     @classmethod
     def of(cls, parts: Sequence[Chunks | None], offsets: NDArray[np.integer], shard_labels: int) -> Shards:
@@ -82,12 +83,6 @@ class Shards:
         return cls.of(
             [level.run(*ends) for ends in pairwise(cut_parents(offsets, shard_labels))], offsets, shard_labels
         )
-
-    def only(self, numbers: Iterable[int]) -> Shards:
-        """Return the level of which some shards alone are held."""
-        kept = checked_shards(numbers, self.n_shards)
-        parts = tuple(part if number in kept else None for number, part in enumerate(self.parts))
-        return replace(self, parts=parts, files=())
 
     @property
     def n_shards(self) -> int:

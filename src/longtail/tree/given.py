@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from longtail.data.json_lines import json_blocks
 from longtail.data.labels import LabelIndex, Labels
-from longtail.data.lines import text_lines
+from longtail.data.lines import text_lines, uncompressed
 from longtail.data.problems import Problems, quoted
 from longtail.data.skos import SKOS_SUFFIXES, skos_broader
 from longtail.errors import DataError, Problem
@@ -38,7 +37,7 @@ def read_parents(path: Path | str) -> dict[str, list[str]]:
 
     Told by name: JSON lines ``{"id": …, "parents": […]}``, a SKOS vocabulary, else lines ``child<TAB>parent``.
     """
-    suffix = Path(re.sub(r"\.(gz|zst)$", "", str(path))).suffix.lower()
+    suffix = uncompressed(path).suffix.lower()
     if suffix in SKOS_SUFFIXES:
         pairs: Iterator[tuple[str, str]] = iter(skos_broader(path))
     else:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from longtail.data.labels import Label, LabelIndex, Labels
 from longtail.data.strings import Strings
+from longtail.errors import UsageError
 
 quick = settings(deadline=None, max_examples=80)
 short = st.text(max_size=3)
@@ -73,6 +74,18 @@ def test_the_index_gives_an_unknown_label_the_next_column():
 def test_what_is_shown_falls_back(one, name, others):
     labels = Labels.of([one, *(other for other in others if other != one)])
     assert labels.name(0) == name
+
+
+def test_a_label_is_found_by_its_id_or_a_name_of_its_own():
+    labels = Labels.of([Label("a", text="red apple"), Label("b", "pear tree"), Label("plum"), Label("c", "a")])
+    assert [labels.find(given) for given in ("a", "b", "pear tree", "plum")] == [0, 1, 1, 2]
+    with pytest.raises(UsageError, match="unknown label 'Plums'; did you mean 'plum'"):
+        labels.find("Plums")
+    with pytest.raises(UsageError, match=r"expected the id or name of a label$"):
+        labels.find("0000")
+    twice = Labels.of([*labels, Label("d", name="pear tree")])
+    with pytest.raises(UsageError, match="found 2 labels of this name; give an id, such as 'b', 'd'"):
+        twice.find("pear tree")
 
 
 @quick

@@ -14,7 +14,7 @@ from longtail.data.builder import Reading
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Label, Labels
 from longtail.data.strings import Strings
-from longtail.data.xmc_bow import read_bow, read_filter, read_xmc_split, write_bow, write_filter, write_xmc_split
+from longtail.data.xmc_bow import read_bow, read_filter, read_xmc_split, write_bow, write_xmc_split
 from longtail.errors import DataError, UsageError
 
 BOW = b"""4 6 5
@@ -431,12 +431,12 @@ def test_two_splits_of_one_folder_have_the_same_labels(tmp_path):
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), max_size=20))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_filter_round_trip(tmp_path, pairs):
-    array = np.array(pairs, np.int64).reshape(-1, 2)
-    write_filter(array, tmp_path / "filter_labels_test.txt")
-    again = read_filter(tmp_path / "filter_labels_test.txt", 10, 5)
-    assert again.dtype == np.int64
-    assert np.array_equal(again, array)
+def test_a_filter_is_read_as_it_was_written(tmp_path, pairs):
+    path = tmp_path / "filter_labels_test.txt"
+    path.write_text("".join(f"{document} {label}\n" for document, label in pairs))
+    found = read_filter(path, 10, 5)
+    assert found.dtype == np.int64
+    assert np.array_equal(found, np.array(pairs, np.int64).reshape(-1, 2))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from longtail.features.gandalf import (
     spoken_texts,
 )
 from longtail.features.label_features import label_features
-from longtail.features.label_graph import label_column, neighbours
+from longtail.features.label_graph import neighbours
 from longtail.features.matrix import Features
 from longtail.linear.forest import fit_tree
 from longtail.linear.neighbours import Neighbours as Voting
@@ -184,15 +184,6 @@ class TestNeighboursOfALabel:
         assert [near.value for near in found] == pytest.approx([0.2, 0.1])
         assert len(neighbours(GRAPH, labels, "b", k=1)) == 1
         assert neighbours(GRAPH, labels, "--") == []
-
-    def test_unknown_names_are_answered(self):
-        labels = Labels.of([*VOCABULARY, Label("c", name="pear tree")])
-        with pytest.raises(UsageError, match="unknown label 'Plums'; did you mean 'plum'"):
-            label_column(labels, "Plums")
-        with pytest.raises(UsageError, match="found 2 labels of this name; give an id, such as 'b', 'c'"):
-            label_column(labels, "pear tree")
-        with pytest.raises(UsageError, match="expected the id or name of a label"):
-            label_column(labels, "0000")
 
 
 def of_counts(counts):

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longtail.data.strings import Strings
-from longtail.features.vocabulary import read_only
 from longtail.kernels import code_points, ngrams, string_order
+from longtail.kernels.jit import read_only
 
 TABLE = code_points.code_point_table()
 AWKWARD = "aA0_éÉßİıΣσς ΑΩω.-'\t\n\x0b\x1c\x1d\x1e\x1f\x85\xa0\u2028\u3000\u0307\u0301\u200d\u00ad²٣漢字ーคี가😀👩\U000e0101ꙮȺǅ"  # noqa: E501

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from longtail.kernels.node_training import DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
-from longtail.linear.spans import _read_only  # as training calls the kernel, which is compiled for that alone
+from longtail.linear.spans import _aligned  # as training calls the kernel, which is compiled for that alone
 
 D = 30
 
@@ -67,7 +67,7 @@ def train(case, spans=None, first=0, last=None, **given):
         settings["positive"], settings["negative"], np.float32(settings["bias"]), settings["tolerance"],
         settings["passes"], settings["penalty"], np.float32(settings["prune"]), 0, settings["start"],
     )  # fmt: skip
-    result = train_spans(first, last, *map(_read_only, arguments))
+    result = train_spans(first, last, *map(_aligned, arguments))
     return parts(result, [stop - start for _, start, stop in spans[first:last]])
 
 

@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.svm import LinearSVC
 from solver_problems import Problem, padded
 
-from longtail.kernels.proximal import index_columns, solve_indexed, solve_proximal
+from longtail.kernels.proximal import index_columns, solve_proximal
 
 
 def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, equal_costs=False, positive=0.3):
@@ -32,10 +32,17 @@ def arguments(problem, *, width=None, tolerance=1e-6, max_passes=2000, penalty=0
     return *problem.block, np.float32(problem.bias), targets, siblings, tolerance, max_passes, penalty, out
 
 
+def run(pointers, columns, values, dense, bias, targets, *rest):
+    """Solve with an index of its own; return the steps made."""
+    width = len(targets) // max(len(pointers) - 1, 1) or 1
+    index = index_columns(pointers, columns, values, dense, len(rest[-1]) // width - 1, bias)
+    return solve_proximal(pointers, columns, values, index, targets, *rest)
+
+
 def solve(problem, **settings):
     """Return the weights (columns, siblings), the bias last, and the steps made."""
     given = arguments(problem, **settings)
-    steps = solve_proximal(*given)
+    steps = run(*given)
     m, siblings = problem.targets.shape
     return given[-1].reshape(-1, len(given[5]) // m)[:, :siblings].astype(np.float64), steps
 
@@ -166,7 +173,7 @@ def test_siblings_do_not_influence_each_other():
 @pytest.mark.parametrize(("siblings", "width"), [(3, 8), (8, 16), (0, 8)])
 def test_padding_gets_zeros(siblings, width):
     given = arguments(make(siblings, seed=5), width=width)
-    solve_proximal(*given)
+    run(*given)
     out = given[-1].reshape(-1, width)
     assert (out[:, siblings:] == 0).all()
     assert siblings == 0 or np.abs(out[:, :siblings]).max(axis=0).all()
@@ -179,7 +186,7 @@ def test_an_index_serves_many_blocks():
     index = index_columns(pointers, columns, values, dense, 32, bias)
     for problem in (first, second, first):
         given = arguments(problem)
-        assert solve_indexed(pointers, columns, values, index, *given[5:]) == solve(problem)[1]
+        assert solve_proximal(pointers, columns, values, index, *given[5:]) == solve(problem)[1]
         np.testing.assert_array_equal(given[-1].reshape(33, -1)[:, : problem.targets.shape[1]], solve(problem)[0])
 
 
@@ -225,12 +232,12 @@ def test_no_documents_give_zeros():
     out = np.full(8, 77, np.float32)
     nothing = np.empty(0, np.float32)
     given = (np.zeros(1, np.int64), np.empty(0, np.uint32), nothing, np.empty((0, 0), np.float32), np.float32(1))
-    assert solve_proximal(*given, nothing, 8, 0.1, 10, 0.1, out) == 0
+    assert run(*given, nothing, 8, 0.1, 10, 0.1, out) == 0
     assert (out == 0).all()
 
 
 def test_targets_are_left_as_they_were():
     given = arguments(make(4, seed=12))
     before = given[5].copy()
-    solve_proximal(*given)
+    run(*given)
     np.testing.assert_array_equal(given[5], before)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fitting import fit_tree_ranker
 from scipy import sparse
 
 from longtail.config import Ranker, Search
@@ -9,7 +10,6 @@ from longtail.data.labels import Label, Labels
 from longtail.data.strings import Strings
 from longtail.features.matrix import Features
 from longtail.linear.explanation import explain_label
-from longtail.linear.tree_ranker import TreeRanker
 from longtail.search.calibration import Calibration
 from longtail.search.ensemble import mean_scores
 from longtail.tree.tree import LabelTree
@@ -32,7 +32,7 @@ def documents():
 
 
 def fit(documents, tree=TREE, **settings):
-    return TreeRanker.fit(*documents, tree, Ranker(**{"bias": 0.5, "prune": 0.05} | settings))
+    return fit_tree_ranker(*documents, tree, Ranker(**{"bias": 0.5, "prune": 0.05} | settings))
 
 
 @pytest.mark.parametrize("weights", ["float32", "float16"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fitting import fit_tree_ranker, solved
 from msgspec.structs import replace
 from scipy import sparse
 from sklearn.svm import LinearSVC
@@ -13,7 +14,6 @@ from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.linear import one_vs_all
 from longtail.linear.one_vs_all import LabelHints, LabelProblems, label_batches, nearest_labels
-from longtail.linear.tree_ranker import TreeRanker
 from longtail.tree.tree import LabelTree
 
 N, D, E, L = 70, 12, 3, 40
@@ -66,7 +66,7 @@ def reference(features, targets, rows, penalty=1.0):
 def test_each_label_is_the_classifier_over_all_documents(data, ranker):
     features, y = data
     tree = flat()
-    fitted = TreeRanker.fit(features, y, tree, ranker)
+    fitted = fit_tree_ranker(features, y, tree, ranker)
     (chunks,) = fitted.levels
     assert (chunks.n_nodes, chunks.n_chunks) == (L, 2)
     table, targets = weights_of(chunks), y.toarray()[:, tree.order]
@@ -83,7 +83,7 @@ def test_each_label_is_the_classifier_over_all_documents(data, ranker):
 def test_the_dense_block_may_have_a_penalty_of_its_own(data, ranker):
     features, y = data
     plain, penalised = (
-        weights_of(LabelProblems.of(features, y, replace(ranker, dense_penalty=penalty), 0).solve_all())
+        weights_of(solved(LabelProblems.of(features, y, replace(ranker, dense_penalty=penalty), 0)))
         for penalty in (1.0, 9.0)
     )
     for label in (0, 20):
@@ -97,7 +97,7 @@ def test_labels_are_trained_on_hard_negatives_and_some_by_chance(data):
     candidates = sparse.csr_array((np.random.default_rng(3).random((N, L)) < 0.02).astype(np.float32))
     problems = LabelProblems.of(features, y, replace(EXACT, hard_negatives=1), 0, LabelHints(candidates))
     pointers, documents = problems.documents
-    table, wanted = weights_of(problems.solve_all()), (y + candidates).toarray() > 0
+    table, wanted = weights_of(solved(problems)), (y + candidates).toarray() > 0
     by_chance = 0
     for label in (0, 15, 16, 39):
         block = label // 16
@@ -138,7 +138,7 @@ def test_batches_and_threads_change_no_byte(data, monkeypatch, weights):
     runs = []
     for threads in (1, 3):
         with pool.threads(threads):
-            fitted = TreeRanker.fit(features, y, flat(), ranker)
+            fitted = fit_tree_ranker(features, y, flat(), ranker)
             ranked = fitted.search(features, Search(score="sigmoid"), 5)
         runs.append([*fitted.levels[0].to_arrays().values(), ranked.indptr, ranked.indices, ranked.data])
     assert fitted.levels[0].dtype == weights
@@ -148,7 +148,7 @@ def test_batches_and_threads_change_no_byte(data, monkeypatch, weights):
 def test_search_looks_at_every_label(data):
     features, y = data
     tree = flat()
-    fitted = TreeRanker.fit(features, y, tree, EXACT)
+    fitted = fit_tree_ranker(features, y, tree, EXACT)
     rows = np.hstack([features.dense, features.sparse.toarray(), np.ones((N, 1))])
     margins = rows @ weights_of(fitted.levels[0])
     expected = np.zeros((N, L))

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from fitting import fit_tree_ranker
 from scipy import sparse, special
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
@@ -115,7 +116,7 @@ def assert_trained_on(chunks, level, features, label_matrix, allowed, ranker):
 )  # fmt: skip
 def test_every_level_is_trained_on_the_documents_of_the_true_parents(ranker):
     features, label_matrix = documents(e=2)
-    fitted = TreeRanker.fit(features, label_matrix, TREE, ranker)
+    fitted = fit_tree_ranker(features, label_matrix, TREE, ranker)
     assert fitted.bias == ranker.bias
     assert [chunks.n_nodes for chunks in fitted.levels] == [2, 4, 9]
     assert_trained_on(fitted.levels[0], 0, features, label_matrix, np.ones((60, 1), bool), ranker)
@@ -128,7 +129,7 @@ def test_every_level_is_trained_on_the_documents_of_the_true_parents(ranker):
 def test_documents_that_the_levels_above_send_are_trained_on(negatives):
     features, label_matrix = documents(e=2)
     ranker = Ranker(tolerance=1e-5, prune=0.0, max_passes=3000, weights="float32", negatives=negatives)
-    fitted = TreeRanker.fit(features, label_matrix, TREE, ranker, Search(beam_size=1, score="hinge-3"))
+    fitted = fit_tree_ranker(features, label_matrix, TREE, ranker, Search(beam_size=1, score="hinge-3"))
     for level in (1, 2):
         allowed = np.zeros((60, TREE.widths[level - 1]), bool)
         allowed[np.arange(60), beam(fitted, features, "hinge-3", 1)[level - 1][:, 0]] = True
@@ -177,7 +178,7 @@ def test_bytes_are_the_same_for_any_number_of_threads(monkeypatch, ranker):
     runs = []
     for count in (1, 3, 3):
         with pool.threads(count):
-            fitted = TreeRanker.fit(features, label_matrix, TREE, ranker, seed=7)
+            fitted = fit_tree_ranker(features, label_matrix, TREE, ranker, seed=7)
             ranked = fitted.search(features, Search(), 3)
         arrays = [array for chunks in fitted.levels for array in chunks.to_arrays().values()]
         runs.append([array.tobytes() for array in (*arrays, ranked.data, ranked.indices, ranked.indptr)])
@@ -211,7 +212,7 @@ def fitted():
     """Documents, labels, and a ranker of each loss."""
     features, label_matrix = documents(e=2)
     hinge, logistic = Ranker(weights="float32", prune=0.01), Ranker(weights="float32", prune=0.01, loss="logistic")
-    return features, label_matrix, *(TreeRanker.fit(features, label_matrix, TREE, one) for one in (hinge, logistic))
+    return features, label_matrix, *(fit_tree_ranker(features, label_matrix, TREE, one) for one in (hinge, logistic))
 
 
 @pytest.mark.parametrize("score", ["hinge-2", "hinge-3", "sigmoid"])
@@ -261,7 +262,7 @@ def test_excluded_labels_do_not_come_out(fitted):
 def test_an_ensemble_is_the_mean_of_its_trees(fitted):
     features, label_matrix, hinge, _ = fitted
     flat = LabelTree(np.random.default_rng(0).permutation(9).astype(np.int32), ())
-    other = TreeRanker.fit(features, label_matrix, flat, Ranker(weights="float32"), seed=1)
+    other = fit_tree_ranker(features, label_matrix, flat, Ranker(weights="float32"), seed=1)
     search = Search(beam_size=4)
     both = mean_scores([ranker.search(features, search, None) for ranker in (hinge, other)], 3)
     mean = sum(
@@ -277,7 +278,7 @@ def test_a_label_of_every_document_and_labels_of_none():
     y = label_matrix.toarray()
     y[:, 4] = 1  # in every document
     y[:, [3, 5, 6]] = 0  # a node of two labels, and one that has a sibling, in none
-    fitted = TreeRanker.fit(features, sparse.csr_array(y), TREE, Ranker(cost_positive=10.0))
+    fitted = fit_tree_ranker(features, sparse.csr_array(y), TREE, Ranker(cost_positive=10.0))
     ranked = fitted.search(features, Search(), 9)
     assert (ranked.toarray()[:, 4] > 0.9).all()
     labels = [row[0].tolist() for row in rows_of(ranked)]

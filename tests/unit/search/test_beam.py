@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from searching import beam_search
 
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.search import step_down
-from longtail.search.beam import beam_search, shortlist
+from longtail.search.beam import shortlist
 from longtail.search.chunks import Chunks, Part
 from longtail.tree.tree import LabelTree
 

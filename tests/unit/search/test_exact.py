@@ -5,13 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from searching import beam_search, exact_search
 
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.search.beam import beam_search
 from longtail.search.chunks import Chunks, Part
-from longtail.search.exact import exact_search
 from longtail.tree.tree import LabelTree
 
 N_COLUMNS = 30

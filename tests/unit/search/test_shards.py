@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from searching import beam_search, exact_search
 
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.ranked_lists import merge_ranked
-from longtail.search.beam import Descent, beam_search, shortlist
+from longtail.search.beam import Descent, shortlist
 from longtail.search.chunks import Chunks, Part
-from longtail.search.exact import exact_best, exact_search
-from longtail.search.shards import Shards, cut_parents
+from longtail.search.exact import exact_best
+from longtail.search.shards import Shards, checked_shards, cut_parents
 from longtail.tree.tree import LabelTree
 
 COLUMNS, BIAS = 30, 0.5
@@ -65,6 +66,12 @@ def assert_same(one, other):
 
 def in_shards(levels, shard_labels):
     return [*levels[:-1], Shards.cut(levels[-1], shard_labels)]
+
+
+def only(shards, numbers):
+    """Return the level of which some shards alone are held."""
+    parts = (part if number in numbers else None for number, part in enumerate(shards.parts))
+    return replace(shards, parts=tuple(parts))
 
 
 @pytest.mark.parametrize("shard_labels", [1, 4, 9, 25, 10_000])
@@ -122,7 +129,7 @@ def test_the_best_of_all_holders_are_the_best_of_the_whole(seed, shard_labels, k
 
     shards = sharded[-1]
     holders = np.array(data.draw(st.lists(st.integers(0, 2), min_size=shards.n_shards, max_size=shards.n_shards)))
-    parts = [best(shards.only(np.flatnonzero(holders == holder).tolist())) for holder in np.unique(holders)]
+    parts = [best(only(shards, np.flatnonzero(holders == holder))) for holder in np.unique(holders)]
     merged = reduce(lambda own, other: merge_ranked(*own, *other, 0, k), parts)
     for found, whole in zip(merged, best(levels[-1]), strict=True):
         assert found.tobytes() == whole.tobytes()
@@ -188,15 +195,19 @@ def test_the_face_of_a_level():
 
 def test_a_subset_knows_what_it_lacks():
     shards = Shards.cut(model()[1][-1], 9)
-    some = shards.only([1])
+    some = only(shards, [1])
     assert some.numbers == [1]
     assert (some.n_nodes, some.n_chunks, some.n_shards) == (shards.n_nodes, shards.n_chunks, shards.n_shards)
     some.weights(int(shards.nodes[1]))
     with pytest.raises(UsageError, match="shard 0, which is not held here"):
         some.weights(0)
-    for wrong in ([], [shards.n_shards], [-1, 0]):
-        with pytest.raises(UsageError, match=f"expected some of 0 to {shards.n_shards - 1}"):
-            shards.only(wrong)
+
+
+def test_numbers_of_shards_are_checked():
+    assert checked_shards([2, 0, 2], 3) == {0, 2}
+    for wrong in ([], [3], [-1, 0]):
+        with pytest.raises(UsageError, match="expected some of 0 to 2"):
+            checked_shards(wrong, 3)
 
 
 def test_shards_that_do_not_fit_are_refused():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from longtail.data.output import open_output
 from longtail.errors import UsageError, printable
 
-__all__ = ["draw_frequency_curve", "draw_neighbours", "picture_suffix"]
+__all__ = ["draw_frequency_curve", "draw_neighbours", "picture_suffix", "save_picture"]
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> 
     axes.set_title("Label frequency", loc="left")
     axes.grid(True, which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    _save(figure, path)
+    save_picture(figure, path)
 
 
 def draw_neighbours(label: str, values: Sequence[tuple[str, float]], path: Path | str) -> None:
@@ -63,7 +63,7 @@ def draw_neighbours(label: str, values: Sequence[tuple[str, float]], path: Path 
     axes.grid(True, axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    _save(figure, path)
+    save_picture(figure, path)
 
 
 def _shown(name: str) -> str:
@@ -72,7 +72,8 @@ def _shown(name: str) -> str:
     return printable(short).replace("$", r"\$")
 
 
-def _save(figure: Figure, path: Path | str) -> None:
+def save_picture(figure: Figure, path: Path | str) -> None:
+    """Write a figure of matplotlib; the same one gives the same bytes."""
     from matplotlib import rc_context
 
     suffix = picture_suffix(path)
