@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from longtail.data.formats import FORMATS
+from longtail.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
@@ -21,6 +22,16 @@ def test_every_format_is_described():
     text = (ROOT / "docs/formats.md").read_text("utf-8")
     for name in FORMATS:
         assert f"`{name}`" in text
+
+
+def test_every_method_is_in_the_table():
+    rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs/methods.md").read_text("utf-8"), re.MULTILINE)
+    assert rows == list(METHODS)
+
+
+def test_every_method_is_in_the_readme():
+    text = (ROOT / "README.md").read_text("utf-8").lower()
+    assert [name for name in METHODS if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_the_map_names_every_module():

@@ -123,6 +123,14 @@ CATALOGUE = [
         },
     ),
     Method(
+        "fastxml",
+        "trees over documents that split for nDCG, whose leaves know labels",
+        "Prabhu and Varma 2014, FastXML: A Fast, Accurate and Stable Tree-classifier for Extreme Multi-label Learning",
+        ("tf-idf", "none", "50 trees of documents", "leaves", "a leaf a tree"),
+        settings={"tfidf": TEXT, "forest": {"cost": 1.0, "propensities": False, "tail_share": 0.0}},
+        ranker="forest",
+    ),
+    Method(
         "pfastrexml",
         "trees over documents that split for propensity-scored nDCG, and centroids that bring up rare labels",
         "Jain et al. 2016, Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking and Other Missing "

@@ -167,7 +167,7 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
     entry = METHODS[config.method]
     if parents is not None and (entry.ranker != "tree" or (config.tree.kind == "flat" and not entry.network)):
         raise UsageError(f"{config.method} has no label tree, so no use for a hierarchy; leave --tree out")
-    if entry.ranker == "forest" and len(documents) < 3:
+    if entry.ranker == "forest" and config.forest.propensities and len(documents) < 3:
         raise UsageError(f"{config.method}: found {len(documents)} documents; expected at least 3, for propensities")
     if entry.ranker == "neighbours":
         check_index(config.neighbours.index)

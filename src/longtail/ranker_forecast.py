@@ -7,7 +7,7 @@ within a factor of two or so.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from longtail.config import Config, Forest, Neighbours
 from longtail.data.dataset import Dataset
@@ -38,7 +38,9 @@ def ranker_forecast(documents: Dataset, text: TextForecast, config: Config) -> R
     kind = METHODS[config.method].ranker
     if kind == "forest":
         return _forest(documents, text, config.forest)
-    return _neighbours(documents, text, config.neighbours) if kind == "neighbours" else None
+    if kind == "neighbours":
+        return _neighbours(documents, text, config.neighbours)
+    return None if kind == "tree" else assert_never(kind)
 
 
 def one_vs_all_seconds(documents: Dataset, text: TextForecast, config: Config) -> float | None:
@@ -61,7 +63,7 @@ def _forest(documents: Dataset, text: TextForecast, settings: Forest) -> RankerF
     each = text.each + text.dense_width + 5
     seconds = _SPLIT * len(documents) * each * levels * settings.trees
     numbers = text.numbers + text.dense_width * len(documents)
-    stored = _SPLIT_BYTES * numbers * settings.trees + 8.0 * numbers  # and the centroids
+    stored = _SPLIT_BYTES * numbers * settings.trees + (8.0 * numbers if settings.tail_share else 0.0)  # centroids
     return RankerForecast(seconds, stored, 12.0 * numbers)
 
 

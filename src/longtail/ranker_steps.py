@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.config import Config
+from longtail.config import Forest as ForestSettings
 from longtail.data.dataset import Dataset
 from longtail.features.gandalf import real_documents
 from longtail.features.matrix import Features
@@ -19,7 +21,7 @@ from longtail.linear.forest import Forest, fit_tree
 from longtail.linear.neighbours import Neighbours, learner_seeds
 from longtail.linear.one_vs_all import LabelHints, LabelProblems, join_batches, label_batches
 from longtail.linear.partitions import document_graph, fit_learner
-from longtail.linear.tail_classifier import fit_tail
+from longtail.linear.tail_classifier import fit_tail, no_tail
 from longtail.linear.tree_ranker import LevelProblems, TreeRanker
 from longtail.methods import METHODS
 from longtail.metrics import inverse_propensities
@@ -55,6 +57,8 @@ def fit_rankers(
         return (fit_forest(documents, features, config, work),)
     if kind == "neighbours":
         return (fit_neighbours(documents, features, config, work),)
+    if kind != "tree":
+        assert_never(kind)
     if network is not None and network.tree is not None and config.cascade.combine == "never":
         return ()
     if config.tree.kind == "flat" or METHODS[config.method].network == "recursive":
@@ -131,21 +135,31 @@ def _arrays_of(problems: LevelProblems | LabelProblems, run: tuple[int, int]) ->
 
 
 def fit_forest(documents: Dataset, features: Features, config: Config, work: Work) -> Forest:
-    """Return the trees over documents, each a stage, and the labels' centroids."""
+    """Return the trees over documents, each a stage, and the labels' centroids, if these have a part in scores."""
     settings, relevance = config.forest, documents.label_matrix
-    constants = settings.propensity_a, settings.propensity_b
-    real = real_documents(documents)  # texts of labels would make rare ones look frequent
-    propensities = 1 / inverse_propensities(real.label_counts, len(real), *constants)
+    propensities = label_propensities(documents, settings)
 
     def grow(tree: int) -> dict[str, np.ndarray]:
         return fit_tree(features, relevance, propensities, settings, config.seed, tree)
 
     with told("trees of documents") as say:
         trees = work.each("document-tree", grow, range(settings.trees), "trees")
-        tail = work.arrays("centroids", lambda: fit_tail(features, relevance))
+        tail = (
+            work.arrays("centroids", lambda: fit_tail(features, relevance))
+            if settings.tail_share > 0
+            else no_tail(documents.n_labels)
+        )
         forest = Forest.of(trees, tail, features, settings)
         say(f"{settings.trees} trees, {len(forest.trees.children) / settings.trees:,.0f} nodes each")
     return forest
+
+
+def label_propensities(documents: Dataset, settings: ForestSettings) -> NDArray[np.float64]:
+    """Return what gains are divided by: 1 for every label where training does not weigh by propensities."""
+    if not settings.propensities:
+        return np.ones(documents.n_labels)
+    real = real_documents(documents)  # texts of labels would make rare ones look frequent
+    return 1 / inverse_propensities(real.label_counts, len(real), settings.propensity_a, settings.propensity_b)
 
 
 def fit_neighbours(documents: Dataset, features: Features, config: Config, work: Work) -> Neighbours:

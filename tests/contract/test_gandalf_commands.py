@@ -14,16 +14,8 @@ from longtail.data.label_files import write_labels
 from longtail.features import label_graph as graph_module
 from longtail.methods import configure
 from longtail.model_folder import load_model
+from small_methods import LINEAR, SMALL
 
-METHODS = {
-    "xr-linear": {},
-    "parabel": {"ranker": {"trees": 2}},
-    "plt": {},
-    "dismec": {},
-    "proxml": {},
-    "pfastrexml": {"forest": {"trees": 3}},
-    "annexml": {"neighbours": {"learners": 2, "epochs": 3, "dimensions": 16, "index": "exact"}},
-}
 LABEL = "Culture: Japanese"
 
 
@@ -46,10 +38,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LINEAR)
 def test_every_linear_method_takes_label_points(method, data, tmp_path):
     train, test = data
-    fitted = lt.Longtail(method, gandalf={"use": True}, **METHODS[method]).fit(train)
+    fitted = lt.Longtail(method, gandalf={"use": True}, **SMALL[method]).fit(train)
     most = data[1].label_matrix[:, np.argmax(train.label_counts)].sum() / len(test)
     assert fitted.evaluate(test)["P@1"] > 1.5 * most
     assert fitted.model.facts.documents + fitted.model.facts.held_out == 600  # label points are no documents

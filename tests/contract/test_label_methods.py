@@ -13,15 +13,10 @@ import longtail as lt
 from longtail import ranker_steps
 from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.linear.one_vs_all import LabelProblems
-from longtail.methods import configure
+from longtail.methods import METHODS, configure
 from longtail.model_folder import load_model
+from small_methods import SMALL, WITHOUT_LABEL_TREE
 
-SETTINGS = {
-    "dismec": {},
-    "proxml": {},
-    "pfastrexml": {"forest": {"trees": 4}},
-    "annexml": {"neighbours": {"learners": 2, "epochs": 3, "dimensions": 16, "index": "exact"}},
-}
 TEXT = "A small editor for sound files, with a window for GNOME"
 
 
@@ -40,10 +35,10 @@ def files(data, tmp_path_factory):
 
 
 def fit(method, documents, **more):
-    return lt.Longtail(method, **SETTINGS[method], **more).fit(documents)
+    return lt.Longtail(method, **SMALL[method], **more).fit(documents)
 
 
-@pytest.fixture(scope="module", params=SETTINGS)
+@pytest.fixture(scope="module", params=WITHOUT_LABEL_TREE)
 def fitted(request, data):
     return fit(request.param, data[0])
 
@@ -100,13 +95,14 @@ def test_an_explanation_adds_up_to_the_score(fitted):
         assert any(step.contributions for step in found.steps)
 
 
-@pytest.mark.parametrize("method", SETTINGS)
+@pytest.mark.parametrize("method", WITHOUT_LABEL_TREE)
 def test_resumes_within_its_stages(method, run, files, data, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("longtail.linear.one_vs_all.BATCH", 64)
-    home, name = {
-        "pfastrexml": (ranker_steps, "fit_tree"),
-        "annexml": (ranker_steps, "fit_learner"),
-    }.get(method, (LabelProblems, "solve"))
+    home, name, stage = {
+        "forest": (ranker_steps, "fit_tree", "document-tree-0"),
+        "neighbours": (ranker_steps, "fit_learner", "learner-0"),
+        "tree": (LabelProblems, "solve", "ranker-0-batch-0"),
+    }[METHODS[method].ranker]
     real, calls = getattr(home, name), []
 
     def stops_at_the_second(*arguments):
@@ -115,7 +111,7 @@ def test_resumes_within_its_stages(method, run, files, data, tmp_path, monkeypat
             raise KeyboardInterrupt
         return real(*arguments)
 
-    given = [f"{group}.{key}={value}" for group, own in SETTINGS[method].items() for key, value in own.items()]
+    given = [f"{group}.{key}={value}" for group, own in SMALL[method].items() for key, value in own.items()]
     options = ["--method", method, "-j", "1", *(part for setting in given for part in ("--set", setting))]
     assert run("train", files / "train.jsonl", "-o", tmp_path / "whole", *options).code == 0
     with monkeypatch.context() as patch:
@@ -123,12 +119,11 @@ def test_resumes_within_its_stages(method, run, files, data, tmp_path, monkeypat
         assert run("train", files / "train.jsonl", "-o", tmp_path / "m", *options).code == 130
     caplog.clear()
     assert run("train", files / "train.jsonl", "-o", tmp_path / "m", *options, "--resume").code == 0
-    stage = {"pfastrexml": "document-tree-0", "annexml": "learner-0"}.get(method, "ranker-0-batch-0")
     assert f"stage {stage}: taken over" in caplog.text
     assert contents(tmp_path / "m") == contents(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("method", SETTINGS)
+@pytest.mark.parametrize("method", WITHOUT_LABEL_TREE)
 class TestUnusualData:
     def fit(self, method, texts, labels):
         return fit(method, lt.Dataset.of(texts, labels))
@@ -157,7 +152,15 @@ class TestUnusualData:
     def test_a_hierarchy_is_refused(self, method):
         documents = lt.Dataset.of(["red apple", "green pear"] * 9, [["a"], ["b"]] * 9)
         with pytest.raises(UsageError, match="has no label tree"):
-            lt.Longtail(method, **SETTINGS[method]).fit(documents, parents={"a": ["parent"], "b": ["parent"]})
+            lt.Longtail(method, **SMALL[method]).fit(documents, parents={"a": ["parent"], "b": ["parent"]})
+
+
+def test_trees_that_rank_alone_have_no_centroids(data):
+    fitted = fit("fastxml", data[0])
+    (forest,) = fitted.model.rankers
+    assert forest.centroids.columns.size == 0
+    (step,) = fitted.explain(TEXT, fitted.predict([TEXT], 1)[0][0].id).steps
+    assert step.node == "the ways through 4 trees"
 
 
 def test_what_cannot_be_had_is_said_before_training(data, monkeypatch):
@@ -167,6 +170,7 @@ def test_what_cannot_be_had_is_said_before_training(data, monkeypatch):
     two = lt.Dataset.of(["red apple", "green pear"], [["a"], ["b"]])
     with pytest.raises(UsageError, match="found 2 documents; expected at least 3"):
         lt.Longtail("pfastrexml").fit(two)
+    assert len(fit("fastxml", two).predict(["red apple"], 2)[0]) == 2  # has no propensities
     with pytest.raises(ConfigError, match="solver: found newton with the logistic loss"):
         lt.Longtail("dismec", ranker={"loss": "logistic"})
 

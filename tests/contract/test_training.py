@@ -16,8 +16,8 @@ from longtail.kernels import pool
 from longtail.linear.tree_ranker import LevelProblems
 from longtail.methods import configure
 from longtail.model_folder import load_model
+from small_methods import WITH_LABEL_TREE
 
-METHODS = ["xr-linear", "parabel", "bonsai", "plt"]
 TEXT = "A small editor for sound files, with a window for GNOME"
 
 
@@ -148,7 +148,7 @@ class TestCommands:
 
 
 class TestSameBytes:
-    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("method", WITH_LABEL_TREE)
     def test_for_any_number_of_threads(self, data, tmp_path, method):
         for threads in (1, 3):
             lt.Longtail(method, threads=threads).fit(data[0]).save(tmp_path / str(threads))
@@ -302,32 +302,32 @@ class TestUnusualData:
         with pytest.raises(DataError, match="n-gram"):
             self.fit([".", "!"], [["a"], ["b"]])
 
-    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("method", WITH_LABEL_TREE)
     def test_one_label(self, method):
         model = self.fit(["red apple", "green pear", "blue sky"], [["fruit"], ["fruit"], []], method)
         assert [label.id for label in model.predict(["red pear"], 5)[0]] == ["fruit"]
 
-    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("method", WITH_LABEL_TREE)
     def test_a_label_in_every_document(self, method):
         texts = [f"word{n % 4} text{n % 3}" for n in range(40)]
         model = self.fit(texts, [["all", f"label{n % 4}"] for n in range(40)], method)
         found = model.predict(["word2 text1"], 2)[0]
         assert {label.id for label in found} == {"all", "label2"}
 
-    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("method", WITH_LABEL_TREE)
     def test_a_document_without_known_words(self, fitted, method):
         model = self.fit(["red apple", "green pear"] * 9, [["a"], ["b"]] * 9, method)
         found = model.predict(["zzz", ""], 2)
         assert [len(found[row]) for row in range(2)] == [2, 2]
         assert all(0 <= label.score <= 1 for row in range(2) for label in found[row])
 
-    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("method", WITH_LABEL_TREE)
     def test_more_children_than_labels(self, method):
         settings = {"tree": {"branching": 64, "leaf_size": 1}}
         model = self.fit([f"word{n}" for n in range(5)], [[f"l{n}"] for n in range(5)], method, **settings)
         assert [model.predict([f"word{n}"], 1)[0][0].id for n in range(5)] == [f"l{n}" for n in range(5)]
 
-    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("method", WITH_LABEL_TREE)
     def test_k_larger_than_the_number_of_labels(self, method):
         model = self.fit(["red apple", "green pear"] * 3, [["a"], ["b"]] * 3, method)
         assert {label.id for label in model.predict(["red"], 99)[0]} == {"a", "b"}

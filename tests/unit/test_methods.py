@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from longtail.config import Config, TfIdf
 from longtail.errors import ConfigError
@@ -44,7 +45,7 @@ def said(*arguments) -> str:
 
 class TestCatalogue:
     def test_names(self):
-        linear = ["xr-linear", "parabel", "bonsai", "plt", "dismec", "proxml", "pfastrexml", "annexml"]
+        linear = ["xr-linear", "parabel", "bonsai", "plt", "dismec", "proxml", "fastxml", "pfastrexml", "annexml"]
         transformers = ["cascadexml", "lightxml", "xr-transformer", "x-transformer"]
         words = ["xml-cnn", "attentionxml", "inceptionxml", "inceptionxml-lf", "astec", "decaf", "eclare"]
         assert list(METHODS) == [*linear, *transformers, *words]
@@ -160,6 +161,11 @@ class TestNumbers:
         resolved = configure("plt")
         assert (resolved.tree.branching, resolved.tree.leaf_size) == (2, 100)
         assert (resolved.ranker.loss, resolved.search.score, resolved.search.exact) == ("logistic", "sigmoid", True)
+
+    def test_fastxml_is_pfastrexml_without_propensities_and_centroids(self):
+        own, other = configure("fastxml").forest, configure("pfastrexml").forest
+        assert (own.trees, own.leaf_size, own.cost, own.propensities, own.tail_share) == (50, 10, 1.0, False, 0.0)
+        assert replace(own, cost=other.cost, propensities=True, tail_share=0.2) == other
 
 
 class TestUnknown:

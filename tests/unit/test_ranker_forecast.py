@@ -12,6 +12,7 @@ from longtail.data.sample import sample
 from longtail.forecast import Forecast, forecast
 from longtail.kernels import pool
 from longtail.methods import configure
+from small_methods import WITHOUT_LABEL_TREE
 
 
 @cache
@@ -54,6 +55,12 @@ def test_one_vs_all_grows_with_labels(method):
     assert expected(method, some).seconds < expected(method, whole).seconds
 
 
+def test_centroids_take_room():
+    settings = {"trees": 1, "cost": 1.0}
+    with_them, without = (expected(method, forest=settings) for method in ("pfastrexml", "fastxml"))
+    assert with_them.model_bytes > 1.5 * without.model_bytes
+
+
 def test_an_l1_penalty_leaves_few_weights():
     assert expected("proxml").weights < 0.3 * expected("dismec").weights
 
@@ -65,7 +72,7 @@ def test_beside_a_network_the_classifiers_are_those_of_their_method(classifier):
     assert (len(found.tree) == 1) == (classifier == "dismec")
 
 
-@pytest.mark.parametrize("method", ["dismec", "proxml", "pfastrexml", "annexml"])
+@pytest.mark.parametrize("method", WITHOUT_LABEL_TREE)
 def test_a_few_documents(method):
     few = Dataset.of([f"one two word{i}" for i in range(4)], [["a", f"b{i % 3}"] for i in range(4)])
     found = expected(method, few)

@@ -138,7 +138,7 @@ class Ranker(Stage, frozen=True):
 
 
 class Forest(Stage, frozen=True):
-    """PfastreXML: trees over documents, and centroids of labels beside them."""
+    """FastXML and PfastreXML: trees over documents, and centroids of labels beside them."""
 
     trees: Annotated[Count, Meta(description="trees, whose label distributions are averaged")] = 50
     leaf_size: Annotated[Count, Meta(description="most documents of a leaf")] = 10
@@ -147,10 +147,11 @@ class Forest(Stage, frozen=True):
     max_rounds: Annotated[Count, Meta(description="most rounds of dealing documents to the two sides")] = 20
     prune: Annotated[NotNegative, Meta(description="drop weights of separators smaller than this")] = 0.01
     tail_share: Annotated[
-        float, Meta(ge=0, le=1, description="weight of the label's centroid in the score (1 − α), beside the trees")
+        float, Meta(ge=0, le=1, description="weight of the label's centroid in the score (1 − α); 0 = trees only")
     ] = 0.2
     tail_gamma: Annotated[Positive, Meta(description="how fast the centroid's score falls with distance (γ)")] = 30.0
-    propensity_a: Annotated[Positive, Meta(description="A of the propensities that training weighs by")] = 0.55
+    propensities: Annotated[bool, Meta(description="whether training weighs labels by propensities")] = True
+    propensity_a: Annotated[Positive, Meta(description="A of the propensities")] = 0.55
     propensity_b: Annotated[Positive, Meta(description="B of the propensities")] = 1.5
 
 

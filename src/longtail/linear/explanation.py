@@ -143,7 +143,7 @@ def _steps(tree: int, ranker: LinearRanker, features: Features, label: int, scor
 
 
 def _forest_steps(found: ForestExplanation, features: Features) -> list[_Node]:
-    """Return what spoke for the ways taken at all splits, the mean over trees, P^α; and the centroid, B^(1−α)."""
+    """Return what spoke for the ways taken at all splits, the mean over trees, P^α; and the centroid, if it counts."""
     splits = [split for path in found.trees for split in path.splits]
     signs = [(1.0 if split.margin > 0 else -1.0) / len(found.trees) for split in splits]
     products = np.zeros(features.shape[1])
@@ -159,6 +159,8 @@ def _forest_steps(found: ForestExplanation, features: Features) -> list[_Node]:
         bias,
         f"the ways through {len(found.trees)} trees",
     )
+    if found.tail_share == 0:
+        return [trees]
     products = np.zeros(features.shape[1])
     products[found.products.columns] = found.products.values * found.products.weights
     tail = _sum_step(0, 1, products, features, found.nearness**found.tail_share, 0.0, "the label's centroid")

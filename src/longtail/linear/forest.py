@@ -1,7 +1,8 @@
-"""PfastreXML: trees over documents whose leaves know labels, and centroids of labels that bring up the rare ones.
+"""FastXML and PfastreXML: trees over documents whose leaves know labels, and centroids that bring up the rare ones.
 
 A leaf keeps the mean of its documents' relevance over propensity. A document's labels are those of its leaves; the
-score P^α B^(1−α) joins the mean over trees, P, and the nearness to the label's centroid, B (Jain et al. 2016).
+score P^α B^(1−α) joins the mean over trees, P, and the nearness to the label's centroid, B (Jain et al. 2016). FastXML
+(Prabhu and Varma 2014) has no propensities, as if all were 1, and no centroids: α = 1.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class ForestExplanation:
     gain: float  # P
     cosine: float  # the sum of the products; the document has length one, the centroid one or a little less
     products: Products
-    nearness: float  # B
+    nearness: float  # B; of no meaning where tail_share is 0
     tail_share: float  # 1 − α
     score: float  # P^α B^(1−α); 0 where no tree finds the label
 

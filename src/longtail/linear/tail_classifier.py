@@ -12,7 +12,7 @@ from longtail.features.label_features import label_features
 from longtail.features.matrix import Features
 from longtail.kernels.sparse import unit_rows
 
-__all__ = ["fit_tail"]
+__all__ = ["fit_tail", "no_tail"]
 
 _SMALL = 0.01  # centroids have length one
 
@@ -36,4 +36,14 @@ def fit_tail(features: Features, label_matrix: sparse.csr_array) -> dict[str, ND
         "columns": block.indices.astype(np.int32),
         "values": block.data.astype(np.float32),
         "squares": np.asarray(squares, np.float32).ravel(),
+    }
+
+
+def no_tail(n_labels: int) -> dict[str, NDArray[Any]]:
+    """Return centroids without entries, for trees that rank by themselves."""
+    return {
+        "ptr": np.zeros(n_labels + 1, np.int64),
+        "columns": np.zeros(0, np.int32),
+        "values": np.zeros(0, np.float32),
+        "squares": np.zeros(n_labels, np.float32),
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +42,15 @@ def build_tree(features: Features, label_counts: NDArray[np.integer], settings: 
         if settings.kind == "unbalanced":
             return _unbalanced(_Rows(features, settings, seed), settings)
         borders = _borders(level_widths(n_labels, settings), n_labels)
-        if settings.kind in ("balanced", "flat"):
-            order = _Halving(_Rows(features, settings, seed), borders).order
-        elif settings.kind == "random":
-            order = np.random.default_rng(seed).permutation(n_labels)
-        else:
-            order = np.argsort(-np.asarray(label_counts, np.int64), kind="stable")
+        match settings.kind:
+            case "balanced" | "flat":
+                order = _Halving(_Rows(features, settings, seed), borders).order
+            case "random":
+                order = np.random.default_rng(seed).permutation(n_labels)
+            case "frequency":
+                order = np.argsort(-np.asarray(label_counts, np.int64), kind="stable")
+            case _:
+                assert_never(settings.kind)
         return LabelTree.from_borders(order, [] if settings.kind == "flat" else borders)
 
 

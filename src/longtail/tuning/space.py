@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, assert_never, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -157,13 +157,14 @@ def default_space(config: Config, reads_text: bool = True) -> list[Dimension]:
     entry = METHODS[config.method]
     names: list[str]
     if entry.ranker == "forest":
-        names = ["forest.cost=1..20:log", "forest.tail_share=0..0.6", "forest.leaf_size=5,10,20"]
+        names = ["forest.cost=1..20:log", "forest.leaf_size=5,10,20"]
+        names += ["forest.tail_share=0..0.6"] if config.forest.tail_share > 0 else []
     elif entry.ranker == "neighbours":
         names = ["neighbours.dimensions=25,50,100", "neighbours.gamma=3..30:log", "neighbours.voters=5,10,20,50"]
-    elif entry.network:
-        names = _rates(config)
+    elif entry.ranker != "tree":
+        assert_never(entry.ranker)
     else:
-        names = _linear(config, entry.settings)
+        names = _rates(config) if entry.network else _linear(config, entry.settings)
     with_text = reads_text and not entry.network
     names += ["tfidf.0.ngram_max=1,2", "tfidf.0.min_df=1,2"] if with_text and config.features != "dnn" else []
     return [parse_dimension(name) for name in names]

@@ -11,7 +11,7 @@ from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.linear import forest as forest_module
 from longtail.linear.forest import Forest, fit_tree
-from longtail.linear.tail_classifier import fit_tail
+from longtail.linear.tail_classifier import fit_tail, no_tail
 from longtail.metrics.propensity import inverse_propensities
 
 SETTINGS = Settings(trees=5, leaf_size=8, cost=3.0, prune=0.0)
@@ -109,6 +109,12 @@ def test_search_is_a_walk_down_every_tree(model, k, monkeypatch):
 def test_without_the_tail_a_score_is_the_mean_gain_of_the_leaves(data):
     alone = forest(*data, msgspec.structs.replace(SETTINGS, tail_share=0.0))
     assert_ranked_as(alone.search(data[0], 5), naive_scores(alone, data[0]), 5)
+    bare = Forest.from_arrays(alone.to_arrays() | {f"tail_{name}": array for name, array in no_tail(L).items()})
+    assert bare.n_labels == L
+    for own in (bare, alone):
+        ranked, found = own.search(data[0], 5), own.explain(data[0], 1)
+        assert found.score == pytest.approx(found.gain)
+        assert ranked.data.tobytes() == alone.search(data[0], 5).data.tobytes()
 
 
 def test_leaves_keep_the_mean_relevance_over_propensity_of_their_documents(data, model):

@@ -67,6 +67,8 @@ OTHERS = {
     "pfastrexml": [
         {"forest.trees": 2},
         {"forest.trees": 2, "forest.cost": 1.0},
+        {"forest.trees": 2, "forest.tail_share": 0.0},
+        {"forest.trees": 2, "forest.propensities": False},
         {"forest.trees": 2, "tfidf.0.min_df": 3},
     ],
     "annexml": [

@@ -117,6 +117,14 @@ def test_every_method_has_a_space_of_its_own(method):
     assert not any(dimension.path.startswith("tfidf") for dimension in without)
 
 
+def test_what_a_method_does_without_is_not_searched():
+    paths = {
+        name: [dimension.path for dimension in default_space(configure(name))] for name in ("fastxml", "pfastrexml")
+    }
+    assert "forest.tail_share" in paths["pfastrexml"]
+    assert [path for path in paths["pfastrexml"] if path != "forest.tail_share"] == paths["fastxml"]
+
+
 def test_holds():
     assert Range("a", 1, 2).holds(2)
     assert not Range("a", 0, 2).holds(True)
