@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.tiny_encoder import write_encoder
 
 from longtail.data.sample import FOLDER
+from tiny_encoder import write_encoder
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 CPU = ["--device", "cpu"]

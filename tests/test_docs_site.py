@@ -102,7 +102,7 @@ class TestCommands:
         assert set(bare) <= {"command", "argument or option"}  # the heads of tables
 
     def test_defaults_and_what_is_required_are_told(self):
-        assert "| `--method` `TEXT` | `xr-linear` | Name in the list of `longtail methods`. |" in self.text
+        assert "| `-k` `N` | `5` | Labels a document, at most. |" in self.text
         assert "| `-o`, `--output` `MODEL` | required | Model folder to write. |" in self.text
         assert "$ longtail train [OPTIONS] DATA -o MODEL\n" in self.text
 

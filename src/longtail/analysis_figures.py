@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longtail.data.output import open_output
 from longtail.errors import UsageError
+from longtail.metrics.pictures import save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +23,6 @@ __all__ = ["Table", "prepare_folder", "summary", "tidy", "write_analysis", "writ
 _COLOURS = {"trained": "#1f5f8b", "untuned": "#b04a2f"}
 _MARKS = {"trained": "o-", "untuned": "s--"}
 _PANEL = (4.8, 3.6)  # inches
-_DPI = 150
 
 
 class Table(NamedTuple):
@@ -224,8 +224,7 @@ def _write_png(draw: Callable[[Figure, Analysis], None], analysis: Analysis, pat
     figure = Figure(layout="constrained")
     draw(figure, analysis)
     tidy(figure.axes)
-    with open_output(path) as file:
-        figure.savefig(file, format="png", dpi=_DPI)
+    save_picture(figure, path)
 
 
 def tidy(all_axes: Iterable[Axes]) -> None:

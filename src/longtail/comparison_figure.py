@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longtail.analysis_figures import Table, prepare_folder, tidy, write_csv
-from longtail.data.output import open_output
 from longtail.errors import UsageError
+from longtail.metrics.pictures import save_picture
 from longtail.report.pictures import shown
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ _FILES = (".png", ".svg", ".pdf", ".csv")
 _COLOURS = ("#1f5f8b", "#e08a00", "#009e73", "#b04a2f", "#56b4e9", "#c05a99", "#222222", "#8c8c8c")
 _MARKS = "osD^vPX*"
 _SIZE = (10.0, 5.0)  # inches
-_DPI = 150
 
 
 def comparison_files(output: Path) -> list[Path]:
@@ -49,16 +48,11 @@ def write_comparison(comparison: Comparison, output: Path) -> list[Path]:
 
 
 def _write_picture(comparison: Comparison, path: Path) -> None:
-    from matplotlib import rc_context
     from matplotlib.figure import Figure  # no pyplot: no display, no global state
 
-    with rc_context({"svg.hashsalt": "longtail", "font.size": 10}):
-        figure = Figure(figsize=_SIZE, layout="constrained")
-        _draw(figure, comparison)
-        dates = {".svg": "Date", ".pdf": "CreationDate"}  # left out: the same numbers give the same bytes
-        metadata = {dates[path.suffix]: None} if path.suffix in dates else None
-        with open_output(path) as file:
-            figure.savefig(file, format=path.suffix[1:], dpi=_DPI, metadata=metadata)
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    _draw(figure, comparison)
+    save_picture(figure, path)
 
 
 def _draw(figure: Figure, comparison: Comparison) -> None:

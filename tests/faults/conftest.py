@@ -1,4 +1,4 @@
-"""Fixtures of the tests of model folders."""
+"""Fixtures of the tests of model folders, and of trainings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 
 import pytest
 from saved_folders import save
+from trainings import contents, training
 
 from longtail.store import durable
 
@@ -27,3 +28,15 @@ def renaming(request, monkeypatch):
     if request.param == "aside":
         monkeypatch.setattr(durable, "_exchange", lambda one, other: False)
     return request.param
+
+
+@pytest.fixture(params=["xr-linear", "cascadexml"])
+def trained(request, tmp_path, monkeypatch):
+    """A training, and a model of it with the bytes that it must have."""
+    if request.param == "cascadexml":
+        pytest.importorskip("transformers")
+        request.getfixturevalue("one_thread")
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    own = training(request.param, tmp_path / "data")
+    own.whole(tmp_path / "whole")
+    return own, contents(tmp_path / "whole")

@@ -31,20 +31,8 @@ def jumping_clock(monkeypatch):
     monkeypatch.setattr(time, "localtime", lambda seconds=None: of_day(now() if seconds is None else seconds))
 
 
-@pytest.fixture(params=["xr-linear", "cascadexml"])
-def whole(request, tmp_path, monkeypatch):
-    """A training, and the model that it gives when the clock is right."""
-    if request.param == "cascadexml":
-        pytest.importorskip("transformers")
-        request.getfixturevalue("one_thread")
-        monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
-    own = training(request.param, tmp_path / "data")
-    own.whole(tmp_path / "whole")
-    return own, contents(tmp_path / "whole")
-
-
-def test_a_model_is_the_same_whatever_the_clock_says(whole, tmp_path, request):
-    own, expected = whole
+def test_a_model_is_the_same_whatever_the_clock_says(trained, tmp_path, request):
+    own, expected = trained
     predicting = ["predict", str(tmp_path / "whole"), str(own.data / "train.jsonl"), "-o"]
     assert here([*predicting, str(tmp_path / "before.jsonl.gz")], tmp_path / "said").code == 0
     request.getfixturevalue("jumping_clock")
@@ -55,8 +43,8 @@ def test_a_model_is_the_same_whatever_the_clock_says(whole, tmp_path, request):
     assert (tmp_path / "after.jsonl.gz").read_bytes() == (tmp_path / "before.jsonl.gz").read_bytes()
 
 
-def test_stages_of_the_future_and_of_long_ago_are_gone_on_with(whole, tmp_path, monkeypatch):
-    own, expected = whole
+def test_stages_of_the_future_and_of_long_ago_are_gone_on_with(trained, tmp_path, monkeypatch):
+    own, expected = trained
     model = tmp_path / "model"
     with monkeypatch.context() as patch:
         patch.setattr("longtail.training_run.save_model", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

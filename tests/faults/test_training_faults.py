@@ -10,7 +10,7 @@ import sys
 import pytest
 from failing_disk import CODES, EVERY, FailingDisk, chance, tally, told_in_one_line
 from small_disk import small_disk
-from trainings import contents, here, left_behind, training
+from trainings import contents, here, left_behind
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc for what is open")
 
@@ -20,18 +20,6 @@ N_FAULTS = {"xr-linear": 100, "cascadexml": 25} if EVERY else {"xr-linear": 14, 
 @pytest.fixture(autouse=True)
 def _no_waiting_for_the_disk(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: None)
-
-
-@pytest.fixture(params=N_FAULTS)
-def trained(request, tmp_path, monkeypatch):
-    """A training, and a model of it with the bytes that it must have."""
-    if request.param == "cascadexml":
-        pytest.importorskip("transformers")
-        request.getfixturevalue("one_thread")
-        monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
-    own = training(request.param, tmp_path / "data")
-    own.whole(tmp_path / "whole")
-    return own, contents(tmp_path / "whole")
 
 
 def on_failing_disk(own, model, patch, *options, **fault):

@@ -14,7 +14,7 @@ import pytest
 from scipy import sparse
 
 import longtail as lt
-from longtail import comparison, progress
+from longtail import comparison
 from longtail.comparison import ComparedModel, Comparison, compare
 from longtail.comparison_figure import comparison_files, write_comparison
 from longtail.errors import DataError, ModelFolderError, UsageError
@@ -22,6 +22,7 @@ from longtail.evaluation import Measured
 from longtail.metrics import Evaluation, FrequencyTable, inverse_propensities
 from longtail.metrics.analysis import FrequencyBin
 from longtail.model import Facts, Model
+from told_progress import told_progress
 
 COUNTS = {"often": 150, "some": 8, "few": 3, "once": 1}
 TRUTH = [["often", "once"], ["often", "some"], ["few"], ["often", "new"]]
@@ -127,23 +128,8 @@ class TestNumbers:
         assert decoded["notes"] == []
 
     def test_progress(self):
-        told = []
-
-        class Reporter:
-            def start(self, name, total, unit):
-                told.append((name, total, unit))
-
-            def advance(self, amount):
-                told.append(amount)
-
-            def finish(self):
-                told.append("end")
-
-        progress.report_to(Reporter())
-        try:
+        with told_progress() as told:
             compare([a_model(GOOD), a_model(DULL, method="plt")], documents())
-        finally:
-            progress.report_to(None)
         one, two = (("measuring xr-linear", None, ""), "end", 1), (("measuring plt", None, ""), "end", 1)
         assert told == [("comparing", 2, "models"), *one, *two, "end"]
 

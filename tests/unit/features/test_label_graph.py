@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from longtail import progress
 from longtail.features import label_graph as module
 from longtail.features.label_graph import label_graph, normalised
 from longtail.kernels import pool
+from told_progress import told_progress
 
 
 @pytest.fixture
@@ -89,22 +89,7 @@ def test_no_labels_and_no_documents():
 
 
 def test_progress_is_told_by_labels(matrix, monkeypatch):
-    told = []
-
-    class Reporter:
-        def start(self, name, total, unit):
-            told.append((name, total, unit))
-
-        def advance(self, amount):
-            told.append(amount)
-
-        def finish(self):
-            told.append("end")
-
     monkeypatch.setattr(module, "_BLOCK", 50)
-    progress.report_to(Reporter())
-    try:
+    with told_progress() as told:
         label_graph(matrix, seed=0)
-    finally:
-        progress.report_to(None)
     assert told == [("label graph", 90, "labels"), 50, 40, "end"]

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from told_progress import told_progress
+
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, BertConfig, PreTrainedTokenizerFast, RobertaConfig, XLNetConfig
 
-from longtail import progress
 from longtail.data.strings import Strings
 from longtail.errors import ModelFolderError, UsageError
 from longtail.features import tokens as module
@@ -120,28 +121,13 @@ def test_saved_folders_load_again_and_with_transformers(folder, tmp_path):
 
 
 def test_blocks_change_nothing_and_progress_is_told(bert, monkeypatch):
-    told = []
-
-    class Reporter:
-        def start(self, name, total, unit):
-            told.append((name, total, unit))
-
-        def advance(self, amount):
-            told.append(amount)
-
-        def finish(self):
-            told.append("finished")
-
     tokeniser = Tokeniser.load(bert, 16)
     expected = tokeniser(TEXTS)
     monkeypatch.setattr(module, "_BLOCK", 4)
-    progress.report_to(Reporter())
-    try:
+    with told_progress() as told:
         tokens = tokeniser(Strings.of(TEXTS))
         assert len(tokeniser(iter(TEXTS))) == len(TEXTS)
-    finally:
-        progress.report_to(None)
-    assert told[:4] == [("tokens", 6, "documents"), 4, 2, "finished"]
+    assert told[:4] == [("tokens", 6, "documents"), 4, 2, "end"]
     assert told[4] == ("tokens", None, "documents")
     np.testing.assert_array_equal(tokens.ids, expected.ids)
     np.testing.assert_array_equal(tokens.ends, expected.ends)
