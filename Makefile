@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo test lint bench gpu-test browser-test annif-test security soak fuzz docs clean
+.PHONY: demo test lint bench gpu-test browser-test annif-test security soak fuzz mutants docs clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -32,6 +32,10 @@ bench: $(READY)   ## every claim of benchmarks/RESULTS.md that needs no other pr
 fuzz: $(READY)   ## long fuzzing of every parser (FUZZ_RUNS executions each)
 	$(BIN)/pip install --quiet --constraint constraints.txt atheris
 	FUZZ_RUNS=$${FUZZ_RUNS:-200000} $(BIN)/python -m tests.fuzz
+
+mutants: $(READY)   ## breaks modules on purpose (MODULES, else all), SAMPLE places in each: how many do tests see
+	$(BIN)/pip install --quiet --constraint constraints.txt mutmut
+	$(BIN)/python scripts/mutants.py $(MODULES) --sample $${SAMPLE:-20} --seed $${SEED:-0}
 
 HOSTILE := tests/security tests/contract/test_golden_models.py tests/faults/test_damaged_folders.py tests/fuzz \
   tests/unit/data/test_bad_input.py tests/unit/data/test_lines.py tests/unit/server/test_server_limits.py \
