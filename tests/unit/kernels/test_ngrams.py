@@ -143,3 +143,10 @@ def test_shared_prefixes_there_and_back(strings: list[str]) -> None:
     assert len(rest) == len(packed.arena) - shared.sum()
     if strings == ["a", "ab", "abc", "b", "ba"]:
         assert rest.tobytes() == b"abcba"
+
+
+def test_ranges_are_copied_to_where_they_belong() -> None:
+    source, begins, offsets = np.frombuffer(b"abcdefgh", np.uint8), np.array([6, 1, 4, 0]), np.array([1, 3, 6, 6, 7])
+    target = np.full(8, ord("-"), np.uint8)
+    string_order.copy_ranges(source, begins, offsets, target)
+    assert target.tobytes() == b"-ghbcda-"

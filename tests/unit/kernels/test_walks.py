@@ -163,6 +163,7 @@ def test_weighted_sums_are_the_product(seed, rows, members, columns, dense_colum
         keep,
     )
     found = sparse.csr_array((values, found_columns, ptr), (rows, columns))
+    assert (found_columns.dtype, values.dtype, found_dense.dtype) == (np.int32, np.float32, np.float32)
     expected = weights.toarray() @ block.toarray()
     assert found.has_canonical_format
     assert (found.toarray() == np.apply_along_axis(largest, 1, expected, keep)).all()

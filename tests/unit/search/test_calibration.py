@@ -143,6 +143,13 @@ def test_damaged_arrays_are_refused(scores, probabilities):
         Calibration.from_arrays({"scores": np.array(scores), "probabilities": np.array(probabilities)})
 
 
+@pytest.mark.parametrize("name", ["scores", "probabilities"])
+def test_arrays_of_another_kind_are_refused(name):
+    arrays = {"scores": np.array([0.1, 0.2]), "probabilities": np.array([0.0, 1.0])}
+    with pytest.raises(ValueError, match=rf"{name}: found int64 of shape \(2,\); expected a vector of kind f$"):
+        Calibration.from_arrays({**arrays, name: np.array([0, 1])})
+
+
 # ------------------------------------------------------------------------------------------------- hits, reliability
 
 

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from longtail.metrics import evaluate
 from longtail.search.ensemble import best_first, in_order, mean_scores, reciprocal_ranks
-from longtail.search.ensemble_weights import FITTED, fit_weights
+from longtail.search.ensemble_weights import FITTED, _with_weight, fit_weights
 
 
 def ranked(random, n, width, filled=0.6, levels=12):
@@ -101,3 +101,13 @@ def test_a_member_that_knows_gets_it_all_and_equal_ones_stay_equal():
 def test_nothing_to_fit_by():
     empty = sparse.csr_array((3, 4), dtype=np.float32)
     assert fit_weights([empty, empty], empty) == ((0.5, 0.5), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("weights", "member", "expected"),
+    [([0.5, 0.25, 0.25], 0, [0.4, 0.3, 0.3]), ([0.2, 0, 0.8], 1, [0.12, 0.4, 0.48]), ([0, 1, 0], 1, [0.3, 0.4, 0.3])],
+)
+def test_the_others_keep_their_proportions_or_are_alike(weights, member, expected):
+    before = np.array(weights, float)
+    assert _with_weight(before, member, 0.4).tolist() == pytest.approx(expected)
+    assert before.tolist() == weights

@@ -205,8 +205,8 @@ def test_a_subset_knows_what_it_lacks():
 
 def test_numbers_of_shards_are_checked():
     assert checked_shards([2, 0, 2], 3) == {0, 2}
-    for wrong in ([], [3], [-1, 0]):
-        with pytest.raises(UsageError, match="expected some of 0 to 2"):
+    for wrong, found in (([], "none"), ([3], "3"), ([0, -1], "-1, 0")):
+        with pytest.raises(UsageError, match=f"shards: found {found}; expected some of 0 to 2"):
             checked_shards(wrong, 3)
 
 
