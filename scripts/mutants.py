@@ -78,7 +78,7 @@ TESTS = {
     "search/weight_codes": ("search/test_chunk_storage", "kernels/test_dense_block"),
     "metrics/bootstrap": ("metrics/test_analysis", "metrics/test_closer_analysis"),
     "metrics/propensity": ("metrics/test_propensity",),
-    "metrics/ranking": ("metrics/test_ranking",),
+    "metrics/ranking": ("metrics/test_ranking", "metrics/test_closer_analysis"),
     "metrics/statistics": ("metrics/test_ranking", "metrics/test_analysis", "metrics/test_closer_analysis"),
     "store/durable": (*STORE, "../faults/test_store_faults"),
     "store/hashing": STORE,

@@ -15,6 +15,11 @@ def test_propensities_by_hand():
     assert found[1] == pytest.approx(math.log(1000))  # of a label seen once, whatever A and B
 
 
+def test_three_documents_are_enough():
+    found = inverse_propensities(np.array([0, 3]), 3, a=1.0, b=1.0)
+    np.testing.assert_allclose(found, [1 + 2 * (math.log(3) - 1), 1 + (math.log(3) - 1) / 2], rtol=1e-14)
+
+
 def test_whole_numbers_as_constants():
     found = inverse_propensities(np.array([0, 1]), 1000, a=1, b=1)
     np.testing.assert_allclose(found, inverse_propensities(np.array([0, 1]), 1000, a=1.0, b=1.0), rtol=0)

@@ -229,8 +229,10 @@ def test_masked_predictions_are_passed_over_and_truth_is_not():
     found = evaluate(PREDICTIONS, LABELS, [1, 3], mask=mask)
     assert found["P@1"] == pytest.approx(1 / 3)
     assert found["R@3"] == pytest.approx((1 / 2 + 1 + 1 / 3) / 3)
-    assert metrics.precision_at_k(PREDICTIONS, LABELS, 1, mask=mask) == found["P@1"]
-    assert metrics.psp_at_k(PREDICTIONS, LABELS, 1, WEIGHTS, mask=mask) == pytest.approx(3 / 14)
+    for name, function in SINGLE.items():
+        assert function(PREDICTIONS, LABELS, 1, mask=mask) == found[f"{name}@1"] < BY_HAND[f"{name}@1"]
+    for function in PROPENSITY.values():
+        assert function(PREDICTIONS, LABELS, 1, WEIGHTS, mask=mask) == pytest.approx(3 / 14)
     assert evaluate(PREDICTIONS, LABELS, mask=np.zeros((0, 2), int)) == evaluate(PREDICTIONS, LABELS)
 
 

@@ -153,3 +153,26 @@ def test_int8_keeps_the_extremes_that_a_sample_would_miss():
     assert (table.min(), table.max()) == (-9.25, 11.5)
     assert np.abs(decoded(coded, table) - values).max() < 1
     assert np.sqrt(np.mean((decoded(coded, table) - values) ** 2)) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2, 1, -3], [-3, 1, 2, 2]),
+        ([-2, -1], [-2, -1, 0, 0]),
+        ([], [0, 0, 0, 0]),
+        ([0, 0.1875, *range(1, 256)], [0.0625, 1, 2, 3]),  # one too many: the nearest share, ends count twice
+    ],
+)
+def test_int8_of_few_values(values, expected):
+    table = code_table(np.array(values, np.float32), np.zeros(0, np.float32), "int8")
+    assert table[:4].tolist() == expected
+    assert len(table) == 256
+    assert table[-1] == max(expected[-1], *values, 0)
+
+
+def test_int8_is_as_good_as_256_codes_can_be():
+    values = np.random.default_rng(0).laplace(size=100_000).astype(np.float32)
+    table = code_table(values, np.zeros(0, np.float32), "int8")
+    error = np.mean((decoded(converted(values, table, table, "int8"), table) - values) ** 2)
+    assert error < 0.98 * 108 / (12 * 256**2)  # the best for the distribution (Panter and Dite 1951), less for a sample
