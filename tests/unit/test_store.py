@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 
 import hypothesis.extra.numpy as hnp
 import msgspec
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from longtail import __version__, store
 from longtail.errors import ModelFolderError, UsageError
 from longtail.store import durable, tensors
-from longtail.store.manifest import check_name
+from longtail.store.manifest import check_name, decode, encode
 
 DTYPES = ["?", "u1", "i1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<c8", "<f8", "<i8", "<u8"]
 ARRAYS = st.dictionaries(
@@ -118,19 +119,38 @@ def test_names_may_be_unicode_and_the_folder_may_be_a_link(tmp_path):
     assert store.open_folder(tmp_path / "mödel 模型").read_bytes("a") == b"2"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *["", "/a", "a/", "a//b", ".", "./a", "..", "../a", "a/../b", "a\\b", "C:a", "a\nb", "a\x7f", "manifest.json"],
-        *["\udc80", "u\u0308", "ä" * 513],
-    ],
-)
-def test_names_that_are_not_plain_are_refused_when_writing(tmp_path, name):
-    with pytest.raises(ValueError, match=r"."):
+NO_NAMES = {
+    "is not a plain relative path": ["", "/a", "a/", "a//b", ".", "./a", "..", "../a", "a/../b"],
+    "has a backslash, colon or control character in it": ["a\\b", "C:a", "a\nb", "a\x7f"],
+    "is the manifest itself": ["manifest.json"],
+    "surrogates not allowed": ["\udc80"],
+    "is not in Unicode normal form C": ["u\u0308"],
+    "is longer than 1024 bytes": ["ä" * 513],
+}
+
+
+@pytest.mark.parametrize(("name", "message"), [(name, what) for what, names in NO_NAMES.items() for name in names])
+def test_names_that_are_not_plain_are_refused_when_writing(tmp_path, name, message):
+    with pytest.raises(ValueError, match=f"{message}$"):
         check_name(name)
-    with pytest.raises(ValueError, match=r"."), store.write_folder(tmp_path / "model") as folder:
+    with pytest.raises(ValueError, match=f"{message}$"), store.write_folder(tmp_path / "model") as folder:
         folder.write_bytes(name, b"")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "instead", "message"),
+    [
+        (b'"abc"', b'"abd"', "is damaged or was edited: its own SHA-256 does not match"),
+        (b'"format": 1', b'"format": 0', r"is damaged \(format 0, expected 1 to 1\)"),
+        (b'"format": 1', b'"format": 2', "format 2 was made by a newer version of longtail"),
+    ],
+)
+def test_a_changed_manifest_is_refused_with_its_place(there, instead, message):
+    raw = encode("longtail 0", "abc", ())
+    assert decode(raw, Path("model/manifest.json")).config_hash == "abc"
+    with pytest.raises(ModelFolderError, match=rf"^model/manifest\.json: {message}"):
+        decode(raw.replace(there, instead), Path("model/manifest.json"))
 
 
 def test_a_failing_body_changes_nothing(tmp_path):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -50,15 +52,20 @@ def test_content_hash_is_the_same_for_the_same_content():
     # Written down: it must not change between versions or machines, or --resume would start anew.
     known = store.content_hash(None, True, -5, 0.1, "ä", b"x", [1, {"a": np.arange(3, dtype=np.int32)}])
     assert known == "9b593b8c131e0cd46ef80a1c05b2648aab9054a5f46f261620f11bbf658666b5"
-    for bad in (object(), {1: 2}, np.array([None])):
-        with pytest.raises(TypeError, match="cannot be hashed by content"):
+    for bad, what in (
+        (object(), "a value of type object"),
+        ({1: 2}, "a mapping whose keys are not all strings"),
+        (np.array([None]), "an array of Python objects"),
+    ):
+        with pytest.raises(TypeError, match=f"^{what} cannot be hashed by content$"):
             store.content_hash(bad)
 
 
 # ------------------------------------------------------------------------------------------------- stages
 
 
-def test_a_stage_is_found_again_only_for_the_same_input(tmp_path):
+def test_a_stage_is_found_again_only_for_the_same_input(tmp_path, caplog):
+    caplog.set_level("INFO", "longtail")
     with store.Stages(tmp_path / "model.work") as stages:
         assert stages.get("tree", "in-1") is None
         with stages.write("tree", "in-1") as folder:
@@ -68,6 +75,7 @@ def test_a_stage_is_found_again_only_for_the_same_input(tmp_path):
         assert found is not None
         assert found.arrays("tree.safetensors")["parents"].sum() == 10
         assert stages.get("tree", "in-2") is None
+        assert caplog.messages == ["stage tree is made again: its input has changed"]
         assert stages.get("tree", "in-1") is None, "the mismatching one was not discarded"
 
 
@@ -108,6 +116,37 @@ def test_a_second_training_on_the_same_folder_is_refused(tmp_path):
     assert not (tmp_path / "work").exists()
     with store.Stages(tmp_path / "work"):
         pass
+
+
+def test_a_lock_that_says_no_process_is_a_lock_all_the_same(tmp_path):
+    with store.Stages(tmp_path / "work"):
+        (tmp_path / "work" / "longtail.lock").write_bytes(b"\xff" * 30)
+        with pytest.raises(UsageError, match=r"work: process \ufffd{20} is training into this folder"):
+            store.Stages(tmp_path / "work")
+
+
+def test_a_lock_that_cannot_be_written_names_its_place(tmp_path, monkeypatch):
+    def full(fd, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space left") as caught:
+            store.Stages(tmp_path / "work")
+    assert caught.value.errno == errno.ENOSPC
+    assert Path(caught.value.filename) == (tmp_path / "work" / "longtail.lock").resolve()
+
+
+def test_a_stage_has_a_name_of_ours_while_it_is_deleted(tmp_path, monkeypatch):
+    deleted, rmtree = [], shutil.rmtree
+    with store.Stages(tmp_path / "work") as stages:
+        with stages.write("tree", "in-1") as folder:
+            folder.write_bytes("a", b"1")
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", lambda place: deleted.append(place.name) or rmtree(place))
+            stages.get("tree", "in-2")
+    (name,) = deleted
+    assert name.startswith(".tree.tmp-")
 
 
 def test_a_training_may_begin_while_another_removes_the_folder(tmp_path, monkeypatch):
