@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 from pathlib import Path
 
 import hypothesis.extra.numpy as hnp
@@ -210,6 +212,59 @@ def test_reading_what_is_not_there_or_of_another_type(tmp_path):
         store.open_folder(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="verify is True or 'size'"):
         store.open_folder(tmp_path / "model", verify=False)
+
+
+def test_a_subfolder_is_a_folder_of_its_own(tmp_path):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"1")
+        folder.write_bytes("member-0/a", b"22")
+        folder.write_bytes("member-0/deep/b", b"333")
+        folder.write_bytes("member-01/c", b"4")
+    inner = store.open_folder(tmp_path / "model", leave_out=lambda name: name.endswith("b")).inside("member-0")
+    assert [entry.path for entry in inner.manifest.files] == ["a", "deep/b"]
+    assert inner.read_bytes("a") == b"22"
+    assert inner.path("deep/b").read_bytes() == b"333"
+    assert inner.size == 5
+    assert not inner.holds("deep/b")  # it was left out of the whole
+
+
+def damaged(folder, how):
+    if how == "no manifest":
+        (folder / "manifest.json").unlink()
+    elif how == "folder":
+        (folder / "more").mkdir()
+    else:
+        (folder / "more").write_bytes(b"")
+
+
+@pytest.mark.parametrize("files", [[], ["a"]])
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("no manifest", "manifest.json: is missing: this is not a model folder, or an incomplete one; train again"),
+        ("folder", "more: is a folder that is not in the manifest; remove it"),
+        ("file", "more: is not in the manifest; remove it"),
+    ],
+)
+def test_what_a_folder_lacks_or_has_too_much_is_named(tmp_path, files, how, message):
+    with store.write_folder(tmp_path / "model") as folder:
+        for name in files:
+            folder.write_bytes(name, b"1")
+    damaged(tmp_path / "model", how)
+    with pytest.raises(ModelFolderError, match=f"^{re.escape(str(tmp_path.resolve() / 'model'))}/{message}"):
+        store.open_folder(tmp_path / "model")
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"1")
+
+    def refused(place):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(ModelFolderError, match=r"model: cannot be read \(Permission denied\); check its permissions"):
+        store.open_folder(tmp_path / "model")
 
 
 def test_quick_verification_looks_at_sizes_only(tmp_path):
