@@ -155,6 +155,19 @@ def test_a_changed_manifest_is_refused_with_its_place(there, instead, message):
         decode(raw.replace(there, instead), Path("model/manifest.json"))
 
 
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (["../a"], r"the file name '\.\./a' is not a plain relative path; train again"),
+        (["a", "a"], "the file name 'a' is listed twice or out of order; train again"),
+    ],
+)
+def test_names_that_a_manifest_may_not_have_are_refused_with_its_place(paths, message):
+    raw = encode("longtail 0", "abc", tuple(store.FileEntry(path, 0, "0" * 64) for path in paths))
+    with pytest.raises(ModelFolderError, match=rf"^model/manifest\.json: {message}"):
+        decode(raw, Path("model/manifest.json"))
+
+
 def test_a_failing_body_changes_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt), store.write_folder(tmp_path / "model") as folder:
         raise KeyboardInterrupt
