@@ -36,6 +36,11 @@ def test_means_by_hand_a_missing_label_counts_as_0():
     assert listed(one) == [[(3, 0.75), (0, 0.5)], [(1, 0.25)], []]  # members stay as they are
 
 
+def test_weights_are_shares_of_their_sum_and_without_one_a_member_has_no_say():
+    one, two, three = ranking([[(0, 0.5)]], 4), ranking([[(1, 0.5), (0, 0.25)]], 4), ranking([[(3, 1.0)]], 4)
+    assert listed(mean_scores([one, two, three], None, [3, 1, 0])) == [[(0, 0.4375), (1, 0.125)]]
+
+
 def test_one_member_is_cut_and_ordered_too():
     one = ranking([[(3, 0.25), (0, 0.5), (2, 0.75)]], 5)
     assert listed(mean_scores([one], 2)) == [[(2, 0.75), (0, 0.5)]]
