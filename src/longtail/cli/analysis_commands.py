@@ -28,7 +28,7 @@ from longtail.errors import UsageError
 __all__ = ["analyze", "compare"]
 
 
-@app.command()
+@app.command(epilog="Example: longtail analyze model test.jsonl -o figures")
 def analyze(
     model: ModelFolder,
     data: Data,
@@ -70,10 +70,10 @@ def analyze(
     say(f"{output}: written")
 
 
-@app.command()
+@app.command(epilog="Example: longtail compare linear bonsai test.jsonl --report compare.html")
 def compare(
     paths: Annotated[list[str], typer.Argument(metavar="MODEL… TEST", help="Model folders, and test data.")],
-    k: Annotated[str, typer.Option("-k", help="Cut-offs.")] = "1,3,5",
+    k: Annotated[str, typer.Option("-k", help="Cut-offs of the metrics.")] = "1,3,5",
     propensity: Annotated[str, typer.Option(help="wikipedia, amazon or default (0.55/1.5), or A,B.")] = "default",
     filter: Annotated[Path | None, typer.Option(help="Filter file: `document label` pairs to mask.")] = None,
     output: Annotated[

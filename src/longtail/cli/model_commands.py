@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["embed", "evaluate", "explain", "info", "predict", "train"]
 
 
-@app.command()
+@app.command(epilog="Example: longtail train train.jsonl -o model --set tree.branching=32")
 def train(
     data: Data,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="MODEL", help="Model folder to write.")],
@@ -52,7 +52,10 @@ def train(
     config: ConfigFile = None,
     set_: SetOptions = None,
     labels: Labels = None,
-    valid: Annotated[str | None, typer.Option(help="Data for the calibration; held out of DATA otherwise.")] = None,
+    valid: Annotated[
+        str | None,
+        typer.Option(help="Data for the calibration, else held out of DATA; and for a network's best epoch."),
+    ] = None,
     features: Features = None,
     tree: Annotated[Path | None, typer.Option(help="Hierarchy of the labels: child<TAB>parent, JSONL or SKOS.")] = None,
     format: Format = None,
@@ -119,7 +122,7 @@ def _gandalf(use: bool, share: float | None) -> dict[str, Any]:
     return {"gandalf": {"use": True} | ({} if share is None else {"share": share})}
 
 
-@app.command()
+@app.command(epilog="Example: longtail predict model new.jsonl -k 3 -o predictions.jsonl")
 def predict(
     model: ModelFolder,
     data: Data,
@@ -136,6 +139,7 @@ def predict(
     ray: Ray = None,
 ) -> None:
     """Give each document its labels: {"id", "labels", "scores"} a line; `longtail merge` joins those of --shards."""
+    from longtail.data.output import check_output
     from longtail.estimator import load
     from longtail.search.predictions import write_predictions
 
@@ -143,6 +147,7 @@ def predict(
         raise UsageError("found --ray and --shards; expected one of them, as a worker loads the whole model")
     if ray is not None and device not in ("auto", "cpu"):
         raise UsageError(f"found --ray and --device {device}; expected one of them, as workers predict on CPUs")
+    check_output(output)  # now, not after hours of predicting
     tagger = load(model, threads, device, shard_numbers(shards)) if ray is None else None
     documents = read_data(data, format=format, features=features, split="test", labelled=False, skip_bad=skip_bad)
     options: dict[str, Any] = {"threshold": threshold, "beam_size": beam_size}
@@ -160,7 +165,7 @@ def predict(
         write_predictions(tagger.predict(documents, k, **options), output)
 
 
-@app.command()
+@app.command(epilog="Example: longtail embed model new.jsonl -o vectors.npy")
 def embed(
     model: ModelFolder,
     data: Data,
@@ -171,22 +176,26 @@ def embed(
 ) -> None:
     """Write the network's vectors of documents, (n, d) float32, for --features or for a search by likeness."""
     from longtail.data.npz import write_dense_npy
+    from longtail.data.output import check_output
     from longtail.model_folder import load_model
 
+    if output.suffix != ".npy":
+        raise UsageError(f"{output}: found {output.suffix or 'no suffix'}; expected a name that ends in .npy")
+    check_output(output)
     trained = load_model(model, device)
     documents = read_data(data, format=format, split="test", labelled=False, skip_bad=skip_bad)
     write_dense_npy(trained.embed(documents), output)
     say(f"{output}: written")
 
 
-@app.command()
+@app.command(epilog="Example: longtail evaluate model test.jsonl --report report.html")
 def evaluate(
     paths: Annotated[list[str], typer.Argument(metavar="[MODEL] TEST", help="A model folder, and test data.")],
     predictions: Annotated[
         Path | None, typer.Option(help='In place of MODEL: predictions of any system, {"id", "labels", "scores"}.')
     ] = None,
     train: Annotated[str | None, typer.Option(help="With --predictions: training data, for PSP and PSnDCG.")] = None,
-    k: Annotated[str, typer.Option("-k", help="Cut-offs.")] = "1,3,5",
+    k: Annotated[str, typer.Option("-k", help="Cut-offs of the metrics.")] = "1,3,5",
     propensity: Annotated[str, typer.Option(help="wikipedia, amazon or default (0.55/1.5), or A,B.")] = "default",
     filter: Annotated[Path | None, typer.Option(help="Filter file: `document label` pairs to mask.")] = None,
     bootstrap: Annotated[
@@ -214,6 +223,8 @@ def evaluate(
         raise UsageError(f"found {' '.join(paths)}; expected {wanted}")
     if report:
         check_report_path(report)
+    if train is not None and predictions is None:
+        say("--train has no effect without --predictions: a model knows what it was trained on")
     options: dict[str, Any] = {
         "ks": cutoffs(k),
         "propensity": propensity_of(propensity),
@@ -251,7 +262,7 @@ def evaluate(
         say(f"{report}: written")
 
 
-@app.command()
+@app.command(epilog="Example: longtail explain model 'Small wind turbines' --label 'Wind power'")
 def explain(
     model: ModelFolder,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text itself, or - for standard input.")],
@@ -264,6 +275,8 @@ def explain(
     from longtail.terminal import print_explanation, print_json
 
     trained = load_model(model)
+    if len(text) < 256 and Path(text).is_file():
+        say(f"{text} is a file, but its name is explained; for its content: longtail explain {model} - < {text}")
     text = sys.stdin.read() if text == "-" else text
     if label is None:
         best = trained.predict([text], 1)[0]
@@ -277,7 +290,7 @@ def explain(
         print_explanation(explanation, top)
 
 
-@app.command()
+@app.command(epilog="Example: longtail info model")
 def info(model: ModelFolder, shards: Shards = None, json: Json = False) -> None:
     """Verify a model folder and show what is in it."""
     from longtail.search.shard_files import open_model_folder, shard_files
