@@ -101,11 +101,6 @@ def test_too_few_documents_to_hold_some_out_of_tuning(fails, books, tmp_path):
     )
 
 
-def test_merging_nothing_is_refused(fails, tmp_path):
-    (tmp_path / "empty.jsonl").touch()
-    assert "no predictions; expected a file of longtail predict --shards" in fails(2, "merge", tmp_path / "empty.jsonl")
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command_has_an_example_of_it_that_can_be_given(name):
     command = COMMANDS[name]

@@ -101,13 +101,11 @@ def merge_predictions(paths: Sequence[Path | str], output: Path | str, k: int | 
     encode = msgspec.json.Encoder().encode
     rows = _rows(paths)
     first = next(rows, None)
-    if first is None:
-        raise UsageError(f"{paths[0]}: no predictions; expected a file of longtail predict --shards")
-    most = _checked(paths, first)
-    if k is not None and k > most:
+    most = 0 if first is None else _checked(paths, first)
+    if first is not None and k is not None and k > most:
         raise UsageError(f"-k {k}: the files were made with -k {most}; make them with more, or ask for fewer here")
     with open_output(output) as out:
-        for lines in chain([first], rows):
+        for lines in chain([] if first is None else [first], rows):
             entries = [entry for line in lines for entry in _entries(line)]
             best = sorted(entries)[: most if k is None else k]
             labels, scores = [entry[2] for entry in best], [entry[3] for entry in best]
