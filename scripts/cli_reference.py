@@ -36,9 +36,15 @@ def cli_reference() -> str:
     parts += ["\nOptions before the command:\n", "\n".join(_table(group.params))]
     for command in commands:
         usage = " ".join(["longtail", command.name, *_usage(command.params)])
-        parts.append(f"\n## {command.name}\n\n{plain(command.help)}\n\n```console\n$ {usage}\n```\n")
+        parts.append(
+            f"\n## {command.name}\n\n{plain(command.help)}\n\n```console\n$ {usage}\n```\n\n{_example(command)}\n"
+        )
         parts.append("\n".join(_table(command.params)))
     return "\n".join(parts) + "\n"
+
+
+def _example(command: Any) -> str:
+    return re.sub(r"^Example: (.*)", r"Example: `\1`", command.epilog)
 
 
 def _table(params: list[Any]) -> Iterator[str]:

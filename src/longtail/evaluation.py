@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from longtail.search.calibration import ReliabilityBin, hits, reliability
 from longtail.search.predictions import Predictions, read_predictions
 
 __all__ = ["Measured", "evaluate_model", "evaluate_predictions"]
+
+log = logging.getLogger("longtail")
 
 _RANKED = 10  # labels of each document that reliability looks at, or more where a larger k is measured
 
@@ -51,6 +54,8 @@ def evaluate_model(
     """
     ks = tuple(ks)
     test = test.with_labels(model.labels, unknown="add")
+    if not test.label_matrix[:, : len(model.labels)].nnz:
+        log.warning("no label of the test documents is one of the model's, so none can be hit; are both of one kind?")
     n_ranked = max(*ks, _RANKED)
     ranked = model.predict(test, n_ranked, beam_size=beam_size).matrix if ranked is None else _first(ranked, n_ranked)
     counts, n_train = frequencies or (model.label_counts, model.facts.documents)

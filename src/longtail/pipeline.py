@@ -18,6 +18,7 @@ import numpy as np
 from longtail.config import Config
 from longtail.data.csr import csr_arrays, csr_of_arrays
 from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
 from longtail.errors import DataError, Problem, UsageError
 from longtail.features.gandalf import check_gandalf
 from longtail.features.matrix import Features
@@ -167,6 +168,8 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
     entry = METHODS[config.method]
     if parents is not None and (entry.ranker != "tree" or (config.tree.kind == "flat" and not entry.network)):
         raise UsageError(f"{config.method} has no label tree, so no use for a hierarchy; leave --tree out")
+    if parents is not None and not _names_any(parents, documents.labels):
+        raise UsageError("--tree: found no label of the documents in it; expected their ids, as children or parents")
     if entry.ranker == "forest" and config.forest.propensities and len(documents) < 3:
         raise UsageError(f"{config.method}: found {len(documents)} documents; expected at least 3, for propensities")
     if entry.ranker == "neighbours":
@@ -175,6 +178,11 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
         check_gandalf(documents)
     if uses_encoder(config):
         check_network(documents, config, device, parents)
+
+
+def _names_any(parents: Parents, labels: Labels) -> bool:
+    """Tell whether a hierarchy speaks of any label at all."""
+    return any(child in labels or any(parent in labels for parent in own) for child, own in parents.items())
 
 
 def _has_text(documents: Dataset) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import longtail as lt
 from longtail import progress
 
 
@@ -60,3 +61,13 @@ def test_reporting_can_be_ended(noted):
     with progress.stage("reading"):
         progress.advance(1)
     assert noted.calls == []
+
+
+@pytest.mark.parametrize("method", ["xr-linear", "pfastrexml"])
+def test_predicting_tells_how_many_documents_are_done(noted, method):
+    documents = lt.Dataset.of(["wind at sea", "sea birds", "birds of farms"], [["a"], ["b"], ["c"]])
+    model = lt.Longtail(method, threads=2).fit(documents)
+    noted.calls.clear()
+    model.predict(["wind"] * 700)
+    began = noted.calls.index(("start", "searching", 700, "documents"))
+    assert sum(call[1] for call in noted.calls[began:] if call[0] == "advance") == 700

@@ -16,7 +16,7 @@ from longtail.errors import UsageError
 __all__ = ["demo", "doctor", "methods"]
 
 
-@app.command()
+@app.command(epilog="Example: longtail methods xr-linear > settings.toml")
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show one method with every setting, as TOML.")] = None,
     preset: Preset = None,
@@ -46,7 +46,7 @@ def methods(
     print(f"# {entry.what}\n# {entry.paper}\n# {' → '.join(entry.recipe)}\n\n{to_toml(resolved)}", end="")
 
 
-@app.command()
+@app.command(epilog="Example: longtail doctor --json")
 def doctor(json: Json = False) -> None:
     """Look at this machine: versions, cores, memory, kernels, optional parts."""
     from longtail.doctor import examine
@@ -61,7 +61,7 @@ def doctor(json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog="Example: longtail demo -o demo")
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for what the demo writes.")] = Path("demo"),
     threads: Threads = 0,
@@ -72,6 +72,8 @@ def demo(
     from longtail.cli.model_commands import explain, train
     from longtail.data.sample import FOLDER
 
+    if output.is_file():
+        raise UsageError(f"{output}: is a file; expected a folder, or the name of a new one")
     output.mkdir(parents=True, exist_ok=True)
     model, test = output / "model", str(FOLDER)
     print(f"$ longtail check {FOLDER}\n")

@@ -23,7 +23,7 @@ from longtail.errors import UsageError
 __all__ = ["analyze"]
 
 
-@app.command()
+@app.command(epilog="Example: longtail analyze model test.jsonl -o figures")
 def analyze(
     model: ModelFolder,
     data: Data,

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from longtail.cli.options import Data, Features, Format, Json, Labels, SkipBad, Split, app, read_data, say
+from longtail.errors import UsageError
 
 __all__ = ["check", "convert", "formats"]
 
 
-@app.command()
+@app.command(epilog="Example: longtail check books.jsonl")
 def check(
     data: Data,
     format: Format = None,
@@ -48,7 +49,7 @@ def check(
         raise typer.Exit(3)
 
 
-@app.command()
+@app.command(epilog="Example: longtail convert books.csv books.jsonl --labels-output labels.ttl")
 def convert(
     data: Data,
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="File or folder to write, or - for stdout.")],
@@ -64,6 +65,8 @@ def convert(
     from longtail.data.formats import write
     from longtail.data.label_files import write_labels
 
+    if labels_output and labels_output.resolve() == Path(output).resolve():
+        raise UsageError(f"{output}: found for the documents and for --labels-output; expected two files")
     dataset = read_data(data, format=format, labels=labels, features=features, split=split, skip_bad=skip_bad)
     if labels_output:
         write_labels(dataset.labels, labels_output)
@@ -71,7 +74,7 @@ def convert(
     say(f"{output}: {len(dataset):,} documents, {dataset.n_labels:,} labels")
 
 
-@app.command()
+@app.command(epilog="Example: longtail formats --json")
 def formats(json: Json = False) -> None:
     """List the data formats that can be read and written."""
     from longtail.data.formats import FORMATS

@@ -12,7 +12,7 @@ from longtail.cli.options import Device, Features, Format, SkipBad, Threads, app
 __all__ = ["ensemble"]
 
 
-@app.command()
+@app.command(epilog="Example: longtail ensemble linear flat -o both --fusion weights --valid valid.jsonl")
 def ensemble(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL…", help="Model folders, two or more.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Model folder to write.")],

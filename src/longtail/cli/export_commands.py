@@ -13,7 +13,7 @@ from longtail.errors import UsageError
 __all__ = ["export"]
 
 
-@app.command()
+@app.command(epilog="Example: longtail export model -o encoder.onnx")
 def export(
     model: ModelFolder,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.onnx", help="File to write.")],
@@ -21,8 +21,10 @@ def export(
     """Write the encoder of a model with a network as ONNX, and its tokeniser beside it."""
     if output.suffix != ".onnx":
         raise UsageError(f"{output}: found {output.suffix or 'no suffix'}; expected a name that ends in .onnx")
+    from longtail.data.output import check_output
     from longtail.export import export_encoder
     from longtail.model_folder import load_model
 
+    check_output(output)
     beside = export_encoder(load_model(model, "cpu"), output)
     say(f"{output}: written, with {beside.name} beside it")

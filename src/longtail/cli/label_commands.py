@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["extend", "labels"]
 
 
-@app.command()
+@app.command(epilog="Example: longtail labels train.jsonl --neighbours Birds -k 9")
 def labels(
     path: Annotated[str, typer.Argument(metavar="DATA|MODEL", help="Data, or a model folder.")],
     neighbours: Annotated[str | None, typer.Option(metavar="NAME", help="Label whose neighbours are shown.")] = None,
@@ -74,7 +74,7 @@ def labels(
         say(f"{figure}: written")
 
 
-@app.command()
+@app.command(epilog="Example: longtail extend model new-labels.tsv -o larger")
 def extend(
     model: ModelFolder,
     labels: Annotated[Path, typer.Argument(metavar="LABELS", help="Label file (JSONL, TSV, SKOS).")],

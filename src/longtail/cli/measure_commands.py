@@ -30,13 +30,13 @@ __all__ = ["compare", "evaluate"]
 _PROPENSITIES = ("wikipedia", "amazon", "default")
 _RESAMPLES = 1000  # where a report is written
 
-Cutoffs = Annotated[str, typer.Option("-k", help="Cut-offs.")]
+Cutoffs = Annotated[str, typer.Option("-k", help="Cut-offs of the metrics.")]
 Propensity = Annotated[str, typer.Option(help="wikipedia, amazon or default (0.55/1.5), or A,B.")]
 FilterFile = Annotated[Path | None, typer.Option(help="Filter file: `document label` pairs to mask.")]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and pictures (.html).")]
 
 
-@app.command()
+@app.command(epilog="Example: longtail evaluate model test.jsonl --report report.html")
 def evaluate(
     paths: Annotated[list[str], typer.Argument(metavar="[MODEL] TEST", help="A model folder, and test data.")],
     predictions: Annotated[
@@ -77,6 +77,8 @@ def evaluate(
         "seed": seed,
     }
     if predictions is None:
+        if train is not None:
+            say("--train has no effect without --predictions: a model knows what it was trained on")
         reading = {"format": format, "features": features}
         own = options | {"beam_size": beam_size}
         measured = _measured_model(paths[0], paths[1], report, device, threads, reading, own)
@@ -128,7 +130,7 @@ def _measured_predictions(
     return report_on_predictions(predictions, test, train_set, report, f"{predictions} on {data}", **options)
 
 
-@app.command()
+@app.command(epilog="Example: longtail compare linear bonsai test.jsonl --report compare.html")
 def compare(
     paths: Annotated[list[str], typer.Argument(metavar="MODEL… TEST", help="Model folders, and test data.")],
     k: Cutoffs = "1,3,5",

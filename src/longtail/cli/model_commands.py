@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["embed", "explain", "info", "predict", "train"]
 
 
-@app.command()
+@app.command(epilog="Example: longtail train train.jsonl -o model --set tree.branching=32")
 def train(
     data: Data,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="MODEL", help="Model folder to write.")],
@@ -50,7 +50,10 @@ def train(
     config: ConfigFile = None,
     set_: SetOptions = None,
     labels: Labels = None,
-    valid: Annotated[str | None, typer.Option(help="Data for the calibration; held out of DATA otherwise.")] = None,
+    valid: Annotated[
+        str | None,
+        typer.Option(help="Data for the calibration, else held out of DATA; and for a network's best epoch."),
+    ] = None,
     features: Features = None,
     tree: Annotated[Path | None, typer.Option(help="Hierarchy of the labels: child<TAB>parent, JSONL or SKOS.")] = None,
     format: Format = None,
@@ -118,7 +121,7 @@ def _gandalf(use: bool, share: float | None) -> dict[str, Any]:
     return {"gandalf": {"use": True} | ({} if share is None else {"share": share})}
 
 
-@app.command()
+@app.command(epilog="Example: longtail predict model new.jsonl -k 3 -o predictions.jsonl")
 def predict(
     model: ModelFolder,
     data: Data,
@@ -135,6 +138,7 @@ def predict(
     ray: Ray = None,
 ) -> None:
     """Give each document its labels: {"id", "labels", "scores"} a line; `longtail merge` joins those of --shards."""
+    from longtail.data.output import check_output
     from longtail.estimator import load
     from longtail.search.predictions import write_predictions
 
@@ -142,6 +146,7 @@ def predict(
         raise UsageError("found --ray and --shards; expected one of them, as a worker loads the whole model")
     if ray is not None and device not in ("auto", "cpu"):
         raise UsageError(f"found --ray and --device {device}; expected one of them, as workers predict on CPUs")
+    check_output(output)  # now, not after hours of predicting
     tagger = load(model, threads, device, shard_numbers(shards)) if ray is None else None
     documents = read_data(data, format=format, features=features, split="test", labelled=False, skip_bad=skip_bad)
     options: dict[str, Any] = {"threshold": threshold, "beam_size": beam_size}
@@ -159,7 +164,7 @@ def predict(
         write_predictions(tagger.predict(documents, k, **options), output)
 
 
-@app.command()
+@app.command(epilog="Example: longtail embed model new.jsonl -o vectors.npy")
 def embed(
     model: ModelFolder,
     data: Data,
@@ -170,15 +175,19 @@ def embed(
 ) -> None:
     """Write the network's vectors of documents, (n, d) float32, for --features or for a search by likeness."""
     from longtail.data.npz import write_dense_npy
+    from longtail.data.output import check_output
     from longtail.model_folder import load_model
 
+    if output.suffix != ".npy":
+        raise UsageError(f"{output}: found {output.suffix or 'no suffix'}; expected a name that ends in .npy")
+    check_output(output)
     trained = load_model(model, device)
     documents = read_data(data, format=format, split="test", labelled=False, skip_bad=skip_bad)
     write_dense_npy(trained.embed(documents), output)
     say(f"{output}: written")
 
 
-@app.command()
+@app.command(epilog="Example: longtail explain model 'Small wind turbines' --label 'Wind power'")
 def explain(
     model: ModelFolder,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text itself, or - for standard input.")],
@@ -191,6 +200,8 @@ def explain(
     from longtail.terminal import print_explanation, print_json
 
     trained = load_model(model)
+    if len(text) < 256 and Path(text).is_file():
+        say(f"{text} is a file, but its name is explained; for its content: longtail explain {model} - < {text}")
     text = sys.stdin.read() if text == "-" else text
     if label is None:
         best = trained.predict([text], 1)[0]
@@ -204,7 +215,7 @@ def explain(
         print_explanation(explanation, top)
 
 
-@app.command()
+@app.command(epilog="Example: longtail info model")
 def info(model: ModelFolder, shards: Shards = None, json: Json = False) -> None:
     """Verify a model folder and show what is in it."""
     from longtail.search.shard_files import open_model_folder, shard_files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,17 +52,30 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def _known_device(name: str) -> str:
+    """Refuse a misspelt device also where nothing runs on one, and before torch is there to ask."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise UsageError(f"--device {name!r}; expected auto, cpu, cuda or cuda:N")
+    return name
+
+
 # Options that mean the same in every command.
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, a folder, or - for standard input.")]
 Format = Annotated[str | None, typer.Option("--format", help="Data format; told from name and content otherwise.")]
 Labels = Annotated[Path | None, typer.Option("--labels", help="Label file (JSONL, TSV, SKOS): fixes the labels.")]
 Split = Annotated[str, typer.Option(help="Part of a folder that holds both: train or test.")]
-Features = Annotated[Path | None, typer.Option("--features", help="Features (.npz, BoW) in place of text.")]
+Features = Annotated[
+    Path | None, typer.Option("--features", help="Features in place of text (.npz, BoW), or vectors beside it (.npy).")
+]
 SkipBad = Annotated[int, typer.Option("--skip-bad", min=0, metavar="N", help="Leave out up to N bad records.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")]
 Threads = Annotated[int, typer.Option("-j", "--threads", min=0, help="Threads; 0 = all cores. Results stay the same.")]
-Device = Annotated[str, typer.Option("--device", help="Where a network runs: auto, cpu, cuda or cuda:N.")]
+Device = Annotated[
+    str,
+    typer.Option("--device", callback=_known_device, help="Where a network runs: auto, cpu, cuda or cuda:N."),
+]
 BeamSize = Annotated[int | None, typer.Option(min=1, help="Nodes kept on each level; the model's own otherwise.")]
 Shards = Annotated[
     str | None, typer.Option("--shards", metavar="N,N", help="Load these shards of the labels alone, such as 0,2.")
@@ -73,7 +87,7 @@ ResampleSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the re
 MethodName = Annotated[
     str | None, typer.Option(help="Name in the list of `longtail methods`; that of -c, or xr-linear, otherwise.")
 ]
-Preset = Annotated[str | None, typer.Option(help="Settings for a benchmark of the papers.")]
+Preset = Annotated[str | None, typer.Option(help="Settings for a benchmark of the papers, such as amazon-670k.")]
 ConfigFile = Annotated[Path | None, typer.Option("-c", "--config", help="TOML file of settings.")]
 SetOptions = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="One setting; repeatable.")]
 

@@ -15,7 +15,7 @@ __all__ = ["serve"]
 _MB = 1_000_000
 
 
-@app.command()
+@app.command(epilog="Example: longtail serve model --documents train.jsonl --port 8321")
 def serve(
     model: ModelFolder,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",

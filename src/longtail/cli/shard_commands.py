@@ -11,7 +11,7 @@ from longtail.cli.options import app
 __all__ = ["merge"]
 
 
-@app.command()
+@app.command(epilog="Example: longtail merge a.jsonl b.jsonl -o predictions.jsonl")
 def merge(
     predictions: Annotated[list[str], typer.Argument(metavar="FILE…", help="Files of `longtail predict --shards`.")],
     output: Annotated[str, typer.Option("-o", "--output", help="File to write; - for stdout.")] = "-",

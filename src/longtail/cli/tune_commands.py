@@ -37,7 +37,7 @@ __all__ = ["tune"]
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-@app.command()
+@app.command(epilog="Example: longtail tune train.jsonl -o study --trials 40 --metric PSP@5")
 def tune(
     data: Data,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for best.toml and the trials.")],

@@ -157,6 +157,8 @@ def _sniff_folder(folder: Path) -> Format:
     found = next((form for member, form in _BY_MEMBER.items() if member in names), None)
     if found is None and any(name.endswith(".txt") for name in names):
         found = "annif-folder"
+    if found is None and "manifest.json" in names:
+        raise UsageError(f"{folder}: is a model folder; expected data: a file or folder of documents")
     if found is None:
         known = ", ".join(_BY_MEMBER)
         raise UsageError(f"{folder}: no known dataset in this folder; expected one of {known}, or *.txt documents")

@@ -20,15 +20,27 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-__all__ = ["open_output"]
+__all__ = ["check_output", "open_output"]
+
+
+def check_output(path: Path | str) -> None:
+    """Refuse a place that no file can be written to; for long work, before it begins."""
+    if str(path) == "-":
+        if sys.stdout is None:  # closed by whoever started this process
+            raise UsageError("-: standard output is closed; give a file")
+        return
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
+    if path.exists() and not path.is_file():  # a rename would put a file in place of /dev/null
+        raise UsageError(f"{path}: a folder or device; expected a file, or - for standard output")
 
 
 @contextmanager
 def open_output(path: Path | str) -> Iterator[BinaryIO]:
     """Open ``path`` for writing; it is put in place, fsynced, only when the body ends without an error."""
+    check_output(path)
     if str(path) == "-":
-        if sys.stdout is None:  # closed by whoever started this process
-            raise UsageError("-: standard output is closed; give a file")
         try:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
@@ -37,10 +49,6 @@ def open_output(path: Path | str) -> Iterator[BinaryIO]:
             raise
         return
     path = Path(path)
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
-    if path.exists() and not path.is_file():  # a rename would put a file in place of /dev/null
-        raise UsageError(f"{path}: a folder or device; expected a file, or - for standard output")
     _clear_leftovers(path)
     temporary, claimed = _claim_temporary(path)
     try:

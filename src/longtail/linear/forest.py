@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from longtail import progress
 from longtail.config import Forest as Settings
 from longtail.data.csr import csr_of, rows_fit
 from longtail.errors import ModelFolderError
@@ -140,7 +141,10 @@ class Forest:
             )
 
         found = [(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))]
-        found += pool.run(task, pool.row_blocks(n, _BLOCK))
+        with progress.stage("searching", n, "documents"):
+            for part in pool.run(task, pool.row_blocks(n, _BLOCK)):
+                found.append(part)
+                progress.advance(len(part[0]))
         ends, labels, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
         before = np.cumsum([0, *(len(part[1]) for part in found)])[:-1]
         ends += np.repeat(before, [len(part[0]) for part in found])

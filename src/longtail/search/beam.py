@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from longtail import progress
 from longtail.data.csr import csr_of
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
@@ -112,7 +113,11 @@ class Descent:
             floors = np.full(n, -np.inf, np.float32)
         if n <= block:
             return self._block(0, n, limits, floors)
-        blocks = pool.run(lambda ends: self._block(*ends, limits, floors), pool.row_blocks(n, block))
+        blocks = []
+        with progress.stage("searching", n, "documents"):
+            for found in pool.run(lambda ends: self._block(*ends, limits, floors), pool.row_blocks(n, block)):
+                blocks.append(found)
+                progress.advance(len(found[0]) - 1)
         ptrs, nodes, scores = zip(*blocks, strict=True)
         counts = np.concatenate([np.diff(ptr) for ptr in ptrs])
         return np.concatenate([[0], np.cumsum(counts)]), np.concatenate(nodes), np.concatenate(scores)

@@ -128,6 +128,8 @@ def _locate(path: Path) -> Path:
 
 
 def _open_once(root: Path, verify: Verify, leave_out: Callable[[str], bool]) -> Folder:
+    if root.is_file():
+        raise refusal(root, "is a file; expected a model folder", "give what `longtail train -o` has written")
     if not root.is_dir():
         raise refusal(root, "no such model folder", "check the path, or train a model")
     manifest = decode(_read_manifest(root / MANIFEST), root / MANIFEST)

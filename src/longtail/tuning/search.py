@@ -84,7 +84,7 @@ def tune(
     base = configure(method, preset, *overrides)
     seed = base.seed
     space = check_space(default_space(base, documents.texts is not None) if space is None else space, base)
-    fitted, held_out = documents.split(0.1, seed) if valid is None else (documents, valid)
+    fitted, held_out = _held_out(documents, seed) if valid is None else (documents, valid)
     check_trainable(fitted, base, device)
     output.mkdir(parents=True, exist_ok=True)
     with SharedStages(output / "stages", fitted, share) as stages, pool.threads(threads):
@@ -101,6 +101,14 @@ def tune(
             stages.remove()
     best = journal.best
     return Tuning(metric, tuple(journal.ended), best, None if best is None else configs.of(best.params))
+
+
+def _held_out(documents: Dataset, seed: int) -> tuple[Dataset, Dataset]:
+    """Return the documents to train on, and a tenth of them to measure on."""
+    try:
+        return documents.split(0.1, seed)
+    except UsageError as error:
+        raise UsageError(f"{error}; or give documents to measure on, with --valid") from None
 
 
 def _search(
@@ -169,6 +177,7 @@ class _Run(msgspec.Struct, frozen=True):
             return self._ended(Trial(number, params, "failed", None, seconds, what, tuple(self.stages.reused)))
         except BaseException:  # Ctrl-C, SIGTERM: the same trial comes first where the study goes on
             self.journal.add(Trial(number, params, "interrupted"))
+            log.warning("trial %d was interrupted; those before it are kept: go on with --resume", number)
             raise
         seconds = round(time.perf_counter() - begin, 3)
         return self._ended(Trial(number, params, "done", value, seconds, "", tuple(self.stages.reused)))

@@ -129,8 +129,9 @@ class TestGoingOn:
         monkeypatch.setattr(search, "evaluate_model", real)
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
-    def test_after_ctrl_c(self, tmp_path, monkeypatch, whole, error):
+    def test_after_ctrl_c(self, tmp_path, monkeypatch, whole, error, caplog):
         self.interrupted(tmp_path, monkeypatch, 3, error)
+        assert "trial 3 was interrupted; those before it are kept: go on with --resume" in caplog.text
         assert (tmp_path / "best.toml").is_file()
         assert (tmp_path / "stages").is_dir()
         found = tuned(tmp_path, trials=5, resume=True)
