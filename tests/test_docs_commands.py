@@ -32,7 +32,7 @@ def test_commands_of_a_page_can_be_given(page):
     for name, words in shown(page):
         given = COMMANDS[name].make_context(name, words).params  # refuses options that do not exist
         if name in ("train", "tune"):
-            configure(given["method"], given["preset"], *overrides(None, given["set_"]))
+            configure(given["method"] or "xr-linear", given["preset"], *overrides(None, given["set_"]))
 
 
 def test_commands_are_found():
