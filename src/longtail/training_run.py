@@ -62,7 +62,8 @@ def train_to_folder(
         with Stages(stages_at) as stages, stages_told_to(log_file), _hint_to_resume(output):
             clear_leftovers(output)
             if not resume:
-                stages.clear()
+                if count := stages.clear():
+                    log.warning("%d stages of an interrupted run are let go, as --resume was not given", count)
                 with suppress(OSError):  # a run log is worth less than the run
                     log_file.unlink()
             current_ranks().announce(BEGUN)

@@ -202,8 +202,10 @@ class TestResume:
         with monkeypatch.context() as patch:
             patch.setattr(pipeline, "calibrate", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             run("train", files / "train.jsonl", "-o", tmp_path / "m")
+        assert "let go" not in caplog.text
         assert run("train", files / "train.jsonl", "-o", tmp_path / "m").code == 0
         assert "taken over" not in caplog.text
+        assert "4 stages of an interrupted run are let go, as --resume was not given" in caplog.text
 
 
 class TestFeatures:

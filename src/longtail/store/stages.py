@@ -83,11 +83,14 @@ class Stages:
         """Return the ``write_folder`` of a stage made from what ``input_hash`` stands for."""
         return write_folder(self._place(name), config_hash=input_hash)
 
-    def clear(self) -> None:
-        """Delete the stages, to begin anew; what is not ours stays."""
+    def clear(self) -> int:
+        """Delete the stages, to begin anew, and return how many were whole; what is not ours stays."""
+        whole = 0
         for place in self.root.iterdir():
             if holds_a_model(place) or _TEMPORARY.fullmatch(place.name):
+                whole += not _TEMPORARY.fullmatch(place.name)
                 _discard(place)
+        return whole
 
     def remove(self) -> None:
         """Delete the stages and the lock when training has ended; what is not ours stays."""
