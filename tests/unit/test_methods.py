@@ -156,6 +156,7 @@ class TestNumbers:
     def test_bonsai(self):
         resolved = configure("bonsai")
         assert (resolved.tree.kind, resolved.tree.branching, resolved.ranker.trees) == ("unbalanced", 100, 3)
+        assert resolved.tree.max_depth == 2  # above the labels: omikuji's max_depth of 3 counts their level
 
     def test_plt(self):
         resolved = configure("plt")

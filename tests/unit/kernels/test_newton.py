@@ -232,6 +232,26 @@ def test_the_hessian_is_the_slope_of_the_gradient():
     np.testing.assert_allclose(found, expected[order, 0], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("n", [1, 9, 70])
+def test_the_preconditioner_is_solved_exactly(n):
+    random = np.random.default_rng(n)
+    diagonal, u, r = (random.uniform(1, 3, n).astype(np.float32) for _ in range(3))
+    across, out = u / diagonal, np.empty(n, np.float32)
+    newton_step._solve(r, diagonal, across, 1.0 / (1.0 + across @ u), out)
+    np.testing.assert_allclose((np.diag(diagonal) + np.outer(u, u)) @ out, r, rtol=1e-4, atol=1e-5)
+
+
+def test_the_preconditioner_is_the_hessian_but_for_likeness_within_columns():
+    random = np.random.default_rng(0)
+    x, curve = random.uniform(0, 1, (30, 6)), random.uniform(0.5, 2, 30)
+    hessian = np.eye(6) + (x.T * curve) @ x
+    diagonal, mean = np.diag(hessian).astype(np.float32), (curve @ x).astype(np.float32)
+    newton_step._split_off_mean(diagonal, mean, curve.sum())
+    centred = x - (curve @ x) / curve.sum()
+    np.testing.assert_allclose(diagonal, 1 + curve @ centred**2, rtol=1e-4)
+    np.testing.assert_allclose(np.outer(mean, mean), np.outer(curve @ x, curve @ x) / curve.sum(), rtol=1e-5)
+
+
 def test_a_start_from_given_weights_is_no_worse_than_none_and_ends_the_same():
     problem = make(6, e=4, seed=1)
     good = solve(problem)[0][:4]

@@ -457,13 +457,7 @@ class TestOutOfMemory:
             if network.at_step > 30:
                 raise Stopped
 
-        network = TinyNetwork()
-        network.before = before
-        with pytest.raises(Stopped):
-            train(network, stages=stages)
-        resumed = TinyNetwork()
-        train(resumed, stages=stages)
-        assert max(resumed.sizes) == 2
+        assert max(self.sizes_after_resuming(before, stages)) == 2
 
     def test_resumed_with_a_smaller_setting(self, stages):
         def before(network, batch):
@@ -471,13 +465,16 @@ class TestOutOfMemory:
             if network.at_step > 8:
                 raise Stopped
 
-        network = TinyNetwork()
+        assert max(self.sizes_after_resuming(before, stages, change(micro_batch=2))) == 2
+
+    def sizes_after_resuming(self, before, stages, *settings):
+        """Return the sizes of micro-batches of a run that goes on where ``before`` has stopped another."""
+        network, resumed = TinyNetwork(), TinyNetwork()
         network.before = before
         with pytest.raises(Stopped):
             train(network, stages=stages)
-        resumed = TinyNetwork()
-        train(resumed, change(micro_batch=2), stages)
-        assert max(resumed.sizes) == 2
+        train(resumed, *settings, stages=stages)
+        return resumed.sizes
 
     def test_of_several_ranks_the_setting_to_go_on_with_is_named(self):
         network = self.short_of_memory_above(2, TinyNetwork())
