@@ -88,6 +88,9 @@ def test_a_file_in_place_of_a_text_is_told_of(run, books, model):
         == f"{books} is a file, but its name is explained; for its content: longtail explain {model} - < {books}\n"
     )
     assert run("explain", model, "wind").err == ""
+    for text in ("wind " * 2000, "ветер " * 40 + "wind", "wind\x00"):  # no names that a file could have
+        done = run("explain", model, text)
+        assert (done.code, done.err) == (0, "")
 
 
 def test_a_file_in_place_of_the_demo_s_folder_is_refused(fails, books):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -200,7 +201,7 @@ def explain(
     from longtail.terminal import print_explanation, print_json
 
     trained = load_model(model)
-    if len(text) < 256 and Path(text).is_file():
+    if os.path.isfile(text):  # noqa: PTH113 - Path's raises where a text is too long for a name
         say(f"{text} is a file, but its name is explained; for its content: longtail explain {model} - < {text}")
     text = sys.stdin.read() if text == "-" else text
     if label is None:
