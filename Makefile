@@ -26,7 +26,7 @@ lint: $(READY)   ## style, forbidden calls, types, import direction
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(READY)   ## every claim of benchmarks/RESULTS.md that needs no other program
+bench: $(READY)   ## reading and metrics, for which the repository has all data
 	@for script in reading metrics; do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 fuzz: $(READY)   ## long fuzzing of every parser (FUZZ_RUNS executions each)

@@ -22,10 +22,10 @@ from longtail.errors import ConfigError
 from longtail.features.matrix import Features, unit_vectors
 from longtail.network_run import NetworkRun
 from longtail.neural.cascade import CascadeXML
+from longtail.neural.cascade_folder import ranking_settings
 from longtail.neural.cascade_ranker import CascadeRanker
 from longtail.neural.label_text import LabelText, Part, label_words
 from longtail.neural.layout import phase_epochs
-from longtail.neural.ranker_folder import ranking_settings
 from longtail.neural.ranks import Ranks, as_ranks, current_ranks
 from longtail.neural.text_head import TextHead
 from longtail.neural.training import train_ranker

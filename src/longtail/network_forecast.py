@@ -18,6 +18,8 @@ from longtail.features.encoder_folder import EncoderShape, encoder_folder, encod
 from longtail.methods import METHODS
 from longtail.network_steps import network_widths
 from longtail.neural.layout import (
+    ATTENTION_HIDDEN,
+    LSTM_HIDDEN,
     TWO_LAYERS,
     documents_at_a_time,
     level_epochs,
@@ -83,13 +85,14 @@ class _Plan(NamedTuple):
     stays: bool  # whether classifiers are part of the model
     first_vectors: float  # numbers of all vectors before training
     kept_vectors: float  # and while it lasts
+    encoders: int = 1  # copies of the encoder in the model
 
 
 def network_forecast(documents: Dataset, config: Config) -> NetworkForecast:
     """Estimate the network of a method that has one, or an encoder as it is; a GPU is there if its driver is."""
     shape, on_gpu = _shape(documents, config), shutil.which("nvidia-smi") is not None
     tokens, kind = _tokens(documents, config.encoder.max_tokens), METHODS[config.method].network
-    plan = {"cascade": _cascade, "attention": _cascade, "recursive": _recursive, "": _frozen}[kind](
+    plan = {"cascade": _cascade, "attention": _attention, "recursive": _recursive, "": _frozen}[kind](
         shape, documents, config
     )
     levels = [[_classifier_bytes(*level, config.training) for level in levels] for levels in plan.together]
@@ -101,8 +104,9 @@ def network_forecast(documents: Dataset, config: Config) -> NetworkForecast:
         on_gpu=on_gpu,
         seconds=0.0 if on_gpu else operations / _COSTS.flops,
         training_bytes=_working_bytes(shape, tokens, bool(kind), on_gpu, config.training)
+        + 4.0 * (plan.encoders - 1) * shape.parameters
         + max((sum(own + state for own, state in level) for level in levels), default=0.0),
-        resting_bytes=4.0 * shape.parameters + weights,
+        resting_bytes=4.0 * plan.encoders * shape.parameters + weights,
         first_bytes=4.0 * plan.first_vectors,
         host_bytes=_COSTS.library_bytes + (2 if shape.vocabulary < 1 << 16 else 4) * float(tokens.sum()),
         kept_bytes=4.0 * plan.kept_vectors,
@@ -120,6 +124,9 @@ def _shape(documents: Dataset, config: Config) -> EncoderShape:
     else:
         words = (0 if documents.texts is None else float(documents.texts.lengths.sum())) / _COSTS.word_bytes
         width, vocabulary = settings.width, int(_COSTS.words * words**0.5) + 1
+    if settings.kind == "lstm":  # four gates of a state, in both directions
+        state = 2 * LSTM_HIDDEN
+        return EncoderShape(state, 1, 1, state, vocabulary, vocabulary * width + 4 * state * (width + LSTM_HIDDEN))
     depth = 2 if settings.kind in TWO_LAYERS else 1
     parameters = vocabulary * width + 8 * width * width
     return EncoderShape(width, depth, 1, 2 * width, vocabulary, parameters)
@@ -142,13 +149,25 @@ def _cascade(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
     return _Plan(widths, columns[-1], passes, products, (levels,), True, centroids * texts * sum(columns), 0)
 
 
+def _attention(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
+    """Return the plan of a network a level, which looks at all words of a text for each node that it scores."""
+    widths, settings = network_widths(config, documents.n_labels), config.recursive
+    epochs = level_epochs(settings.epochs, config.training.epochs, len(widths), last=1)
+    scored = _scored(widths, (settings.shortlist + _true_labels(documents),) * (len(widths) - 1))
+    words = float(_tokens(documents, config.encoder.max_tokens).mean()) if len(documents) else 0.0
+    each = words * (shape.width + ATTENTION_HIDDEN)  # α_tl, and the sum of W_1 H_t that they weigh
+    products = 3.0 * each * sum(own * times for own, times in zip(scored, epochs, strict=False))
+    matches = sum(range(len(widths)))  # the candidates of a level are those of all levels above it
+    levels = tuple((nodes, shape.width) for nodes in widths)
+    return _Plan(widths, shape.width, 3 * sum(epochs) + matches, products, (levels,), True, 0, 0, len(widths))
+
+
 def _recursive(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
     """Return the plan of an encoder that is tuned on one level after another, and whose vectors alone are kept."""
     widths, settings = network_widths(config, documents.n_labels), config.recursive
     tuned = widths[: tuned_levels(widths, settings.finest)]
     epochs = settings.epochs or level_epochs((), config.training.epochs, len(tuned))
-    true = ceil(documents.label_matrix.nnz / max(len(documents), 1))
-    scored = _scored(tuned, (settings.shortlist + true,) * (len(tuned) - 1))
+    scored = _scored(tuned, (settings.shortlist + _true_labels(documents),) * (len(tuned) - 1))
     products = 3.0 * shape.width * sum(own * times for own, times in zip(scored, epochs, strict=False))
     passes = 3 * sum(epochs) + settings.bootstrap + len(tuned)  # the last of them is that of the embeddings
     vectors = float(len(documents) * shape.width)
@@ -159,6 +178,11 @@ def _recursive(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan
 def _frozen(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
     """Return the plan of a pretrained encoder that only gives its vectors."""
     return _Plan((), shape.width, 1, 0.0, (), False, 0.0, 0.0)
+
+
+def _true_labels(documents: Dataset) -> int:
+    """Return how many labels a document has in the mean."""
+    return ceil(documents.label_matrix.nnz / max(len(documents), 1))
 
 
 def _tokens(documents: Dataset, most: int) -> NDArray[np.float64]:

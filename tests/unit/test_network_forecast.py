@@ -191,6 +191,15 @@ class TestKinds:
         assert plan.passes == 3 * 8 + 2
         assert plan.products == 3 * WIDTH * (2 * 4 + 6 * 8)
 
+    def test_a_network_a_level(self):
+        levels = {"levels": [4], "epochs": [1, 2], "shortlist": 2}
+        plan = module._attention(SHAPE, documents(), configure("attentionxml", None, {"recursive": levels}))
+        assert (plan.tree, plan.width, plan.stays, plan.encoders) == ((4, 40), WIDTH, True, 2)
+        assert plan.passes == 3 * 3 + 1  # and once for the candidates of the second level
+        looks = (2 + 49 / 4) * (WIDTH + 256)  # at each word, for a node
+        assert plan.products == pytest.approx(3 * looks * (4 + 2 * 40))  # two true nodes and two more are all four
+        assert plan.together == (((4, WIDTH), (40, WIDTH)),)
+
     def test_classifiers_are_not_kept(self, encoder):
         found = network_forecast(documents(), configured(encoder, "xr-transformer", recursive={"levels": [4, 8]}))
         other = network_forecast(documents(), configured(encoder, tree={"levels": [4, 8]}))

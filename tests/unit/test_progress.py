@@ -63,7 +63,7 @@ def test_reporting_can_be_ended(noted):
     assert noted.calls == []
 
 
-@pytest.mark.parametrize("method", ["xr-linear", "pfastrexml"])
+@pytest.mark.parametrize("method", ["xr-linear", "pfastrexml", "annexml"])
 def test_predicting_tells_how_many_documents_are_done(noted, method):
     documents = lt.Dataset.of(["wind at sea", "sea birds", "birds of farms"], [["a"], ["b"], ["c"]])
     model = lt.Longtail(method, threads=2).fit(documents)

@@ -219,7 +219,8 @@ def test_reading_what_is_not_there_or_of_another_type(tmp_path):
     opened = store.open_folder(tmp_path / "model")
     with pytest.raises(ModelFolderError, match=r"model/tree\.safetensors: is not in this model folder"):
         opened.arrays("tree.safetensors")
-    with pytest.raises(ModelFolderError, match=r"config\.json: does not hold .*`int`, got `str` - at `\$\.branching`"):
+    other = r"config\.json: written by longtail .*, does not .*`int`, got `str` - at `\$\.branching`.*; read it with"
+    with pytest.raises(ModelFolderError, match=other):
         opened.read_json("config.json", Config)
     with pytest.raises(ModelFolderError, match=r"nowhere: no such model folder; check the path"):
         store.open_folder(tmp_path / "nowhere")

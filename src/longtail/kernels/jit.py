@@ -67,7 +67,7 @@ class _SayOnce(event.Listener):
     def on_start(self, event: Any) -> None:
         if not self.said:
             self.said = True
-            log.info("compiling kernels once")
+            log.info("compiling kernels, once on this machine: seconds, for some methods a minute or two")
 
     def on_end(self, event: Any) -> None:
         pass

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from longtail import progress
 from longtail.config import Neighbours as Settings
 from longtail.data.csr import csr_of, rows_fit
 from longtail.errors import ModelFolderError, UsageError
@@ -97,10 +98,11 @@ class Neighbours:
             raise UsageError(f"features: found {features.shape[1]} columns; expected {self.n_columns}, as in training")
         if exclude is not None and exclude.shape != (n, self.n_labels):
             raise UsageError(f"exclude: found shape {exclude.shape}; expected {(n, self.n_labels)}: documents, labels")
-        blocks = [self._search_block(features, slice(*ends), k, exclude) for ends in pool.row_blocks(n, _BLOCK)]
-        ranked = blocks or [
-            csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64), self.n_labels)
-        ]
+        ranked = [csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64), self.n_labels)]
+        with progress.stage("searching", n, "documents"):
+            for begin, end in pool.row_blocks(n, _BLOCK):
+                ranked.append(self._search_block(features, slice(begin, end), k, exclude))
+                progress.advance(end - begin)
         values, columns = (np.concatenate([getattr(block, name) for block in ranked]) for name in ("data", "indices"))
         counts = np.concatenate([np.diff(block.indptr) for block in ranked])
         return csr_of(values, columns, np.concatenate([[0], np.cumsum(counts)]), self.n_labels)

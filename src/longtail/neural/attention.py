@@ -22,6 +22,7 @@ from longtail.config import Recursive as Settings
 from longtail.config import Training
 from longtail.neural.batches import Batch
 from longtail.neural.heads import Head
+from longtail.neural.layout import ATTENTION_HIDDEN
 from longtail.neural.lstm import LstmEncoder, mean_state
 from longtail.neural.networks import Ranked
 from longtail.neural.recursive import Resolution
@@ -30,7 +31,6 @@ from longtail.tree.tree import LabelTree
 
 __all__ = ["AttentionLevel", "AttentionXML"]
 
-_HIDDEN = 256  # rows of W_1
 _STD = 0.3  # of first attention vectors: all nodes share W_1 and W_2, so where all attend alike none learns for long
 _ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}  # numbers of a chunk of slots: attention, rows and hidden layer
 
@@ -57,7 +57,8 @@ class AttentionLevel(Resolution):
         super().__init__(encoder, tree, level, settings, training, seed, std)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.first, self.second = nn.Linear(encoder.width, _HIDDEN), nn.Linear(_HIDDEN, 1)  # W_1, W_2
+            self.first = nn.Linear(encoder.width, ATTENTION_HIDDEN)  # W_1
+            self.second = nn.Linear(ATTENTION_HIDDEN, 1)  # W_2
         nn.init.zeros_(self.second.bias)
         self.to(next(encoder.parameters()).device)
 
@@ -91,7 +92,7 @@ class AttentionLevel(Resolution):
         W1_H = functional.linear(H, self.first.weight)  # (B, T, 256)
         w, at = self._attention_vectors(nodes)
         slots = torch.arange(len(w), device=w.device) if at is None else at
-        chunk_slots = max(1, _ELEMENTS[H.device.type] // (len(H) * (H.shape[1] + H.shape[2] + _HIDDEN)))
+        chunk_slots = max(1, _ELEMENTS[H.device.type] // (len(H) * (H.shape[1] + H.shape[2] + ATTENTION_HIDDEN)))
         chunks = torch.split(slots, chunk_slots, -1)
         attend: Any = self._attended
         if len(chunks) > 1 and torch.is_grad_enabled():

@@ -12,6 +12,8 @@ from math import log2
 from longtail.errors import ConfigError
 
 __all__ = [
+    "ATTENTION_HIDDEN",
+    "LSTM_HIDDEN",
     "TWO_LAYERS",
     "cluster_widths",
     "documents_at_a_time",
@@ -29,6 +31,8 @@ __all__ = [
     "word_widths",
 ]
 
+LSTM_HIDDEN = 256  # numbers of a state in each direction
+ATTENTION_HIDDEN = 256  # rows of W_1, AttentionXML's hidden layer
 TWO_LAYERS = ("bag", "routed-inception")  # encoders on words with two layers, as wide as the vectors of words
 _LARGE = 200_000  # labels from which on the papers use three levels above them
 _LARGE_WIDTHS, _LARGE_SIZES = (2**10, 2**13, 2**16), (2**10, 2**11, 2**12)  # nodes; shortlists of the levels below

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
+from longtail.neural.layout import LSTM_HIDDEN
 from longtail.neural.word_encoder import WordEncoder
 
 __all__ = ["LstmEncoder", "mean_state"]
 
-_HIDDEN = 256  # numbers of a state in each direction
 _DROPOUT = 0.2  # of the vectors of words
 
 
@@ -27,9 +27,9 @@ class LstmEncoder(WordEncoder):
 
     def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int) -> None:
         super().__init__(vectors, idf, pad, max_tokens)
-        self.width, self.depth = 2 * _HIDDEN, 1
-        self.forwards = nn.LSTM(self.dimensions, _HIDDEN, batch_first=True)
-        self.backwards = nn.LSTM(self.dimensions, _HIDDEN, batch_first=True)
+        self.width, self.depth = 2 * LSTM_HIDDEN, 1
+        self.forwards = nn.LSTM(self.dimensions, LSTM_HIDDEN, batch_first=True)
+        self.backwards = nn.LSTM(self.dimensions, LSTM_HIDDEN, batch_first=True)
 
     def states(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         """Return H (B, T, 2h), 0 at padding; ``ids`` (B, T) int64, ``mask`` (B, T) bool or None."""

@@ -11,13 +11,13 @@ from longtail.errors import MissingExtra, ModelFolderError, printable
 from longtail.features.encoder import Encoder
 from longtail.features.tokens import Tokeniser
 from longtail.neural.attention_folder import load_attention, save_attention
+from longtail.neural.cascade_folder import TREE, load_cascade, save_cascade
 from longtail.neural.cascade_ranker import CascadeRanker
 from longtail.neural.device import choose_device
 from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.first_encoder import load_text_encoder
 from longtail.neural.lstm import LstmEncoder
 from longtail.neural.ranker import NeuralRanker
-from longtail.neural.ranker_folder import TREE, load_ranker, save_ranker
 from longtail.neural.word_encoder import WordEncoder
 from longtail.store import Folder, FolderWriter
 
@@ -36,7 +36,7 @@ def save_network(network: Embedder, folder: FolderWriter) -> None:
     network.network.encoder.save(place)
     network.tokeniser.save(place)
     if isinstance(network, CascadeRanker):
-        save_ranker(network, folder)
+        save_cascade(network, folder)
     elif isinstance(network, NeuralRanker):
         save_attention(network, folder)
 
@@ -74,7 +74,7 @@ def _load(folder: Folder, config: Config, where: torch.device) -> Embedder:
     if isinstance(encoder, LstmEncoder):
         return load_attention(folder, config, tokeniser, encoder, where)
     if TREE in {entry.path for entry in folder.manifest.files}:
-        return load_ranker(folder, config, tokeniser, encoder, where)
+        return load_cascade(folder, config, tokeniser, encoder, where)
     return Embedder(tokeniser, LastLayer(encoder).to(where), config.training.precision).freeze()
 
 

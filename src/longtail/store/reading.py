@@ -21,7 +21,7 @@ from longtail.errors import ModelFolderError
 from longtail.store import tensors
 from longtail.store.durable import identity, siblings
 from longtail.store.manifest import JSON_ERRORS, MANIFEST, MAX_MANIFEST_BYTES, FileEntry, Manifest, decode
-from longtail.store.refusal import refusal
+from longtail.store.refusal import WAY_OUT, refusal
 
 __all__ = ["Folder", "open_folder"]
 
@@ -29,6 +29,7 @@ T = TypeVar("T")
 Verify = Literal[True, "size"]
 
 _ONLY_PLAIN = "a model folder holds only plain files"
+_OTHER_VERSION = f"read it with the version that wrote it, or {WAY_OUT}"
 _TRIES = 20  # of opening a folder that is being replaced all the time
 _THREADS = 4  # hashing lets go of the GIL
 
@@ -83,7 +84,8 @@ class Folder:
         try:
             return msgspec.json.decode(self.view(name), type=type)
         except JSON_ERRORS as error:
-            raise refusal(self.path(name), f"does not hold what is expected ({error})") from None
+            found = f"written by {self.manifest.producer}, does not hold what this version expects ({error})"
+            raise refusal(self.path(name), found, _OTHER_VERSION) from None
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """Return the arrays of a safetensors file, memory-mapped and read-only."""

@@ -1,4 +1,4 @@
-"""What ranks labels inside a model folder, beside the encoder: tree, merging layers and classifiers as arrays."""
+"""What ranks labels of a cascade inside a model folder, beside the encoder: tree, merging layers and classifiers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from longtail.neural.word_encoder import WordEncoder
 from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
 
-__all__ = ["TREE", "load_ranker", "map_rows", "ranking_settings", "save_ranker"]
+__all__ = ["TREE", "load_cascade", "map_rows", "ranking_settings", "save_cascade"]
 
 TREE, _MERGES, _LABEL_TEXT = "tree-network.safetensors", "merges.safetensors", "label-text.safetensors"
 _ADDED = "added"  # labels after training
 
 
-def save_ranker(ranker: CascadeRanker, folder: FolderWriter) -> None:
+def save_cascade(ranker: CascadeRanker, folder: FolderWriter) -> None:
     """Write the tree, the merging layers, the classifiers of each level, and what makes those of further labels."""
     folder.write_arrays(TREE, ranker.tree.to_arrays())
     merges = ranker.network.merges.state_dict()
@@ -49,7 +49,7 @@ def ranking_settings(config: Config, n_labels: int) -> Cascade:
     return replace(config.cascade, layers=((1,), (2,)), shortlist=kept, last_level="shortlist")
 
 
-def load_ranker(
+def load_cascade(
     folder: Folder, config: Config, tokeniser: Tokeniser, encoder: TextEncoder, device: torch.device
 ) -> CascadeRanker:
     """Read what makes a ranker of an encoder; on the CPU its classifiers stay memory-mapped."""
