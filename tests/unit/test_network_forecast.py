@@ -192,8 +192,8 @@ class TestKinds:
         assert plan.products == 3 * WIDTH * (2 * 4 + 6 * 8)
 
     def test_a_network_a_level(self):
-        levels = {"levels": [4], "epochs": [1, 2], "shortlist": 2}
-        plan = module._attention(SHAPE, documents(), configure("attentionxml", None, {"recursive": levels}))
+        given = {"tree": {"levels": [4]}, "recursive": {"epochs": [1, 2], "shortlist": 2}}
+        plan = module._attention(SHAPE, documents(), configure("attentionxml", None, given))
         assert (plan.tree, plan.width, plan.stays, plan.encoders) == ((4, 40), WIDTH, True, 2)
         assert plan.passes == 3 * 3 + 1  # and once for the candidates of the second level
         looks = (2 + 49 / 4) * (WIDTH + 256)  # at each word, for a node
