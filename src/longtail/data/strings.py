@@ -115,7 +115,7 @@ class StringsBuilder:
         self._offsets.append(len(self._arena))
 
     def extend(self, strings: Iterable[str]) -> None:
-        """Add many strings, several times faster than one by one."""
+        """Add many strings, faster than one by one."""
         encoded = [string.encode() for string in strings]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         self._offsets.extend_packed(len(self._arena) + np.cumsum(lengths))

@@ -87,7 +87,7 @@ def _counted(texts: Iterable[Strings | Sequence[str]]) -> Counter[str]:
 
 
 def _split(made: Tokenizer, run: str) -> list[str]:
-    if run.isascii() and run.isalnum():  # most: the library would take ten times as long
+    if run.isascii() and run.isalnum():  # most: the library takes longer
         return [run.lower()]
     normal = made.normalizer.normalize_str(run)
     return [word for word, _ in made.pre_tokenizer.pre_tokenize_str(normal)]

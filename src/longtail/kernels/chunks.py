@@ -216,7 +216,7 @@ def fill_table(
     """Write where each row of a chunk begins: one pass, after which a look-up is one read; return how many there are.
 
     A row that at least a sixteenth of the siblings have is written out in full, zeros and all, as far as there is room:
-    such rows are those of frequent words, and adding one is then SIMD, several times faster than entry by entry.
+    such rows are those of frequent words, and adding one is then SIMD, faster than entry by entry.
     Where 16 children share a parent, that is every row.
     """
     start_at, low_at, entry_at, sibling_at = heads[chunk, 0], heads[chunk, 1], heads[chunk, 2], heads[chunk, 3]

@@ -39,7 +39,7 @@ Optimiser = Literal["adamw", "row-adam", "sgd"]
 Bits = TypeVar("Bits", int, Tensor)
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
-CPU_ELEMENTS = 1 << 19  # of a temporary tensor: it stays in the cache, and in memory that malloc keeps (4 times faster)
+CPU_ELEMENTS = 1 << 19  # of a temporary tensor: it stays in the cache, and in memory that malloc keeps
 GPU_ELEMENTS = 1 << 26  # the same for a GPU: launching a kernel must not take longer than running it
 MASK = 0xFFFFFFFF
 

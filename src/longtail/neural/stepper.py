@@ -66,7 +66,7 @@ class Stepper:
         self.device = self.parameters[0].device
         on_gpu = self.device.type == "cuda"
         self.micro_batch = documents_at_a_time(settings.micro_batch, settings.batch_size, on_gpu)
-        self.adamw = torch.optim.AdamW(groups, fused=True)  # on a CPU seven times as fast as the plain one
+        self.adamw = torch.optim.AdamW(groups, fused=True)  # faster than the plain one, on a CPU as well
         self.rates = [float(group["lr"]) for group in self.adamw.param_groups]
         for parameter in self.parameters:  # now: no step is the first to need the memory, and a checkpoint finds them
             place = self.device if self.device.type == "cuda" else None
