@@ -239,6 +239,8 @@ def test_what_does_not_start(fails, folders, tmp_path, monkeypatch):
         for more in ([], ["--workers", "2"]):
             message = fails(2, "serve", model, "--port", port, *more)
             assert f"127.0.0.1:{port}: another program listens there; choose another with --host and --port" in message
+        message = fails(2, "serve", model, "--port", port, "--documents", tmp_path / "none.jsonl")
+        assert "another program listens there" in message  # before anything is read
     assert "no such model folder" in fails(4, "serve", tmp_path / "none", "--port", "0")
     (tmp_path / "bad.jsonl").write_text('{"text": 5, "labels": ["wind"]}\n')
     message = fails(3, "serve", model, "--port", "0", "--documents", tmp_path / "bad.jsonl")

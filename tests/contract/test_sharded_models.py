@@ -196,7 +196,7 @@ class TestSubsets:
             ("a", "is in none of the files"),
             ("ab-", "fewer lines than in the other files"),
             ("ab+", "document 'x'; expected"),
-            ("aw", "no field 'part'"),
+            ("aw", "w:1: no field 'part'; expected a file that `longtail predict --shards` has written\n"),
             ("ab~", "with -k 9; expected shards"),
             ("ba?", "b:4: JSON that ends too early"),  # and not that documents after it are others
         ],

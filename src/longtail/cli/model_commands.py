@@ -142,6 +142,7 @@ def predict(
     from longtail.data.output import check_output
     from longtail.estimator import load
     from longtail.search.predictions import write_predictions
+    from longtail.store import open_folder
 
     if ray is not None and shards is not None:
         raise UsageError("found --ray and --shards; expected one of them, as a worker loads the whole model")
@@ -149,6 +150,8 @@ def predict(
         raise UsageError(f"found --ray and --device {device}; expected one of them, as workers predict on CPUs")
     check_output(output)  # now, not after hours of predicting
     tagger = load(model, threads, device, shard_numbers(shards)) if ray is None else None
+    if tagger is None:
+        open_folder(model, verify="size")  # now, not when a cluster has started; its bytes are verified there
     documents = read_data(data, format=format, features=features, split="test", labelled=False, skip_bad=skip_bad)
     options: dict[str, Any] = {"threshold": threshold, "beam_size": beam_size}
     if tagger is None:

@@ -1,7 +1,16 @@
 """Settings: what they are (structs), and where they come from (sources)."""
 
 from longtail.config.networks import Cascade, Encoder, LabelText, Recursive, Training
-from longtail.config.sources import Setting, merge, parse_assignment, read_toml, resolve, settings, to_toml
+from longtail.config.sources import (
+    Setting,
+    expected_of,
+    merge,
+    parse_assignment,
+    read_toml,
+    resolve,
+    settings,
+    to_toml,
+)
 from longtail.config.stage import Stage
 from longtail.config.structs import (
     Calibration,
@@ -34,6 +43,7 @@ __all__ = [
     "TfIdf",
     "Training",
     "Tree",
+    "expected_of",
     "merge",
     "parse_assignment",
     "read_toml",

@@ -15,7 +15,7 @@ from longtail.config.stage import Stage
 from longtail.config.structs import Config, TfIdf
 from longtail.errors import ConfigError, UsageError, unknown_name
 
-__all__ = ["Setting", "merge", "parse_assignment", "read_toml", "resolve", "settings", "to_toml"]
+__all__ = ["Setting", "expected_of", "merge", "parse_assignment", "read_toml", "resolve", "settings", "to_toml"]
 
 
 class Setting(NamedTuple):
@@ -68,12 +68,19 @@ def _wrong_value(error: str, merged: Any) -> str:
     value, hint = merged, Config
     for part in parts:
         value, hint = (value[int(part)], get_args(hint)[0]) if part.isdecimal() else (value[part], _hint(hint, part))
-    if what.startswith("Invalid enum value"):
-        what = f"Expected one of {', '.join(get_args(hint))}"
-    if not what.startswith("Expected "):
+    expected = expected_of(what, hint)
+    if not expected:
         return ".".join([*parts, what])  # a ValueError of __post_init__, which begins with the field
-    expected = re.sub("`(.*?)`", lambda word: _WORDS.get(word[1], word[1]), what.partition(", got")[0])
-    return f"{'.'.join(parts)}: found {value!r}; e{expected[1:]}"
+    return f"{'.'.join(parts)}: found {value!r}; {expected}"
+
+
+def expected_of(said: str, hint: Any) -> str:
+    """Return «expected WHAT» for what msgspec says of a value that is none of the type ``hint``; "" for other words."""
+    if said.startswith("Invalid enum value"):
+        said = f"Expected one of {', '.join(get_args(hint))}"
+    if not said.startswith("Expected "):
+        return ""
+    return "e" + re.sub("`(.*?)`", lambda word: _WORDS.get(word[1], word[1]), said[1:].partition(", got")[0])
 
 
 def _hint(stage: Any, field: str) -> Any:

@@ -134,8 +134,11 @@ def _opened(path: Path | str) -> AbstractContextManager[BufferedIOBase]:
         return open(path, "rb")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: cannot be read, as it is a folder; expected a file") from None
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+        way_out = "; check its permissions" if isinstance(error, PermissionError) else ""
+        raise UsageError(f"{path}: cannot be read ({error.strerror}){way_out}") from None
 
 
 def _decompressed(stream: BufferedIOBase, data: bytes, path: Path | str, problems: Problems) -> Iterator[bytes]:

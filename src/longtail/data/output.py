@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import re
@@ -34,6 +35,8 @@ def check_output(path: Path | str) -> None:
         raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
     if path.exists() and not path.is_file():  # a rename would put a file in place of /dev/null
         raise UsageError(f"{path}: a folder or device; expected a file, or - for standard output")
+    if not os.access(path.parent, os.W_OK | os.X_OK):  # the file is put there by a rename, so its own mode is no matter
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 @contextmanager

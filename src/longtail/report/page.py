@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from longtail.data.output import open_output
+from longtail.data.output import check_output, open_output
 from longtail.errors import UsageError, printable
 
 __all__ = [
@@ -116,8 +116,7 @@ def check_report_path(path: Path | str) -> None:
     path = Path(path)
     if path.suffix != ".html":
         raise UsageError(f"{path}: cannot write a {path.suffix or 'file without suffix'}; expected .html")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
+    check_output(path)
 
 
 def write_page(path: Path | str, title: str, top: Sequence[str], sections: Sequence[Section]) -> None:

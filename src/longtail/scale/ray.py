@@ -105,6 +105,7 @@ def _start(ray: Any, address: str, threads: int) -> None:
         options |= {"num_cpus": threads or pool.thread_count(), "include_dashboard": False}
     else:
         _check_reachable(address)
+    log.info("--ray %s: %s a cluster", address, "starting" if address == "local" else "joining")  # takes seconds
     logging.getLogger("ray").setLevel(logging.ERROR)
     with _own_signals():
         try:
@@ -131,7 +132,8 @@ def _check_reachable(address: str) -> None:
 def _nobody(address: str, error: OSError) -> UsageError:
     return UsageError(
         f"--ray {address}: no cluster answers ({error.strerror or _one_line(error)}); "
-        "check the address and the token (RAY_AUTH_TOKEN), start one with `ray start --head`, or use --ray local"
+        "check the address and the token (RAY_AUTH_TOKEN, RAY_AUTH_MODE=token), start one with `ray start --head`, "
+        "or use --ray local"
     )
 
 

@@ -8,15 +8,18 @@ are, to the byte, those of the whole model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from longtail import progress
 from longtail.data.csr import csr_where
 from longtail.data.json_lines import json_blocks
 from longtail.data.labels import Labels
@@ -101,6 +104,11 @@ def merge_predictions(paths: Sequence[Path | str], output: Path | str, k: int | 
 
     The ``k`` best labels of a document are kept; None: as many as were asked for when the files were made.
     """
+    with progress.stage("merging", _size(paths), "B"):  # whose bytes are counted where they are read
+        _merge(paths, output, k)
+
+
+def _merge(paths: Sequence[Path | str], output: Path | str, k: int | None) -> None:
     encode = msgspec.json.Encoder().encode
     rows = _rows(paths)
     first = next(rows, None)
@@ -113,6 +121,14 @@ def merge_predictions(paths: Sequence[Path | str], output: Path | str, k: int | 
             best = sorted(entries)[: most if k is None else k]
             labels, scores = [entry[2] for entry in best], [entry[3] for entry in best]
             out.write(encode({"id": lines[0].id, "labels": labels, "scores": scores}) + b"\n")
+
+
+def _size(paths: Sequence[Path | str]) -> int | None:
+    """Return the bytes of all files; None where one is a pipe, or is not there."""
+    try:
+        return sum(Path(path).stat().st_size for path in paths)
+    except OSError:
+        return None
 
 
 def _entries(line: _Line) -> Iterator[tuple[float, int, str, float]]:
@@ -141,6 +157,8 @@ def _rows(paths: Sequence[Path | str]) -> Iterator[tuple[_Line, ...]]:
 def _lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, _Line]]:
     first: _Part | None = None
     for block in json_blocks(path, _decoder, problems):
+        if block.first_line == 1 and block.objects is None:
+            _check_kind(block.data, problems)
         for number, line in block:
             if problems.skipped:  # without it all lines after it would be those of other documents
                 problems.close()
@@ -156,6 +174,13 @@ def _lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, _Line]]:
                 problems.fatal(found, f"{wanted}, as in the lines before", number)
             yield number, line
     problems.close()
+
+
+def _check_kind(data: bytes, problems: Problems) -> None:
+    """Refuse another kind of file at its first line, where all lines would be told to be wrong."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        if "part" not in msgspec.json.decode(data.partition(b"\n")[0], type=dict[str, Any]):
+            problems.fatal("no field 'part'", "a file that `longtail predict --shards` has written", 1)
 
 
 def _checked(paths: Sequence[Path | str], lines: Sequence[_Line]) -> int:

@@ -46,13 +46,15 @@ def run_server(
 
     A worker process has ``tell_others``: it shares the port, and lets those who started it handle Ctrl-C.
     """
+    alone = tell_others is None
+    if alone:
+        bind(settings.host, settings.port).close()  # says now, not when a large model is loaded, that it is taken
     documents = None if settings.documents is None else shortened(read(settings.documents, skip_bad=None))
     own = settings.model, settings.device, settings.threads, settings.beam_size
     load = partial(load_service, *own, documents, settings.shards)
     service = load()
     _settle()
     report_to(None)  # bars are drawn by the main thread alone
-    alone = tell_others is None
     listening = listening or bind(settings.host, settings.port, shared=not alone and SHARES_PORTS)
     telemetry = Telemetry(frozenset(endpoint.path for endpoint in ENDPOINTS) | _PAGES, several=not alone)
     server = Server(settings, Reloader(settings.model, service, load, settings.shards), telemetry)

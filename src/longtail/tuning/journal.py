@@ -13,9 +13,13 @@ from longtail.config import Config
 from longtail.data.output import open_output
 from longtail.errors import UsageError
 from longtail.run_loggers import append_line
+from longtail.store.writing import holds_a_model
 from longtail.tuning.space import Dimension
 
-__all__ = ["Journal", "Study", "Trial"]
+__all__ = ["BEST", "Journal", "Study", "Trial", "check_study_folder"]
+
+BEST = "best.toml"  # the settings of the best trial so far
+_TRIALS, _STUDY = "trials.jsonl", "study.json"
 
 State = Literal["started", "interrupted", "done", "failed"]
 
@@ -42,11 +46,23 @@ class Study(msgspec.Struct, frozen=True):
     data: str  # hash of training and validation documents
 
 
+def check_study_folder(folder: Path) -> None:
+    """Refuse a file, a model, which would not verify with more in it, and files of these names without a study."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: is a file; give a folder that is new, or holds a study")
+    if holds_a_model(folder):
+        raise UsageError(f"{folder}: is a model folder, which a study would damage; give another folder")
+    for name in () if (folder / _STUDY).is_file() else (BEST, _TRIALS):
+        if (folder / name).exists():
+            way_out = "move it away, or give another folder"
+            raise UsageError(f"{folder / name}: is there, but no {_STUDY} beside it; {way_out}")
+
+
 class Journal:
     """The file ``trials.jsonl``: a line where a trial starts, and one where it ends."""
 
     def __init__(self, folder: Path) -> None:
-        self._file, self._study = folder / "trials.jsonl", folder / "study.json"
+        self._file, self._study = folder / _TRIALS, folder / _STUDY
         self.trials: dict[int, Trial] = {}
         self.attempts: dict[int, int] = {}  # starts of each trial that ended in no way at all
         for line in self._file.read_bytes().splitlines() if self._file.is_file() else ():
@@ -64,9 +80,9 @@ class Journal:
         if not resume:
             raise UsageError(f"{self._study}: found a study; go on with --resume, or give another folder")
         try:
-            found = msgspec.json.decode(self._study.read_bytes())
+            found = msgspec.json.decode(self._study.read_bytes(), type=dict[str, Any])
         except msgspec.DecodeError:
-            raise UsageError(f"{self._study}: found no JSON; give another folder") from None
+            raise UsageError(f"{self._study}: found no JSON of a study; give another folder") from None
         plain = msgspec.json.decode(msgspec.json.encode(study))
         other = [name for name, value in plain.items() if found.get(name) != value]
         if other:

@@ -24,7 +24,7 @@ from longtail.forecast import check_memory, forecast
 from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.pipeline import check_trainable, train
-from longtail.tuning.journal import Journal, Study, Trial
+from longtail.tuning.journal import BEST, Journal, Study, Trial, check_study_folder
 from longtail.tuning.shared import SharedStages
 from longtail.tuning.space import Dimension, check_space, default_space, nested
 from longtail.tuning.suggestions import Asker
@@ -86,6 +86,7 @@ def tune(
     space = check_space(default_space(base, documents.texts is not None) if space is None else space, base)
     fitted, held_out = _held_out(documents, seed) if valid is None else (documents, valid)
     check_trainable(fitted, base, device)
+    check_study_folder(output)
     output.mkdir(parents=True, exist_ok=True)
     with SharedStages(output / "stages", fitted, share) as stages, pool.threads(threads):
         journal = Journal(output)
@@ -96,7 +97,7 @@ def tune(
         for _ in _search(run, configs, space, base, trials, seconds, say):
             if journal.best is not None and journal.best != kept:
                 kept = journal.best
-                _write_best(output / "best.toml", kept, configs.of(kept.params), metric, len(held_out))
+                _write_best(output / BEST, kept, configs.of(kept.params), metric, len(held_out))
         if len(journal.ended) >= trials:
             stages.remove()
     best = journal.best

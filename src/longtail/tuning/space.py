@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, assert_never, get_args, get_origin
 
 import msgspec
 
-from longtail.config import Config, read_toml, settings
+from longtail.config import Config, expected_of, read_toml, settings
 from longtail.errors import ConfigError, UsageError, unknown_name
 from longtail.methods import METHODS
 
@@ -69,8 +69,16 @@ def _dimension(path: str, values: str) -> Dimension:
     try:
         choices = tomllib.loads(f"values = [{values}]")["values"]
     except ValueError:  # strings without quotes
-        choices = [value.strip() for value in values.split(",")]
+        choices = [_plain(value.strip()) for value in values.split(",")]
     return Choice(path, tuple(choices))
+
+
+def _plain(value: str) -> Any:
+    """Return a value as TOML has it, else as a string: of «8,x» it is x that is wrong."""
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except ValueError:
+        return value
 
 
 def read_space(path: Path | str) -> list[Dimension]:
@@ -137,7 +145,9 @@ def _check_value(path: str, value: Any, hint: Any) -> None:
     try:
         msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: found {value!r}; {str(error)[:1].lower()}{str(error)[1:]}") from None
+        said = str(error).partition(" - at `$")[0]
+        expected = expected_of(said, get_args(hint)[0] if get_origin(hint) is Annotated else hint)
+        raise ConfigError(f"{path}: found {value!r}; {expected or said}") from None
 
 
 def nested(params: Mapping[str, Any]) -> dict[str, Any]:

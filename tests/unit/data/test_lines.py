@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import sys
@@ -178,12 +179,21 @@ def test_what_cannot_be_opened(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     for path, message in [
         (tmp_path / "nowhere", "nowhere: no such file"),
-        (tmp_path, "cannot be read"),
+        (tmp_path, "cannot be read, as it is a folder; expected a file"),
         (tmp_path / "file" / "below", "below: cannot be read"),
         (tmp_path / ("x" * 300), "cannot be read"),
     ]:
         with pytest.raises(UsageError, match=message):
             list(chunks(path, Problems(path)))
+
+
+def test_what_may_not_be_read(tmp_path, monkeypatch):
+    def refuse(path, mode):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("builtins.open", refuse)  # root may read all
+    with pytest.raises(UsageError, match=r"cannot be read \(Permission denied\); check its permissions$"):
+        next(chunks(tmp_path / "file", Problems("file")))
 
 
 class Counted:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from longtail.data import output
-from longtail.data.output import open_output
+from longtail.data.output import check_output, open_output
 from longtail.errors import UsageError
 
 UNPACK = {"plain.txt": bytes, "data.gz": gzip.decompress, "data.zst": output.zstd.decompress}
@@ -100,6 +100,13 @@ def test_another_writer_does_not_clear_a_file_that_is_being_put_in_place(tmp_pat
 def test_a_missing_folder(tmp_path):
     with pytest.raises(UsageError, match=r"the folder .*nowhere does not exist; make it first"):
         open_output(tmp_path / "nowhere" / "file").__enter__()
+
+
+def test_a_folder_that_may_not_be_written_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write everywhere
+    with pytest.raises(PermissionError) as refused:
+        check_output(tmp_path / "file")
+    assert refused.value.filename == str(tmp_path / "file")
 
 
 def test_folders_and_devices_are_not_replaced(tmp_path):

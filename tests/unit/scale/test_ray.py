@@ -149,6 +149,11 @@ class TestPrediction:
         assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
         assert len(json.loads((tmp_path / "ray.jsonl").read_text().splitlines()[0])["labels"]) == 5
 
+    def test_a_missing_model_is_told_before_anything_starts(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(ray_module, "connected", None)
+        with pytest.raises(ModelFolderError, match="no such model folder"):
+            model_commands.predict(tmp_path / "none", str(tmp_path / "none.jsonl"), ray="local")
+
     def test_no_documents(self, documents, model):
         with connected("local"):
             assert predict_folder(model, documents[1].take(np.arange(0))).matrix.shape == (0, documents[0].n_labels)

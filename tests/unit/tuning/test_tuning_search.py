@@ -16,6 +16,7 @@ from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.evaluation import evaluate_model
 from longtail.methods import configure
 from longtail.pipeline import train
+from longtail.store import open_folder, write_folder
 from longtail.tuning import search, tune
 from longtail.tuning.journal import Journal, Trial
 from longtail.tuning.space import parse_dimension
@@ -192,9 +193,27 @@ class TestGoingOn:
             tuned(folder, metric="P@1", seed=3, resume=True)
         with pytest.raises(UsageError, match="a study with another space;"):
             tuned(folder, space=SPACE[:1], resume=True)
-        (tmp_path / "study.json").write_text("{")
-        with pytest.raises(UsageError, match="found no JSON"):
-            tuned(tmp_path, resume=True)
+        for text in ("{", "[]"):
+            (tmp_path / "study.json").write_text(text)
+            with pytest.raises(UsageError, match="found no JSON of a study"):
+                tuned(tmp_path, resume=True)
+
+    def test_what_else_is_there_stays(self, tmp_path):
+        """A model with more files in it would verify no more; trials of who knows what would count as those of it."""
+        with write_folder(tmp_path / "model", config_hash="0") as folder:
+            folder.write_json("config.json", {})
+        with pytest.raises(UsageError, match="is a model folder, which a study would damage; give another folder"):
+            tuned(tmp_path / "model")
+        open_folder(tmp_path / "model")
+        (tmp_path / "file").write_text("")
+        with pytest.raises(UsageError, match="is a file; give a folder"):
+            tuned(tmp_path / "file")
+        for name in ("best.toml", "trials.jsonl"):
+            (tmp_path / name).write_text("mine")
+            with pytest.raises(UsageError, match=rf"{name}: is there, but no study\.json"):
+                tuned(tmp_path)
+            assert (tmp_path / name).read_text() == "mine"
+            (tmp_path / name).unlink()
 
 
 class TestFailures:
