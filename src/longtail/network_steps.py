@@ -203,10 +203,13 @@ def _first_embedder(documents: Dataset, config: Config, work: Work, device: str)
 
 
 def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
-    """Return the tokens of the documents of a network; where stages are kept they are made once, and read again."""
+    """Return the tokens of the documents of a network, made once: from their stage, or memory where none is kept."""
     from longtail.features.tokens import Tokens
 
-    return Tokens.from_arrays(work.arrays("tokens", lambda: tokeniser(documents.document_texts()).to_arrays()))
+    def make() -> dict[str, np.ndarray]:
+        return tokeniser(documents.document_texts()).to_arrays()
+
+    return Tokens.from_arrays(work.arrays("tokens", make, hold=work.stages is None))
 
 
 def combined_features(

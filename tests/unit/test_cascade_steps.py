@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 import torch
 
 import longtail as lt
+from longtail import network_steps
 from longtail.cascade_steps import fit_cascade
 from longtail.config import Cascade, Training
 from longtail.features.word_tokens import idf_of
@@ -257,3 +258,11 @@ class TestDetached:
         assert labels["embedding.weight"].any()
         for name in both:
             torch.testing.assert_close(both[name], above[name] + labels[name], rtol=1e-4, atol=1e-6)
+
+
+def test_texts_are_read_once_where_no_stages_are_kept():
+    documents, config, read = documents_of(), configure("xml-cnn"), []
+    tokeniser, work = tokeniser_for(documents, config.encoder), Work.begin(None, config)
+    both = [network_steps._tokens(documents, lambda texts: read.append(1) or tokeniser(texts), work) for _ in range(2)]
+    assert read == [1]
+    assert [own.ids.tolist() for own in both] == [tokeniser(documents.document_texts()).ids.tolist()] * 2
