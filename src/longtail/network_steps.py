@@ -102,13 +102,23 @@ def _check_kind(config: Config, what: str) -> None:
         return
     if kind == "lstm":
         raise ConfigError(f"encoder.kind: found lstm with {what}; expected another, or the method attentionxml")
-    if text.phases == "surrogate" and config.cascade.label_rows == "random":
-        raise ConfigError("cascade.label_rows: found random with surrogate phases, which find labels by centroids")
+    if text.phases == "surrogate":
+        _check_surrogate(config)
     needs = "surrogate phases" if text.phases == "surrogate" else f"label_text.parts={list(text.parts)}"
     if (text.phases == "surrogate" or text.parts != ("free",)) and kind not in layout.TWO_LAYERS:
         raise ConfigError(f"encoder.kind: found {kind} with {needs}; expected {' or '.join(layout.TWO_LAYERS)}")
     if text.phases == "tied" and ("free" not in text.parts or len(text.parts) == 1):
         raise ConfigError(f"label_text.parts: found {list(text.parts)} with phases=tied; expected free beside words")
+
+
+def _check_surrogate(config: Config) -> None:
+    """Refuse first rows by which no label is found, and levels that no phase would look at."""
+    if config.cascade.label_rows == "random":
+        found = "cascade.label_rows: found random with surrogate phases, which find labels by centroids"
+        raise ConfigError(f"{found}; expected centroid or centroid+text")
+    if len(levels := config.tree.levels) > 1:
+        expected = "one number, that of the clusters, or [] to have it chosen"
+        raise ConfigError(f"tree.levels: found {list(levels)} with surrogate phases; expected {expected}")
 
 
 def encoder_hash(config: Config) -> str:

@@ -284,6 +284,13 @@ class TestErrors:
         said = refused(method, *settings)
         assert f"encoder.kind: found {kind} with {needs}; expected bag or routed-inception" in said
 
+    @pytest.mark.parametrize(("setting", "message"), [
+        ("cascade.label_rows=random", "find labels by centroids; expected centroid or centroid+text"),
+        ("tree.levels=[2, 4]", "tree.levels: found [2, 4] with surrogate phases; expected one number"),
+    ])  # fmt: skip
+    def test_surrogate_phases_want_centroids_and_one_level(self, refused, setting, message):
+        assert message in refused("astec", setting)
+
     @pytest.mark.parametrize("share", [0, 1, 1.5])
     def test_a_first_phase_that_leaves_nothing_or_has_nothing(self, refused, share):
         assert "label_text.first_share" in refused("inceptionxml-lf", f"label_text.first_share={share}")

@@ -38,7 +38,8 @@ _WAIT = timedelta(hours=24)  # for the first rank to write a checkpoint; if it f
 _LOOK = 0.2  # seconds between two looks into the store, in which signals are heeded
 _PIECE = 1 << 26  # bytes that go from rank to rank at a time
 _PLACE = re.compile(r"^\[\S*\] ?")  # where in gloo's source an error was seen
-_ENCODERS = ("transformer", "cnn")  # kinds that do not normalise over a batch
+_ENCODERS = ("transformer", "cnn")
+_NORMALISED = ("inception", "routed-inception")  # over a batch, which no rank sees as a whole
 
 
 class LostRanks(LongtailError):
@@ -60,7 +61,8 @@ def check_method(config: Config) -> None:
     if config.label_text.parts != ("free",) or config.label_text.phases != "one":
         raise UsageError(f"torchrun with {config.method}: found classifiers of label words or phases; {way_out}")
     if config.encoder.kind not in _ENCODERS:
-        found = f"encoder.kind={config.encoder.kind}, which normalises over a batch"
+        why = "normalises over a batch" if config.encoder.kind in _NORMALISED else "is not shared yet"
+        found = f"encoder.kind={config.encoder.kind}, which {why}"
         raise UsageError(f"torchrun with {config.method}: found {found}; {way_out}")
 
 

@@ -453,6 +453,11 @@ def test_methods_that_ranks_cannot_share(method, message):
         check_method(configure(method))
 
 
+def test_a_sum_of_words_is_not_said_to_normalise():
+    with pytest.raises(UsageError, match=r"encoder\.kind=bag, which is not shared yet"):
+        check_method(configure("astec", None, {"label_text": {"phases": "one"}}))
+
+
 @pytest.mark.parametrize("method", ["cascadexml", "lightxml", "xml-cnn"])
 def test_methods_that_they_can(method):
     check_method(configure(method))
