@@ -11,6 +11,8 @@ from longtail.progress import peak_memory_mb, report_to
 
 __all__ = ["BarReporter", "LineReporter", "show_progress"]
 
+log = logging.getLogger("longtail.progress")  # below «longtail», so that it is heard where stages are kept quiet
+
 _LINE_SECONDS = 30
 
 
@@ -35,7 +37,7 @@ class LineReporter:
         self._done[-1] += amount
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _LINE_SECONDS
-            logging.getLogger("longtail").info("%s", self.line())
+            log.info("%s", self.line())
 
     def finish(self) -> None:
         """End the innermost stage."""

@@ -197,13 +197,16 @@ class _Run(msgspec.Struct, frozen=True):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what each stage of training tells: a line a trial is enough."""
-    level = log.level
-    log.setLevel(max(log.getEffectiveLevel(), logging.WARNING))
+    """Keep back what each stage of training tells, a line a trial is enough; progress within it goes on."""
+
+    def is_warning(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING
+
+    log.addFilter(is_warning)
     try:
         yield
     finally:
-        log.setLevel(level)
+        log.removeFilter(is_warning)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import longtail as lt
+from longtail import progress, progress_display
 from longtail.config import read_toml
 from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.evaluation import evaluate_model
@@ -111,6 +112,15 @@ class TestStudy:
         found = tune(DOCUMENTS, tmp_path, trials=1, overrides=SETTINGS, threads=1)
         assert set(found.best.params) >= {"ranker.cost_positive", "tree.branching", "tfidf.0.ngram_max"}
         assert found.best.params["ranker.cost_positive"] == configure("xr-linear").ranker.cost_positive
+
+    def test_stages_of_a_trial_are_quiet_and_its_progress_is_not(self, tmp_path, monkeypatch, caplog):
+        monkeypatch.setattr(progress_display, "_LINE_SECONDS", 0)
+        monkeypatch.setattr(progress, "_reporter", progress_display.LineReporter())
+        with caplog.at_level("INFO", "longtail"):
+            tuned(tmp_path, trials=1)
+        told = {record.name for record in caplog.records if record.levelname == "INFO"}
+        assert told == {"longtail.progress"}
+        assert "level 3 of 3: " in caplog.text
 
 
 class TestGoingOn:
