@@ -65,6 +65,8 @@ class TestTune:
         done = run(*command, "--trials", 1)
         assert done.code == 0
         assert 'method = "parabel"' in (tmp_path / "s" / "best.toml").read_text()
+        again = run("tune", tmp_path / "no-data.jsonl", "-o", tmp_path / "s")  # told before data are read
+        assert (again.code, "found a study; go on with --resume" in again.err) == (2, True)
         done = run(*command, "--trials", 2, "--resume")
         found = json.loads(done.out)
         assert set(found["best"]["params"]) == {"ranker.cost_positive", "tree.branching", "tree.leaf_size"}

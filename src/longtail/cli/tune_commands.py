@@ -67,8 +67,10 @@ def tune(
 ) -> None:
     """Search for the settings that are best on validation data: trials to stdout, the best to DIR/best.toml."""
     from longtail.terminal import print_json
+    from longtail.tuning import check_study_folder
     from longtail.tuning import tune as tune_method
 
+    check_study_folder(output, resume)  # now, not when all data are read
     seconds = None if time is None else _seconds(time)
     dimensions = _space(space, search)
     given = overrides(config, set_)

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from longtail.tuning.journal import Trial
+from longtail.tuning.journal import Trial, check_study_folder
 from longtail.tuning.search import Tuning, tune
 from longtail.tuning.space import Choice, Dimension, Range, default_space, parse_dimension, read_space
 
-__all__ = ["Choice", "Dimension", "Range", "Trial", "Tuning", "default_space", "parse_dimension", "read_space", "tune"]
+__all__ = [
+    "Choice",
+    "Dimension",
+    "Range",
+    "Trial",
+    "Tuning",
+    "check_study_folder",
+    "default_space",
+    "parse_dimension",
+    "read_space",
+    "tune",
+]

@@ -46,13 +46,18 @@ class Study(msgspec.Struct, frozen=True):
     data: str  # hash of training and validation documents
 
 
-def check_study_folder(folder: Path) -> None:
-    """Refuse a file, a model, which would not verify with more in it, and files of these names without a study."""
+def check_study_folder(folder: Path, resume: bool) -> None:
+    """Refuse a file, a model, which would not verify with more in it, a study that nobody asked to resume, and files of
+    these names without one.
+    """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is a file; give a folder that is new, or holds a study")
     if holds_a_model(folder):
         raise UsageError(f"{folder}: is a model folder, which a study would damage; give another folder")
-    for name in () if (folder / _STUDY).is_file() else (BEST, _TRIALS):
+    study = folder / _STUDY
+    if study.is_file() and not resume:
+        raise UsageError(f"{study}: found a study; go on with --resume, or give another folder")
+    for name in () if study.is_file() else (BEST, _TRIALS):
         if (folder / name).exists():
             way_out = "move it away, or give another folder"
             raise UsageError(f"{folder / name}: is there, but no {_STUDY} beside it; {way_out}")
@@ -71,14 +76,12 @@ class Journal:
             except msgspec.DecodeError:  # half a line, where a run was killed
                 continue
 
-    def open(self, study: Study, resume: bool) -> None:
-        """Begin a study, or go on with one; refuse a folder that holds another, or one that nobody asked to resume."""
+    def open(self, study: Study) -> None:
+        """Begin a study, or go on with one; refuse a folder that holds another."""
         if not self._study.is_file():
             with open_output(self._study) as file:
                 file.write(msgspec.json.format(msgspec.json.encode(study), indent=1))
             return
-        if not resume:
-            raise UsageError(f"{self._study}: found a study; go on with --resume, or give another folder")
         try:
             found = msgspec.json.decode(self._study.read_bytes(), type=dict[str, Any])
         except msgspec.DecodeError:

@@ -86,11 +86,11 @@ def tune(
     space = check_space(default_space(base, documents.texts is not None) if space is None else space, base)
     fitted, held_out = _held_out(documents, seed) if valid is None else (documents, valid)
     check_trainable(fitted, base, device)
-    check_study_folder(output)
+    check_study_folder(output, resume)
     output.mkdir(parents=True, exist_ok=True)
     with SharedStages(output / "stages", fitted, share) as stages, pool.threads(threads):
         journal = Journal(output)
-        journal.open(Study(metric, seed, base, tuple(space), stages.hash_with(held_out)), resume)
+        journal.open(Study(metric, seed, base, tuple(space), stages.hash_with(held_out)))
         run = _Run(journal, stages, fitted, held_out, metric, k, device, ignore_memory)
         configs = _Configs(method, preset, overrides)
         kept = None
