@@ -18,11 +18,13 @@ from longtail.data.labels import LabelIndex, Labels
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.strings import Strings
-from longtail.errors import UsageError
+from longtail.errors import UsageError, printable
 
 __all__ = ["Predictions", "ScoredLabel", "read_predictions", "write_predictions"]
 
 log = logging.getLogger("longtail")
+
+_SHOWN = 5  # documents, and labels of each, where predictions are printed
 
 
 class ScoredLabel(NamedTuple):
@@ -55,15 +57,28 @@ class Predictions:
             for column, score in zip(*self._row(row % len(self)), strict=True)
         ]
 
+    def __repr__(self) -> str:
+        rows = [f"{self._id(row)}: {_shown(self[row])}" for row in range(min(len(self), _SHOWN))]
+        more = ["…"] if len(self) > _SHOWN else []
+        return "\n".join([f"predictions for {len(self):,} documents", *rows, *more])
+
     def line(self, row: int) -> tuple[str, list[str], list[float]]:
         """Return the id of a document, its position where it has none, and the ids and scores of its labels."""
         columns, scores = self._row(row)
-        name = self.ids[row] if self.ids is not None else str(row)
-        return name, [self.labels.ids[column] for column in columns], scores
+        return self._id(row), [self.labels.ids[column] for column in columns], scores
+
+    def _id(self, row: int) -> str:
+        return self.ids[row] if self.ids is not None else str(row)
 
     def _row(self, row: int) -> tuple[list[int], list[float]]:
         start, end = self.matrix.indptr[row : row + 2]
         return self.matrix.indices[start:end].tolist(), self.matrix.data[start:end].tolist()
+
+
+def _shown(labels: list[ScoredLabel]) -> str:
+    """Return the first labels as a person reads them."""
+    first = [f"{printable(label.name)} {label.score:.3f}" for label in labels[:_SHOWN]]
+    return ", ".join([*first, *(["…"] if len(labels) > _SHOWN else [])]) or "none"
 
 
 class _Line(msgspec.Struct, gc=False):

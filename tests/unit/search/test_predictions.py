@@ -52,6 +52,19 @@ def said(file, *lines, ids=IDS, n_documents=3) -> str:
     return str(problem).removeprefix(str(file)).lstrip(":")
 
 
+class TestPrinted:
+    def test_names_and_scores(self, file):
+        put(file, line("x", "ab", [0.75, 0.0625]), line("y", "c", [1]))
+        found = str(read_predictions(file, LABELS, IDS))
+        assert found == "predictions for 3 documents\nx: Apple 0.750, b 0.062\ny: Cherry 1.000\nz: none"
+
+    def test_the_first_five_of_many(self):
+        labels = Labels.of([f"l{column}" for column in range(6)])
+        lines = str(Predictions(sparse.csr_array(np.ones((6, 6))), labels)).split("\n")
+        assert lines[1] == "0: l0 1.000, l1 1.000, l2 1.000, l3 1.000, l4 1.000, …"
+        assert lines[5:] == [lines[1].replace("0:", "4:"), "…"]
+
+
 class TestById:
     def test_any_order(self, file):
         put(file, line("z", "c"), line("x", "a"), line("y", "ba"))
