@@ -85,7 +85,16 @@ def _vector_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, b
             elif spaces > dimensions:  # a few words of GloVe have spaces in them
                 yield number, line.rsplit(b" ", dimensions)[0], line, dimensions
             elif line:
+                _check_text(line, number, problems)
                 problems.add(number, f"{spaces} numbers", f"a word and {dimensions} numbers")
+
+
+def _check_text(line: bytes, number: int, problems: Problems) -> None:
+    """Refuse the whole file where a line is no text: word2vec's binary form would be wrong in every one."""
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        problems.fatal("bytes that are no text", "text; convert word2vec's binary form to it first", number)
 
 
 def _first_line(line: bytes, number: int, problems: Problems) -> tuple[int, bool]:

@@ -84,6 +84,10 @@ def test_no_word_is_wanted(tmp_path):
         ("the 1 2 3\nother 1 2\nsea 1 2 3\n", ":2: 2 numbers; expected a word and 3 numbers"),
         ("1 3\nsea 1 2\n", ":2: 2 numbers; expected a word and 3 numbers"),
         ("9 99999999999\nsea 1 2\n", ":2: 2 numbers; expected a word and 99999999999 numbers"),
+        (
+            b"2 3\nsea \x9a\x99\x19>\x00\x00\xc0?\x00\x00\x00\xbf\n",
+            ":2: bytes that are no text; expected text; convert word2vec's binary form to it first",
+        ),
         ("sea 1 x 3\n", ":1: 'x'; expected a word and 3 numbers, all finite"),
         ("sea 1 2 nan\n", ":1: 'nan'; expected a word and 3 numbers, all finite"),
         ("the 1 2 3\nsea 1 1e39 3\n", ":2: '1e39'; expected a word and 3 numbers, all finite"),
