@@ -60,6 +60,7 @@ LOADED = (
     ),
 )
 STORE = ("test_store", "test_store_stages")
+STORE_FAULTS = (*STORE, "../faults/test_store_faults")
 # The test files of each module, below tests/unit where they say nothing else.
 TESTS = {
     "kernels/chunk_check": ("../security/test_chunk_check",),
@@ -80,12 +81,12 @@ TESTS = {
     "metrics/propensity": ("metrics/test_propensity",),
     "metrics/ranking": ("metrics/test_ranking", "metrics/test_closer_analysis"),
     "metrics/statistics": ("metrics/test_ranking", "metrics/test_analysis", "metrics/test_closer_analysis"),
-    "store/durable": (*STORE, "../faults/test_store_faults"),
+    "store/durable": STORE_FAULTS,
     "store/hashing": STORE,
     "store/manifest": STORE,
-    "store/reading": STORE,
+    "store/reading": STORE_FAULTS,
     "store/stages": ("test_store_stages",),
-    "store/writing": (*STORE, "../faults/test_store_faults"),
+    "store/writing": STORE_FAULTS,
 }
 
 

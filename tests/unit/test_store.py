@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import time
 from pathlib import Path
 
 import hypothesis.extra.numpy as hnp
@@ -203,6 +204,36 @@ def test_a_file_written_again_by_something_else_is_hashed_again(tmp_path):
     assert store.open_folder(tmp_path / "model").read_bytes("a") == b"second"
 
 
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_file_of_another_folder_is_taken_over(tmp_path, monkeypatch, linked):
+    if not linked:
+
+        def other_disk(source, place):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+        monkeypatch.setattr(os, "link", other_disk)
+    with store.write_folder(tmp_path / "first") as folder:
+        folder.write_bytes("a", b"123")
+    first = store.open_folder(tmp_path / "first")
+    with store.write_folder(tmp_path / "second") as folder:
+        folder.take("deep/b", first, "a")
+    second = store.open_folder(tmp_path / "second")
+    assert second.read_bytes("deep/b") == b"123"
+    assert (second.files["deep/b"].size, second.files["deep/b"].sha256) == (3, first.files["a"].sha256)
+    assert second.path("deep/b").samefile(first.path("a")) == linked
+
+
+def test_a_file_that_was_altered_is_not_taken_over(tmp_path):
+    with store.write_folder(tmp_path / "first") as folder:
+        folder.write_bytes("a", b"123")
+    first = store.open_folder(tmp_path / "first")
+    first.path("a").write_bytes(b"124")
+    message = rf"^{re.escape(str(first.path('a')))}: was altered since it was opened; train with --resume$"
+    with pytest.raises(ModelFolderError, match=message), store.write_folder(tmp_path / "second") as folder:
+        folder.take("b", first, "a")
+    assert not (tmp_path / "second").exists()
+
+
 @pytest.mark.parametrize("target", ["file", "folder"])
 def test_a_link_that_something_else_wrote_is_refused(tmp_path, target):
     (tmp_path / "file").write_bytes(b"")
@@ -266,6 +297,14 @@ def test_what_a_folder_lacks_or_has_too_much_is_named(tmp_path, files, how, mess
             folder.write_bytes(name, b"1")
     damaged(tmp_path / "model", how)
     with pytest.raises(ModelFolderError, match=f"^{re.escape(str(tmp_path.resolve() / 'model'))}/{message}"):
+        store.open_folder(tmp_path / "model")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"1")
+    (tmp_path / "model" / "a").unlink()
+    with pytest.raises(ModelFolderError, match=r"model/a: is missing; "):
         store.open_folder(tmp_path / "model")
 
 
@@ -355,6 +394,41 @@ def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
         slow.write_json("who.json", "slow")
     assert store.open_folder(tmp_path / "model").read_json("who.json", str) == "slow"
     assert beside(tmp_path / "model") == [other.name]
+
+
+def test_the_folder_put_aside_last_comes_first(tmp_path):
+    asides = [tmp_path / f".model.old-{number}-0123abcd" for number in (2, 1, 3)]
+    for aside in asides:
+        aside.mkdir()
+        time.sleep(0.02)  # more than the clock of a file system ticks
+    assert durable.siblings(tmp_path / "model", "old") == asides[::-1]
+
+
+def test_a_folder_is_written_where_nothing_can_be_locked(tmp_path, monkeypatch):
+    def no_locks(fd):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(durable, "lock", no_locks)
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"1")
+    assert store.open_folder(tmp_path / "model").read_bytes("a") == b"1"
+    assert beside(tmp_path / "model") == []
+
+
+def test_a_temporary_folder_that_another_clears_is_made_anew(tmp_path, monkeypatch):
+    tried, lock = [], durable.lock
+
+    def cleared_at_first(fd):
+        tried.append(fd)
+        if len(tried) == 1:
+            raise BlockingIOError
+        lock(fd)
+
+    monkeypatch.setattr(durable, "lock", cleared_at_first)
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"1")
+    assert store.open_folder(tmp_path / "model").read_bytes("a") == b"1"
+    assert len(tried) > 1
 
 
 def test_a_folder_put_aside_by_a_dead_writer_is_found_and_brought_back(tmp_path):

@@ -137,6 +137,35 @@ def test_a_lock_that_cannot_be_written_names_its_place(tmp_path, monkeypatch):
     assert Path(caught.value.filename) == (tmp_path / "work" / "longtail.lock").resolve()
 
 
+def test_a_work_folder_that_cannot_be_locked_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
+    def no_locks(fd):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(durable, "lock", no_locks)
+    with store.Stages(tmp_path / "deep" / "work") as stages, stages.write("a", "in") as folder:
+        folder.write_bytes("a", b"1")
+    file = (tmp_path / "deep" / "work" / "longtail.lock").resolve()
+    why = f"[Errno {errno.ENOLCK}] {os.strerror(errno.ENOLCK)}"
+    assert caplog.messages == [f"{file}: cannot be locked ({why}); make sure that no other training writes there"]
+
+
+def test_what_is_half_deleted_keeps_its_name(tmp_path, monkeypatch):
+    left = durable.sibling(tmp_path / "work" / "tree", "tmp")
+    with store.Stages(tmp_path / "work") as stages:
+        left.mkdir()
+        deleted, rmtree = [], shutil.rmtree
+        monkeypatch.setattr(shutil, "rmtree", lambda place: deleted.append(place.name) or rmtree(place))
+        assert stages.clear() == 0
+    assert deleted == [left.name]
+
+
+def test_a_file_where_stages_go_is_refused(tmp_path):
+    (tmp_path / "work").write_text("mine")
+    with pytest.raises(UsageError, match=r"work: is a file where the stages of training go; remove it or give another"):
+        store.Stages(tmp_path / "work")
+    assert (tmp_path / "work").read_text() == "mine"
+
+
 def test_a_stage_has_a_name_of_ours_while_it_is_deleted(tmp_path, monkeypatch):
     deleted, rmtree = [], shutil.rmtree
     with store.Stages(tmp_path / "work") as stages:
