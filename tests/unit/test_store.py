@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from longtail import __version__, store
 from longtail.errors import ModelFolderError, UsageError
-from longtail.store import durable, tensors
+from longtail.store import durable, reading, tensors
 from longtail.store.manifest import check_name, decode, encode
 
 DTYPES = ["?", "u1", "i1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<c8", "<f8", "<i8", "<u8"]
@@ -305,6 +305,18 @@ def test_a_missing_file_is_named(tmp_path):
         folder.write_bytes("a", b"1")
     (tmp_path / "model" / "a").unlink()
     with pytest.raises(ModelFolderError, match=r"model/a: is missing; "):
+        store.open_folder(tmp_path / "model")
+
+
+def test_a_manifest_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    with store.write_folder(tmp_path / "model"):
+        pass
+
+    def broken(file):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(reading, "_open_plain", broken)
+    with pytest.raises(ModelFolderError, match=r"manifest\.json: cannot be read \(Input/output error\); "):
         store.open_folder(tmp_path / "model")
 
 
