@@ -98,20 +98,24 @@ def compare(folder, systems, arguments, root):
 
 
 def run(system, folder, work, arguments):
+    """Run a system by ``both_halves``, with longtail's features where it starts from these."""
+    own = {"system": system, "threads": arguments.threads}
+    if system.startswith(FROM_FEATURES):
+        own["features"] = str(work / "features")
+    return both_halves(program(system, arguments), folder, work / system, own, environment(arguments.threads))
+
+
+def both_halves(command, folder, place, own, variables):
     """Train and predict, each in a fresh process of the system's own Python, and return what they measured."""
-    place = work / system
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    settings = {"data": str(folder.absolute()), "work": str(place), "system": system, "threads": arguments.threads}
-    if system.startswith(FROM_FEATURES):
-        settings["features"] = str(work / "features")
-    (place / "settings.json").write_text(json.dumps(settings))
+    settings = place / "settings.json"
+    settings.write_text(json.dumps({"data": str(folder.absolute()), "work": str(place), **own}))
     for half in ("train", "predict"):
-        command = [*program(system, arguments), half, str(place / "settings.json")]
         with (place / f"{half}.log").open("w") as log:
-            done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment(arguments.threads))
+            done = subprocess.run([*command, half, settings], stdout=log, stderr=subprocess.STDOUT, env=variables)
         if done.returncode:
-            raise SystemExit(f"{system}, {half} on {folder}:\n{(place / f'{half}.log').read_text()[-2000:]}")
+            raise SystemExit(f"{own['system']}, {half} on {folder}:\n{(place / f'{half}.log').read_text()[-2000:]}")
     return in_one(json.loads((place / "train.json").read_text()), json.loads((place / "predict.json").read_text()))
 
 
@@ -263,6 +267,11 @@ def table(rows):
             ratios = [ratio(row, peer, name) for name in RATIOS]
             gains = [f"{row[f'P@{k}'] - peer[f'P@{k}']:+.2f}" for k in (1, 3, 5)]
             lines.append(["", f"  / {peer['system']}", "", "", "", *ratios, *gains])
+    return laid_out(lines)
+
+
+def laid_out(lines):
+    """Return lines of cells as text, in columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 

@@ -216,13 +216,13 @@ def load(folder: Path, options: argparse.Namespace) -> dict:
         "load_s": round(loaded - verified, 1),
         "loaded_mib": round(resting),
         "documents_s": round(len(documents) / batch),
-        **percentiles(singles, "single"),
+        **percentiles(singles),
     }
 
 
-def percentiles(milliseconds: list[float], name: str) -> dict:
+def percentiles(milliseconds: list[float]) -> dict:
     p50, p99 = np.percentile(milliseconds, [50, 99])
-    return {f"{name}_p50_ms": round(p50, 2), f"{name}_p99_ms": round(p99, 2)}
+    return {"single_p50_ms": round(p50, 2), "single_p99_ms": round(p99, 2)}
 
 
 def memory(field: str, process: int | str = "self") -> float:
@@ -289,7 +289,7 @@ def serve(folder: Path, options: argparse.Namespace, *more: str) -> dict:
             "started_mib": round(started),
             "predicting_mib": round(predicting),
             "documents_s": round(len(several) / seconds),
-            **percentiles(singles, "single"),
+            **percentiles(singles),
             "exclude_ms": round(excluded, 1),
             "label_ms": round(label, 1),
             "first_label_search_ms": round(searched),

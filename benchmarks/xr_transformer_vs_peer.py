@@ -15,16 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from linear_vs_peers import METRICS, data_file, environment, evaluation, in_one, shown
+from linear_vs_peers import METRICS, SCRIPTS, both_halves, data_file, environment, evaluation, laid_out, shown
 from peers import protocol
 
-SCRIPTS = Path(__file__).with_name("peers")
 OURS, PEER = "longtail-xr-transformer", "pecos-xr-transformer"
 COLUMNS = {  # name in the result → heading of the table
     "vectorise_tree_train_s": "train s",
@@ -70,23 +67,12 @@ def compare(folder, arguments, work):
 
 
 def run(system, folder, place, arguments):
-    """Train and predict, each in a fresh process of the system's own Python, and return what they measured."""
+    """Run a system by ``both_halves``, with what the two have in common: encoder and device."""
     from longtail.features.encoder_folder import encoder_folder
 
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    settings = {"data": str(folder.absolute()), "work": str(place), "system": system, "threads": arguments.threads}
-    settings |= {"encoder": str(encoder_folder(arguments.encoder)), "device": arguments.device, "set": arguments.set}
-    settings["options"] = arguments.peer_options
-    (place / "settings.json").write_text(json.dumps(settings))
-    for half in ("train", "predict"):
-        command = [*program(system, arguments), half, str(place / "settings.json")]
-        with (place / f"{half}.log").open("w") as log:
-            surroundings = process_environment(system, arguments)
-            done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=surroundings)
-        if done.returncode:
-            raise SystemExit(f"{system}, {half} on {folder}:\n{(place / f'{half}.log').read_text()[-2000:]}")
-    return in_one(json.loads((place / "train.json").read_text()), json.loads((place / "predict.json").read_text()))
+    own = {"system": system, "threads": arguments.threads, "device": arguments.device}
+    own |= {"encoder": str(encoder_folder(arguments.encoder)), "set": arguments.set, "options": arguments.peer_options}
+    return both_halves(program(system, arguments), folder, place, own, process_environment(system, arguments))
 
 
 def program(system, arguments):
@@ -170,8 +156,7 @@ def table(rows):
             own = ours[row["data"]]
             ratios = [f"{own[name] / row[name]:.2f}×" for name in COLUMNS]
             lines.append(["", "  ours / peer", *ratios, *(f"{own[name] - row[name]:+.2f}" for name in precisions)])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return laid_out(lines)
 
 
 if __name__ == "__main__":

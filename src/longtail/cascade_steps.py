@@ -24,6 +24,7 @@ from longtail.network_run import NetworkRun
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.cascade_folder import ranking_settings
 from longtail.neural.cascade_ranker import CascadeRanker
+from longtail.neural.heads import head_settings
 from longtail.neural.label_text import LabelText, Part, label_words
 from longtail.neural.layout import phase_epochs
 from longtail.neural.ranks import Ranks, as_ranks, current_ranks
@@ -168,13 +169,7 @@ class _Phases(NetworkRun):
         graph = None if words.graph is None else words.graph[tree.order][:, tree.order]
         config, embedding = self.config, self._encoder().embedding
         text = LabelText(embedding, words.texts[tree.order], graph, parts, config.label_text.combine, config.seed)
-        return TextHead(
-            text,
-            optimiser=config.training.head_optimiser,
-            dtype=getattr(torch, config.training.head_weights),
-            weight_decay=config.training.head_decay,
-            seed=config.seed,
-        )
+        return TextHead(text, seed=config.seed, **head_settings(config.training))
 
     def _encoder(self) -> WordEncoder:
         encoder = self.embedder.network.encoder

@@ -17,6 +17,7 @@ import msgspec
 
 from longtail import __version__
 from longtail.errors import printable
+from longtail.kernels import pool
 
 __all__ = ["Symptom", "examine"]
 
@@ -67,7 +68,7 @@ def examine() -> list[Symptom]:
     return [
         Symptom("longtail", "ok", f"{__version__} on Python {platform.python_version()}, {platform.platform()}"),
         *(_package(name) for name in _CORE),
-        Symptom("cores", "ok", str(_cores())),
+        Symptom("cores", "ok", str(pool.cores())),
         _memory(),
         _kernel_cache(),
         *(_extra(extra, package) for extra, package in _EXTRAS.items()),
@@ -97,10 +98,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory() -> Symptom:

@@ -18,7 +18,7 @@ from longtail.config import Config, LabelFeatures, Tree
 from longtail.data.dataset import Dataset
 from longtail.errors import UsageError
 from longtail.kernels import pool
-from longtail.methods import METHODS, uses_encoder
+from longtail.methods import ranks_alone, uses_encoder
 from longtail.network_forecast import network_forecast
 from longtail.ranker_forecast import one_vs_all_seconds, one_vs_all_weights, ranker_forecast
 from longtail.text_forecast import TextForecast, text_forecast
@@ -95,7 +95,7 @@ def forecast(documents: Dataset, config: Config) -> Forecast:
         if network.tree:  # one of its own, over labels that look like the text features
             tree_seconds = _COSTS.tree_seconds * _label_numbers(documents, text, config.label_features)
         joined = _beside(text, network.width, config)
-        if METHODS[config.method].network_ranks and config.cascade.combine == "never":
+        if ranks_alone(config):
             trees, joined, levels = 0, text, []
     other = ranker_forecast(documents, joined, config)
     if other is not None:

@@ -6,7 +6,7 @@ from longtail.catalogue import CATALOGUE, Method, Settings
 from longtail.config import Config, resolve
 from longtail.errors import ConfigError, unknown_name
 
-__all__ = ["METHODS", "Method", "configure", "method", "uses_encoder"]
+__all__ = ["METHODS", "Method", "configure", "method", "ranks_alone", "uses_encoder"]
 
 METHODS: dict[str, Method] = {entry.name: entry for entry in CATALOGUE}
 
@@ -21,6 +21,11 @@ def method(name: str) -> Method:
 def uses_encoder(config: Config) -> bool:
     """Tell whether a pretrained encoder reads the documents: that of a network, or as it is for its vectors."""
     return bool(METHODS[config.method].network) or config.features != "tfidf"
+
+
+def ranks_alone(config: Config) -> bool:
+    """Tell whether the network ranks by itself, without linear classifiers beside it."""
+    return METHODS[config.method].network_ranks and config.cascade.combine == "never"
 
 
 def _beside_a_network(classifier: str) -> Settings:

@@ -19,7 +19,7 @@ from longtail.features.encoder_folder import is_pretrained
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.linear.one_vs_all import LabelHints
-from longtail.methods import METHODS, uses_encoder
+from longtail.methods import METHODS, ranks_alone, uses_encoder
 from longtail.metrics import evaluate
 from longtail.model import Model, document_features
 from longtail.neural import layout
@@ -226,8 +226,7 @@ def combined_features(
     documents: Dataset, features: Features, network: Embedder | None, config: Config, work: Work
 ) -> Features:
     """Return what linear classifiers read: Φcat, the network's vectors beside the text features, or one of the two."""
-    unused = METHODS[config.method].network_ranks and config.cascade.combine == "never"
-    if network is None or config.features == "tfidf" or unused:
+    if network is None or config.features == "tfidf" or ranks_alone(config):
         return features
 
     def make() -> dict[str, np.ndarray]:

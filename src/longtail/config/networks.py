@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from longtail.config.stage import Count, NotNegative, Positive, Stage
+from longtail.config.stage import Count, NotNegative, Positive, Stage, check_levels
 
 __all__ = ["Cascade", "Encoder", "LabelText", "Recursive", "Training"]
 
@@ -139,8 +138,7 @@ class Recursive(Stage, frozen=True):
     dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout before the classifiers")] = 0.1
 
     def __post_init__(self) -> None:
-        if any(coarse >= fine for coarse, fine in pairwise(self.levels)):
-            raise ValueError(f"levels: found {list(self.levels)}; expected rising numbers, coarse to fine")
+        check_levels(self.levels)
 
 
 class Training(Stage, frozen=True):

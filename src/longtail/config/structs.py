@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from longtail.config.networks import Cascade, Encoder, LabelText, Recursive, Training
-from longtail.config.stage import Count, NotNegative, Positive, Stage
+from longtail.config.stage import Count, NotNegative, Positive, Stage, check_levels
 
 __all__ = [
     "Calibration",
@@ -90,8 +89,7 @@ class Tree(Stage, frozen=True):
     min_gain: Annotated[NotNegative, Meta(description="stop k-means below this gain of mean similarity")] = 1e-5
 
     def __post_init__(self) -> None:
-        if any(coarse >= fine for coarse, fine in pairwise(self.levels)):
-            raise ValueError(f"levels: found {list(self.levels)}; expected rising numbers, coarse to fine")
+        check_levels(self.levels)
 
 
 class Ranker(Stage, frozen=True):

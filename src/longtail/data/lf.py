@@ -16,12 +16,11 @@ from longtail.data.labels import Labels
 from longtail.data.losses import warn_left_out
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
-from longtail.data.split_files import SplitFiles
+from longtail.data.split_files import TRN_TST, SplitFiles
 from longtail.data.strings import Strings, StringsBuilder
 
 __all__ = ["read_lf", "write_lf"]
 
-_PARTS = {"train": "trn", "test": "tst"}
 _NAME, _LABELS = "{}.json", "lbl.json"
 
 
@@ -66,7 +65,7 @@ def read_lf(path: Path | str, reading: Reading) -> Dataset:
 
     A label's id is its ``uid``, its name the title, its text title and content, one a line, where there is content.
     """
-    files = SplitFiles(path, reading.split, _PARTS, [_NAME])
+    files = SplitFiles(path, reading.split, TRN_TST, [_NAME])
     file = files.need(_NAME)
     labels = _read_labels(files.need(_LABELS))
     ids = list(labels.ids)
@@ -122,7 +121,7 @@ def write_lf(dataset: Dataset, folder: Path | str, split: str = "train") -> None
     The first line of a text is its title. A label's text that does not begin with its name gains it as first line;
     aliases and uris are left out.
     """
-    files = SplitFiles.to_write(folder, split, _PARTS)
+    files = SplitFiles.to_write(folder, split, TRN_TST)
     texts, labels_path = dataset.document_texts(), files.at(_LABELS + ".gz")
     held = ("document ids", "texts", "label names", "label texts", "relevances other than 1")
     warn_left_out(dataset, files.at(_NAME + ".gz"), *held)

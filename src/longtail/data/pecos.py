@@ -15,14 +15,13 @@ from longtail.data.lines import text_lines
 from longtail.data.losses import warn_left_out
 from longtail.data.npz import read_csr_npz, write_csr_npz
 from longtail.data.problems import Problems
-from longtail.data.split_files import SplitFiles, label_strings, read_strings, write_strings
+from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_strings, write_strings
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.data.xmc_bow import no_labels, number_labels, unknown_rows, without_bad
 
 __all__ = ["read_pecos", "write_pecos"]
 
 log = logging.getLogger("longtail")
-_PARTS = {"train": "trn", "test": "tst"}
 _TEXTS, _FEATURES, _TARGETS, _ITEMS = "X.{}.txt", "X.{}.npz", "Y.{}.npz", "output-items.txt"
 
 
@@ -32,7 +31,7 @@ def read_pecos(path: Path | str, reading: Reading) -> Dataset:
     A line of ``output-items.txt`` is a label's id. Where the file is missing or a line repeats, ids are column
     numbers, and lines that repeat are names.
     """
-    files = SplitFiles(path, reading.split, _PARTS, [_TEXTS, _FEATURES, _TARGETS])
+    files = SplitFiles(path, reading.split, TRN_TST, [_TEXTS, _FEATURES, _TARGETS])
     problems = Problems(files.need(_TEXTS, _FEATURES), reading.skip_bad)
     text_file, feature_file = files.find(_TEXTS), files.find(_FEATURES)
     target_file = files.need(_TARGETS) if reading.labelled else files.find(_TARGETS)
@@ -90,7 +89,7 @@ def write_pecos(dataset: Dataset, folder: Path | str, split: str = "train") -> N
 
     Newlines become spaces; document ids and what labels have beside their ids are left out.
     """
-    files = SplitFiles.to_write(folder, split, _PARTS)
+    files = SplitFiles.to_write(folder, split, TRN_TST)
     items = files.at(_ITEMS)
     ids = label_strings(dataset.labels, items)
     if items.exists():

@@ -14,9 +14,10 @@ from longtail.data.problems import Problems, quoted
 from longtail.data.strings import Strings
 from longtail.errors import UsageError, unknown_name
 
-__all__ = ["SplitFiles", "label_strings", "one_line", "read_strings", "write_strings"]
+__all__ = ["TRN_TST", "SplitFiles", "label_strings", "one_line", "read_strings", "write_strings"]
 
 log = logging.getLogger("longtail")
+TRN_TST = {"train": "trn", "test": "tst"}  # what a split is called in most folders of benchmarks
 _NEWLINE = r"\r\n|\r|\n"
 
 

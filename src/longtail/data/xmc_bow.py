@@ -20,7 +20,7 @@ from longtail.data.losses import warn_left_out
 from longtail.data.output import open_output
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
 from longtail.data.sparse_lines import SparseLines, read_sparse_lines, sparse_lines
-from longtail.data.split_files import SplitFiles, label_strings, read_strings, write_strings
+from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_strings, write_strings
 from longtail.data.strings import Strings
 from longtail.errors import UsageError
 
@@ -155,7 +155,6 @@ def _ids_to_write(labels: Labels, beside: Path | None, path: Path | str) -> list
     return label_strings(labels, beside or path) if needed else []
 
 
-_PARTS = {"train": "trn", "test": "tst"}
 _X, _Y, _LABEL_X = "{}_X_Xf.txt", "{}_X_Y.txt", "lbl_X_Xf.txt"
 _NAMES, _IDS = "Yf.txt", "labels.txt"
 
@@ -165,7 +164,7 @@ def read_xmc_split(path: Path | str, reading: Reading) -> Dataset:
 
     ``path`` is the folder or one of the files. ``Yf.txt`` holds label names, ``labels.txt`` ids, one a line.
     """
-    files = SplitFiles(path, reading.split, _PARTS, [_X, _Y])
+    files = SplitFiles(path, reading.split, TRN_TST, [_X, _Y])
     file = files.need(_X)
     problems = Problems(file, reading.skip_bad)
     x = read_sparse_lines(file, problems, ("documents", "features"))
@@ -215,7 +214,7 @@ def write_xmc_split(dataset: Dataset, folder: Path | str, split: str = "train") 
 
     Label ids that are not their columns' numbers go to ``labels.txt``; document ids and texts are left out.
     """
-    files, features = SplitFiles.to_write(folder, split, _PARTS), _features(dataset)
+    files, features = SplitFiles.to_write(folder, split, TRN_TST), _features(dataset)
     held = ("rows of features", "rows of label features", "label names", "relevances other than 1")
     warn_left_out(dataset, files.at(_X), *held)
     ids = _ids_to_write(dataset.labels, files.at(_IDS), files.at(_Y))

@@ -10,20 +10,20 @@ from longtail.kernels.jit import kernel
 from longtail.kernels.lanes import add_to_rows
 from longtail.kernels.tiles import TILE, dots, list_marked, multiply
 
-__all__ = ["add_document", "mean_separating", "means", "take_out_own_columns", "unusual"]
+__all__ = ["mean_separating", "means", "take_out_own_columns", "unusual"]
 
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 _PARALLEL = 1e-6  # means whose squared sine is below this do not separate
 
 
 @kernel
-def add_document(
-    step: Any, at: int, w: Any, width: int, start: Any, end: Any, columns: Any, values: Any, row: Any, bias: Any
+def _add_document(
+    step: Any, w: Any, width: int, start: Any, end: Any, columns: Any, values: Any, row: Any, bias: Any
 ) -> None:
     """Add step · x of one document to each sibling's w; ``bias`` is (1)."""
-    add_to_rows(step, at, w[len(w) - width :], width, None, bias, 0, 1)
-    add_to_rows(step, at, w, width, None, row, 0, len(row))
-    add_to_rows(step, at, w, width, columns, values, start, end)
+    add_to_rows(step, 0, w[len(w) - width :], width, None, bias, 0, 1)
+    add_to_rows(step, 0, w, width, None, row, 0, len(row))
+    add_to_rows(step, 0, w, width, columns, values, start, end)
 
 
 @kernel
@@ -96,7 +96,7 @@ def means(
             target = targets[i * width + k]
             step[k] = target - _discounted(usual, own[i])
             positives[k] += target > _ZERO
-        add_document(step, 0, differing, width, pointers[i], ends[i], columns, values, dense[i], bias)
+        _add_document(step, differing, width, pointers[i], ends[i], columns, values, dense[i], bias)
     norm = np.zeros(width)
     for row in range(rows):
         for k in range(width):
@@ -124,7 +124,7 @@ def mean_separating(
         for k in range(width):
             step[k] = _ONE if targets[i * width + k] > _ZERO else _ZERO
             positives[k] += step[k]
-        add_document(step, 0, out, width, pointers[i], ends[i], columns, values, dense[i], bias)
+        _add_document(step, out, width, pointers[i], ends[i], columns, values, dense[i], bias)
     pp, pa, aa = dots(out, out, width), np.zeros(width), 0.0
     for row in range(rows):
         aa += np.float64(mean[row]) * mean[row]

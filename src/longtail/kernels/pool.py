@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Runner", "handed_over", "handed_to", "row_blocks", "run", "spread", "thread_count", "threads"]
+__all__ = ["Runner", "cores", "handed_over", "handed_to", "row_blocks", "run", "spread", "thread_count", "threads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,9 +33,14 @@ _runner: ContextVar[Runner | None] = ContextVar("runner", default=None)
 _AHEAD = 64  # tasks a thread that wait: one long task at the head must not make the others idle
 
 
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def thread_count() -> int:
-    """Return how many threads ``run`` uses: what ``threads`` says, else the cores that this process may use."""
-    return _wanted.get() or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    """Return how many threads ``run`` uses: what ``threads`` says, else all cores."""
+    return _wanted.get() or cores()
 
 
 @contextmanager

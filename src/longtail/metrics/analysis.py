@@ -102,7 +102,11 @@ class PrecisionRecall(msgspec.Struct, frozen=True):
     @property
     def f1(self) -> float:
         """The best F1."""
-        precision, recall = self.precision[self.best], self.recall[self.best]
+        return self.f1_at(self.best)
+
+    def f1_at(self, place: int) -> float:
+        """Return F1 at one of the thresholds."""
+        precision, recall = self.precision[place], self.recall[place]
         return 2 * precision * recall / max(precision + recall, 1e-12)
 
 

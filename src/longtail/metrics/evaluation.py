@@ -6,9 +6,9 @@ import msgspec
 
 from longtail.metrics.layout import in_columns
 
-__all__ = ["Evaluation"]
+__all__ = ["NAMES", "Evaluation"]
 
-_ROWS = ("P", "nDCG", "R", "PSP", "PSnDCG", "coverage", "macro-F1")
+NAMES = ("P", "nDCG", "R", "PSP", "PSnDCG", "coverage", "macro-F1")  # in front of @k, in the order of a table
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Lay out the table of the papers: a row a metric, a column a k, percent with two decimals."""
-        names = sorted({name.rsplit("@", 1)[0] for name in self.metrics}, key=_ROWS.index)
+        names = sorted({name.rsplit("@", 1)[0] for name in self.metrics}, key=NAMES.index)
         cells = [["", *(f"@{k}" for k in self.ks)]]
         cells += [[name, *(self._cell(f"{name}@{k}") for k in self.ks)] for name in names]
         return f"{in_columns(cells, n_left=1)}\n{self._footnote()}"

@@ -26,7 +26,7 @@ from longtail.features.encoder import Encoder
 from longtail.features.text_encoder import TextEncoder
 from longtail.neural.batches import Batch
 from longtail.neural.encoder_graphs import EncoderGraphs
-from longtail.neural.heads import Head
+from longtail.neural.heads import Head, head_settings
 from longtail.neural.layout import dropouts, level_layers, scores_all_labels, shortlist_sizes, vector_widths
 from longtail.neural.merging import merged, merging_layers
 from longtail.neural.networks import Ranked
@@ -74,18 +74,8 @@ class CascadeXML(nn.Module):
         self.merges, self.dropouts = merging_layers(self.layers, encoder.width, settings, rates, seed)
         self.widths = list(vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck))
         self.fixed, self.ranks = fixed, current_ranks()
-        dtype = getattr(torch, training.head_weights)
         heads: list[Head | TextHead] = [
-            new_head(
-                width,
-                self.widths[level],
-                optimiser=training.head_optimiser,
-                dtype=dtype,
-                weight_decay=training.head_decay,
-                seed=seed + level,
-                std=std,
-                device=device,
-            )
+            new_head(width, self.widths[level], seed=seed + level, std=std, device=device, **head_settings(training))
             for level, width in enumerate(tree.widths[: self.last] if of_labels is not None else tree.widths)
         ]
         self.heads = nn.ModuleList([*heads, *([] if of_labels is None else [of_labels])])  # type: ignore[assignment]

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from longtail.neural.graphs import graph_length
 from longtail.neural.word_encoder import WordEncoder
 
 __all__ = ["EncoderGraphs"]
-
-_TOKENS = 16  # lengths are rounded up to a multiple of this, for few graphs
 
 
 class EncoderGraphs:
@@ -37,7 +36,7 @@ class EncoderGraphs:
     def __call__(self, ids: Tensor, mask: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
         """Return (B, width) after each of ``layers``, as the encoder does."""
         own = ids if mask is None else ids.masked_fill(~mask, self._encoder.pad)
-        length = min(-(-ids.shape[1] // _TOKENS) * _TOKENS, max(self._encoder.max_tokens, ids.shape[1]))
+        length = graph_length(ids.shape[1], self._encoder.max_tokens)
         own = pad(own, (0, length - ids.shape[1]), value=self._encoder.pad)
         key = length, tuple(layers)
         if key not in self._graphed:

@@ -12,12 +12,17 @@ from torch import Tensor
 
 from longtail.neural.networks import Ranked
 
-__all__ = ["LARGEST_BATCH", "RankGraphs"]
+__all__ = ["LARGEST_BATCH", "RankGraphs", "graph_length"]
 
 LARGEST_BATCH = 32  # larger ones keep the device busy without
 _MOST = 64  # graphs kept; the oldest goes first
-_TOKENS = 16  # lengths are rounded up to a multiple of this, for few graphs
+_TOKENS = 16  # lengths are rounded up to a multiple of this
 _WARM_UP = 3  # runs before recording: libraries choose their kernels, Triton compiles its own
+
+
+def graph_length(tokens: int, max_tokens: int) -> int:
+    """Return how many tokens the graph for documents of ``tokens`` reads; few lengths need few graphs."""
+    return min(-(-tokens // _TOKENS) * _TOKENS, max(max_tokens, tokens))
 
 
 class _Graph(NamedTuple):
@@ -43,7 +48,7 @@ class RankGraphs:
     ) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]]:
         """Return scores and nodes (B, k) and vectors (B, d) of documents (B, T), B ≤ LARGEST_BATCH."""
         n, tokens = ids.shape
-        width = min(-(-tokens // _TOKENS) * _TOKENS, max(self._max_tokens, tokens))
+        width = graph_length(tokens, self._max_tokens)
         graph = self._graph(1 << (n - 1).bit_length(), width, k)
         place = slice(width - tokens, width) if self._pad_left else slice(tokens)
         graph.mask[:] = False

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from longtail.config import Training
 from longtail.errors import ModelFolderError
 from longtail.neural import full_head
 from longtail.neural.full_head import Targets
@@ -23,7 +24,13 @@ from longtail.neural.gathers import as_written, gather_dot, gather_sum, product
 from longtail.neural.head_records import Record, RowGradients, update_by
 from longtail.neural.head_updates import HeadRows, Optimiser, new_state
 
-__all__ = ["Head", "bits_of"]
+__all__ = ["Head", "bits_of", "head_settings"]
+
+
+def head_settings(training: Training) -> dict[str, Any]:
+    """Return what training says of every head, as `Head` takes it."""
+    dtype = getattr(torch, training.head_weights)
+    return {"optimiser": training.head_optimiser, "dtype": dtype, "weight_decay": training.head_decay}
 
 
 class Head(torch.nn.Module):

@@ -23,7 +23,7 @@ from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokens
 from longtail.neural.batches import Batch
 from longtail.neural.embedder import Embedder, LastLayer
-from longtail.neural.heads import Head
+from longtail.neural.heads import Head, head_settings
 from longtail.neural.networks import VectorNetwork
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
 from longtail.neural.stepper import adamw_groups
@@ -57,16 +57,8 @@ class Resolution(LastLayer):
         self.tables, self.level = TreeTables(tree), level
         self.settings, self.training_settings = settings, training
         device = next(encoder.parameters()).device
-        head = Head(
-            tree.widths[level],
-            encoder.width,
-            optimiser=training.head_optimiser,
-            dtype=getattr(torch, training.head_weights),
-            weight_decay=training.head_decay,
-            seed=seed + level,
-            std=std,
-            device=device,
-        )
+        own = head_settings(training)
+        head = Head(tree.widths[level], encoder.width, seed=seed + level, std=std, device=device, **own)
         self.heads = nn.ModuleList([head])  # type: ignore[assignment]
         self.dropout = nn.Dropout(settings.dropout)
         self.parents: Nodes | None = None  # of every document, those above M^(t); None: all nodes are trained on

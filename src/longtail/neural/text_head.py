@@ -128,12 +128,11 @@ class TextHead(nn.Module):
         self.bias.copy_(torch.as_tensor(bias))
 
     @torch.no_grad()
-    def as_head(self, dtype: torch.dtype | None = None) -> Head:
+    def as_head(self) -> Head:
         """Return a plain head with these very classifiers, on the same device, for inference and model folders."""
         with _in_eval_mode(self.text), as_written(self.bias):
             rows = self.text(None, None if self.free is None else self.free.weight.to(self.bias.dtype))
-        wide = dtype or self.bias.dtype
-        head = Head(*rows.shape, optimiser="sgd", dtype=wide, std=0, device=rows.device)
+        head = Head(*rows.shape, optimiser="sgd", dtype=self.bias.dtype, std=0, device=rows.device)
         head.set_rows(rows, self.bias)
         return head.eval()
 

@@ -80,9 +80,8 @@ def curve_section(curve: PrecisionRecall) -> Section:
     wanted = sorted({0, curve.best, *(at * (len(curve.thresholds) - 1) // 6 for at in range(1, 7))})
     rows = []
     for at in wanted:
-        precision, recall = curve.precision[at], curve.recall[at]
-        f1 = 2 * precision * recall / max(precision + recall, 1e-12)
-        cells = [f"{curve.thresholds[at]:.3g}", percent(precision), percent(recall), percent(f1)]
+        shares = curve.precision[at], curve.recall[at], curve.f1_at(at)
+        cells = [f"{curve.thresholds[at]:.3g}", *map(percent, shares)]
         rows.append([f'<span class="best">{cell}</span>' if at == curve.best else cell for cell in cells])
     parts = [
         paragraph(

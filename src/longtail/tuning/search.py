@@ -23,6 +23,7 @@ from longtail.evaluation import evaluate_model
 from longtail.forecast import check_memory, forecast
 from longtail.kernels import pool
 from longtail.methods import configure
+from longtail.metrics.evaluation import NAMES
 from longtail.pipeline import check_trainable, train
 from longtail.tuning.journal import BEST, Journal, Study, Trial, check_study_folder
 from longtail.tuning.shared import SharedStages
@@ -33,7 +34,6 @@ __all__ = ["Tuning", "tune"]
 
 log = logging.getLogger("longtail")
 
-_METRICS = ("P", "nDCG", "R", "PSP", "PSnDCG", "coverage", "macro-F1")
 _FAR_OVER = 1.5  # times the budget, when also the trial that runs is stopped
 _SAME_FAULT = 3  # trials of a study that may fail before one is done; then its settings cannot be meant
 _ATTEMPTS = 2  # that a trial has where the process was killed
@@ -253,8 +253,8 @@ def _cutoff(metric: str) -> int:
     found = re.fullmatch(r"(.+)@([1-9]\d{0,5})", metric)
     if found is None:
         raise UsageError(f"--metric {metric!r}; expected one such as P@1, nDCG@5 or PSP@5")
-    if found[1] not in _METRICS:
-        raise UsageError(unknown_name("metric", found[1], _METRICS))
+    if found[1] not in NAMES:
+        raise UsageError(unknown_name("metric", found[1], NAMES))
     return int(found[2])
 
 
