@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from longtail.search import ensemble
 from longtail.search.ensemble import best_first, mean_scores
 
 
@@ -45,6 +46,13 @@ def test_one_member_is_cut_and_ordered_too():
     one = ranking([[(3, 0.25), (0, 0.5), (2, 0.75)]], 5)
     assert listed(mean_scores([one], 2)) == [[(2, 0.75), (0, 0.5)]]
     assert listed(mean_scores([one], None)) == [[(2, 0.75), (0, 0.5), (3, 0.25)]]
+
+
+def test_blocks_of_documents_are_as_large_as_their_rows(monkeypatch):
+    rows = [[(label, 1.0) for label in range(row)] for row in (0, 1, 0, 5, 2)]
+    monkeypatch.setattr(ensemble, "_BLOCK", 2)
+    mean = mean_scores([ranking(rows, 6), ranking(rows[::-1], 6)], None)
+    assert [len(row) for row in listed(mean)] == [2, 5, 0, 5, 2]
 
 
 def test_ties_go_to_the_first_label():
