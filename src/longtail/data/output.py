@@ -96,8 +96,8 @@ def _claim_temporary(path: Path) -> tuple[Path, BinaryIO]:
 def _clear_leftovers(path: Path) -> None:
     """Delete what processes left that died while they wrote ``path``; a live one holds the lock of its file."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.\d+-[0-9a-f]{{8}}\.tmp")
-    with suppress(OSError):
-        for entry in [entry for entry in os.scandir(path.parent) if pattern.fullmatch(entry.name)]:
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in [entry for entry in entries if pattern.fullmatch(entry.name)]:
             if entry.is_file(follow_symlinks=False):
                 _remove_abandoned(Path(entry.path))
 

@@ -115,8 +115,8 @@ def siblings(path: Path, kind: Literal["tmp", "old"]) -> list[Path]:
     """Return the folders beside ``path`` that ``sibling`` named, the one renamed last first."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.{kind}-\d+-[0-9a-f]{{8}}")
     found = []
-    with suppress(OSError):  # a missing parent, or one that may not be listed
-        for entry in os.scandir(path.parent):
+    with suppress(OSError), os.scandir(path.parent) as entries:  # a missing parent, or one that may not be listed
+        for entry in entries:
             with suppress(OSError):  # gone since
                 if pattern.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
                     found.append((entry.stat(follow_symlinks=False).st_ctime_ns, Path(entry.path)))

@@ -169,7 +169,8 @@ def _check_listing(root: Path, names: set[str], wanted: set[str]) -> None:
 def _list(root: Path, folder: str, names: set[str], folders: set[str]) -> list[str]:
     """Return the files of one subfolder that are in the manifest."""
     try:
-        entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
+        with os.scandir(root / folder) as listed:
+            entries = sorted(listed, key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:

@@ -45,8 +45,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch):
-    monkeypatch.setattr(lstm, "_HIDDEN", 4)
-    monkeypatch.setattr(attention, "_HIDDEN", 6)
+    monkeypatch.setattr(lstm, "LSTM_HIDDEN", 4)
+    monkeypatch.setattr(attention, "ATTENTION_HIDDEN", 6)
     monkeypatch.setattr(lstm, "_DROPOUT", 0.0)
 
 
@@ -242,7 +242,7 @@ def trained(problem, work=None, valid=None, log_file=None, settings=SETTINGS):
     """Return a network trained on the problem, always from the same beginning."""
     vectors = np.random.default_rng(0).normal(0, 0.5, (400, 8)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lstm, "_HIDDEN", 16)
+        patch.setattr(lstm, "LSTM_HIDDEN", 16)
         encoder = make_word_encoder("lstm", vectors, np.ones(400, np.float32), problem.tokeniser.pad, 16, seed=3)
     embedder = Embedder(problem.tokeniser, LastLayer(encoder), "float32")
     given = problem.documents, embedder, problem.tokens, problem.tree, configure("xr-transformer", None, settings)
@@ -266,7 +266,7 @@ def log_file(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ranker(problem, log_file):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "_HIDDEN", 32)
+        patch.setattr(attention, "ATTENTION_HIDDEN", 32)
         patch.setattr(lstm, "_DROPOUT", 0.0)
         return trained(problem, log_file=log_file)
 
@@ -274,7 +274,7 @@ def ranker(problem, log_file):
 class TestTraining:
     @pytest.fixture(autouse=True)
     def wider(self, monkeypatch):
-        monkeypatch.setattr(attention, "_HIDDEN", 32)  # of a few units all may die, and nothing is learnt
+        monkeypatch.setattr(attention, "ATTENTION_HIDDEN", 32)  # of a few units all may die, and nothing is learnt
 
     def test_learns_the_documents(self, problem, ranker, log_file):
         losses = [event["losses"]["level 2"] for event in epochs_of(log_file) if "level 2" in event["losses"]]
@@ -327,7 +327,7 @@ class TestTraining:
         assert all(event["valid"]["P@1"] > 0 for event in epochs_of(log))
 
     def test_saved_and_read(self, problem, ranker, tmp_path, monkeypatch):
-        monkeypatch.setattr(lstm, "_HIDDEN", 16)
+        monkeypatch.setattr(lstm, "LSTM_HIDDEN", 16)
         with store.write_folder(tmp_path / "model") as folder:
             ranker.network.encoder.save(folder.path("encoder"))
             save_attention(ranker, folder)
@@ -343,7 +343,7 @@ class TestTraining:
     def test_a_folder_of_another_network(self, problem, ranker, tmp_path, monkeypatch):
         with store.write_folder(tmp_path / "model") as folder:
             save_attention(ranker, folder)
-        monkeypatch.setattr(attention, "_HIDDEN", 7)
+        monkeypatch.setattr(attention, "ATTENTION_HIDDEN", 7)
         with pytest.raises(
             ValueError, match=r"attention-0.safetensors, first.weight: found \(32, 32\); expected \(7, 32"
         ):

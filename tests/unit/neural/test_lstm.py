@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch):
-    monkeypatch.setattr(lstm, "_HIDDEN", 4)
+    monkeypatch.setattr(lstm, "LSTM_HIDDEN", 4)
 
 
 def encoder_of(seed=0):
