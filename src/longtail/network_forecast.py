@@ -152,7 +152,7 @@ def _cascade(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
 def _attention(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
     """Return the plan of a network a level, which looks at all words of a text for each node that it scores."""
     widths, settings = network_widths(config, documents.n_labels), config.recursive
-    epochs = level_epochs(settings.epochs, config.training.epochs, len(widths), last=1)
+    epochs = settings.epochs or level_epochs((), config.training.epochs, len(widths), last=1)
     scored = _scored(widths, (settings.shortlist + _true_labels(documents),) * (len(widths) - 1))
     words = float(_tokens(documents, config.encoder.max_tokens).mean()) if len(documents) else 0.0
     each = words * (shape.width + ATTENTION_HIDDEN)  # α_tl, and the sum of W_1 H_t that they weigh

@@ -56,9 +56,10 @@ def check_network(documents: Dataset, config: Config, device: str, parents: Pare
     documents.document_texts()
     if documents.dense is not None:
         raise UsageError(f"{_what(config)} makes its own dense features; expected documents without")
-    if METHODS[config.method].network == "recursive" and parents is None:
-        settings, widths = config.recursive, network_widths(config, documents.n_labels)
-        tuned = layout.tuned_levels(widths, settings.finest)
+    kind, settings = METHODS[config.method].network, config.recursive
+    if kind in ("recursive", "attention") and parents is None:
+        widths = network_widths(config, documents.n_labels)
+        tuned = layout.tuned_levels(widths, settings.finest) if kind == "recursive" else len(widths)
         layout.level_epochs(settings.epochs, config.training.epochs, tuned)
 
 

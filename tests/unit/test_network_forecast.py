@@ -12,12 +12,13 @@ import pytest
 
 from longtail import network_forecast as module
 from longtail.data.dataset import Dataset
-from longtail.errors import MissingExtra, UsageError
+from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.features.encoder_folder import EncoderShape
 from longtail.forecast import Forecast, forecast
 from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.network_forecast import NetworkForecast, network_forecast
+from longtail.network_steps import check_network
 
 WIDTH, DEPTH, HEADS, INNER, PARAMETERS = 16, 3, 2, 32, 10_000
 SHAPE = EncoderShape(WIDTH, DEPTH, HEADS, INNER, 200, PARAMETERS)
@@ -199,6 +200,13 @@ class TestKinds:
         looks = (2 + 49 / 4) * (WIDTH + 256)  # at each word, for a node
         assert plan.products == pytest.approx(3 * looks * (4 + 2 * 40))  # two true nodes and two more are all four
         assert plan.together == (((4, WIDTH), (40, WIDTH)),)
+
+    def test_epochs_for_the_levels_of_a_hierarchy_are_taken_as_they_are(self):
+        config = configure("attentionxml", None, {"tree": {"levels": [4]}, "recursive": {"epochs": [1, 2, 3]}})
+        assert module._attention(SHAPE, documents(), config).passes == 3 * 6 + 1
+        check_network(documents(), config, "cpu", {"0": ["a"]})
+        with pytest.raises(ConfigError, match=r"recursive\.epochs: found numbers for 3 levels; expected 2, as many"):
+            check_network(documents(), config, "cpu")
 
     def test_classifiers_are_not_kept(self, encoder):
         found = network_forecast(documents(), configured(encoder, "xr-transformer", recursive={"levels": [4, 8]}))
