@@ -66,6 +66,7 @@ TESTS = {
     "kernels/chunk_check": ("../security/test_chunk_check",),
     "kernels/fusion": ("search/test_ensemble", "search/test_ensemble_weights"),
     "kernels/kmeans": ("kernels/test_kmeans", "tree/test_cluster"),
+    "kernels/splitmix": ("kernels/test_splitmix",),
     "kernels/ranked_lists": ("search/test_shards",),
     "kernels/ranking": ("metrics/test_ranking_kernel", "metrics/test_ranking"),
     "kernels/string_order": ("kernels/test_ngrams",),

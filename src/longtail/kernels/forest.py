@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from longtail.kernels.forest_split import LOW, deal_documents, falling_key, solve_l1_logistic
 from longtail.kernels.jit import kernel
-from longtail.kernels.kmeans import mix
 from longtail.kernels.sparse import with_room
+from longtail.kernels.splitmix import random_bits
 
 __all__ = ["Rows", "entry", "grow_tree", "size"]
 
@@ -65,10 +65,10 @@ def grow_tree(
         if len(own) > leaf_size:
             sides = np.empty(len(own), np.int8)
             for row in range(len(own)):
-                sides[row] = 2 * (mix(seed, node, row) >> 40 & 1) - 1
+                sides[row] = 2 * (random_bits(seed, node, row) >> 40 & 1) - 1
             deal_documents(own, label_ptr, labels, gains, sides, numbers, max_rounds)
             own_columns, own_weights = _separator(
-                rows, own, sides, cost, prune, pulls, places, mix(seed, node, len(own))
+                rows, own, sides, cost, prune, pulls, places, random_bits(seed, node, len(own))
             )
             left = _parted(rows, own, own_columns, own_weights, lookup)
         if 0 < left < len(own):

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.kmeans import mix
 from longtail.kernels.proximal_steps import violation_of
+from longtail.kernels.splitmix import random_bits
 
 __all__ = ["LOW", "deal_documents", "falling_key", "solve_l1_logistic"]
 
@@ -187,7 +187,7 @@ def _minimise_model(
 ) -> int:
     """Minimise the quadratic model over the active columns, one at a time; return the passes made."""
     bias, order = len(ptr) - 1, active.copy()
-    state = mix(seed, len(active), 0)
+    state = random_bits(seed, len(active), 0)
     for done in range(max_passes):
         total = 0.0
         for at in range(len(order)):

@@ -13,33 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
+from longtail.kernels.splitmix import draw
 
-__all__ = ["axis_scores", "draw", "gathered", "halves", "k_means", "mix", "nearest", "two_means"]
+__all__ = ["axis_scores", "gathered", "halves", "k_means", "nearest", "two_means"]
 
 Array = NDArray[Any]
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-@kernel
-def mix(seed: int, depth: int, node: int) -> Any:
-    """Return 63 random bits for a node, by splitmix64 (Steele et al. 2014): no order of execution enters."""
-    state = np.uint64(0)
-    for number in (seed, depth, node):
-        state = (state ^ np.uint64(number)) + _GOLDEN
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        state = state ^ (state >> np.uint64(31))
-    return np.int64(state >> np.uint64(1))
-
-
-@kernel
-def draw(rows: Array, count: int, state: int) -> Array:
-    """Return ``count`` different ones of ``rows`` in random order (the first steps of a Fisher-Yates shuffle)."""
-    pool = rows.copy()
-    for at in range(min(count, len(pool))):
-        other = at + mix(state, 1, at) % (len(pool) - at)
-        pool[at], pool[other] = pool[other], pool[at]
-    return pool[:count]
 
 
 @kernel

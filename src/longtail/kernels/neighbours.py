@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.kmeans import draw, mix
+from longtail.kernels.splitmix import draw, random_bits
 
 __all__ = ["label_neighbours", "learn_embedding", "learn_parts", "nearest_rows", "ranking_gradient"]
 
@@ -49,7 +49,7 @@ def label_neighbours(
         likeness[:], ties[:] = 0, 0
         for label in labels:
             size = label_ptr[label + 1] - label_ptr[label]
-            place = mix(seed, row, label) % size if size > left else 0
+            place = random_bits(seed, row, label) % size if size > left else 0
             for _ in range(min(size, left)):
                 other: Any = np.int64(label_documents[label_ptr[label] + place])
                 place = place + 1 if place + 1 < size else 0
@@ -57,7 +57,7 @@ def label_neighbours(
                     seen[other] = row
                     found = _likeness(document_labels[document_ptr[other] : document_ptr[other + 1]], marked, row)
                     if found >= likeness[-1]:
-                        _insert(out[row - first], likeness, ties, other, found, mix(seed, row, other))
+                        _insert(out[row - first], likeness, ties, other, found, random_bits(seed, row, other))
             left -= min(size, left)
     return out
 
@@ -121,12 +121,12 @@ def learn_parts(
     weights, squares = np.zeros((n_columns, n_parts), np.float32), np.ones((n_columns, n_parts), np.float32)
     sums, scores = np.zeros((n_columns, n_parts), np.float32), np.empty(n_parts, np.float32)
     everyone = np.arange(n)
-    for part, row in enumerate(draw(everyone, n_parts, mix(seed, 0, 0))):
+    for part, row in enumerate(draw(everyone, n_parts, random_bits(seed, 0, 0))):
         for at in range(ptr[row], ptr[row + 1]):
             weights[columns[at], part] = values[at]
             sums[columns[at], part] = values[at] / rate + shrink * np.sign(values[at])
     for epoch in range(epochs):
-        order = draw(everyone, n, mix(seed, 1, epoch))
+        order = draw(everyone, n, random_bits(seed, 1, epoch))
         for step in range(n):
             row = order[step]
             scores[:] = 0
@@ -137,7 +137,7 @@ def learn_parts(
             for number in range(neighbours.shape[1]):
                 if neighbours[row, number] < 0:
                     break
-                other = mix(seed, 2 + epoch, step * neighbours.shape[1] + number) % n
+                other = random_bits(seed, 2 + epoch, step * neighbours.shape[1] + number) % n
                 _follow(ptr, columns, values, neighbours[row, number], True, best, weights, squares, sums, rate, shrink)
                 _follow(ptr, columns, values, other, False, best, weights, squares, sums, rate, shrink)
     return weights
@@ -192,13 +192,13 @@ def learn_embedding(
     AdaGrad on Σ −ln softmax over a neighbour and random others, one step a document with all its neighbours.
     """
     n = len(ptr) - 1
-    matrix = _random_start(n_columns, dimensions, np.sqrt(max(n, 1) / max(len(columns), 1)), mix(seed, 0, 0))
+    matrix = _random_start(n_columns, dimensions, np.sqrt(max(n, 1) / max(len(columns), 1)), random_bits(seed, 0, 0))
     squares = np.ones(n_columns, np.float32)
     rows = np.empty(1 + neighbours.shape[1] + negatives, np.int64)  # the document, its neighbours, the others
     vectors, gradients = np.empty((len(rows), dimensions), np.float32), np.empty((len(rows), dimensions), np.float32)
     everyone = np.arange(n)
     for epoch in range(epochs):
-        order = draw(everyone, n, mix(seed, 1, epoch))
+        order = draw(everyone, n, random_bits(seed, 1, epoch))
         for step in range(n):
             rows[0], count = order[step], 1
             while count <= neighbours.shape[1] and neighbours[rows[0], count - 1] >= 0:
@@ -208,7 +208,7 @@ def learn_embedding(
             if near == 0:
                 continue
             for number in range(negatives):
-                other = mix(seed, 2 + epoch, step * negatives + number) % n
+                other = random_bits(seed, 2 + epoch, step * negatives + number) % n
                 if not _among(rows[: near + 1], other):
                     rows[count] = other
                     count += 1
@@ -226,7 +226,7 @@ def _random_start(n_columns: int, dimensions: int, width: float, state: int) -> 
     matrix = np.empty((n_columns, dimensions), np.float32)
     for column in range(n_columns):
         for at in range(dimensions):
-            matrix[column, at] = width * (mix(state, column, at) / 2.0**62 - 1)
+            matrix[column, at] = width * (random_bits(state, column, at) / 2.0**62 - 1)
     return matrix
 
 

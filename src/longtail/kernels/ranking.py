@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
+from longtail.kernels.splitmix import GOLDEN, finalised
 
 __all__ = [
     "BEST_DCG",
@@ -48,11 +49,7 @@ SCORE_IS_NAN = -3
 
 BLOCK = 4096  # documents resampled together: their statistics stay in the cache
 
-# Constants of splitmix64 (Steele, Lea, Flood 2014): a counter in, 64 good random bits out.
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_U27, _U30, _U31, _U32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
+_U32 = np.uint64(32)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
@@ -208,15 +205,6 @@ def rank_documents(
 
 
 @kernel
-def _random_bits(counter: Any) -> Any:
-    """Finalise splitmix64: 64 random bits for each value of the counter."""
-    bits = counter
-    bits = (bits ^ (bits >> _U30)) * _MIX_1
-    bits = (bits ^ (bits >> _U27)) * _MIX_2
-    return bits ^ (bits >> _U31)
-
-
-@kernel
 def _draw_counts(
     n_draws: int,  # IN
     size: int,  # IN  number of documents to draw from
@@ -227,12 +215,12 @@ def _draw_counts(
     counts[:size] = 0
     counter, bound = key, np.uint64(size)
     for _ in range(n_draws // 2):
-        counter += _GOLDEN
-        bits = _random_bits(counter)
+        counter += GOLDEN
+        bits = finalised(counter)
         counts[((bits >> _U32) * bound) >> _U32] += 1
         counts[((bits & _LOW_HALF) * bound) >> _U32] += 1
     if n_draws % 2:
-        counts[((_random_bits(counter + _GOLDEN) >> _U32) * bound) >> _U32] += 1
+        counts[((finalised(counter + GOLDEN) >> _U32) * bound) >> _U32] += 1
 
 
 @kernel
@@ -269,5 +257,5 @@ def resample_sums(
         size = min(BLOCK, n_docs - first)
         for resample in range(draws.shape[0]):
             stream = np.uint64(block * draws.shape[0] + resample)
-            _draw_counts(draws[resample, block], size, _random_bits(key + _random_bits(stream * _GOLDEN)), counts)
+            _draw_counts(draws[resample, block], size, finalised(key + finalised(stream * GOLDEN)), counts)
             _add_weighted(documents[first : first + size], counts, sums[resample])

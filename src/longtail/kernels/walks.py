@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.kmeans import mix
 from longtail.kernels.sparse import emptied
+from longtail.kernels.splitmix import random_bits
 
 __all__ = ["keep_largest", "walk_counts", "weighted_sums"]
 
@@ -49,7 +49,7 @@ def walk_counts(
     for start in range(first, last):
         taken = steps if label_ptr[start] < label_ptr[start + 1] else 0
         for step in range(taken):
-            back[step] = mix(seed, 2 * step + 1, start) >> 10 < bound
+            back[step] = random_bits(seed, 2 * step + 1, start) >> 10 < bound
         _walk(start, taken, label_ptr, label_documents, document_ptr, document_labels, seed, back, active, bits,
               places, met)  # fmt: skip
         found = _counted(met[:taken], start, table, counts, keys)
@@ -84,7 +84,7 @@ def _walk(
         count += step == 0 or back[step - 1]
     while count:
         for at in range(count):
-            bits[at] = mix(seed, 2 * active[at], start)
+            bits[at] = random_bits(seed, 2 * active[at], start)
         for at in range(count):
             label = np.int64(start if depth == 0 else met[active[at] - 1])
             places[at] = _chosen(label_ptr, label_documents, label, bits[at] >> 32)

@@ -24,7 +24,7 @@ from longtail.kernels import pool
 from longtail.kernels.forest import Rows, grow_tree
 from longtail.kernels.forest_search import Centroids, Trees, dot, label_score, search_forest
 from longtail.kernels.jit import read_only
-from longtail.kernels.kmeans import mix
+from longtail.kernels.splitmix import random_bits
 from longtail.store.tensors import check_kinds
 
 __all__ = ["Forest", "ForestExplanation", "Products", "Split", "TreePath", "fit_tree"]
@@ -213,7 +213,7 @@ def fit_tree(
         settings.cost,
         settings.max_rounds,
         settings.prune,
-        mix(seed, tree, 0),
+        random_bits(seed, tree, 0),
     )
     return {name: array.copy() for name, array in zip(_TREE, grown, strict=True)}  # the room to grow is given back
 

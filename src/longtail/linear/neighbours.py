@@ -17,7 +17,7 @@ from longtail.data.csr import csr_of, rows_fit
 from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.kernels.kmeans import mix
+from longtail.kernels.splitmix import random_bits
 from longtail.linear.partitions import IndexType, Learner, unit_block
 from longtail.search.ensemble import best_first
 from longtail.store.tensors import check_kinds
@@ -211,7 +211,7 @@ class Neighbours:
 
 def learner_seeds(learners: int, seed: int) -> list[int]:
     """Return the seed of each learner."""
-    return [int(mix(seed, 0, number)) for number in range(learners)]
+    return [int(random_bits(seed, 0, number)) for number in range(learners)]
 
 
 def _shares(documents: NDArray[np.int32], cosines: NDArray[np.float32], gamma: float) -> NDArray[np.float64]:

@@ -19,8 +19,8 @@ from longtail.data.csr import csr_of, rows_fit
 from longtail.errors import MissingExtra, ModelFolderError
 from longtail.features.matrix import Features, unit_vectors
 from longtail.kernels import pool
-from longtail.kernels.kmeans import mix
 from longtail.kernels.neighbours import label_neighbours, learn_embedding, learn_parts, nearest_rows
+from longtail.kernels.splitmix import random_bits
 
 __all__ = ["IndexType", "Learner", "check_index", "document_graph", "fit_learner", "unit_block"]
 
@@ -147,7 +147,9 @@ def fit_learner(
     classifiers = _classifiers(rows, usable, np.array(label_neighbours, np.int32), settings, seed)
     parts = (rows @ classifiers).argmax(axis=1)
     members = [np.flatnonzero((parts == part) & usable) for part in range(classifiers.shape[1])]
-    trained = [_embedding(rows, label_matrix, own, settings, int(mix(seed, 2, at))) for at, own in enumerate(members)]
+    trained = [
+        _embedding(rows, label_matrix, own, settings, int(random_bits(seed, 2, at))) for at, own in enumerate(members)
+    ]
     columns, weights, embeddings = (list(arrays) for arrays in zip(*trained, strict=True))
     by_part = sparse.csr_array(classifiers.T)
     learner = Learner(
@@ -166,7 +168,7 @@ def _classifiers(
     if n_parts == 1:
         return np.zeros((rows.shape[1], 1), np.float32)
     sizes = (rows.shape[1], neighbours, n_parts, settings.epochs, np.float32(settings.rate), np.float32(_SHRINK))
-    weights = learn_parts(rows.indptr.astype(np.int64), rows.indices, rows.data, *sizes, int(mix(seed, 1, 0)))
+    weights = learn_parts(rows.indptr.astype(np.int64), rows.indices, rows.data, *sizes, int(random_bits(seed, 1, 0)))
     counts = np.bincount((rows @ weights).argmax(axis=1)[usable], minlength=n_parts)
     by_size = np.argsort(-counts, kind="stable")
     return np.ascontiguousarray(weights[:, by_size[: max(np.count_nonzero(counts), 1)]])

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from longtail.config import Tree
 from longtail.features.matrix import Features
 from longtail.kernels import kmeans, pool
+from longtail.kernels.splitmix import draw, random_bits
 from longtail.progress import advance, stage
 from longtail.tree.tree import LabelTree
 
@@ -122,11 +123,11 @@ class _Rows:
 
     def state(self, first: int, last: int) -> int:
         """Return the random state of the node with these positions."""
-        return int(kmeans.mix(self.seed, first, last))
+        return int(random_bits(self.seed, first, last))
 
     def drawn(self, rows: Array, state: int) -> Array:
         """Return the rows that k-means of a node looks at."""
-        return rows if len(rows) <= self.sample else np.sort(kmeans.draw(rows, self.sample, state))
+        return rows if len(rows) <= self.sample else np.sort(draw(rows, self.sample, state))
 
 
 @dataclass(frozen=True, slots=True)

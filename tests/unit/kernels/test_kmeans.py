@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from longtail.kernels import kmeans
+from longtail.kernels.splitmix import draw
 
 
 def block_of(rng, rows, columns, dense=0, density=0.2):
@@ -29,7 +30,7 @@ def best(scores, count):
 
 
 def plain_two_means(rows, n_first, state, iterations, min_gain):
-    seeds = kmeans.draw(np.arange(len(rows)), 2, state)
+    seeds = draw(np.arange(len(rows)), 2, state)
     axis, before = rows[seeds[0]] - rows[seeds[-1]], 0.0
     for _ in range(iterations):
         first = best(rows @ axis, n_first)
@@ -115,7 +116,7 @@ def test_halves_takes_the_best_and_of_equals_the_earlier(scores, data):
 
 
 def plain_k_means(rows, k, state, iterations, min_gain):
-    centres, before = rows[kmeans.draw(np.arange(len(rows)), k, state)], 0.0
+    centres, before = rows[draw(np.arange(len(rows)), k, state)], 0.0
     for _ in range(iterations):
         near = np.argmax(rows @ centres.T, axis=1)
         sums = np.array([rows[near == c].sum(0) for c in range(k)])
@@ -163,22 +164,3 @@ def test_scores_on_an_axis():
     some = np.array([19, 0, 7])
     found = kmeans.axis_scores(*block[:3], block[4], some, axis)
     assert np.allclose(found, rows[some] @ axis, atol=1e-5)
-
-
-def test_draws_are_different_rows_and_every_row_is_drawn():
-    rows = np.arange(100, 110)
-    seen = set()
-    for state in range(200):
-        drawn = kmeans.draw(rows, 3, state).tolist()
-        assert len(set(drawn)) == 3
-        seen.add(drawn[0])
-    assert seen == set(rows.tolist())
-    assert sorted(kmeans.draw(rows, 10, 1).tolist()) == rows.tolist()
-    assert rows.tolist() == list(range(100, 110))
-
-
-def test_random_states_differ_by_seed_and_node():
-    states = {kmeans.mix(seed, first, last) for seed in range(10) for first in range(10) for last in range(10)}
-    assert len(states) == 1000
-    assert all(0 <= state < 2**63 for state in states)
-    assert kmeans.mix(2**63 - 1, 0, 5) != kmeans.mix(2**63 - 2, 0, 5)

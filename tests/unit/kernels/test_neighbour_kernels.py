@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from longtail.kernels.kmeans import draw, mix
 from longtail.kernels.neighbours import label_neighbours, learn_embedding, learn_parts, nearest_rows, ranking_gradient
+from longtail.kernels.splitmix import draw, random_bits
 
 RATE, GAMMA = np.float32(0.1), 10.0
 
@@ -31,7 +31,8 @@ def plain_neighbours(labels, keep, seed):
     for row, own in enumerate(labels):
         shared = labels @ own
         others = [other for other in np.flatnonzero(shared) if other != row]
-        order = sorted(others, key=lambda o: (-(shared[o] ** 2) / labels[o].sum(), mix(seed, row, int(o))))[:keep]
+        ties = {other: random_bits(seed, row, int(other)) for other in others}
+        order = sorted(others, key=lambda o: (-(shared[o] ** 2) / labels[o].sum(), ties[o]))[:keep]
         found[row, : len(order)] = order
     return found
 
@@ -134,13 +135,13 @@ def test_a_vector_without_direction_pulls_nowhere():
 def plain_embedding(x, near, dimensions, negatives, epochs, seed):
     """AdaGrad with one sum of squares a column; the gradients have a test of their own."""
     n, d = x.shape
-    width, state = np.sqrt(n / np.count_nonzero(x)), mix(seed, 0, 0)
-    v = np.array([[width * (mix(state, c, k) / 2.0**62 - 1) for k in range(dimensions)] for c in range(d)])
+    width, state = np.sqrt(n / np.count_nonzero(x)), random_bits(seed, 0, 0)
+    v = np.array([[width * (random_bits(state, c, k) / 2.0**62 - 1) for k in range(dimensions)] for c in range(d)])
     squares = np.ones(d)
     for epoch in range(epochs):
-        for step, row in enumerate(draw(np.arange(n), n, mix(seed, 1, epoch)).tolist()):
+        for step, row in enumerate(draw(np.arange(n), n, random_bits(seed, 1, epoch)).tolist()):
             mine = [other for other in near[row].tolist() if other >= 0]
-            drawn = [mix(seed, 2 + epoch, step * negatives + number) % n for number in range(negatives)]
+            drawn = [random_bits(seed, 2 + epoch, step * negatives + number) % n for number in range(negatives)]
             rows = [row, *mine, *(other for other in drawn if other not in (row, *mine))]
             if not mine or not x[row].any():
                 continue
@@ -179,16 +180,16 @@ def plain_parts(x, near, n_parts, epochs, shrink, seed):
     """FTRL-Proximal, a number at a time as its paper has it."""
     n, d = x.shape
     w, squares, z = np.zeros((d, n_parts)), np.ones((d, n_parts)), np.zeros((d, n_parts))
-    for part, row in enumerate(draw(np.arange(n), n_parts, mix(seed, 0, 0)).tolist()):
+    for part, row in enumerate(draw(np.arange(n), n_parts, random_bits(seed, 0, 0)).tolist()):
         w[:, part] = x[row]
         z[:, part] = x[row] / 0.1 + shrink * np.sign(x[row])
     for epoch in range(epochs):
-        for step, row in enumerate(draw(np.arange(n), n, mix(seed, 1, epoch)).tolist()):
+        for step, row in enumerate(draw(np.arange(n), n, random_bits(seed, 1, epoch)).tolist()):
             part = np.argmax((x[row] @ w).astype(np.float32))
             for number, other in enumerate(near[row].tolist()):
                 if other < 0:
                     continue
-                drawn = mix(seed, 2 + epoch, step * near.shape[1] + number) % n
+                drawn = random_bits(seed, 2 + epoch, step * near.shape[1] + number) % n
                 for wanted, document in ((1, other), (0, drawn)):
                     error = wanted - 1 / (1 + np.exp(-x[document] @ w[:, part]))
                     for c in np.flatnonzero(x[document]).tolist():
