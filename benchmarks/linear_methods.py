@@ -23,7 +23,7 @@ from longtail.config import parse_assignment
 from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
 from longtail.methods import METHODS, configure
-from longtail.model_folder import load_model, save_model
+from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import train
 
 LINEAR = [name for name, entry in METHODS.items() if not entry.network]

@@ -39,15 +39,15 @@ from longtail.data.strings import StringsBuilder
 from longtail.features.tfidf import TfIdf
 from longtail.linear.tree_ranker import TreeRanker
 from longtail.methods import configure
-from longtail.model import Facts, Model
-from longtail.model_folder import load_model, save_model
-from longtail.ranker_steps import fit_shards
+from longtail.models.model import Facts, Model
+from longtail.models.model_folder import load_model, save_model
 from longtail.search.chunks import Chunks, Part
 from longtail.search.shard_files import open_model_folder, shard_files
 from longtail.search.shards import cut_parents
+from longtail.steps.rankers import fit_shards
+from longtail.steps.work import Work
 from longtail.store import Stages
 from longtail.tree.tree import LabelTree
-from longtail.work import Work
 
 GOAL_MIB = 8 << 10
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]  # 70

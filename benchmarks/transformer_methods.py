@@ -28,7 +28,7 @@ from longtail.config import parse_assignment
 from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.model_folder import load_model, save_model
+from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import train
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")

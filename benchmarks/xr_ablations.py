@@ -25,11 +25,13 @@ from longtail.config import parse_assignment
 from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.model import Facts, Model
-from longtail.network_steps import combined_features, fit_network
-from longtail.pipeline import hold_out, text_features
-from longtail.ranker_steps import fit_rankers
-from longtail.work import Work
+from longtail.models.model import Facts, Model
+from longtail.steps.held_out import hold_out
+from longtail.steps.networks import combined_features, fit_network
+from longtail.steps.rankers import fit_rankers
+from longtail.steps.run import Run
+from longtail.steps.text import text_features
+from longtail.steps.work import Work
 
 METRICS = ("P@1", "P@3", "P@5", "R@1", "R@3", "R@5", "PSP@1", "PSP@3", "PSP@5")
 NO_COST = {"recursive": {"cost_sensitive": False}, "ranker": {"cost_sensitive": False}}
@@ -76,15 +78,15 @@ def measured(row, documents, test, arguments):
     own = {"encoder": {"name": arguments.encoder}, "seed": arguments.seed}
     config = configure(method, None, own, settings, *map(parse_assignment, arguments.set))
     fitted, held_out = hold_out(documents, config)
-    work = Work.begin(None, config)
+    run = Run(config, Work.begin(None, config), device=arguments.device)
     begin = time.perf_counter()
-    vectoriser, features = text_features(fitted, config, work)
-    network = fit_network(fitted, features, vectoriser, config, None, work, None, arguments.device, None)
+    vectoriser, features = text_features(fitted, run)
+    network = fit_network(fitted, features, vectoriser, run)
     seconds = time.perf_counter() - begin
     for kind in kinds:
         asked = replace_settings(config, features=kind)
-        combined = combined_features(fitted, features, network, asked, work)
-        rankers = fit_rankers(fitted, combined, vectoriser, asked, None, work, network)
+        combined = combined_features(fitted, features, network, run._replace(config=asked))
+        rankers = fit_rankers(fitted, combined, vectoriser, network, run._replace(config=asked))
         widths = combined.sparse.shape[1], combined.dense.shape[1]
         facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *widths)
         words = None if kind == "dnn" else vectoriser

@@ -98,7 +98,7 @@ def train_ours(settings):
     from longtail.config import parse_assignment
     from longtail.kernels import pool
     from longtail.methods import configure
-    from longtail.model_folder import save_model
+    from longtail.models.model_folder import save_model
     from longtail.pipeline import train
 
     given = json.loads((settings.work / "settings.json").read_text())

@@ -40,7 +40,7 @@ _PLACES = [  # row by row, in pixels from the top: (name, modules) of each colum
             ("text features", ("features/tfidf.py",)),
             None,
             ("classifiers", ("linear/",)),
-            ("model folder", ("model_folder.py", "store/")),
+            ("model folder", ("models/", "store/")),
         ],
     ),
     (
@@ -57,7 +57,7 @@ _PLACES = [  # row by row, in pixels from the top: (name, modules) of each colum
         390,
         [
             ("new documents", ("data/",)),
-            ("their features", ("model.py",)),
+            ("their features", ("models/model.py",)),
             ("search", ("search/beam.py", "search/exact.py")),
             ("probabilities", ("search/calibration.py",)),
             ("predictions", ("search/predictions.py",)),

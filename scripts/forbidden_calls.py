@@ -51,7 +51,7 @@ ALLOWED = {
     ("src/longtail/__init__.py", "importlib.import_module"): "modules of its own table of public names",
     ("src/longtail/data/formats.py", "importlib.import_module"): "modules of its own table of formats",
     ("src/longtail/store/durable.py", "ctypes.CDLL"): "renameat2 of the C library that is loaded already",
-    ("src/longtail/doctor.py", "subprocess"): "asks this very Python, with a list of words",
+    ("src/longtail/cli/doctor.py", "subprocess"): "asks this very Python, with a list of words",
 }
 
 

@@ -59,7 +59,7 @@ LOADED = (
         "sklearn.preprocessing",
     ),
 )
-STORE = ("test_store", "test_store_stages")
+STORE = ("store/test_store", "store/test_store_stages")
 STORE_FAULTS = (*STORE, "../faults/test_store_faults")
 # The test files of each module, below tests/unit where they say nothing else.
 TESTS = {
@@ -86,7 +86,7 @@ TESTS = {
     "store/hashing": STORE,
     "store/manifest": STORE,
     "store/reading": STORE_FAULTS,
-    "store/stages": ("test_store_stages",),
+    "store/stages": ("store/test_store_stages",),
     "store/writing": STORE_FAULTS,
 }
 

@@ -24,8 +24,8 @@ from longtail.metrics.bootstrap import Difference, paired_differences
 from longtail.metrics.layout import in_columns
 from longtail.metrics.ranking import resampled_metrics
 from longtail.metrics.statistics import check_ks
+from longtail.models.ranking_model import RankingModel
 from longtail.progress import advance, stage
-from longtail.ranking_model import RankingModel
 from longtail.report.evaluation_page import over_all, wide_ranking
 from longtail.report.examination import folder_bytes
 from longtail.report.speed import ms_per_document, timing_sample

@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
-from longtail.ensemble_model import METHOD, Ensemble, Fusion, united_labels
 from longtail.errors import DataError, Problem, UsageError, unknown_name
 from longtail.estimator import Longtail
 from longtail.kernels import pool
-from longtail.model import Model
-from longtail.model_folder import load_model
-from longtail.pipeline import calibrate
+from longtail.models.ensemble_model import METHOD, Ensemble, Fusion, united_labels
+from longtail.models.model import Model
+from longtail.models.model_folder import load_model
+from longtail.models.ranking_model import Facts
 from longtail.progress import advance, stage
-from longtail.ranking_model import Facts
 from longtail.search.ensemble_weights import FITTED, fit_weights
+from longtail.steps.held_out import calibrate
+from longtail.steps.told import told
 from longtail.store import Folder, check_replaceable, open_folder
-from longtail.work import told
 
 __all__ = ["checked_fusion", "ensemble", "ensemble_to_folder"]
 

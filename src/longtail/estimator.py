@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
-from longtail.ensemble_model import Ensemble, EnsembleExplanation
 from longtail.errors import UsageError
 from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
 from longtail.linear.explanation import Explanation
 from longtail.methods import configure
 from longtail.metrics import Evaluation
-from longtail.model import Model
-from longtail.model_folder import load_model, save_model
+from longtail.models.ensemble_model import Ensemble, EnsembleExplanation
+from longtail.models.model import Model
+from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import train
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.search.predictions import Predictions
-from longtail.tree_steps import Parents
+from longtail.tree.given import Parents
 
 __all__ = ["Longtail", "load"]
 

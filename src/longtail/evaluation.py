@@ -15,7 +15,7 @@ from longtail.data.csr import csr_of, csr_where, places_in_rows
 from longtail.data.dataset import Dataset
 from longtail.data.xmc_bow import read_filter
 from longtail.metrics import Evaluation, FrequencyTable, by_frequency, evaluate
-from longtail.ranking_model import RankingModel
+from longtail.models.ranking_model import RankingModel
 from longtail.search.calibration import ReliabilityBin, hits, reliability
 from longtail.search.predictions import Predictions, read_predictions
 

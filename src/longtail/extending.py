@@ -15,14 +15,14 @@ from scipy import sparse
 from longtail.data.csr import csr_of
 from longtail.data.label_files import read_labels
 from longtail.data.labels import Label, Labels
-from longtail.ensemble_model import Ensemble
 from longtail.errors import UsageError, printable
 from longtail.estimator import Longtail
 from longtail.features.matrix import unit_vectors
 from longtail.kernels import pool
 from longtail.methods import METHODS
-from longtail.model import Model
-from longtail.model_folder import load_model
+from longtail.models.ensemble_model import Ensemble
+from longtail.models.model import Model
+from longtail.models.model_folder import load_model
 from longtail.neural.initial_rows import Rows
 from longtail.store import check_replaceable
 from longtail.tree.tree import LabelTree

@@ -20,7 +20,7 @@ from longtail.data.strings import Strings
 from longtail.errors import MissingExtra
 from longtail.estimator import Longtail, load
 from longtail.kernels import pool
-from longtail.ranking_model import replace_beam
+from longtail.models.ranking_model import replace_beam
 from longtail.tuning.space import nested
 
 try:

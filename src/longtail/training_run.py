@@ -15,13 +15,14 @@ from longtail.data.dataset import Dataset
 from longtail.errors import UsageError
 from longtail.forecast import check_memory, forecast
 from longtail.kernels import pool
-from longtail.model import Model
-from longtail.model_folder import save_model
+from longtail.models.model import Model
+from longtail.models.model_folder import save_model
 from longtail.neural.ranks import FollowedStages, current_ranks
-from longtail.pipeline import check_trainable, follow, train
+from longtail.pipeline import follow, train
+from longtail.steps.checks import check_trainable
+from longtail.steps.told import run_log, stages_told_to
 from longtail.store import Stages, check_replaceable, clear_leftovers
 from longtail.tree.given import read_parents
-from longtail.work import run_log, stages_told_to
 
 __all__ = ["BEGUN", "take_part", "train_to_folder"]
 

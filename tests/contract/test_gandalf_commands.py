@@ -13,7 +13,7 @@ from longtail import pipeline
 from longtail.data.label_files import write_labels
 from longtail.features import label_graph as graph_module
 from longtail.methods import configure
-from longtail.model_folder import load_model
+from longtail.models.model_folder import load_model
 from small_methods import LINEAR, SMALL
 
 LABEL = "Culture: Japanese"

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import longtail as lt
-from longtail import ranker_steps
 from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.linear.one_vs_all import LabelProblems
 from longtail.methods import METHODS, configure
-from longtail.model_folder import load_model
+from longtail.models.model_folder import load_model
+from longtail.steps import rankers as ranker_steps
 from small_methods import SMALL, WITHOUT_LABEL_TREE
 
 TEXT = "A small editor for sound files, with a window for GNOME"

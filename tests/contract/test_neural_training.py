@@ -22,7 +22,7 @@ from longtail.data.strings import Strings
 from longtail.errors import MissingExtra, UsageError
 from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
-from longtail.model_folder import load_model
+from longtail.models.model_folder import load_model
 from longtail.neural.cascade import CascadeXML
 from tiny_encoder import write_sample
 
@@ -295,7 +295,7 @@ class TestCombine:
         ("auto", 1.0, 1.0, 0), ("always", 1.0, 0.5, 3), ("auto", 0.25, 0.25, 3), ("always", 0.25, 0.25, 3),
     ])  # fmt: skip
     def test_share(self, fit, data, monkeypatch, combine, best, share, rankers):
-        monkeypatch.setattr("longtail.network_steps.best_share", lambda *_: (best, {best: 0.5}))
+        monkeypatch.setattr("longtail.steps.held_out.best_share", lambda *_: (best, {best: 0.5}))
         settings = {"training": {**TRAINING, "epochs": 1}, "cascade": {"combine": combine}}
         found = fit(data[0].take(np.arange(80)), valid=data[1], **settings)
         assert (found.model.facts.network_share, len(found.model.rankers)) == (share, rankers)

@@ -19,7 +19,7 @@ from longtail.errors import ModelFolderError, UsageError
 from longtail.kernels import pool
 from longtail.linear import one_vs_all, tree_ranker
 from longtail.methods import configure
-from longtail.model_folder import load_model, save_model
+from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import train
 from longtail.training_run import train_to_folder
 

@@ -15,7 +15,7 @@ from longtail.errors import DataError, UsageError
 from longtail.kernels import pool
 from longtail.linear.tree_ranker import LevelProblems
 from longtail.methods import configure
-from longtail.model_folder import load_model
+from longtail.models.model_folder import load_model
 from small_methods import WITH_LABEL_TREE
 
 TEXT = "A small editor for sound files, with a window for GNOME"
@@ -381,7 +381,7 @@ class TestMistakes:
         assert "ranker-0-0.safetensors" in fails(4, "predict", tmp_path / "m", files / "test.jsonl")
 
     def test_not_enough_memory(self, fails, files, tmp_path, monkeypatch):
-        monkeypatch.setattr("longtail.forecast.memory_limit", lambda: 50_000_000)
+        monkeypatch.setattr("longtail.forecast.memory.memory_limit", lambda: 50_000_000)
         message = fails(2, "train", files / "train.jsonl", "-o", tmp_path / "m")
         assert "--ignore-memory" in message
 

@@ -16,11 +16,11 @@ import pytest
 from trainings import contents
 
 import longtail as lt
-from longtail import ranker_steps
 from longtail.linear import one_vs_all, spans
 from longtail.methods import configure
 from longtail.scale import ray as ray_module
 from longtail.scale.ray import connected
+from longtail.steps import rankers as ranker_steps
 from longtail.training_run import train_to_folder
 
 ray = pytest.importorskip("ray")
@@ -100,7 +100,7 @@ from pathlib import Path
 import test_ray_kills as test
 folder = Path(sys.argv[1])
 test.one_vs_all.BATCH = test.BATCH
-task, name = ("longtail.ranker_steps", "_arrays_of"), lambda arguments: str(arguments[1])
+task, name = ("longtail.steps.rankers", "_arrays_of"), lambda arguments: str(arguments[1])
 test.ranker_steps._arrays_of = test.killing(folder / "done", *task, name, 6, os.getpid())
 with test.connected("local", 2):
     test.train_to_folder(test.documents(), folder / "model", test.CONFIGS["dismec"])

@@ -16,7 +16,7 @@ from trainings import contents, left_behind
 import longtail as lt
 from longtail import store
 from longtail.ensembling import ensemble
-from longtail.model_folder import load_model, save_model
+from longtail.models.model_folder import load_model, save_model
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc for what is open")
 

@@ -13,7 +13,7 @@ from failing_disk import DeadlyDisk
 from trainings import contents, end_of, here, left_behind, start, training
 
 from longtail import pipeline, store, training_run
-from longtail.model_folder import load_model, save_model
+from longtail.models.model_folder import load_model, save_model
 from longtail.store import durable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and looks into /proc for what is open")

@@ -16,12 +16,12 @@ from scipy import sparse
 import longtail as lt
 from longtail import comparison
 from longtail.comparison import ComparedModel, Comparison, compare
-from longtail.comparison_figure import comparison_files, write_comparison
 from longtail.errors import DataError, ModelFolderError, UsageError
 from longtail.evaluation import Measured
 from longtail.metrics import Evaluation, FrequencyTable, inverse_propensities
 from longtail.metrics.analysis import FrequencyBin
-from longtail.model import Facts, Model
+from longtail.models.model import Facts, Model
+from longtail.report.comparison_figure import comparison_files, write_comparison
 from told_progress import told_progress
 
 COUNTS = {"often": 150, "some": 8, "few": 3, "once": 1}

@@ -7,9 +7,9 @@ import pytest
 from scipy import sparse
 
 import longtail as lt
-from longtail.ensemble_model import Ensemble, united_labels
 from longtail.errors import DataError, ModelFolderError, UsageError
-from longtail.model_folder import load_model
+from longtail.models.ensemble_model import Ensemble, united_labels
+from longtail.models.model_folder import load_model
 from longtail.search.ensemble import best_first
 
 

@@ -73,7 +73,7 @@ def root(
     quiet: Quiet = False,
 ) -> None:
     """Give any text the right few of a million labels."""
-    from longtail.progress_display import show_progress
+    from longtail.cli.progress_display import show_progress
 
     show_progress(quiet)
 

@@ -25,9 +25,9 @@ def methods(
     json: Json = False,
 ) -> None:
     """List the methods, or show one with its settings resolved."""
+    from longtail.cli.terminal import print_json, print_table
     from longtail.config import to_toml
     from longtail.methods import METHODS, configure, method
-    from longtail.terminal import print_json, print_table
 
     if name is None and (preset or config or set_):
         raise UsageError("--preset, -c and --set are settings of one method; expected its name, as in the list")
@@ -49,8 +49,8 @@ def methods(
 @app.command(epilog="Example: longtail doctor --json")
 def doctor(json: Json = False) -> None:
     """Look at this machine: versions, cores, memory, kernels, optional parts."""
-    from longtail.doctor import examine
-    from longtail.terminal import print_json, print_table
+    from longtail.cli.doctor import examine
+    from longtail.cli.terminal import print_json, print_table
 
     symptoms = examine()
     if json:

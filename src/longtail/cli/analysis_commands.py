@@ -37,10 +37,10 @@ def analyze(
     json: Json = False,
 ) -> None:
     """Look inside a network: attention of [CLS], likeness of levels (PWCCA), recall of shortlists; PNG and CSV."""
-    from longtail.analysis_figures import prepare_folder, summary, write_analysis
-    from longtail.model import Model
-    from longtail.model_folder import load_model
-    from longtail.terminal import print_json, print_table
+    from longtail.cli.terminal import print_json, print_table
+    from longtail.models.model import Model
+    from longtail.models.model_folder import load_model
+    from longtail.report.analysis_figures import prepare_folder, summary, write_analysis
 
     prepare_folder(output)
     trained = load_model(model, "cpu")  # where the encoder stays in float32

@@ -25,10 +25,10 @@ def check(
     json: Json = False,
 ) -> None:
     """Count documents and labels, show the label-frequency curve, say what is wrong and what training would take."""
+    from longtail.cli.terminal import print_description, print_json
     from longtail.config import Config
     from longtail.forecast import forecast
     from longtail.metrics.pictures import draw_frequency_curve, picture_suffix
-    from longtail.terminal import print_description, print_json
 
     if report:
         picture_suffix(report)
@@ -77,8 +77,8 @@ def convert(
 @app.command(epilog="Example: longtail formats --json")
 def formats(json: Json = False) -> None:
     """List the data formats that can be read and written."""
+    from longtail.cli.terminal import print_json, print_table
     from longtail.data.formats import FORMATS
-    from longtail.terminal import print_json, print_table
 
     rows = [[form.name, form.what] for form in FORMATS.values()]
     if json:

@@ -22,8 +22,8 @@ def export(
     if output.suffix != ".onnx":
         raise UsageError(f"{output}: found {output.suffix or 'no suffix'}; expected a name that ends in .onnx")
     from longtail.data.output import check_output
-    from longtail.export import export_encoder
-    from longtail.model_folder import load_model
+    from longtail.models.model_folder import load_model
+    from longtail.models.onnx_export import export_encoder
 
     check_output(output)
     beside = export_encoder(load_model(model, "cpu"), output)

@@ -105,16 +105,16 @@ def _config(set_: list[str] | None) -> Config:
 
 
 def _of_data(documents: Dataset, config: Config, with_graph: bool) -> _Source:
-    from longtail.tree_steps import label_graph_of
-    from longtail.work import Work
+    from longtail.steps.trees import label_graph_of
+    from longtail.steps.work import Work
 
     graph = label_graph_of(documents, config, Work.begin(None, config)) if with_graph else None
     return _Source(documents.labels, documents.label_counts, graph)
 
 
 def _of_model(path: Path, with_graph: bool) -> _Source:
-    from longtail.model import Model
-    from longtail.model_folder import load_model
+    from longtail.models.model import Model
+    from longtail.models.model_folder import load_model
 
     model = load_model(path, "cpu")
     graph = model.label_graph if isinstance(model, Model) else None
@@ -126,7 +126,7 @@ def _of_model(path: Path, with_graph: bool) -> _Source:
 def _show_vocabulary(source: _Source, k: int, json: bool) -> None:
     import numpy as np
 
-    from longtail.terminal import print_json, print_table
+    from longtail.cli.terminal import print_json, print_table
 
     vocabulary, counts = source.labels, source.counts
     used = np.flatnonzero(counts)
@@ -168,7 +168,7 @@ def _neighbours(
 
 
 def _show_neighbours(own: dict[str, Any], rows: list[dict[str, Any]], most: int, json: bool) -> None:
-    from longtail.terminal import print_json, print_table
+    from longtail.cli.terminal import print_json, print_table
 
     if json:
         print_json(own | {"neighbours": rows})

@@ -59,8 +59,8 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Measure a model or predictions: P, nDCG, recall, PSP, PSnDCG, coverage and macro-F1 at k."""
+    from longtail.cli.terminal import print_json, print_measured
     from longtail.report import check_report_path
-    from longtail.terminal import print_json, print_measured
 
     if len(paths) != (1 if predictions else 2):
         wanted = (
@@ -105,7 +105,7 @@ def _measured_model(
 ) -> Measured:
     from longtail.evaluation import evaluate_model
     from longtail.kernels import pool
-    from longtail.model_folder import load_model
+    from longtail.models.model_folder import load_model
     from longtail.report import report_on_model
 
     trained = load_model(model, device)
@@ -152,10 +152,10 @@ def compare(
     json: Json = False,
 ) -> None:
     """Measure models side by side: every metric, and recall by label frequency, as tables and as a picture."""
+    from longtail.cli.terminal import print_json
     from longtail.comparison import compare as compare_models
-    from longtail.comparison_figure import comparison_files, write_comparison
     from longtail.report import check_report_path, write_side_by_side
-    from longtail.terminal import print_json
+    from longtail.report.comparison_figure import comparison_files, write_comparison
 
     *models, data = paths
     if not models or Path(data, "manifest.json").exists():

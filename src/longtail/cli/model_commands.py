@@ -103,9 +103,9 @@ def train(
 def _check_settings(settings: Config, device: str, several_ranks: bool, on_ray: bool) -> None:
     """Refuse settings that cannot be trained with, or not so."""
     from longtail.methods import uses_encoder
-    from longtail.network_steps import check_encoder
     from longtail.scale.ranks import check_method
     from longtail.scale.ray import check_trainable
+    from longtail.steps.checks import check_encoder
 
     if several_ranks:
         check_method(settings)
@@ -180,7 +180,7 @@ def embed(
     """Write the network's vectors of documents, (n, d) float32, for --features or for a search by likeness."""
     from longtail.data.npz import write_dense_npy
     from longtail.data.output import check_output
-    from longtail.model_folder import load_model
+    from longtail.models.model_folder import load_model
 
     if output.suffix != ".npy":
         raise UsageError(f"{output}: found {output.suffix or 'no suffix'}; expected a name that ends in .npy")
@@ -200,8 +200,8 @@ def explain(
     json: Json = False,
 ) -> None:
     """Show what each word adds on the way to a label, or how far the score of a network falls without it."""
-    from longtail.model_folder import load_model
-    from longtail.terminal import print_explanation, print_json
+    from longtail.cli.terminal import print_explanation, print_json
+    from longtail.models.model_folder import load_model
 
     trained = load_model(model)
     if os.path.isfile(text):  # noqa: PTH113 - Path's raises where a text is too long for a name
@@ -222,8 +222,8 @@ def explain(
 @app.command(epilog="Example: longtail info model")
 def info(model: ModelFolder, shards: Shards = None, json: Json = False) -> None:
     """Verify a model folder and show what is in it."""
+    from longtail.cli.terminal import print_json, print_table
     from longtail.search.shard_files import open_model_folder, shard_files
-    from longtail.terminal import print_json, print_table
 
     folder = open_model_folder(model, shard_numbers(shards))
     if json:

@@ -66,7 +66,7 @@ def tune(
     json: Json = False,
 ) -> None:
     """Search for the settings that are best on validation data: trials to stdout, the best to DIR/best.toml."""
-    from longtail.terminal import print_json
+    from longtail.cli.terminal import print_json
     from longtail.tuning import check_study_folder
     from longtail.tuning import tune as tune_method
 
@@ -121,8 +121,8 @@ def _seconds(text: str) -> float:
 
 def _print_trials(found: Tuning) -> None:
     """Print the trials, the best one first, those that failed last."""
+    from longtail.cli.terminal import print_table
     from longtail.errors import printable
-    from longtail.terminal import print_table
 
     order = sorted(found.trials, key=lambda trial: (trial.value is None, -(trial.value or 0), trial.number))
     paths = list(order[0].params) if order else []

@@ -20,7 +20,7 @@ from longtail.search.predictions import read_predictions
 if TYPE_CHECKING:
     from scipy import sparse
 
-    from longtail.ranking_model import RankingModel
+    from longtail.models.ranking_model import RankingModel
 
 __all__ = ["over_all", "report_on_model", "report_on_predictions", "wide_ranking", "write_report"]
 

@@ -14,13 +14,13 @@ from longtail.data.dataset import Dataset
 from longtail.methods import METHODS
 from longtail.metrics import per_label
 from longtail.metrics.analysis import PrecisionRecall, at_least, precision_recall, worst_documents
-from longtail.model import Model
-from longtail.model_card import card_rows
+from longtail.models.model import Model
+from longtail.models.model_card import card_rows
 from longtail.report.speed import BeamPoint, beam_matters, beam_points, timing_sample
-from longtail.work import StageTime, read_stage_times, run_log
+from longtail.steps.told import StageTime, read_stage_times, run_log
 
 if TYPE_CHECKING:
-    from longtail.ranking_model import RankingModel
+    from longtail.models.ranking_model import RankingModel
 
 __all__ = ["Details", "LabelRow", "LevelBalance", "WorstDocument", "examine", "examine_model", "folder_bytes"]
 

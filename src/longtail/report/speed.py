@@ -10,12 +10,12 @@ import numpy as np
 from longtail.data.csr import csr_of
 from longtail.linear.tree_ranker import TreeRanker
 from longtail.metrics import precision_at_k
-from longtail.model import Model
+from longtail.models.model import Model
 from longtail.progress import advance, stage
 
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
-    from longtail.ranking_model import RankingModel
+    from longtail.models.ranking_model import RankingModel
 
 __all__ = ["BeamPoint", "beam_matters", "beam_points", "ms_per_document", "timing_sample"]
 

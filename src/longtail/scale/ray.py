@@ -30,12 +30,12 @@ from longtail.config import Config
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
-from longtail.ensemble_model import Ensemble
 from longtail.errors import LongtailError, MissingExtra, ModelFolderError, UsageError
 from longtail.kernels import pool
 from longtail.methods import METHODS
-from longtail.model import Model
-from longtail.model_folder import load_model
+from longtail.models.ensemble_model import Ensemble
+from longtail.models.model import Model
+from longtail.models.model_folder import load_model
 from longtail.search.predictions import Predictions
 from longtail.store import content_hash, open_folder
 

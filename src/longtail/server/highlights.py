@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.config import TfIdf
-from longtail.ensemble_model import Ensemble, EnsembleExplanation
 from longtail.linear.explanation import Explanation
-from longtail.model import Model
+from longtail.models.ensemble_model import Ensemble, EnsembleExplanation
+from longtail.models.model import Model
 from longtail.server.answers import Highlight
 
 __all__ = ["highlights"]

@@ -10,9 +10,9 @@ from scipy import sparse
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.data.strings import Strings
-from longtail.ensemble_model import Ensemble
 from longtail.features.label_graph import neighbours
-from longtail.model import Model
+from longtail.models.ensemble_model import Ensemble
+from longtail.models.model import Model
 from longtail.server.answers import Example, NeighbourLabel
 from longtail.server.label_path import tree_of
 

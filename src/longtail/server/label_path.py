@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.ensemble_model import Ensemble
 from longtail.linear.explanation import explain_label
 from longtail.linear.tree_ranker import TreeRanker
-from longtail.model import Model
+from longtail.models.ensemble_model import Ensemble
+from longtail.models.model import Model
 from longtail.search.beam import shortlist
 from longtail.server.answers import PathLevel, PathNode
 from longtail.tree.tree import LabelTree

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import msgspec
 
 from longtail.data.dataset import Dataset
-from longtail.ensemble_model import Ensemble
 from longtail.errors import UsageError
 from longtail.kernels import pool
-from longtail.model import Model
-from longtail.model_folder import load_model
+from longtail.models.ensemble_model import Ensemble
+from longtail.models.model import Model
+from longtail.models.model_folder import load_model
 from longtail.search.shard_files import open_model_folder
 from longtail.server.answers import ExplainResponse, LabelResponse, ModelName, PathResponse, SuggestedLabel
 from longtail.server.highlights import highlights

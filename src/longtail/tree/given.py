@@ -18,7 +18,9 @@ from longtail.data.skos import SKOS_SUFFIXES, skos_broader
 from longtail.errors import DataError, Problem
 from longtail.tree.tree import LabelTree
 
-__all__ = ["MAX_DEPTH", "read_parents", "tree_from_parents"]
+__all__ = ["MAX_DEPTH", "Parents", "read_parents", "tree_from_parents"]
+
+Parents = Mapping[str, Sequence[str]]  # of each label, by id, those above it
 
 MAX_DEPTH = 64  # far above any thesaurus; each level costs a number a label
 _ORPHANS = ""  # no label and no node has the empty id
@@ -72,7 +74,7 @@ def _from_lines(path: Path | str, problems: Problems) -> Iterator[tuple[str, str
     problems.close()
 
 
-def tree_from_parents(labels: Labels, parents: Mapping[str, Sequence[str]]) -> LabelTree:
+def tree_from_parents(labels: Labels, parents: Parents) -> LabelTree:
     """Return the tree over ``labels`` in which each is under the first of its ``parents``.
 
     Ids that are no labels are inner nodes; those with no label below are left out. A label that has children is a

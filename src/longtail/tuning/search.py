@@ -24,7 +24,8 @@ from longtail.forecast import check_memory, forecast
 from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.metrics.evaluation import NAMES
-from longtail.pipeline import check_trainable, train
+from longtail.pipeline import train
+from longtail.steps.checks import check_trainable
 from longtail.tuning.journal import BEST, Journal, Study, Trial, check_study_folder
 from longtail.tuning.shared import SharedStages
 from longtail.tuning.space import Dimension, check_space, default_space, nested

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from longtail.config import Calibration, Config, Search
 from longtail.data.dataset import Dataset
 from longtail.methods import METHODS, uses_encoder
-from longtail.network_steps import encoder_hash, with_levels
+from longtail.steps.networks import encoder_hash, with_levels
+from longtail.steps.work import Work
 from longtail.store import Folder, FolderWriter, Stages, content_hash
-from longtail.work import Work
 
 __all__ = ["SharedStages"]
 

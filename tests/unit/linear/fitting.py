@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from longtail.config import Config, Ranker, Search
-from longtail.ranker_steps import fit_labels, fit_ranker
-from longtail.work import Work
+from longtail.steps.rankers import fit_labels, fit_ranker
+from longtail.steps.work import Work
 
 _RANKER, _SEARCH = Ranker(), Search()
 

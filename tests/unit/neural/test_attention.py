@@ -14,12 +14,10 @@ pytest.importorskip("tokenizers")
 import torch
 
 import longtail as lt
-from longtail import attention_steps, store
-from longtail.attention_steps import fit_attention
+from longtail import store
 from longtail.config import Recursive, Training
 from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
-from longtail.network_run import NetworkRun
 from longtail.neural import attention, lstm
 from longtail.neural.attention import AttentionLevel, AttentionXML
 from longtail.neural.attention_folder import load_attention, save_attention
@@ -27,8 +25,11 @@ from longtail.neural.batches import Batch
 from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.recursive import joined_nodes
 from longtail.neural.word_encoder import WordEncoder, make_word_encoder
+from longtail.steps import attention as attention_steps
+from longtail.steps.attention import fit_attention
+from longtail.steps.network_run import NetworkRun
+from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree
-from longtail.work import Work
 from tiny_encoder import tokenizer_of
 
 TREE = LabelTree(

@@ -12,6 +12,7 @@ from scipy import special
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from longtail.cli.terminal import print_explanation
 from longtail.config import Cascade, Training
 from longtail.data.labels import Labels
 from longtail.data.strings import Strings
@@ -22,7 +23,6 @@ from longtail.neural.cascade import CascadeXML
 from longtail.neural.occlusion import MOST_WORDS, occlusions
 from longtail.neural.ranker import NeuralRanker
 from longtail.search.calibration import Calibration
-from longtail.terminal import print_explanation
 from longtail.tree.tree import LabelTree
 from tiny_encoder import write_encoder
 

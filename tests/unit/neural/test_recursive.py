@@ -21,15 +21,15 @@ from longtail.errors import ConfigError
 from longtail.features.matrix import Features
 from longtail.linear.tree_ranker import LevelProblems, fit_rows
 from longtail.methods import METHODS, configure
-from longtail.network_run import NetworkRun
 from longtail.neural.batches import Batch
 from longtail.neural.embedder import pretrained_embedder
 from longtail.neural.heads import Head
 from longtail.neural.layout import level_epochs, resolution_widths, tuned_levels
 from longtail.neural.recursive import Matcher, Resolution, joined_nodes, relevances
-from longtail.recursive_steps import _Handed, _Level
+from longtail.steps.network_run import NetworkRun
+from longtail.steps.recursive import _Handed, _Level
+from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree
-from longtail.work import Work
 from tiny_encoder import tiny_encoder, write_encoder
 
 TREE = LabelTree(

@@ -17,7 +17,7 @@ from longtail.report.label_table import label_section
 from longtail.report.page import Section, text, write_page
 from longtail.report.sections import left_out_section, stage_section, worst_section
 from longtail.report.speed import beam_matters, beam_points, timing_sample
-from longtail.work import StageTime, read_stage_times, run_log, stages_told_to, told
+from longtail.steps.told import StageTime, read_stage_times, run_log, stages_told_to, told
 
 HOSTILE = [
     "<script>window.ran=1</script>",

@@ -35,10 +35,10 @@ from longtail.neural.schedule import Schedule
 from longtail.neural.sharded_head import ShardedHead, new_head
 from longtail.neural.stepper import Stepper
 from longtail.scale.ranks import LostRanks, TorchRanks, check_method, check_sources, joined, under_torchrun
+from longtail.steps.work import Work
 from longtail.store import Stages
 from longtail.training_run import take_part, train_to_folder, work_folder
 from longtail.tree.tree import LabelTree
-from longtail.work import Work
 from tiny_encoder import tiny_encoder, write_encoder
 
 pytestmark = [

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import longtail as lt
-from longtail import work as work_module
 from longtail.cli import model_commands
 from longtail.errors import LongtailError, MissingExtra, ModelFolderError, UsageError
 from longtail.kernels import pool
@@ -24,9 +23,10 @@ from longtail.linear import one_vs_all, spans
 from longtail.methods import configure
 from longtail.scale import ray as ray_module
 from longtail.scale.ray import check_trainable, connected, predict_folder
+from longtail.steps import work as work_module
+from longtail.steps.work import Work
 from longtail.store import Stages
 from longtail.training_run import train_to_folder
-from longtail.work import Work
 
 ray = pytest.importorskip("ray")
 

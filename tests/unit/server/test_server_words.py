@@ -14,7 +14,7 @@ from scipy import sparse
 from longtail.config import Config, TfIdf
 from longtail.data.labels import Label, Labels
 from longtail.linear.explanation import Contribution, Explanation, Step
-from longtail.model import Model
+from longtail.models.model import Model
 from longtail.server.highlights import highlights
 from longtail.server.label_path import _network_levels
 from longtail.server.label_search import LabelSearch

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import longtail as lt
-from longtail import progress, progress_display
+from longtail import progress
+from longtail.cli import progress_display
 from longtail.config import read_toml
 from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.evaluation import evaluate_model

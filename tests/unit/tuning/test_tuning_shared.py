@@ -7,7 +7,7 @@ import pytest
 
 import longtail as lt
 from longtail.methods import configure
-from longtail.model_folder import _files, save_model
+from longtail.models.model_folder import _files, save_model
 from longtail.pipeline import train
 from longtail.tuning.shared import SharedStages
 from longtail.tuning.space import nested

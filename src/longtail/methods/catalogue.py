@@ -1,0 +1,304 @@
+"""The catalogue of methods: name → recipe, paper, settings, and presets for the benchmarks of the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from longtail.methods.recipes import (
+    FLAT,
+    FOUR,
+    FOUR_KEPT,
+    FOUR_LAYERS,
+    NEWTON,
+    PASSES,
+    PROXIMAL,
+    RECURSIVE,
+    TEXT,
+    THREE,
+    cascade_preset,
+    light_preset,
+    on_words,
+    recursive_preset,
+    surrogate,
+    xr_preset,
+)
+
+__all__ = ["CATALOGUE", "Method", "Settings"]
+
+Settings = Mapping[str, Any]
+
+
+class Method(msgspec.Struct, frozen=True):
+    """A recipe: what each step of the pipeline uses, and the settings that make it this method."""
+
+    name: str
+    what: str
+    paper: str
+    recipe: tuple[str, ...]  # text features → label features → tree → ranker → search
+    settings: Settings = {}
+    presets: Mapping[str, Settings] = {}
+    # cascade, attention: a network that ranks, linear classifiers may join it; recursive: one whose vectors they read
+    network: Literal["", "cascade", "attention", "recursive"] = ""
+    ranker: Literal["tree", "forest", "neighbours"] = "tree"  # what the linear ranker is
+
+    @property
+    def network_ranks(self) -> bool:
+        """Whether it has a network that ranks labels by itself."""
+        return self.network in ("cascade", "attention")
+
+
+CATALOGUE = [
+    Method(
+        "xr-linear",
+        "linear one-vs-rest classifiers on a balanced label tree, beam search",
+        "Yu et al. 2022, PECOS: Prediction for Enormous and Correlated Output Spaces",
+        ("tf-idf", "PIFA", "balanced k-means", "squared hinge", "beam"),
+        settings={"tfidf": TEXT, "ranker": {"max_passes": PASSES}},
+        # levels: the refined trees of XR-Transformer's table 7; costs: its rankers
+        presets={
+            "eurlex-4k": xr_preset([4, 32, 256], 2, 4),
+            "wiki10-31k": xr_preset([8, 128, 2048], 4, 1),
+            "amazoncat-13k": xr_preset([128, 1024], 0.25, 0.5),
+            "wiki-500k": xr_preset([8, 256, 8192], 4, 1),
+            "amazon-670k": {"tree": {"levels": [8, 256, 8192]}},
+            "amazon-3m": xr_preset([8, 256, 8192], 8, 1),
+        },
+    ),
+    Method(
+        "parabel",
+        "three balanced binary label trees, scores averaged",
+        "Prabhu et al. 2018, Parabel: Partitioned Label Trees for Extreme Classification",
+        ("tf-idf", "PIFA", "balanced 2-means", "squared hinge", "beam"),
+        settings={
+            "tfidf": TEXT,
+            "tree": {"branching": 2},
+            "ranker": {"trees": 3, "max_passes": 20},
+            "search": {"score": "hinge-2"},
+        },
+    ),
+    Method(
+        "bonsai",
+        "three shallow, free 100-ary label trees",
+        "Khandagale et al. 2020, Bonsai: diverse and shallow trees for extreme multi-label classification",
+        ("tf-idf", "PIFA", "free k-means", "squared hinge", "beam"),
+        settings={
+            "tfidf": TEXT,
+            "tree": {"kind": "unbalanced", "branching": 100, "max_depth": 2},
+            "ranker": {"trees": 3, "max_passes": PASSES},
+            "search": {"score": "hinge-2"},
+        },
+    ),
+    Method(
+        "plt",
+        "probabilistic label tree (eXtremeText): the score of a label is a true probability",
+        "Wydmuch et al. 2018, A no-regret generalization of hierarchical softmax to extreme multi-label classification",
+        ("tf-idf", "PIFA", "balanced 2-means", "logistic", "exact"),
+        settings={
+            "tfidf": TEXT,
+            "tree": {"branching": 2},
+            "ranker": {"loss": "logistic", "cost_positive": 20.0, "cost_negative": 20.0},
+            "search": {"score": "sigmoid", "exact": True},
+        },
+    ),
+    Method(
+        "dismec",
+        "one linear classifier a label over all documents, no tree",
+        "Babbar and Schölkopf 2017, DiSMEC: Distributed Sparse Machines for Extreme Multi-label Classification",
+        ("tf-idf", "PIFA", "none", "squared hinge, Newton", "all labels"),
+        settings={"tfidf": TEXT, "tree": FLAT, "ranker": NEWTON, "search": {"score": "sigmoid"}},
+    ),
+    Method(
+        "proxml",
+        "one sparse linear classifier a label, robust for labels with few documents",
+        "Babbar and Schölkopf 2019, Data scarcity, robustness and extreme multi-label classification",
+        ("tf-idf", "PIFA", "none", "squared hinge, L1, proximal Newton", "all labels"),
+        settings={
+            "tfidf": TEXT,
+            "tree": FLAT,
+            "ranker": PROXIMAL,
+            "search": {"score": "sigmoid"},
+        },
+    ),
+    Method(
+        "fastxml",
+        "trees over documents that split for nDCG, whose leaves know labels",
+        "Prabhu and Varma 2014, FastXML: A Fast, Accurate and Stable Tree-classifier for Extreme Multi-label Learning",
+        ("tf-idf", "none", "50 trees of documents", "leaves", "a leaf a tree"),
+        settings={"tfidf": TEXT, "forest": {"cost": 1.0, "propensities": False, "tail_share": 0.0}},
+        ranker="forest",
+    ),
+    Method(
+        "pfastrexml",
+        "trees over documents that split for propensity-scored nDCG, and centroids that bring up rare labels",
+        "Jain et al. 2016, Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking and Other Missing "
+        "Label Applications",
+        ("tf-idf", "none", "50 trees of documents", "leaves, centroids", "a leaf a tree"),
+        settings={"tfidf": TEXT},
+        ranker="forest",
+    ),
+    Method(
+        "annexml",
+        "documents near each other in learnt embeddings vote with their labels",
+        "Tagami 2017, AnnexML: Approximate Nearest Neighbor Search for Extreme Multi-label Classification",
+        ("tf-idf", "label-kNN graph", "partitions of documents", "embeddings", "nearest neighbours"),
+        settings={"tfidf": TEXT},
+        ranker="neighbours",
+    ),
+    Method(
+        "cascadexml",
+        "one pass through a transformer, a level of the label tree at each of some layers, trained end to end",
+        "Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end Multi-resolution Training",
+        ("tokens, tf-idf", "PIFA", "balanced 2-means", "transformer", "cascade of shortlists"),
+        # rates, length of vectors and trees of the classifiers beside the network: those that ranked best (RESULTS.md)
+        settings={
+            "features": "cat",
+            "tfidf": TEXT,
+            "encoder": {"weight": 0.25},
+            "training": {"encoder_rate": 2e-4, "head_rate": 5e-4},
+            "ranker": {"max_passes": PASSES, "trees": 3},
+        },
+        presets={
+            "wiki10-31k": cascade_preset(THREE, [[9, 10], [11], [12]], [64, 64], [0.3, 0.3, 0.4], 15, 256),
+            "amazoncat-13k": cascade_preset([2**8, 2**11], [[7, 8], [10], [12]], [32, 40], [0.2, 0.3, 0.4], 6, 256),
+            "wiki-500k": cascade_preset(FOUR, FOUR_LAYERS, [128, 256, 512], [0.2, 0.25, 0.35, 0.5], 12, 128),
+            "amazon-670k": cascade_preset(FOUR, FOUR_LAYERS, FOUR_KEPT, [0.2, 0.25, 0.4, 0.5], 15, 128),
+            "amazon-3m": cascade_preset(FOUR, FOUR_LAYERS, [128, 256, 96], [0.2, 0.25, 0.3, 0.5], 15, 128),
+        },
+        network="cascade",
+    ),
+    Method(
+        "lightxml",
+        "a transformer's last five layers side by side, for clusters of labels and the labels of the best, or for all",
+        "Jiang et al. 2021, LightXML: Transformer with Dynamic Negative Sampling for High-Performance Extreme "
+        "Multi-label Text Classification",
+        (
+            "tokens",
+            "PIFA",
+            "balanced 2-means, one level or none",
+            "transformer",
+            "shortlist of clusters, or all labels",
+        ),
+        settings={
+            "features": "cat",  # where classifiers are to join the network
+            "tfidf": TEXT,
+            # first rows, rates and averaging: those that ranked best (RESULTS.md)
+            "cascade": {"merge": "concat", "bottleneck": 400, "rescale": False, "combine": "never"},
+            "training": {"encoder_rate": 2e-4, "head_rate": 5e-4, "average": 0.3},
+        },
+        presets={
+            "eurlex-4k": light_preset(20, 512, 0.5),
+            "wiki10-31k": light_preset(30, 512, 0.67),
+            "amazoncat-13k": light_preset(5, 512, 0.6),
+            "wiki-500k": light_preset(10, 128, 0.6, kept=32, bottleneck=500),
+            "amazon-670k": light_preset(15, 128, 0.73, kept=75, bottleneck=400),
+        },
+        network="cascade",
+    ),
+    Method(
+        "xr-transformer",
+        "a transformer tuned level by level of a label tree, then linear classifiers on its vectors and tf-idf",
+        "Zhang et al. 2021, Fast Multi-Resolution Transformer Fine-tuning for Extreme Multi-label Text Classification",
+        ("tokens, tf-idf", "PIFA", "balanced k-means", "squared hinge on Φcat", "beam"),
+        # few epochs, as vectors that know their documents by heart mislead the classifiers on them (RESULTS.md)
+        settings={
+            **RECURSIVE,
+            "recursive": {"loss": "bce", "cost_sensitive": False},
+            "ranker": {"max_passes": PASSES, "negatives": "tfn+man", "trees": 3},
+        },
+        # table 7; steps of 256 documents as epochs, 1:1:3; costs of the rankers: those of xr-linear
+        presets={
+            "eurlex-4k": recursive_preset([16, 256], [4, 32, 256], [8, 8, 24], 5e-5, 128, 1.0, 2, 4),
+            "wiki10-31k": recursive_preset([128, 2048], [8, 128, 2048], [14, 14, 44], 1e-4, 256, 0.25, 4, 1),
+            "amazoncat-13k": recursive_preset([128, 1024], [128, 1024], [2, 2, 6], 1e-4, 256, 2.0, 0.25, 0.5),
+            "wiki-500k": recursive_preset([64, 512, 4096, 32768], [8, 256, 8192], [1, 1, 2, 5], 1e-4, 128, 0.25, 4, 1),
+            "amazon-670k": recursive_preset([128, 2048, 32768], [8, 256, 8192], [2, 2, 6], 1e-4, 128, None, 1, 1),
+            "amazon-3m": recursive_preset([128, 2048, 32768], [8, 256, 8192], [1, 1, 3], 1e-4, 128, 0.125, 8, 1),
+        },
+        network="recursive",
+    ),
+    Method(
+        "x-transformer",
+        "a transformer tuned on clusters of labels, then linear classifiers on its vectors and tf-idf",
+        "Chang et al. 2020, Taming Pretrained Transformers for Extreme Multi-label Text Classification",
+        ("tokens, tf-idf", "PIFA", "balanced k-means", "squared hinge on Φcat", "beam"),
+        settings={
+            **RECURSIVE,
+            "recursive": {"resolutions": "one", "finest": "clusters", "bootstrap": False, "cost_sensitive": False},
+            "ranker": {"max_passes": PASSES, "negatives": "tfn+man", "trees": 3},
+        },
+        network="recursive",
+    ),
+    Method(
+        "xml-cnn",
+        "convolutions over word vectors, a bottleneck, and all labels one-vs-all",
+        "Liu et al. 2017, Deep Learning for Extreme Multi-label Text Classification",
+        ("words", "none", "none", "convolutions", "all labels"),
+        settings=on_words("cnn", encoder={"max_tokens": 128}, cascade={"last_level": "full"}),
+        network="cascade",
+    ),
+    Method(
+        "attentionxml",
+        "an LSTM over word vectors, whose words each label attends to in its own way; a network a level of the tree",
+        "You et al. 2019, AttentionXML: Label Tree-based Attention-Aware Deep Model for High-Performance Extreme "
+        "Multi-Label Text Classification",
+        ("words", "PIFA", "balanced 2-means, one level", "LSTM, attention of labels", "shortlist of clusters"),
+        settings=on_words(
+            "lstm",
+            encoder={"max_tokens": 128},
+            recursive={"shortlist": 64, "dropout": 0.0},
+            training={
+                "epochs": 24,
+                "head_optimiser": "adamw",
+                "encoder_decay": 0.0,
+                "head_decay": 0.0,
+                "micro_batch": 0,
+            },
+        ),
+        network="attention",
+    ),
+    Method(
+        "inceptionxml",
+        "short texts: convolutions along word vectors, clusters of labels and the labels of the best at once",
+        "Kharbanda et al. 2023, InceptionXML: A Lightweight Framework with Synchronized Negative Sampling for Short "
+        "Text Extreme Classification",
+        ("words", "PIFA", "balanced 2-means, one level", "convolutions", "shortlist of clusters"),
+        settings=on_words("inception", cascade={"detach_epochs": 5}),
+        network="cascade",
+    ),
+    Method(
+        "inceptionxml-lf",
+        "short texts and label text: routed convolutions, classifiers of label words, label graph and free rows",
+        "Kharbanda et al. 2024, Learning label-label correlations in extreme multi-label classification via label "
+        "features (Gandalf), appendix A",
+        ("words", "PIFA, then label words", "balanced 2-means, one level", "convolutions", "shortlist of clusters"),
+        settings=on_words("routed-inception", label_text={"parts": ["text", "graph", "free"], "phases": "tied"}),
+        network="cascade",
+    ),
+    Method(
+        "astec",
+        "short texts: a weighted sum of word vectors, learnt on clusters, then labels among the nearest ones",
+        "Dahiya et al. 2021, DeepXML: A Deep Extreme Multi-Label Learning Framework Applied to Short Text Documents",
+        ("words", "PIFA", "balanced 2-means, one level", "sum of word vectors", "nearest labels"),
+        settings=on_words("bag", **surrogate()),
+        network="cascade",
+    ),
+    Method(
+        "decaf",
+        "astec with classifiers made of label words and a refinement",
+        "Mittal et al. 2021, DECAF: Deep Extreme Classification with Label Features",
+        ("words", "PIFA", "balanced 2-means, one level", "sum of word vectors, label words", "nearest labels"),
+        settings=on_words("bag", **surrogate(parts=["text", "free"], combine="sum")),
+        network="cascade",
+    ),
+    Method(
+        "eclare",
+        "astec with classifiers made of label words, those of related labels, and a refinement",
+        "Mittal et al. 2021, ECLARE: Extreme Classification with Label Graph Correlations",
+        ("words", "PIFA", "balanced 2-means, one level", "sum of word vectors, label words", "nearest labels"),
+        settings=on_words("bag", **surrogate(parts=["text", "graph", "free"])),
+        network="cascade",
+    ),
+]

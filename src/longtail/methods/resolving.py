@@ -1,0 +1,53 @@
+"""Methods by their names, and the settings of one: its own, a preset's, and those that were asked for."""
+
+from __future__ import annotations
+
+from longtail.config import Config, resolve
+from longtail.errors import ConfigError, unknown_name
+from longtail.methods.catalogue import CATALOGUE, Method, Settings
+
+__all__ = ["METHODS", "configure", "method", "ranks_alone", "uses_encoder"]
+
+METHODS: dict[str, Method] = {entry.name: entry for entry in CATALOGUE}
+
+
+def method(name: str) -> Method:
+    """Return the catalogue's entry, or name the nearest one."""
+    if name not in METHODS:
+        raise ConfigError(unknown_name("method", name, METHODS))
+    return METHODS[name]
+
+
+def uses_encoder(config: Config) -> bool:
+    """Tell whether a pretrained encoder reads the documents: that of a network, or as it is for its vectors."""
+    return bool(METHODS[config.method].network) or config.features != "tfidf"
+
+
+def ranks_alone(config: Config) -> bool:
+    """Tell whether the network ranks by itself, without linear classifiers beside it."""
+    return METHODS[config.method].network_ranks and config.cascade.combine == "never"
+
+
+def _beside_a_network(classifier: str) -> Settings:
+    """Return what makes the linear classifiers on Φcat this method's; text features stay, and one is enough."""
+    own = METHODS[classifier].settings
+    return {"tree": own["tree"], "search": own["search"], "ranker": {**own["ranker"], "trees": 1}}
+
+
+def configure(name: str, preset: str | None = None, *overrides: Settings) -> Config:
+    """Return the resolved settings of a method: its own, then the preset's, then each of ``overrides``."""
+    entry = method(name)
+    if preset is not None and preset not in entry.presets:
+        if not entry.presets:
+            raise ConfigError(f"unknown preset '{preset}'; {name} has none")
+        raise ConfigError(unknown_name("preset", preset, entry.presets))
+    sources = entry.presets.get(preset or "", {}), *overrides
+    config = resolve({"method": name}, entry.settings, *sources)
+    classifier = config.cascade.classifier
+    if entry.network == "cascade" and classifier != "xr-linear":  # its settings, below those that were asked for
+        config = resolve({"method": name}, entry.settings, _beside_a_network(classifier), *sources)
+    if config.method != name:
+        raise ConfigError(
+            f"method: found '{config.method}' among the settings for '{name}'; expected '{name}' or nothing"
+        )
+    return config

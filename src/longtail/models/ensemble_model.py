@@ -1,0 +1,186 @@
+"""Several trained models, also of different methods, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.config import Search
+from longtail.data.csr import csr_of
+from longtail.data.dataset import Dataset
+from longtail.data.labels import Label, Labels
+from longtail.data.strings import Strings
+from longtail.errors import UsageError
+from longtail.linear.explanation import Explanation
+from longtail.models.model import Model
+from longtail.models.ranking_model import RankingModel, members_k, replace_beam
+from longtail.search.ensemble import in_order, mean_scores, reciprocal_ranks
+from longtail.store import Folder
+
+__all__ = ["METHOD", "Ensemble", "EnsembleExplanation", "Fusion", "MemberExplanation", "united_labels"]
+
+METHOD = "ensemble"  # what stands in config.method of an ensemble
+Fusion = Literal["mean", "rank", "weights"]
+
+_EXPLAINED = 5  # labels asked for, as in a prediction
+
+
+class MemberExplanation(msgspec.Struct, frozen=True):
+    """What one member adds to a label's score, ``weight`` times ``score``: why, or why that has no words."""
+
+    method: str
+    weight: float
+    score: float  # 0: not among the best labels of this member
+    explanation: Explanation | None
+    note: str = ""
+
+
+class EnsembleExplanation(msgspec.Struct, frozen=True):
+    """A label's score as the sum of what the members add."""
+
+    label: str
+    name: str
+    score: float
+    probability: float | None  # None: the ensemble is not calibrated
+    members: tuple[MemberExplanation, ...]
+
+
+@dataclass(frozen=True)
+class Ensemble(RankingModel):
+    """Trained models whose scores are averaged; ``labels`` are those of all members.
+
+    What is averaged are the members' probabilities where all of them are calibrated, else their raw scores; with the
+    fusion by rank, 61 / (60 + rank). ``config`` is a name and the settings of the calibration: those of the members
+    are in the members.
+    """
+
+    members: tuple[Model, ...]
+    weights: tuple[float, ...]  # not negative, of sum 1
+    fusion: Fusion
+    folders: tuple[Folder | None, ...] = field(compare=False)  # the members' files, where they have any
+
+    @property
+    def network(self) -> None:
+        """None: an ensemble has no network of its own."""
+        return None
+
+    @property
+    def neural_ranker(self) -> None:
+        """None, as there is no network."""
+        return None
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The method of each member."""
+        return tuple(member.config.method for member in self.members)
+
+    @property
+    def calibrated_members(self) -> bool:
+        """Whether what is averaged are the members' probabilities."""
+        return self.fusion != "rank" and all(member.calibration is not None for member in self.members)
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether texts are all that is needed, no ready-made features."""
+        return self.members[0].reads_text  # all alike, as those who make ensembles see to
+
+    @cached_property
+    def _columns(self) -> tuple[NDArray[np.int32], ...]:
+        """The column of each label of each member among those of the ensemble."""
+        find = self.labels.columns
+        own = (member.labels.ids for member in self.members)
+        return tuple(np.fromiter((find[label] for label in ids), np.int32, len(ids)) for ids in own)
+
+    def raw_scores(
+        self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
+    ) -> sparse.csr_array:
+        """Return (n, L) scores before calibration, best first: the weighted mean of the members'.
+
+        ``search`` is for its beam, which every member takes in place of its own if it is not that of ``config``.
+        """
+        used = [number for number, weight in enumerate(self.weights) if weight]
+        scores = self.member_scores(documents, k, search, exclude, used)
+        return mean_scores(scores, k, [self.weights[number] for number in used])
+
+    def member_scores(
+        self,
+        documents: Dataset | Strings,
+        k: int,
+        search: Search,
+        exclude: sparse.csr_array | None = None,
+        members: Iterable[int] | None = None,
+    ) -> list[sparse.csr_array]:
+        """Return the (n, L) scores that are averaged, each member's best first: of more than ``k`` labels."""
+        numbers = range(len(self.members)) if members is None else members
+        return [self._scores_of(number, documents, k, search, exclude) for number in numbers]
+
+    def _scores_of(
+        self, number: int, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None
+    ) -> sparse.csr_array:
+        member, columns = self.members[number], self._columns[number]
+        own = member.config.search
+        own = own if search is self.config.search else replace_beam(own, search.beam_size)
+        mine = None if exclude is None else sparse.csr_array(exclude[:, columns])
+        ranked = member.raw_scores(documents, members_k(k, len(columns)), own, mine)
+        ranked = csr_of(ranked.data, columns[ranked.indices], ranked.indptr, len(self.labels))
+        if self.fusion == "rank":
+            return reciprocal_ranks(ranked)
+        if self.calibrated_members and member.calibration is not None:
+            return in_order(ranked, member.calibration(ranked.data))  # which is flat at its ends
+        return ranked
+
+    def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
+        """Return the (n, d) vectors of the one member with a network."""
+        with_network = [member for member in self.members if member.network is not None]
+        if len(with_network) != 1:
+            found = f"{len(with_network)} members with a network" if with_network else "no member with a network"
+            way_out = "embed with the folder of one member, such as ENSEMBLE/member-0"
+            raise UsageError(f"this ensemble has {found}; expected exactly one; {way_out}")
+        return with_network[0].embed(documents)
+
+    def explain(self, text: str, label: str) -> EnsembleExplanation:
+        """Return what each member adds to the score of ``label``, an id or a name, and what each word does there."""
+        column = self.labels.find(label)
+        label = self.labels.ids[column]
+        scores = self.member_scores(self._readable([text]), _EXPLAINED, self.config.search)
+        members = tuple(
+            _explained(member, weight, _score(own, column), text, label)
+            for member, weight, own in zip(self.members, self.weights, scores, strict=True)
+        )
+        score = sum(member.weight * member.score for member in members)
+        sure = None if self.calibration is None else float(self.calibration(np.array([score]))[0])
+        return EnsembleExplanation(label, self.labels.name(column), score, sure, members)
+
+
+def _score(ranked: sparse.csr_array, column: int) -> float:
+    """Return the score of a label of the only document, 0 where it is not among those ranked."""
+    return float(ranked.data[ranked.indices == column].sum())
+
+
+def _explained(member: Model, weight: float, score: float, text: str, label: str) -> MemberExplanation:
+    method = member.config.method
+    if label not in member.labels:
+        return MemberExplanation(method, weight, score, None, "does not know this label")
+    try:
+        return MemberExplanation(method, weight, score, member.explain(text, label))
+    except UsageError as error:  # vectors or ready-made features, which have no words
+        return MemberExplanation(method, weight, score, None, str(error))
+
+
+def united_labels(members: Sequence[Labels]) -> Labels:
+    """Return the labels that any member has, in the order of their first appearance, described as there."""
+    first, *others = members
+    if all(labels.ids == first.ids for labels in others):
+        return first
+    found: dict[str, Label] = {}
+    for labels in members:
+        for label in labels:
+            found.setdefault(label.id, label)
+    return Labels.of(found.values())

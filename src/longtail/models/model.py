@@ -1,0 +1,200 @@
+"""A trained model: from texts or features to ranked labels with probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.config import Search
+from longtail.data.csr import csr_of
+from longtail.data.dataset import Dataset
+from longtail.data.strings import Strings
+from longtail.errors import DataError, Problem, UsageError
+from longtail.features.matrix import Features, unit_vectors
+from longtail.features.tfidf import TfIdf
+from longtail.linear.explanation import Explanation, LinearRanker, RawExplanation, explain_label
+from longtail.linear.tree_ranker import TreeRanker
+from longtail.models.ranking_model import Facts, RankingModel, members_k
+from longtail.search.beam import ranked_labels
+from longtail.search.ensemble import mean_scores
+from longtail.search.partial_predictions import PartialPredictions
+from longtail.tree.tree import LabelTree
+
+if TYPE_CHECKING:
+    from longtail.neural.embedder import Embedder  # which need torch
+    from longtail.neural.ranker import NeuralRanker
+
+__all__ = ["Facts", "Model", "document_features"]
+
+
+@dataclass(frozen=True)
+class Model(RankingModel):
+    """Labels, how documents become features, the rankers, and what scores mean.
+
+    Linear rankers score tf-idf or given features, or a network's vectors and these together (Φcat). A network may rank
+    by itself, too, or give its vectors alone.
+    """
+
+    vectoriser: TfIdf | None  # None: documents come as features, or a network's vectors are all
+    rankers: tuple[LinearRanker, ...]  # one a label tree, or a forest; none where a network does it all
+    network: Embedder | None = None
+    label_graph: sparse.csr_array | None = None  # (L, L) normalised, where training made one
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether texts are all that is needed, no ready-made features."""
+        if self.network is not None:
+            return self.vectoriser is not None or not self.rankers or not self.facts.n_columns
+        return self.vectoriser is not None and not self.facts.dense_width
+
+    @property
+    def tree(self) -> LabelTree | None:
+        """The label tree of the network, else of the first linear ranker, if it has one."""
+        if self.neural_ranker is not None:
+            return self.neural_ranker.tree
+        first = self.rankers[0]
+        return first.tree if isinstance(first, TreeRanker) else None
+
+    @property
+    def neural_ranker(self) -> NeuralRanker | None:
+        """The network, if it ranks labels by itself."""
+        ranks = self.network is not None and self.network.tree is not None
+        return cast("NeuralRanker", self.network) if ranks else None
+
+    def raw_scores(
+        self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
+    ) -> sparse.csr_array:
+        """Return (n, L) scores before calibration, best first: of the network, the mean of the trees, or of both."""
+        share, network = self.facts.network_share, self.neural_ranker
+        if network is None or share == 0:
+            each = k if len(self.rankers) == 1 else members_k(k, len(self.labels))
+            return self._linear_scores(self.features(documents), k, each, search, exclude)
+        if share == 1:
+            return network.search(_texts(documents), k, exclude)[0]
+        return mean_scores(self.both_scores(documents, k, search, exclude), k, (share, 1 - share))
+
+    def both_scores(
+        self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
+    ) -> tuple[sparse.csr_array, sparse.csr_array]:
+        """Return the scores of the network and of the linear classifiers beside it, of more than ``k`` labels."""
+        if self.neural_ranker is None:
+            raise UsageError(f"{self.config.method} has no network that ranks")
+        wanted = members_k(k, len(self.labels))
+        ranked, vectors = self.neural_ranker.search(_texts(documents), wanted, exclude)
+        return ranked, self._linear_scores(self._combined(documents, vectors), wanted, wanted, search, exclude)
+
+    def _linear_scores(
+        self, features: Features, k: int, each: int, search: Search, exclude: sparse.csr_array | None
+    ) -> sparse.csr_array:
+        """Return the ``k`` best labels by the mean of all rankers, of which every one gives ``each``."""
+        ranked = [_ranked(ranker, features, search, each, exclude) for ranker in self.rankers]
+        return ranked[0] if len(ranked) == 1 else mean_scores(ranked, k)
+
+    def predict_part(
+        self, documents: Dataset, k: int = 5, *, threshold: float = 0.0, beam_size: int | None = None
+    ) -> PartialPredictions:
+        """Return the ``k`` best labels of each document that the loaded shards hold, with what a merge needs."""
+        ranker = self.rankers[0] if len(self.rankers) == 1 else None
+        if not isinstance(ranker, TreeRanker) or ranker.shards is None:
+            raise UsageError("this model has no shards; load a model of one label tree in shards, or use predict")
+        if self.neural_ranker is not None:
+            raise UsageError("this model has a network that ranks as well, whose scores no shard has; use predict")
+        most, search = self._asked(k, beam_size)
+        found = ranker.found(self.features(documents), search, most)
+        ranked = self._calibrated(ranked_labels(found, ranker.tree))
+        return PartialPredictions.of(found, ranked, threshold, self.labels, documents.ids, ranker.shards, k)
+
+    def features(self, documents: Dataset | Iterable[str]) -> Features:
+        """Return the features of documents as the linear rankers got them in training."""
+        documents = self._readable(documents)
+        if self.network is None:
+            return document_features(documents, self.vectoriser, self.facts)
+        if not self.rankers:
+            raise UsageError("this model has a network alone, which reads texts, not features; see embed")
+        return self._combined(documents, self.network.embed(_texts(documents)))
+
+    def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
+        """Return the network's (n, d) vectors of documents, Φ_dnn."""
+        if self.network is None:
+            raise UsageError(f"{self.config.method} has no network, so no embeddings; train with a method that has one")
+        return self.network.embed(_texts(self._readable(documents)))
+
+    def _combined(self, documents: Dataset | Strings, vectors: NDArray[np.float32]) -> Features:
+        """Return Φcat: the network's vectors beside the text features; or Φdnn, where these have no columns."""
+        if self.config.features == "tfidf":
+            return document_features(documents, self.vectoriser, self.facts)
+        weight = 1.0 if self.config.features == "dnn" else self.config.encoder.weight
+        return document_features(documents, self.vectoriser, self.facts, vectors, weight)
+
+    def explain(self, text: str, label: str) -> Explanation:
+        """Return what each n-gram of ``text`` adds to the margin of each node on the way to ``label``, an id or a name.
+
+        What a network's vector adds, if the classifiers read one, is a sum of its own. Of a network that ranks, it is
+        how much the label's score falls without each word.
+        """
+        column, share, network = self.labels.find(label), self.facts.network_share, None
+        raw = self._explain_linear(text, column) if share < 1 else RawExplanation(column, 0.0, ())
+        if self.neural_ranker is not None and share > 0:
+            from longtail.neural.occlusion import occlusions
+
+            network = occlusions(self.neural_ranker, text, column).step()
+        vocabulary = Strings.of([]) if self.vectoriser is None else self.vectoriser.vocabulary
+        return raw.named(self.labels, self.label_counts, vocabulary, self.calibration, network, share)
+
+    def _explain_linear(self, text: str, column: int) -> RawExplanation:
+        if self.vectoriser is None and self.facts.network_share == 0:
+            found = "a network's vectors" if self.config.features == "dnn" else "ready-made features"
+            raise UsageError(f"this model was trained on {found}, which have no words to explain by")
+        return explain_label(self.rankers, self.features([text]), column, self.config.search.score)
+
+
+def _ranked(
+    ranker: LinearRanker, features: Features, search: Search, k: int, exclude: sparse.csr_array | None
+) -> sparse.csr_array:
+    """Return the ``k`` best labels; settings of the search are for label trees."""
+    if isinstance(ranker, TreeRanker):
+        return ranker.search(features, search, k, exclude)
+    return ranker.search(features, k, exclude)
+
+
+def _texts(documents: Dataset | Strings) -> Strings:
+    return documents if isinstance(documents, Strings) else documents.document_texts()
+
+
+def document_features(
+    documents: Dataset | Strings,
+    vectoriser: TfIdf | None,
+    facts: Facts | None = None,
+    vectors: NDArray[np.float32] | None = None,
+    vector_weight: float = 1.0,
+) -> Features:
+    """Return sparse features (given, else tf-idf) and dense ones beside them, whose rows get length ``vector_weight``.
+
+    The dense block is ``vectors``, else what the documents bring.
+    """
+    texts = documents if isinstance(documents, Strings) else documents.texts
+    given = None if isinstance(documents, Strings) else documents.features
+    if vectors is None and isinstance(documents, Dataset):
+        vectors = documents.dense
+    if vectoriser is not None:
+        rows = vectoriser.transform(texts if texts is not None else Strings.of([""] * len(documents)))
+    elif given is not None:
+        rows = given
+    else:
+        rows = csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(len(documents) + 1, np.int64), 0)
+    features = Features.of(rows, None if vectors is None else unit_vectors(vectors) * np.float32(vector_weight))
+    if facts is not None:
+        _check_width("sparse", features.sparse.shape[1], facts.n_columns)
+        _check_width("dense", features.dense.shape[1], facts.dense_width)
+    return features
+
+
+def _check_width(block: str, found: int, expected: int) -> None:
+    if found != expected:
+        problem = f"{found} columns of {block} features"
+        raise DataError([Problem("features", 0, problem, f"{expected}, as in training; give --features as then")])

@@ -1,0 +1,77 @@
+"""The model card: what a person who finds a model folder wants to know."""
+
+from __future__ import annotations
+
+from longtail.config import to_toml
+from longtail.linear.forest import Forest
+from longtail.linear.neighbours import Neighbours
+from longtail.linear.tree_ranker import TreeRanker
+from longtail.methods import METHODS
+from longtail.models.model import Model
+from longtail.tree.tree import LabelTree
+
+__all__ = ["card_rows", "model_card"]
+
+
+def _ranker_rows(model: Model) -> dict[str, str]:
+    """Return what there is to say of the label tree and the linear rankers."""
+    rows = {}
+    trees = [ranker.tree for ranker in model.rankers if isinstance(ranker, TreeRanker)]
+    if model.neural_ranker is not None:
+        rows["label tree of the network"] = _widths(model.neural_ranker.tree)
+    if trees:
+        rows["label tree"] = _widths(trees[0]) + (f", one of {len(trees)}" if len(trees) > 1 else "")
+    weights = [chunks.nnz for ranker in model.rankers if isinstance(ranker, TreeRanker) for chunks in ranker.levels]
+    if weights:
+        rows["linear weights"] = f"{sum(weights):,} as {model.config.ranker.weights}"
+    for ranker in model.rankers:
+        if isinstance(ranker, Forest):
+            rows["trees of documents"] = f"{len(ranker.trees.roots)}, {len(ranker.trees.children):,} nodes"
+        if isinstance(ranker, Neighbours):
+            rows["learners"] = f"{len(ranker.learners)}, {model.config.neighbours.dimensions} dimensions"
+    return rows
+
+
+def _widths(tree: LabelTree) -> str:
+    return " → ".join(f"{width:,}" for width in tree.widths)
+
+
+def _added(model: Model) -> str:
+    """Return how many labels are known by their words alone, if any."""
+    added = 0 if model.neural_ranker is None else model.neural_ranker.n_added
+    return f"; {added:,} of them added after training, by their words" if added else ""
+
+
+def card_rows(model: Model) -> dict[str, str]:
+    """Return what the model was trained on and what it is made of, each with its name."""
+    facts = model.facts
+    vocabulary = f"{facts.n_columns:,} {'ready-made features' if model.vectoriser is None else 'n-grams'}"
+    rows = {
+        "documents": f"{facts.documents:,}, and {facts.held_out:,} held out",
+        "labels": f"{len(model.labels):,}; {facts.pairs / facts.documents:.2f} a document{_added(model)}",
+        "features": vocabulary + (f" and {facts.dense_width} dense columns" if facts.dense_width else ""),
+        **_ranker_rows(model),
+        "scores": "probabilities" if model.calibration is not None else "not calibrated",
+    }
+    if model.network is not None:
+        ranks = (
+            f"{facts.network_share:.0%} of the score" if model.neural_ranker is not None else "its vectors are features"
+        )
+        rows["network"] = f"{model.config.encoder.name}, {ranks}"
+    return rows
+
+
+def model_card(model: Model) -> str:
+    """Return the card as Markdown: method, data, tree, metrics on held-out documents, how to use it, all settings."""
+    entry = METHODS[model.config.method]
+    lines = [
+        f"# {entry.name}: {len(model.labels):,} labels",
+        f"{entry.what} ({entry.paper}).",
+        "| | |\n|---|---|" + "".join(f"\n| {name} | {value} |" for name, value in card_rows(model).items()),
+    ]
+    if model.metrics is not None:
+        lines.append("## Measured on the documents held out\n\nNone of them is the only one of a label, which "
+                     f"makes them easier than new ones.\n\n```\n{model.metrics}\n```")  # fmt: skip
+    lines.append("## Use\n\n```\nlongtail predict THIS_FOLDER documents.jsonl -k 5\n```")
+    lines.append(f"## Settings\n\n```toml\n{to_toml(model.config).strip()}\n```")
+    return "\n\n".join(lines) + "\n"

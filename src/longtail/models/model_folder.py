@@ -1,0 +1,233 @@
+"""A model as a folder: written whole or not at all, read without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.config import Config, Ranker
+from longtail.data.csr import csr_arrays, csr_of_arrays, rows_fit
+from longtail.data.label_files import read_labels, write_labels
+from longtail.errors import DataError, MissingExtra, ModelFolderError, UsageError, printable
+from longtail.features.tfidf import TfIdf
+from longtail.linear.explanation import LinearRanker
+from longtail.linear.forest import Forest
+from longtail.linear.neighbours import Neighbours
+from longtail.linear.one_vs_all import batch_offsets
+from longtail.linear.tree_ranker import TreeRanker
+from longtail.metrics import Evaluation
+from longtail.models.ensemble_folder import ENSEMBLE, read_ensemble, save_ensemble
+from longtail.models.ensemble_model import Ensemble
+from longtail.models.model import Facts, Model
+from longtail.models.model_card import model_card
+from longtail.search.beam import LevelWeights
+from longtail.search.calibration import Calibration
+from longtail.search.chunks import Chunks
+from longtail.search.shard_files import open_model_folder, shard_file
+from longtail.search.shards import Shards, checked_shards, cut_parents
+from longtail.store import Folder, FolderWriter, content_hash, write_folder
+from longtail.store.tensors import check_kinds
+from longtail.tree.tree import LabelTree
+
+__all__ = ["load_model", "save_model"]
+
+_GRAPH = "label-graph.safetensors"
+
+
+def save_model(model: Model | Ensemble, path: str | Path) -> None:
+    """Write the model; nothing in the folder depends on when or where it was made."""
+    if isinstance(model, Ensemble):
+        return save_ensemble(model, path, save_model)
+    with write_folder(path, config_hash=content_hash(model.config)) as folder:
+        folder.write_json("config.json", model.config)
+        folder.write_json("training.json", model.facts)
+        write_labels(model.labels, folder.path("labels.jsonl"))
+        folder.write_arrays("label_counts.safetensors", {"counts": model.label_counts})
+        if model.vectoriser is not None:
+            folder.write_arrays("vocabulary.safetensors", model.vectoriser.to_arrays())
+        for number, ranker in enumerate(model.rankers):
+            for name, arrays in _files(ranker, number).items():
+                folder.write_arrays(name, arrays)
+            if isinstance(ranker, TreeRanker) and ranker.shards is not None:
+                _write_shards(folder, ranker.shards, f"ranker-{number}-{ranker.tree.n_levels - 1}")
+        if model.label_graph is not None:
+            folder.write_arrays(_GRAPH, csr_arrays(model.label_graph))
+        if model.network is not None:
+            from longtail.neural.network_folder import save_network
+
+            save_network(model.network, folder)
+        if model.calibration is not None:
+            folder.write_arrays("calibration.safetensors", model.calibration.to_arrays())
+        if model.metrics is not None:
+            folder.write_json("metrics.json", model.metrics)
+        folder.write_bytes("README.md", model_card(model).encode())
+
+
+def _files(ranker: LinearRanker, number: int) -> dict[str, dict[str, np.ndarray]]:
+    """Return the arrays of each file of a ranker."""
+    if isinstance(ranker, Forest):
+        return {f"forest-{number}.safetensors": ranker.to_arrays()}
+    if isinstance(ranker, Neighbours):
+        return {f"neighbours-{number}.safetensors": ranker.to_arrays()}
+    levels = {
+        f"ranker-{number}-{level}.safetensors": own.to_arrays()
+        for level, own in enumerate(ranker.levels)
+        if isinstance(own, Chunks)
+    }
+    return {f"tree-{number}.safetensors": ranker.tree.to_arrays()} | levels
+
+
+def _write_shards(folder: FolderWriter, shards: Shards, name: str) -> None:
+    """Write each shard, or take over the file of the stage that made it."""
+    for number, part in enumerate(shards.parts):
+        if part is None:
+            found = f"{len(shards.held)} of {shards.n_shards} shards"
+            raise UsageError(f"a model of which {found} are loaded cannot be written; load it whole")
+        place = shard_file(name, number)
+        if shards.files:
+            source, file = shards.files[number]
+            folder.take(place, source, file)
+        else:
+            folder.write_arrays(place, part.to_arrays())
+
+
+def load_model(
+    path: str | Path | Folder, device: str = "auto", shards: Collection[int] | None = None
+) -> Model | Ensemble:
+    """Return the model, or the ensemble, of a folder whose every byte verifies; weights are memory-mapped.
+
+    ``device`` is where a network runs, if the model has one. ``shards`` are those of the labels to load: such a model
+    knows all labels and finds those of its own shards, and the files of others are not looked at. A folder that is open
+    already was opened with the same ``shards``.
+    """
+    folder = path if isinstance(path, Folder) else open_model_folder(path, shards)
+    path = folder.root if isinstance(path, Folder) else path
+    try:
+        if ENSEMBLE in folder.files:
+            return read_ensemble(folder, lambda member: _read(member, device))
+        return _read(folder, device, shards)
+    except ModelFolderError as error:
+        raise ModelFolderError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+    except (ValueError, KeyError, TypeError, DataError) as error:  # verified, yet no model: made by something else
+        found = f"no array {error}" if isinstance(error, KeyError) else printable(str(error).partition("\n")[0])
+        raise ModelFolderError(f"{path}: {found}; train the model again, or get another copy") from None
+
+
+def _read(folder: Folder, device: str, shards: Collection[int] | None = None) -> Model:
+    config = folder.read_json("config.json", Config)
+    names = {entry.path for entry in folder.manifest.files}
+    folder.view("labels.jsonl")  # which says so where there is none
+    labels = read_labels(folder.path("labels.jsonl"))
+    calibration = None
+    if "calibration.safetensors" in names:
+        calibration = Calibration.from_arrays(folder.arrays("calibration.safetensors"))
+    vectoriser = None
+    if "vocabulary.safetensors" in names:
+        vectoriser = TfIdf.from_arrays(folder.arrays("vocabulary.safetensors"), config.tfidf)
+    rankers = tuple(_rankers(folder, config, names, shards))
+    network = None
+    if "encoder/config.json" in names:
+        try:
+            from longtail.neural.network_folder import load_network  # torch only where there is a network
+        except ImportError:
+            raise MissingExtra(f"a model of {config.method}", "neural") from None
+        network = load_network(folder, config, device)
+    if not rankers and network is None:
+        raise ValueError("neither linear classifiers nor a network")
+    counts = _label_counts(folder)
+    ranking = rankers if network is None or network.tree is None else (*rankers, network.tree)
+    for ranker in ranking:
+        if ranker.n_labels != len(labels) or len(counts) != len(labels):
+            raise ValueError(f"a ranker of {ranker.n_labels} labels beside {len(labels)} labels")
+    facts = folder.read_json("training.json", Facts)
+    metrics = folder.read_json("metrics.json", Evaluation) if "metrics.json" in names else None
+    graph = _label_graph(folder, len(labels)) if _GRAPH in names else None
+    _check_widths(vectoriser, rankers, facts)
+    parts = config, labels, counts, facts, vectoriser, rankers, network, graph
+    return Model(*parts, calibration=calibration, metrics=metrics)
+
+
+def _label_counts(folder: Folder) -> NDArray[np.int64]:
+    arrays = folder.arrays("label_counts.safetensors")
+    check_kinds(arrays, {"counts": "i"})
+    if (arrays["counts"] < 0).any():
+        raise ValueError("label counts below 0")
+    return np.array(arrays["counts"], np.int64)
+
+
+def _label_graph(folder: Folder, n_labels: int) -> sparse.csr_array:
+    arrays = folder.arrays(_GRAPH)
+    check_kinds(arrays, {"values": "f", "columns": "i", "ends": "i"})
+    columns, ends = arrays["columns"], arrays["ends"]
+    if len(ends) != n_labels + 1:
+        raise ValueError(f"a label graph of {len(ends) - 1} labels beside {n_labels} labels")
+    if len(arrays["values"]) != len(columns) or not rows_fit(ends, columns, n_labels):
+        raise ValueError(f"a label graph whose rows are not neighbours, from 0 to {n_labels - 1}, of one label each")
+    return csr_of_arrays(arrays, n_labels)
+
+
+def _check_widths(vectoriser: TfIdf | None, rankers: Sequence[LinearRanker], facts: Facts) -> None:
+    """Refuse rankers of other features than documents will have: found now, not at the first document."""
+    expected = facts.n_columns, facts.dense_width
+    if min(expected) < 0 or not 0 <= facts.network_share <= 1:
+        raise ValueError(f"training.json: {expected} columns, a network's share of {facts.network_share:g}")
+    if not rankers and facts.network_share != 1:
+        raise ValueError(f"training.json: a network's share of {facts.network_share:g}, and nothing beside it")
+    if rankers and vectoriser is not None and vectoriser.n_features != facts.n_columns:
+        raise ValueError(f"a vocabulary of {vectoriser.n_features} n-grams for {facts.n_columns} columns")
+    for part in (part for ranker in rankers for part in (getattr(ranker, "levels", None) or [ranker])):
+        fits = sum(expected) == part.n_columns if isinstance(part, Neighbours) else expected == _widths(part)
+        if not fits:
+            raise ValueError(f"a ranker of other features than the {expected[0]} sparse and {expected[1]} dense ones")
+
+
+def _widths(part: Forest | LevelWeights) -> tuple[int, int]:
+    return part.n_columns, part.dense_width
+
+
+def _rankers(
+    folder: Folder, config: Config, names: Collection[str], shards: Collection[int] | None
+) -> Iterator[LinearRanker]:
+    if shards is not None:
+        _check_divisible(folder, config, names)
+    for number in range(min(config.ranker.trees, len(names))):
+        if f"tree-{number}.safetensors" in names:
+            yield _tree_ranker(folder, number, config.ranker, shards)
+        if f"forest-{number}.safetensors" in names:
+            yield Forest.from_arrays(folder.arrays(f"forest-{number}.safetensors"))
+        if f"neighbours-{number}.safetensors" in names:
+            yield Neighbours.from_arrays(folder.arrays(f"neighbours-{number}.safetensors"), config.neighbours.index)
+
+
+def _check_divisible(folder: Folder, config: Config, names: Collection[str]) -> None:
+    """Refuse to load a part of a model whose parts could not be put together again."""
+    if config.ranker.trees > 1 or "tree-network.safetensors" in names:
+        found = f"{config.ranker.trees} label trees" if config.ranker.trees > 1 else "a network that ranks as well"
+        raise UsageError(
+            f"{folder.root}: has {found}, whose scores are averaged, so no shard has an answer by itself; load it whole"
+        )
+
+
+def _tree_ranker(folder: Folder, number: int, ranker: Ranker, shards: Collection[int] | None) -> TreeRanker:
+    tree = LabelTree.from_arrays(folder.arrays(f"tree-{number}.safetensors"))
+    name, above = f"ranker-{number}-{tree.n_levels - 1}", tree.n_levels - (1 if ranker.shard_labels else 0)
+    levels: list[LevelWeights] = [
+        Chunks.from_arrays(folder.arrays(f"ranker-{number}-{level}.safetensors")) for level in range(above)
+    ]
+    if ranker.shard_labels:
+        offsets = tree.offsets[-1] if tree.offsets else batch_offsets(tree.n_labels)
+        count = len(cut_parents(offsets, ranker.shard_labels)) - 1
+        held = range(count) if shards is None else checked_shards(shards, count)
+        files = (folder.arrays(shard_file(name, own)) if own in held else None for own in range(count))
+        parts = [None if arrays is None else Chunks.from_arrays(arrays) for arrays in files]
+        levels.append(replace(Shards.of(parts, offsets, ranker.shard_labels), seal=folder.manifest.sha256))
+    for width, parents, chunks in zip(tree.widths, (None, *tree.widths), levels, strict=False):
+        if chunks.n_nodes != width or chunks.n_chunks != (parents or chunks.n_chunks):
+            found = f"a ranker of {chunks.n_nodes} nodes below {chunks.n_chunks} parents"
+            raise ValueError(f"{found} on a level of {width} below {parents or 'any'}")
+    return TreeRanker(tree, tuple(levels), ranker.bias)

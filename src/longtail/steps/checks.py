@@ -1,0 +1,117 @@
+"""What is refused before any work is done: data, settings and encoders that a run would fail on, hours later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from longtail.config import Config
+from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
+from longtail.errors import ConfigError, DataError, MissingExtra, Problem, UsageError, printable
+from longtail.features.encoder_folder import is_pretrained
+from longtail.features.gandalf import check_gandalf
+from longtail.linear.partitions import check_index
+from longtail.methods import METHODS, uses_encoder
+from longtail.neural import layout
+from longtail.steps.networks import network_widths
+from longtail.tree.given import Parents
+
+__all__ = ["check_encoder", "check_network", "check_trainable"]
+
+
+def check_trainable(documents: Dataset, config: Config, device: str = "auto", parents: Parents | None = None) -> None:
+    """Refuse data that nothing can be learnt from, a hierarchy without use, and a network that cannot be had."""
+    if not len(documents):
+        raise DataError([Problem("documents", 0, "no documents", "at least one with a label")])
+    if not documents.label_matrix.nnz:
+        raise DataError([Problem("documents", 0, f"{len(documents):,} documents without labels", "labels to learn")])
+    entry = METHODS[config.method]
+    if parents is not None and (entry.ranker != "tree" or (config.tree.kind == "flat" and not entry.network)):
+        raise UsageError(f"{config.method} has no label tree, so no use for a hierarchy; leave --tree out")
+    if parents is not None and not _names_any(parents, documents.labels):
+        raise UsageError("--tree: found no label of the documents in it; expected their ids, as children or parents")
+    if entry.ranker == "forest" and config.forest.propensities and len(documents) < 3:
+        raise UsageError(f"{config.method}: found {len(documents)} documents; expected at least 3, for propensities")
+    if entry.ranker == "neighbours":
+        check_index(config.neighbours.index)
+    if config.gandalf.use:
+        check_gandalf(documents)
+    if uses_encoder(config):
+        check_network(documents, config, device, parents)
+
+
+def _names_any(parents: Parents, labels: Labels) -> bool:
+    """Tell whether a hierarchy speaks of any label at all."""
+    return any(child in labels or any(parent in labels for parent in own) for child, own in parents.items())
+
+
+def check_network(documents: Dataset, config: Config, device: str, parents: Parents | None = None) -> None:
+    """Refuse what no network can be trained or used with now, not after the text features and the tree."""
+    check_encoder(config, device)
+    documents.document_texts()
+    if documents.dense is not None:
+        raise UsageError(f"{_what(config)} makes its own dense features; expected documents without")
+    kind, settings = METHODS[config.method].network, config.recursive
+    if kind in ("recursive", "attention") and parents is None:
+        widths = network_widths(config, documents.n_labels)
+        tuned = layout.tuned_levels(widths, settings.finest) if kind == "recursive" else len(widths)
+        layout.level_epochs(settings.epochs, config.training.epochs, tuned)
+
+
+def check_encoder(config: Config, device: str) -> None:
+    """Refuse settings of a network, files of an encoder and devices of no use; documents need not be read yet."""
+    what = _what(config)
+    try:
+        from longtail.features.encoder import encoder_folder
+        from longtail.features.tokens import Tokeniser
+        from longtail.neural.device import choose_device
+    except ImportError:
+        raise MissingExtra(what, "neural") from None
+    if METHODS[config.method].network == "recursive" and config.features == "tfidf":
+        raise ConfigError(f"features: found tfidf with {what}; expected cat or dnn, or the method xr-linear")
+    if config.features == "dnn" and config.label_features.kind.endswith("text"):
+        kind = config.label_features.kind
+        raise ConfigError(
+            f"label_features.kind: found {kind} with features=dnn; expected pifa or graph, or features=cat"
+        )
+    choose_device(device)
+    _check_kind(config, what)
+    if is_pretrained(config.encoder.kind, config.encoder.name):
+        Tokeniser.load(encoder_folder(config.encoder.name), config.encoder.max_tokens)
+    elif config.encoder.name != "learned" and not Path(config.encoder.name).expanduser().is_file():
+        found = f"encoder.name: found {printable(config.encoder.name)!r}, which is no file or folder"
+        raise UsageError(f"{found}; expected vectors of words as GloVe text, an encoder's folder, minilm or learned")
+
+
+def _what(config: Config) -> str:
+    """Return what has the network, for refusals."""
+    return config.method if METHODS[config.method].network else f"{config.method} with features={config.features}"
+
+
+def _check_kind(config: Config, what: str) -> None:
+    """Refuse an encoder that the method, or classifiers made of label words, cannot have; and phases without parts."""
+    kind, network, text = config.encoder.kind, METHODS[config.method].network, config.label_text
+    expected = {"": "transformer", "recursive": "transformer", "attention": "lstm"}.get(network, kind)
+    if kind != expected:
+        raise ConfigError(f"encoder.kind: found {kind} with {what}; expected {expected}")
+    if network != "cascade":
+        return
+    if kind == "lstm":
+        raise ConfigError(f"encoder.kind: found lstm with {what}; expected another, or the method attentionxml")
+    if text.phases == "surrogate":
+        _check_surrogate(config)
+    needs = "surrogate phases" if text.phases == "surrogate" else f"label_text.parts={list(text.parts)}"
+    if (text.phases == "surrogate" or text.parts != ("free",)) and kind not in layout.TWO_LAYERS:
+        raise ConfigError(f"encoder.kind: found {kind} with {needs}; expected {' or '.join(layout.TWO_LAYERS)}")
+    if text.phases == "tied" and ("free" not in text.parts or len(text.parts) == 1):
+        raise ConfigError(f"label_text.parts: found {list(text.parts)} with phases=tied; expected free beside words")
+
+
+def _check_surrogate(config: Config) -> None:
+    """Refuse first rows by which no label is found, and levels that no phase would look at."""
+    if config.cascade.label_rows == "random":
+        found = "cascade.label_rows: found random with surrogate phases, which find labels by centroids"
+        raise ConfigError(f"{found}; expected centroid or centroid+text")
+    if len(levels := config.tree.levels) > 1:
+        expected = "one number, that of the clusters, or [] to have it chosen"
+        raise ConfigError(f"tree.levels: found {list(levels)} with surrogate phases; expected {expected}")

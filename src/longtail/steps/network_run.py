@@ -1,0 +1,33 @@
+"""What every way of training a network is given: documents, the encoder as it begins, the label tree, settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from longtail.config import Config
+from longtail.data.dataset import Dataset
+from longtail.features.tokens import Tokens
+from longtail.neural.checkpoints import Checkpoints
+from longtail.neural.embedder import Embedder
+from longtail.steps.work import Work
+from longtail.tree.tree import LabelTree
+
+__all__ = ["NetworkRun"]
+
+
+class NetworkRun(NamedTuple):
+    """The training of one network; ``tokens`` are those of ``documents``."""
+
+    documents: Dataset
+    embedder: Embedder  # tokeniser, and the encoder that training begins with and changes
+    tokens: Tokens
+    tree: LabelTree
+    config: Config
+    work: Work
+    valid: Dataset | None = None  # over the labels of ``documents``; tells which epoch is the best
+    log_file: Path | None = None
+
+    def checkpoints(self, number: int) -> Checkpoints:
+        """Return those of the network ``number`` of this run."""
+        return Checkpoints(self.work.stages, self.work.input_hash, number)

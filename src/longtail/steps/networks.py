@@ -1,0 +1,187 @@
+"""The steps of the pipeline that have to do with a network: its training, and its vectors."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard
+
+import numpy as np
+from msgspec.structs import replace as replace_settings
+
+from longtail.config import Config
+from longtail.data.csr import csr_of
+from longtail.data.dataset import Dataset
+from longtail.features.encoder_folder import is_pretrained
+from longtail.features.matrix import Features
+from longtail.features.tfidf import TfIdf
+from longtail.linear.one_vs_all import LabelHints
+from longtail.methods import METHODS, ranks_alone, uses_encoder
+from longtail.models.model import document_features
+from longtail.neural import layout
+from longtail.neural.ranks import current_ranks
+from longtail.steps.held_out import with_known_labels
+from longtail.steps.run import Run
+from longtail.steps.told import told
+from longtail.steps.trees import label_tree
+from longtail.steps.work import Work
+from longtail.tree.cluster import level_widths
+
+if TYPE_CHECKING:
+    from longtail.features.tokens import Tokeniser, Tokens
+    from longtail.neural.embedder import Embedder  # torch is imported only where a network is wanted
+    from longtail.neural.ranker import NeuralRanker
+
+__all__ = [
+    "combined_features",
+    "encoder_hash",
+    "fit_network",
+    "label_hints",
+    "network_widths",
+    "with_levels",
+]
+
+
+def encoder_hash(config: Config) -> str:
+    """Return a hash of the pretrained encoder: a folder of the same name may hold another one by the next run."""
+    from longtail.features.encoder import encoder_folder
+
+    digest, name = hashlib.sha256(), config.encoder.name
+    if is_pretrained(config.encoder.kind, name):
+        files = sorted(encoder_folder(name).glob("*.[js][sa]*"))  # .json and .safetensors
+    else:
+        files = [] if name == "learned" else [Path(name).expanduser()]
+    for file in files:
+        with file.open("rb") as content:
+            digest.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
+
+
+def fit_network(
+    documents: Dataset,
+    features: Features,
+    vectoriser: TfIdf | None,
+    run: Run,
+) -> Embedder | None:
+    """Return the network of the method, ready for use, or the pretrained encoder if the features want one.
+
+    Several ranks part when it is trained: the rest is the first one's.
+    """
+    config = run.config
+    if not uses_encoder(config):
+        return None
+    kind = METHODS[config.method].network
+    if not kind:
+        from longtail.neural.embedder import pretrained_embedder
+
+        return pretrained_embedder(config.encoder, config.training.precision, run.device).freeze()
+    from longtail.steps.attention import fit_attention
+    from longtail.steps.cascade import fit_cascade
+    from longtail.steps.network_run import NetworkRun
+    from longtail.steps.recursive import fit_recursive
+
+    embedder, tokens = _first_embedder(documents, run)  # first: a bad file of vectors is found here
+    levels = with_levels(config, documents.n_labels)
+    tree = label_tree(documents, features, vectoriser, run._replace(config=levels), "tree-network", config.seed)
+    measured = with_known_labels(run.valid, documents.labels)
+    tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
+    network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, run.log_file))
+    current_ranks().leave()
+    return network
+
+
+def with_levels(config: Config, n_labels: int) -> Config:
+    """Return the settings with the levels of the network's tree: those given, else as the number of labels asks.
+
+    Where the classifiers beside it have none (flat), the network still has a balanced one; LightXML has labels alone
+    where all of them are scored.
+    """
+    kind = "balanced" if config.tree.kind == "flat" else config.tree.kind
+    if METHODS[config.method].network == "recursive":
+        levels = config.recursive.levels or layout.resolution_widths(n_labels, config.recursive.resolutions)
+    elif config.encoder.kind != "transformer":
+        levels = config.tree.levels or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
+    elif config.cascade.merge == "concat":
+        levels = config.tree.levels or layout.cluster_widths(n_labels, config.cascade.last_level)
+    else:
+        levels = config.tree.levels or layout.level_widths(n_labels)
+    tree = replace_settings(config.tree, kind=kind if levels else "flat", levels=levels)
+    return replace_settings(config, tree=tree)
+
+
+def network_widths(config: Config, n_labels: int) -> tuple[int, ...]:
+    """Return the nodes of each level of the network's tree, labels last, where no hierarchy is given."""
+    tree = with_levels(config, n_labels).tree
+    return (*([] if tree.kind == "flat" else level_widths(n_labels, tree)), n_labels)
+
+
+def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
+    """Return the encoder as it is before training, and the tokens of the documents."""
+    from longtail.neural.device import choose_device
+    from longtail.neural.embedder import Embedder, LastLayer
+    from longtail.neural.first_encoder import first_encoder, tokeniser_for
+
+    config = run.config
+    tokeniser = tokeniser_for(documents, config.encoder)
+    with told("tokens") as say:
+        tokens = _tokens(documents, tokeniser, run.work)
+        say(f"{len(tokens.ids) / len(tokens):.1f} a document")
+    encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
+    return Embedder(tokeniser, LastLayer(encoder).to(choose_device(run.device)), config.training.precision), tokens
+
+
+def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
+    """Return the tokens of the documents of a network, made once: from their stage, or memory where none is kept."""
+    from longtail.features.tokens import Tokens
+
+    def make() -> dict[str, np.ndarray]:
+        return tokeniser(documents.document_texts()).to_arrays()
+
+    return Tokens.from_arrays(work.arrays("tokens", make, hold=work.stages is None))
+
+
+def combined_features(documents: Dataset, features: Features, network: Embedder | None, run: Run) -> Features:
+    """Return what linear classifiers read: Φcat, the network's vectors beside the text features, or one of the two."""
+    config, work = run.config, run.work
+    if network is None or config.features == "tfidf" or ranks_alone(config):
+        return features
+
+    def make() -> dict[str, np.ndarray]:
+        trained = METHODS[config.method].network  # else the documents have not been read yet
+        texts = _tokens(documents, network.tokeniser, work) if trained else documents.document_texts()
+        return {"vectors": network.embed(texts)}
+
+    with told("embeddings") as say:
+        vectors = work.arrays("embeddings", make)["vectors"]
+        say(f"{vectors.shape[1]} columns")
+    if config.features == "dnn":
+        return document_features(replace(documents, features=None), None, vectors=vectors)
+    given = replace(documents, features=features.sparse)
+    return document_features(given, None, vectors=vectors, vector_weight=config.encoder.weight)
+
+
+def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> LabelHints:
+    """Return what a network that ranks knows of the problems of single labels: hard negatives, and first weights."""
+    config, work = run.config, run.work
+    count = config.ranker.hard_negatives
+    if not _ranks(network) or config.cascade.classifier != "dismec":
+        return LabelHints()
+    start = network.label_weights() if config.cascade.warm_start else None
+    if not count:
+        return LabelHints(None, start)
+
+    def make() -> dict[str, np.ndarray]:
+        ranked = network.search(_tokens(documents, network.tokeniser, work), min(count, documents.n_labels))[0]
+        return {"labels": ranked.indices, "ends": ranked.indptr}
+
+    with told("hard negatives") as say:
+        arrays = work.arrays("hard-negatives", make)
+        say(f"{len(arrays['labels']) / len(documents):.0f} labels a document")
+    values = np.ones(len(arrays["labels"]), np.float32)
+    return LabelHints(csr_of(values, arrays["labels"], arrays["ends"], documents.n_labels), start)
+
+
+def _ranks(network: Embedder | None) -> TypeGuard[NeuralRanker]:
+    """Tell whether there is a network that ranks labels by itself."""
+    return network is not None and network.tree is not None

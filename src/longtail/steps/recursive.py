@@ -1,0 +1,149 @@
+"""The steps of the pipeline that tune an encoder level after level: the first loop of XR-Transformer's algorithm 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace as replace_settings
+from numpy.typing import NDArray
+from scipy import sparse
+
+from longtail.config import Training
+from longtail.data.csr import csr_of_slots
+from longtail.features.encoder import Encoder
+from longtail.linear.tree_ranker import fit_rows
+from longtail.neural.batches import Batches
+from longtail.neural.embedder import Embedder
+from longtail.neural.initial_rows import prior_logit
+from longtail.neural.layout import level_epochs, tuned_levels
+from longtail.neural.loop import fit
+from longtail.neural.recursive import Matcher, Nodes, Resolution, joined_nodes, relevances
+from longtail.steps.levels import LevelValidation, level_training
+from longtail.steps.network_run import NetworkRun
+from longtail.steps.told import told
+
+__all__ = ["fit_recursive"]
+
+
+def fit_recursive(run: NetworkRun) -> Embedder:
+    """Return the encoder after all levels; each level is two stages: its training, and what it gives the next one."""
+    tree, config, encoder = run.tree, run.config, run.embedder.network.encoder
+    levels = tree.coarsen(run.documents.label_matrix)  # R^(t), eq. 6
+    if config.training.compile and isinstance(encoder, Encoder):
+        encoder.model.compile()
+    last = tuned_levels(tree.widths, config.recursive.finest) - 1
+    measured = LevelValidation.of(run)
+    handed: _Handed | None = None
+    for t, epochs in enumerate(level_epochs(config.recursive.epochs, config.training.epochs, last + 1)):
+        level = _Level(t, epochs, run, levels)
+        with told(f"level {t + 1} of {last + 1}, network") as say:
+            matcher = level.trained(handed, measured)
+            say(f"{tree.widths[t]:,} nodes, {epochs} epochs")
+        if t < last:
+            handed = level.handed(matcher, handed)
+            measured = None if measured is None else measured.below(matcher, config.recursive.shortlist)
+        del matcher  # its classifiers make room for those of the next level
+    return run.embedder.freeze()
+
+
+class _Handed(NamedTuple):
+    """What a level gives the next one."""
+
+    vectors: NDArray[np.float32]  # (n, d) of all documents
+    matched: Nodes  # P (n, k), the nodes it would choose
+
+
+class _Level(NamedTuple):
+    """One level of the loop."""
+
+    t: int
+    epochs: int
+    run: NetworkRun
+    levels: Sequence[sparse.csr_array]  # (n, nodes) R^(t) of each level
+
+    def trained(self, handed: _Handed | None, measured: LevelValidation | None) -> Matcher:
+        """Return the network of the level, trained: Θ goes on from the level above (algorithm 1)."""
+        config, embedder, t = self.run.config, self.run.embedder, self.t
+        encoder = embedder.network.encoder
+        network = Resolution(encoder, self.run.tree, t, config.recursive, config.training, config.seed)
+        matcher = Matcher(embedder.tokeniser, network, config.training.precision)
+
+        def make() -> dict[str, np.ndarray]:
+            checkpoints = self.run.checkpoints(t)
+            network.parents = self._given(handed)
+            if not checkpoints.exists():
+                self._set_first_rows(network, handed)
+            validate = None if measured is None else partial(measured.precision, matcher)
+            training, batches = self._training()
+            fit(
+                network,
+                batches,
+                training,
+                seed=config.seed + t,
+                checkpoints=checkpoints,
+                validate=validate,
+                log_file=self.run.log_file,
+            )
+            return network.to_arrays()
+
+        network.load_arrays(self.run.work.arrays(f"network-{t}", make))
+        return matcher
+
+    def _training(self) -> tuple[Training, Batches]:
+        """Return the settings of this level's training, and its documents, whose positives weigh R̂."""
+        config = self.run.config
+        training = level_training(config.training, self.t, self.epochs)
+        positives = relevances(self.levels[self.t], config.recursive.cost_sensitive)
+        return training, Batches(self.run.tokens, positives, training.batch_size, config.seed + self.t)
+
+    def handed(self, matcher: Matcher, above: _Handed | None) -> _Handed:
+        """Return P^(t) and the vectors that the next level's classifiers start from (eq. 7, 11)."""
+        k = self.run.config.recursive.shortlist
+
+        def make() -> dict[str, np.ndarray]:
+            vectors, nodes = matcher.match(self.run.tokens, None if above is None else above.matched, max(k, 1))
+            return {"vectors": vectors, "nodes": nodes[:, :k]}
+
+        arrays = self.run.work.arrays(f"matched-{self.t}", make)
+        return _Handed(arrays["vectors"], arrays["nodes"])
+
+    def _given(self, handed: _Handed | None) -> Nodes | None:
+        """Return the parents of M^(t) (eq. 8): those that the level above chose, and the true ones."""
+        return None if handed is None else joined_nodes(handed.matched, self.levels[self.t - 1])
+
+    def _set_first_rows(self, network: Resolution, handed: _Handed | None) -> None:
+        """Let the classifiers start by a linear solve, or at random about the score of a node that is not true."""
+        head, given, settings = network.heads[0], network.parents, self.run.config.recursive
+        if settings.bootstrap:
+            head.set_rows(*self._first_rows(handed, given))
+            return
+        slots = len(head.bias)
+        if given is not None:
+            slots = round(float((given >= 0).sum(1).mean()) * network.tables.most_children[self.t - 1])
+        bias = prior_logit(self.levels[self.t], slots) if settings.loss == "bce" else -1.0
+        head.set_rows(head.weight, np.full(len(head.bias), bias, np.float32))
+
+    def _first_rows(
+        self, handed: _Handed | None, given: Nodes | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return W_init (eq. 11) and biases: linear classifiers on the vectors of the level above."""
+        vectors = self.run.embedder.embed(self.run.tokens) if handed is None else handed.vectors
+        scale = np.float32(1 / max(float(np.linalg.norm(vectors, axis=1).mean()), 1e-6))
+        config, tree, settings = self.run.config, self.run.tree, self.run.config.recursive
+        ranker = replace_settings(
+            config.ranker,
+            loss="logistic" if settings.loss == "bce" else "squared-hinge",
+            solver="dual",
+            cost_negative=config.ranker.cost_positive,  # R̂ alone tells negatives from positives
+            cost_sensitive=settings.cost_sensitive,
+            alpha=settings.alpha,
+            prune=0.0,
+        )
+        parents = None
+        if given is not None:
+            parents = csr_of_slots(np.ones(given.shape, np.float32), given, tree.widths[self.t - 1])
+        weights, bias = fit_rows(vectors * scale, self.levels[self.t], tree, self.t, parents, ranker, config.seed)
+        return weights * scale, bias

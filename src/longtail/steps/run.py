@@ -1,0 +1,24 @@
+"""What every step of a training run is given beside what the steps before it made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from longtail.config import Config
+from longtail.data.dataset import Dataset
+from longtail.steps.work import Work
+from longtail.tree.given import Parents
+
+__all__ = ["Run"]
+
+
+class Run(NamedTuple):
+    """A training run: its settings, where its stages are kept, and what the user gave beside the documents."""
+
+    config: Config
+    work: Work
+    parents: Parents | None = None  # a hierarchy of the labels, in place of a clustered tree
+    valid: Dataset | None = None  # tells which epoch of a network is the best
+    device: str = "auto"
+    log_file: Path | None = None  # what a network's training tells of its steps

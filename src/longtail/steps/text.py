@@ -1,0 +1,44 @@
+"""The step from texts to features: tf-idf, unless the documents bring features of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from longtail.data.csr import csr_arrays, csr_of_arrays
+from longtail.data.dataset import Dataset
+from longtail.features.matrix import Features
+from longtail.features.tfidf import TfIdf
+from longtail.methods import METHODS
+from longtail.models.model import document_features
+from longtail.steps.run import Run
+from longtail.steps.told import told
+
+__all__ = ["text_features"]
+
+
+def text_features(documents: Dataset, run: Run) -> tuple[TfIdf | None, Features]:
+    """Return the features of the documents, and the vectoriser that made them unless they were given."""
+    config = run.config
+    if config.features == "dnn" and not METHODS[config.method].network:  # an encoder reads the texts, and nothing else
+        return None, document_features(replace(documents, features=None), None)
+    if documents.features is not None or (documents.dense is not None and not _has_text(documents)):
+        return None, document_features(documents, None)
+
+    def make() -> dict[str, np.ndarray]:
+        vectoriser, rows = TfIdf.fit_transform(documents.document_texts(), config.tfidf)
+        return csr_arrays(rows) | {f"vectoriser.{name}": array for name, array in vectoriser.to_arrays().items()}
+
+    with told("features") as say:
+        arrays = run.work.arrays("features", make)
+        own = {name.removeprefix("vectoriser."): array for name, array in arrays.items() if "." in name}
+        vectoriser = TfIdf.from_arrays(own, config.tfidf)
+        rows = csr_of_arrays(arrays, vectoriser.n_features)
+        say(f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each")
+    dense = document_features(replace(documents, texts=None), None).dense
+    return vectoriser, Features.of(rows, dense)
+
+
+def _has_text(documents: Dataset) -> bool:
+    return documents.texts is not None and documents.texts.arena.size > 0

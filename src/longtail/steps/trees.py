@@ -1,0 +1,100 @@
+"""The steps of the pipeline to the label graph, to label points by it (Gandalf), and to the label tree."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from longtail.config import Config
+from longtail.data.csr import csr_arrays, csr_of_arrays
+from longtail.data.dataset import Dataset
+from longtail.errors import DataError, Problem
+from longtail.features.gandalf import label_points, real_documents
+from longtail.features.label_features import label_features
+from longtail.features.label_graph import label_graph, normalised
+from longtail.features.matrix import Features
+from longtail.features.tfidf import TfIdf
+from longtail.steps.run import Run
+from longtail.steps.told import told
+from longtail.steps.work import Work
+from longtail.tree.cluster import build_tree
+from longtail.tree.given import tree_from_parents
+from longtail.tree.tree import LabelTree
+
+__all__ = ["label_graph_of", "label_tree", "uses_label_graph", "with_label_points"]
+
+
+def label_tree(
+    documents: Dataset,
+    features: Features,
+    vectoriser: TfIdf | None,
+    run: Run,
+    name: str,
+    seed: int,
+) -> LabelTree:
+    """Return the label tree: given, or clustered by the labels' features; each of an ensemble by another seed."""
+    config, work, parents = run.config, run.work, run.parents
+
+    def make() -> dict[str, np.ndarray]:
+        if parents is not None:
+            return tree_from_parents(documents.labels, parents).to_arrays()
+        settings = config.label_features
+        texts = _label_texts(documents, features, vectoriser, config)
+        graph = label_graph_of(documents, config, work) if settings.kind.startswith("graph") else None
+        rows = label_features(features, documents.label_matrix, settings.kind, texts, graph, settings.graph_features)
+        return build_tree(rows, documents.label_counts, config.tree, seed).to_arrays()
+
+    with told("tree") as say:
+        tree = LabelTree.from_arrays(work.arrays(name, make))
+        say(" → ".join(f"{width:,}" for width in tree.widths))
+    return tree
+
+
+def _label_texts(documents: Dataset, features: Features, vectoriser: TfIdf | None, config: Config) -> Features | None:
+    if not config.label_features.kind.endswith("text"):
+        return None
+    rows = documents.label_features
+    if rows is None:
+        if vectoriser is None:
+            raise DataError([Problem("labels", 0, "no features of label texts", "label texts and documents with text")])
+        rows = vectoriser.transform(documents.labels.described())
+    return Features.of(rows, np.zeros((documents.n_labels, features.dense.shape[1]), np.float32))
+
+
+def label_graph_of(documents: Dataset, config: Config, work: Work) -> sparse.csr_array:
+    """Return the normalised label correlation graph, csr of shape (n_labels, n_labels); label points do not enter."""
+    settings = config.label_features
+
+    def make() -> dict[str, np.ndarray]:
+        counts = label_graph(
+            real_documents(documents).label_matrix,
+            seed=config.seed,
+            steps=settings.graph_steps,
+            reset=settings.graph_reset,
+            keep=settings.graph_keep,
+            max_documents=settings.graph_max_documents,
+        )
+        return csr_arrays(normalised(counts))
+
+    return csr_of_arrays(work.arrays("label-graph", make, hold=True), documents.n_labels)
+
+
+def uses_label_graph(config: Config) -> bool:
+    """Tell whether a step of the training needs the label graph."""
+    in_tree = config.label_features.kind.startswith("graph")
+    return config.gandalf.use or in_tree or "graph" in config.label_text.parts
+
+
+def with_label_points(documents: Dataset, run: Run) -> Dataset:
+    """Return what to train on: the documents and, where Gandalf is asked for, texts of labels behind them."""
+    config = run.config
+    if not config.gandalf.use:
+        return documents
+    with told("gandalf") as say:
+        graph = label_graph_of(documents, config, run.work)
+        more = label_points(documents, graph, config.gandalf, config.seed)
+        added, pairs = len(more) - len(documents), more.label_matrix.nnz - documents.label_matrix.nnz
+        say(f"texts of {added:,} labels as documents, {pairs / added - 1:.1f} neighbours each")
+        if documents.labels.texts is None and documents.labels.names is None:
+            say("no label has a text or name, so ids are read as texts")
+    return more

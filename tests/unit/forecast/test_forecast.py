@@ -1,0 +1,301 @@
+"""What training will take: against what it takes, and that every setting moves it the right way."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from functools import cache
+
+import msgspec
+import numpy as np
+import pytest
+from scipy import sparse
+
+from longtail import forecast as module
+from longtail.config import Config, LabelFeatures, resolve, settings
+from longtail.data.dataset import Dataset
+from longtail.data.sample import sample
+from longtail.errors import UsageError
+from longtail.features.tfidf import TfIdf
+from longtail.forecast import Forecast, check_memory, forecast
+from longtail.forecast.memory import memory_limit
+from longtail.forecast.text import text_forecast
+from longtail.kernels import pool
+from longtail.tree.cluster import level_widths
+
+EXPECTED = Forecast(1000, 2000, 30000, (8, 100), 5000, 2, (40.4, 130.0), 1_340_000_000, 61_000_000)
+
+
+@cache
+def train() -> Dataset:
+    return sample()[0]
+
+
+def config(*sources: dict) -> Config:
+    return resolve({"method": "xr-linear"}, *sources)
+
+
+def expected(*sources: dict, threads: int = 2, documents: Dataset | None = None) -> Forecast:
+    with pool.threads(threads):
+        return forecast(train() if documents is None else documents, config(*sources))
+
+
+def few(n: int = 4) -> Dataset:
+    return Dataset.of([f"one two word{i}" for i in range(n)], [["a", f"b{i % 3}"] for i in range(n)])
+
+
+class TestText:
+    @pytest.mark.parametrize(
+        "block",
+        [
+            {},
+            {"min_df": 2},
+            {"ngram_max": 2},
+            {"ngram_max": 2, "min_df": 3},
+            {"max_features": 5000},
+            {"max_df": 0.02},
+            {"unit": "char", "ngram_min": 3, "ngram_max": 4, "min_df": 2},
+        ],
+    )
+    def test_columns_and_numbers_come_out_as_they_will_be(self, block):
+        found = expected({"tfidf": [block]})
+        vectoriser, rows = TfIdf.fit_transform(train().texts, config({"tfidf": [block]}).tfidf)
+        assert found.features == pytest.approx(vectoriser.n_features, rel=0.3)
+        assert found.nonzeros == pytest.approx(rows.nnz, rel=0.15)
+
+    def test_blocks_add_up(self):
+        one, other = {"max_features": 5000}, {"unit": "char", "ngram_min": 3, "ngram_max": 3}
+        apart, both = [expected({"tfidf": [block]}) for block in (one, other)], expected({"tfidf": [one, other]})
+        assert both.features == pytest.approx(sum(part.features for part in apart), abs=1)
+        assert both.nonzeros == pytest.approx(sum(part.nonzeros for part in apart), abs=1)
+
+    def test_a_few_documents_are_counted(self):
+        documents = few()
+        found = expected(documents=documents)
+        assert found.nonzeros == 12
+        assert found.documents == 4
+        assert found.features == 6
+
+    def test_long_texts_are_not_all_looked_at(self, monkeypatch):
+        looked = []
+        make = TfIdf.fit_transform
+        monkeypatch.setattr(TfIdf, "fit_transform", lambda texts, blocks: looked.append(texts) or make(texts, blocks))
+        expected()
+        monkeypatch.setattr("longtail.forecast.text._SAMPLE_BYTES", 100_000)
+        found = expected()
+        assert [len(looked[0]), looked[1].arena.size < 150_000] == [2000, True]
+        assert found.nonzeros == pytest.approx(263_390 / 0.95, rel=0.2)
+
+    @pytest.mark.parametrize("texts", [["", ""], ["?!", "…"]])
+    def test_no_words_are_for_training_to_complain_of(self, texts):
+        assert expected(documents=Dataset.of(texts, [["a"], ["b"]])).features == 0
+
+    def test_given_features_are_counted(self):
+        rows = sparse.random_array((200, 50), density=0.1, format="csr", dtype=np.float32, rng=np.random.default_rng(0))
+        documents = dataclasses.replace(few(200), texts=None, features=rows)
+        found = expected(documents=documents)
+        assert (found.features, found.nonzeros) == (50, rows.nnz)
+        dense = expected(documents=dataclasses.replace(documents, dense=np.ones((200, 7), np.float32)))
+        assert (dense.features, dense.nonzeros) == (57, rows.nnz + 1400)
+        assert dense.weights > found.weights
+        assert dense.peak_bytes > found.peak_bytes
+
+
+class TestTree:
+    def test_widths_are_those_of_the_tree(self):
+        settings = {"branching": 4, "leaf_size": 10}
+        found = expected({"tree": settings})
+        assert found.tree == (*level_widths(501, config({"tree": settings}).tree), 501)
+
+    def test_free_trees_are_wide_and_shallow(self):
+        assert expected({"tree": {"kind": "unbalanced", "branching": 20, "leaf_size": 10}}).tree == (20, 167, 501)
+        assert expected({"tree": {"kind": "unbalanced", "branching": 20, "max_depth": 1}}).tree == (20, 501)
+        assert expected({"tree": {"kind": "unbalanced", "leaf_size": 501}}).tree == (501,)
+
+    def test_documents_of_nodes_lie_between_the_documents_and_the_pairs(self):
+        levels = module._levels(train(), config({"tree": {"branching": 2}}))
+        pairs = [level.nodes * level.own for level in levels]
+        assert [level.parents for level in levels] == [1, *(level.nodes for level in levels[:-1])]
+        assert pairs == sorted(pairs)
+        assert pairs[0] >= 5999
+        assert pairs[-1] == pytest.approx(train().label_matrix.nnz, rel=0.02)
+
+    def test_labels_of_a_document_lie_together(self):
+        first = module._levels(train(), config())[0]
+        assert first.nodes == 8
+        assert first.nodes * first.own == pytest.approx(10_090, rel=0.15)  # in its tree; 16,600 in a random one
+
+
+class TestLabelFeatures:
+    def numbers(self, **settings: object) -> float:
+        own = config({"label_features": settings}).label_features
+        return module._label_numbers(train(), text_forecast(train(), config()), own)
+
+    def test_a_label_has_the_columns_of_its_documents(self):
+        assert self.numbers() == pytest.approx(_pifa_numbers(train()), rel=0.3)
+
+    def test_text_doubles(self):
+        assert self.numbers(kind="pifa+text") == 2 * self.numbers()
+        assert self.numbers(kind="graph+text") == 2 * self.numbers(kind="graph")
+
+    def test_neighbours_add_theirs_up_to_a_limit(self):
+        assert self.numbers(kind="graph", graph_keep=3, graph_features=10**9) <= 4 * self.numbers()
+        assert self.numbers(kind="graph") == pytest.approx(497_767, rel=0.1)  # in its label features
+        assert self.numbers(kind="graph", graph_features=5) == 5 * 501
+        one = text_forecast(few(), config())
+        assert module._label_numbers(few(), one, LabelFeatures(kind="graph", graph_keep=1)) <= 4 * one.columns
+
+
+def _pifa_numbers(documents: Dataset) -> int:
+    _, rows = TfIdf.fit_transform(documents.texts, config().tfidf)
+    return (documents.label_matrix.T.astype(bool).astype(np.float32) @ (rows > 0).astype(np.float32)).nnz
+
+
+class TestMovesTheRightWay:
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {"ranker": {"trees": 3}},
+            {"ranker": {"loss": "logistic"}},
+            {"ranker": {"negatives": "tfn+man"}},
+            {"tree": {"leaf_size": 501}},
+        ],
+    )
+    def test_seconds(self, more):
+        assert expected(more).seconds[0] > 1.1 * expected().seconds[0]
+
+    def test_threads(self):
+        one, four = expected(threads=1), expected(threads=4)
+        assert one.seconds[1] > four.seconds[1]
+        assert one.peak_bytes < four.peak_bytes
+        assert (one.threads, four.threads) == (1, 4)
+
+    def test_bytes_of_the_model(self):
+        sizes = [expected({"ranker": {"weights": kind}}).model_bytes for kind in ("int8", "float16", "float32")]
+        assert sizes == sorted(sizes)
+        assert expected({"ranker": {"trees": 3}}).weights == pytest.approx(3 * expected().weights, abs=2)
+        assert expected({"ranker": {"prune": 0.01}}).weights > expected().weights
+        assert expected({"ranker": {"prune": 0}}).weights > expected({"ranker": {"prune": 0.01}}).weights
+
+    def test_more_columns_more_memory(self):
+        assert expected({"tfidf": [{"ngram_max": 3}]}).peak_bytes > 1.5 * expected().peak_bytes
+
+    def test_the_sample_as_it_was_measured(self):
+        found = expected()
+        assert found.peak_bytes == pytest.approx(280e6, rel=0.3)
+        assert found.weights == pytest.approx(281_380, rel=0.3)
+        assert found.model_bytes == pytest.approx(1_247_647, rel=0.4)
+        assert found.seconds[0] < 1.5 < found.seconds[1] < 10
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_almost_nothing(n):
+    found = expected(documents=few(4).take(np.arange(n)))
+    assert found.documents == n
+    assert all(map(np.isfinite, found.seconds))
+    assert found.peak_bytes > 0
+
+
+def test_no_labels():
+    assert expected(documents=Dataset.of(["a word"], [[]])).tree == ()
+
+
+def test_same_documents_same_forecast():
+    assert expected() == expected()
+
+
+class TestWords:
+    def test_sentence(self):
+        words = "forecast: about 40 s to 2 min on 2 threads, 1.3 GB of memory, a model of 61 MB"
+        assert str(EXPECTED) == words
+
+    @pytest.mark.parametrize(
+        ("seconds", "threads", "words"),
+        [
+            ((0.2, 0.9), 1, "about 1 s on 1 thread,"),
+            ((64, 212), 8, "about 64 s to 4 min on 8 threads,"),
+            ((3600, 9000), 2, "about 60 min to 2.5 h on 2 threads,"),
+            ((100_000, 400_000), 2, "about 28 h to 110 h on 2 threads,"),
+        ],
+    )
+    def test_times(self, seconds, threads, words):
+        assert words in str(msgspec.structs.replace(EXPECTED, seconds=seconds, threads=threads))
+
+    @pytest.mark.parametrize(("n", "words"), [(456_700_000, "460 MB"), (25_600_000_000, "26 GB"), (400_000, "0 MB")])
+    def test_sizes(self, n, words):
+        assert f"a model of {words}" in str(msgspec.structs.replace(EXPECTED, model_bytes=n))
+
+    def test_network(self):
+        cpu = msgspec.structs.replace(EXPECTED, network_bytes=900_000_000)
+        words = "forecast: about 40 s to 2 min on 2 threads, 1.3 GB of memory (network 900 MB), a model of 61 MB"
+        assert str(cpu) == words
+        words = (
+            "forecast: about 40 s to 2 min on 2 threads beside the network (whose time on a GPU is not known), "
+            "1.3 GB of memory, 900 MB of the GPU's, a model of 61 MB"
+        )
+        assert str(msgspec.structs.replace(cpu, on_gpu=True)) == words
+
+    def test_json(self):
+        fields = json.loads(msgspec.json.encode(EXPECTED))
+        assert (fields["tree"], fields["peak_bytes"]) == ([8, 100], 1_340_000_000)
+
+
+class TestMemory:
+    def test_nine_tenths_are_the_most(self, monkeypatch):
+        monkeypatch.setattr(module, "memory_limit", lambda: 1_500_000_000)
+        check_memory(EXPECTED)
+        monkeypatch.setattr(module, "memory_limit", lambda: 1_450_000_000)
+        with pytest.raises(UsageError) as refused:
+            check_memory(EXPECTED)
+        message = str(refused.value)
+        assert message.startswith("training needs about 1.3 GB of memory; found 1.4 GB, of which it may take 90%; ")
+        named = set(re.findall(r"[a-z]+\.(?:0\.)?\w+", message))
+        assert named == {"tfidf.0.max_features", "tfidf.0.min_df", "ranker.prune"}
+        assert named <= {setting.path for setting in settings(Config())}
+        assert message.endswith("use fewer threads (-j), or train all the same with --ignore-memory")
+        assert "\n" not in message
+
+    def test_of_a_network_that_is_most_of_it(self, monkeypatch):
+        monkeypatch.setattr(module, "memory_limit", lambda: 1_000_000_000)
+        network = msgspec.structs.replace(EXPECTED, network_bytes=700_000_000)
+        with pytest.raises(
+            UsageError, match=r"found 1 GB.*set a smaller training\.micro_batch or encoder\.max_tokens, "
+        ):
+            check_memory(network)
+        assert {"training.micro_batch", "encoder.max_tokens"} <= {setting.path for setting in settings(Config())}
+        for other in ({"network_bytes": 600_000_000}, {"on_gpu": True}):
+            with pytest.raises(UsageError, match=r"set tfidf\.0\.max_features or"):
+                check_memory(msgspec.structs.replace(network, **other))
+
+    def test_unknown_memory_refuses_nothing(self, monkeypatch):
+        monkeypatch.setattr(module, "memory_limit", lambda: None)
+        check_memory(EXPECTED)
+
+    def test_the_machine(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(module, "_CGROUPS", tmp_path)
+        assert memory_limit() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    @pytest.mark.parametrize("place", ["memory.max", "memory/memory.limit_in_bytes"])
+    def test_a_container_with_less(self, monkeypatch, tmp_path, place):
+        monkeypatch.setattr(module, "_CGROUPS", tmp_path)
+        file = tmp_path / place
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("123456789\n")
+        assert memory_limit() == 123_456_789
+        file.write_text("max\n")
+        assert memory_limit() > 123_456_789
+
+    def test_the_group_of_the_process_and_those_above(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(module, "_CGROUPS", tmp_path)
+        own = tmp_path / "user" / "session"
+        own.mkdir(parents=True)
+        read = module._read
+        monkeypatch.setattr(
+            module, "_read", lambda place: "0::/user/session\n" if place.name == "cgroup" else read(place)
+        )
+        (own / "memory.max").write_text("900000000")
+        assert memory_limit() == 900_000_000
+        (own.parent / "memory.max").write_text("800000000")
+        assert memory_limit() == 800_000_000

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from longtail.steps.work import Work
+from longtail.store import Stages
+
+
+class Maker:
+    """Makes arrays and counts how often."""
+
+    def __init__(self, value=1):
+        self.calls, self.value = 0, value
+
+    def __call__(self):
+        self.calls += 1
+        return {"a": np.full(3, self.value, np.float32), "b": np.arange(4, dtype=np.int64).reshape(2, 2)}
+
+
+def assert_made(arrays, value=1):
+    assert sorted(arrays) == ["a", "b"]
+    np.testing.assert_array_equal(arrays["a"], np.full(3, value, np.float32))
+    np.testing.assert_array_equal(arrays["b"], [[0, 1], [2, 3]])
+    assert arrays["a"].dtype == np.float32
+    assert arrays["b"].dtype == np.int64
+    assert all(array.flags.writeable for array in arrays.values())
+
+
+def test_without_stages_everything_is_made_each_time():
+    make, work = Maker(), Work(None, "0" * 64)
+    assert_made(work.arrays("tree", make))
+    assert_made(work.arrays("tree", make))
+    assert make.calls == 2
+
+
+def test_what_is_held_is_made_once_also_without_stages():
+    make, work = Maker(), Work(None, "0" * 64)
+    first = work.arrays("label-graph", make, hold=True)
+    assert_made(first)
+    assert work.arrays("label-graph", make, hold=True) is first
+    assert_made(work.arrays("tree", make, hold=True))
+    assert make.calls == 2
+    assert_made(Work(None, "0" * 64).arrays("label-graph", make, hold=True))
+    assert make.calls == 3
+
+
+def test_a_stage_is_made_once_and_taken_over_by_the_next_run(tmp_path, caplog):
+    make, never = Maker(), Maker(2)
+    with Stages(tmp_path / "work") as stages:
+        assert_made(Work(stages, "1" * 64).arrays("tree", make))
+    assert make.calls == 1
+    with Stages(tmp_path / "work") as stages, caplog.at_level(logging.INFO, "longtail"):
+        assert_made(Work(stages, "1" * 64).arrays("tree", never))
+        assert "stage tree: taken over from the interrupted run" in caplog.text
+        assert never.calls == 0
+        assert_made(Work(stages, "1" * 64).arrays("ranker-0-1", never), 2)  # another stage
+        assert never.calls == 1
+
+
+def test_a_stage_of_the_same_run_is_not_taken_over_from_another(tmp_path, caplog):
+    make = Maker()
+    with Stages(tmp_path / "work") as stages, caplog.at_level(logging.INFO, "longtail"):
+        work = Work(stages, "1" * 64)
+        assert_made(work.arrays("label-graph", make))
+        assert_made(work.arrays("label-graph", make))
+    assert make.calls == 1
+    assert "taken over" not in caplog.text
+
+
+def test_other_input_makes_a_stage_anew(tmp_path):
+    with Stages(tmp_path / "work") as stages:
+        Work(stages, "1" * 64).arrays("tree", Maker())
+        assert_made(Work(stages, "2" * 64).arrays("tree", Maker(5)), 5)
+        assert_made(Work(stages, "2" * 64).arrays("tree", Maker(6)), 5)
+
+
+def test_an_error_in_the_making_leaves_no_stage(tmp_path):
+    def fail():
+        raise KeyboardInterrupt
+
+    with Stages(tmp_path / "work") as stages:
+        work = Work(stages, "1" * 64)
+        with pytest.raises(KeyboardInterrupt):
+            work.arrays("tree", fail)
+        assert_made(work.arrays("tree", Maker(3)), 3)
