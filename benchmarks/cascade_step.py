@@ -28,8 +28,8 @@ from longtail.neural.batches import Batches
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.device import arithmetic, choose_device
 from longtail.neural.ranker import NeuralRanker
-from longtail.neural.schedule import Schedule
-from longtail.neural.stepper import Stepper
+from longtail.neural.training.schedule import Schedule
+from longtail.neural.training.stepper import Stepper
 from longtail.tree.tree import LabelTree
 
 VOCABULARY = 30522

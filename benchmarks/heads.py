@@ -16,7 +16,7 @@ import statistics
 
 import torch
 
-from longtail.neural.heads import Head
+from longtail.neural.heads.head import Head
 
 SHAPES = {  # nodes, parents, parents kept, positives
     "670k": (670_091, 1 << 16, 400, 0),

@@ -35,12 +35,12 @@ from longtail.methods import configure
 from longtail.neural.batches import Batches
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.device import arithmetic, choose_device, own_threads, quick_products
-from longtail.neural.initial_rows import centroid_rows, prior_logit
-from longtail.neural.label_text import LabelText, _Bags, label_words
-from longtail.neural.schedule import Schedule
-from longtail.neural.stepper import Stepper
-from longtail.neural.text_head import TextHead
-from longtail.neural.word_encoder import make_word_encoder
+from longtail.neural.heads.initial_rows import centroid_rows, prior_logit
+from longtail.neural.heads.label_text import LabelText, _Bags, label_words
+from longtail.neural.heads.text_head import TextHead
+from longtail.neural.training.schedule import Schedule
+from longtail.neural.training.stepper import Stepper
+from longtail.neural.words.word_encoder import make_word_encoder
 from longtail.tree.tree import LabelTree
 
 PAD = 0

@@ -27,8 +27,8 @@ def measure(arguments: argparse.Namespace) -> None:
     from longtail.features.tokens import Tokens
     from longtail.neural.batches import Batches
     from longtail.neural.cascade import CascadeXML
-    from longtail.neural.schedule import Schedule
-    from longtail.neural.stepper import Stepper
+    from longtail.neural.training.schedule import Schedule
+    from longtail.neural.training.stepper import Stepper
     from longtail.scale.ranks import joined
     from longtail.tree.tree import LabelTree
 

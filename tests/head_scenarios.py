@@ -7,8 +7,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from longtail.neural import triton_launch
-from longtail.neural.heads import Head
+from longtail.neural.heads import triton_launch
+from longtail.neural.heads.head import Head
 
 OPTIMISERS = ("sgd", "row-adam", "adamw")
 KINDS = ("candidates", "all nodes", "full loss")

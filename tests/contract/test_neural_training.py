@@ -215,7 +215,9 @@ class TestLearning:
         """A rate so high that later epochs are worse: what is measured at the end is the best epoch's."""
         seen, real = [], lt.metrics.evaluate
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("longtail.neural.training.evaluate", lambda *given: seen.append(real(*given)) or seen[-1])
+            patch.setattr(
+                "longtail.neural.cascade_training.evaluate", lambda *given: seen.append(real(*given)) or seen[-1]
+            )
             settings = {"training": {**TRAINING, "head_rate": 0.5, "epochs": 4}, "cascade": {"combine": "never"}}
             found = fit(data[0].take(np.arange(150)), valid=data[1], **settings)
         means = [np.mean([metrics[name] for name in ("P@1", "P@3", "P@5")]) for metrics in seen]

@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from longtail.neural.encoder_graphs import EncoderGraphs  # noqa: E402
-from longtail.neural.word_encoder import make_word_encoder  # noqa: E402
+from longtail.neural.words.encoder_graphs import EncoderGraphs  # noqa: E402
+from longtail.neural.words.word_encoder import make_word_encoder  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 

@@ -21,12 +21,12 @@ from torch.utils.checkpoint import checkpoint
 from longtail.config import Recursive as Settings
 from longtail.config import Training
 from longtail.neural.batches import Batch
-from longtail.neural.heads import Head
+from longtail.neural.heads.head import Head
 from longtail.neural.layout import ATTENTION_HIDDEN
-from longtail.neural.lstm import LstmEncoder, mean_state
 from longtail.neural.networks import Ranked
 from longtail.neural.recursive import Resolution
 from longtail.neural.shortlist import best_nodes
+from longtail.neural.words.lstm import LstmEncoder, mean_state
 from longtail.tree.tree import LabelTree
 
 __all__ = ["AttentionLevel", "AttentionXML"]

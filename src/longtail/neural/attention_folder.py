@@ -18,8 +18,8 @@ from longtail.config import Config
 from longtail.features.tokens import Tokeniser
 from longtail.neural.attention import AttentionLevel, AttentionXML
 from longtail.neural.cascade_folder import TREE, map_rows
-from longtail.neural.lstm import LstmEncoder
 from longtail.neural.ranker import NeuralRanker
+from longtail.neural.words.lstm import LstmEncoder
 from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
 

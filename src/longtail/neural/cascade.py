@@ -25,17 +25,17 @@ from longtail.errors import ConfigError
 from longtail.features.encoder import Encoder
 from longtail.features.text_encoder import TextEncoder
 from longtail.neural.batches import Batch
-from longtail.neural.encoder_graphs import EncoderGraphs
-from longtail.neural.heads import Head, head_settings
+from longtail.neural.heads.head import Head, head_settings
+from longtail.neural.heads.sharded_head import new_head
+from longtail.neural.heads.text_head import TextHead
 from longtail.neural.layout import dropouts, level_layers, scores_all_labels, shortlist_sizes, vector_widths
 from longtail.neural.merging import merged, merging_layers
 from longtail.neural.networks import Ranked
 from longtail.neural.ranks import current_ranks
-from longtail.neural.sharded_head import new_head
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
-from longtail.neural.stepper import adamw_groups
-from longtail.neural.text_head import TextHead
-from longtail.neural.word_encoder import WordEncoder
+from longtail.neural.training.stepper import adamw_groups
+from longtail.neural.words.encoder_graphs import EncoderGraphs
+from longtail.neural.words.word_encoder import WordEncoder
 from longtail.tree.tree import LabelTree
 
 __all__ = ["CascadeXML"]

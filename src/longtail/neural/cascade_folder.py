@@ -16,9 +16,9 @@ from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.cascade_ranker import CascadeRanker, no_words
-from longtail.neural.heads import Head
-from longtail.neural.label_text import LabelText
-from longtail.neural.word_encoder import WordEncoder
+from longtail.neural.heads.head import Head
+from longtail.neural.heads.label_text import LabelText
+from longtail.neural.words.word_encoder import WordEncoder
 from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
 

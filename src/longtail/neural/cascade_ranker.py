@@ -14,11 +14,11 @@ from torch import nn
 from longtail.config import Cascade
 from longtail.data.csr import csr_of
 from longtail.neural.cascade import CascadeXML
-from longtail.neural.heads import Head
-from longtail.neural.initial_rows import Rows
-from longtail.neural.label_text import Combine, LabelText
+from longtail.neural.heads.head import Head
+from longtail.neural.heads.initial_rows import Rows
+from longtail.neural.heads.label_text import Combine, LabelText
+from longtail.neural.heads.text_head import TextHead
 from longtail.neural.ranker import NeuralRanker
-from longtail.neural.text_head import TextHead
 from longtail.tree.tree import LabelTree
 
 __all__ = ["CascadeRanker", "no_words"]

@@ -15,7 +15,7 @@ from longtail.features.encoder_folder import is_pretrained, names_folder
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.features.word_tokens import idf_of, word_tokeniser, words_of
 from longtail.features.word_vectors import minilm_vectors, read_word_vectors
-from longtail.neural.word_encoder import MODEL_TYPE, WordEncoder, make_word_encoder
+from longtail.neural.words.word_encoder import MODEL_TYPE, WordEncoder, make_word_encoder
 
 __all__ = ["first_encoder", "load_text_encoder", "tokeniser_for"]
 

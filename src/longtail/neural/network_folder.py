@@ -16,9 +16,9 @@ from longtail.neural.cascade_ranker import CascadeRanker
 from longtail.neural.device import choose_device
 from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.first_encoder import load_text_encoder
-from longtail.neural.lstm import LstmEncoder
 from longtail.neural.ranker import NeuralRanker
-from longtail.neural.word_encoder import WordEncoder
+from longtail.neural.words.lstm import LstmEncoder
+from longtail.neural.words.word_encoder import WordEncoder
 from longtail.store import Folder, FolderWriter
 
 __all__ = ["load_network", "save_network"]

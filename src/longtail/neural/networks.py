@@ -25,7 +25,7 @@ class VectorNetwork(Protocol):
 
     @property
     def heads(self) -> Sequence[Any]:
-        """The :class:`~longtail.neural.heads.Head` of each level."""
+        """The :class:`~longtail.neural.heads.head.Head` of each level."""
 
     @property
     def widths(self) -> Sequence[int]:

@@ -23,10 +23,10 @@ from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokens
 from longtail.neural.batches import Batch
 from longtail.neural.embedder import Embedder, LastLayer
-from longtail.neural.heads import Head, head_settings
+from longtail.neural.heads.head import Head, head_settings
 from longtail.neural.networks import VectorNetwork
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
-from longtail.neural.stepper import adamw_groups
+from longtail.neural.training.stepper import adamw_groups
 from longtail.tree.tree import LabelTree
 
 __all__ = ["Matcher", "Resolution", "joined_nodes", "relevances"]

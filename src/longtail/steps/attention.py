@@ -13,12 +13,12 @@ from scipy import sparse
 from longtail.config import Config
 from longtail.neural.attention import AttentionLevel, AttentionXML
 from longtail.neural.batches import Batches
-from longtail.neural.initial_rows import prior_logit
+from longtail.neural.heads.initial_rows import prior_logit
 from longtail.neural.layout import level_epochs
-from longtail.neural.loop import fit
-from longtail.neural.lstm import LstmEncoder
 from longtail.neural.ranker import NeuralRanker
 from longtail.neural.recursive import Matcher, Nodes, joined_nodes
+from longtail.neural.training.loop import fit
+from longtail.neural.words.lstm import LstmEncoder
 from longtail.steps.levels import LevelValidation, level_training
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.told import told

@@ -23,13 +23,13 @@ from longtail.features.matrix import Features, unit_vectors
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.cascade_folder import ranking_settings
 from longtail.neural.cascade_ranker import CascadeRanker
-from longtail.neural.heads import head_settings
-from longtail.neural.label_text import LabelText, Part, label_words
+from longtail.neural.cascade_training import train_ranker
+from longtail.neural.heads.head import head_settings
+from longtail.neural.heads.label_text import LabelText, Part, label_words
+from longtail.neural.heads.text_head import TextHead
 from longtail.neural.layout import phase_epochs
 from longtail.neural.ranks import Ranks, as_ranks, current_ranks
-from longtail.neural.text_head import TextHead
-from longtail.neural.training import train_ranker
-from longtail.neural.word_encoder import WordEncoder
+from longtail.neural.words.word_encoder import WordEncoder
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.told import told
 from longtail.steps.trees import label_graph_of

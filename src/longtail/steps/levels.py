@@ -14,7 +14,7 @@ from longtail.data.csr import csr_of_slots
 from longtail.features.tokens import Tokens
 from longtail.metrics import evaluate
 from longtail.neural.recursive import Matcher, Nodes
-from longtail.neural.run_log import BEST_BY
+from longtail.neural.training.run_log import BEST_BY
 from longtail.steps.network_run import NetworkRun
 
 __all__ = ["LevelValidation", "level_training"]

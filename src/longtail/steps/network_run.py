@@ -8,8 +8,8 @@ from typing import NamedTuple
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.features.tokens import Tokens
-from longtail.neural.checkpoints import Checkpoints
 from longtail.neural.embedder import Embedder
+from longtail.neural.training.checkpoints import Checkpoints
 from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree
 

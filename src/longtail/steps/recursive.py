@@ -17,10 +17,10 @@ from longtail.features.encoder import Encoder
 from longtail.linear.tree_ranker import fit_rows
 from longtail.neural.batches import Batches
 from longtail.neural.embedder import Embedder
-from longtail.neural.initial_rows import prior_logit
+from longtail.neural.heads.initial_rows import prior_logit
 from longtail.neural.layout import level_epochs, tuned_levels
-from longtail.neural.loop import fit
 from longtail.neural.recursive import Matcher, Nodes, Resolution, joined_nodes, relevances
+from longtail.neural.training.loop import fit
 from longtail.steps.levels import LevelValidation, level_training
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.told import told

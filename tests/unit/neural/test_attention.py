@@ -18,13 +18,14 @@ from longtail import store
 from longtail.config import Recursive, Training
 from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
-from longtail.neural import attention, lstm
+from longtail.neural import attention
 from longtail.neural.attention import AttentionLevel, AttentionXML
 from longtail.neural.attention_folder import load_attention, save_attention
 from longtail.neural.batches import Batch
 from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.recursive import joined_nodes
-from longtail.neural.word_encoder import WordEncoder, make_word_encoder
+from longtail.neural.words import lstm
+from longtail.neural.words.word_encoder import WordEncoder, make_word_encoder
 from longtail.steps import attention as attention_steps
 from longtail.steps.attention import fit_attention
 from longtail.steps.network_run import NetworkRun

@@ -18,9 +18,9 @@ from longtail.methods import configure
 from longtail.metrics import evaluate
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.cascade_ranker import CascadeRanker
+from longtail.neural.cascade_training import train_ranker
 from longtail.neural.embedder import pretrained_embedder
 from longtail.neural.network_folder import load_network, save_network
-from longtail.neural.training import train_ranker
 from longtail.store import open_folder, write_folder
 from longtail.tree.tree import LabelTree
 from tiny_encoder import tiny_encoder, write_encoder

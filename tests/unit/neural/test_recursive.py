@@ -23,7 +23,7 @@ from longtail.linear.tree_ranker import LevelProblems, fit_rows
 from longtail.methods import METHODS, configure
 from longtail.neural.batches import Batch
 from longtail.neural.embedder import pretrained_embedder
-from longtail.neural.heads import Head
+from longtail.neural.heads.head import Head
 from longtail.neural.layout import level_epochs, resolution_widths, tuned_levels
 from longtail.neural.recursive import Matcher, Resolution, joined_nodes, relevances
 from longtail.steps.network_run import NetworkRun

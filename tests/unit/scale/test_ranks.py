@@ -24,16 +24,16 @@ from longtail.errors import LongtailError, UsageError
 from longtail.features.tokens import Tokens
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.neural import sharded_head
 from longtail.neural.batches import Batches
 from longtail.neural.cascade import CascadeXML
-from longtail.neural.checkpoints import Checkpoints
-from longtail.neural.heads import Head
-from longtail.neural.loop import fit
+from longtail.neural.heads import sharded_head
+from longtail.neural.heads.head import Head
+from longtail.neural.heads.sharded_head import ShardedHead, new_head
 from longtail.neural.ranks import FollowedStages, Ranks, as_ranks, current_ranks, shared_cores, total_gradients
-from longtail.neural.schedule import Schedule
-from longtail.neural.sharded_head import ShardedHead, new_head
-from longtail.neural.stepper import Stepper
+from longtail.neural.training.checkpoints import Checkpoints
+from longtail.neural.training.loop import fit
+from longtail.neural.training.schedule import Schedule
+from longtail.neural.training.stepper import Stepper
 from longtail.scale.ranks import LostRanks, TorchRanks, check_method, check_sources, joined, under_torchrun
 from longtail.steps.work import Work
 from longtail.store import Stages

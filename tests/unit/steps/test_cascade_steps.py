@@ -17,15 +17,15 @@ from longtail.config import Cascade, Training
 from longtail.features.word_tokens import idf_of
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.neural import training
+from longtail.neural import cascade_training as training
 from longtail.neural.batches import Batch
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.first_encoder import first_encoder, tokeniser_for
-from longtail.neural.heads import Head
-from longtail.neural.label_text import label_words
-from longtail.neural.text_head import TextHead
-from longtail.neural.word_encoder import make_word_encoder
+from longtail.neural.heads.head import Head
+from longtail.neural.heads.label_text import label_words
+from longtail.neural.heads.text_head import TextHead
+from longtail.neural.words.word_encoder import make_word_encoder
 from longtail.steps import networks as network_steps
 from longtail.steps.cascade import fit_cascade
 from longtail.steps.network_run import NetworkRun

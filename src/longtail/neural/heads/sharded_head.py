@@ -1,0 +1,179 @@
+"""Classifiers of one level whose rows are split among ranks, so that a level may be larger than one device.
+
+A rank owns a run of the nodes. Its documents' vectors go to all ranks, each scores the candidates that it owns, and the
+scores come back added up: exact, as all others are 0. The two exchanges are each other's adjoint (`_ToAll`,
+`_FromAll`), so all between them is a `Head` of the own rows: products, records and optimisers of one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+
+from longtail.neural.heads.head import Head, bits_of
+from longtail.neural.heads.updates import HeadRows
+from longtail.neural.ranks import Ranks, Shard, current_ranks, run_of
+
+__all__ = ["ShardedHead", "new_head"]
+
+_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_DRAWN = 1 << 22  # normal numbers at a time; of a multiple of 16, torch draws the same ones as all at once
+
+
+def new_head(n_nodes: int, width: int, **settings: Any) -> Head:
+    """Return the classifiers of a level by the settings of `Head`: all, or of several ranks those of this one."""
+    ranks = current_ranks()
+    if ranks.count > 1:
+        return ShardedHead(n_nodes, width, ranks, **settings)
+    return Head(n_nodes, width, **settings)
+
+
+class ShardedHead(Head):
+    """The rows of this rank behind the face of a head of all nodes; all ranks call its methods in the same order.
+
+    ``scores``, ``full_loss`` and ``best`` take and give this rank's documents, which may be none.
+    """
+
+    def __init__(
+        self, n_nodes: int, width: int, ranks: Ranks, *, seed: int = 0, std: float = 0.02, **settings: Any
+    ) -> None:
+        self.shard = Shard(ranks, n_nodes)
+        own = self.shard.nodes
+        super().__init__(own.stop - own.start, width, std=0, **settings)
+        self.ranks, self.n_nodes = ranks, n_nodes
+        if std:
+            _draw(self.weight, own, n_nodes, std, seed)
+
+    @property
+    def nodes(self) -> slice:
+        """The nodes whose rows are here."""
+        return self.shard.nodes
+
+    @property
+    def rows(self) -> HeadRows:
+        """Own weight, bias and optimiser state; the chance of rounding goes by the nodes' numbers among all."""
+        own = super().rows
+        return HeadRows(own.weight, own.bias, own.state, own.optimiser, own.weight_decay, self.nodes.start)
+
+    def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
+        """Logits of candidates (B, S) that may lie on any rank, or of all nodes; see `Head.scores`."""
+        everywhere, lengths, slots = self._to_all(x, candidates)
+        if candidates is None:
+            columns = self.nodes.start, self.n_nodes - self.nodes.stop
+            return self._added(pad(super().scores(everywhere, None), columns), lengths)
+        spread = self.ranks.gathered(_widened(candidates.to(torch.int32), slots), lengths)
+        spread = spread - self.nodes.start
+        own = spread.masked_fill((spread < 0) | (spread >= len(self.bias)), -1)
+        if not len(self.bias):  # more ranks than nodes: this one has none to look up
+            own = own[:, :0]
+        scored = super().scores(everywhere, own)
+        return self._added(pad(scored, (0, slots - own.shape[1])), lengths)[:, : candidates.shape[1]]
+
+    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor) -> Tensor:
+        """Binary cross-entropy over the nodes of all ranks; see `Head.full_loss`."""
+        everywhere, lengths, slots = self._to_all(x, positives)
+        targets = self.ranks.gathered(_widened(positives.to(torch.int32), slots), lengths) - self.nodes.start
+        targets = targets.masked_fill((targets < 0) | (targets >= len(self.bias)), -1)
+        values = self.ranks.gathered(pad(values, (0, slots - values.shape[1])), lengths)
+        return self._added(super().full_loss(everywhere, targets, values), lengths)
+
+    def gathered(self, nodes: Tensor) -> Tensor:
+        """Refused: rows of other ranks are never here."""
+        raise NotImplementedError("rows of a head that is split among ranks are not handed out")
+
+    @torch.no_grad()
+    def best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k best of the nodes of all ranks; see `Head.best`."""
+        everywhere, lengths, _ = self._to_all(x, None)
+        logits, nodes = super().best(everywhere, k)
+        found = self.ranks.largest(logits.shape[1])
+        logits = pad(logits, (0, found - logits.shape[1]), value=-torch.inf)
+        nodes = pad(nodes + self.nodes.start, (0, found - nodes.shape[1]), value=-1)
+        alike = [len(logits)] * self.ranks.count
+        by_rank = [self.ranks.gathered(own, alike).view(self.ranks.count, *own.shape) for own in (logits, nodes)]
+        logits, nodes = (own[:, run_of(lengths, self.ranks.rank)].transpose(0, 1).flatten(1) for own in by_rank)
+        top, places = logits.topk(min(k, self.n_nodes), 1)
+        return top, nodes.gather(1, places)
+
+    def to_arrays(self, state: bool = True) -> dict[str, NDArray[Any]]:
+        """The arrays of all nodes at the first rank; elsewhere nothing of use."""
+        tensors = self._tensors() if state else {"weight": self.weight, "bias": self.bias}
+        return {name: self.shard.whole(bits_of(tensor)) for name, tensor in tensors.items()}
+
+    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Takes this rank's rows of the arrays of all nodes."""
+        super().load_arrays({name: self.shard.own(array) for name, array in arrays.items()})
+
+    def _to_all(self, x: Tensor, nodes: Tensor | None) -> tuple[Tensor, list[int], int]:
+        """The vectors of all ranks, how many each has, and the most nodes (B, S) that one has for a document.
+
+        A rank without documents does not know of what type the others' vectors are.
+        """
+        kind, slots = _TYPES.index(x.dtype) if len(x) else 0, 0 if nodes is None else nodes.shape[1]
+        told = self.ranks.numbers(len(x), slots, kind)
+        lengths = [length for length, _, _ in told]
+        x = x.to(_TYPES[max(kind for *_, kind in told)])
+        everywhere: Tensor = _ToAll.apply(x, self.ranks, lengths)  # type: ignore[no-untyped-call]
+        return everywhere, lengths, max(slots for _, slots, _ in told)
+
+    def _added(self, partial: Tensor, lengths: Sequence[int]) -> Tensor:
+        result: Tensor = _FromAll.apply(partial, self.ranks, lengths)  # type: ignore[no-untyped-call]
+        return result
+
+
+class _ToAll(torch.autograd.Function):
+    """The rows of all ranks; backward, the sum over ranks of the own rows' gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, ranks: Ranks, lengths: Sequence[int]) -> Tensor:
+        ctx.ranks, ctx.lengths = ranks, lengths
+        return ranks.gathered(own.detach(), lengths)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, None, None]:
+        return _summed(ctx.ranks, ctx.lengths, gradients), None, None
+
+
+class _FromAll(torch.autograd.Function):
+    """The sum over ranks of the own rows; backward, the gradients of the rows of all ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, partial: Tensor, ranks: Ranks, lengths: Sequence[int]) -> Tensor:
+        ctx.ranks, ctx.lengths = ranks, lengths
+        return _summed(ranks, lengths, partial.detach())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.ranks.gathered(gradients, ctx.lengths), None, None
+
+
+def _summed(ranks: Ranks, lengths: Sequence[int], partial: Tensor) -> Tensor:
+    wide = torch.float64 if partial.dtype == torch.float64 else torch.float32
+    total = ranks.total(partial.to(wide, copy=True, memory_format=torch.contiguous_format))
+    return total[run_of(lengths, ranks.rank)].to(partial.dtype)
+
+
+def _widened(candidates: Tensor, slots: int) -> Tensor:
+    return pad(candidates, (0, slots - candidates.shape[1]), value=-1)
+
+
+def _draw(weight: Tensor, own: slice, n_nodes: int, std: float, seed: int) -> None:
+    """Fill in the rows of ``own`` among those of ``n_nodes``, drawn as one process does on a CPU, a piece at a time."""
+    generator, width = torch.Generator().manual_seed(seed), weight.shape[1]
+    flat, first, last, total = weight.view(-1), own.start * width, own.stop * width, n_nodes * width
+    at = 0
+    while at < last:
+        size = total - at if total - at < 2 * _DRAWN else _DRAWN
+        drawn = torch.empty(size, dtype=weight.dtype).normal_(0, std, generator=generator)
+        start, stop = max(first, at), min(last, at + size)
+        if start < stop:
+            flat[start - first : stop - first] = drawn[start - at : stop - at].to(flat.device)
+        at += size

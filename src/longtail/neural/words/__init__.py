@@ -1,0 +1,1 @@
+"""Encoders on vectors of words, in place of a transformer."""
