@@ -14,7 +14,7 @@ from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.linear.one_vs_all import LabelProblems
 from longtail.methods import METHODS, configure
 from longtail.models.model_folder import load_model
-from longtail.steps import rankers as ranker_steps
+from longtail.steps import rankers
 from small_methods import SMALL, WITHOUT_LABEL_TREE
 
 TEXT = "A small editor for sound files, with a window for GNOME"
@@ -99,8 +99,8 @@ def test_an_explanation_adds_up_to_the_score(fitted):
 def test_resumes_within_its_stages(method, run, files, data, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("longtail.linear.one_vs_all.BATCH", 64)
     home, name, stage = {
-        "forest": (ranker_steps, "fit_tree", "document-tree-0"),
-        "neighbours": (ranker_steps, "fit_learner", "learner-0"),
+        "forest": (rankers, "fit_tree", "document-tree-0"),
+        "neighbours": (rankers, "fit_learner", "learner-0"),
         "tree": (LabelProblems, "solve", "ranker-0-batch-0"),
     }[METHODS[method].ranker]
     real, calls = getattr(home, name), []

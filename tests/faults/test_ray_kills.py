@@ -20,7 +20,7 @@ from longtail.linear import one_vs_all, spans
 from longtail.methods import configure
 from longtail.scale import ray as ray_module
 from longtail.scale.ray import connected
-from longtail.steps import rankers as ranker_steps
+from longtail.steps import rankers
 from longtail.training_run import train_to_folder
 
 ray = pytest.importorskip("ray")
@@ -77,7 +77,7 @@ def begun(folder: Path) -> Counter:
     ("method", "place", "task", "name"),
     [
         ("xr-linear", spans, "_train", lambda arguments: f"{arguments[0]} of {len(arguments[1])} spans"),
-        ("dismec", ranker_steps, "_arrays_of", lambda arguments: str(arguments[1])),
+        ("dismec", rankers, "_arrays_of", lambda arguments: str(arguments[1])),
     ],
     ids=["runs of nodes", "batches of labels"],
 )
@@ -101,7 +101,7 @@ import test_ray_kills as test
 folder = Path(sys.argv[1])
 test.one_vs_all.BATCH = test.BATCH
 task, name = ("longtail.steps.rankers", "_arrays_of"), lambda arguments: str(arguments[1])
-test.ranker_steps._arrays_of = test.killing(folder / "done", *task, name, 6, os.getpid())
+test.rankers._arrays_of = test.killing(folder / "done", *task, name, 6, os.getpid())
 with test.connected("local", 2):
     test.train_to_folder(test.documents(), folder / "model", test.CONFIGS["dismec"])
 """

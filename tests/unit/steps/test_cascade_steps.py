@@ -17,7 +17,7 @@ from longtail.config import Cascade, Training
 from longtail.features.word_tokens import idf_of
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.neural import cascade_training as training
+from longtail.neural import cascade_training
 from longtail.neural.batches import Batch
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.embedder import Embedder, LastLayer
@@ -26,7 +26,7 @@ from longtail.neural.heads.head import Head
 from longtail.neural.heads.label_text import label_words
 from longtail.neural.heads.text_head import TextHead
 from longtail.neural.words.word_encoder import make_word_encoder
-from longtail.steps import networks as network_steps
+from longtail.steps import networks
 from longtail.steps.cascade import fit_cascade
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.work import Work
@@ -57,7 +57,7 @@ def copied(network):
 
 def phases_of(monkeypatch, method, tree=TREE, **settings):
     """Train a method; return the ranker, and of each phase its network, and its weights before and after."""
-    phases, real = [], training.fit
+    phases, real = [], cascade_training.fit
 
     def fit(network, *given, **options):
         phase = SimpleNamespace(network=network, before=copied(network), parts=None)
@@ -68,7 +68,7 @@ def phases_of(monkeypatch, method, tree=TREE, **settings):
         phase.after, phase.epochs = copied(network), len(history.epochs)
         return history
 
-    monkeypatch.setattr(training, "fit", fit)
+    monkeypatch.setattr(cascade_training, "fit", fit)
     own = {"encoder": {"width": WIDTH, "max_tokens": 8, "min_count": 1}, "training": {"epochs": 5, "batch_size": 16}}
     own["training"] |= {"encoder_rate": 1e-2, "head_rate": 1e-2}
     config = configure(method, None, own, settings)
@@ -263,6 +263,6 @@ class TestDetached:
 def test_texts_are_read_once_where_no_stages_are_kept():
     documents, config, read = documents_of(), configure("xml-cnn"), []
     tokeniser, work = tokeniser_for(documents, config.encoder), Work.begin(None, config)
-    both = [network_steps._tokens(documents, lambda texts: read.append(1) or tokeniser(texts), work) for _ in range(2)]
+    both = [networks._tokens(documents, lambda texts: read.append(1) or tokeniser(texts), work) for _ in range(2)]
     assert read == [1]
     assert [own.ids.tolist() for own in both] == [tokeniser(documents.document_texts()).ids.tolist()] * 2

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from longtail.neural.heads import full_head, triton_launch
-from longtail.neural.heads import updates as head_updates
+from longtail.neural.heads import full_head, triton_launch, updates
 from longtail.neural.heads.full_head import Targets
 from longtail.neural.heads.updates import HeadRows
 
@@ -71,7 +70,7 @@ def _update_gathered(rows: HeadRows, records: list[RowGradients], lr: float, see
             gradient[part] += record.gradients  # each node once, so that the sum is the same bytes on every device
     no_gradient = torch.zeros_like(gradient[:, 0])  # of biases, which are not part of the rows
     for block in full_head.node_chunks(gradient, gradient.shape[1]):
-        head_updates.update_rows(rows, touched[block], gradient[block], no_gradient[block], lr, seed)
+        updates.update_rows(rows, touched[block], gradient[block], no_gradient[block], lr, seed)
 
 
 def _update_touched(rows: HeadRows, records: list[Record], lr: float, seed: int) -> None:
@@ -86,7 +85,7 @@ def _update_touched(rows: HeadRows, records: list[Record], lr: float, seed: int)
     documents = torch.cat([part.expand(like.shape).flatten() for part, like in zip(own, parts, strict=True)])
     gradients = torch.cat([record.gradients.flatten() for record in records])
     nodes, order = torch.where(nodes < 0, len(rows.weight), nodes).sort(stable=True)
-    serving = triton_launch if triton_launch.serves(rows.weight) else head_updates
+    serving = triton_launch if triton_launch.serves(rows.weight) else updates
     serving.update_touched_rows(rows, x, nodes, documents[order], gradients[order], lr, seed)
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 
 from head_scenarios import KINDS, OPTIMISERS, positives, shortlists, trained  # noqa: E402
 from longtail.errors import ModelFolderError  # noqa: E402
-from longtail.neural.heads import updates as head_updates  # noqa: E402
+from longtail.neural.heads import updates  # noqa: E402
 from longtail.neural.heads.head import Head  # noqa: E402
 from longtail.neural.heads.updates import stochastic_bf16  # noqa: E402
 
@@ -20,7 +20,7 @@ K, D, B = 30, 20, 5
 def small_blocks(monkeypatch):
     """Blocks so small that every loop over them turns several times."""
     torch.set_num_threads(1)
-    monkeypatch.setattr(head_updates, "CPU_ELEMENTS", 7 * D)
+    monkeypatch.setattr(updates, "CPU_ELEMENTS", 7 * D)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from head_scenarios import OPTIMISERS  # noqa: E402
-from longtail.neural.heads import updates as head_updates  # noqa: E402
+from longtail.neural.heads import updates  # noqa: E402
 from longtail.neural.heads.head import Head  # noqa: E402
 
 K, D = 30, 20
@@ -18,7 +18,7 @@ BATCHES = [torch.tensor([3, 0, 17]), torch.tensor([17, 29, 5, 3]), torch.tensor(
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     torch.set_num_threads(1)
-    monkeypatch.setattr(head_updates, "CPU_ELEMENTS", 3 * D)
+    monkeypatch.setattr(updates, "CPU_ELEMENTS", 3 * D)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -18,8 +18,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 
 from head_scenarios import OPTIMISERS, positives, shortlists  # noqa: E402
 from longtail.errors import ModelFolderError  # noqa: E402
-from longtail.neural.heads import triton_launch  # noqa: E402
-from longtail.neural.heads import updates as head_updates  # noqa: E402
+from longtail.neural.heads import triton_launch, updates  # noqa: E402
 from longtail.neural.heads.head import Head  # noqa: E402
 from longtail.neural.heads.label_text import LabelText  # noqa: E402
 from longtail.neural.heads.text_head import TextHead  # noqa: E402
@@ -35,7 +34,7 @@ SOME_PARTS = [("text", "graph"), ("text", "free"), ("text", "graph", "free")]
 def small_blocks(monkeypatch):
     """Blocks so small that every loop over them turns several times."""
     torch.set_num_threads(1)
-    monkeypatch.setattr(head_updates, "CPU_ELEMENTS", 3 * D)
+    monkeypatch.setattr(updates, "CPU_ELEMENTS", 3 * D)
 
 
 @pytest.fixture
