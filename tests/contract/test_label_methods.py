@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import longtail as lt
+from longtail.cli.terminal import print_explanation
 from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.linear.one_vs_all import LabelProblems
 from longtail.methods import METHODS, configure
@@ -160,7 +161,18 @@ def test_trees_that_rank_alone_have_no_centroids(data):
     (forest,) = fitted.model.rankers
     assert forest.centroids.columns.size == 0
     (step,) = fitted.explain(TEXT, fitted.predict([TEXT], 1)[0][0].id).steps
-    assert step.node == "the ways through 4 trees"
+    assert (step.place, step.node) == ("forest", "the ways through 4 trees")
+
+
+def test_an_explanation_names_learners_where_there_is_no_tree(data, capsys):
+    fitted = fit("annexml", data[0])
+    explanation = fitted.explain(TEXT, fitted.predict([TEXT], 1)[0][0].id)
+    learners = len(fitted.model.rankers[0].learners)
+    assert [step.place for step in explanation.steps] == [f"learner {number + 1}" for number in range(learners)]
+    print_explanation(explanation, 3)
+    shown = capsys.readouterr().out
+    assert "\nlearner 2: " in shown
+    assert "tree" not in shown
 
 
 def test_what_cannot_be_had_is_said_before_training(data, monkeypatch):

@@ -138,7 +138,7 @@ def _print_steps(explanation: Explanation, top: int) -> None:
     longest = _longest(sums)
     for step in sums:
         place = f"level {step.level + 1} of {n_levels[step.tree]}"
-        place = f"tree {step.tree + 1}, {place}" if n_trees > 1 else place
+        place = step.place or (f"tree {step.tree + 1}, {place}" if n_trees > 1 else place)
         print(f"\n{_cut(f'{place}: {step.node}')}")
         _print_step(step, top, longest)
     if sums:

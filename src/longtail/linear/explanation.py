@@ -58,6 +58,7 @@ class Step(msgspec.Struct, frozen=True):
     dense: float
     contributions: tuple[Contribution, ...]  # the largest, by absolute value, first
     kind: Literal["sum", "left-out"] = "sum"
+    place: str = ""  # where it stands if it is no node of a label tree: a forest, a learner
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -100,6 +101,7 @@ class _Node:
     values: NDArray[np.float64]
     weights: NDArray[np.float64]
     name: str = ""  # in place of that of its labels
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,20 +152,15 @@ def _forest_steps(found: ForestExplanation, features: Features) -> list[_Node]:
     for split, sign in zip(splits, signs, strict=True):
         np.add.at(products, split.products.columns, sign * split.products.values * split.products.weights)
     bias = sum(sign * split.bias for split, sign in zip(splits, signs, strict=True))
-    trees = _sum_step(
-        0,
-        0,
-        products,
-        features,
-        found.gain ** (1 - found.tail_share) if found.score else 0.0,
-        bias,
-        f"the ways through {len(found.trees)} trees",
-    )
+    name, score = f"the ways through {len(found.trees)} trees", found.gain ** (1 - found.tail_share)
+    trees = _sum_step(("forest", 0, 0), products, features, score if found.score else 0.0, bias, name)
     if found.tail_share == 0:
         return [trees]
     products = np.zeros(features.shape[1])
     products[found.products.columns] = found.products.values * found.products.weights
-    tail = _sum_step(0, 1, products, features, found.nearness**found.tail_share, 0.0, "the label's centroid")
+    tail = _sum_step(
+        ("forest", 0, 1), products, features, found.nearness**found.tail_share, 0.0, "the label's centroid"
+    )
     return [trees, tail]
 
 
@@ -178,21 +175,31 @@ def _voting_steps(found: NeighboursExplanation, features: Features, learners: in
             share += learners * voter.vote
         rows = ", ".join(str(voter.document + 1) for voter in voters[:_EXAMPLES])
         name = f"{len(voters)} neighbours have it" + (f": training documents {rows}" if rows else "")
-        steps.append(_sum_step(learner, 0, products, features, share, 0.0, name))
+        place = f"learner {learner + 1}", learner, 0
+        steps.append(_sum_step(place, products, features, share, 0.0, name))
     return steps
 
 
 def _sum_step(
-    tree: int, level: int, products: NDArray[np.float64], features: Features, score: float, bias: float, name: str
+    place: tuple[str, int, int],
+    products: NDArray[np.float64],
+    features: Features,
+    score: float,
+    bias: float,
+    name: str,
 ) -> _Node:
-    """Return a step whose margin is the sum of ``products``, one a column of both blocks, and the bias."""
+    """Return a step whose margin is the sum of ``products``, one a column of both blocks, and the bias.
+
+    ``place`` is its place in words, tree and level.
+    """
     start, end = features.sparse.indptr[:2]
     columns, values = features.sparse.indices[start:end], features.sparse.data[start:end].astype(np.float64)
     width = features.dense.shape[1]
     own, dense = products[width + columns], float(products[:width].sum())
     weights = np.divide(own, values, out=np.zeros_like(own), where=values != 0)
     margin = float(own.sum()) + dense + bias
-    return _Node(tree, level, np.zeros(0, np.int32), margin, score, bias, dense, columns, values, weights, name)
+    where, tree, level = place
+    return _Node(tree, level, np.zeros(0, np.int32), margin, score, bias, dense, columns, values, weights, name, where)
 
 
 def _path(tree: int, ranker: TreeRanker, features: Features, label: int, score: str) -> list[_Node]:
@@ -236,10 +243,13 @@ def _step(node: _Node, labels: Labels, label_counts: NDArray[np.integer], vocabu
         )
         if product != 0
     )
-    if node.name:
-        return Step(node.tree, node.level, node.name, node.margin, node.score, node.bias, node.dense, contributions)
+    name = node.name or _node_name(node, labels, label_counts)
+    numbers = node.margin, node.score, node.bias, node.dense
+    return Step(node.tree, node.level, name, *numbers, contributions, place=node.place)
+
+
+def _node_name(node: _Node, labels: Labels, label_counts: NDArray[np.integer]) -> str:
+    """Return the most frequent labels of a node of the label tree, by name, and how many there are."""
     frequent = node.labels[np.argsort(-label_counts[node.labels], kind="stable")[:_EXAMPLES]]
     name = ", ".join(labels.name(int(label)) for label in frequent)
-    if len(node.labels) > _EXAMPLES:
-        name = f"{name} … ({len(node.labels):,} labels)"
-    return Step(node.tree, node.level, name, node.margin, node.score, node.bias, node.dense, contributions)
+    return name if len(node.labels) <= _EXAMPLES else f"{name} … ({len(node.labels):,} labels)"
