@@ -156,5 +156,6 @@ class TestLabels:
     def test_of_a_model(self, run, fails, files, data, tmp_path):
         lt.Longtail("xr-linear").fit(data[0]).save(tmp_path / "model")
         assert run("labels", tmp_path / "model", "--json").json()["labels"] == 501
+        assert "--labels has no effect" in run("labels", tmp_path / "model", "--labels", tmp_path / "none").err
         said = fails(2, "labels", tmp_path / "model", "--neighbours", LABEL)
         assert "give its training data instead" in said

@@ -56,6 +56,33 @@ def test_documents_and_labels_are_not_written_to_one_file(fails, books, tmp_path
     assert not out.exists()
 
 
+@pytest.mark.parametrize("command", ["predict MODEL BOOKS -o BOOKS", "convert BOOKS BOOKS", "merge BOOKS -o BOOKS"])
+def test_what_is_read_is_not_written_over(fails, books, model, command):
+    before = books.read_bytes()
+    words = [{"MODEL": model, "BOOKS": books}.get(word, word) for word in command.split()]
+    assert fails(2, *words) == f"longtail: {books}: is read, and would be written over; give another file to write"
+    assert books.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict MODEL BOOKS -o MODEL/predictions.jsonl",
+        "evaluate MODEL BOOKS --report MODEL/report.html",
+        "compare MODEL MODEL BOOKS -o MODEL",
+        "compare MODEL MODEL BOOKS -o MODEL/compare.csv",
+        "convert BOOKS MODEL/labels.jsonl",
+        "convert BOOKS MODEL --to annif-folder",
+        "train BOOKS -o MODEL/inner",
+    ],
+)
+def test_nothing_is_written_into_a_model_folder(run, fails, books, model, command):
+    words = [word.replace("MODEL", str(model)).replace("BOOKS", str(books)) for word in command.split()]
+    told = fails(2, *words)
+    assert told == f"longtail: {model}: is a model folder, which more in it would damage; write elsewhere"
+    assert run("info", model).code == 0
+
+
 def test_a_misspelt_device_is_refused_also_by_a_method_that_uses_none(fails, books, tmp_path):
     told = fails(2, "train", books, "-o", tmp_path / "model", "--device", "gpu")
     assert told == "longtail: --device 'gpu'; expected auto, cpu, cuda or cuda:N"

@@ -64,7 +64,9 @@ def convert(
     """Read any format and write any other."""
     from longtail.data.formats import write
     from longtail.data.label_files import write_labels
+    from longtail.data.output import check_apart
 
+    check_apart(output, data, labels, features)
     if labels_output and labels_output.resolve() == Path(output).resolve():
         raise UsageError(f"{output}: found for the documents and for --labels-output; expected two files")
     dataset = read_data(data, format=format, labels=labels, features=features, split=split, skip_bad=skip_bad)

@@ -58,6 +58,8 @@ def labels(
             raise UsageError("--figure draws the neighbours of a label; expected --neighbours NAME beside it")
     config = _config(set_)
     if Path(path, "manifest.json").exists():
+        if vocabulary:
+            say("--labels has no effect on a model, which has its own")
         source = _of_model(Path(path), neighbours is not None)
     else:
         documents = read_data(path, format=format, labels=vocabulary, split=split, skip_bad=skip_bad)

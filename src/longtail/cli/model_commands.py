@@ -139,7 +139,7 @@ def predict(
     ray: Ray = None,
 ) -> None:
     """Give each document its labels: {"id", "labels", "scores"} a line; `longtail merge` joins those of --shards."""
-    from longtail.data.output import check_output
+    from longtail.data.output import check_apart, check_output
     from longtail.estimator import load
     from longtail.search.predictions import write_predictions
     from longtail.store import open_folder
@@ -149,6 +149,7 @@ def predict(
     if ray is not None and device not in ("auto", "cpu"):
         raise UsageError(f"found --ray and --device {device}; expected one of them, as workers predict on CPUs")
     check_output(output)  # now, not after hours of predicting
+    check_apart(output, data, features)
     tagger = load(model, threads, device, shard_numbers(shards)) if ray is None else None
     if tagger is None:
         open_folder(model, verify="size")  # now, not when a cluster has started; its bytes are verified there

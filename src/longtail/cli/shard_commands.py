@@ -20,6 +20,8 @@ def merge(
     ] = None,
 ) -> None:
     """Join predictions that were made with some shards of a model each: what the whole model predicts, exactly."""
+    from longtail.data.output import check_apart
     from longtail.search.partial_predictions import merge_predictions
 
+    check_apart(output, *predictions)
     merge_predictions(predictions, output, k)

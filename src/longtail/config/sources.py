@@ -136,9 +136,11 @@ def parse_assignment(assignment: str) -> dict[str, Any]:
 def read_toml(path: Path | str) -> dict[str, Any]:
     """Return the settings of a TOML file."""
     try:
-        return tomllib.loads(Path(path).read_text("utf-8"))
+        return tomllib.loads(Path(path).read_text("utf-8-sig"))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: is a folder; expected a TOML file of settings") from None
     except (ValueError, RecursionError, OSError) as error:  # ValueError: not TOML, not UTF-8, a number too long
         raise ConfigError(f"{path}: not a TOML file ({error})") from None
 

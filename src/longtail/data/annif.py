@@ -25,6 +25,7 @@ from longtail.data.output import open_output
 from longtail.data.problems import Problems, not_utf8, quoted
 from longtail.data.tables import BadRecord, no_column, table_line, table_rows
 from longtail.errors import DataError, UsageError, place_at
+from longtail.store.writing import check_outside
 
 __all__ = [
     "read_annif_csv",
@@ -229,6 +230,7 @@ def write_annif_folder(dataset: Dataset, path: Path | str, split: str = "train")
         raise UsageError(f"{folder}: has documents already; expected an empty or a new folder")
     if not folder.parent.is_dir():
         raise UsageError(f"{folder}: the folder {folder.parent} does not exist; make it first")
+    check_outside(folder)
     folder.mkdir(exist_ok=True)
     names, numbered = _names(dataset)
     uris = {label: _encoded(label, _LINE_ENDS) for label in dataset.labels.ids}

@@ -119,6 +119,8 @@ def read_features(path: Path | str) -> Any:
     if Path(path).suffix in (".npz", ".npy"):
         reader = import_module("longtail.data.npz")
         return reader.read_csr_npz(path) if Path(path).suffix == ".npz" else reader.read_dense_npy(path)
+    if Path(path).is_file() and not _told(Path(path)):
+        raise UsageError(f"{path}: unknown format; expected features as .npz, .npy or BoW")
     features = read(path, labelled=False, skip_bad=None).features  # a row left out would move those after it
     if features is None:
         raise UsageError(f"{path}: holds texts; expected features as .npz, .npy or BoW")
@@ -136,13 +138,21 @@ def sniff(path: Path | str) -> Format:
         return _sniff_folder(path)
     if not path.is_file():  # a pipe can be read only once
         return FORMATS["jsonl"]
-    return _by_name(path) or _by_content(path)
+    form = _told(path)
+    if form is None:
+        raise UsageError(f"{path}: unknown format; give one with --format: {', '.join(FORMATS)}")
+    return form
 
 
 def _format(name: str) -> Format:
     if name not in FORMATS:
         raise UsageError(unknown_name("format", name, FORMATS))
     return FORMATS[name]
+
+
+def _told(path: Path) -> Format | None:
+    """Tell the format of a file from its name, or its first bytes."""
+    return _by_name(path) or _by_content(path)
 
 
 def _by_name(path: Path, written: bool = False) -> Format | None:
@@ -165,7 +175,7 @@ def _sniff_folder(folder: Path) -> Format:
     return FORMATS[found]
 
 
-def _by_content(path: Path) -> Format:
+def _by_content(path: Path) -> Format | None:
     """Tell files whose name says too little (.txt, .tsv, .json) from their first line."""
     with closing(chunks(path, Problems(path))) as stream:
         start = next(filter(None, stream), b"").removeprefix(b"\xef\xbb\xbf")
@@ -183,7 +193,7 @@ def _by_content(path: Path) -> Format:
     if b"\t" in first:
         names = {cell.strip().lower() for cell in first.split(b"\t")}
         return FORMATS["tsv" if names & {b"text", b"title"} and b"labels" in names else "annif-tsv"]
-    raise UsageError(f"{path}: unknown format; give one with --format: {', '.join(FORMATS)}")
+    return None
 
 
 def _own_folder(

@@ -15,13 +15,14 @@ from typing import BinaryIO, cast
 
 from longtail.errors import UsageError, place_at
 from longtail.store.durable import lock
+from longtail.store.writing import check_outside
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-__all__ = ["check_output", "open_output"]
+__all__ = ["check_apart", "check_output", "open_output"]
 
 
 def check_output(path: Path | str) -> None:
@@ -37,6 +38,16 @@ def check_output(path: Path | str) -> None:
         raise UsageError(f"{path}: a folder or device; expected a file, or - for standard output")
     if not os.access(path.parent, os.W_OK | os.X_OK):  # the file is put there by a rename, so its own mode is no matter
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    check_outside(path.parent)
+
+
+def check_apart(path: Path | str, *read: Path | str | None) -> None:
+    """Refuse to write over a file that is read."""
+    if str(path) == "-" or not Path(path).is_file():
+        return
+    for own in read:
+        if own is not None and str(own) != "-" and Path(own).exists() and Path(path).samefile(own):
+            raise UsageError(f"{path}: is read, and would be written over; give another file to write")
 
 
 @contextmanager

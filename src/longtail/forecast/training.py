@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from scipy import sparse
 
 from longtail.config import Config, LabelFeatures, Tree
 from longtail.data.dataset import Dataset
+from longtail.features.gandalf import label_points
 from longtail.forecast.networks import network_forecast
 from longtail.forecast.rankers import one_vs_all_seconds, one_vs_all_weights, ranker_forecast
 from longtail.forecast.text import TextForecast, text_forecast
@@ -81,6 +83,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 def forecast(documents: Dataset, config: Config) -> Forecast:
     """Estimate a run with the threads that :func:`longtail.kernels.pool.threads` says, in some tenths of a second."""
+    documents = _with_label_texts(documents, config)
     text = text_forecast(documents, config)
     network = network_forecast(documents, config) if uses_encoder(config) else None
     trees, threads, tree_seconds = config.ranker.trees, pool.thread_count(), 0.0
@@ -122,6 +125,14 @@ def forecast(documents: Dataset, config: Config) -> Forecast:
         network_bytes=int(network.training_bytes) if network else 0,
         on_gpu=network is not None and network.on_gpu,
     )
+
+
+def _with_label_texts(documents: Dataset, config: Config) -> Dataset:
+    """Return what is trained on: with Gandalf also the texts of labels, here without neighbours, which take longer."""
+    if not config.gandalf.use:
+        return documents
+    alone = sparse.csr_array(sparse.eye_array(documents.n_labels, dtype=np.float32))
+    return label_points(documents, alone, config.gandalf, config.seed)
 
 
 def _beside(text: TextForecast, width: int, config: Config) -> TextForecast:

@@ -61,6 +61,8 @@ def _embedder(model: Model | Ensemble) -> Embedder:
     if model.network is None:
         way_out = "train with a method that has one (longtail methods)"
         raise UsageError(f"export: found {model.config.method}, which has no network; expected an encoder; {way_out}")
+    if model.config.encoder.kind == "cnn":
+        raise UsageError("export: found the pooling of XML-CNN, which ONNX does not have; expected another encoder")
     if model.network.device.type != "cpu":
         raise UsageError(f"export: found a network on {model.network.device}; expected one on the CPU; load it there")
     return model.network
@@ -132,6 +134,7 @@ def _traced(embedder: Embedder) -> bytes:
     out, axes = io.BytesIO(), {name: {0: "documents", 1: "tokens"} for name in INPUTS}
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), torch.no_grad():
         warnings.simplefilter("ignore")  # that this exporter is the older one, and of values that a trace fixes
+        _tell_graphs_to_stderr()
         try:
             torch.onnx.export(
                 _vectors_module(_without_norms(embedder.network)),
@@ -146,6 +149,15 @@ def _traced(embedder: Embedder) -> bytes:
         except torch.onnx.errors.OnnxExporterError as error:
             raise _not_possible(embedder, error) from error
     return out.getvalue()
+
+
+def _tell_graphs_to_stderr() -> None:
+    """Where torch fails to export it writes its graph, past Python's stdout; a torch without the switch writes none."""
+    import torch
+
+    switch = getattr(torch._C, "_jit_set_onnx_log_output_stream", None)
+    if switch is not None:
+        switch("stderr")
 
 
 def _not_possible(embedder: Embedder, error: Exception) -> UsageError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from longtail.data.output import open_output
 from longtail.errors import UsageError
 from longtail.metrics.pictures import save_picture
+from longtail.store.writing import check_outside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +37,7 @@ def prepare_folder(folder: Path) -> None:
     """Make the folder that results go to, or say why it cannot be one: to be asked before long work."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: found a file; expected a folder, or a name that is free")
+    check_outside(folder)
     folder.mkdir(parents=True, exist_ok=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longtail.errors import UsageError
+from longtail.data.output import check_output
 from longtail.metrics.pictures import save_picture
 from longtail.report.analysis_figures import Table, prepare_folder, tidy, write_csv
 from longtail.report.pictures import shown
@@ -28,8 +28,7 @@ _SIZE = (10.0, 5.0)  # inches
 def comparison_files(output: Path) -> list[Path]:
     """Return the files that go to ``output``, a folder that is made or a file; asked before long work, it refuses."""
     if output.suffix in _FILES and not output.is_dir():
-        if not output.absolute().parent.is_dir():
-            raise UsageError(f"{output}: the folder {output.parent} does not exist; make it first")
+        check_output(output)
         return [output]
     prepare_folder(output)
     return [output / "compare.png", output / "compare.csv"]

@@ -19,7 +19,15 @@ from longtail.store.reading import Folder
 from longtail.store.refusal import refusal
 from longtail.store.tensors import array_pieces
 
-__all__ = ["FolderWriter", "check_replaceable", "clear_leftovers", "holds_a_model", "remove_abandoned", "write_folder"]
+__all__ = [
+    "FolderWriter",
+    "check_outside",
+    "check_replaceable",
+    "clear_leftovers",
+    "holds_a_model",
+    "remove_abandoned",
+    "write_folder",
+]
 
 
 class FolderWriter:
@@ -145,9 +153,18 @@ def holds_a_model(folder: Path) -> bool:
     return False
 
 
+def check_outside(folder: Path) -> None:
+    """Refuse to put anything into a model folder, or below one: it would not open any more."""
+    folder = folder.resolve()
+    for own in (folder, *folder.parents):
+        if holds_a_model(own):
+            raise UsageError(f"{own}: is a model folder, which more in it would damage; write elsewhere")
+
+
 def check_replaceable(path: str | Path) -> None:
     """Refuse a place where a model folder may not be written, for what is there would be lost."""
     place = Path(path).resolve()
+    check_outside(place.parent)
     while True:
         before = durable.identity(place)
         problem = _why_not_replaceable(place)

@@ -164,8 +164,13 @@ class TestToml:
             read_toml(file)
 
     def test_a_folder_is_not_toml(self, tmp_path):
-        with pytest.raises(ConfigError, match="not a TOML file"):
+        with pytest.raises(UsageError, match=r"is a folder; expected a TOML file of settings$"):
             read_toml(tmp_path)
+
+    def test_a_byte_order_mark_is_read_over(self, tmp_path):
+        file = tmp_path / "from-windows.toml"
+        file.write_bytes(b"\xef\xbb\xbf[tree]\r\nbranching = 8\r\n")
+        assert read_toml(file) == {"tree": {"branching": 8}}
 
 
 class TestAssignment:

@@ -370,6 +370,12 @@ def test_texts_are_no_features(tmp_path):
         read_features(tmp_path / "a.jsonl")
 
 
+def test_a_file_of_another_kind_is_no_features(tmp_path):
+    (tmp_path / "glove.txt").write_bytes(b"the 0.1 0.2\n")
+    with pytest.raises(UsageError, match=r"glove.txt: unknown format; expected features as .npz, .npy or BoW$"):
+        read_features(tmp_path / "glove.txt")
+
+
 # --- write -------------------------------------------------------------------------------------------------------
 
 

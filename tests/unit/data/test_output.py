@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from longtail.data import output
-from longtail.data.output import check_output, open_output
+from longtail.data.output import check_apart, check_output, open_output
 from longtail.errors import UsageError
+from longtail.store import open_folder, write_folder
 
 UNPACK = {"plain.txt": bytes, "data.gz": gzip.decompress, "data.zst": output.zstd.decompress}
 
@@ -107,6 +108,26 @@ def test_a_folder_that_may_not_be_written_to(tmp_path, monkeypatch):
     with pytest.raises(PermissionError) as refused:
         check_output(tmp_path / "file")
     assert refused.value.filename == str(tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["part.json", "new.jsonl", "inner/new.jsonl"])
+def test_a_model_folder_is_not_written_into(tmp_path, name):
+    with write_folder(tmp_path / "model") as folder:
+        folder.write_json("part.json", 1)
+        folder.write_json("inner/part.json", 1)
+    with pytest.raises(UsageError, match="model: is a model folder, which more in it would damage; write elsewhere"):
+        open_output(tmp_path / "model" / name).__enter__()
+    assert open_folder(tmp_path / "model").read_json("part.json", int) == 1
+
+
+def test_what_is_read_is_not_written_over(tmp_path):
+    (tmp_path / "a").write_bytes(b"documents")
+    (tmp_path / "link").symlink_to("a")
+    for read in ("a", "link"):
+        with pytest.raises(UsageError, match="a: is read, and would be written over; give another file to write"):
+            check_apart(tmp_path / "a", None, "-", tmp_path / "missing", tmp_path / read)
+    check_apart(tmp_path / "b", tmp_path / "a")
+    check_apart("-", "-")
 
 
 def test_folders_and_devices_are_not_replaced(tmp_path):

@@ -16,6 +16,7 @@ from scipy import sparse
 from longtail import forecast as module
 from longtail.config import Config, LabelFeatures, resolve, settings
 from longtail.data.dataset import Dataset
+from longtail.data.labels import Labels
 from longtail.data.sample import sample
 from longtail.errors import UsageError
 from longtail.features.tfidf import TfIdf
@@ -165,6 +166,16 @@ class TestMovesTheRightWay:
     )
     def test_seconds(self, more):
         assert expected(more).seconds[0] > 1.1 * expected().seconds[0]
+
+    def test_texts_of_labels_are_documents_with_gandalf(self):
+        names = [f"word{i} of label{i}" for i in range(2000)]
+        many = dataclasses.replace(few(2000), label_matrix=sparse.eye_array(2000, format="csr", dtype=np.float32))
+        many = dataclasses.replace(many, labels=Labels.of(names))
+        with_half, with_all = ({"gandalf": {"use": True, "share": share}} for share in (0.5, 1.0))
+        plain, half, whole = (expected(own, documents=many) for own in ({}, with_half, with_all))
+        assert (plain.documents, half.documents, whole.documents) == (2000, 3000, 4000)
+        assert plain.seconds[1] < half.seconds[1] < whole.seconds[1]
+        assert plain.peak_bytes < half.peak_bytes < whole.peak_bytes
 
     def test_threads(self):
         one, four = expected(threads=1), expected(threads=4)

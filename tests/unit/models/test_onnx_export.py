@@ -18,7 +18,7 @@ from typer.testing import CliRunner  # noqa: E402
 import longtail as lt  # noqa: E402
 from longtail.cli import app  # noqa: E402
 from longtail.errors import MissingExtra, UsageError  # noqa: E402
-from longtail.models.onnx_export import export_encoder  # noqa: E402
+from longtail.models.onnx_export import _traced, export_encoder  # noqa: E402
 from tiny_encoder import write_encoder  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -103,11 +103,17 @@ class TestWords:
         assert_same(model, tmp_path / "encoder.onnx", texts)
         assert (model.embed(texts) == before).all()  # the network is left as it was
 
-    def test_a_step_that_onnx_does_not_have(self, documents, tmp_path):
+    def test_the_pooling_of_xml_cnn(self, documents, tmp_path):
         model = lt.Longtail("xml-cnn", **WORDS).fit(documents)
-        with pytest.raises(UsageError, match=r"ConvolutionEncoder .* ONNX cannot say .*adaptive_max_pool1d"):
+        with pytest.raises(UsageError, match="found the pooling of XML-CNN, which ONNX does not have"):
             export_encoder(model.model, tmp_path / "encoder.onnx")
         assert not list(tmp_path.iterdir())
+
+    def test_a_step_that_onnx_does_not_have(self, documents, capfd):
+        model = lt.Longtail("xml-cnn", **WORDS).fit(documents).model
+        with pytest.raises(UsageError, match=r"ConvolutionEncoder .* ONNX cannot say .*adaptive_max_pool1d"):
+            _traced(model.network)
+        assert not capfd.readouterr().out
 
 
 class TestRefused:

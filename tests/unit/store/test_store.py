@@ -376,6 +376,7 @@ def test_only_model_folders_and_empty_ones_are_replaced(tmp_path, monkeypatch):
     (tmp_path / "empty" / "notes.txt").write_text("mine")
     refused(tmp_path / "empty", r"notes\.txt: is not part of the model, and would be lost")
     (tmp_path / "empty" / "notes.txt").unlink()
+    refused(tmp_path / "empty" / "inner", "empty: is a model folder, which more in it would damage")
     monkeypatch.chdir(tmp_path / "empty")
     refused(".", "is the current folder")
     refused("/", "is a mount point")
