@@ -193,6 +193,8 @@ class TestCommands:
         assert {name: found["training"][name] for name in rates} == rates
         message = fails(2, *train_command, "--preset", "amazon-670k", "-o", tmp_path / "m")
         assert "cascade.layers: found settings for 4 levels; expected 1, as the tree has (243)" in message
+        assert "or cascade.layers=[], cascade.shortlist=[], cascade.dropout=[] to have them chosen" in message
+        assert "tree:" not in message  # said before the work
 
 
 class TestLearning:

@@ -28,7 +28,14 @@ from longtail.neural.batches import Batch
 from longtail.neural.heads.head import Head, head_settings
 from longtail.neural.heads.sharded_head import new_head
 from longtail.neural.heads.text_head import TextHead
-from longtail.neural.layout import dropouts, level_layers, scores_all_labels, shortlist_sizes, vector_widths
+from longtail.neural.layout import (
+    check_levels,
+    dropouts,
+    level_layers,
+    scores_all_labels,
+    shortlist_sizes,
+    vector_widths,
+)
 from longtail.neural.merging import merged, merging_layers
 from longtail.neural.networks import Ranked
 from longtail.neural.ranks import current_ranks
@@ -64,12 +71,12 @@ class CascadeXML(nn.Module):
         """
         super().__init__()
         self.encoder, self.tables, self.settings, self.training_settings = encoder, TreeTables(tree), settings, training
+        check_levels(tree.widths, settings)
         self.layers = settings.layers or level_layers(encoder.depth, tree.n_levels, settings.merge)
         self.kept = settings.shortlist or shortlist_sizes(tree.widths)
         rates = settings.dropout or dropouts(tree.n_levels, settings.merge)
         self.last = tree.n_levels - 1
         self.full = scores_all_labels(settings.last_level, tree.n_labels)
-        _check_levels(tree, layers=len(self.layers), shortlist=len(self.kept) + 1, dropout=len(rates))
         _check_depth(self.layers, encoder.depth)
         self.merges, self.dropouts = merging_layers(self.layers, encoder.width, settings, rates, seed)
         self.widths = list(vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck))
@@ -224,16 +231,6 @@ class CascadeXML(nn.Module):
         """Return what AdamW trains, by name."""
         parts = {"encoder": self.encoder, "merges": self.merges}
         return {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.state_dict().items()}
-
-
-def _check_levels(tree: LabelTree, **found: int) -> None:
-    """Refuse settings that were made for another tree, as those of a preset."""
-    for name, levels in found.items():
-        if levels != tree.n_levels:
-            own = " → ".join(map(str, tree.widths))
-            way_out = f"or cascade.{name}=[] to have it chosen"
-            expected = f"{tree.n_levels}, as the tree has ({own})"
-            raise ConfigError(f"cascade.{name}: found settings for {levels} levels; expected {expected}, {way_out}")
 
 
 def _check_depth(layers: Sequence[Sequence[int]], depth: int) -> None:

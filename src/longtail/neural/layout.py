@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log2
 
+from longtail.config import Cascade
 from longtail.errors import ConfigError
 
 __all__ = [
     "ATTENTION_HIDDEN",
     "LSTM_HIDDEN",
     "TWO_LAYERS",
+    "check_levels",
     "cluster_widths",
     "documents_at_a_time",
     "dropouts",
@@ -94,6 +96,17 @@ def shortlist_sizes(widths: tuple[int, ...]) -> tuple[int, ...]:
     if widths[:-1] == _LARGE_WIDTHS:  # a shortlist is the kept nodes' children
         kept = [round(size * own / below) for size, own, below in zip(_LARGE_SIZES, widths, widths[1:], strict=False)]
     return tuple(max(1, min(k, width)) for k, width in zip(kept, widths[:-1], strict=True))
+
+
+def check_levels(widths: tuple[int, ...], settings: Cascade) -> None:
+    """Refuse settings that were made for a tree of another depth, as those of a preset."""
+    given = {"layers": settings.layers, "shortlist": settings.shortlist, "dropout": settings.dropout}
+    levels = {name: len(own) + (name == "shortlist") for name, own in given.items() if own}  # labels have no shortlist
+    if wrong := [name for name, count in levels.items() if count != len(widths)]:
+        own = " → ".join(map(str, widths))
+        way_out = f"or {', '.join(f'cascade.{name}=[]' for name in wrong)} to have them chosen"
+        found = f"cascade.{wrong[0]}: found settings for {levels[wrong[0]]} levels"
+        raise ConfigError(f"{found}; expected {len(widths)}, as the tree has ({own}), {way_out}")
 
 
 def vector_widths(layers: Sequence[Sequence[int]], encoder_width: int, merge: str, bottleneck: int) -> tuple[int, ...]:

@@ -51,11 +51,18 @@ def check_network(documents: Dataset, config: Config, device: str, parents: Pare
     documents.document_texts()
     if documents.dense is not None:
         raise UsageError(f"{_what(config)} makes its own dense features; expected documents without")
+    if METHODS[config.method].network and parents is None:  # a hierarchy has its own levels
+        _check_levels(config, network_widths(config, documents.n_labels))
+
+
+def _check_levels(config: Config, widths: tuple[int, ...]) -> None:
+    """Refuse settings for another number of levels than the network's tree will have."""
     kind, settings = METHODS[config.method].network, config.recursive
-    if kind in ("recursive", "attention") and parents is None:
-        widths = network_widths(config, documents.n_labels)
+    if kind != "cascade":
         tuned = layout.tuned_levels(widths, settings.finest) if kind == "recursive" else len(widths)
         layout.level_epochs(settings.epochs, config.training.epochs, tuned)
+    elif config.label_text.phases == "one":  # phases have trees of their own
+        layout.check_levels(widths, config.cascade)
 
 
 def check_encoder(config: Config, device: str) -> None:
