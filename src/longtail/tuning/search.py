@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from longtail import __version__
-from longtail.config import Config, to_toml
+from longtail.config import Config, nested, to_toml
 from longtail.data.dataset import Dataset
 from longtail.data.output import open_output
 from longtail.errors import LongtailError, MissingExtra, UsageError, printable, unknown_name
@@ -28,7 +28,7 @@ from longtail.pipeline import train
 from longtail.steps.checks import check_trainable
 from longtail.tuning.journal import BEST, Journal, Study, Trial, check_study_folder
 from longtail.tuning.shared import SharedStages
-from longtail.tuning.space import Dimension, check_space, default_space, nested
+from longtail.tuning.space import Dimension, check_space, default_space
 from longtail.tuning.suggestions import Asker
 
 __all__ = ["Tuning", "tune"]
