@@ -76,9 +76,8 @@ class Comparison(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """Lay out the metrics, a row a model, and recall at each k, a row a bin; the best is marked by a star."""
         plain = msgspec.structs.replace(self.models[0].measured.evaluation, intervals={})  # which have no room here
-        footnote = str(plain).rpartition("\n")[2]
         star = "; * the best" if len(self.models) > 1 else ""
-        parts = [*_metrics(self), f"{footnote}{star}", *_recalls(self), "\n".join(self.notes)]
+        parts = [*_metrics(self), f"{plain.footnote}{star}", *_recalls(self), "\n".join(self.notes)]
         return "\n\n".join(filter(None, parts))
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
 
-from longtail.data.csr import csr_of
+from longtail.config import nested
+from longtail.data.csr import csr_of_nothing
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.data.strings import Strings
@@ -21,7 +22,6 @@ from longtail.errors import MissingExtra
 from longtail.estimator import Longtail, load
 from longtail.kernels import pool
 from longtail.models.ranking_model import replace_beam
-from longtail.tuning.space import nested
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -147,8 +147,7 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         features, n_labels = self._features(X), len(self.classes_)
         k = n_labels if self.kind_ == "classes" or self.k is None else min(self.k, n_labels)
         search = replace_beam(model.config.search, n_labels) if k == n_labels else model.config.search
-        ends = np.zeros(_length(features) + 1, np.int64)
-        none = csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), ends, n_labels)
+        none = csr_of_nothing(_length(features), n_labels)
         with pool.threads(self.threads):
             ranked = model.raw_scores(_dataset(features, none, model.labels), k, search)
         raw = ranked.data.astype(np.float64)

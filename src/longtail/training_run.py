@@ -24,7 +24,7 @@ from longtail.steps.told import run_log, stages_told_to
 from longtail.store import Stages, check_replaceable, clear_leftovers
 from longtail.tree.given import read_parents
 
-__all__ = ["BEGUN", "take_part", "train_to_folder"]
+__all__ = ["BEGUN", "take_part", "train_to_folder", "work_folder"]
 
 BEGUN = "begun"  # what the first rank announces when the others may read the data, too
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import longtail as lt
+from folder_contents import contents
 from longtail import pipeline
 from longtail.data.label_files import write_labels
 from longtail.features import label_graph as graph_module
@@ -32,10 +32,6 @@ def files(data, tmp_path_factory):
     lt.write(data[1], folder / "test.jsonl")
     write_labels(data[0].labels, folder / "labels.jsonl")
     return folder
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("method", LINEAR)

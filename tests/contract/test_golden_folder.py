@@ -8,6 +8,7 @@ import make_golden as golden
 import numpy as np
 import safetensors.numpy
 
+from folder_contents import contents
 from longtail import store
 
 V1 = Path(__file__).parent / "golden" / "v1"
@@ -42,9 +43,7 @@ def test_the_golden_arrays_are_exact_and_the_safetensors_library_reads_the_same(
 
 def test_writing_the_same_content_today_gives_the_same_bytes(tmp_path):
     golden.write_golden(tmp_path / "today")
-    then = {file.relative_to(V1): file.read_bytes() for file in V1.rglob("*") if file.is_file()}
-    today = tmp_path / "today"
-    now = {file.relative_to(today): file.read_bytes() for file in today.rglob("*") if file.is_file()}
+    then, now = contents(V1), contents(tmp_path / "today")
     assert now.keys() == then.keys()
     for name in then:
         assert now[name] == then[name], name

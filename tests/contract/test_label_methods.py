@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import longtail as lt
+from folder_contents import contents
 from longtail.cli.terminal import print_explanation
 from longtail.errors import ConfigError, MissingExtra, UsageError
 from longtail.linear.one_vs_all import LabelProblems
@@ -42,10 +42,6 @@ def fit(method, documents, **more):
 @pytest.fixture(scope="module", params=WITHOUT_LABEL_TREE)
 def fitted(request, data):
     return fit(request.param, data[0])
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_learns(fitted, data):

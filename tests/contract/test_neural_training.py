@@ -8,10 +8,11 @@ import re
 import signal
 import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+
+from folder_contents import contents
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -93,10 +94,6 @@ def train_command(files):
     sets += [f"encoder.name={files / 'encoder'}", "encoder.max_tokens=24"]
     options = [word for setting in sets for word in ("--set", setting)]
     return ["train", files / "train.jsonl", "--method", "cascadexml", "--valid", files / "test.jsonl", *options]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 class TestCommands:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import longtail as lt
+from folder_contents import contents
 from longtail import estimator
 from longtail.data import labels as label_module
 from longtail.errors import ModelFolderError, UsageError
@@ -45,10 +46,6 @@ def folders(data, tmp_path_factory):
     train_to_folder(data[0], folder / "shards", settings())
     lt.write(data[1], folder / "test.jsonl")
     return folder
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def assert_same(one, other):

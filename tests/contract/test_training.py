@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import longtail as lt
+from folder_contents import contents
 from longtail import pipeline
 from longtail.errors import DataError, UsageError
 from longtail.kernels import pool
@@ -45,10 +45,6 @@ def fitted(data):
 def model(fitted, files):
     fitted.save(files / "model")
     return files / "model"
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 class TestCommands:

@@ -11,6 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from folder_contents import contents
+
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
@@ -85,10 +87,6 @@ def train_command(files):
         return ["train", files / "train.jsonl", "--method", method, "--valid", files / "test.jsonl", *options]
 
     return of
-
-
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def same(ours, theirs):

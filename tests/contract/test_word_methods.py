@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
+
+from folder_contents import contents
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -67,10 +68,6 @@ def model(run, files):
 
 def fitted(method, documents, **settings):
     return lt.Longtail(method, threads=1, **{**SETTINGS, **settings}).fit(documents)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def same(ours, theirs):

@@ -6,8 +6,9 @@ import os
 
 import pytest
 from saved_folders import save
-from trainings import contents, training
+from trainings import training
 
+from folder_contents import contents
 from longtail.store import durable
 
 

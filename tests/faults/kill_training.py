@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trainings import Ended, Training, contents, left_behind
+from trainings import Ended, Training, left_behind
+
+from folder_contents import contents
 
 
 class Outcome(NamedTuple):

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from trainings import contents, here, training
+from trainings import here, training
 
 import longtail as lt
+from folder_contents import contents
 
 DAYS = 86_400
 SOURCE = Path(lt.__file__).parent

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from failing_disk import CODES, EVERY, FailingDisk, chance, told_in_one_line
 from small_disk import small_disk
-from trainings import contents, here
+from trainings import here
 
 import longtail as lt
+from folder_contents import contents
 from longtail.data.output import open_output
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc for what is open")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trainings import contents
 
 import longtail as lt
+from folder_contents import contents
 from longtail.linear import one_vs_all, spans
 from longtail.methods import configure
 from longtail.scale import ray as ray_module

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from failing_disk import CLEANING, CODES, EVERY, FailingDisk, chance, tally
 from small_disk import small_disk
-from trainings import contents, left_behind
+from trainings import left_behind
 
 import longtail as lt
+from folder_contents import contents
 from longtail import store
 from longtail.ensembling import ensemble
 from longtail.models.model_folder import load_model, save_model

@@ -10,7 +10,9 @@ import sys
 import pytest
 from failing_disk import CODES, EVERY, FailingDisk, chance, tally, told_in_one_line
 from small_disk import small_disk
-from trainings import contents, here, left_behind
+from trainings import here, left_behind
+
+from folder_contents import contents
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc for what is open")
 

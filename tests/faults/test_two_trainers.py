@@ -10,8 +10,9 @@ import time
 
 import pytest
 from failing_disk import DeadlyDisk
-from trainings import contents, end_of, here, left_behind, start, training
+from trainings import end_of, here, left_behind, start, training
 
+from folder_contents import contents
 from longtail import pipeline, store, training_run
 from longtail.models.model_folder import load_model, save_model
 from longtail.store import durable

@@ -177,11 +177,6 @@ def as_a_process(said: Path):
                 signal.signal(number, handler)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Return the bytes of every file by its path in the folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def left_behind(model: Path) -> list[str]:
     """Return what stands beside a model that is neither it nor its run log."""
     ours = {model.name, f"{model.name}.run.jsonl", "said"}

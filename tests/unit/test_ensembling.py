@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 import longtail as lt
+from folder_contents import contents
 from longtail.errors import DataError, ModelFolderError, UsageError
 from longtail.models.ensemble_model import Ensemble, united_labels
 from longtail.models.model_folder import load_model
@@ -184,19 +185,15 @@ def test_saved_and_loaded(fusion, linear, fewer, data, tmp_path):
     assert loaded.model.facts == made.model.facts
     loaded.save(tmp_path / "second")
     lt.ensemble([tmp_path / "first/member-0", tmp_path / "first/member-1"], fusion, data[1]).save(tmp_path / "third")
-    assert files(tmp_path / "first") == files(tmp_path / "second") == files(tmp_path / "third")
-
-
-def files(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert contents(tmp_path / "first") == contents(tmp_path / "second") == contents(tmp_path / "third")
 
 
 def test_members_are_the_model_folders_they_were(linear, flat, tmp_path):
     for name, model in (("one", linear), ("two", flat)):
         model.save(tmp_path / name)
     lt.ensemble([tmp_path / "one", str(tmp_path / "two")]).save(tmp_path / "both")
-    assert files(tmp_path / "both/member-0") == files(tmp_path / "one")
-    assert files(tmp_path / "both/member-1") == files(tmp_path / "two")
+    assert contents(tmp_path / "both/member-0") == contents(tmp_path / "one")
+    assert contents(tmp_path / "both/member-1") == contents(tmp_path / "two")
     assert load_model(tmp_path / "both/member-1").config.method == "dismec"
 
 

@@ -30,9 +30,10 @@ def noted():
     progress.report_to(None)
 
 
-def test_nothing_is_shown_by_itself():
+def test_nothing_is_shown_by_itself(capsys, caplog):
     with progress.stage("reading", 3, "B"):
         progress.advance(3)
+    assert (*capsys.readouterr(), caplog.text) == ("", "", "")
 
 
 def test_a_stage_within_a_stage(noted):

@@ -110,7 +110,7 @@ def _memory() -> Symptom:
 def _kernel_cache() -> Symptom:
     """Tell where numba will keep compiled kernels; without a writable folder each process compiles anew."""
     given = os.environ.get("NUMBA_CACHE_DIR")
-    folder = Path(given) if given else Path(__file__).parent / "kernels"
+    folder = Path(given) if given else Path(pool.__file__).parent  # beside the kernels
     existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())  # numba makes the rest
     try:
         with tempfile.TemporaryFile(dir=existing):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -87,8 +88,6 @@ def _check_extra() -> None:
 
 def _token(file: Path | None) -> str | None:
     """Return the token of a file, or of the environment."""
-    import os
-
     if file is None:
         token = os.environ.get("LONGTAIL_TOKEN", "").strip()
         if not token:

@@ -67,7 +67,7 @@ def tune(
 ) -> None:
     """Search for the settings that are best on validation data: trials to stdout, the best to DIR/best.toml."""
     from longtail.cli.terminal import print_json
-    from longtail.tuning import check_study_folder
+    from longtail.tuning import BEST, check_study_folder
     from longtail.tuning import tune as tune_method
 
     check_study_folder(output, resume)  # now, not when all data are read
@@ -99,7 +99,7 @@ def tune(
     else:
         _print_trials(found)
     if found.best is not None:
-        best = output / "best.toml"
+        best = output / BEST
         say(f"{best}: written; use it so: longtail train {data} -o MODEL -c {best}")
 
 
@@ -122,13 +122,11 @@ def _seconds(text: str) -> float:
 def _print_trials(found: Tuning) -> None:
     """Print the trials, the best one first, those that failed last."""
     from longtail.cli.terminal import print_table
-    from longtail.errors import printable
 
     order = sorted(found.trials, key=lambda trial: (trial.value is None, -(trial.value or 0), trial.number))
     paths = list(order[0].params) if order else []
     rows = []
     for trial in order:
         value = "failed" if trial.value is None else f"{100 * trial.value:.2f}"
-        shown = [f"{v:g}" if isinstance(v, float) else printable(str(v)) for v in trial.params.values()]
-        rows.append([str(trial.number), value, f"{trial.seconds:.1f}", *shown, trial.error])
+        rows.append([str(trial.number), value, f"{trial.seconds:.1f}", *trial.shown.values(), trial.error])
     print_table(["trial", found.metric, "s", *paths, ""], rows)

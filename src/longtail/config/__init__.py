@@ -5,11 +5,13 @@ from longtail.config.sources import (
     Setting,
     expected_of,
     merge,
+    nested,
     parse_assignment,
     read_toml,
     resolve,
     settings,
     to_toml,
+    toml_value,
 )
 from longtail.config.stage import Stage
 from longtail.config.structs import (
@@ -45,9 +47,11 @@ __all__ = [
     "Tree",
     "expected_of",
     "merge",
+    "nested",
     "parse_assignment",
     "read_toml",
     "resolve",
     "settings",
     "to_toml",
+    "toml_value",
 ]

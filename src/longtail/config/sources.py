@@ -15,7 +15,18 @@ from longtail.config.stage import Stage
 from longtail.config.structs import Config, TfIdf
 from longtail.errors import ConfigError, UsageError, unknown_name
 
-__all__ = ["Setting", "expected_of", "merge", "parse_assignment", "read_toml", "resolve", "settings", "to_toml"]
+__all__ = [
+    "Setting",
+    "expected_of",
+    "merge",
+    "nested",
+    "parse_assignment",
+    "read_toml",
+    "resolve",
+    "settings",
+    "to_toml",
+    "toml_value",
+]
 
 
 class Setting(NamedTuple):
@@ -122,15 +133,29 @@ def parse_assignment(assignment: str) -> dict[str, Any]:
         raise UsageError(f"--set {assignment!r}; expected PATH=VALUE such as tree.branching=32")
     try:
         assignment.encode()
-        value: Any = tomllib.loads(f"value = {text}")["value"]
     except UnicodeEncodeError:  # bytes of the shell
         raise UsageError(f"--set {assignment!r}; expected UTF-8") from None
+    return nested({path.strip(): toml_value(text)})
+
+
+def toml_value(text: str) -> Any:
+    """Return what ``text`` is in TOML, else itself: a string without quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
-        value = text.strip()
-    for part in reversed(path.strip().split(".")):
-        value = {part: value}
-    nested: dict[str, Any] = value
-    return nested
+        return text.strip()
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted path, or groups of them, as the nested mapping that a config is made of."""
+    found: dict[str, Any] = {}
+    for path, value in values.items():
+        inner = found
+        *groups, last = path.split(".")
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[last] = dict(value) if isinstance(value, Mapping) else value  # whose own is left as it is
+    return found
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:

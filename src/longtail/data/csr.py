@@ -16,6 +16,7 @@ __all__ = [
     "csr_arrays",
     "csr_of",
     "csr_of_arrays",
+    "csr_of_nothing",
     "csr_of_slots",
     "csr_where",
     "places_in_rows",
@@ -37,6 +38,11 @@ def csr_of(
     matrix.data, matrix.indices, matrix.indptr = values, columns, narrow
     found: sparse.csr_array = matrix
     return found
+
+
+def csr_of_nothing(n_rows: int, n_columns: int) -> sparse.csr_array:
+    """Return rows without an entry, of float32: the label matrix of documents whose labels are not known."""
+    return csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(n_rows + 1, np.int64), n_columns)
 
 
 def csr_of_slots(values: NDArray[Any], columns: NDArray[np.int32], n_columns: int) -> sparse.csr_array:

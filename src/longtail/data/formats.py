@@ -26,7 +26,7 @@ class Format(NamedTuple):
     name: str
     module: str
     what: str
-    folder: bool = False  # train and test lie side by side in one folder
+    folder: bool = False  # a folder of files; but for annif-folder, train and test lie there side by side
 
     def function(self, verb: Literal["read", "write"]) -> Callable[..., Any]:
         """Return the reader or writer; its module, and what that needs, is imported only now."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from scipy import sparse
 
 from longtail.data.builder import Reading, in_vocabulary
+from longtail.data.csr import csr_of_nothing
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.data.lines import text_lines
@@ -17,7 +18,7 @@ from longtail.data.npz import read_csr_npz, write_csr_npz
 from longtail.data.problems import Problems
 from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_strings, write_strings
 from longtail.data.strings import Strings, StringsBuilder
-from longtail.data.xmc_bow import no_labels, number_labels, unknown_rows, without_bad
+from longtail.data.xmc_bow import number_labels, unknown_rows, without_bad
 
 __all__ = ["read_pecos", "write_pecos"]
 
@@ -38,7 +39,7 @@ def read_pecos(path: Path | str, reading: Reading) -> Dataset:
     texts, bad = _read_texts(text_file, problems) if text_file else (None, [])
     features = read_csr_npz(feature_file) if feature_file else None
     n_rows = len(texts) if texts is not None else features.shape[0] if features is not None else 0
-    matrix = _read_targets(target_file) if target_file else no_labels(n_rows)
+    matrix = _read_targets(target_file) if target_file else csr_of_nothing(n_rows, 0)
     for file, part in ((feature_file, features), (target_file, matrix)):
         if part is not None and part.shape[0] != n_rows:
             found = f"{part.shape[0]} rows, but {n_rows} documents in {Path(problems.file).name}"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.data.builder import Reading, in_vocabulary
+from longtail.data.csr import csr_of_nothing
 from longtail.data.dataset import Dataset, label_matrix_of
 from longtail.data.labels import Labels
 from longtail.data.lines import Block, blocks
@@ -25,7 +26,6 @@ from longtail.data.strings import Strings
 from longtail.errors import UsageError
 
 __all__ = [
-    "no_labels",
     "number_labels",
     "read_bow",
     "read_filter",
@@ -92,11 +92,6 @@ def _labels(beside: Path | None, count: int, nbytes: int, problems: Problems) ->
     if len(labels.columns) != count:
         problems.fatal("a label id that stands twice", "each id once", file=beside)
     return labels
-
-
-def no_labels(n_documents: int) -> sparse.csr_array:
-    """Return the label matrix of documents whose labels are not known."""
-    return label_matrix_of(np.empty(0, np.int32), np.zeros(n_documents + 1, np.int64), 0)[0]
 
 
 def number_labels(count: int, nbytes: int, problems: Problems) -> Labels:
@@ -187,7 +182,7 @@ def _read_y(files: SplitFiles, x: SparseLines, reading: Reading, problems: Probl
     """Read the label matrix; documents that need no labels may come without one."""
     file = files.need(_Y) if reading.labelled else files.find(_Y)
     if file is None:
-        return SparseLines((x.header[0], 0), no_labels(x.header[0]), x.listed, [], 0)
+        return SparseLines((x.header[0], 0), csr_of_nothing(x.header[0], 0), x.listed, [], 0)
     y = read_sparse_lines(file, problems, ("documents", "labels"))
     if y.header[0] != x.header[0]:
         found = f"{y.header[0]} documents, but {x.header[0]} in {files.need(_X).name}"

@@ -57,14 +57,15 @@ def percentile_intervals(
 
 
 def paired_differences(
-    first: Mapping[str, NDArray[np.float64]], other: Mapping[str, NDArray[np.float64]], confidence: float = 0.95
+    first: Mapping[str, NDArray[np.float64]], other: Mapping[str, NDArray[np.float64]]
 ) -> dict[str, Difference]:
     """Return for each metric by how much ``other`` is above ``first``, both of the same resamples of documents.
 
-    p is two-sided: twice the share of resamples on the other side of 0, or at it, with one more counted there.
+    Intervals are of 95 %. p is two-sided: twice the share of resamples on the other side of 0, or at it, with one more
+    counted there.
     """
     differences = {name: other[name] - values for name, values in first.items()}
-    intervals = percentile_intervals(differences, confidence)
+    intervals = percentile_intervals(differences, 0.95)
     return {name: Difference(*intervals[name], _two_sided(values)) for name, values in differences.items()}
 
 

@@ -39,7 +39,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         names = sorted({name.rsplit("@", 1)[0] for name in self.metrics}, key=NAMES.index)
         cells = [["", *(f"@{k}" for k in self.ks)]]
         cells += [[name, *(self._cell(f"{name}@{k}") for k in self.ks)] for name in names]
-        return f"{in_columns(cells, n_left=1)}\n{self._footnote()}"
+        return f"{in_columns(cells, n_left=1)}\n{self.footnote}"
 
     def _cell(self, name: str) -> str:
         value = f"{100 * self.metrics[name]:.2f}"
@@ -48,7 +48,9 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         low, high = self.intervals[name]
         return f"{value} [{100 * low:.2f}, {100 * high:.2f}]"
 
-    def _footnote(self) -> str:
+    @property
+    def footnote(self) -> str:
+        """What the metrics are of: documents and labels, and the settings behind propensities and intervals."""
         parts = [f"percent over {self.n_documents} documents with {self.n_test_labels} labels"]
         if self.n_without_labels:
             parts.append(f"{self.n_without_labels} documents without labels left out")

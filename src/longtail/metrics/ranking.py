@@ -102,7 +102,6 @@ def resampled_metrics(
     n_train: int | None = None,
     a: float = 0.55,
     b: float = 1.5,
-    mask: Pairs | None = None,
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> dict[str, NDArray[np.float64]]:
@@ -112,7 +111,7 @@ def resampled_metrics(
     """
     ks = check_ks(ks)
     weights = _weights(label_counts, n_train, a, b)
-    return _resampled(collect(predictions, label_matrix, ks, weights, mask).documents, ks, bootstrap, seed)
+    return _resampled(collect(predictions, label_matrix, ks, weights).documents, ks, bootstrap, seed)
 
 
 def _resampled(

@@ -151,10 +151,7 @@ def masked_labels(mask: Pairs | None, shape: tuple[int, int]) -> tuple[Offsets, 
 def _wrong_row(problem: int, row: int, n_labels: int) -> UsageError:
     found, way_out = {
         kernels.OUT_OF_RANGE: ("a label out of range", f"expected labels 0 to {n_labels - 1}"),
-        kernels.DUPLICATE: (
-            "a label twice",
-            "expected each label once; keep one of its scores",
-        ),
+        kernels.DUPLICATE: ("a label twice", "expected each label once; keep one of its scores"),
         kernels.SCORE_IS_NAN: ("a NaN score", "expected a number; drop predictions that have none"),
     }[problem]
     return UsageError(f"predictions: document {row} has {found}; {way_out}")

@@ -40,7 +40,7 @@ def metric_section(evaluation: Evaluation) -> Section:
     if evaluation.intervals:
         draw = partial(bands, evaluations={"": evaluation})
         numbers = pair(numbers, drawn("bands", draw, "Marks with bars: P, nDCG and PSP at each k with their intervals"))
-    parts = [numbers, note(str(evaluation).rpartition("\n")[2])]
+    parts = [numbers, note(evaluation.footnote)]
     return Section("metrics", "Metrics", parts)
 
 

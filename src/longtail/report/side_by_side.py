@@ -40,17 +40,15 @@ def _metrics(comparison: Comparison) -> Section:
         columns = [_column(models, name) for name in names]
         rows = [[text(model.name), *(column[at] for column in columns)] for at, model in enumerate(models)]
         parts.append(table(["model", *names], rows, "wide stacked"))
-    footnote = str(models[0].measured.evaluation).rpartition("\n")[2]
-    return Section("metrics", "Metrics", [*parts, note(f"{footnote}; in bold: the best")])
+    footnote = f"{models[0].measured.evaluation.footnote}; in bold: the best"
+    return Section("metrics", "Metrics", [*parts, note(footnote)])
 
 
 def _column(models: Sequence[ComparedModel], name: str) -> list[str]:
-    """Return the cells of one metric, the best in bold unless all are alike."""
-    values = [percent(model.measured.evaluation[name]) for model in models]
-    best = percent(max(model.measured.evaluation[name] for model in models))
+    """Return the cells of one metric, with intervals where there are any."""
     cells = []
-    for model, value in zip(models, values, strict=True):
-        shown = f'<span class="best">{value}</span>' if value == best and len(set(values)) > 1 else value
+    values = [model.measured.evaluation[name] for model in models]
+    for model, shown in zip(models, _best_in_bold(values), strict=True):
         low, high = model.measured.evaluation.intervals.get(name, (None, None))
         cells.append(shown if low is None else f"{shown} <small>{percent(low)}–{percent(high)}</small>")
     return cells
@@ -125,8 +123,8 @@ def _recalls(comparison: Comparison) -> Section:
     series = {model.name: [model.by_frequency.bins[at].recall[-1] for at in tested] for model in models}
     draw = partial(bars, series=series, places=[bins[at].name for at in tested], colours=True)
     rows = [
-        [text(bins[at].name), f"{bins[at].n_labels:,}", f"{bins[at].n_positives:,}", *_best(series, place)]
-        for place, at in enumerate(tested)
+        [text(bins[at].name), f"{bins[at].n_labels:,}", f"{bins[at].n_positives:,}", *_best_in_bold(recalls)]
+        for at, recalls in zip(tested, zip(*series.values(), strict=True), strict=True)
     ]
     parts = [
         paragraph(
@@ -140,11 +138,12 @@ def _recalls(comparison: Comparison) -> Section:
     return Section("frequencies", "Frequent and rare labels", parts)
 
 
-def _best(series: dict[str, list[float | None]], place: int) -> list[str]:
-    values = [percent(own[place]) for own in series.values()]
-    best = percent(max(own[place] or 0.0 for own in series.values()))
-    differ = len(set(values)) > 1
-    return [f'<span class="best">{value}</span>' if differ and value == best else value for value in values]
+def _best_in_bold(values: Sequence[float | None]) -> list[str]:
+    """Return the values in percent, the best of them in bold unless all are alike."""
+    shown = [percent(value) for value in values]
+    best = percent(max(value or 0.0 for value in values))
+    differ = len(set(shown)) > 1
+    return [f'<span class="best">{value}</span>' if differ and value == best else value for value in shown]
 
 
 def _costs(comparison: Comparison) -> Section:

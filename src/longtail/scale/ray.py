@@ -27,7 +27,7 @@ from scipy import sparse
 
 from longtail import __version__, progress
 from longtail.config import Config
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of, csr_of_nothing
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.errors import LongtailError, MissingExtra, ModelFolderError, UsageError
@@ -245,7 +245,7 @@ def predict_folder(
     """
     folder = open_folder(model)
     labels = load_model(folder, "cpu").labels
-    nothing = csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(len(documents) + 1, np.int64), 0)
+    nothing = csr_of_nothing(len(documents), 0)
     bare = replace(documents, labels=Labels.of([]), label_matrix=nothing)  # only what is read needs to travel
     sealed = str(folder.root), content_hash(folder.manifest)
     found: list[sparse.csr_array] = []

@@ -65,9 +65,8 @@ class Batcher(Generic[T, R]):
         self._changed = threading.Condition()
         self._documents = 0  # that wait
         self._coming = 0  # requests whose headers are there, and who are about to wait
-        self._running: list[tuple[float, int] | None] = [
-            None
-        ] * threads  # when batches under way began, and their sizes
+        # when batches under way began, and their sizes
+        self._running: list[tuple[float, int] | None] = [None] * threads
         self._seconds = self._many_seconds = first_seconds  # a document, of any batch and of those of many
         self._lag = 0.0  # between a result and its delivery by a busy event loop, moving average
         self._full_at = -_REST_SECONDS  # when the queue was last found full

@@ -79,7 +79,6 @@ class Telemetry:
     def __init__(self, known_paths: frozenset[str], several: bool = False) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-        # With files, a registry of its own would count twice: the collector of all processes reads the files.
         registry = CollectorRegistry()
         self._registry, self._several, self._known = registry, several, known_paths
         name, text = "longtail_stage_seconds", "Seconds of a prediction by stage."
@@ -144,6 +143,6 @@ class Telemetry:
 
         if not self._several:
             return generate_latest(self._registry)
-        together = CollectorRegistry()
+        together = CollectorRegistry()  # not this process's own: its files are among those that the collector reads
         MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return generate_latest(together)

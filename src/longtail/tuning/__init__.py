@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from longtail.tuning.journal import Trial, check_study_folder
+from longtail.tuning.journal import BEST, Trial, check_study_folder
 from longtail.tuning.search import Tuning, tune
 from longtail.tuning.space import Choice, Dimension, Range, default_space, parse_dimension, read_space
 
 __all__ = [
+    "BEST",
     "Choice",
     "Dimension",
     "Range",

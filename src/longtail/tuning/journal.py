@@ -11,7 +11,7 @@ import msgspec
 
 from longtail.config import Config
 from longtail.data.output import open_output
-from longtail.errors import UsageError
+from longtail.errors import UsageError, printable
 from longtail.run_loggers import append_line
 from longtail.store.writing import holds_a_model
 from longtail.tuning.space import Dimension
@@ -34,6 +34,11 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     error: str = ""
     reused: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The settings for people, by path."""
+        return {path: f"{v:g}" if isinstance(v, float) else printable(str(v)) for path, v in self.params.items()}
 
 
 class Study(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from longtail import __version__
-from longtail.config import Config, to_toml
+from longtail.config import Config, nested, to_toml
 from longtail.data.dataset import Dataset
 from longtail.data.output import open_output
 from longtail.errors import LongtailError, MissingExtra, UsageError, printable, unknown_name
@@ -28,7 +28,7 @@ from longtail.pipeline import train
 from longtail.steps.checks import check_trainable
 from longtail.tuning.journal import BEST, Journal, Study, Trial, check_study_folder
 from longtail.tuning.shared import SharedStages
-from longtail.tuning.space import Dimension, check_space, default_space, nested
+from longtail.tuning.space import Dimension, check_space, default_space
 from longtail.tuning.suggestions import Asker
 
 __all__ = ["Tuning", "tune"]
@@ -241,12 +241,8 @@ def _write_best(path: Path, best: Trial, config: Config, metric: str, n_document
 def _line(trial: Trial, trials: int, metric: str, best: Trial | None) -> str:
     what = trial.error if trial.value is None else f"{metric} {100 * trial.value:.2f} %"
     leader = "" if best is None or best.value is None else f"; best {100 * best.value:.2f} %, trial {best.number}"
-    params = ", ".join(f"{path}={_shown(value)}" for path, value in trial.params.items())
+    params = ", ".join(f"{path}={value}" for path, value in trial.shown.items())
     return f"trial {trial.number} of {trials}: {what} ({trial.seconds:.1f} s{leader}) {params}"
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else printable(str(value))
 
 
 def _cutoff(metric: str) -> int:

@@ -10,11 +10,11 @@ from typing import Annotated, Any, TypeAlias, assert_never, get_args, get_origin
 
 import msgspec
 
-from longtail.config import Config, expected_of, read_toml, settings
+from longtail.config import Config, expected_of, read_toml, settings, toml_value
 from longtail.errors import ConfigError, UsageError, unknown_name
 from longtail.methods import METHODS
 
-__all__ = ["Choice", "Dimension", "Range", "check_space", "default_space", "nested", "parse_dimension", "read_space"]
+__all__ = ["Choice", "Dimension", "Range", "check_space", "default_space", "parse_dimension", "read_space"]
 
 
 class Range(msgspec.Struct, frozen=True, tag="range"):
@@ -68,17 +68,9 @@ def _dimension(path: str, values: str) -> Dimension:
             raise ConfigError(f"{path}: found {values!r}; expected two numbers, such as 0.1..10:log") from None
     try:
         choices = tomllib.loads(f"values = [{values}]")["values"]
-    except ValueError:  # strings without quotes
-        choices = [_plain(value.strip()) for value in values.split(",")]
+    except (ValueError, RecursionError):  # strings without quotes: of «8,x» it is x that is wrong
+        choices = [toml_value(value) for value in values.split(",")]
     return Choice(path, tuple(choices))
-
-
-def _plain(value: str) -> Any:
-    """Return a value as TOML has it, else as a string: of «8,x» it is x that is wrong."""
-    try:
-        return tomllib.loads(f"value = {value}")["value"]
-    except ValueError:
-        return value
 
 
 def read_space(path: Path | str) -> list[Dimension]:
@@ -148,18 +140,6 @@ def _check_value(path: str, value: Any, hint: Any) -> None:
         said = str(error).partition(" - at `$")[0]
         expected = expected_of(said, get_args(hint)[0] if get_origin(hint) is Annotated else hint)
         raise ConfigError(f"{path}: found {value!r}; {expected or said}") from None
-
-
-def nested(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by path, or groups of them, as the nested mapping that a config is made of."""
-    found: dict[str, Any] = {}
-    for path, value in params.items():
-        inner = found
-        *groups, last = path.split(".")
-        for group in groups:
-            inner = inner.setdefault(group, {})
-        inner[last] = dict(value) if isinstance(value, Mapping) else value  # whose own is left as it is
-    return found
 
 
 def default_space(config: Config, reads_text: bool = True) -> list[Dimension]:

@@ -84,9 +84,9 @@ def test_missing_extra_is_absent_and_says_how_to_get_it(monkeypatch):
 class TestKernelCache:
     def test_beside_the_kernels(self, monkeypatch, tmp_path):
         monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-        assert Path(doctor.__file__).parent == Path(longtail.__file__).parent
-        monkeypatch.setattr(doctor, "__file__", str(tmp_path / "doctor.py"))  # the package folder may be read-only
-        (tmp_path / "kernels").mkdir()
+        assert Path(doctor.pool.__file__).parent == Path(longtail.__file__).parent / "kernels"
+        (tmp_path / "kernels").mkdir()  # the package folder may be read-only
+        monkeypatch.setattr(doctor.pool, "__file__", str(tmp_path / "kernels" / "pool.py"))
         assert found()["kernel cache"] == doctor.Symptom("kernel cache", "ok", str(tmp_path / "kernels"))
 
     def test_given(self, monkeypatch, tmp_path):

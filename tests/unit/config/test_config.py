@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from longtail import config as module
-from longtail.config import Config, Stage, TfIdf, merge, parse_assignment, read_toml, resolve, settings, to_toml
+from longtail.config import Config, Stage, TfIdf, merge, nested, parse_assignment, read_toml, resolve, settings, to_toml
 from longtail.errors import ConfigError, UsageError
 from longtail.methods import METHODS, configure
 
@@ -310,3 +310,8 @@ class TestWrong:
     def test_levels_go_from_coarse_to_fine(self, levels):
         message = said_of(f"tree.levels={levels}")
         assert message == f"tree.levels: found {levels}; expected rising numbers, coarse to fine"
+
+
+def test_nested():
+    found = nested({"tree.branching": 2, "tfidf.0.min_df": 3, "tree.kind": "flat", "seed": 1})
+    assert found == {"tree": {"branching": 2, "kind": "flat"}, "tfidf": {"0": {"min_df": 3}}, "seed": 1}

@@ -60,3 +60,4 @@ def test_other_kinds(tmp_path, name, what):
 def test_no_display_is_needed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # its import would fail
     draw_frequency_curve(CURVE, str(tmp_path / "a.png"))
+    assert (tmp_path / "a.png").read_bytes().startswith(MAGIC[".png"])

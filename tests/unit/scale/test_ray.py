@@ -10,12 +10,12 @@ import socket
 import sys
 from collections import Counter
 from concurrent.futures import Future
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import longtail as lt
+from folder_contents import contents
 from longtail.cli import model_commands
 from longtail.errors import LongtailError, MissingExtra, ModelFolderError, UsageError
 from longtail.kernels import pool
@@ -61,10 +61,6 @@ def model(documents, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model") / "model"
     train_to_folder(documents[0], folder, configure("xr-linear", None, SETTINGS))
     return folder
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.usefixtures("cluster")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import longtail as lt
+from longtail.config import nested
 from longtail.methods import configure
 from longtail.models.model_folder import _files, save_model
 from longtail.pipeline import train
 from longtail.tuning.shared import SharedStages
-from longtail.tuning.space import nested
 
 DOCUMENTS = lt.sample()[0].take(np.arange(70))
 VALID = lt.sample()[0].take(np.arange(90, 110))

@@ -7,7 +7,7 @@ import pytest
 from longtail.config import settings
 from longtail.errors import ConfigError, UsageError
 from longtail.methods import METHODS, configure
-from longtail.tuning.space import Choice, Range, check_space, default_space, nested, parse_dimension, read_space
+from longtail.tuning.space import Choice, Range, check_space, default_space, parse_dimension, read_space
 
 CONFIG = configure("xr-linear")
 
@@ -29,6 +29,10 @@ class TestParse:
     )
     def test_texts(self, text, expected):
         assert parse_dimension(text) == expected
+
+    def test_lists_without_end(self):
+        deep = "[" * 5000
+        assert parse_dimension(f"tree.levels=8,{deep}") == Choice("tree.levels", (8, deep))
 
     @pytest.mark.parametrize("text", ["tree.branching", "=1,2", "  =1..2"])
     def test_no_path(self, text):
@@ -133,8 +137,3 @@ def test_holds():
     assert Choice("a", ([1, 2], [])).holds((1, 2))
     assert Choice("a", (0, 1)).place(1.0) == 1
     assert not Choice("a", (1, 2)).holds(3)
-
-
-def test_nested():
-    found = nested({"tree.branching": 2, "tfidf.0.min_df": 3, "tree.kind": "flat", "seed": 1})
-    assert found == {"tree": {"branching": 2, "kind": "flat"}, "tfidf": {"0": {"min_df": 3}}, "seed": 1}
