@@ -18,7 +18,7 @@ from statistics import fmean, stdev
 
 from matplotlib.figure import Figure
 
-from longtail.metrics.pictures import picture_suffix, save_picture
+from longtail.report.picture_files import picture_suffix, save_picture
 
 METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 DRAWN = ("P@1", "PSP@5")

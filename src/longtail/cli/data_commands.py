@@ -28,7 +28,8 @@ def check(
     from longtail.cli.terminal import print_description, print_json
     from longtail.config import Config
     from longtail.forecast import forecast
-    from longtail.metrics.pictures import draw_frequency_curve, picture_suffix
+    from longtail.report.label_figures import draw_frequency_curve
+    from longtail.report.picture_files import picture_suffix
 
     if report:
         picture_suffix(report)

@@ -50,7 +50,7 @@ def labels(
     json: Json = False,
 ) -> None:
     """Show the labels of data or of a model, or the labels that go with one: its neighbours in the label graph."""
-    from longtail.metrics.pictures import picture_suffix
+    from longtail.report.picture_files import picture_suffix
 
     if figure:
         picture_suffix(figure)
@@ -70,7 +70,7 @@ def labels(
     own, rows = _neighbours(source, source.graph, neighbours, k)
     _show_neighbours(own, rows, config.label_features.graph_max_documents, json)
     if figure:
-        from longtail.metrics.pictures import draw_neighbours
+        from longtail.report.label_figures import draw_neighbours
 
         draw_neighbours(own["name"], [(row["name"], row["value"]) for row in rows], figure)
         say(f"{figure}: written")

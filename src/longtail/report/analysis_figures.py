@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longtail.data.output import open_output
 from longtail.errors import UsageError
-from longtail.metrics.pictures import save_picture
+from longtail.report.picture_files import save_picture
 from longtail.store.writing import check_outside
 
 if TYPE_CHECKING:

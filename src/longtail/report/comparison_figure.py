@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longtail.data.output import check_output
-from longtail.metrics.pictures import save_picture
 from longtail.report.analysis_figures import Table, prepare_folder, tidy, write_csv
+from longtail.report.picture_files import save_picture
 from longtail.report.pictures import shown
 
 if TYPE_CHECKING:

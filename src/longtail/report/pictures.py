@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from longtail.errors import printable
 from longtail.report.page import text
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ def style(at: int) -> dict[str, Any]:
     return {"color": colour, "marker": _MARKS[at % len(_MARKS)], "markerfacecolor": face, "linestyle": line}
 
 
-def shown(name: str) -> str:
+def shown(name: str, longest: int = _LONGEST) -> str:
     """Return a name with its middle left out where it is long, in which matplotlib finds nothing to act on."""
-    half = _LONGEST // 2
-    name = name if len(name) <= _LONGEST else f"{name[:half]}…{name[-half + 1 :]}"
-    name = name.replace("$", r"\$")  # no formula
+    half = longest // 2
+    name = name if len(name) <= longest else f"{name[:half]}…{name[-half + 1 :]}"
+    name = printable(name).replace("$", r"\$")  # no formula
     return f" {name}" if name.startswith("_") else name  # a legend leaves these out
 
 

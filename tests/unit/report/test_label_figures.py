@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from longtail.errors import UsageError
-from longtail.metrics.pictures import draw_frequency_curve
+from longtail.report.label_figures import draw_frequency_curve
 
 CURVE = [(1, 1000), (2, 400), (10, 50), (100, 3), (1000, 1)]
 MAGIC = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF-"}

@@ -1,31 +1,16 @@
-"""Pictures for people."""
+"""Pictures of labels, as files: how frequent they are, and which of them are neighbours."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from longtail.data.output import open_output
-from longtail.errors import UsageError, printable
+from longtail.report.picture_files import picture_suffix, save_picture
+from longtail.report.pictures import shown
 
-__all__ = ["draw_frequency_curve", "draw_neighbours", "picture_suffix", "save_picture"]
+__all__ = ["draw_frequency_curve", "draw_neighbours"]
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_LONGEST = 40  # characters of a name
-_KINDS = (".png", ".svg", ".pdf")
-
-
-def picture_suffix(path: Path | str) -> str:
-    """Return the suffix of ``path``, or say which pictures can be drawn: to be asked before long work."""
-    suffix = Path(path).suffix
-    if suffix not in _KINDS:
-        raise UsageError(f"{path}: cannot draw a {suffix or 'file without suffix'}; expected {', '.join(_KINDS)}")
-    if not Path(path).absolute().parent.is_dir():
-        raise UsageError(f"{path}: the folder {Path(path).parent} does not exist; make it first")
-    return suffix
+_LONGEST = 40  # characters of a name, for which a file has more room than a page
 
 
 def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> None:
@@ -56,27 +41,11 @@ def draw_neighbours(label: str, values: Sequence[tuple[str, float]], path: Path 
     axes, places = figure.add_subplot(), range(len(values))
     bars = axes.barh(places, [value for _, value in values], 0.7, color="#1f5f8b")
     axes.bar_label(bars, [f"{value:.2f}" for _, value in values], padding=3, fontsize=9)
-    axes.set_yticks(places, [_shown(name) for name, _ in values])
+    axes.set_yticks(places, [shown(name, _LONGEST) for name, _ in values])
     axes.invert_yaxis()
     axes.set(xlabel="value in the label graph", xlim=(0, 1.15 * max([value for _, value in values], default=1.0)))
-    axes.set_title(f"Neighbours of {_shown(label)}", loc="left")
+    axes.set_title(f"Neighbours of {shown(label, _LONGEST)}", loc="left")
     axes.grid(True, axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     save_picture(figure, path)
-
-
-def _shown(name: str) -> str:
-    """Return a name with its end left out where it is long, in which matplotlib finds no formula."""
-    short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
-    return printable(short).replace("$", r"\$")
-
-
-def save_picture(figure: Figure, path: Path | str) -> None:
-    """Write a figure of matplotlib; the same one gives the same bytes."""
-    from matplotlib import rc_context
-
-    suffix = picture_suffix(path)
-    dates = {".svg": "Date", ".pdf": "CreationDate"}  # left out: the same numbers give the same bytes
-    with rc_context({"svg.hashsalt": "longtail"}), open_output(path) as file:
-        figure.savefig(file, format=suffix[1:], dpi=150, metadata={dates[suffix]: None} if suffix in dates else None)
