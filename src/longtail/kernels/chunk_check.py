@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import overload
 
-from longtail.kernels.cache_lines import BYTES, _everywhere
+from longtail.kernels.cache_lines import BYTES, everywhere
 from longtail.kernels.chunks import GROUP_BITS, LAST, LONG, SIBLING_BITS
 from longtail.kernels.jit import kernel
 
@@ -142,7 +142,7 @@ def _at_least_vector(typing: Any, siblings: Any, at: Any, flag: Any, least: Any)
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(siblings)(context, builder, arguments[0]).data
         place = builder.bitcast(builder.gep(data, [arguments[1]]), _VECTOR.as_pointer())
-        flags, leasts = (_everywhere(builder, number, BYTES) for number in arguments[2:])
+        flags, leasts = (everywhere(builder, number, BYTES) for number in arguments[2:])
         there = builder.or_(builder.load(place, align=1), flags)
         return builder.bitcast(builder.icmp_unsigned(">=", there, leasts), ir.IntType(32))
 
