@@ -37,7 +37,7 @@ class Head(torch.nn.Module):
     """Scores the nodes of one level: weight (n_nodes, width) and bias (n_nodes,), buffers that `step` updates.
 
     dtype: float32, bfloat16 (half the memory, written with stochastic rounding) or float64 (torch path only).
-    Rows start normal with deviation `std`, from `seed`; the optimisers' formulas are in `head_updates`.
+    Rows start normal with deviation `std`, from `seed`; the optimisers' formulas are in `updates.py`.
     """
 
     weight: Tensor
