@@ -144,7 +144,7 @@ def add_by_buckets(
     xs: Any,  # IN  (nnz,)
     begin: int,  # IN  those of one document
     end: int,
-    found: Any,  # OUT (2, ≥ end - begin) int64, for this kernel's own use
+    found: Any,  # buffer (2, ≥ end - begin) int64
     sums: Any,  # IN/OUT (n_siblings,) columns add to it in their order
 ) -> None:
     """Look each column up in its bucket: for a chunk that few documents visit.
@@ -267,7 +267,7 @@ def add_by_table(
     xs: Any,  # IN  (nnz,)
     begin: int,  # IN  those of one document
     end: int,
-    found: Any,  # OUT (2, > end - begin) int64, for this kernel's own use
+    found: Any,  # buffer (2, > end - begin) int64
     sums: Any,  # IN/OUT (n_siblings,) rounded up to LANES, the same additions in the same order as `add_by_buckets`
 ) -> None:
     """Look each column up in the table: for a chunk that many documents visit.

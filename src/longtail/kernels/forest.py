@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 @kernel
 def grow_tree(
     rows: Rows,  # IN
-    documents: Array,  # IN OUT  int32, those the tree is grown on; sorted by leaf afterwards
+    documents: Array,  # IN/OUT int32, those the tree is grown on; sorted by leaf afterwards
     label_ptr: Array,  # IN  (n + 1,) int64
     labels: Array,  # IN  int32
     gains: Array,  # IN  float32, relevance / propensity, as a share of the largest of all

@@ -178,7 +178,7 @@ def _update_row(
 
 @compiled
 def update_touched_rows(
-    weight: tl.tensor,  # IN OUT (K, WIDTH), with the state of the optimiser:
+    weight: tl.tensor,  # IN/OUT (K, WIDTH), with the state of the optimiser:
     bias: tl.tensor,
     mean: tl.tensor,
     square: tl.tensor,
@@ -238,7 +238,7 @@ def update_touched_rows(
 
 @compiled
 def update_all_rows(
-    weight: tl.tensor,  # IN OUT (K, WIDTH), with the state of the optimiser:
+    weight: tl.tensor,  # IN/OUT (K, WIDTH), with the state of the optimiser:
     bias: tl.tensor,
     mean: tl.tensor,
     square: tl.tensor,
