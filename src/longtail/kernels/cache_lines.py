@@ -19,7 +19,8 @@ from numba.extending import overload
 
 from longtail.kernels.jit import kernel
 
-__all__ = ["BYTES", "LANES", "LINE", "add_multiple", "borrowing", "from_a_line_on", "lowest_bit", "matches", "prefetch"]
+__all__ = ["BYTES", "LANES", "LINE", "add_multiple", "borrowing", "everywhere"]
+__all__ += ["from_a_line_on", "lowest_bit", "matches", "prefetch"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 intrinsic: Any = _intrinsic  # its type knows nothing of compiled calls
@@ -85,7 +86,7 @@ def _prefetch(typing: Any, array: Any, at: Any) -> Any:
     return types.void(array, types.intp), generate
 
 
-def _everywhere(builder: Any, number: Any, lanes: int) -> Any:
+def everywhere(builder: Any, number: Any, lanes: int) -> Any:
     """Return a vector that has a number in all lanes."""
     nothing = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
     one = builder.insert_element(nothing, number, _NUMBER(0))
@@ -96,7 +97,7 @@ def _everywhere(builder: Any, number: Any, lanes: int) -> Any:
 def _matches(typing: Any, array: Any, at: Any, wanted: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         there = builder.load(_address(context, builder, array, arguments[0], arguments[1], _VECTOR), align=1)
-        wanted = _everywhere(builder, arguments[2], BYTES)
+        wanted = everywhere(builder, arguments[2], BYTES)
         return builder.bitcast(builder.icmp_unsigned("==", there, wanted), _NUMBER)
 
     return types.uint32(array, types.intp, types.uint8), generate
@@ -114,7 +115,7 @@ def _lowest_bit(typing: Any, number: Any) -> Any:
 def _add_multiple(typing: Any, sums: Any, x: Any, numbers: Any, at: Any, count: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         all_sums, factor, all_numbers, begin, end = arguments
-        factor = _everywhere(builder, factor, LANES)
+        factor = everywhere(builder, factor, LANES)
         with cgutils.for_range_slice(builder, _LONG(0), end, _LONG(LANES), inc=True) as (lane, _):
             to = _address(context, builder, sums, all_sums, lane, _FLOATS)
             own = _address(context, builder, numbers, all_numbers, builder.add(begin, lane), _FLOATS)

@@ -13,8 +13,8 @@ from numba import types
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import overload
 
-from longtail.kernels.cache_lines import BYTES, _everywhere
-from longtail.kernels.chunks import GROUP_BITS, LAST, LONG, SIBLING_BITS
+from longtail.kernels.cache_lines import BYTES, everywhere
+from longtail.kernels.chunks import GROUP_BITS, LAST, LONG, SIBLING_BITS, start_of
 from longtail.kernels.jit import kernel
 
 __all__ = ["first_unsound"]
@@ -79,18 +79,12 @@ def _sibling_planes(width: int) -> Any:
 
 
 @kernel
-def _number(starts: Any, at: Any, stride: Any, is_long: Any) -> Any:
-    number = np.int64(starts[at])
-    return number | np.int64(starts[at + stride]) << 16 if is_long else number
-
-
-@kernel
 def _rows_fit(starts: Any, at: Any, stride: Any, is_long: Any, n_buckets: Any, n_rows: Any) -> Any:
     """Say whether buckets begin at rows that rise from 0 to the number of rows."""
     before = np.int64(0)
     if is_long:
         for bucket in range(n_buckets):
-            row = _number(starts, at + bucket, stride, True)
+            row = start_of(starts, at + bucket, stride, True)
             if row < before:
                 return False
             before = row
@@ -101,7 +95,7 @@ def _rows_fit(starts: Any, at: Any, stride: Any, is_long: Any, n_buckets: Any, n
         if falls:
             return False
         before = np.int64(starts[at + n_buckets - 1])
-    return _number(starts, at, stride, is_long) == 0 and before == n_rows
+    return start_of(starts, at, stride, is_long) == 0 and before == n_rows
 
 
 @kernel
@@ -118,7 +112,7 @@ def _columns_fit(
         if bits >> top:
             return False
     bucket = n_buckets - 2  # the last one that has columns, some of them perhaps beyond the end
-    for row in range(_number(starts, start_at + bucket, stride, is_long), n_rows):
+    for row in range(start_of(starts, start_at + bucket, stride, is_long), n_rows):
         column = bucket << shift
         for plane in range(planes):
             column |= np.int64(lows[at + plane * n_rows + row]) << (8 * plane)
@@ -142,7 +136,7 @@ def _at_least_vector(typing: Any, siblings: Any, at: Any, flag: Any, least: Any)
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(siblings)(context, builder, arguments[0]).data
         place = builder.bitcast(builder.gep(data, [arguments[1]]), _VECTOR.as_pointer())
-        flags, leasts = (_everywhere(builder, number, BYTES) for number in arguments[2:])
+        flags, leasts = (everywhere(builder, number, BYTES) for number in arguments[2:])
         there = builder.or_(builder.load(place, align=1), flags)
         return builder.bitcast(builder.icmp_unsigned(">=", there, leasts), ir.IntType(32))
 
@@ -205,7 +199,7 @@ def _entries_fit(
         return False
     wrong = np.int64(0)
     for group in range((n_rows + _GROUP - 1) >> GROUP_BITS):
-        entry = _number(starts, group_at + group, stride, is_long)
+        entry = start_of(starts, group_at + group, stride, is_long)
         block = min(entry >> _BLOCK_BITS, n_blocks - 1)
         before = ends[block] & _below(entry & (BYTES - 1))
         wrong |= (rows[block] + _ones(before) - (group << GROUP_BITS)) | np.int64(entry >= n_entries)

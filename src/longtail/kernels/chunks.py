@@ -19,7 +19,7 @@ from numba.extending import overload
 from longtail.kernels.cache_lines import BYTES, LANES, LINE, add_multiple, borrowing, lowest_bit, matches, prefetch
 
 __all__ = ["GROUP_BITS", "LAST", "LONG", "SIBLING_BITS", "Level", "add_by_buckets", "add_by_table", "decoded"]
-__all__ += ["fill_table"]
+__all__ += ["fill_table", "start_of"]
 
 SIBLING_BITS = 7  # in the first plane of siblings
 LAST = 1 << SIBLING_BITS  # beside them: no further entry in this row
@@ -73,7 +73,7 @@ def _wide(planes: Any, at: int, stride: int, more: Any, bits: int) -> Any:
 
 
 @borrowing
-def _start(starts: Any, at: int, stride: int, is_long: Any) -> Any:
+def start_of(starts: Any, at: int, stride: int, is_long: Any) -> Any:
     """Return a number of ``starts``; ``stride`` numbers on lie the high halves of long chunks."""
     start = np.int64(starts[at])
     if is_long:
@@ -144,7 +144,7 @@ def add_by_buckets(
     xs: Any,  # IN  (nnz,)
     begin: int,  # IN  those of one document
     end: int,
-    found: Any,  # OUT (2, ≥ end - begin) int64, for this kernel's own use
+    found: Any,  # buffer (2, ≥ end - begin) int64
     sums: Any,  # IN/OUT (n_siblings,) columns add to it in their order
 ) -> None:
     """Look each column up in its bucket: for a chunk that few documents visit.
@@ -169,7 +169,7 @@ def add_by_buckets(
         if is_long:
             prefetch(starts, at + stride)
     for j in range(begin, end):
-        first = _start(starts, start_at + (np.int64(columns[j]) >> shift), stride, is_long)
+        first = start_of(starts, start_at + (np.int64(columns[j]) >> shift), stride, is_long)
         for plane in range(low_more + 1):
             prefetch(lows, low_at + first + plane * n_rows)
         prefetch(starts, group_at + (first >> GROUP_BITS))
@@ -179,10 +179,10 @@ def add_by_buckets(
     for j in range(begin, end):
         column = np.int64(columns[j])
         at = start_at + (column >> shift)
-        first, last = _start(starts, at, stride, is_long), _start(starts, at + 1, stride, is_long)
+        first, last = start_of(starts, at, stride, is_long), start_of(starts, at + 1, stride, is_long)
         row = _find_low(lows, low_at, n_rows, low_more, first, last, column & ((1 << shift) - 1))
         if row >= 0:
-            entry = _start(starts, group_at + (row >> GROUP_BITS), stride, is_long)
+            entry = start_of(starts, group_at + (row >> GROUP_BITS), stride, is_long)
             prefetch(siblings, sibling_at + entry)
             prefetch(values, entry_at + entry)
             prefetch(values, entry_at + entry + 32)  # rows before it in its group may fill a line
@@ -230,7 +230,7 @@ def fill_table(
     n_rows = (heads[chunk + 1, 1] - low_at) // (low_more + 1)
     entry, row = np.int64(0), np.int64(0)
     for bucket in range((n_columns >> shift) + 1):
-        last = _start(starts, start_at + bucket + 1, stride, is_long)
+        last = start_of(starts, start_at + bucket + 1, stride, is_long)
         while row < last:
             column = (bucket << shift) | _wide(lows, low_at + row, n_rows, low_more, 8)
             begin = entry
@@ -267,7 +267,7 @@ def add_by_table(
     xs: Any,  # IN  (nnz,)
     begin: int,  # IN  those of one document
     end: int,
-    found: Any,  # OUT (2, > end - begin) int64, for this kernel's own use
+    found: Any,  # buffer (2, > end - begin) int64
     sums: Any,  # IN/OUT (n_siblings,) rounded up to LANES, the same additions in the same order as `add_by_buckets`
 ) -> None:
     """Look each column up in the table: for a chunk that many documents visit.

@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 @kernel
 def grow_tree(
     rows: Rows,  # IN
-    documents: Array,  # IN OUT  int32, those the tree is grown on; sorted by leaf afterwards
+    documents: Array,  # IN/OUT int32, those the tree is grown on; sorted by leaf afterwards
     label_ptr: Array,  # IN  (n + 1,) int64
     labels: Array,  # IN  int32
     gains: Array,  # IN  float32, relevance / propensity, as a share of the largest of all
@@ -52,9 +52,7 @@ def grow_tree(
     ends, children, bias = np.zeros((most, 2), np.int64), np.zeros(most, np.int64), np.zeros(most, np.float32)
     weight_ptr, leaf_ptr = np.zeros(most + 1, np.int64), np.zeros(most + 1, np.int64)
     columns, weights = np.empty(1024, np.int32), np.empty(1024, np.float32)
-    pairs = 0
-    for document in documents:
-        pairs += label_ptr[document + 1] - label_ptr[document]
+    pairs = _pairs(documents, label_ptr)
     out_labels, out_gains = np.empty(pairs, np.int32), np.empty(pairs, np.float32)
     lookup, pulls, places = np.zeros(rows.width, np.float32), np.zeros((rows.width, 2)), np.zeros(rows.width, np.int32)
     numbers, sums = np.full(n_labels, -1, np.int32), np.zeros(n_labels)
@@ -63,9 +61,7 @@ def grow_tree(
         own = documents[ends[node, 0] : ends[node, 1]]
         filled, left = weight_ptr[node], 0
         if len(own) > leaf_size:
-            sides = np.empty(len(own), np.int8)
-            for row in range(len(own)):
-                sides[row] = 2 * (random_bits(seed, node, row) >> 40 & 1) - 1
+            sides = _random_sides(len(own), seed, node)
             deal_documents(own, label_ptr, labels, gains, sides, numbers, max_rounds)
             own_columns, own_weights = _separator(
                 rows, own, sides, cost, prune, pulls, places, random_bits(seed, node, len(own))
@@ -74,8 +70,7 @@ def grow_tree(
         if 0 < left < len(own):
             used = len(own_columns)
             columns, weights = with_room(columns, filled + used), with_room(weights, filled + used)
-            for at in range(used):
-                columns[filled + at], weights[filled + at] = own_columns[at], own_weights[at]
+            columns[filled : filled + used], weights[filled : filled + used] = own_columns, own_weights[:used]
             filled, bias[node], children[node] = filled + used, own_weights[used], nodes
             middle = ends[node, 0] + left
             ends[nodes, 0], ends[nodes, 1] = ends[node, 0], middle
@@ -98,6 +93,24 @@ def grow_tree(
         out_labels[:kept],
         out_gains[:kept],
     )
+
+
+@kernel
+def _pairs(documents: Array, label_ptr: Array) -> int:
+    """Return how many labels the documents have together."""
+    pairs = 0
+    for document in documents:
+        pairs += label_ptr[document + 1] - label_ptr[document]
+    return pairs
+
+
+@kernel
+def _random_sides(count: int, seed: int, node: int) -> Any:
+    """Return -1 or 1 for each of the documents of a node."""
+    sides = np.empty(count, np.int8)
+    for row in range(count):
+        sides[row] = 2 * (random_bits(seed, node, row) >> 40 & 1) - 1
+    return sides
 
 
 @kernel

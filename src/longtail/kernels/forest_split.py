@@ -24,8 +24,8 @@ def deal_documents(
     label_ptr: Array,  # IN  (n + 1,) int64
     labels: Array,  # IN  int32
     gains: Array,  # IN  float32, one a label of a document: relevance / propensity
-    sides: Array,  # IN OUT  (len(documents),) int8, 1 or -1
-    numbers: Array,  # scratch  (n_labels,) int32, -1 everywhere, before and after
+    sides: Array,  # IN/OUT (len(documents),) int8, 1 or -1
+    numbers: Array,  # buffer (n_labels,) int32, -1 everywhere, before and after
     max_rounds: int,
 ) -> Any:
     """Deal documents to two sides, so that one ranking of labels for each side gives a high nDCG; return it by round.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 import warnings
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -17,6 +20,7 @@ __all__ = ["kernel", "read_only"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("longtail")
+_FOLDER = Path(__file__).parent
 
 
 def kernel(function: F) -> F:
@@ -26,10 +30,25 @@ def kernel(function: F) -> F:
     except RuntimeError:  # numba found no writable cache folder
         _warn_uncached()
         compiled = numba.njit(nogil=True)(function)
-    if hasattr(compiled, "_cache"):  # a function of Python, where NUMBA_DISABLE_JIT says so, has none
-        compiled._cache.save_overload = _kept_where_it_can_be(compiled._cache.save_overload)
+    else:
+        if hasattr(compiled, "_cache"):  # a function of Python, where NUMBA_DISABLE_JIT says so, has none
+            compiled._cache.save_overload = _kept_where_it_can_be(compiled._cache.save_overload)
+            index = compiled._cache._cache_file
+            index._source_stamp = (index._source_stamp, _sources(function.__code__.co_filename))
     typed: F = compiled
     return typed
+
+
+@cache
+def _sources(file: str) -> frozenset[bytes]:
+    """Return digests of a file and of all files of kernels that it imports; numba looks at the first alone."""
+    try:
+        source = Path(file).read_bytes()
+    except OSError:  # a frozen program has none
+        return frozenset()
+    imported = re.findall(rb"\nfrom longtail\.kernels\.(\w+) import", source)
+    others = (_sources(str(_FOLDER / f"{name.decode()}.py")) for name in imported)
+    return frozenset([hashlib.sha256(source).digest()]).union(*others)
 
 
 def _kept_where_it_can_be(save: Callable[..., None]) -> Callable[..., None]:

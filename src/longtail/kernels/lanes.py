@@ -14,10 +14,12 @@ from numba import types
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import overload
 
+from longtail.kernels.cache_lines import everywhere
+
 __all__ = ["add_to_rows", "sum_of_rows"]
 
 intrinsic: Any = _intrinsic  # its type knows nothing of compiled calls
-_INT, _LONG = ir.IntType(32), ir.IntType(64)
+_LONG = ir.IntType(64)
 
 
 def sum_of_rows(out: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any) -> None:
@@ -60,10 +62,7 @@ class _Rows:
 
     def value(self, k: Any) -> Any:
         """Return the value of entry k in all lanes."""
-        nothing = ir.Constant(self.vector, ir.Undefined)
-        one = self.builder.insert_element(nothing, self.builder.load(self.builder.gep(self.values, [k])), _INT(0))
-        lanes = ir.Constant(ir.VectorType(_INT, self.width), [0] * self.width)
-        return self.builder.shuffle_vector(one, nothing, lanes)
+        return everywhere(self.builder, self.builder.load(self.builder.gep(self.values, [k])), self.width)
 
     def load(self, pointer: Any) -> Any:
         return self.builder.load(pointer, align=4)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from longtail.kernels.dense_block import inner_products
 from longtail.kernels.jit import kernel
 from longtail.kernels.newton import solve_newton
+from longtail.kernels.node_documents import gather
 from longtail.kernels.proximal import index_columns, solve_proximal
 from longtail.kernels.sibling_blocks import BLOCK
 from longtail.kernels.solvers import solve_hinge, solve_logistic
@@ -73,7 +74,7 @@ def train_spans(
     n_rows, n_entries, node_at = 0, 0, 0
     for span in range(first, last):
         mine = documents[document_pointers[parents[span]] : document_pointers[parents[span] + 1]]
-        pointers, local, local_values, local_dense, n_local, found, source, scale = _gather(
+        pointers, local, local_values, local_dense, n_local, found, source, scale = gather(
             mine, row_pointers, indices, values, dense, proximal, column_at
         )
         document_at[mine] = np.arange(len(mine), dtype=np.int32)
@@ -104,86 +105,6 @@ def train_spans(
 
 
 @kernel
-def _gather(
-    mine: Any, row_pointers: Any, indices: Any, values: Any, dense: Any, proximal: bool | None, column_at: Any
-) -> Any:  # fmt: skip
-    """Copy the rows of some documents and renumber their columns, so that the weights of a block fit the cache.
-
-    The columns that only one of the documents has are joined into one, of their common length: the weights of all
-    of them are multiples of that document's row, so this is the same problem with fewer non-zeros. Under an L1 penalty
-    it is cheapest for the column of the largest value to bear it all, so that one stands for them. Returns what
-    solvers read, the number of columns they see, the columns found, and of each of these where its weight stands and
-    what to multiply it by. ``column_at`` (n_columns, -1 where unused) is left filled.
-    """
-    found, source, scale, n_local, total = _number_columns(mine, row_pointers, indices, column_at)
-    e = dense.shape[1]
-    pointers, local = np.zeros(len(mine) + 1, np.int64), np.empty(total, np.uint32)
-    local_values, local_dense = np.empty(total, np.float32), np.empty((len(mine), e), np.float32)
-    at = 0
-    for position in range(len(mine)):
-        i = mine[position]
-        square, largest = 0.0, row_pointers[i]
-        for k in range(row_pointers[i], row_pointers[i + 1]):
-            place = column_at[indices[k]]
-            if place >= 0:
-                local[at] = place + e
-                local_values[at] = values[k]
-                at += 1
-            else:
-                if square == 0 or abs(values[k]) > abs(values[largest]):
-                    largest = k
-                square += np.float64(values[k]) * values[k]
-        if square > 0:
-            length = np.sqrt(square) if proximal is None else np.float64(values[largest])
-            for k in range(row_pointers[i], row_pointers[i + 1]):
-                rank = -2 - column_at[indices[k]]
-                if rank >= 0:
-                    source[rank] = n_local
-                    scale[rank] = values[k] / length if proximal is None else np.float64(k == largest)
-            local[at] = n_local + e
-            local_values[at] = length
-            at += 1
-            n_local += 1
-        pointers[position + 1] = at
-        local_dense[position] = dense[i]
-    return pointers, local[:at], local_values[:at], local_dense, n_local, found, source, scale
-
-
-@kernel
-def _number_columns(mine: Any, row_pointers: Any, indices: Any, column_at: Any) -> Any:
-    """Find the columns of some documents; fill ``column_at`` with numbers of those that several have, −2 − rank else.
-
-    Returns the columns, where the weight of each stands and what to multiply it by, how many are numbered, and how many
-    entries the documents have.
-    """
-    once, shared, total = -2, -3, 0
-    for i in mine:
-        total += row_pointers[i + 1] - row_pointers[i]
-    found = np.empty(min(total, len(column_at)), np.int32)
-    n_found = 0
-    for i in mine:
-        for k in range(row_pointers[i], row_pointers[i + 1]):
-            column = indices[k]
-            if column_at[column] == -1:
-                column_at[column] = once
-                found[n_found] = column
-                n_found += 1
-            else:
-                column_at[column] = shared
-    found = np.sort(found[:n_found])
-    # a column that holds nothing but a zero keeps a scale of 0
-    source, scale, n_local = np.zeros(n_found, np.int32), np.zeros(n_found, np.float32), 0
-    for rank in range(n_found):
-        if column_at[found[rank]] == shared:
-            source[rank], scale[rank] = n_local, 1
-            column_at[found[rank]] = n_local
-            n_local += 1
-        else:
-            column_at[found[rank]] = -2 - rank
-    return found, source, scale, n_local, total
-
-
-@kernel
 def _solve_siblings(
     start: int, width: int, order: Any, document_at: Any, positive_pointers: Any, positives: Any, relevance: Any,
     pointers: Any, columns: Any, values: Any, dense: Any, n_local: int, source: Any, scale: Any,
@@ -207,16 +128,10 @@ def _solve_siblings(
         span = BLOCK if trained > BLOCK // 2 else BLOCK // 2
         out = np.zeros((e + n_local + 1) * span, np.float32)
         if trained:
-            targets = np.zeros(m * span, np.float32)
-            negative = -_target(cost_negative, logistic, newton, proximal)
-            for i in range(m):
-                targets[i * span : i * span + trained] = negative
-            for s in range(trained):
-                node = start + block[s]
-                for k in range(positive_pointers[node], positive_pointers[node + 1]):
-                    i = document_at[positives[k]]
-                    if i >= 0:
-                        targets[i * span + s] = _target(cost_positive * relevance[k], logistic, newton, proximal)
+            targets = _targets(
+                m, span, start + block[:trained], document_at, positive_pointers, positives, relevance,
+                logistic, newton, proximal, cost_positive, cost_negative,
+            )  # fmt: skip
             _solve(
                 pointers, columns, values, dense, bias, targets, trained, logistic, newton, proximal,
                 tolerance, max_passes, penalty, index, products, seed + start, start_weights, start + block, out,
@@ -230,19 +145,50 @@ def _solve_siblings(
             with_room(kept_owners, room),
             with_room(kept, room),
         )
-        for column in range(n_found + 1):
-            at, factor = (source[column], scale[column]) if column < n_found else (n_local, np.float32(1))
-            least = prune if column < n_found else np.float32(0)  # the bias is never pruned
-            for s in range(trained):
-                weight = out[(e + at) * span + s] * factor
-                if abs(weight) >= least and weight != 0:
-                    kept_columns[n_kept], kept_owners[n_kept], kept[n_kept] = column, block[s], weight
-                    n_kept += 1
-        if bias > 0:
-            for s in range(trained, len(block)):  # ``out`` may have no room for these
-                kept_columns[n_kept], kept_owners[n_kept], kept[n_kept] = n_found, block[s], -1 / bias
-                n_kept += 1
+        n_kept = _keep(
+            out, span, e, n_local, source, scale, block, trained, bias, prune, kept_columns, kept_owners, kept, n_kept
+        )
     return kept_columns[:n_kept], kept_owners[:n_kept], kept[:n_kept]
+
+
+@kernel
+def _targets(
+    m: int, span: int, nodes: Any, document_at: Any, positive_pointers: Any, positives: Any, relevance: Any,
+    logistic: bool | None, newton: bool | None, proximal: bool | None, cost_positive: float, cost_negative: float,
+) -> Any:  # fmt: skip
+    """Return (m * span) targets of all documents for each of the nodes; 0 is padding."""
+    targets = np.zeros(m * span, np.float32)
+    negative = -_target(cost_negative, logistic, newton, proximal)
+    for i in range(m):
+        targets[i * span : i * span + len(nodes)] = negative
+    for s in range(len(nodes)):
+        for k in range(positive_pointers[nodes[s]], positive_pointers[nodes[s] + 1]):
+            i = document_at[positives[k]]
+            if i >= 0:
+                targets[i * span + s] = _target(cost_positive * relevance[k], logistic, newton, proximal)
+    return targets
+
+
+@kernel
+def _keep(
+    out: Any, span: int, e: int, n_local: int, source: Any, scale: Any, block: Any, trained: int, bias: Any, prune: Any,
+    kept_columns: Any, kept_owners: Any, kept: Any, n_kept: int,
+) -> int:  # fmt: skip
+    """Append what pruning leaves of a block's sparse weights, and its biases; return how many are kept by now."""
+    n_found = len(source)
+    for column in range(n_found + 1):
+        at, factor = (source[column], scale[column]) if column < n_found else (n_local, np.float32(1))
+        least = prune if column < n_found else np.float32(0)  # the bias is never pruned
+        for s in range(trained):
+            weight = out[(e + at) * span + s] * factor
+            if abs(weight) >= least and weight != 0:
+                kept_columns[n_kept], kept_owners[n_kept], kept[n_kept] = column, block[s], weight
+                n_kept += 1
+    if bias > 0:
+        for s in range(trained, len(block)):  # ``out`` may have no room for these
+            kept_columns[n_kept], kept_owners[n_kept], kept[n_kept] = n_found, block[s], -1 / bias
+            n_kept += 1
+    return n_kept
 
 
 @kernel

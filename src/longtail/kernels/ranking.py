@@ -135,6 +135,42 @@ def _weigh_best(
 
 
 @kernel
+def _weigh_ranking(
+    ranking: Any,  # IN  (count,) labels of one document, best first
+    true: Any,  # IN  (n_labels,) stamp where true
+    stamp: int,  # IN
+    n_true: int,  # IN  at least 1
+    weights: Any,  # IN  (n_labels,), or empty: no weighted statistics
+    ks: Any,  # IN  (n_ks,) rising
+    discounts: Any,  # IN  (width,)
+    ideal: Any,  # IN  (width + 1,) sums of the first discounts
+    statistics: Any,  # OUT (n_ks, N_STATISTICS or N_UNWEIGHTED): all but BEST_GAIN and BEST_DCG
+    predicted: Any,  # OUT (n_ks, n_labels) += 1 where the label is between the k before and this one
+    hits: Any,  # OUT (n_ks, n_labels) += 1 where it is also true
+) -> None:
+    """Write what the ranking of one document reaches."""
+    n_hits, rank, dcg, gain, gain_dcg = 0, 0, 0.0, 0.0, 0.0
+    for t in range(ks.shape[0]):
+        while rank < min(ks[t], ranking.shape[0]):
+            label = ranking[rank]
+            predicted[t, label] += 1
+            if true[label] == stamp:
+                hits[t, label] += 1
+                n_hits += 1
+                dcg += discounts[rank]
+                if weights.shape[0]:
+                    gain += weights[label]
+                    gain_dcg += weights[label] * discounts[rank]
+            rank += 1
+        statistics[t, HITS] = n_hits
+        statistics[t, NDCG] = dcg / ideal[min(n_true, ks[t])]
+        statistics[t, RECALL] = n_hits / n_true
+        if weights.shape[0]:
+            statistics[t, GAIN] = gain
+            statistics[t, GAIN_DCG] = gain_dcg
+
+
+@kernel
 def rank_documents(
     predicted_offsets: NDArray[np.int64],  # IN  (n_docs + 1,)
     predicted_labels: NDArray[Any],  # IN  int32 or int64, any order inside a row
@@ -175,25 +211,9 @@ def rank_documents(
             continue
         for j in range(begin, end):
             true[true_labels[j]] = stamp
-        n_hits, rank, dcg, gain, gain_dcg = 0, 0, 0.0, 0.0, 0.0
-        for t in range(ks.shape[0]):
-            while rank < min(ks[t], count):
-                label = top_labels[rank]
-                predicted[t, label] += 1
-                if true[label] == stamp:
-                    hits[t, label] += 1
-                    n_hits += 1
-                    dcg += discounts[rank]
-                    if weights.shape[0]:
-                        gain += weights[label]
-                        gain_dcg += weights[label] * discounts[rank]
-                rank += 1
-            documents[out, t, HITS] = n_hits
-            documents[out, t, NDCG] = dcg / ideal[min(n_true, ks[t])]
-            documents[out, t, RECALL] = n_hits / n_true
-            if weights.shape[0]:
-                documents[out, t, GAIN] = gain
-                documents[out, t, GAIN_DCG] = gain_dcg
+        _weigh_ranking(
+            top_labels[:count], true, stamp, n_true, weights, ks, discounts, ideal, documents[out], predicted, hits
+        )
         if weights.shape[0]:
             _weigh_best(best[: _heaviest(true_labels[begin:end], weights, best)], ks, discounts, documents[out])
         out += 1

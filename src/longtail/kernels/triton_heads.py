@@ -100,7 +100,7 @@ def _mixed(x: tl.tensor) -> tl.tensor:
 
 @compiled
 def _stochastic_bf16(values: tl.tensor, row: tl.tensor, columns: tl.tensor, seed: tl.tensor) -> tl.tensor:
-    """Rounds float32 up or down with the chance of its distance; the same bits as the torch path."""
+    """Rounds float32 up or down with the chance of its distance; the same bits as updates.stochastic_bf16."""
     key = _mixed(row.to(tl.uint32) ^ seed.to(tl.uint32))
     random = _mixed(key + columns.to(tl.uint32) * 0x9E3779B9) & 0xFFFF
     bits = values.to(tl.uint32, bitcast=True)
@@ -135,7 +135,7 @@ def _update_row(
     LOG_BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
 ) -> None:
-    """Applies the formulas of neural/heads/updates.py to one row, its bias and its state, in place.
+    """Applies the formulas of heads/updates.py to one row, its bias and its state, in place.
 
     All is read before anything is written: a number that every warp reads is written by one of them, and without the
     barrier a late warp would read what an early one has written.
@@ -178,7 +178,7 @@ def _update_row(
 
 @compiled
 def update_touched_rows(
-    weight: tl.tensor,  # IN OUT (K, WIDTH), with the state of the optimiser:
+    weight: tl.tensor,  # IN/OUT (K, WIDTH), with the state of the optimiser:
     bias: tl.tensor,
     mean: tl.tensor,
     square: tl.tensor,
@@ -238,7 +238,7 @@ def update_touched_rows(
 
 @compiled
 def update_all_rows(
-    weight: tl.tensor,  # IN OUT (K, WIDTH), with the state of the optimiser:
+    weight: tl.tensor,  # IN/OUT (K, WIDTH), with the state of the optimiser:
     bias: tl.tensor,
     mean: tl.tensor,
     square: tl.tensor,

@@ -14,6 +14,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import overload
 
+from longtail.kernels.cache_lines import everywhere
 from longtail.kernels.chunks import decoded
 
 __all__ = ["DOCUMENTS", "PANEL", "WINDOW", "add_product", "copy_lane", "copy_panel", "product_of_four", "sums_of_lane"]
@@ -101,10 +102,7 @@ class _Code:
 
     def everywhere(self, number: Any) -> Any:
         """Return a number in all lanes."""
-        kind = ir.VectorType(number.type, self.lanes)
-        nothing = ir.Constant(kind, ir.Undefined)
-        one = self.builder.insert_element(nothing, number, _INT(0))
-        return self.builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_INT, self.lanes), [0] * self.lanes))
+        return everywhere(self.builder, number, self.lanes)
 
     def _pointer(self, array: int, at: Any, kind: Any) -> Any:
         return self.builder.bitcast(self.builder.gep(self.arrays[array].data, [at]), kind.as_pointer())

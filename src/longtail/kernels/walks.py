@@ -177,7 +177,7 @@ def weighted_sums(
             for place in range(ptr[member], ptr[member + 1]):
                 _add(sums, words, pages, columns[place], weight * values[place])
         found = emptied(sums, words, pages, row_columns, row_values, 0)
-        filled = _kept(row_columns, row_values, 0, found, keep, -1, out_columns, out_values, filled, scratch)
+        filled = _kept(row_columns, row_values, 0, found, keep, out_columns, out_values, filled, scratch)
         out_ptr[row + 1] = filled
     return out_ptr, out_columns[:filled], out_values[:filled], out_dense
 
@@ -190,7 +190,7 @@ def keep_largest(ptr: Array, columns: Array, values: Array, keep: int) -> int:
     for row in range(len(ptr) - 1):
         end = ptr[row + 1]
         # what is written lies before what is read: never more than was read so far
-        filled = _kept(columns, values, begin, end, keep, -1, columns, values, filled, scratch)
+        filled = _kept(columns, values, begin, end, keep, columns, values, filled, scratch)
         begin, ptr[row + 1] = end, filled
     return filled
 
@@ -223,7 +223,6 @@ def _kept(
     begin: int,
     end: int,
     keep: int,
-    own: int,  # IN  this column stays, whatever its value; -1: none
     out_columns: Array,  # OUT from ``filled`` on
     out_values: Array,  # OUT
     filled: int,
@@ -241,7 +240,7 @@ def _kept(
     for at in range(begin, end):
         size = abs(values[at])
         tie = size == least and ties > 0
-        if size > least or tie or columns[at] == own:
+        if size > least or tie:
             ties -= tie
             out_columns[filled], out_values[filled] = columns[at], values[at]
             filled += 1

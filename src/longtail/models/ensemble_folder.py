@@ -20,7 +20,7 @@ from longtail.search.calibration import Calibration
 from longtail.store import Folder, FolderWriter, content_hash, write_folder
 from longtail.store.manifest import MANIFEST, encode
 
-__all__ = ["ENSEMBLE", "ensemble_card", "read_ensemble", "save_ensemble"]
+__all__ = ["ENSEMBLE", "read_ensemble", "save_ensemble"]
 
 ENSEMBLE = "ensemble.json"  # which tells the folder of an ensemble from that of a model
 
@@ -56,7 +56,7 @@ def save_ensemble(ensemble: Ensemble, path: str | Path, save_member: Callable[[M
             folder.write_arrays("calibration.safetensors", ensemble.calibration.to_arrays())
         if ensemble.metrics is not None:
             folder.write_json("metrics.json", ensemble.metrics)
-        folder.write_bytes("README.md", ensemble_card(ensemble).encode())
+        folder.write_bytes("README.md", _ensemble_card(ensemble).encode())
 
 
 def _place(number: int) -> str:
@@ -103,7 +103,7 @@ def read_ensemble(folder: Folder, read_member: Callable[[Folder], Model]) -> Ens
     )
 
 
-def ensemble_card(ensemble: Ensemble) -> str:
+def _ensemble_card(ensemble: Ensemble) -> str:
     """Return the model card as Markdown: the members with their weights, the data, metrics, how to use it."""
     facts = ensemble.facts
     rows = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from longtail.features.tokens import Tokeniser  # which need torch
     from longtail.neural.embedder import Embedder
 
-__all__ = ["export_encoder", "tokenizer_beside"]
+__all__ = ["export_encoder"]
 
 INPUTS, OUTPUT = ("input_ids", "attention_mask"), "vectors"
 
@@ -44,13 +44,13 @@ def export_encoder(model: Model | Ensemble, path: Path | str) -> Path:
     content = _onnx_bytes(embedder, model)
     with open_output(path) as out:
         out.write(content)
-    beside = tokenizer_beside(path)
+    beside = _tokenizer_beside(path)
     with open_output(beside) as out:
         out.write(_tokenizer_json(embedder.tokeniser))
     return beside
 
 
-def tokenizer_beside(path: Path | str) -> Path:
+def _tokenizer_beside(path: Path | str) -> Path:
     """Return where the tokeniser of an exported encoder is written."""
     return Path(path).with_suffix(".tokenizer.json")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -122,3 +123,61 @@ def test_compiling_is_said_when_it_happens_and_not_for_a_cached_kernel(tmp_path)
     assert cold.stdout.splitlines() == ["imported", SAID, "True", "True", "0 from the cache"]
     warm = python(COMPILES, NUMBA_CACHE_DIR=str(tmp_path))
     assert warm.stdout.splitlines() == ["imported", "True", "True", "2 from the cache"]
+
+
+INNER = """
+from longtail.kernels.jit import kernel
+
+STEP = {step}
+@kernel
+def further(x):
+    return x + STEP
+"""
+MIDDLE = """
+from longtail.kernels.inner import further
+from longtail.kernels.jit import kernel
+
+@kernel
+def twice(x):
+    return further(further(x))
+"""
+OUTER = """
+from longtail.kernels.jit import kernel
+from longtail.kernels.middle import twice
+
+@kernel
+def four_times(x):
+    return twice(twice(x))
+"""
+FOUR_TIMES = """
+from longtail.kernels.outer import four_times
+
+print(four_times(0), sum(four_times.stats.cache_hits.values()))
+"""
+
+
+def test_edit_of_a_called_kernel_is_seen(tmp_path):
+    kernels = tmp_path / "longtail" / "kernels"
+    kernels.mkdir(parents=True)
+    shutil.copy(jit.__file__, kernels)
+    for package in (kernels, kernels.parent):
+        (package / "__init__.py").touch()
+    for name, source in (("inner", INNER.format(step=1)), ("middle", MIDDLE), ("outer", OUTER), ("other", "")):
+        (kernels / f"{name}.py").write_text(source)
+
+    def answer():
+        done = python(FOUR_TIMES, PYTHONPATH=str(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert answer() == ["4", "0"]
+    assert answer() == ["4", "1"]
+    (kernels / "inner.py").write_text(INNER.format(step=2))
+    assert answer() == ["8", "0"]
+    (kernels / "other.py").write_text("x = 1")
+    assert answer() == ["8", "1"]
+    assert len(list((tmp_path / "cache").rglob("outer.four_times*.nbc"))) == 1  # the stale one is written over
+
+
+def test_source_of_a_frozen_program_is_not_looked_for(tmp_path):
+    assert jit._sources(str(tmp_path / "library.zip" / "kernels.py")) == frozenset()

@@ -2,7 +2,7 @@
 
 `scores` and `full_loss` are differentiable in x alone; `gathered` hands out rows for others to compute with. Their
 backward pass leaves a record with the head, and `step` turns the records of a batch into one optimiser step, in place,
-on the rows they touch (`records`).
+on the rows they touch (`head_records`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Head(torch.nn.Module):
     """Scores the nodes of one level: weight (n_nodes, width) and bias (n_nodes,), buffers that `step` updates.
 
     dtype: float32, bfloat16 (half the memory, written with stochastic rounding) or float64 (torch path only).
-    Rows start normal with deviation `std`, from `seed`; the optimisers' formulas are in `updates`.
+    Rows start normal with deviation `std`, from `seed`; the optimisers' formulas are in `updates.py`.
     """
 
     weight: Tensor
