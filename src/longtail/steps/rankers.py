@@ -31,7 +31,7 @@ from longtail.search.shards import Shards
 from longtail.steps.networks import label_hints
 from longtail.steps.run import Run
 from longtail.steps.told import told
-from longtail.steps.trees import label_tree
+from longtail.steps.trees import label_trees
 from longtail.steps.work import Work
 from longtail.store import open_folder
 from longtail.tree.tree import LabelTree
@@ -65,8 +65,8 @@ def fit_rankers(
     if config.tree.kind == "flat" or METHODS[config.method].network == "recursive":
         run = run._replace(parents=None)  # a hierarchy is the network's
     rankers = []
-    for number in range(config.ranker.trees):
-        tree = label_tree(documents, features, vectoriser, run, f"tree-{number}", config.seed + number)
+    seeds = {f"tree-{number}": config.seed + number for number in range(config.ranker.trees)}
+    for number, tree in enumerate(label_trees(documents, features, vectoriser, run, seeds)):
         hints = label_hints(documents, network, run) if tree.n_levels == 1 else LabelHints()
         rankers.append(fit_ranker(features, documents.label_matrix, tree, config, number, work, hints))
     return tuple(rankers)
