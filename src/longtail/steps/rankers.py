@@ -23,7 +23,7 @@ from longtail.linear.one_vs_all import LabelHints, LabelProblems, join_batches, 
 from longtail.linear.partitions import document_graph, fit_learner
 from longtail.linear.tail_classifier import fit_tail, no_tail
 from longtail.linear.tree_ranker import LevelProblems, TreeRanker
-from longtail.methods import METHODS
+from longtail.methods import METHODS, ranks_alone
 from longtail.metrics import inverse_propensities
 from longtail.search.beam import LevelWeights
 from longtail.search.chunks import Chunks
@@ -60,7 +60,7 @@ def fit_rankers(
         return (fit_neighbours(documents, features, config, work),)
     if kind != "tree":
         assert_never(kind)
-    if network is not None and network.tree is not None and config.cascade.combine == "never":
+    if ranks_alone(config):
         return ()
     if config.tree.kind == "flat" or METHODS[config.method].network == "recursive":
         run = run._replace(parents=None)  # a hierarchy is the network's
