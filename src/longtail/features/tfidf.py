@@ -147,4 +147,4 @@ def _place(
         tfidf_rows.place_rows(*rows[number], first_column, scales[here], begins[here], columns, values)
         rows[number] = _NOTHING  # freed as soon as it is copied
 
-    deque(pool.run(place, range(len(rows))) if len(rows) > 1 else map(place, range(len(rows))), maxlen=0)
+    deque(pool.run(place, range(len(rows))), maxlen=0)

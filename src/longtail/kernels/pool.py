@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -56,10 +56,11 @@ def threads(count: int) -> Iterator[None]:
 def run(task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Yield ``task(item)`` of each item in their order; tasks are GIL-free kernels with disjoint outputs.
 
-    An error in a task, or the caller's leaving, drops the tasks that have not begun.
+    An error in a task, or the caller's leaving, drops the tasks that have not begun. A lone task is the caller's own:
+    to start a thread for it takes as long as to rank a document.
     """
     count = thread_count()
-    if count == 1:
+    if count == 1 or (isinstance(items, Sized) and len(items) <= 1):
         yield from map(task, items)
         return
     rest, waiting = iter(items), deque[Future[R]]()

@@ -120,7 +120,7 @@ def load_model(
 
 def _read(folder: Folder, device: str, shards: Collection[int] | None = None) -> Model:
     config = folder.read_json("config.json", Config)
-    names = {entry.path for entry in folder.manifest.files}
+    names = folder.files
     folder.view("labels.jsonl")  # which says so where there is none
     labels = read_labels(folder.path("labels.jsonl"))
     calibration = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -142,8 +142,11 @@ def _cut(rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
 def prefetched(make: Callable[[Item], Made], items: Iterable[Item], ahead: int = _AHEAD) -> Generator[Made, None, None]:
     """Yield ``make(item)`` of each item in order, made by one thread a few items ahead; its errors are raised here.
 
-    Closing the iterator ends the thread.
+    Closing the iterator ends the thread. A lone item is made by the caller: there is nothing to be ahead of.
     """
+    if isinstance(items, Sized) and len(items) == 1:
+        yield from map(make, items)
+        return
     waiting, items = deque[Future[Made]](), iter(items)
     pool = ThreadPoolExecutor(1, "batches")
     try:

@@ -56,15 +56,14 @@ def load_cascade(
     tree = LabelTree.from_arrays(folder.arrays(TREE))
     training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
     network = CascadeXML(encoder, tree, ranking_settings(config, tree.n_labels), training, config.seed, std=0)
-    names = {entry.path for entry in folder.manifest.files}
-    if _MERGES in names:
+    if _MERGES in folder.files:
         arrays = folder.arrays(_MERGES)
         network.merges.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
     for level, head in enumerate(network.heads):
         assert isinstance(head, Head)  # label words have done their work
         map_rows(head, folder.arrays(f"head-{level}.safetensors"))
     ranker = CascadeRanker(tokeniser, network.to(device), tree).freeze()
-    if _LABEL_TEXT in names:
+    if _LABEL_TEXT in folder.files:
         arrays = folder.arrays(_LABEL_TEXT)
         ranker.n_added = int(arrays[_ADDED])
         ranker.label_text = _label_text(encoder, config, {name: arrays[name] for name in arrays if name != _ADDED})

@@ -73,7 +73,7 @@ def _load(folder: Folder, config: Config, where: torch.device) -> Embedder:
     _check_fit(encoder, tokeniser)
     if isinstance(encoder, LstmEncoder):
         return load_attention(folder, config, tokeniser, encoder, where)
-    if TREE in {entry.path for entry in folder.manifest.files}:
+    if TREE in folder.files:
         return load_cascade(folder, config, tokeniser, encoder, where)
     return Embedder(tokeniser, LastLayer(encoder).to(where), config.training.precision).freeze()
 

@@ -24,7 +24,7 @@ from longtail.neural.ranks import current_ranks
 from longtail.steps.held_out import with_known_labels
 from longtail.steps.run import Run
 from longtail.steps.told import told
-from longtail.steps.trees import label_tree
+from longtail.steps.trees import label_trees
 from longtail.steps.work import Work
 from longtail.tree.cluster import level_widths
 
@@ -83,7 +83,8 @@ def fit_network(
 
     embedder, tokens = _first_embedder(documents, run)  # first: a bad file of vectors is found here
     levels = with_levels(config, documents.n_labels)
-    tree = label_tree(documents, features, vectoriser, run._replace(config=levels), "tree-network", config.seed)
+    seeds = {"tree-network": config.seed}
+    [tree] = label_trees(documents, features, vectoriser, run._replace(config=levels), seeds)
     measured = with_known_labels(run.valid, documents.labels)
     tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
     network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, run.log_file))

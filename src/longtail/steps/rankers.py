@@ -23,7 +23,7 @@ from longtail.linear.one_vs_all import LabelHints, LabelProblems, join_batches, 
 from longtail.linear.partitions import document_graph, fit_learner
 from longtail.linear.tail_classifier import fit_tail, no_tail
 from longtail.linear.tree_ranker import LevelProblems, TreeRanker
-from longtail.methods import METHODS
+from longtail.methods import METHODS, ranks_alone
 from longtail.metrics import inverse_propensities
 from longtail.search.beam import LevelWeights
 from longtail.search.chunks import Chunks
@@ -31,7 +31,7 @@ from longtail.search.shards import Shards
 from longtail.steps.networks import label_hints
 from longtail.steps.run import Run
 from longtail.steps.told import told
-from longtail.steps.trees import label_tree
+from longtail.steps.trees import label_trees
 from longtail.steps.work import Work
 from longtail.store import open_folder
 from longtail.tree.tree import LabelTree
@@ -60,13 +60,13 @@ def fit_rankers(
         return (fit_neighbours(documents, features, config, work),)
     if kind != "tree":
         assert_never(kind)
-    if network is not None and network.tree is not None and config.cascade.combine == "never":
+    if ranks_alone(config):
         return ()
     if config.tree.kind == "flat" or METHODS[config.method].network == "recursive":
         run = run._replace(parents=None)  # a hierarchy is the network's
     rankers = []
-    for number in range(config.ranker.trees):
-        tree = label_tree(documents, features, vectoriser, run, f"tree-{number}", config.seed + number)
+    seeds = {f"tree-{number}": config.seed + number for number in range(config.ranker.trees)}
+    for number, tree in enumerate(label_trees(documents, features, vectoriser, run, seeds)):
         hints = label_hints(documents, network, run) if tree.n_levels == 1 else LabelHints()
         rankers.append(fit_ranker(features, documents.label_matrix, tree, config, number, work, hints))
     return tuple(rankers)

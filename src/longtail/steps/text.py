@@ -36,8 +36,7 @@ def text_features(documents: Dataset, run: Run) -> tuple[TfIdf | None, Features]
         vectoriser = TfIdf.from_arrays(own, config.tfidf)
         rows = csr_of_arrays(arrays, vectoriser.n_features)
         say(f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each")
-    dense = document_features(replace(documents, texts=None), None).dense
-    return vectoriser, Features.of(rows, dense)
+    return vectoriser, document_features(replace(documents, features=rows), None)
 
 
 def _has_text(documents: Dataset) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import cache
+
 import numpy as np
 from scipy import sparse
 
@@ -21,31 +24,35 @@ from longtail.tree.cluster import build_tree
 from longtail.tree.given import tree_from_parents
 from longtail.tree.tree import LabelTree
 
-__all__ = ["label_graph_of", "label_tree", "uses_label_graph", "with_label_points"]
+__all__ = ["label_graph_of", "label_trees", "uses_label_graph", "with_label_points"]
 
 
-def label_tree(
-    documents: Dataset,
-    features: Features,
-    vectoriser: TfIdf | None,
-    run: Run,
-    name: str,
-    seed: int,
-) -> LabelTree:
-    """Return the label tree: given, or clustered by the labels' features; each of an ensemble by another seed."""
-    config, work, parents = run.config, run.work, run.parents
+def label_trees(
+    documents: Dataset, features: Features, vectoriser: TfIdf | None, run: Run, seeds: Mapping[str, int]
+) -> list[LabelTree]:
+    """Return a label tree, given or clustered, for each stage that ``seeds`` names.
 
+    All are clustered by the same features of the labels, each by its own seed.
+    """
+
+    @cache
+    def rows() -> Features:
+        settings = run.config.label_features
+        texts = _label_texts(documents, features, vectoriser, run.config)
+        graph = label_graph_of(documents, run.config, run.work) if settings.kind.startswith("graph") else None
+        return label_features(features, documents.label_matrix, settings.kind, texts, graph, settings.graph_features)
+
+    return [_label_tree(documents, rows, run, name, seed) for name, seed in seeds.items()]
+
+
+def _label_tree(documents: Dataset, rows: Callable[[], Features], run: Run, name: str, seed: int) -> LabelTree:
     def make() -> dict[str, np.ndarray]:
-        if parents is not None:
-            return tree_from_parents(documents.labels, parents).to_arrays()
-        settings = config.label_features
-        texts = _label_texts(documents, features, vectoriser, config)
-        graph = label_graph_of(documents, config, work) if settings.kind.startswith("graph") else None
-        rows = label_features(features, documents.label_matrix, settings.kind, texts, graph, settings.graph_features)
-        return build_tree(rows, documents.label_counts, config.tree, seed).to_arrays()
+        if run.parents is not None:
+            return tree_from_parents(documents.labels, run.parents).to_arrays()
+        return build_tree(rows(), documents.label_counts, run.config.tree, seed).to_arrays()
 
     with told("tree") as say:
-        tree = LabelTree.from_arrays(work.arrays(name, make))
+        tree = LabelTree.from_arrays(run.work.arrays(name, make))
         say(" → ".join(f"{width:,}" for width in tree.widths))
     return tree
 

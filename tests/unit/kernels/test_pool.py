@@ -49,6 +49,13 @@ def test_one_thread_is_the_callers_own_and_works_only_when_asked():
     assert len(begun) == 2
 
 
+def test_a_lone_task_is_the_callers_own():
+    with pool.threads(3):
+        assert list(pool.run(lambda _: threading.get_ident(), range(1))) == [threading.get_ident()]
+        assert list(pool.run(lambda _: threading.get_ident(), {"a": 1}.values())) == [threading.get_ident()]
+        assert threading.get_ident() not in pool.run(lambda _: threading.get_ident(), range(2))
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_an_error_reaches_the_caller_and_drops_the_rest(count):
     begun = []

@@ -153,6 +153,9 @@ class TestPrefetched:
         assert threading.current_thread() not in threads
         assert not threads.pop().is_alive()
 
+    def test_a_lone_item_is_made_by_the_caller(self):
+        assert list(prefetched(lambda _: threading.current_thread(), [1])) == [threading.current_thread()]
+
     def test_closed_early(self):
         before = threading.active_count()
         items = make_batches().epoch(0)
