@@ -49,7 +49,7 @@ TESTS = {
     "kernels/walks": ("kernels/test_walks",),
     "search/beam": ("search/test_beam", "search/test_exact", "search/test_shards"),
     "search/calibration": ("search/test_calibration",),
-    "search/chunks": ("search/test_chunk_storage", "search/test_beam", "kernels/test_chunks"),
+    "search/chunks": ("search/test_chunk_storage", "search/test_shards", "kernels/test_chunks"),
     "search/ensemble": ("search/test_ensemble", "search/test_ensemble_weights"),
     "search/ensemble_weights": ("search/test_ensemble_weights",),
     "search/exact": ("search/test_exact", "search/test_shards"),

@@ -24,7 +24,8 @@ from mutants.modules import ROOT
 
 __all__ = ["Copy", "load"]
 
-SLOW = 5.0  # seconds: a test that takes longer is left out
+SLOW = 5  # seconds: a test that takes longer is left out
+KEPT = "seconds.json"
 MEMORY = 12 << 30  # bytes of addresses a mutant may take
 # Kernels run as Python: compiling each anew would take longer than the tests. Plugins that pytest finds by itself are
 # most of a short test's time.
@@ -76,7 +77,7 @@ class Copy:
     """A copy of what git knows of the tree, and of what it would add, in which tests are run."""
 
     def __init__(self, place: Path) -> None:
-        self.place = place
+        self.place, self._seconds = place, dict[str, tuple[dict[str, float], int]]()
         command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
         for name in filter(None, names):
@@ -91,11 +92,20 @@ class Copy:
 
     def good_tests(self, files: list[str]) -> tuple[dict[str, float], int]:
         """Return the seconds of tests that pass soon enough, and how many others there are."""
-        kept = self.place / "seconds.json"
+        good, left_out = dict[str, float](), 0
+        for file in files:
+            if file not in self._seconds:
+                self._seconds[file] = self._timed(file)
+            good |= self._seconds[file][0]
+            left_out += self._seconds[file][1]
+        return good, left_out
+
+    def _timed(self, file: str) -> tuple[dict[str, float], int]:
+        kept = self.place / KEPT
         kept.unlink(missing_ok=True)
-        self._tested(files, None, 1800)
+        self._tested([file], None, 1800)
         seconds, failed = json.loads(kept.read_text())
-        good = {name: took for name, took in seconds.items() if name not in failed and took <= SLOW}
+        good = {name: took for name, took in seconds.items() if name not in failed}
         return good, len(seconds) - len(good)
 
     def outcome(self, file: str, source: str, files: list[str], tests: dict[str, float]) -> str:
@@ -147,7 +157,8 @@ def _pytest(files: list[str], tests: dict[str, float] | None) -> int:
 
     plugin = _Chosen(tests)
     options = ["-p", "no:cacheprovider", *(f"-p{name}" for name in PLUGINS), *(f"-Wignore:{what}" for what in IGNORED)]
-    code = pytest.main([*options, *(["--exitfirst"] if tests else []), *files], [plugin])
+    options += ["--exitfirst", f"--timeout={4 * SLOW}"] if tests else [f"--timeout={SLOW}"]
+    code = pytest.main([*options, *files], [plugin])
     if tests is None:
-        Path("seconds.json").write_text(json.dumps([plugin.seconds, sorted(plugin.failed)]))
+        Path(KEPT).write_text(json.dumps([plugin.seconds, sorted(plugin.failed)]))
     return int(code)

@@ -266,6 +266,34 @@ def test_a_writer_that_comes_between_the_two_renames_is_replaced_too(model, monk
     assert leftovers(model) == ["other"]
 
 
+def test_a_writer_that_is_always_too_late_gives_up_and_leaves_the_folder_of_the_others(model, monkeypatch):
+    monkeypatch.setattr(durable, "_rename_to_free", lambda new, place: False)
+    monkeypatch.setattr(durable, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(durable, "_rename_or_restore", lambda new, place, aside: aside.rename(place) and False)
+    with pytest.raises(OSError, match="other processes keep replacing this folder") as caught:
+        save(model, 2)
+    assert caught.value.errno == errno.EBUSY
+    assert caught.value.filename == str(model)
+    assert version_of(model) == 1
+    assert leftovers(model) == []
+
+
+def test_a_leftover_that_is_gone_before_it_is_looked_at_is_none(model, monkeypatch):
+    gone, left = durable.sibling(model, "tmp"), durable.sibling(model, "tmp")
+    real = os.scandir
+
+    @contextlib.contextmanager
+    def late(place):
+        with real(place) as entries:
+            found = list(entries)
+        gone.rmdir()
+        yield found
+
+    gone.mkdir(), left.mkdir()
+    monkeypatch.setattr(os, "scandir", late)
+    assert durable.siblings(model, "tmp") == [left]
+
+
 def test_a_folder_that_another_writer_moves_while_it_is_looked_at_is_written(model, monkeypatch):
     real, moved = os.lstat, []
 
