@@ -81,6 +81,13 @@ def test_a_chunk_of_more_than_65535_entries(width):
         assert values.tolist() == column.data.tolist()
 
 
+@pytest.mark.parametrize("entries", [65_535, 65_536, 65_537])
+def test_a_chunk_at_the_border_of_two_byte_starts(entries):
+    weights = np.zeros((5001, 16), np.float32)
+    weights.ravel()[:entries] = np.arange(1, entries + 1)
+    assert np.array_equal(unpacked(Chunks.build([0, 16], [part(weights)], 5000))[0], weights)
+
+
 def heavy_tailed(rng):
     """Two chunks with weights like those that a solver leaves: none below 0.1, few large."""
     sizes = rng.exponential(0.3, (2, 501, 16)) + 0.1
