@@ -36,8 +36,8 @@ def mean_scores(
     most = int(np.diff(pointers).sum(0).max(initial=0))
     shape = n, most if k is None else min(k, most)
     best_labels, best_scores, counts = np.zeros(shape, np.int32), np.zeros(shape, np.float32), np.zeros(n, np.int64)
-    arguments = most, pointers.astype(np.int64), labels, scores, shares, best_labels, best_scores, counts
-    deque(pool.run(lambda rows: fuse_rows(*rows, *arguments), pool.row_blocks(n, _BLOCK)), maxlen=0)
+    arguments = pointers.astype(np.int64), labels, scores, shares, best_labels, best_scores, counts
+    deque(pool.run(lambda rows: fuse_rows(*rows, most, *arguments), pool.row_blocks(n, _BLOCK)), maxlen=0)
     kept = np.arange(shape[1]) < counts[:, None]
     ends = np.concatenate([[0], np.cumsum(counts)])
     return csr_of(best_scores[kept], best_labels[kept], ends, members[0].shape[1])

@@ -152,6 +152,14 @@ def test_rows_without_entries_are_dropped():
     assert unpacked(Chunks.build([0, 2], [empty], 4))[0][1:4].tolist() == [[5, 0], [0, 0], [0, 6]]
 
 
+def test_every_float16_is_known_by_its_bits_and_float32_needs_no_table():
+    values, nothing = np.array([1.5, -2], np.float32), np.zeros(0, np.float32)
+    table = code_table(values, nothing, "float16")
+    assert np.array_equal(table, np.arange(65_536, dtype=np.uint16).view(np.float16), equal_nan=True)
+    assert table[converted(values, nothing, table, "float16")].tolist() == [1.5, -2]
+    assert code_table(values, nothing, "float32").tolist() == []
+
+
 def test_int8_keeps_the_extremes_that_a_sample_would_miss():
     values = np.random.default_rng(0).normal(0, 0.2, 700_001).astype(np.float32)
     values[1::2][:3] = 11.5, -9.25, 11.0  # rare, and what decides who is first
