@@ -18,6 +18,7 @@ from failing_disk import FailingDisk
 from saved_folders import FILES, leftovers, refused, save, version_of
 
 from longtail import store
+from longtail.errors import ModelFolderError
 from longtail.store import durable, reading, writing
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
@@ -233,6 +234,18 @@ def test_a_folder_replaced_while_sizes_are_looked_at_is_opened_again(model, monk
 
     monkeypatch.setattr(reading, "_open_once", replaced_meanwhile)
     assert store.open_folder(model, verify="size").manifest.config_hash == "2"
+
+
+@pytest.mark.parametrize("verify", [True, "size"])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_folder_that_nobody_replaces_is_read_once(model, monkeypatch, verify, damaged):
+    real, roots = reading._open_once, []
+    monkeypatch.setattr(reading, "_open_once", lambda root, *more: roots.append(root) or real(root, *more))
+    if damaged:
+        (model / "config.json").unlink()
+    with pytest.raises(ModelFolderError, match="is missing") if damaged else contextlib.nullcontext():
+        store.open_folder(model, verify)
+    assert roots == [model]
 
 
 def test_a_folder_replaced_while_it_is_checked_for_foreign_files_is_checked_again(model, monkeypatch):

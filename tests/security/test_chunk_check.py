@@ -38,6 +38,7 @@ SHAPES = [
     ([2, 700], 120, 0.9),  # more entries than 16 bits count
     ([8], 70_000, 0.0001),  # three planes of columns
     ([5, 7], 9, 0.0),
+    ([2] * 50, 4, 0.5),
 ]
 
 

@@ -405,6 +405,10 @@ def test_quick_verification_looks_at_sizes_only(tmp_path):
     with store.write_folder(tmp_path / "model") as folder:
         folder.write_bytes("a", b"12")
     (tmp_path / "model" / "a").write_bytes(b"21")
+    with pytest.raises(
+        ModelFolderError, match=r"model/a: is damaged or was altered: its SHA-256 is not the one in the"
+    ):
+        store.open_folder(tmp_path / "model")
     assert store.open_folder(tmp_path / "model", verify="size").read_bytes("a") == b"21"
     (tmp_path / "model" / "a").write_bytes(b"2")
     with pytest.raises(ModelFolderError, match=r"model/a: is 1 bytes long; the manifest says 2"):
