@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from longtail.kernels.fusion import fuse_rows
 from longtail.search import ensemble
 from longtail.search.ensemble import best_first, mean_scores
 
@@ -57,6 +58,17 @@ def test_blocks_of_documents_are_as_large_as_their_rows(monkeypatch):
 
 def test_no_documents_have_no_labels():
     assert mean_scores([ranking([], 4), ranking([], 4)], None).shape == (0, 4)
+
+
+def test_only_the_rows_of_a_block_are_written():
+    one = ranking([[(0, 0.5)], [(1, 0.25)], [(2, 0.75)]], 3)
+    labels, scores, counts = np.full((3, 1), -1, np.int32), np.full((3, 1), -1, np.float32), np.full(3, -1)
+    fuse_rows(1, 2, 1, one.indptr[None].astype(np.int64), one.indices, one.data, np.ones(1), labels, scores, counts)
+    assert (labels.ravel().tolist(), scores.ravel().tolist(), counts.tolist()) == (
+        [-1, 1, -1],
+        [-1, 0.25, -1],
+        [-1, 1, -1],
+    )
 
 
 def test_ties_go_to_the_first_label():
