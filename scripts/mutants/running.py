@@ -143,7 +143,7 @@ class Copy:
             log = os.open("tests.log", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             for stream in range(3):
                 os.dup2(log, stream)
-            code = _pytest(files, tests)
+            code = _pytest(files, tests, self.place / KEPT)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -151,14 +151,15 @@ class Copy:
             os._exit(code)
 
 
-def _pytest(files: list[str], tests: dict[str, float] | None) -> int:
-    """Run ``tests`` up to the first that fails; without them all, and keep their seconds in a file."""
+def _pytest(files: list[str], tests: dict[str, float] | None, kept: Path) -> int:
+    """Run ``tests`` up to the first that fails; without them all, and keep their seconds."""
     import pytest
 
     plugin = _Chosen(tests)
     options = ["-p", "no:cacheprovider", *(f"-p{name}" for name in PLUGINS), *(f"-Wignore:{what}" for what in IGNORED)]
     options += ["--exitfirst", f"--timeout={4 * SLOW}"] if tests else [f"--timeout={SLOW}"]
-    code = pytest.main([*options, *files], [plugin])
-    if tests is None:
-        Path(KEPT).write_text(json.dumps([plugin.seconds, sorted(plugin.failed)]))
-    return int(code)
+    try:
+        return int(pytest.main([*options, *files], [plugin]))
+    finally:
+        if tests is None:
+            kept.write_text(json.dumps([plugin.seconds, sorted(plugin.failed)]))
