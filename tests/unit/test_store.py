@@ -20,6 +20,7 @@ from longtail import __version__, store
 from longtail.errors import ModelFolderError, UsageError
 from longtail.store import durable, reading, tensors
 from longtail.store.manifest import check_name, decode, encode
+from longtail.store.refusal import refusal
 
 DTYPES = ["?", "u1", "i1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<c8", "<f8", "<i8", "<u8"]
 ARRAYS = st.dictionaries(
@@ -330,6 +331,12 @@ def test_what_a_folder_lacks_or_has_too_much_is_named(tmp_path, files, how, mess
     damaged(tmp_path / "model", how)
     with pytest.raises(ModelFolderError, match=f"^{re.escape(str(tmp_path.resolve() / 'model'))}/{message}"):
         store.open_folder(tmp_path / "model")
+
+
+def test_a_refusal_is_one_short_line_whatever_was_found():
+    way_out = "train again or restore the folder from a backup"
+    assert str(refusal("model/a", "x" * 300)) == f"model/a: {'x' * 300}; {way_out}"
+    assert str(refusal("model/\x1b", "y\n" + "x" * 299, "go")) == f"model/\\x1b: y\\n{'x' * 298}…; go"
 
 
 def test_a_missing_file_is_named(tmp_path):
