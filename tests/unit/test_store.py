@@ -581,6 +581,22 @@ def test_a_temporary_folder_that_another_clears_is_made_anew(tmp_path, monkeypat
     assert len(tried) > 1
 
 
+def test_a_temporary_folder_that_goes_before_it_is_opened_is_made_anew(tmp_path, monkeypatch):
+    gone, real = [], os.open
+
+    def cleared_at_first(path, *more, **options):
+        if not gone and ".tmp-" in Path(path).name:
+            gone.append(path)
+            Path(path).rmdir()
+        return real(path, *more, **options)
+
+    monkeypatch.setattr(os, "open", cleared_at_first)
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"1")
+    assert gone
+    assert store.open_folder(tmp_path / "model").read_bytes("a") == b"1"
+
+
 def test_a_folder_put_aside_by_a_dead_writer_is_found_and_brought_back(tmp_path):
     with store.write_folder(tmp_path / "model") as folder:
         folder.write_json("who.json", "old")
