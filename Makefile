@@ -35,7 +35,7 @@ fuzz: $(READY)   ## long fuzzing of every parser (FUZZ_RUNS executions each)
 
 mutants: $(READY)   ## breaks modules on purpose (MODULES, else all), SAMPLE places in each: how many do tests see
 	$(BIN)/pip install --quiet --constraint constraints.txt mutmut
-	$(BIN)/python scripts/mutants.py $(MODULES) --sample $${SAMPLE:-20} --seed $${SEED:-0}
+	PYTHONPATH=scripts $(BIN)/python -m mutants $(MODULES) --sample $${SAMPLE:-20} --seed $${SEED:-0}
 
 HOSTILE := tests/security tests/contract/test_golden_models.py tests/faults/test_damaged_folders.py tests/fuzz \
   tests/unit/data/test_bad_input.py tests/unit/data/test_lines.py tests/unit/server/test_server_limits.py \

@@ -18,6 +18,7 @@ from failing_disk import FailingDisk
 from saved_folders import FILES, leftovers, refused, save, version_of
 
 from longtail import store
+from longtail.errors import ModelFolderError
 from longtail.store import durable, reading, writing
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
@@ -235,6 +236,18 @@ def test_a_folder_replaced_while_sizes_are_looked_at_is_opened_again(model, monk
     assert store.open_folder(model, verify="size").manifest.config_hash == "2"
 
 
+@pytest.mark.parametrize("verify", [True, "size"])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_folder_that_nobody_replaces_is_read_once(model, monkeypatch, verify, damaged):
+    real, roots = reading._open_once, []
+    monkeypatch.setattr(reading, "_open_once", lambda root, *more: roots.append(root) or real(root, *more))
+    if damaged:
+        (model / "config.json").unlink()
+    with pytest.raises(ModelFolderError, match="is missing") if damaged else contextlib.nullcontext():
+        store.open_folder(model, verify)
+    assert roots == [model]
+
+
 def test_a_folder_replaced_while_it_is_checked_for_foreign_files_is_checked_again(model, monkeypatch):
     real, calls = writing._foreign_files, []
 
@@ -264,6 +277,34 @@ def test_a_writer_that_comes_between_the_two_renames_is_replaced_too(model, monk
     save(model, 2)
     assert version_of(model) == 2
     assert leftovers(model) == ["other"]
+
+
+def test_a_writer_that_is_always_too_late_gives_up_and_leaves_the_folder_of_the_others(model, monkeypatch):
+    monkeypatch.setattr(durable, "_rename_to_free", lambda new, place: False)
+    monkeypatch.setattr(durable, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(durable, "_rename_or_restore", lambda new, place, aside: aside.rename(place) and False)
+    with pytest.raises(OSError, match="other processes keep replacing this folder") as caught:
+        save(model, 2)
+    assert caught.value.errno == errno.EBUSY
+    assert caught.value.filename == str(model)
+    assert version_of(model) == 1
+    assert leftovers(model) == []
+
+
+def test_a_leftover_that_is_gone_before_it_is_looked_at_is_none(model, monkeypatch):
+    gone, left = durable.sibling(model, "tmp"), durable.sibling(model, "tmp")
+    real = os.scandir
+
+    @contextlib.contextmanager
+    def late(place):
+        with real(place) as entries:
+            found = list(entries)
+        gone.rmdir()
+        yield found
+
+    gone.mkdir(), left.mkdir()
+    monkeypatch.setattr(os, "scandir", late)
+    assert durable.siblings(model, "tmp") == [left]
 
 
 def test_a_folder_that_another_writer_moves_while_it_is_looked_at_is_written(model, monkeypatch):

@@ -35,9 +35,10 @@ SHAPES = [
     ([128, 129, 127], 60, 0.4),
     ([300, 2], 500, 0.05),
     ([40_000], 3, 0.2),  # three planes of siblings
-    ([700], 120, 0.9),  # more entries than 16 bits count
+    ([2, 700], 120, 0.9),  # more entries than 16 bits count
     ([8], 70_000, 0.0001),  # three planes of columns
     ([5, 7], 9, 0.0),
+    ([2] * 50, 4, 0.5),
 ]
 
 
@@ -88,6 +89,36 @@ def test_lies_about_places_are_refused():
             Chunks.from_arrays({**arrays, name: changed})
         count += 1
     assert count > 500
+
+
+def test_lies_about_where_more_than_16_bits_are_needed_are_refused():
+    made = level([2, 700], 120, 0.9)
+    arrays, begin, end = made.to_arrays(), *made.level.heads[1:, 0].tolist()
+    for at in np.linspace(begin, end - 1, 12, dtype=int):
+        changed = arrays["starts"].copy()
+        changed[at] ^= 0x4000
+        with pytest.raises(ModelFolderError, match="do not fit each other"):
+            Chunks.from_arrays({**arrays, "starts": changed})
+
+
+@pytest.mark.parametrize("width", [20, 300])
+def test_the_child_behind_the_last_is_refused(width):
+    made = level([width], 50, 0.9)
+    siblings, count = made.level.siblings.copy(), int(made.level.heads[1, 2])
+    for plane in range(len(siblings) // count):  # the number of the last entry's child; its row ends there
+        siblings[(plane + 1) * count - 1] = width & 0x7F | 0x80 if plane == 0 else width >> 7 + 8 * (plane - 1)
+    with pytest.raises(ModelFolderError, match="do not fit each other"):
+        Chunks.from_arrays({**made.to_arrays(), "siblings": siblings})
+
+
+def test_the_column_behind_the_last_is_refused():
+    made = level([5], 50, 1.0)
+    columns, size = made.level.columns.copy(), 1 << int(made.level.shifts[0])
+    assert 1 < size <= 256  # one plane, in which a bucket goes on behind the last column
+    assert columns[-1] == 49 % size < size - 1
+    columns[-1] += 1
+    with pytest.raises(ModelFolderError, match="do not fit each other"):
+        Chunks.from_arrays({**made.to_arrays(), "columns": columns})
 
 
 def test_the_first_chunk_that_leads_elsewhere_is_named():

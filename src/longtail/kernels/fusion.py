@@ -15,6 +15,7 @@ __all__ = ["fuse_rows"]
 def fuse_rows(
     begin: int,
     end: int,
+    room: int,
     pointers: Any,
     labels: Any,
     scores: Any,
@@ -26,14 +27,12 @@ def fuse_rows(
     """Write Σ share · score of the labels that any member has for the rows ``begin:end``, best first, ties by label.
 
     Member m has ``labels`` and float32 ``scores`` at ``pointers[m, row]:pointers[m, row + 1]``; ``best_labels`` and
-    ``best_scores`` are (n, k), of which ``counts`` (n,) are filled.
+    ``best_scores`` are (n, k), of which ``counts`` (n,) are filled. All members together have ``room`` entries in a row
+    at most.
     """
     k = best_labels.shape[1]
-    room = 0
-    for row in range(begin, end):
-        room = max(room, np.sum(pointers[:, row + 1] - pointers[:, row]))
-    found, added = np.empty(room, np.int32), np.empty(room, np.float64)
-    distinct, totals = np.empty(room, np.int32), np.empty(room, np.float64)
+    found, added = np.empty(room, np.int32), np.empty(room)
+    distinct, totals = np.empty(room, np.int32), np.empty(room)
     for row in range(begin, end):
         size = 0
         for member in range(len(shares)):

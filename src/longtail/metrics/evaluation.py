@@ -36,7 +36,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Lay out the table of the papers: a row a metric, a column a k, percent with two decimals."""
-        names = sorted({name.rsplit("@", 1)[0] for name in self.metrics}, key=NAMES.index)
+        names = [name for name in NAMES if f"{name}@{self.ks[0]}" in self.metrics]
         cells = [["", *(f"@{k}" for k in self.ks)]]
         cells += [[name, *(self._cell(f"{name}@{k}") for k in self.ks)] for name in names]
         return f"{in_columns(cells, n_left=1)}\n{self.footnote}"

@@ -31,13 +31,13 @@ def mean_scores(
     members, shares = [member for member, share in zip(members, shares, strict=True) if share], shares[shares > 0]
     n, before = members[0].shape[0], np.cumsum([0, *(member.nnz for member in members)])
     pointers = np.stack([member.indptr + start for member, start in zip(members, before, strict=False)])
-    labels = np.concatenate([member.indices for member in members]).astype(np.int32, copy=False)
-    scores = np.concatenate([member.data for member in members]).astype(np.float32, copy=False)
+    labels = np.concatenate([member.indices for member in members], dtype=np.int32)
+    scores = np.concatenate([member.data for member in members], dtype=np.float32)
     most = int(np.diff(pointers).sum(0).max(initial=0))
     shape = n, most if k is None else min(k, most)
     best_labels, best_scores, counts = np.zeros(shape, np.int32), np.zeros(shape, np.float32), np.zeros(n, np.int64)
     arguments = pointers.astype(np.int64), labels, scores, shares, best_labels, best_scores, counts
-    deque(pool.run(lambda rows: fuse_rows(*rows, *arguments), pool.row_blocks(n, _BLOCK)), maxlen=0)
+    deque(pool.run(lambda rows: fuse_rows(*rows, most, *arguments), pool.row_blocks(n, _BLOCK)), maxlen=0)
     kept = np.arange(shape[1]) < counts[:, None]
     ends = np.concatenate([[0], np.cumsum(counts)])
     return csr_of(best_scores[kept], best_labels[kept], ends, members[0].shape[1])

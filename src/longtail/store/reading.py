@@ -105,7 +105,9 @@ def open_folder(path: str | Path, verify: Verify = True, leave_out: Callable[[st
     """
     if verify not in (True, "size"):
         raise ValueError(f"verify is True or 'size', not {verify!r}")
-    for tries_left in reversed(range(_TRIES)):
+    tries_left = _TRIES
+    while True:
+        tries_left -= 1
         root = _locate(Path(path))
         before = identity(root)
         try:
@@ -117,7 +119,6 @@ def open_folder(path: str | Path, verify: Verify = True, leave_out: Callable[[st
             # With every hash checked it is one consistent folder, whatever happened meanwhile.
             if verify is True or not tries_left or identity(root) == before:
                 return folder
-    raise AssertionError("unreachable")
 
 
 def _locate(path: Path) -> Path:

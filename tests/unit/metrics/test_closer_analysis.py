@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.metrics import average_precision_score, precision_recall_curve
 
+from longtail.errors import UsageError
 from longtail.metrics.analysis import at_least, precision_recall, unmasked, worst_documents
-from longtail.metrics.bootstrap import paired_differences
+from longtail.metrics.bootstrap import paired_differences, percentile_intervals, resampled_sums
 from longtail.metrics.ranking import evaluate, resampled_metrics
 
 
@@ -95,6 +96,26 @@ class TestDifferences:
         values = resampled_metrics(scores, truth, [1], bootstrap=100)
         same = paired_differences(values, values)["P@1"]
         assert (same.low, same.high, same.p) == (0, 0, 1)
+
+    def test_differences_by_hand(self):
+        first, other = {"x": np.arange(101.0)}, {"x": np.arange(101.0) * 2 - 4}  # from −4 to 96: 4 below 0, 1 at it
+        found = paired_differences(first, other, confidence=0.9)["x"]
+        assert (found.low, found.high, found.p) == pytest.approx((1, 91, 2 * (5 + 1) / 102))
+        usual = paired_differences(first, other)["x"]
+        assert (usual.low, usual.high) == pytest.approx((-1.5, 93.5))
+
+    @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, 95])
+    def test_confidence_is_a_fraction(self, confidence):
+        words = f"^confidence: found {confidence}; expected a fraction between 0 and 1, such as 0.95$"
+        with pytest.raises(UsageError, match=words):
+            percentile_intervals({}, confidence)
+
+    @pytest.mark.parametrize(("resamples", "seed"), [(0, 0), (1_000_001, 0), (5, -1)])
+    def test_how_many_resamples_there_may_be(self, resamples, seed):
+        words = f"^bootstrap: found {resamples} resamples, seed {seed}; expected 1 to 1000000 and a seed >= 0$"
+        with pytest.raises(UsageError, match=words):
+            resampled_sums(np.ones((4, 2)), resamples, seed)
+        assert resampled_sums(np.ones((4, 2)), 1, 0).tolist() == [[4, 4]]
 
     def test_pairs_see_what_intervals_alone_do_not(self):
         """One right label more in a tenth of the documents is sure, as it is never one less."""

@@ -15,6 +15,11 @@ def test_propensities_by_hand():
     assert found[1] == pytest.approx(math.log(1000))  # of a label seen once, whatever A and B
 
 
+def test_without_constants_they_are_those_of_all_other_data():
+    counts = np.array([0, 5], np.uint32)
+    np.testing.assert_array_equal(inverse_propensities(counts, 50), inverse_propensities(counts, 50, 0.55, 1.5))
+
+
 def test_three_documents_are_enough():
     found = inverse_propensities(np.array([0, 3]), 3, a=1.0, b=1.0)
     np.testing.assert_allclose(found, [1 + 2 * (math.log(3) - 1), 1 + (math.log(3) - 1) / 2], rtol=1e-14)
@@ -57,6 +62,7 @@ def test_propensity_constants(name, constants):
         ((np.array([1]), 2), "at least 3 training documents"),
         ((np.array([1]), 9, 0.5, -2.0), "A=0.5, B=-2.0"),
         ((np.array([1]), 9, 0.0, 1.5), "A=0.0, B=1.5"),
+        ((np.array([1]), 9, 0.5, 0.0), "A=0.5, B=0.0; expected both above 0"),
         ((np.array([1]), 9, 1000, 1000), "A=1000, B=1000, weights out of range; expected smaller ones"),
         ((np.array([], int), 9, 1000.0, 1000.0), "A=1000.0, B=1000.0, weights out of range"),
         ((np.array([1, 0]), 9, 2.0, 1e-300), "A=2.0, B=1e-300, weights out of range"),

@@ -322,6 +322,12 @@ def test_evaluation_as_table_and_json():
     assert msgspec.json.decode(msgspec.json.encode(full), type=Evaluation) == full
 
 
+def test_an_evaluation_without_intervals_need_not_speak_of_them():
+    said = msgspec.to_builtins(evaluate(PREDICTIONS, LABELS, [1, 3]))
+    short = {name: said[name] for name in said if name not in ("intervals", "n_resamples", "seed", "confidence")}
+    assert msgspec.to_builtins(msgspec.convert(short, Evaluation)) == said
+
+
 def test_evaluation_is_set_in_columns():
     assert str(evaluate(PREDICTIONS, LABELS, [1, 1000])).splitlines()[:-1] == [
         "             @1  @1000",

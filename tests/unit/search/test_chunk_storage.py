@@ -81,6 +81,13 @@ def test_a_chunk_of_more_than_65535_entries(width):
         assert values.tolist() == column.data.tolist()
 
 
+@pytest.mark.parametrize("entries", [65_535, 65_536, 65_537])
+def test_a_chunk_at_the_border_of_two_byte_starts(entries):
+    weights = np.zeros((5001, 16), np.float32)
+    weights.ravel()[:entries] = np.arange(1, entries + 1)
+    assert np.array_equal(unpacked(Chunks.build([0, 16], [part(weights)], 5000))[0], weights)
+
+
 def heavy_tailed(rng):
     """Two chunks with weights like those that a solver leaves: none below 0.1, few large."""
     sizes = rng.exponential(0.3, (2, 501, 16)) + 0.1
@@ -143,6 +150,14 @@ def test_a_missing_part_is_refused():
 def test_rows_without_entries_are_dropped():
     empty = Part(np.array([1, 2, 3]), np.array([0, 1, 1, 2]), np.array([0, 1]), np.float32([5, 6]), np.zeros((2, 0)))
     assert unpacked(Chunks.build([0, 2], [empty], 4))[0][1:4].tolist() == [[5, 0], [0, 0], [0, 6]]
+
+
+def test_every_float16_is_known_by_its_bits_and_float32_needs_no_table():
+    values, nothing = np.array([1.5, -2], np.float32), np.zeros(0, np.float32)
+    table = code_table(values, nothing, "float16")
+    assert np.array_equal(table, np.arange(65_536, dtype=np.uint16).view(np.float16), equal_nan=True)
+    assert table[converted(values, nothing, table, "float16")].tolist() == [1.5, -2]
+    assert code_table(values, nothing, "float32").tolist() == []
 
 
 def test_int8_keeps_the_extremes_that_a_sample_would_miss():

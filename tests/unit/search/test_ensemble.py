@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from longtail.kernels.fusion import fuse_rows
 from longtail.search import ensemble
 from longtail.search.ensemble import best_first, mean_scores
 
@@ -55,10 +56,31 @@ def test_blocks_of_documents_are_as_large_as_their_rows(monkeypatch):
     assert [len(row) for row in listed(mean)] == [2, 5, 0, 5, 2]
 
 
+def test_no_documents_have_no_labels():
+    assert mean_scores([ranking([], 4), ranking([], 4)], None).shape == (0, 4)
+
+
+def test_only_the_rows_of_a_block_are_written():
+    one = ranking([[(0, 0.5)], [(1, 0.25)], [(2, 0.75)]], 3)
+    labels, scores, counts = np.full((3, 1), -1, np.int32), np.full((3, 1), -1, np.float32), np.full(3, -1)
+    fuse_rows(1, 2, 1, one.indptr[None].astype(np.int64), one.indices, one.data, np.ones(1), labels, scores, counts)
+    assert (labels.ravel().tolist(), scores.ravel().tolist(), counts.tolist()) == (
+        [-1, 1, -1],
+        [-1, 0.25, -1],
+        [-1, 1, -1],
+    )
+
+
 def test_ties_go_to_the_first_label():
     one, two = ranking([[(4, 0.5), (1, 0.25)]], 6), ranking([[(2, 0.5), (1, 0.25)]], 6)
     assert listed(mean_scores([one, two], None)) == [[(1, 0.25), (2, 0.25), (4, 0.25)]]
     assert listed(mean_scores([two, one], 2)) == [[(1, 0.25), (2, 0.25)]]
+
+
+def test_members_are_added_up_in_their_order_and_ties_go_by_label_however_many_there_are():
+    labels = np.random.default_rng(0).permutation(200).tolist()
+    members = [ranking([[(label, score) for label in labels]], 200) for score in (2.0**90, 1.0, -(2.0**90))]
+    assert listed(mean_scores(members, None, [1, 1, 1])) == [[(label, 0.0) for label in range(200)]]  # 1 is lost
 
 
 @given(st.integers(0, 1000), st.integers(1, 4), st.sampled_from([None, 1, 3, 50]))

@@ -31,6 +31,7 @@ def test_reciprocal_ranks_by_hand():
     ranks = reciprocal_ranks(one)
     assert ranks.indices.tolist() == [1, 3, 0, 3]
     assert ranks.data.tolist() == pytest.approx([1, 61 / 62, 61 / 63, 1])
+    assert (ranks.dtype, ranks.shape) == (np.float32, (3, 4))
     assert one.data.tolist() == pytest.approx([0.9, 0.5, 0.1, 7])  # the member stays as it is
 
 
@@ -40,6 +41,7 @@ def test_what_is_equal_stays_in_its_order():
     assert found.data.tolist() == pytest.approx([0.5, 0.25, 0.25, 0.5, 0.5], rel=1e-5)
     assert best_first(found, None).indices.tolist() == one.indices.tolist() == [1, 3, 0, 0, 1]
     assert (np.diff(found.data)[[0, 1, 3]] < 0).all()
+    assert (found.dtype, found.shape) == (np.float32, (2, 4))
 
 
 @given(st.integers(0, 1000), st.integers(1, 3))

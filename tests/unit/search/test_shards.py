@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import reduce
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -84,9 +84,9 @@ def test_search_in_shards_finds_what_search_in_one_piece_does(shard_labels, scor
         for own in (None, exclude):
             whole = beam_search(features, tree, levels, beam_size=3, k=k, exclude=own, **common)
             assert_same(beam_search(features, tree, sharded, beam_size=3, k=k, exclude=own, **common), whole)
-    for own in (None, exclude):
-        whole = exact_search(features, tree, levels, k=4, exclude=own, **common)
-        assert_same(exact_search(features, tree, sharded, k=4, exclude=own, **common), whole)
+    for k, own in product((4, tree.n_labels), (None, exclude)):
+        whole = exact_search(features, tree, levels, k=k, exclude=own, **common)
+        assert_same(exact_search(features, tree, sharded, k=k, exclude=own, **common), whole)
     whole = shortlist(features, tree, levels, beam_size=4, **common)
     assert_same(shortlist(features, tree, sharded, beam_size=4, **common), whole)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import time
@@ -19,6 +20,7 @@ from longtail import __version__, store
 from longtail.errors import ModelFolderError, UsageError
 from longtail.store import durable, reading, tensors
 from longtail.store.manifest import check_name, decode, encode
+from longtail.store.refusal import refusal
 
 DTYPES = ["?", "u1", "i1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<c8", "<f8", "<i8", "<u8"]
 ARRAYS = st.dictionaries(
@@ -56,20 +58,21 @@ def test_a_folder_gives_back_what_was_written(tmp_path):
         folder.write_arrays("ranker.safetensors", {"weights": weights}, {"level": "0"})
         folder.write_bytes("empty", b"")
         folder.path("encoder/vocab.txt").write_text("wind\n")
+        folder.write_bytes("trees/0/order", b"\0")
     opened = store.open_folder(tmp_path / "deep" / "model")
     assert opened.read_json("config.json", Config) == Config(32, "ö")
     assert opened.read_bytes("labels.jsonl") == b"0\n1\n2\n"
     assert opened.read_bytes("wide") == np.array([0, 1, 2, 0, 1]).tobytes()
     assert opened.read_bytes("empty") == b""
     assert opened.read_bytes("encoder/vocab.txt") == b"wind\n"
+    assert opened.read_bytes("trees/0/order") == b"\0"
     assert opened.path("encoder/vocab.txt").read_text() == "wind\n"
     assert opened.array_metadata("ranker.safetensors") == {"level": "0"}
     np.testing.assert_array_equal(opened.arrays("ranker.safetensors")["weights"], weights, strict=True)
     assert opened.manifest.producer == f"longtail {__version__}"
     assert opened.manifest.config_hash == "c0ffee"
-    assert sorted(opened.files) == sorted(
-        ["config.json", "README.md", "labels.jsonl", "ranker.safetensors", "wide", "empty", "encoder/vocab.txt"]
-    )
+    names = ["config.json", "README.md", "labels.jsonl", "ranker.safetensors", "wide", "empty", "encoder/vocab.txt"]
+    assert sorted(opened.files) == sorted([*names, "trees/0/order"])
     assert opened.size == sum(opened.path(name).stat().st_size for name in opened.files)
     assert beside(tmp_path / "deep" / "model") == []
 
@@ -197,6 +200,27 @@ def test_half_a_file_does_not_get_into_the_manifest(tmp_path):
     assert [entry.name for entry in (tmp_path / "model").iterdir()] == ["manifest.json"]
 
 
+def test_a_file_is_written_whole_with_its_hash_and_over_no_other(tmp_path):
+    pieces = [np.random.default_rng(0).bytes(size) for size in (3, (5 << 19) + 1, 0, 1 << 20)]
+    whole = b"".join(pieces)
+    expected = len(whole), hashlib.sha256(whole).hexdigest()
+    assert durable.create_file(tmp_path / "a", pieces) == expected
+    assert durable.sync_file(tmp_path / "a") == expected
+    with pytest.raises(FileExistsError):
+        durable.create_file(tmp_path / "a", [b"other"])
+    assert (tmp_path / "a").read_bytes() == whole
+
+
+@pytest.mark.parametrize(("code", "fails"), [(errno.EINVAL, False), (errno.EIO, True)])
+def test_a_folder_that_its_file_system_cannot_sync_is_no_failure(tmp_path, monkeypatch, code, fails):
+    def answer(fd):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", answer)
+    with pytest.raises(OSError, match="Input") if fails else contextlib.nullcontext():
+        durable.sync_folder(tmp_path)
+
+
 def test_a_file_written_again_by_something_else_is_hashed_again(tmp_path):
     with store.write_folder(tmp_path / "model") as folder:
         folder.write_bytes("a", b"first")
@@ -232,6 +256,15 @@ def test_a_file_that_was_altered_is_not_taken_over(tmp_path):
     with pytest.raises(ModelFolderError, match=message), store.write_folder(tmp_path / "second") as folder:
         folder.take("b", first, "a")
     assert not (tmp_path / "second").exists()
+
+
+def test_a_pipe_that_something_else_made_is_refused(tmp_path):
+    with (
+        pytest.raises(ValueError, match=r"'pipe' is not a plain file, and"),
+        store.write_folder(tmp_path / "a") as folder,
+    ):
+        os.mkfifo(folder.path("pipe"))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("target", ["file", "folder"])
@@ -300,6 +333,12 @@ def test_what_a_folder_lacks_or_has_too_much_is_named(tmp_path, files, how, mess
         store.open_folder(tmp_path / "model")
 
 
+def test_a_refusal_is_one_short_line_whatever_was_found():
+    way_out = "train again or restore the folder from a backup"
+    assert str(refusal("model/a", "x" * 300)) == f"model/a: {'x' * 300}; {way_out}"
+    assert str(refusal("model/\x1b", "y\n" + "x" * 299, "go")) == f"model/\\x1b: y\\n{'x' * 298}…; go"
+
+
 def test_a_missing_file_is_named(tmp_path):
     with store.write_folder(tmp_path / "model") as folder:
         folder.write_bytes("a", b"1")
@@ -332,10 +371,51 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
         store.open_folder(tmp_path / "model")
 
 
+def test_a_pipe_put_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path, monkeypatch):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"1")
+    (tmp_path / "model" / "a").unlink()
+    os.mkfifo(tmp_path / "model" / "a")
+    with pytest.raises(ModelFolderError, match="model/a: is not a plain file; a model folder holds only plain files"):
+        store.open_folder(tmp_path / "model")
+    monkeypatch.setattr(reading, "_check_listing", lambda *arguments: None)  # it was put there since
+    with pytest.raises(ModelFolderError, match=r"model/a: cannot be read \(it is not a plain file\); check its"):
+        store.open_folder(tmp_path / "model")
+
+
+def test_a_file_where_a_folder_should_be_is_no_model(tmp_path):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("deep/a", b"1")
+    with pytest.raises(ModelFolderError, match="a: is a file; expected a model folder; give what `longtail train -o`"):
+        store.open_folder(tmp_path / "model" / "deep" / "a")
+    (tmp_path / "model" / "deep" / "a").unlink()
+    (tmp_path / "model" / "deep").rmdir()
+    with pytest.raises(ModelFolderError, match="model/deep/a: is missing; "):
+        store.open_folder(tmp_path / "model")
+    with pytest.raises(ModelFolderError, match=r"no such model folder \(.*null.*\); check the path$"):
+        store.open_folder("a\0b")
+
+
+def test_a_file_cut_short_while_it_is_opened_is_named(tmp_path, monkeypatch):
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"1")
+
+    def cut(*arguments, **options):
+        raise ValueError("mmap length is greater than file size")
+
+    monkeypatch.setattr("mmap.mmap", cut)
+    with pytest.raises(ModelFolderError, match=r"model/a: cannot be read \(mmap length is greater than file size\); "):
+        store.open_folder(tmp_path / "model")
+
+
 def test_quick_verification_looks_at_sizes_only(tmp_path):
     with store.write_folder(tmp_path / "model") as folder:
         folder.write_bytes("a", b"12")
     (tmp_path / "model" / "a").write_bytes(b"21")
+    with pytest.raises(
+        ModelFolderError, match=r"model/a: is damaged or was altered: its SHA-256 is not the one in the"
+    ):
+        store.open_folder(tmp_path / "model")
     assert store.open_folder(tmp_path / "model", verify="size").read_bytes("a") == b"21"
     (tmp_path / "model" / "a").write_bytes(b"2")
     with pytest.raises(ModelFolderError, match=r"model/a: is 1 bytes long; the manifest says 2"):
@@ -377,10 +457,31 @@ def test_only_model_folders_and_empty_ones_are_replaced(tmp_path, monkeypatch):
     refused(tmp_path / "empty", r"notes\.txt: is not part of the model, and would be lost")
     (tmp_path / "empty" / "notes.txt").unlink()
     refused(tmp_path / "empty" / "inner", "empty: is a model folder, which more in it would damage")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "manifest.json").symlink_to(tmp_path / "empty" / "manifest.json")
+    refused(tmp_path / "linked", "linked: is not a model folder and not empty")
     monkeypatch.chdir(tmp_path / "empty")
     refused(".", "is the current folder")
+    refused("..", "is the current folder, which cannot be replaced")
     refused("/", "is a mount point")
     assert (tmp_path / "thesis" / "manifest.json").exists()
+
+
+def test_a_folder_whose_manifest_cannot_be_read_is_not_replaced(tmp_path, monkeypatch):
+    with store.write_folder(tmp_path / "model"):
+        pass
+    real = open
+
+    def refused(file, *more, **options):
+        if Path(file).name == "manifest.json":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(file, *more, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", refused)
+        with pytest.raises(UsageError, match="model: is not a model folder and not empty"):
+            store.check_replaceable(tmp_path / "model")
+    assert store.open_folder(tmp_path / "model").files == {}
 
 
 @pytest.mark.parametrize("damage", [200, 600])
@@ -409,12 +510,49 @@ def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
     assert beside(tmp_path / "model") == [other.name]
 
 
+def test_only_folders_of_that_very_name_are_leftovers(tmp_path):
+    own = durable.sibling(tmp_path / "v1.0", "tmp")
+    for name in (own.name, ".v1x0.tmp-1-0123abcd", ".v1.0.tmp-1-0123abcde", ".v1.0.old-1-0123abcd"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".v1.0.tmp-2-0123abcd").write_bytes(b"")
+    (tmp_path / ".v1.0.tmp-3-0123abcd").symlink_to(tmp_path)
+    assert durable.siblings(tmp_path / "v1.0", "tmp") == [own]
+    assert str(os.getpid()) in own.name
+    assert durable.siblings(tmp_path / "nowhere" / "model", "tmp") == []
+
+
 def test_the_folder_put_aside_last_comes_first(tmp_path):
     asides = [tmp_path / f".model.old-{number}-0123abcd" for number in (2, 1, 3)]
     for aside in asides:
         aside.mkdir()
         time.sleep(0.02)  # more than the clock of a file system ticks
     assert durable.siblings(tmp_path / "model", "old") == asides[::-1]
+
+
+def test_a_folder_is_written_though_the_current_one_was_deleted(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    for content in (b"1", b"2"):
+        with store.write_folder(tmp_path / "model") as folder:
+            folder.write_bytes("a", content)
+    assert store.open_folder(tmp_path / "model").read_bytes("a") == b"2"
+
+
+def test_a_failing_disk_is_told_by_the_name_of_the_folder(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for name in ("mkdir", "write"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, full)
+            with (
+                pytest.raises(OSError, match="No space left") as caught,
+                store.write_folder(tmp_path / "model") as folder,
+            ):
+                folder.write_bytes("a", b"1")
+        assert caught.value.filename == str(tmp_path.resolve() / "model")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_is_written_where_nothing_can_be_locked(tmp_path, monkeypatch):
@@ -442,6 +580,22 @@ def test_a_temporary_folder_that_another_clears_is_made_anew(tmp_path, monkeypat
         folder.write_bytes("a", b"1")
     assert store.open_folder(tmp_path / "model").read_bytes("a") == b"1"
     assert len(tried) > 1
+
+
+def test_a_temporary_folder_that_goes_before_it_is_opened_is_made_anew(tmp_path, monkeypatch):
+    gone, real = [], os.open
+
+    def cleared_at_first(path, *more, **options):
+        if not gone and ".tmp-" in Path(path).name:
+            gone.append(path)
+            Path(path).rmdir()
+        return real(path, *more, **options)
+
+    monkeypatch.setattr(os, "open", cleared_at_first)
+    with store.write_folder(tmp_path / "model") as folder:
+        folder.write_bytes("a", b"1")
+    assert gone
+    assert store.open_folder(tmp_path / "model").read_bytes("a") == b"1"
 
 
 def test_a_folder_put_aside_by_a_dead_writer_is_found_and_brought_back(tmp_path):

@@ -13,6 +13,7 @@ from scipy import sparse
 from longtail import store
 from longtail.errors import UsageError
 from longtail.store import durable
+from longtail.store import stages as stages_module
 
 
 class Config(msgspec.Struct):
@@ -80,7 +81,7 @@ def test_a_stage_is_found_again_only_for_the_same_input(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("damage", ["flip", "manifest", "missing", "file"])
-def test_a_damaged_stage_is_discarded_and_made_again(tmp_path, damage):
+def test_a_damaged_stage_is_discarded_and_made_again(tmp_path, damage, caplog):
     with store.Stages(tmp_path / "work") as stages:
         with stages.write("level-1", "in") as folder:
             folder.write_bytes("a", b"1")
@@ -96,6 +97,8 @@ def test_a_damaged_stage_is_discarded_and_made_again(tmp_path, damage):
             place.write_bytes(b"")
         assert stages.get("level-1", "in") is None
         assert not place.exists()
+        assert [message.partition(": ")[0] for message in caplog.messages] == ["stage level-1 is made again"]
+        assert str(place.resolve()) in caplog.messages[0]
         with stages.write("level-1", "in") as folder:
             folder.write_bytes("a", b"3")
         again = stages.get("level-1", "in")
@@ -118,6 +121,46 @@ def test_a_second_training_on_the_same_folder_is_refused(tmp_path):
         pass
 
 
+def test_a_stage_that_is_a_link_goes_without_what_it_leads_to(tmp_path):
+    with store.write_folder(tmp_path / "model", config_hash="other") as folder:
+        folder.write_bytes("a", b"1")
+    with store.Stages(tmp_path / "work") as stages:
+        (tmp_path / "work" / "tree").symlink_to(tmp_path / "model")
+        assert stages.get("tree", "in") is None
+        assert not (tmp_path / "work" / "tree").is_symlink()
+    assert store.open_folder(tmp_path / "model").read_bytes("a") == b"1"
+
+
+def test_what_a_killed_run_was_writing_goes_as_soon_as_the_next_begins(tmp_path):
+    with store.Stages(tmp_path / "work") as stages, stages.write("tree", "in") as folder:
+        folder.write_bytes("a", b"1")
+    (durable.sibling(tmp_path / "work" / "ranker", "tmp") / "deep").mkdir(parents=True)
+    (tmp_path / "work" / "notes.tmp-mine").mkdir()
+    with store.Stages(tmp_path / "work") as stages:
+        names = sorted(place.name for place in (tmp_path / "work").iterdir())
+        assert names == ["longtail.lock", "notes.tmp-mine", "tree"]
+        assert stages.clear() == 1
+        assert sorted(place.name for place in (tmp_path / "work").iterdir()) == ["longtail.lock", "notes.tmp-mine"]
+
+
+def test_network_storage_is_looked_at_for_half_a_minute(monkeypatch):
+    slept = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    assert len(list(stages_module.looks())) == len(slept) + 1  # nobody waits after the last look
+    assert sum(slept) == pytest.approx(30, abs=0.5)
+
+
+def test_a_lock_names_the_process_that_has_it_and_no_longer_the_one_before(tmp_path):
+    file = tmp_path / "work" / "longtail.lock"
+    file.parent.mkdir()
+    file.write_text("4194304999\n")
+    with store.Stages(tmp_path / "work"):
+        assert file.read_text() == f"{os.getpid()}\n"
+        file.write_text("")
+        with pytest.raises(UsageError, match="work: process unknown is training into this folder; wait for it or give"):
+            store.Stages(tmp_path / "work")
+
+
 def test_a_lock_that_says_no_process_is_a_lock_all_the_same(tmp_path):
     with store.Stages(tmp_path / "work"):
         (tmp_path / "work" / "longtail.lock").write_bytes(b"\xff" * 30)
@@ -135,6 +178,8 @@ def test_a_lock_that_cannot_be_written_names_its_place(tmp_path, monkeypatch):
             store.Stages(tmp_path / "work")
     assert caught.value.errno == errno.ENOSPC
     assert Path(caught.value.filename) == (tmp_path / "work" / "longtail.lock").resolve()
+    with store.Stages(tmp_path / "work"):  # nobody holds the lock
+        pass
 
 
 def test_a_work_folder_that_cannot_be_locked_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
@@ -200,6 +245,22 @@ def test_a_training_may_begin_while_another_removes_the_folder(tmp_path, monkeyp
     monkeypatch.setattr(os, "open", folder_gone)
     with store.Stages(tmp_path / "work"):
         assert (tmp_path / "work").is_dir()
+
+
+def test_a_lock_that_a_run_removes_as_it_ends_is_taken_anew(tmp_path, monkeypatch):
+    file, lock, locked = tmp_path / "work" / "longtail.lock", durable.lock, []
+
+    def removed_at_first(fd):
+        locked.append(fd)
+        if len(locked) == 1:
+            file.unlink()
+        lock(fd)
+
+    monkeypatch.setattr(durable, "lock", removed_at_first)
+    with store.Stages(tmp_path / "work"):
+        assert file.read_text() == f"{os.getpid()}\n"
+        with pytest.raises(UsageError, match="is training into this folder"):
+            store.Stages(tmp_path / "work")
 
 
 def test_a_work_folder_of_somebody_else_is_left_alone(tmp_path):
