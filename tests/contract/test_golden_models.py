@@ -126,3 +126,23 @@ def test_what_was_predicted_then_is_worth_comparing():
         assert len(rows) == golden.N_TEXTS, name
         assert len({tuple(row["labels"]) for row in rows}) > 1, name
         assert all(np.isfinite(row["scores"]).all() and row["scores"][0] > 0 for row in rows), name
+
+
+@pytest.mark.parametrize("name", ["xr-linear", "ensemble"])
+@pytest.mark.parametrize(
+    ("counts", "found"),
+    [
+        (lambda counts: -1 - counts, "label counts below 0"),
+        (lambda counts: counts[1:], "label counts of"),
+        (lambda counts: counts / 2, "float64"),
+    ],
+    ids=["negative", "too few", "no whole numbers"],
+)
+def test_label_counts_that_are_none_are_refused(folder, tmp_path, name, counts, found):
+    place = folder(name)
+    known = np.array(store.open_folder(place).arrays("label_counts.safetensors")["counts"])
+    with store.write_folder(tmp_path / "other") as other:
+        other.write_arrays("label_counts.safetensors", {"counts": counts(known)})
+    sealed(place, "label_counts.safetensors", (tmp_path / "other" / "label_counts.safetensors").read_bytes())
+    with pytest.raises(ModelFolderError, match=found):
+        lt.load(place, device="cpu")

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from longtail import progress
 from longtail.config import Neighbours as Settings
-from longtail.data.csr import csr_of, rows_fit
+from longtail.data.csr import csr_of, csr_of_nothing, rows_fit
 from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
@@ -98,7 +98,7 @@ class Neighbours:
             raise UsageError(f"features: found {features.shape[1]} columns; expected {self.n_columns}, as in training")
         if exclude is not None and exclude.shape != (n, self.n_labels):
             raise UsageError(f"exclude: found shape {exclude.shape}; expected {(n, self.n_labels)}: documents, labels")
-        ranked = [csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64), self.n_labels)]
+        ranked = [csr_of_nothing(0, self.n_labels)]
         with progress.stage("searching", n, "documents"):
             for begin, end in pool.row_blocks(n, _BLOCK):
                 ranked.append(self._search_block(features, slice(begin, end), k, exclude))

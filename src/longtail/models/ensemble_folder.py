@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
 from longtail.config import Config
-from longtail.data.label_files import read_labels, write_labels
-from longtail.metrics import Evaluation
 from longtail.models.ensemble_model import METHOD, Ensemble, Fusion
 from longtail.models.model import Model
-from longtail.models.ranking_model import Facts
-from longtail.search.calibration import Calibration
+from longtail.models.ranking_folder import read_parts, write_parts
 from longtail.store import Folder, FolderWriter, content_hash, write_folder
 from longtail.store.manifest import MANIFEST, encode
 
@@ -44,18 +40,12 @@ def save_ensemble(ensemble: Ensemble, path: str | Path, save_member: Callable[[M
     configs = [member.config for member in ensemble.members]
     with write_folder(path, config_hash=content_hash([described, configs])) as folder:
         folder.write_json(ENSEMBLE, described)
-        folder.write_json("training.json", ensemble.facts)
-        write_labels(ensemble.labels, folder.path("labels.jsonl"))
-        folder.write_arrays("label_counts.safetensors", {"counts": ensemble.label_counts})
+        write_parts(ensemble, folder)
         for number, (member, files) in enumerate(zip(ensemble.members, ensemble.folders, strict=True)):
             if files is None:
                 save_member(member, folder.path(_place(number)))
             else:
                 _copy(files, folder, _place(number))
-        if ensemble.calibration is not None:
-            folder.write_arrays("calibration.safetensors", ensemble.calibration.to_arrays())
-        if ensemble.metrics is not None:
-            folder.write_json("metrics.json", ensemble.metrics)
         folder.write_bytes("README.md", _ensemble_card(ensemble).encode())
 
 
@@ -74,32 +64,26 @@ def _copy(source: Folder, target: FolderWriter, place: str) -> None:
 
 def read_ensemble(folder: Folder, read_member: Callable[[Folder], Model]) -> Ensemble:
     """Return the ensemble of a verified folder, its members read one after another."""
-    described = folder.read_json(ENSEMBLE, _Described)
-    folder.view("labels.jsonl")  # which says so where there is none
-    labels = read_labels(folder.path("labels.jsonl"))
-    counts = np.array(folder.arrays("label_counts.safetensors")["counts"])
+    described, parts = folder.read_json(ENSEMBLE, _Described), read_parts(folder)
     folders = tuple(folder.inside(_place(number)) for number in range(len(described.members)))
     members = tuple(map(read_member, folders))
     for own in (member.labels.ids for member in members):
-        if len(counts) != len(labels) or not all(label in labels for label in own):
+        if not all(label in parts.labels for label in own):
             raise ValueError(f"{ENSEMBLE}: a member has labels that are not those of the ensemble")
     weights = tuple(member.weight for member in described.members)
     if abs(sum(weights) - 1) > 1e-6:
         raise ValueError(f"{ENSEMBLE}: found weights of sum {sum(weights):g}; expected 1")
-    calibration = None
-    if "calibration.safetensors" in folder.files:
-        calibration = Calibration.from_arrays(folder.arrays("calibration.safetensors"))
     return Ensemble(
         Config(method=METHOD),
-        labels,
-        counts,
-        folder.read_json("training.json", Facts),
+        parts.labels,
+        parts.label_counts,
+        parts.facts,
         members,
         weights,
         described.fusion,
         folders,
-        calibration=calibration,
-        metrics=folder.read_json("metrics.json", Evaluation) if "metrics.json" in folder.files else None,
+        calibration=parts.calibration,
+        metrics=parts.metrics,
     )
 
 

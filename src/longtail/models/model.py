@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.config import Search
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of_nothing
 from longtail.data.dataset import Dataset
 from longtail.data.strings import Strings
 from longtail.errors import DataError, Problem, UsageError
@@ -186,7 +186,7 @@ def document_features(
     elif given is not None:
         rows = given
     else:
-        rows = csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(len(documents) + 1, np.int64), 0)
+        rows = csr_of_nothing(len(documents), 0)
     features = Features.of(rows, None if vectors is None else unit_vectors(vectors) * np.float32(vector_weight))
     if facts is not None:
         _check_width("sparse", features.sparse.shape[1], facts.n_columns)

@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.config import Config, Ranker
 from longtail.data.csr import csr_arrays, csr_of_arrays, rows_fit
-from longtail.data.label_files import read_labels, write_labels
 from longtail.errors import DataError, MissingExtra, ModelFolderError, UsageError, printable
 from longtail.features.tfidf import TfIdf
 from longtail.linear.explanation import LinearRanker
@@ -20,13 +18,12 @@ from longtail.linear.forest import Forest
 from longtail.linear.neighbours import Neighbours
 from longtail.linear.one_vs_all import batch_offsets
 from longtail.linear.tree_ranker import TreeRanker
-from longtail.metrics import Evaluation
 from longtail.models.ensemble_folder import ENSEMBLE, read_ensemble, save_ensemble
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Facts, Model
 from longtail.models.model_card import model_card
+from longtail.models.ranking_folder import read_parts, write_parts
 from longtail.search.beam import LevelWeights
-from longtail.search.calibration import Calibration
 from longtail.search.chunks import Chunks
 from longtail.search.shard_files import open_model_folder, shard_file
 from longtail.search.shards import Shards, checked_shards, cut_parents
@@ -45,9 +42,7 @@ def save_model(model: Model | Ensemble, path: str | Path) -> None:
         return save_ensemble(model, path, save_model)
     with write_folder(path, config_hash=content_hash(model.config)) as folder:
         folder.write_json("config.json", model.config)
-        folder.write_json("training.json", model.facts)
-        write_labels(model.labels, folder.path("labels.jsonl"))
-        folder.write_arrays("label_counts.safetensors", {"counts": model.label_counts})
+        write_parts(model, folder)
         if model.vectoriser is not None:
             folder.write_arrays("vocabulary.safetensors", model.vectoriser.to_arrays())
         for number, ranker in enumerate(model.rankers):
@@ -61,10 +56,6 @@ def save_model(model: Model | Ensemble, path: str | Path) -> None:
             from longtail.neural.network_folder import save_network
 
             save_network(model.network, folder)
-        if model.calibration is not None:
-            folder.write_arrays("calibration.safetensors", model.calibration.to_arrays())
-        if model.metrics is not None:
-            folder.write_json("metrics.json", model.metrics)
         folder.write_bytes("README.md", model_card(model).encode())
 
 
@@ -120,12 +111,7 @@ def load_model(
 
 def _read(folder: Folder, device: str, shards: Collection[int] | None = None) -> Model:
     config = folder.read_json("config.json", Config)
-    names = folder.files
-    folder.view("labels.jsonl")  # which says so where there is none
-    labels = read_labels(folder.path("labels.jsonl"))
-    calibration = None
-    if "calibration.safetensors" in names:
-        calibration = Calibration.from_arrays(folder.arrays("calibration.safetensors"))
+    names, own = folder.files, read_parts(folder)
     vectoriser = None
     if "vocabulary.safetensors" in names:
         vectoriser = TfIdf.from_arrays(folder.arrays("vocabulary.safetensors"), config.tfidf)
@@ -139,25 +125,14 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
         network = load_network(folder, config, device)
     if not rankers and network is None:
         raise ValueError("neither linear classifiers nor a network")
-    counts = _label_counts(folder)
     ranking = rankers if network is None or network.tree is None else (*rankers, network.tree)
     for ranker in ranking:
-        if ranker.n_labels != len(labels) or len(counts) != len(labels):
-            raise ValueError(f"a ranker of {ranker.n_labels} labels beside {len(labels)} labels")
-    facts = folder.read_json("training.json", Facts)
-    metrics = folder.read_json("metrics.json", Evaluation) if "metrics.json" in names else None
-    graph = _label_graph(folder, len(labels)) if _GRAPH in names else None
-    _check_widths(vectoriser, rankers, facts)
-    parts = config, labels, counts, facts, vectoriser, rankers, network, graph
-    return Model(*parts, calibration=calibration, metrics=metrics)
-
-
-def _label_counts(folder: Folder) -> NDArray[np.int64]:
-    arrays = folder.arrays("label_counts.safetensors")
-    check_kinds(arrays, {"counts": "i"})
-    if (arrays["counts"] < 0).any():
-        raise ValueError("label counts below 0")
-    return np.array(arrays["counts"], np.int64)
+        if ranker.n_labels != len(own.labels):
+            raise ValueError(f"a ranker of {ranker.n_labels} labels beside {len(own.labels)} labels")
+    graph = _label_graph(folder, len(own.labels)) if _GRAPH in names else None
+    _check_widths(vectoriser, rankers, own.facts)
+    parts = config, own.labels, own.label_counts, own.facts, vectoriser, rankers, network, graph
+    return Model(*parts, calibration=own.calibration, metrics=own.metrics)
 
 
 def _label_graph(folder: Folder, n_labels: int) -> sparse.csr_array:

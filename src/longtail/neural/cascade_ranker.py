@@ -12,7 +12,7 @@ from scipy import sparse
 from torch import nn
 
 from longtail.config import Cascade
-from longtail.data.csr import csr_of
+from longtail.data.csr import csr_of_nothing
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.heads.head import Head
 from longtail.neural.heads.initial_rows import Rows
@@ -67,7 +67,7 @@ class CascadeRanker(NeuralRanker):
 
 def no_words(embedding: nn.Embedding) -> sparse.csr_array:
     """Return (0, V) words of no labels."""
-    return csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64), embedding.num_embeddings)
+    return csr_of_nothing(0, embedding.num_embeddings)
 
 
 def _same_weights(text: LabelText, words: sparse.csr_array) -> LabelText:

@@ -1,0 +1,66 @@
+"""What the folder of every trained model holds, be it one of a method or an ensemble: labels, and what scores mean."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.data.label_files import read_labels, write_labels
+from longtail.data.labels import Labels
+from longtail.metrics import Evaluation
+from longtail.models.ranking_model import Facts, RankingModel
+from longtail.search.calibration import Calibration
+from longtail.store import Folder, FolderWriter
+from longtail.store.tensors import check_kinds
+
+__all__ = ["RankingParts", "read_parts", "write_parts"]
+
+_FACTS, _LABELS, _COUNTS = "training.json", "labels.jsonl", "label_counts.safetensors"
+_CALIBRATION, _METRICS = "calibration.safetensors", "metrics.json"
+
+
+class RankingParts(NamedTuple):
+    """The fields that all trained models share, but for the settings."""
+
+    labels: Labels
+    label_counts: NDArray[np.int64]
+    facts: Facts
+    calibration: Calibration | None
+    metrics: Evaluation | None
+
+
+def write_parts(model: RankingModel, folder: FolderWriter) -> None:
+    """Write what every trained model has."""
+    folder.write_json(_FACTS, model.facts)
+    write_labels(model.labels, folder.path(_LABELS))
+    folder.write_arrays(_COUNTS, {"counts": model.label_counts})
+    if model.calibration is not None:
+        folder.write_arrays(_CALIBRATION, model.calibration.to_arrays())
+    if model.metrics is not None:
+        folder.write_json(_METRICS, model.metrics)
+
+
+def read_parts(folder: Folder) -> RankingParts:
+    """Return what :func:`write_parts` wrote, checked."""
+    folder.view(_LABELS)  # which says so where there is none
+    labels = read_labels(folder.path(_LABELS))
+    calibrated = _CALIBRATION in folder.files
+    return RankingParts(
+        labels,
+        _label_counts(folder, len(labels)),
+        folder.read_json(_FACTS, Facts),
+        Calibration.from_arrays(folder.arrays(_CALIBRATION)) if calibrated else None,
+        folder.read_json(_METRICS, Evaluation) if _METRICS in folder.files else None,
+    )
+
+
+def _label_counts(folder: Folder, n_labels: int) -> NDArray[np.int64]:
+    arrays = folder.arrays(_COUNTS)
+    check_kinds(arrays, {"counts": "i"})
+    if len(arrays["counts"]) != n_labels:
+        raise ValueError(f"label counts of {len(arrays['counts'])} labels beside {n_labels} labels")
+    if (arrays["counts"] < 0).any():
+        raise ValueError("label counts below 0")
+    return np.array(arrays["counts"], np.int64)
