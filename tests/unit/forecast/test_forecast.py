@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from longtail import forecast as module
 from longtail.config import Config, LabelFeatures, resolve, settings
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.data.sample import sample
 from longtail.errors import UsageError
 from longtail.features.tfidf import TfIdf
-from longtail.forecast import Forecast, check_memory, forecast
+from longtail.forecast import Forecast, check_memory, forecast, memory, training
 from longtail.forecast.memory import memory_limit
 from longtail.forecast.text import text_forecast
 from longtail.kernels import pool
@@ -116,7 +115,7 @@ class TestTree:
         assert expected({"tree": {"kind": "unbalanced", "leaf_size": 501}}).tree == (501,)
 
     def test_documents_of_nodes_lie_between_the_documents_and_the_pairs(self):
-        levels = module._levels(train(), config({"tree": {"branching": 2}}))
+        levels = training._levels(train(), config({"tree": {"branching": 2}}))
         pairs = [level.nodes * level.own for level in levels]
         assert [level.parents for level in levels] == [1, *(level.nodes for level in levels[:-1])]
         assert pairs == sorted(pairs)
@@ -124,7 +123,7 @@ class TestTree:
         assert pairs[-1] == pytest.approx(train().label_matrix.nnz, rel=0.02)
 
     def test_labels_of_a_document_lie_together(self):
-        first = module._levels(train(), config())[0]
+        first = training._levels(train(), config())[0]
         assert first.nodes == 8
         assert first.nodes * first.own == pytest.approx(10_090, rel=0.15)  # in its tree; 16,600 in a random one
 
@@ -132,7 +131,7 @@ class TestTree:
 class TestLabelFeatures:
     def numbers(self, **settings: object) -> float:
         own = config({"label_features": settings}).label_features
-        return module._label_numbers(train(), text_forecast(train(), config()), own)
+        return training._label_numbers(train(), text_forecast(train(), config()), own)
 
     def test_a_label_has_the_columns_of_its_documents(self):
         assert self.numbers() == pytest.approx(_pifa_numbers(train()), rel=0.3)
@@ -146,7 +145,7 @@ class TestLabelFeatures:
         assert self.numbers(kind="graph") == pytest.approx(497_767, rel=0.1)  # in its label features
         assert self.numbers(kind="graph", graph_features=5) == 5 * 501
         one = text_forecast(few(), config())
-        assert module._label_numbers(few(), one, LabelFeatures(kind="graph", graph_keep=1)) <= 4 * one.columns
+        assert training._label_numbers(few(), one, LabelFeatures(kind="graph", graph_keep=1)) <= 4 * one.columns
 
 
 def _pifa_numbers(documents: Dataset) -> int:
@@ -255,9 +254,9 @@ class TestWords:
 
 class TestMemory:
     def test_nine_tenths_are_the_most(self, monkeypatch):
-        monkeypatch.setattr(module, "memory_limit", lambda: 1_500_000_000)
+        monkeypatch.setattr(memory, "memory_limit", lambda: 1_500_000_000)
         check_memory(EXPECTED)
-        monkeypatch.setattr(module, "memory_limit", lambda: 1_450_000_000)
+        monkeypatch.setattr(memory, "memory_limit", lambda: 1_450_000_000)
         with pytest.raises(UsageError) as refused:
             check_memory(EXPECTED)
         message = str(refused.value)
@@ -269,7 +268,7 @@ class TestMemory:
         assert "\n" not in message
 
     def test_of_a_network_that_is_most_of_it(self, monkeypatch):
-        monkeypatch.setattr(module, "memory_limit", lambda: 1_000_000_000)
+        monkeypatch.setattr(memory, "memory_limit", lambda: 1_000_000_000)
         network = msgspec.structs.replace(EXPECTED, network_bytes=700_000_000)
         with pytest.raises(
             UsageError, match=r"found 1 GB.*set a smaller training\.micro_batch or encoder\.max_tokens, "
@@ -281,16 +280,16 @@ class TestMemory:
                 check_memory(msgspec.structs.replace(network, **other))
 
     def test_unknown_memory_refuses_nothing(self, monkeypatch):
-        monkeypatch.setattr(module, "memory_limit", lambda: None)
+        monkeypatch.setattr(memory, "memory_limit", lambda: None)
         check_memory(EXPECTED)
 
     def test_the_machine(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(module, "_CGROUPS", tmp_path)
+        monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
         assert memory_limit() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
     @pytest.mark.parametrize("place", ["memory.max", "memory/memory.limit_in_bytes"])
     def test_a_container_with_less(self, monkeypatch, tmp_path, place):
-        monkeypatch.setattr(module, "_CGROUPS", tmp_path)
+        monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
         file = tmp_path / place
         file.parent.mkdir(exist_ok=True)
         file.write_text("123456789\n")
@@ -299,12 +298,12 @@ class TestMemory:
         assert memory_limit() > 123_456_789
 
     def test_the_group_of_the_process_and_those_above(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(module, "_CGROUPS", tmp_path)
+        monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
         own = tmp_path / "user" / "session"
         own.mkdir(parents=True)
-        read = module._read
+        read = memory._read
         monkeypatch.setattr(
-            module, "_read", lambda place: "0::/user/session\n" if place.name == "cgroup" else read(place)
+            memory, "_read", lambda place: "0::/user/session\n" if place.name == "cgroup" else read(place)
         )
         (own / "memory.max").write_text("900000000")
         assert memory_limit() == 900_000_000
