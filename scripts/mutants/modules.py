@@ -43,7 +43,7 @@ TESTS = {
     "metrics/analysis": _ANALYSIS,
     "metrics/bootstrap": _ANALYSIS,
     "metrics/evaluation": ("metrics/test_ranking",),
-    "metrics/layout": ("metrics/test_ranking", "metrics/test_analysis"),
+    "metrics/layout": ("metrics/test_text_tables",),
     "metrics/propensity": ("metrics/test_propensity",),
     "metrics/ranking": ("metrics/test_ranking", "metrics/test_closer_analysis"),
     "metrics/statistics": ("metrics/test_ranking", *_ANALYSIS),
