@@ -17,10 +17,11 @@ def luminance(colour):
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(page, selector):
-    """Return the contrast of a text with the card behind it, as WCAG counts it."""
-    style = "(node) => [getComputedStyle(node).color, getComputedStyle(node.closest('.card')).backgroundColor]"
-    light, dark = sorted(map(luminance, page.locator(selector).first.evaluate(style)), reverse=True)
+def contrast(page, selector, part=None):
+    """Return the contrast of a text, or of such a part as ::placeholder, with the card behind it, as WCAG counts it."""
+    card = "getComputedStyle(node.closest('.card')).backgroundColor"
+    style = f"(node, part) => [getComputedStyle(node, part).color, {card}]"
+    light, dark = sorted(map(luminance, page.locator(selector).first.evaluate(style, part)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -104,6 +105,7 @@ def test_all_of_it_by_keyboard_alone(open_page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_readable_in_light_and_dark(open_page, scheme):
     page = open_page(color_scheme=scheme)
+    assert contrast(page, "#text", "::placeholder") >= 4.5
     tag(page, WIND, "Wind power")
     page.wait_for_selector("#why .word")
     page.click("#suggestions .accept")

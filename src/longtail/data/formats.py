@@ -151,8 +151,12 @@ def _format(name: str) -> Format:
 
 
 def _told(path: Path) -> Format | None:
-    """Tell the format of a file from its name, or its first bytes."""
-    return _by_name(path) or _by_content(path)
+    """Tell the format of a file from its name, or its first bytes; of a .csv, whose columns it has."""
+    form = _by_name(path) or _by_content(path)
+    if form is FORMATS["csv"]:
+        names = {cell.strip(b' "').lower() for cell in _beginning(path)[1].split(b",")}
+        return FORMATS["annif-csv"] if b"subject_uris" in names and b"labels" not in names else form
+    return form
 
 
 def _by_name(path: Path, written: bool = False) -> Format | None:
@@ -177,9 +181,7 @@ def _sniff_folder(folder: Path) -> Format:
 
 def _by_content(path: Path) -> Format | None:
     """Tell files whose name says too little (.txt, .tsv, .json) from their first line."""
-    with closing(chunks(path, Problems(path))) as stream:
-        start = next(filter(None, stream), b"").removeprefix(b"\xef\xbb\xbf")
-    first = start.lstrip(b"\r\n").partition(b"\n")[0].strip()
+    start, first = _beginning(path)
     if not start:
         Problems(path).fatal("an empty file", "documents")
     if start.startswith(b"PAR1"):
@@ -194,6 +196,13 @@ def _by_content(path: Path) -> Format | None:
         names = {cell.strip().lower() for cell in first.split(b"\t")}
         return FORMATS["tsv" if names & {b"text", b"title"} and b"labels" in names else "annif-tsv"]
     return None
+
+
+def _beginning(path: Path) -> tuple[bytes, bytes]:
+    """Return the first bytes of a file, and its first line that is not blank, as far as it stands in them."""
+    with closing(chunks(path, Problems(path))) as stream:
+        start = next(filter(None, stream), b"").removeprefix(b"\xef\xbb\xbf")
+    return start, start.lstrip(b"\r\n").partition(b"\n")[0].strip()
 
 
 def _own_folder(

@@ -74,7 +74,8 @@ class Encoder(TextEncoder):
                 )
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             reason = printable(str(error).strip().partition("\n")[0])
-            raise UsageError(f"{place}: transformers cannot read it: {reason}") from error
+            expected = "a whole copy of an encoder that the installed transformers knows"
+            raise UsageError(f"{place}: transformers cannot read it: {reason}; expected {expected}") from error
         if missing := sorted(report["missing_keys"]):
             found = f"no weights for {len(missing)} parameters, {missing[0]} the first"
             raise UsageError(f"{place}: found {found}; expected those of {type(model).__name__}; take a whole copy")

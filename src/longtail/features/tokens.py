@@ -107,7 +107,7 @@ class Tokeniser:
     def load(cls, folder: Path, max_tokens: int) -> Tokeniser:
         """Read the tokeniser of an encoder's folder; ``max_tokens`` may not exceed the encoder's positions."""
         _check_positions(folder, max_tokens)
-        place = f"encoder {printable(str(folder))}"
+        place = f"encoder {printable(str(folder))!r}"
         if (folder / "tokenizer.json").is_file():
             return cls(_read(folder), max_tokens, place)
         if not any((folder / name).is_file() for name in _OLDER_FILES):

@@ -59,7 +59,8 @@ def minilm_vectors(folder: Path) -> NDArray[np.float32]:
                     return _matrix(weights.get_tensor(min(names, key=len)), names[0], place)
     except (OSError, SafetensorError, TypeError, ValueError) as error:  # TypeError: bfloat16, which numpy lacks
         reason = printable(str(error).strip().partition("\n")[0])
-        raise UsageError(f"{place}: its weights cannot be read: {reason}; expected float32 or float16") from error
+        expected = "whole files of float32 or float16; take a whole copy, or convert it"
+        raise UsageError(f"{place}: its weights cannot be read: {reason}; expected {expected}") from error
     raise UsageError(f"{place}: found no vectors of tokens; expected weights named …{' or …'.join(_KEYS)}")
 
 

@@ -23,13 +23,19 @@ __all__ = [
     "decode",
 ]
 
-LARGEST_K, LARGEST_BEAM = 100, 200
+LARGEST_K, LARGEST_BEAM, _MOST_NODES = 100, 200, 50
 LONGEST_QUERY = 200  # characters, where labels are searched
 FOUND, MOST_FOUND = 20, 100  # labels that a search returns, where nothing is said, and at most
 
 T = TypeVar("T")
 Text = Annotated[str, Meta(description="any text")]
 LabelName = Annotated[str, Meta(description="id or name of a label")]
+_EXPECTED = {  # of numbers, where msgspec would say «`float` <= 100.0»
+    "k": f"a whole number from 1 to {LARGEST_K}",
+    "threshold": "a number from 0 to 1",
+    "beam_size": f"a whole number from 1 to {LARGEST_BEAM}, or null",
+    "alternatives": f"a whole number from 1 to {_MOST_NODES}",
+}
 
 
 def _whole(least: int, most: int, description: str) -> Meta:
@@ -77,7 +83,7 @@ class PathRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     text: Text
     label: LabelName | None = None
-    alternatives: Annotated[float, _whole(1, 50, "nodes of each level, at most")] = 5
+    alternatives: Annotated[float, _whole(1, _MOST_NODES, "nodes of each level, at most")] = 5
 
     def check(self, limits: Limits) -> None:
         """Refuse a text that is too long."""
@@ -94,10 +100,16 @@ def decode(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise Refusal(422, "Wrong fields", str(error)) from None
+        raise Refusal(422, "Wrong fields", _wrong_field(str(error))) from None
     except UnicodeError:
         raise Refusal(400, "Not UTF-8", "the body is not valid UTF-8; expected JSON as UTF-8") from None
     except RecursionError:
         raise Refusal(400, "Not JSON", "the JSON is nested too deeply; expected an object of a few levels") from None
     except msgspec.DecodeError as error:
         raise Refusal(400, "Not JSON", f"{error}; expected a JSON object") from None
+
+
+def _wrong_field(said: str) -> str:
+    """Return «FIELD: expected WHAT» for what msgspec says of a number at ``$.field``, and its own words of all else."""
+    field = said.rpartition(" - at `$.")[2].removesuffix("`")
+    return f"{field}: expected {_EXPECTED[field]}" if field in _EXPECTED else said

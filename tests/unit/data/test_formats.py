@@ -103,6 +103,23 @@ def test_other_files_are_told_by_their_first_line(tmp_path, content, format, pac
     assert sniff(tmp_path / "data.txt").name == format
 
 
+@pytest.mark.parametrize(
+    ("header", "format"),
+    [
+        (b"text,subject_uris\n", "annif-csv"),
+        (b'\r\n"document_id","text", "subject_uris"\r\n', "annif-csv"),
+        (b"text,labels,subject_uris\n", "csv"),
+        (b"text,subjects\n", "csv"),
+        (b"", "csv"),
+    ],
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_table_of_annif_is_told_by_its_columns(tmp_path, header, format, pack, mark):
+    (tmp_path / "data.csv").write_bytes(pack(mark + header))
+    assert sniff(tmp_path / "data.csv").name == format
+
+
 @pytest.mark.parametrize("content", [b"\n", b"plain words\n", b"3 5\n", b"3 5 7 9\n", b"[{}]\n", b"\xff\xfe"])
 def test_what_cannot_be_told_wants_a_format(tmp_path, content):
     (tmp_path / "data.txt").write_bytes(content)

@@ -265,7 +265,7 @@ def test_a_template_of_tokens_that_are_not_there_is_refused(bert):
 
 
 def test_errors_say_what_is_wrong(bert, tmp_path):
-    with pytest.raises(UsageError, match=r"found no tokenizer; expected tokenizer\.json"):
+    with pytest.raises(UsageError, match=r"^encoder '.+': found no tokenizer; expected tokenizer\.json"):
         Tokeniser.load(tmp_path, 8)
     with pytest.raises(UsageError, match="max_tokens: found 2; expected more than 2"):
         Tokeniser.load(bert, 2)

@@ -53,6 +53,18 @@ def test_bad_bodies(serving, body, status):
     refused(serving, status, body)
 
 
+@pytest.mark.parametrize("value", [b"0", b"1000", b"1.5", b'"5"'])
+def test_numbers_out_of_range(serving, value):
+    """The field and its range are named, not the type by which it is read."""
+    for field, most in (("k", 100), ("beam_size", 200), ("alternatives", 50)):
+        path, start = ("/v1/path", b'"text": "a"') if field == "alternatives" else ("/v1/predict", b'"documents": []')
+        detail = refused(serving, 422, b'{%b, "%b": %b}' % (start, field.encode(), value), path).detail
+        assert detail.startswith(f"{field}: expected a whole number from 1 to {most}")
+    if value != b"0":
+        detail = refused(serving, 422, b'{"documents": [], "threshold": %b}' % value).detail
+        assert detail == "threshold: expected a number from 0 to 1"
+
+
 def test_deep_json_that_is_read_to_its_end(serving):
     """A field of any type would be read however deep it is; there is none, so a deep one is a wrong one."""
     begin = time.monotonic()
