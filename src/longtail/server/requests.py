@@ -56,7 +56,9 @@ class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     documents: list[Document]
     k: Annotated[float, _whole(1, LARGEST_K, "labels a document, at most")] = 5
     threshold: Annotated[float, Meta(ge=0, le=1, description="least score")] = 0.0
-    exclude: Annotated[list[str], Meta(description="ids of labels that may not come out")] = []
+    exclude: Annotated[
+        list[str], Meta(description="ids of labels that may not come out; those that the model lacks exclude nothing")
+    ] = []
     beam_size: Annotated[float, _whole(1, LARGEST_BEAM, "nodes kept on each level")] | None = None
 
     def check(self, limits: Limits) -> None:
