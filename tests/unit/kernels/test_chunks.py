@@ -82,7 +82,7 @@ def test_every_type_adds_the_weights_that_it_holds(dtype):
     features = np.arange(10, dtype=np.float32).reshape(2, 5)
     got = np.zeros(width, np.float32)
     sums_of_one(level.dense, level.dense_table, 0, features[1], got)
-    assert np.allclose(got, dense @ features[1], atol=0.02)
+    assert np.allclose(got, (dense * features[1]).sum(1), atol=0.02)  # BLAS may warn of lanes that nobody asked for
 
 
 def test_only_the_features_of_the_document_are_read():
