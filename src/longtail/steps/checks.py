@@ -8,7 +8,7 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.errors import ConfigError, DataError, MissingExtra, Problem, UsageError, printable
-from longtail.features.encoder_folder import is_pretrained
+from longtail.features.encoder_folder import is_pretrained, pretrained_pooling
 from longtail.features.gandalf import check_gandalf
 from longtail.linear.partitions import check_index
 from longtail.methods import METHODS, uses_encoder
@@ -84,7 +84,10 @@ def check_encoder(config: Config, device: str) -> None:
     choose_device(device)
     _check_kind(config, what)
     if is_pretrained(config.encoder.kind, config.encoder.name):
-        Tokeniser.load(encoder_folder(config.encoder.name), config.encoder.max_tokens)
+        folder = encoder_folder(config.encoder.name)
+        Tokeniser.load(folder, config.encoder.max_tokens)
+        if config.encoder.kind == "transformer" and config.encoder.pooling == "auto":
+            pretrained_pooling(folder)
     elif config.encoder.name != "learned" and not Path(config.encoder.name).expanduser().is_file():
         found = f"encoder.name: found {printable(config.encoder.name)!r}, which is no file or folder"
         raise UsageError(f"{found}; expected vectors of words as GloVe text, an encoder's folder, minilm or learned")

@@ -13,7 +13,7 @@ from msgspec.structs import replace as replace_settings
 from longtail.config import Config
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
-from longtail.features.encoder_folder import is_pretrained
+from longtail.features.encoder_folder import POOLING, encoder_folder, is_pretrained
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.linear.one_vs_all import LabelHints
@@ -45,11 +45,10 @@ __all__ = [
 
 def encoder_hash(config: Config) -> str:
     """Return a hash of the pretrained encoder: a folder of the same name may hold another one by the next run."""
-    from longtail.features.encoder import encoder_folder
-
     digest, name = hashlib.sha256(), config.encoder.name
     if is_pretrained(config.encoder.kind, name):
-        files = sorted(encoder_folder(name).glob("*.[js][sa]*"))  # .json and .safetensors
+        folder = encoder_folder(name)
+        files = [*sorted(folder.glob("*.[js][sa]*")), *folder.glob(POOLING)]  # .json and .safetensors
     else:
         files = [] if name == "learned" else [Path(name).expanduser()]
     for file in files:

@@ -1,4 +1,4 @@
-"""The shape of an encoder as its files tell it, without torch."""
+"""The shape and the pooling of an encoder as its files tell them, without torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import json
 import pytest
 
 from longtail.errors import UsageError
-from longtail.features.encoder_folder import EncoderShape, encoder_folder, encoder_shape
+from longtail.features.encoder_folder import (
+    POOLING,
+    EncoderShape,
+    encoder_folder,
+    encoder_shape,
+    pretrained_pooling,
+)
 
 
 def write(folder, n_bytes, **settings):
@@ -59,3 +65,64 @@ def test_minilm():
     found = encoder_shape(encoder_folder("minilm"))
     assert found._replace(parameters=0) == EncoderShape(384, 6, 12, 1536, 30522, 0)
     assert found.parameters == pytest.approx(22_713_216, rel=0.001)
+    assert pretrained_pooling(encoder_folder("minilm")) == "mean"
+
+
+class TestPooling:
+    def write(self, folder, content):
+        (folder / POOLING).parent.mkdir()
+        (folder / POOLING).write_text(content if isinstance(content, str) else json.dumps(content))
+
+    @pytest.mark.parametrize("mode", ["cls", "mean"])
+    def test_by_name(self, tmp_path, mode):
+        for number, named in enumerate((mode, [mode])):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            self.write(folder, {"embedding_dimension": 384, "pooling_mode": named, "include_prompt": True})
+            assert pretrained_pooling(folder) == mode
+
+    @pytest.mark.parametrize(("key", "mode"), [("cls_token", "cls"), ("mean_tokens", "mean")])
+    def test_by_a_key_each(self, tmp_path, key, mode):
+        keys = {f"pooling_mode_{name}": name == key for name in ("cls_token", "mean_tokens", "max_tokens")}
+        self.write(tmp_path, {"word_embedding_dimension": 384, **keys, "include_prompt": True})
+        assert pretrained_pooling(tmp_path) == mode
+
+    def test_unsaid_is_the_class_token(self, tmp_path):
+        assert pretrained_pooling(tmp_path) == "cls"
+        modules = [{"type": "sentence_transformers.models.Transformer", "path": ""}, "no module"]
+        for content in (json.dumps(modules), json.dumps({"type": "x.Pooling"}), "no JSON"):
+            (tmp_path / "modules.json").write_text(content)
+            assert pretrained_pooling(tmp_path) == "cls"
+
+    @pytest.mark.parametrize("kind", ["models", "sentence_transformer.modules.pooling"])
+    def test_a_copy_without_it(self, tmp_path, kind):
+        modules = [
+            {"type": "sentence_transformers.models.Transformer"},
+            {"type": f"sentence_transformers.{kind}.Pooling"},
+        ]
+        (tmp_path / "modules.json").write_text(json.dumps(modules))
+        refusal = r"found no 1_Pooling/config\.json, though .*; take a whole copy, or set encoder\.pooling"
+        with pytest.raises(UsageError, match=refusal):
+            pretrained_pooling(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("about", "found"),
+        [
+            ({"pooling_mode": "lasttoken"}, "by lasttoken;"),
+            ({"pooling_mode": ["cls", "mean"]}, "by cls and mean;"),
+            ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, "by cls and pooling_mode_max_tokens;"),
+            ({"pooling_mode_cls_token": False}, "by nothing;"),
+        ],
+    )
+    def test_others_are_refused(self, tmp_path, about, found):
+        self.write(tmp_path, about)
+        with pytest.raises(
+            UsageError, match=rf"1_Pooling/config\.json: found pooling {found} expected cls or mean alone"
+        ):
+            pretrained_pooling(tmp_path)
+
+    @pytest.mark.parametrize("content", ["", "{", "[1]"])
+    def test_damaged(self, tmp_path, content):
+        self.write(tmp_path, content)
+        with pytest.raises(UsageError, match=r"found no JSON object; expected the settings of a pooling; take an"):
+            pretrained_pooling(tmp_path)

@@ -14,6 +14,9 @@ __all__ = ["Rows", "centroid_rows", "prior_logit"]
 
 _ALL = slice(None)
 _STRENGTH = 5.0  # score of a document that points just where a classifier does, above that of an average document
+# Vectors count as this far from x̄ at least, by ‖x̄‖: those of [CLS] in early layers hardly differ (0.01), and the first
+# steps of training move them all by more than that. MiniLM's means of tokens are 0.4 and more.
+_LEAST_LENGTH = 0.3
 
 
 class Rows(NamedTuple):
@@ -39,7 +42,7 @@ def centroid_rows(
     """
     mean = vectors.mean(0, dtype=np.float64).astype(np.float32)
     centred = vectors.astype(np.float32) - mean
-    length = max(float(np.linalg.norm(centred, axis=1).mean()), 1e-6)
+    length = max(float(np.linalg.norm(centred, axis=1).mean()), _LEAST_LENGTH * float(np.linalg.norm(mean)), 1e-6)
     own = unit_vectors(relevance.T.tocsr()[nodes].astype(np.float32) @ centred)
     if texts is not None:
         text_mean = texts.mean(0, dtype=np.float64).astype(np.float32) if text_mean is None else text_mean

@@ -13,10 +13,10 @@ N, K, WIDTH = 60, 6, 8
 
 @pytest.fixture(scope="module")
 def clusters():
-    """Documents around one point for each label, far from the origin; the last label has none."""
+    """Documents around one point for each label, off the origin; the last label has none."""
     chance = np.random.default_rng(0)
     own = np.arange(N) % (K - 1)
-    points = 2 * np.eye(K, WIDTH) + 5
+    points = 2 * np.eye(K, WIDTH) + 1
     vectors = (points[own] + chance.normal(0, 0.2, (N, WIDTH))).astype(np.float32)
     relevance = sparse.csr_array((np.ones(N, np.float32), (np.arange(N), own)), shape=(N, K))
     return vectors, relevance, own, points.astype(np.float32)
@@ -77,6 +77,15 @@ class TestCentroids:
         relevance = sparse.csr_array(np.array([[1.0], [0.25], [0]], np.float32))
         centre = np.array([1, 0.25]) / np.hypot(1, 0.25)  # the mean of all documents is the origin
         assert centroid_rows(vectors, relevance, 0.0).weights[0] == pytest.approx(centre * 5 / spread(vectors))
+
+    def test_documents_that_hardly_differ(self, clusters):
+        """Their differences are not blown up: what all have in common will move by more than those are."""
+        vectors, relevance, own, _ = clusters
+        far = vectors + 100
+        rows = centroid_rows(far, relevance, -2.0)
+        lengths = np.linalg.norm(rows.weights, axis=1)[:-1]
+        assert lengths * np.linalg.norm(far.mean(0)) == pytest.approx(5 / 0.3, rel=1e-3)
+        assert (logits(rows, far)[:, : K - 1].argmax(1) == own).all()
 
     def test_documents_that_are_all_the_same(self):
         rows = centroid_rows(np.ones((4, 3), np.float32), sparse.csr_array(np.eye(4, 2, dtype=np.float32)), -1.0)
