@@ -8,10 +8,12 @@ import re
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replace_settings
 
 from folder_contents import contents
 
@@ -89,6 +91,15 @@ def model(files, logged):
     return files / "model"
 
 
+@pytest.fixture(scope="module")
+def mixed(files, fitted):
+    """The model with a quarter of the score the network's, which share so few documents may choose or not."""
+    facts = replace_settings(fitted.model.facts, network_share=0.25)
+    made = lt.Longtail.of(replace(fitted.model, facts=facts))
+    made.save(files / "mixed")
+    return made
+
+
 @pytest.fixture
 def train_command(files):
     """The command that makes the model, but for its folder."""
@@ -136,18 +147,17 @@ class TestCommands:
         np.testing.assert_allclose(found, fitted.embed(data[1]), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(found[:3], fitted.embed(list(data[1].texts)[:3]), rtol=1e-4, atol=1e-5)
 
-    def test_explain(self, run, model, fitted, data):
+    def test_explain(self, run, files, mixed, data):
         """The network by leaving out words, the linear classifiers beside it by sums, by their shares."""
-        text, share = data[1].texts[0], fitted.model.facts.network_share
-        assert 0 < share < 1
-        best = fitted.predict([text], 1)[0][0]
-        found = run("explain", model, text, "--json").json()
+        text, share = data[1].texts[0], 0.25
+        best = mixed.predict([text], 1)[0][0]
+        found = run("explain", files / "mixed", text, "--json").json()
         assert (found["label"], found["network_share"]) == (best.id, share)
         assert found["probability"] == pytest.approx(best.score, abs=1e-3)
         network, *linear = found["steps"]
         assert [step["kind"] for step in found["steps"]] == ["left-out", *["sum"] * len(linear)]
-        ranked, others = fitted.model.both_scores(Strings.of([text]), 5, fitted.model.config.search)
-        column = fitted.model.labels.columns[best.id]
+        ranked, others = mixed.model.both_scores(Strings.of([text]), 5, mixed.model.config.search)
+        column = mixed.model.labels.columns[best.id]
         assert network["score"] == pytest.approx(ranked[0, column], rel=1e-3)
         assert network["contributions"]
         expected = share * network["score"] + (1 - share) * others[0, column]
@@ -156,8 +166,9 @@ class TestCommands:
             words = sum(part["contribution"] for part in step["contributions"])
             assert words + step["bias"] + step["dense"] == pytest.approx(step["margin"], abs=1e-4)
 
-    def test_explain_for_people(self, run, model, data):
-        lines = run("explain", model, data[1].texts[0], "--top", "3").out.splitlines()
+    @pytest.mark.usefixtures("mixed")
+    def test_explain_for_people(self, run, files, data):
+        lines = run("explain", files / "mixed", data[1].texts[0], "--top", "3").out.splitlines()
         assert re.match(
             r"= 0\.\d\d × 0\.\d{3} of the network \+ 0\.\d\d × 0\.\d{3} of the linear classifiers", lines[1]
         )
