@@ -130,6 +130,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     card: str
     latency: Latency
     limits: dict[str, float]
+    shards: list[int] | None  # those of the labels that are answered with; null: all
 
 
 class FoundLabel(msgspec.Struct, frozen=True):

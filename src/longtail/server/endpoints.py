@@ -167,6 +167,7 @@ class Server:
                     "k": LARGEST_K,
                     "beam_size": LARGEST_BEAM,
                 },
+                shards=None if self.settings.shards is None else sorted(set(self.settings.shards)),
             )
         )
 

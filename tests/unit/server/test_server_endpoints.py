@@ -158,6 +158,8 @@ def test_describes_the_model(serving, service, model_folder):
     assert body["card"] == (model_folder / "README.md").read_text()
     assert body["latency"] == {"requests": 0, "p50_ms": None, "p99_ms": None}
     assert body["limits"]["documents"] == 256
+    assert body["shards"] is None
+    assert ask(serving, "GET", "/v1/model", shards=(2, 0, 2))["shards"] == [0, 2]
 
 
 def test_latency_is_that_of_predictions(serving):

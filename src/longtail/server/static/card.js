@@ -9,7 +9,9 @@ let timer = 0;
 function facts(model) {
   const rows = [
     ["name", model.name], ["version", el("code", {}, model.version)], ["method", model.method],
-    ["labels", model.labels.toLocaleString("en")], ["documents", model.documents.toLocaleString("en")],
+    ["labels", model.labels.toLocaleString("en")],
+    ...(model.shards ? [["answers with", `the labels of ${count(model.shards.length, "shard")}: ${model.shards.join(", ")}`]] : []),
+    ["documents", model.documents.toLocaleString("en")],
     ["scores", model.calibrated ? "probabilities" : "not calibrated"],
   ];
   return rows.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, value)]);
