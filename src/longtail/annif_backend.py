@@ -141,7 +141,7 @@ def register() -> None:
 
 
 def create_app(*args: Any, **options: Any) -> Any:
-    """Return Annif's web application with this backend, for ``gunicorn 'longtail.annif_backend:create_app()'``."""
+    """Return Annif's web application with this backend, for an ASGI server, or gunicorn with uvicorn's workers."""
     register()
     return annif.create_app(*args, **options)
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
 
 import numpy as np
 import pytest
@@ -212,5 +218,34 @@ class TestBackend:
 
     def test_the_application_knows_the_backend(self, monkeypatch, place):
         monkeypatch.chdir(place)
-        assert create_app(config_name="annif.default_config.Config") is not None
+        with create_app(config_name="annif.default_config.Config").test_client() as client:
+            answer = client.get("/v1/projects").json()
+        assert {own["backend"]["backend_id"] for own in answer["projects"]} == {"longtail"}
         assert annif.backend.get_backend("longtail") is LongtailBackend
+
+
+def test_gunicorn_serves_it(place):
+    """As the documentation has it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = "{}:{}".format(*free.getsockname())
+    command = "-m", "gunicorn", "-k", "uvicorn.workers.UvicornWorker", "-b", address
+    server = subprocess.Popen([sys.executable, *command, "longtail.annif_backend:create_app()"], cwd=place)
+    try:
+        answer = suggestions(f"http://{address}/v1/projects/tags/suggest", "a library for images")
+    finally:
+        server.terminate()
+        server.wait(30)
+    assert len(answer["results"]) == 10
+    assert answer["results"][0]["uri"].startswith(URI)
+
+
+def suggestions(url, text):
+    """Return what a server that is still starting answers in the end."""
+    for _ in range(120):
+        try:
+            with urllib.request.urlopen(url, urllib.parse.urlencode({"text": text}).encode(), timeout=60) as answer:
+                return json.load(answer)
+        except (ConnectionError, urllib.error.URLError):
+            time.sleep(0.5)
+    pytest.fail(f"{url}: no answer")
