@@ -1,4 +1,4 @@
-"""The command line run inside the test, with what it prints and how it ends."""
+"""The command line run inside the test, with what it prints and how it ends, and the few documents it is given."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 from typing import NamedTuple
 
 import pytest
+from few_documents import TEST, TRAIN, put
 
 from longtail import cli, progress
 
@@ -68,3 +69,13 @@ def fails(run):
         return " ".join(done.err.split())
 
     return fails
+
+
+@pytest.fixture
+def train(tmp_path):
+    return put(tmp_path / "train.jsonl", TRAIN)
+
+
+@pytest.fixture
+def truth(tmp_path):
+    return put(tmp_path / "test.jsonl", TEST)

@@ -12,16 +12,6 @@ from longtail.data.sample import FOLDER
 SAMPLE = str(FOLDER)
 
 
-@pytest.fixture
-def train(tmp_path):
-    return put(tmp_path / "train.jsonl", TRAIN)
-
-
-@pytest.fixture
-def truth(tmp_path):
-    return put(tmp_path / "test.jsonl", TEST)
-
-
 class TestCheck:
     def test_sample(self, run):
         done = run("check", SAMPLE)

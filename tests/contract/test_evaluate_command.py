@@ -5,21 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from few_documents import PREDICTIONS, TEST, TRAIN, put
+from few_documents import PREDICTIONS, TRAIN, put
 
 from longtail.data.sample import FOLDER
 
 SAMPLE = str(FOLDER)
-
-
-@pytest.fixture
-def train(tmp_path):
-    return put(tmp_path / "train.jsonl", TRAIN)
-
-
-@pytest.fixture
-def truth(tmp_path):
-    return put(tmp_path / "test.jsonl", TEST)
 
 
 @pytest.fixture

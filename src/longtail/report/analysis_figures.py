@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longtail.data.output import open_output
 from longtail.errors import UsageError
+from longtail.report.colours import BLUE, RED
 from longtail.report.picture_files import save_picture
 from longtail.store.writing import check_outside
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Table", "prepare_folder", "summary", "tidy", "write_analysis", "write_csv"]
 
-_COLOURS = {"trained": "#1f5f8b", "untuned": "#b04a2f"}
+_COLOURS = {"trained": BLUE, "untuned": RED}
 _MARKS = {"trained": "o-", "untuned": "s--"}
 _PANEL = (4.8, 3.6)  # inches
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from longtail.data.output import check_output
 from longtail.report.analysis_figures import Table, prepare_folder, tidy, write_csv
+from longtail.report.colours import ON_WHITE
 from longtail.report.picture_files import save_picture
 from longtail.report.pictures import shown
 
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["comparison_files", "write_comparison"]
 
 _FILES = (".png", ".svg", ".pdf", ".csv")
-# told apart also by who sees few colours, and by shape where there is none; the second eight have open marks
-_COLOURS = ("#1f5f8b", "#e08a00", "#009e73", "#b04a2f", "#56b4e9", "#c05a99", "#222222", "#8c8c8c")
-_MARKS = "osD^vPX*"
+_MARKS = "osD^vPX*"  # tell models apart where there is no colour; the second eight are open
 _SIZE = (10.0, 5.0)  # inches
 
 
@@ -66,8 +65,8 @@ def _draw(figure: Figure, comparison: Comparison) -> None:
 
 def _style(at: int) -> dict[str, Any]:
     """Return colour and mark of a model, and open marks on dashed lines from the ninth on."""
-    colour, mark = _COLOURS[at % len(_COLOURS)], _MARKS[at % len(_MARKS)]
-    face, line = (colour, "-") if at < len(_COLOURS) else ("white", "--")
+    colour, mark = ON_WHITE[at % len(ON_WHITE)], _MARKS[at % len(_MARKS)]
+    face, line = (colour, "-") if at < len(ON_WHITE) else ("white", "--")
     style = {"color": colour, "marker": mark, "markersize": 6, "markerfacecolor": face}
     return {**style, "linestyle": line, "clip_on": False}  # a mark at 0 is seen whole
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from longtail.report.colours import BLUE, RED
 from longtail.report.picture_files import picture_suffix, save_picture
 from longtail.report.pictures import shown
 
@@ -21,10 +22,10 @@ def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> 
     ranks, documents = zip(*curve, strict=True) if curve else ((), ())
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    axes.loglog(ranks, documents, color="#1f5f8b", linewidth=2, marker=".")
-    axes.fill_between(ranks, documents, 0.8, color="#1f5f8b", alpha=0.15)
-    axes.axhline(5, color="#b04a2f", linewidth=1, linestyle="--")
-    axes.text(1.05, 5.4, "5 documents", color="#b04a2f", fontsize=9)
+    axes.loglog(ranks, documents, color=BLUE, linewidth=2, marker=".")
+    axes.fill_between(ranks, documents, 0.8, color=BLUE, alpha=0.15)
+    axes.axhline(5, color=RED, linewidth=1, linestyle="--")
+    axes.text(1.05, 5.4, "5 documents", color=RED, fontsize=9)
     axes.set(xlabel="label, by falling frequency", ylabel="documents", ylim=(0.8, None), xlim=(1, None))
     axes.set_title("Label frequency", loc="left")
     axes.grid(True, which="major", alpha=0.3)
@@ -39,7 +40,7 @@ def draw_neighbours(label: str, values: Sequence[tuple[str, float]], path: Path 
 
     figure = Figure(figsize=(7, 1.4 + 0.3 * max(len(values), 1)), layout="constrained")
     axes, places = figure.add_subplot(), range(len(values))
-    bars = axes.barh(places, [value for _, value in values], 0.7, color="#1f5f8b")
+    bars = axes.barh(places, [value for _, value in values], 0.7, color=BLUE)
     axes.bar_label(bars, [f"{value:.2f}" for _, value in values], padding=3, fontsize=9)
     axes.set_yticks(places, [shown(name, _LONGEST) for name, _ in values])
     axes.invert_yaxis()

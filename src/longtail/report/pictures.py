@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longtail.errors import printable
+from longtail.report.colours import INK, ON_PAGES, SHADES
 from longtail.report.page import text
 
 if TYPE_CHECKING:
@@ -17,13 +18,9 @@ if TYPE_CHECKING:
     from longtail.metrics import Evaluation
     from longtail.metrics.analysis import PrecisionRecall
 
-__all__ = ["INK", "SHADES", "bands", "bars", "curves", "drawn", "shown", "style"]
+__all__ = ["bands", "bars", "curves", "drawn", "shown", "style"]
 
-INK = "#010203"  # stands for the colour of the page's text, which is not known when a picture is drawn
-SHADES = ("#9cc4e4", "#4f93c8", "#1f5f8b", "#8a6fb0", "#b04a2f")  # of one thing, such as several k
-# told apart on light and dark paper, and by their marks where colours are few; the second eight have open marks
-_COLOURS = ("#3f8fd0", "#e08a00", "#12a37a", "#d0563a", "#a679c4", "#8c8c8c", "#d46aa8", "#4fb6d6")
-_MARKS = "osD^vPX*"
+_MARKS = "osD^vPX*"  # tell things apart where colours are few; the second eight are open
 _SIZE = (4.8, 3.0)  # inches: small, so that letters stay legible where a phone shrinks it
 _LONGEST = 26  # characters of a name
 _RC: Any = {"svg.fonttype": "none", "font.size": 10, "font.family": "sans-serif"}
@@ -58,7 +55,7 @@ def _inline(figure: Figure, name: str, alt: str) -> str:
 
 def style(at: int) -> dict[str, Any]:
     """Return colour, mark and line of the ``at``-th of several things."""
-    colour, again = _COLOURS[at % len(_COLOURS)], at >= len(_COLOURS)
+    colour, again = ON_PAGES[at % len(ON_PAGES)], at >= len(ON_PAGES)
     face, line = ("none", "--") if again else (colour, "-")
     return {"color": colour, "marker": _MARKS[at % len(_MARKS)], "markerfacecolor": face, "linestyle": line}
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from longtail.report.colours import INK, SHADES
 from longtail.report.page import Section, pair, table, text
-from longtail.report.pictures import INK, SHADES, drawn
+from longtail.report.pictures import drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

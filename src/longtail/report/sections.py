@@ -6,8 +6,9 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
+from longtail.report.colours import SHADES
 from longtail.report.page import Section, note, pair, paragraph, percent, table, text
-from longtail.report.pictures import SHADES, bands, bars, curves, drawn, style
+from longtail.report.pictures import bands, bars, curves, drawn, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

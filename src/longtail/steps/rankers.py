@@ -55,9 +55,9 @@ def fit_rankers(
     config, work = run.config, run.work
     kind = METHODS[config.method].ranker
     if kind == "forest":
-        return (fit_forest(documents, features, config, work),)
+        return (fit_forest(documents, features, run),)
     if kind == "neighbours":
-        return (fit_neighbours(documents, features, config, work),)
+        return (fit_neighbours(documents, features, run),)
     if kind != "tree":
         assert_never(kind)
     if ranks_alone(config):
@@ -133,8 +133,9 @@ def _arrays_of(problems: LevelProblems | LabelProblems, run: tuple[int, int]) ->
     return problems.solve(run).to_arrays()
 
 
-def fit_forest(documents: Dataset, features: Features, config: Config, work: Work) -> Forest:
+def fit_forest(documents: Dataset, features: Features, run: Run) -> Forest:
     """Return the trees over documents, each a stage, and the labels' centroids, if these have a part in scores."""
+    config, work = run.config, run.work
     settings, relevance = config.forest, documents.label_matrix
     propensities = label_propensities(documents, settings)
 
@@ -161,8 +162,9 @@ def label_propensities(documents: Dataset, settings: ForestSettings) -> NDArray[
     return 1 / inverse_propensities(real.label_counts, len(real), settings.propensity_a, settings.propensity_b)
 
 
-def fit_neighbours(documents: Dataset, features: Features, config: Config, work: Work) -> Neighbours:
+def fit_neighbours(documents: Dataset, features: Features, run: Run) -> Neighbours:
     """Return the learners, each a stage, whose documents vote."""
+    config, work = run.config, run.work
     settings, relevance = config.neighbours, documents.label_matrix
     graph = work.arrays(
         "document-graph", lambda: {"rows": document_graph(relevance, settings.graph_neighbours, config.seed)}
