@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -109,7 +110,19 @@ class TestMethods:
     def test_settings_of_another_method(self, fails, run, tmp_path):
         file = tmp_path / "my.toml"
         file.write_text(run("methods", "bonsai").out, "utf-8")
-        assert fails(2, "methods", "plt", "-c", file).startswith("longtail: method: found 'bonsai' among the settings")
+        found = "method: found 'bonsai' among the settings for 'plt'; expected 'plt' or nothing"
+        assert fails(2, "methods", "plt", "-c", file) == f"longtail: {file}: {found}"
+
+    @pytest.mark.parametrize(
+        "command", [["methods", "plt"], ["train", "x.jsonl", "-o", "x"], ["tune", "x.jsonl", "-o", "x"]]
+    )
+    def test_a_wrong_setting_is_told_with_its_file(self, fails, monkeypatch, tmp_path, command):
+        monkeypatch.chdir(tmp_path)
+        Path("x.jsonl").write_text('{"text": "a", "labels": ["b"]}\n')
+        Path("my.toml").write_text("[tree]\nbranching = 1\n")
+        wrong = "tree.branching: found 1; expected a whole number >= 2"
+        assert fails(2, *command, "-c", "my.toml") == f"longtail: my.toml: {wrong}"
+        assert fails(2, *command, "-c", "my.toml", "--set", "tree.branching=1") == f"longtail: {wrong}"
 
     @pytest.mark.parametrize("option", [["--preset", "eurlex-4k"], ["-c", "my.toml"], ["--set", "seed=1"]])
     def test_settings_without_a_method(self, fails, option):

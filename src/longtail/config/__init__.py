@@ -3,7 +3,9 @@
 from longtail.config.networks import Cascade, Encoder, LabelText, Recursive, Training
 from longtail.config.sources import (
     Setting,
+    SettingsFile,
     expected_of,
+    file_of,
     merge,
     nested,
     parse_assignment,
@@ -41,11 +43,13 @@ __all__ = [
     "Recursive",
     "Search",
     "Setting",
+    "SettingsFile",
     "Stage",
     "TfIdf",
     "Training",
     "Tree",
     "expected_of",
+    "file_of",
     "merge",
     "nested",
     "parse_assignment",

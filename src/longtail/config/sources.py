@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -17,7 +17,9 @@ from longtail.errors import ConfigError, UsageError, unknown_name
 
 __all__ = [
     "Setting",
+    "SettingsFile",
     "expected_of",
+    "file_of",
     "merge",
     "nested",
     "parse_assignment",
@@ -35,6 +37,14 @@ class Setting(NamedTuple):
     path: str
     value: Any
     doc: str
+
+
+class SettingsFile(dict[str, Any]):
+    """The settings of a file, whose name errors about them begin with."""
+
+    def __init__(self, values: Mapping[str, Any], name: str) -> None:
+        super().__init__(values)
+        self.name = name
 
 
 def settings(config: Stage, prefix: str = "") -> Iterator[Setting]:
@@ -60,19 +70,42 @@ def resolve(*sources: Mapping[str, Any]) -> Config:
     """Return the config of several nested mappings, later ones winning; every value is validated."""
     merged: dict[str, Any] = msgspec.to_builtins(Config())
     for source in sources:
-        merged = merge(merged, source, "")
+        try:
+            merged = merge(merged, source, "")
+        except ConfigError as error:
+            raise ConfigError(f"{_file(source)}{error}") from None
     try:
         return msgspec.convert(merged, Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(_wrong_value(str(error), merged)) from None
+        message, paths = _wrong_value(str(error), merged)
+        raise ConfigError(f"{file_of(sources, *paths)}{message}") from None
+
+
+def file_of(sources: Iterable[Mapping[str, Any]], *paths: str) -> str:
+    """Return «FILE: » where the last of ``sources`` with one of the settings at ``paths`` is a file, else ""."""
+    owners = [source for source in sources if any(_has(source, path.split(".")) for path in paths)]
+    return _file(owners[-1]) if owners else ""
+
+
+def _file(source: Mapping[str, Any]) -> str:
+    return f"{source.name}: " if isinstance(source, SettingsFile) else ""
+
+
+def _has(source: Any, parts: list[str]) -> bool:
+    """Tell whether a source says something of a setting; blocks and lists are written whole, or by place."""
+    if not parts:
+        return True
+    if isinstance(source, list | tuple):
+        source = {str(place): value for place, value in enumerate(source)}
+    return isinstance(source, Mapping) and parts[0] in source and _has(source[parts[0]], parts[1:])
 
 
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false"}
 _WORDS |= {"array": "a list", "object": "a table of settings"}
 
 
-def _wrong_value(error: str, merged: Any) -> str:
-    """Return «PATH: found VALUE; expected WHAT» for what msgspec says of the value at ``$.path``."""
+def _wrong_value(error: str, merged: Any) -> tuple[str, list[str]]:
+    """Return «PATH: found VALUE; expected WHAT» for what msgspec says of ``$.path``, and the paths that it names."""
     what, at, place = error.rpartition(" - at `$")  # the last one: what was found may hold another
     what, place = (what, place) if at else (error, "")
     parts = re.findall(r"\w+", place)
@@ -80,9 +113,10 @@ def _wrong_value(error: str, merged: Any) -> str:
     for part in parts:
         value, hint = (value[int(part)], get_args(hint)[0]) if part.isdecimal() else (value[part], _hint(hint, part))
     expected = expected_of(what, hint)
-    if not expected:
-        return ".".join([*parts, what])  # a ValueError of __post_init__, which begins with the field
-    return f"{'.'.join(parts)}: found {value!r}; {expected}"
+    if not expected:  # a ValueError of __post_init__, which begins with the field and may name another
+        fields = [word for word in re.findall(r"\w+", what) if word in value]
+        return ".".join([*parts, what]), [".".join([*parts, field]) for field in fields]
+    return f"{'.'.join(parts)}: found {value!r}; {expected}", [".".join(parts)]
 
 
 def expected_of(said: str, hint: Any) -> str:
@@ -158,10 +192,10 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def read_toml(path: Path | str) -> dict[str, Any]:
+def read_toml(path: Path | str) -> SettingsFile:
     """Return the settings of a TOML file."""
     try:
-        return tomllib.loads(Path(path).read_text("utf-8-sig"))
+        return SettingsFile(tomllib.loads(Path(path).read_text("utf-8-sig")), str(path))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:

@@ -18,6 +18,10 @@ from longtail.features.encoder_folder import EncoderShape, encoder_folder, encod
 from longtail.methods import METHODS
 from longtail.neural.layout import (
     ATTENTION_HIDDEN,
+    CNN_BOTTLENECK,
+    CNN_CHUNKS,
+    CNN_FILTERS,
+    CNN_WORDS,
     LSTM_HIDDEN,
     TWO_LAYERS,
     documents_at_a_time,
@@ -97,7 +101,8 @@ def network_forecast(documents: Dataset, config: Config) -> NetworkForecast:
     )
     levels = [[_classifier_bytes(*level, config.training) for level in levels] for levels in plan.together]
     weights = max((sum(own for own, _ in level) for level in levels), default=0.0) if plan.stays else 0.0
-    operations = plan.passes * _forward(shape, tokens, config) + 2.0 * len(tokens) * plan.products
+    forward = _convolutions if config.encoder.kind == "cnn" else _forward
+    operations = plan.passes * forward(shape, documents, config) + 2.0 * len(tokens) * plan.products
     return NetworkForecast(
         width=plan.width,
         tree=plan.tree,
@@ -136,7 +141,8 @@ def _cascade(shape: EncoderShape, documents: Dataset, config: Config) -> _Plan:
     """Return the plan of a network that is trained on all levels together and ranks by itself."""
     widths, cascade, epochs = network_widths(config, documents.n_labels), config.cascade, config.training.epochs
     layers = cascade.layers or level_layers(shape.depth, len(widths), cascade.merge)
-    columns = vector_widths(layers, shape.width, cascade.merge, cascade.bottleneck)
+    width = CNN_BOTTLENECK if config.encoder.kind == "cnn" else shape.width
+    columns = vector_widths(layers, width, cascade.merge, cascade.bottleneck)
     scored = _scored(widths, cascade.shortlist or shortlist_sizes(widths))
     if scores_all_labels(cascade.last_level, widths[-1]):
         scored[-1] = widths[-1]
@@ -185,10 +191,10 @@ def _true_labels(documents: Dataset) -> int:
     return ceil(documents.label_matrix.nnz / max(len(documents), 1))
 
 
-def _tokens(documents: Dataset, most: int) -> NDArray[np.float64]:
-    """Return how many tokens each document will have."""
+def _tokens(documents: Dataset, most: int, text_bytes: float = _COSTS.text_bytes) -> NDArray[np.float64]:
+    """Return how many tokens each document will have, of so many bytes each."""
     lengths = np.zeros(len(documents)) if documents.texts is None else documents.texts.lengths
-    return np.minimum(_COSTS.special + lengths / _COSTS.text_bytes, most)
+    return np.minimum(_COSTS.special + lengths / text_bytes, most)
 
 
 def _classifier_bytes(n_nodes: int, width: int, training: Training) -> tuple[float, float]:
@@ -228,11 +234,28 @@ def _token_bytes(shape: EncoderShape, length: float, on_gpu: bool, training: Tra
     return shape.depth * layer
 
 
-def _forward(shape: EncoderShape, tokens: NDArray[np.float64], config: Config) -> float:
+def _forward(shape: EncoderShape, documents: Dataset, config: Config) -> float:
     """Return the floating-point operations of a pass forward over all documents: 2 a weight and token."""
+    tokens = _tokens(documents, config.encoder.max_tokens)
     padded = np.minimum(tokens + _COSTS.padding, config.encoder.max_tokens)
     layer = 4 * shape.width**2 + 2 * shape.width * shape.inner
     return 2 * shape.depth * float((padded * (layer + 2 * padded * shape.width)).sum())
+
+
+def _convolutions(shape: EncoderShape, documents: Dataset, config: Config) -> float:
+    """Return the same of XML-CNN's: batches are not of like length, so that each text is padded to the longest."""
+    most = config.encoder.max_tokens
+    words = _tokens(documents, most, _COSTS.word_bytes)
+    padded = min(_longest(words, config.training.batch_size) + _COSTS.padding, most)
+    filters = shape.width * CNN_FILTERS * sum(CNN_WORDS)
+    bottleneck = len(CNN_WORDS) * CNN_FILTERS * min(CNN_CHUNKS, most) * CNN_BOTTLENECK
+    return 2.0 * len(words) * (padded * filters + bottleneck)
+
+
+def _longest(lengths: NDArray[np.float64], batch_size: int) -> float:
+    """Return the expected length of the longest of so many texts, each drawn at random."""
+    below = np.arange(len(lengths) + 1) / max(len(lengths), 1)  # share of texts up to each, in order of length
+    return float(np.sort(lengths) @ np.diff(below**batch_size))
 
 
 def _scored(widths: tuple[int, ...], kept: tuple[int, ...]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longtail.config import Config, resolve
+from longtail.config import Config, file_of, resolve
 from longtail.errors import ConfigError, unknown_name
 from longtail.methods.catalogue import CATALOGUE, Method, Settings
 
@@ -11,10 +11,10 @@ __all__ = ["METHODS", "configure", "method", "ranks_alone", "uses_encoder"]
 METHODS: dict[str, Method] = {entry.name: entry for entry in CATALOGUE}
 
 
-def method(name: str) -> Method:
-    """Return the catalogue's entry, or name the nearest one."""
+def method(name: str, place: str = "") -> Method:
+    """Return the catalogue's entry, or name the nearest one; ``place`` is what the error begins with."""
     if name not in METHODS:
-        raise ConfigError(unknown_name("method", name, METHODS))
+        raise ConfigError(f"{place}{unknown_name('method', name, METHODS)}")
     return METHODS[name]
 
 
@@ -36,7 +36,7 @@ def _beside_a_network(classifier: str) -> Settings:
 
 def configure(name: str, preset: str | None = None, *overrides: Settings) -> Config:
     """Return the resolved settings of a method: its own, then the preset's, then each of ``overrides``."""
-    entry = method(name)
+    entry = method(name, file_of([own for own in overrides if own.get("method") == name], "method"))
     if preset is not None and preset not in entry.presets:
         if not entry.presets:
             raise ConfigError(f"unknown preset '{preset}'; {name} has none")
@@ -47,7 +47,6 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
     if entry.network == "cascade" and classifier != "xr-linear":  # its settings, below those that were asked for
         config = resolve({"method": name}, entry.settings, _beside_a_network(classifier), *sources)
     if config.method != name:
-        raise ConfigError(
-            f"method: found '{config.method}' among the settings for '{name}'; expected '{name}' or nothing"
-        )
+        found = f"method: found '{config.method}' among the settings for '{name}'"
+        raise ConfigError(f"{file_of(overrides, 'method')}{found}; expected '{name}' or nothing")
     return config

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 from typing import Annotated, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
 
 from longtail import config as module
-from longtail.config import Config, Stage, TfIdf, merge, nested, parse_assignment, read_toml, resolve, settings, to_toml
+from longtail.config import (
+    Config,
+    SettingsFile,
+    Stage,
+    TfIdf,
+    merge,
+    nested,
+    parse_assignment,
+    read_toml,
+    resolve,
+    settings,
+    to_toml,
+)
 from longtail.errors import ConfigError, UsageError
 from longtail.methods import METHODS, configure
 
@@ -243,7 +256,7 @@ class TestUnknown:
     def test_in_a_table_of_a_file(self, tmp_path):
         file = tmp_path / "my.toml"
         file.write_text("[[tfidf]]\nunit = 'word'\n\n[[tfidf]]\nngram_mx = 3\n")
-        assert said(read_toml(file)) == "unknown setting 'tfidf.1.ngram_mx'; did you mean 'tfidf.1.ngram_max'?"
+        assert said(read_toml(file)) == f"{file}: unknown setting 'tfidf.1.ngram_mx'; did you mean 'tfidf.1.ngram_max'?"
 
     def test_nothing_near_lists_what_is_known(self):
         message = said_of("zzzzzz=1")
@@ -310,6 +323,75 @@ class TestWrong:
     def test_levels_go_from_coarse_to_fine(self, levels):
         message = said_of(f"tree.levels={levels}")
         assert message == f"tree.levels: found {levels}; expected rising numbers, coarse to fine"
+
+
+class TestFile:
+    """Errors about what stands in a file begin with its name, those of other sources do not."""
+
+    @pytest.fixture
+    def given(self, tmp_path, monkeypatch):
+        """Return the message of the error that a file of this content causes, with ``--set`` behind it."""
+        monkeypatch.chdir(tmp_path)
+
+        def given(content: str, *assignments: str) -> str:
+            Path("my.toml").write_text(content)
+            return said(read_toml("my.toml"), *map(parse_assignment, assignments))
+
+        return given
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("[tree]\nbranchin = 2", "unknown setting 'tree.branchin'; did you mean 'tree.branching'?"),
+            ("tree = 3", "tree: found 3; expected a table of settings"),
+            ("seed = 'x'", "seed: found 'x'; expected a whole number"),
+            ("[tree]\nbranching = 1", "tree.branching: found 1; expected a whole number >= 2"),
+            ("[tree]\nlevels = [8, 0]", "tree.levels.1: found 0; expected a whole number >= 1"),
+            ("[tree]\nlevels = [8, 8]", "tree.levels: found [8, 8]; expected rising numbers, coarse to fine"),
+            ("[[tfidf]]\n[[tfidf]]\nmin_df = 0", "tfidf.1.min_df: found 0; expected a whole number >= 1"),
+            ("[tfidf.0]\nmin_df = 0", "tfidf.0.min_df: found 0; expected a whole number >= 1"),
+            ("[tfidf.0]\nngram_min = 3", "tfidf.0.ngram_min: found 3; expected at most ngram_max (1)"),
+        ],
+    )
+    def test_is_named(self, given, content, message):
+        assert given(content, "tree.kind=flat", "tfidf.0.weight=2") == f"my.toml: {message}"
+
+    @pytest.mark.parametrize(
+        ("content", "assignment", "message"),
+        [
+            ("seed = 1", "sed=1", "unknown setting 'sed'; did you mean 'seed'?"),
+            ("seed = 1", "seed=x", "seed: found 'x'; expected a whole number"),
+            ("seed = 'y'", "seed=x", "seed: found 'x'; expected a whole number"),
+            ("[tree]\nlevels = [8, 64]", "tree.levels.1=0", "tree.levels.1: found 0; expected a whole number >= 1"),
+            (
+                "[tfidf.0]\nngram_min = 2\nngram_max = 3",
+                "tfidf.0.ngram_max=1",
+                "tfidf.0.ngram_min: found 2; expected at most ngram_max (1)",
+            ),
+        ],
+    )
+    def test_is_not_named_for_what_stands_elsewhere(self, given, content, assignment, message):
+        assert given(content, assignment) == message
+
+    def test_a_wrong_value_may_be_overridden(self, tmp_path):
+        file = tmp_path / "my.toml"
+        file.write_text("seed = 'x'")
+        assert resolve(read_toml(file), {"seed": 3}).seed == 3
+
+    def test_what_does_not_go_with_the_method(self):
+        file = SettingsFile({"ranker": {"loss": "logistic"}}, "my.toml")
+        with pytest.raises(ConfigError, match=r"^my\.toml: ranker\.solver: found newton with the logistic loss; "):
+            configure("dismec", None, file, {"seed": 1})
+
+    def test_the_method(self):
+        file = SettingsFile({"method": "plx"}, "my.toml")
+        for asked, message in {
+            "plx": r"^my\.toml: unknown method 'plx'; did you mean 'plt'\?$",
+            "bonsay": r"^unknown method 'bonsay'; did you mean 'bonsai'\?$",
+            "plt": r"^my\.toml: method: found 'plx' among the settings for 'plt'; expected 'plt' or nothing$",
+        }.items():
+            with pytest.raises(ConfigError, match=message):
+                configure(asked, None, file)
 
 
 def test_nested():

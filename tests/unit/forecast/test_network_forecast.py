@@ -201,6 +201,27 @@ class TestKinds:
         assert plan.products == pytest.approx(3 * looks * (4 + 2 * 40))  # two true nodes and two more are all four
         assert plan.together == (((4, WIDTH), (40, WIDTH)),)
 
+    def test_convolutions_over_padded_texts(self):
+        """A few long texts make all others of their batches as long, as XML-CNN's are not sorted by length."""
+        config = configure("xml-cnn", None, {"training": {"epochs": 2}})
+        mixed = Dataset.of(["word " * (200 if at % 10 == 0 else 5) for at in range(1000)], [["a", "b"]] * 1000)
+        filters = 300 * 128 * (2 + 4 + 8)
+        weights = 128 * filters + 3 * 128 * 8 * 512 + 2 * 512  # the last are those of two labels
+        assert network_forecast(mixed, config).seconds * 30e9 == pytest.approx(2 * 3 * 2 * 1000 * weights)
+        short = mixed.take(np.flatnonzero(np.arange(1000) % 10))
+        assert network_forecast(short, config).seconds < 0.2 * network_forecast(mixed, config).seconds
+
+    def test_the_longest_of_a_batch(self):
+        lengths = np.array([9.0, 1, 5])
+        assert module._longest(lengths, 1) == pytest.approx(5)
+        assert module._longest(lengths, 2) == pytest.approx((1 * 1 + 3 * 5 + 5 * 9) / 9)
+        assert module._longest(lengths, 1000) == pytest.approx(9)
+        assert module._longest(np.zeros(0), 4) == 0
+
+    def test_labels_of_convolutions_read_the_bottleneck(self):
+        found = network_forecast(documents(), configure("xml-cnn"))
+        assert (found.width, found.tree) == (512, (40,))
+
     def test_epochs_for_the_levels_of_a_hierarchy_are_taken_as_they_are(self):
         config = configure("attentionxml", None, {"tree": {"levels": [4]}, "recursive": {"epochs": [1, 2, 3]}})
         assert module._attention(SHAPE, documents(), config).passes == 3 * 6 + 1

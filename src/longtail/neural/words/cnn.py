@@ -13,14 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_max_pool1d, dropout, pad
 
+from longtail.neural.layout import CNN_BOTTLENECK, CNN_CHUNKS, CNN_FILTERS, CNN_WORDS
 from longtail.neural.words.word_encoder import WordEncoder
 
 __all__ = ["ConvolutionEncoder", "dynamic_max_pool"]
 
-_WORDS = (2, 4, 8)  # that a filter reads
-_FILTERS = 128  # of each
-_CHUNKS = 8  # p
-_BOTTLENECK = 512
 _WORD_DROPOUT, _DROPOUT = 0.25, 0.5
 
 
@@ -31,16 +28,16 @@ class ConvolutionEncoder(WordEncoder):
 
     def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int) -> None:
         super().__init__(vectors, idf, pad, max_tokens)
-        self.width, self.depth, self.chunks = _BOTTLENECK, 1, min(_CHUNKS, max_tokens)
-        self.filters = nn.ModuleList(nn.Conv1d(self.dimensions, _FILTERS, words) for words in _WORDS)
-        self.bottleneck = nn.Linear(len(_WORDS) * _FILTERS * self.chunks, _BOTTLENECK)
+        self.width, self.depth, self.chunks = CNN_BOTTLENECK, 1, min(CNN_CHUNKS, max_tokens)
+        self.filters = nn.ModuleList(nn.Conv1d(self.dimensions, CNN_FILTERS, words) for words in CNN_WORDS)
+        self.bottleneck = nn.Linear(len(CNN_WORDS) * CNN_FILTERS * self.chunks, CNN_BOTTLENECK)
         for module in (*self.filters, self.bottleneck):
             nn.init.xavier_uniform_(module.weight)
             nn.init.zeros_(module.bias)
 
     def read(self, ids: Tensor) -> Tensor:
         """Return the pooled maps of all filters, (B, 3 · 128 · p)."""
-        padded = pad(ids, (0, max(_WORDS) - 1), value=self.pad)
+        padded = pad(ids, (0, max(CNN_WORDS) - 1), value=self.pad)
         e = dropout(self.embedding(padded), _WORD_DROPOUT, self.training).transpose(1, 2)  # (B, D, T + 7)
         maps = [dynamic_max_pool(self._map(own, e, ids.shape[1]), self.chunks) for own in self.filters]
         return torch.cat(maps, 1).relu().flatten(1)
