@@ -329,9 +329,11 @@ def norms(network):
     return [name for name, module in network.named_modules() if is_parametrized(module)]
 
 
+@pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("kind", ["bag", "inception", "routed-inception"])
-def test_without_norms_vectors_are_the_same(kind):
+def test_without_norms_vectors_are_the_same(kind, half):
     network = LastLayer(awake(encoder(kind)))
+    network = network.in_half() if half else network
     state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     before = torch.get_rng_state()
     plain = without_norms(network)
