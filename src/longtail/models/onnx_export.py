@@ -6,7 +6,6 @@ import io
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from copy import copy, deepcopy
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -127,6 +126,8 @@ def _traced(embedder: Embedder) -> bytes:
     """Return the graph as torch's tracer writes it, in float32; batch and length stay open."""
     import torch
 
+    from longtail.neural.words.word_encoder import without_norms
+
     size = 4 * sum(parameter.numel() for parameter in embedder.network.parameters())
     if size > _LARGEST:
         raise UsageError(f"export: found {size / 1e9:.1f} GB of weights; expected at most {_LARGEST / 1e9:.0f} GB")
@@ -137,7 +138,7 @@ def _traced(embedder: Embedder) -> bytes:
         _tell_graphs_to_stderr()
         try:
             torch.onnx.export(
-                _vectors_module(_without_norms(embedder.network)),
+                _vectors_module(without_norms(embedder.network)),
                 (ids, torch.ones_like(ids)),
                 out,  # type: ignore[arg-type]
                 input_names=list(INPUTS),
@@ -180,22 +181,3 @@ def _vectors_module(network: Any) -> Any:
             return vectors
 
     return Vectors().eval()
-
-
-def _without_norms(network: Any) -> Any:
-    """Return the network with plain weights in place of those that a spectral norm makes; all else is shared."""
-    from torch import nn
-    from torch.nn.utils.parametrize import is_parametrized
-
-    normed = [name for name, module in network.encoder.named_modules() if is_parametrized(module, "weight")]
-    if not normed:
-        return network
-    encoder = deepcopy(network.encoder)
-    for name in normed:
-        own = encoder.get_submodule(name)
-        plain = nn.Linear(own.in_features, own.out_features, bias=own.bias is not None)
-        plain.weight, plain.bias = nn.Parameter(own.weight.detach()), own.bias
-        encoder.set_submodule(name, plain)
-    changed = copy(network)
-    changed._modules = network._modules | {"encoder": encoder}
-    return changed

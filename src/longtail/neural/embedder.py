@@ -22,6 +22,7 @@ from longtail.neural.batches import Batch, Batches
 from longtail.neural.device import arithmetic, choose_device, computes_in_half, own_threads
 from longtail.neural.graphs import LARGEST_BATCH, RankGraphs
 from longtail.neural.networks import Ranked, VectorNetwork
+from longtail.neural.words.word_encoder import without_norms
 from longtail.tree.tree import LabelTree
 
 __all__ = ["Embedder", "LastLayer", "pretrained_embedder"]
@@ -63,17 +64,23 @@ class Embedder:
 
     def __init__(self, tokeniser: Tokeniser, network: VectorNetwork, precision: str = "auto") -> None:
         self.tokeniser, self.network, self.precision = tokeniser, network, precision
-        self._running: Any = network  # what computes: the network itself, or once it is frozen its copy in bfloat16
+        self._running: Any = network  # what computes: the network itself, or once it is frozen a copy that is quicker
+        self._in_half = False  # whether that copy is bfloat16
         self._graphs: RankGraphs | None = None
 
     def freeze(self) -> Self:
-        """Make the network ready for inference alone: no optimiser, and on a GPU bfloat16 and recorded kernels."""
+        """Make the network ready for inference alone: no optimiser, norms taken once, on a GPU bfloat16 and graphs.
+
+        Weights are not to change from here on.
+        """
         self.network.train(False)
         for head in self.network.heads:
             head.settle()
-        if self.device.type == "cuda":
-            if computes_in_half(self.precision, self.device):
-                self._running = self.network.in_half()
+        on_gpu = self.device.type == "cuda"
+        self._in_half = on_gpu and computes_in_half(self.precision, self.device)
+        with self._arithmetic():  # norms are rounded as they were in every pass
+            self._running = without_norms(self.network.in_half() if self._in_half else self.network)
+        if on_gpu:
             self._graphs = RankGraphs(self._ranked, self.device, self.tokeniser.max_tokens, self.tokeniser.pad_left)
         return self
 
@@ -135,7 +142,7 @@ class Embedder:
             self.network.train(was_training)
 
     def _arithmetic(self) -> AbstractContextManager[object]:
-        return arithmetic(self.precision, self.device) if self._running is self.network else nullcontext()
+        return nullcontext() if self._in_half else arithmetic(self.precision, self.device)
 
 
 def pretrained_embedder(settings: Settings, precision: str = "auto", device: str = "auto") -> Embedder:

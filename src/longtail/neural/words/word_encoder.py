@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy, deepcopy
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -15,12 +17,15 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.nn.functional import adaptive_avg_pool1d, dropout
 from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.parametrize import is_parametrized
 
 from longtail.errors import ModelFolderError, UsageError, printable, unknown_name
 from longtail.features.text_encoder import TextEncoder
 from longtail.store.tensors import array_pieces, read_arrays
 
-__all__ = ["MODEL_TYPE", "SpectralResidual", "WordEncoder", "make_word_encoder"]
+__all__ = ["MODEL_TYPE", "SpectralResidual", "WordEncoder", "make_word_encoder", "without_norms"]
+
+N = TypeVar("N")
 
 MODEL_TYPE = "longtail-words"  # in config.json, where Hugging Face has «bert» and the like
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
@@ -131,6 +136,28 @@ def make_word_encoder(
     """Return an encoder that starts at ``vectors`` (V, D); all other weights are drawn, the same for the same seed."""
     with _seeded(seed):
         return _kind(kind)(torch.from_numpy(np.array(vectors)), torch.from_numpy(np.array(idf)), pad, max_tokens)
+
+
+@torch.no_grad()
+def without_norms(network: N) -> N:
+    """Return a network for inference whose encoder has plain weights where a spectral norm made them in every pass.
+
+    All else is shared; a network without such norms comes back itself.
+    """
+    own: Any = network
+    normed = [name for name, module in own.encoder.named_modules() if is_parametrized(module, "weight")]
+    if not normed:
+        return network
+    shared = {id(tensor): tensor for tensor in chain(own.encoder.parameters(), own.encoder.buffers())}
+    encoder = deepcopy(own.encoder, shared).eval()
+    for name in normed:  # torch's own removal would take the norm from the class, which the original has too
+        linear = encoder.get_submodule(name)
+        plain = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")  # draws nothing
+        plain.weight, plain.bias = nn.Parameter(linear.weight, requires_grad=False), linear.bias
+        encoder.set_submodule(name, plain.eval())
+    changed = copy(own)
+    changed._modules = own._modules | {"encoder": encoder}
+    return changed  # type: ignore[no-any-return]
 
 
 def _kind(name: str) -> type[WordEncoder]:

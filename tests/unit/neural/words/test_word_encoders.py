@@ -10,12 +10,15 @@ pytest.importorskip("torch")
 
 import torch
 from torch.nn.functional import conv1d, gelu
+from torch.nn.utils.parametrize import is_parametrized
 
 from longtail.errors import UsageError
+from longtail.features.word_tokens import word_tokeniser
+from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.layout import TWO_LAYERS
 from longtail.neural.words.cnn import dynamic_max_pool
 from longtail.neural.words.inception import EmbeddingEnhancement, mixture
-from longtail.neural.words.word_encoder import SpectralResidual, WordEncoder, make_word_encoder
+from longtail.neural.words.word_encoder import SpectralResidual, WordEncoder, make_word_encoder, without_norms
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -320,6 +323,50 @@ def test_steps_go_on_to_the_same_weights(kind):
         sum(vector.sum() for vector in network(*batch(), layers(made))).backward()
         states.append({**network.state_dict(), **{name: p.grad for name, p in network.named_parameters()}})
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def norms(network):
+    return [name for name, module in network.named_modules() if is_parametrized(module)]
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("kind", ["bag", "inception", "routed-inception"])
+def test_without_norms_vectors_are_the_same(kind, half):
+    network = LastLayer(awake(encoder(kind)))
+    network = network.in_half() if half else network
+    state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    before = torch.get_rng_state()
+    plain = without_norms(network)
+    assert torch.equal(before, torch.get_rng_state())
+    assert norms(network)
+    assert not norms(plain)
+    assert torch.equal(network.vectors(*batch())[0], plain.vectors(*batch())[0])
+    assert plain.encoder.embedding.weight is network.encoder.embedding.weight
+    found = network.state_dict()
+    assert found.keys() == state.keys()
+    assert all(torch.equal(found[name], state[name]) for name in state)
+
+
+@pytest.mark.parametrize("kind", ["cnn", "lstm"])
+def test_networks_that_have_no_norms_are_left_alone(kind):
+    network = LastLayer(encoder(kind))
+    assert without_norms(network) is network
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_frozen_networks_compute_no_norms_and_are_written_the_same(kind, precision, tmp_path):
+    texts = ["one two three", "four", "", "two five"]
+    embedder = Embedder(word_tokeniser([texts], TOKENS, 1), LastLayer(awake(encoder(kind)).train()), precision)
+    embedder.network.encoder.save(tmp_path / "before")
+    before = embedder.embed(texts)
+    for _ in range(2):  # the second time changes nothing
+        embedder.freeze()
+        assert not norms(embedder._running)
+        np.testing.assert_array_equal(embedder.embed(texts), before)
+    embedder.network.encoder.save(tmp_path / "after")
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "before" / name).read_bytes() == (tmp_path / "after" / name).read_bytes()
 
 
 def changed(**fields):
