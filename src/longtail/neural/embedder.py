@@ -69,19 +69,20 @@ class Embedder:
         self._graphs: RankGraphs | None = None
 
     def freeze(self) -> Self:
-        """Make the network ready for inference alone: no optimiser, norms taken once, on a GPU bfloat16 and graphs.
+        """Make the network ready for inference alone: no optimiser; on a GPU bfloat16 and graphs, else norms taken once.
 
         Weights are not to change from here on.
         """
         self.network.train(False)
         for head in self.network.heads:
             head.settle()
-        on_gpu = self.device.type == "cuda"
-        self._in_half = on_gpu and computes_in_half(self.precision, self.device)
-        with self._arithmetic():  # norms are rounded as they were in every pass
-            self._running = without_norms(self.network.in_half() if self._in_half else self.network)
-        if on_gpu:
+        if self.device.type == "cuda":
+            self._in_half = computes_in_half(self.precision, self.device)
+            self._running = self.network.in_half() if self._in_half else self.network
             self._graphs = RankGraphs(self._ranked, self.device, self.tokeniser.max_tokens, self.tokeniser.pad_left)
+        else:
+            with self._arithmetic():  # norms are rounded as they were in every pass
+                self._running = without_norms(self.network)
         return self
 
     @property
