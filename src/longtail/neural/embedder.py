@@ -69,7 +69,7 @@ class Embedder:
         self._graphs: RankGraphs | None = None
 
     def freeze(self) -> Self:
-        """Make the network ready for inference alone: no optimiser; on a GPU bfloat16 and graphs, else norms taken once.
+        """Make the network ready for inference alone: no optimiser; on a GPU bfloat16 and graphs, else norms made once.
 
         Weights are not to change from here on.
         """
