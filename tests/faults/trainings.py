@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +125,7 @@ def start(arguments: list[str], said: Path) -> int:
     process = os.fork()
     if process == 0:
         code = 70
+        warnings.simplefilter("ignore", ResourceWarning)  # as outside tests: a signal may come between open and with
         try:
             code = here(arguments, said).code
         except (SystemExit, KeyboardInterrupt) as stop:  # by a signal after the end of the command
