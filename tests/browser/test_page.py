@@ -130,12 +130,18 @@ def test_the_way_through_the_tree_is_marked(open_page):
     page.wait_for_selector("#label-panel h2 >> text=Wind power")
 
 
-def test_a_model_without_tree_or_words_says_so(open_page):
-    def plain(route):
-        answer = route.fetch()
-        route.fulfill(response=answer, body=json.dumps(answer.json() | {"has_tree": False, "has_text": False}))
+def another_model(**facts):
+    """Return what a page is opened with that takes the model to have other ``facts``."""
 
-    page = open_page(before=lambda page: page.route("**/v1/model", plain))
+    def change(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, body=json.dumps(answer.json() | facts))
+
+    return lambda page: page.route("**/v1/model", change)
+
+
+def test_a_model_without_tree_or_words_says_so(open_page):
+    page = open_page(before=another_model(has_tree=False, has_text=False))
     tag(page, WIND, "Wind power")
     expect(page.locator("#why")).to_have_text("This model does not score by words, so none can be marked.")
     assert page.locator("#tab-path").is_hidden()
@@ -166,6 +172,12 @@ def test_labels_are_found_and_lead_to_their_documents(open_page):
     assert "nothing-of-the-kind" in page.locator("#label-panel").inner_text()
 
 
+def test_a_part_of_the_labels_is_told(open_page):
+    page = open_page("/#model", before=another_model(shards=[0, 2]))
+    page.wait_for_selector("#facts dd")
+    assert "the labels of 2 shards: 0, 2" in page.locator("#facts dd").all_text_contents()
+
+
 def test_the_model_and_its_latency_are_shown(open_page):
     page = open_page("/#model", before=lambda page: page.clock.install())
     page.wait_for_selector("#facts dd")
@@ -174,6 +186,7 @@ def test_the_model_and_its_latency_are_shown(open_page):
     assert page.locator("#card td", has_text="probabilities").count() == 1
     assert page.locator("#metrics tbody th").first.inner_text() == "P"
     assert page.locator("#latency strong").count() == 3
+    assert page.locator("#facts dt", has_text="answers with").count() == 0  # all labels
     asked = sum(url.endswith("/v1/model") for url in page.seen.requests)
     with page.expect_request("**/v1/model"):
         page.clock.fast_forward(5_000)

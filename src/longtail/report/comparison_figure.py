@@ -9,7 +9,7 @@ from longtail.data.output import check_output
 from longtail.report.analysis_figures import Table, prepare_folder, tidy, write_csv
 from longtail.report.colours import ON_WHITE
 from longtail.report.picture_files import save_picture
-from longtail.report.pictures import shown
+from longtail.report.pictures import shown, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["comparison_files", "write_comparison"]
 
 _FILES = (".png", ".svg", ".pdf", ".csv")
-_MARKS = "osD^vPX*"  # tell models apart where there is no colour; the second eight are open
 _SIZE = (10.0, 5.0)  # inches
 
 
@@ -64,11 +63,7 @@ def _draw(figure: Figure, comparison: Comparison) -> None:
 
 
 def _style(at: int) -> dict[str, Any]:
-    """Return colour and mark of a model, and open marks on dashed lines from the ninth on."""
-    colour, mark = ON_WHITE[at % len(ON_WHITE)], _MARKS[at % len(_MARKS)]
-    face, line = (colour, "-") if at < len(ON_WHITE) else ("white", "--")
-    style = {"color": colour, "marker": mark, "markersize": 6, "markerfacecolor": face}
-    return {**style, "linestyle": line, "clip_on": False}  # a mark at 0 is seen whole
+    return {**style(at, ON_WHITE, "white"), "markersize": 6, "clip_on": False}  # a mark at 0 is seen whole
 
 
 def _draw_metric(axes: Axes, comparison: Comparison, metric: str, title: str) -> None:

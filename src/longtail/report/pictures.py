@@ -53,10 +53,10 @@ def _inline(figure: Figure, name: str, alt: str) -> str:
     return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', head, svg, count=1)
 
 
-def style(at: int) -> dict[str, Any]:
-    """Return colour, mark and line of the ``at``-th of several things."""
-    colour, again = ON_PAGES[at % len(ON_PAGES)], at >= len(ON_PAGES)
-    face, line = ("none", "--") if again else (colour, "-")
+def style(at: int, colours: Sequence[str] = ON_PAGES, paper: str = "none") -> dict[str, Any]:
+    """Return colour, mark and line of the ``at``-th of several things; open marks show the ``paper``."""
+    colour, again = colours[at % len(colours)], at >= len(colours)
+    face, line = (paper, "--") if again else (colour, "-")
     return {"color": colour, "marker": _MARKS[at % len(_MARKS)], "markerfacecolor": face, "linestyle": line}
 
 

@@ -7,10 +7,11 @@ const EVERY = 5000; // ms between looks at the latency
 let timer = 0;
 
 function facts(model) {
+  const held = (numbers) => `the labels of ${count(numbers.length, "shard")}: ${numbers.join(", ")}`;
   const rows = [
     ["name", model.name], ["version", el("code", {}, model.version)], ["method", model.method],
     ["labels", model.labels.toLocaleString("en")],
-    ...(model.shards ? [["answers with", `the labels of ${count(model.shards.length, "shard")}: ${model.shards.join(", ")}`]] : []),
+    ...(model.shards ? [["answers with", held(model.shards)]] : []),
     ["documents", model.documents.toLocaleString("en")],
     ["scores", model.calibrated ? "probabilities" : "not calibrated"],
   ];
