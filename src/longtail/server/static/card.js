@@ -7,11 +7,10 @@ const EVERY = 5000; // ms between looks at the latency
 let timer = 0;
 
 function facts(model) {
-  const held = (numbers) => `the labels of ${count(numbers.length, "shard")}: ${numbers.join(", ")}`;
   const rows = [
     ["name", model.name], ["version", el("code", {}, model.version)], ["method", model.method],
     ["labels", model.labels.toLocaleString("en")],
-    ...(model.shards ? [["answers with", held(model.shards)]] : []),
+    ...(model.shards ? [["answers with", `shards ${model.shards.join(", ")}`]] : []),
     ["documents", model.documents.toLocaleString("en")],
     ["scores", model.calibrated ? "probabilities" : "not calibrated"],
   ];
