@@ -1,0 +1,1 @@
+"""The papers' experiments: their datasets, their published tables, and running them again."""
