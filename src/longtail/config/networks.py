@@ -37,11 +37,22 @@ class Encoder(Stage, frozen=True):
     weight: Annotated[
         Positive, Meta(description="length of the vectors beside tf-idf rows of length 1, where both are features")
     ] = 0.5
+    cleaning: Annotated[
+        Literal["none", "attentionxml"],
+        Meta(
+            description="what a transformer's tokeniser is given: the text as it is, or, as AttentionXML and its "
+            "successors do, with the separator token for each line break and a space for each underscore"
+        ),
+    ] = "none"
 
 
 class Cascade(Stage, frozen=True):
     """CascadeXML and LightXML: each level of the label tree reads some layers of the encoder; () is chosen by size."""
 
+    levels: Annotated[
+        tuple[Count, ...],
+        Meta(description="nodes of each level above the labels in the network's tree; empty: tree.levels, or by size"),
+    ] = ()
     layers: Annotated[
         tuple[tuple[Count, ...], ...], Meta(description="encoder layers that each level reads, e.g. [[3, 4], [5], [6]]")
     ] = ()
@@ -64,15 +75,26 @@ class Cascade(Stage, frozen=True):
     score: Annotated[
         Literal["weighted", "level", "path"], Meta(description="σ(label)·σ(parent), σ(label), or the product of all")
     ] = "weighted"
+    merge_training: Annotated[
+        Literal["encoder", "classifiers"],
+        Meta(description="whose learning rate and weight decay the layer that merges several layers has"),
+    ] = "encoder"
     label_rows: Annotated[
-        Literal["random", "centroid", "centroid+text"],
+        Literal["random", "xavier", "centroid", "centroid+text"],
         Meta(
-            description="where classifiers start: at random, or at their documents' mean vector, or also their text's"
+            description="initial classifiers: normal with deviation 0.02, Xavier uniform, the mean vector of their "
+            "documents, or of these and of their label texts"
         ),
     ] = "centroid+text"
+    prior_bias: Annotated[
+        bool, Meta(description="initialise biases of classifiers at the logit of their mean target, not at 0")
+    ] = True
     combine: Annotated[
-        Literal["auto", "never", "always"],
-        Meta(description="linear classifiers on embeddings and tf-idf (Φcat) as well: if better on validation data"),
+        Literal["auto", "never", "always", "only"],
+        Meta(
+            description="linear classifiers on embeddings and tf-idf (Φcat) beside the network: if better on "
+            "validation data, never, always, or in its place"
+        ),
     ] = "auto"
     classifier: Annotated[
         Literal["xr-linear", "dismec"], Meta(description="these classifiers: on a label tree, or one-vs-all")
@@ -129,9 +151,18 @@ class Recursive(Stage, frozen=True):
     loss: Annotated[Literal["squared-hinge", "bce"], Meta(description="loss of a node (L of eq. 9)")] = "squared-hinge"
     cost_sensitive: Annotated[bool, Meta(description="weigh nodes by how many labels lie below (R̂ of eq. 6)")] = True
     alpha: Annotated[Positive, Meta(description="weight of a negative node, if cost_sensitive (α)")] = 1.0
+    steps: Annotated[
+        tuple[Count, ...], Meta(description="optimiser steps on each level, in place of epochs; empty = epochs")
+    ] = ()
     bootstrap: Annotated[
         bool, Meta(description="classifiers of a level start where a linear solver puts them (eq. 11), or at random")
     ] = True
+    bootstrap_root: Annotated[
+        bool, Meta(description="the same on the first level, whose encoder is still as it was pretrained")
+    ] = True
+    warmup_steps: Annotated[
+        int, Meta(ge=0, description="optimiser steps of warm-up on each level; 0 = a tenth of its steps")
+    ] = 0
     shortlist: Annotated[
         int, Meta(ge=0, description="nodes that the level above adds to the true ones (k of eq. 7)")
     ] = 20
@@ -155,11 +186,18 @@ class Training(Stage, frozen=True):
         Literal["adamw", "row-adam", "sgd"],
         Meta(description="optimiser of the classifiers; state 2, 1/width, 0 floats a weight"),
     ] = "row-adam"
+    schedule: Annotated[
+        Literal["cosine", "linear"],
+        Meta(
+            description="learning rate: cosine from a tenth up and down to a hundredth, or linear from and to 0; "
+            "constant between warm-up and cool-down"
+        ),
+    ] = "cosine"
     head_weights: Annotated[
         Literal["float32", "bfloat16"], Meta(description="classifiers in training; bfloat16 is rounded at random")
     ] = "float32"
-    warmup_epochs: Annotated[NotNegative, Meta(description="epochs of cosine warm-up from a tenth of the rate")] = 1.0
-    cooldown_epochs: Annotated[NotNegative, Meta(description="epochs of cosine decay to a hundredth at the end")] = 3.0
+    warmup_epochs: Annotated[NotNegative, Meta(description="epochs of warm-up")] = 1.0
+    cooldown_epochs: Annotated[NotNegative, Meta(description="epochs of cool-down at the end")] = 3.0
     encoder_decay: Annotated[NotNegative, Meta(description="weight decay of the encoder")] = 0.05
     head_decay: Annotated[NotNegative, Meta(description="weight decay of the classifiers")] = 0.005
     clip: Annotated[NotNegative, Meta(description="largest norm of the encoder's gradient; 0 = any")] = 1.0

@@ -106,6 +106,10 @@ class Ranker(Stage, frozen=True):
     ] = 1.0
     cost_positive: Annotated[Positive, Meta(description="C of a positive document (Cp)")] = 1.0
     cost_negative: Annotated[Positive, Meta(description="C of a negative document (Cn)")] = 1.0
+    level_costs: Annotated[
+        tuple[tuple[Positive, Positive], ...],
+        Meta(description="[Cp, Cn] of each level, coarse to fine; empty = cost_positive and cost_negative on all"),
+    ] = ()
     cost_sensitive: Annotated[bool, Meta(description="weight positives by how many labels lie below the node")] = False
     alpha: Annotated[
         Positive, Meta(description="relevance of negatives beside the positives' shares, if cost_sensitive")
@@ -114,6 +118,10 @@ class Ranker(Stage, frozen=True):
         Literal["tfn", "man", "tfn+man"],
         Meta(description="documents whose true parent is the node, those the level above puts there, or both"),
     ] = "tfn"
+    level_negatives: Annotated[
+        tuple[Literal["tfn", "man", "tfn+man"], ...],
+        Meta(description="the same for each level, coarse to fine; empty = negatives on all"),
+    ] = ()
     hard_negatives: Annotated[
         int,
         Meta(ge=0, description="one-vs-all: negatives from so many nearest labels, and by chance; 0 = all documents"),
@@ -176,6 +184,10 @@ class Search(Stage, frozen=True):
         Literal["hinge-2", "hinge-3", "sigmoid"],
         Meta(description="value of a margin v along the path: exp(−max(0, 1−v)^p) or σ(v)"),
     ] = "hinge-3"
+    last_level: Annotated[
+        Literal["path", "margin"],
+        Meta(description="score of a label: the product along its path, or its own margin alone (PECOS: noop)"),
+    ] = "path"
     exact: Annotated[bool, Meta(description="the exact best labels, in place of those that a beam finds")] = False
 
 
@@ -195,11 +207,15 @@ class Config(Stage, frozen=True):
     """Everything that decides a model, resolved; its hash is part of the model folder."""
 
     method: Annotated[str, Meta(description="name in the catalogue of methods")] = "xr-linear"
+    preset: Annotated[
+        str, Meta(description="recipe of a paper that the settings begin with, such as amazon-670k; empty = our own")
+    ] = ""
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="same seed, settings and data = same bytes")] = 0
     features: Annotated[
         Literal["tfidf", "cat", "dnn"],
         Meta(description="what linear classifiers read: tf-idf, an encoder's vectors beside it (Φcat), or these alone"),
     ] = "tfidf"
+    normalise_features: Annotated[bool, Meta(description="scale each row of given sparse features to length 1")] = True
     tfidf: Annotated[tuple[TfIdf, ...], Meta(min_length=1, description="blocks of text features")] = (TfIdf(),)
     gandalf: Gandalf = Gandalf()
     label_features: LabelFeatures = LabelFeatures()

@@ -1,4 +1,4 @@
-"""The catalogue of methods: name → recipe, paper, settings, and presets for the benchmarks of the papers."""
+"""The catalogue of methods: name → recipe, paper, and our own settings; presets are in ``presets/``."""
 
 from __future__ import annotations
 
@@ -7,23 +7,16 @@ from typing import Any, Literal
 
 import msgspec
 
+from longtail.methods.recipe_files import Preset, read_presets
 from longtail.methods.recipes import (
     FLAT,
-    FOUR,
-    FOUR_KEPT,
-    FOUR_LAYERS,
     NEWTON,
     PASSES,
     PROXIMAL,
     RECURSIVE,
     TEXT,
-    THREE,
-    cascade_preset,
-    light_preset,
     on_words,
-    recursive_preset,
     surrogate,
-    xr_preset,
 )
 
 __all__ = ["CATALOGUE", "Method", "Settings"]
@@ -39,10 +32,14 @@ class Method(msgspec.Struct, frozen=True):
     paper: str
     recipe: tuple[str, ...]  # text features → label features → tree → ranker → search
     settings: Settings = {}
-    presets: Mapping[str, Settings] = {}
     # cascade, attention: a network that ranks, linear classifiers may join it; recursive: one whose vectors they read
     network: Literal["", "cascade", "attention", "recursive"] = ""
     ranker: Literal["tree", "forest", "neighbours"] = "tree"  # what the linear ranker is
+
+    @property
+    def presets(self) -> Mapping[str, Preset]:
+        """The recipes of the papers for this method, by the names of their datasets."""
+        return read_presets(self.name)
 
     @property
     def network_ranks(self) -> bool:
@@ -57,15 +54,6 @@ CATALOGUE = [
         "Yu et al. 2022, PECOS: Prediction for Enormous and Correlated Output Spaces",
         ("tf-idf", "PIFA", "balanced k-means", "squared hinge", "beam"),
         settings={"tfidf": TEXT, "ranker": {"max_passes": PASSES}},
-        # levels: the refined trees of XR-Transformer's table 7; costs: its rankers
-        presets={
-            "eurlex-4k": xr_preset([4, 32, 256], 2, 4),
-            "wiki10-31k": xr_preset([8, 128, 2048], 4, 1),
-            "amazoncat-13k": xr_preset([128, 1024], 0.25, 0.5),
-            "wiki-500k": xr_preset([8, 256, 8192], 4, 1),
-            "amazon-670k": {"tree": {"levels": [8, 256, 8192]}},
-            "amazon-3m": xr_preset([8, 256, 8192], 8, 1),
-        },
     ),
     Method(
         "parabel",
@@ -160,13 +148,6 @@ CATALOGUE = [
             "training": {"encoder_rate": 2e-4, "head_rate": 5e-4},
             "ranker": {"max_passes": PASSES, "trees": 3},
         },
-        presets={
-            "wiki10-31k": cascade_preset(THREE, [[9, 10], [11], [12]], [64, 64], [0.3, 0.3, 0.4], 15, 256),
-            "amazoncat-13k": cascade_preset([2**8, 2**11], [[7, 8], [10], [12]], [32, 40], [0.2, 0.3, 0.4], 6, 256),
-            "wiki-500k": cascade_preset(FOUR, FOUR_LAYERS, [128, 256, 512], [0.2, 0.25, 0.35, 0.5], 12, 128),
-            "amazon-670k": cascade_preset(FOUR, FOUR_LAYERS, FOUR_KEPT, [0.2, 0.25, 0.4, 0.5], 15, 128),
-            "amazon-3m": cascade_preset(FOUR, FOUR_LAYERS, [128, 256, 96], [0.2, 0.25, 0.3, 0.5], 15, 128),
-        },
         network="cascade",
     ),
     Method(
@@ -188,13 +169,6 @@ CATALOGUE = [
             "cascade": {"merge": "concat", "bottleneck": 400, "rescale": False, "combine": "never"},
             "training": {"encoder_rate": 2e-4, "head_rate": 5e-4, "average": 0.3},
         },
-        presets={
-            "eurlex-4k": light_preset(20, 512, 0.5),
-            "wiki10-31k": light_preset(30, 512, 0.67),
-            "amazoncat-13k": light_preset(5, 512, 0.6),
-            "wiki-500k": light_preset(10, 128, 0.6, kept=32, bottleneck=500),
-            "amazon-670k": light_preset(15, 128, 0.73, kept=75, bottleneck=400),
-        },
         network="cascade",
     ),
     Method(
@@ -207,15 +181,6 @@ CATALOGUE = [
             **RECURSIVE,
             "recursive": {"loss": "bce", "cost_sensitive": False},
             "ranker": {"max_passes": PASSES, "negatives": "tfn+man", "trees": 3},
-        },
-        # table 7; steps of 256 documents as epochs, 1:1:3; costs of the rankers: those of xr-linear
-        presets={
-            "eurlex-4k": recursive_preset([16, 256], [4, 32, 256], [8, 8, 24], 5e-5, 128, 1.0, 2, 4),
-            "wiki10-31k": recursive_preset([128, 2048], [8, 128, 2048], [14, 14, 44], 1e-4, 256, 0.25, 4, 1),
-            "amazoncat-13k": recursive_preset([128, 1024], [128, 1024], [2, 2, 6], 1e-4, 256, 2.0, 0.25, 0.5),
-            "wiki-500k": recursive_preset([64, 512, 4096, 32768], [8, 256, 8192], [1, 1, 2, 5], 1e-4, 128, 0.25, 4, 1),
-            "amazon-670k": recursive_preset([128, 2048, 32768], [8, 256, 8192], [2, 2, 6], 1e-4, 128, None, 1, 1),
-            "amazon-3m": recursive_preset([128, 2048, 32768], [8, 256, 8192], [1, 1, 3], 1e-4, 128, 0.125, 8, 1),
         },
         network="recursive",
     ),

@@ -35,13 +35,19 @@ def _beside_a_network(classifier: str) -> Settings:
 
 
 def configure(name: str, preset: str | None = None, *overrides: Settings) -> Config:
-    """Return the resolved settings of a method: its own, then the preset's, then each of ``overrides``."""
+    """Return the resolved settings of a method: its own, then the preset's, then each of ``overrides``.
+
+    A preset that is named among ``overrides``, as in a file that ``longtail methods`` printed, counts like ``preset``.
+    """
     entry = method(name, file_of([own for own in overrides if own.get("method") == name], "method"))
+    named = [own["preset"] for own in overrides if isinstance(own.get("preset"), str) and own["preset"]]
+    preset = preset or (named[-1] if named else None)
     if preset is not None and preset not in entry.presets:
         if not entry.presets:
             raise ConfigError(f"unknown preset '{preset}'; {name} has none")
         raise ConfigError(unknown_name("preset", preset, entry.presets))
-    sources = entry.presets.get(preset or "", {}), *overrides
+    recipe = {} if preset is None else {**entry.presets[preset].settings, "preset": preset}
+    sources = recipe, *overrides
     config = resolve({"method": name}, entry.settings, *sources)
     classifier = config.cascade.classifier
     if entry.network == "cascade" and classifier != "xr-linear":  # its settings, below those that were asked for
@@ -49,4 +55,7 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
     if config.method != name:
         found = f"method: found '{config.method}' among the settings for '{name}'"
         raise ConfigError(f"{file_of(overrides, 'method')}{found}; expected '{name}' or nothing")
+    if config.preset != (preset or ""):
+        found = f"preset: found {config.preset!r} among the settings for '{preset}'"
+        raise ConfigError(f"{file_of(overrides, 'preset')}{found}; expected one of them")
     return config

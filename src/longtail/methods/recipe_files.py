@@ -1,0 +1,91 @@
+"""Presets: the recipes of the papers as data files, every value with the place it was taken from.
+
+``presets/METHOD.toml`` lists the datasets and, in blocks, settings with their source::
+
+    datasets = ["wiki10-31k", "amazon-670k"]
+
+    [[settings]]                                   # of all datasets
+    source = "CascadeXML, appendix A.2.1"
+    "training.encoder_rate" = 1e-4
+
+    [[settings]]
+    datasets = ["amazon-670k"]
+    source = "CascadeXML, appendix, table 9"
+    "training.epochs" = 15
+
+    [[deviation]]                                  # what the recipe has and this software has not
+    what = "β₁ is constant; the authors' code cycles it"
+
+A setting stands once for each dataset, so that each value has one source.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from longtail.config import nested
+
+__all__ = ["Preset", "read_presets"]
+
+
+class Preset(msgspec.Struct, frozen=True):
+    """The recipe of a paper for one dataset: settings by dotted path, their sources, and what differs from it."""
+
+    name: str
+    values: dict[str, Any]
+    sources: dict[str, str]
+    deviations: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as the nested mapping that a config is resolved from."""
+        return nested(self.values)
+
+
+@cache
+def read_presets(method: str) -> Mapping[str, Preset]:
+    """Return the presets of a method by the names of their datasets; none where no paper has one."""
+    file = files("longtail.methods") / "presets" / f"{method}.toml"
+    if not file.is_file():
+        return {}
+    return parse_presets(file.read_text("utf-8"))
+
+
+def parse_presets(text: str) -> dict[str, Preset]:
+    """Return the presets of a file's text; ValueError for a setting with two sources, or an unknown dataset."""
+    content = tomllib.loads(text)
+    names = content["datasets"]
+    return {name: _preset(name, content, names) for name in names}
+
+
+def _preset(name: str, content: Mapping[str, Any], names: Sequence[str]) -> Preset:
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for block in _blocks_of(name, content.get("settings", []), names):
+        source = block["source"]
+        for path, value in block.items():
+            if path in ("source", "datasets"):
+                continue
+            if path in values:
+                raise ValueError(f"{name}: {path} stands in two blocks, {sources[path]!r} and {source!r}")
+            values[path] = value
+            sources[path] = source
+    deviations = tuple(block["what"] for block in _blocks_of(name, content.get("deviation", []), names))
+    return Preset(name, values, sources, deviations)
+
+
+def _blocks_of(name: str, blocks: Sequence[dict[str, Any]], names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the blocks that hold for the dataset ``name``: those that list it, and those without a list."""
+    for block in blocks:
+        listed = block.get("datasets", names)
+        unknown = [other for other in listed if other not in names]
+        if unknown:
+            raise ValueError(f"unknown dataset {unknown[0]!r}; expected one of {', '.join(names)}")
+        if name in listed:
+            yield block
