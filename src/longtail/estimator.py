@@ -13,6 +13,7 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.errors import UsageError
 from longtail.evaluation import evaluate_model
+from longtail.features.encoder_search import search_encoders_in
 from longtail.kernels import pool
 from longtail.linear.explanation import Explanation
 from longtail.methods import configure
@@ -36,7 +37,8 @@ class Longtail:
 
     ``settings`` are groups of settings or single ones, as above; ``encoder`` may be a name or a folder alone.
     ``threads`` 0 stands for all cores; results of linear methods do not depend on it. ``device`` is where a network
-    runs: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+    runs: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. ``encoder_folder`` holds pretrained encoders by name, such as
+    ``bert-base-uncased``, which the presets of the papers ask for.
     """
 
     def __init__(
@@ -46,12 +48,14 @@ class Longtail:
         preset: str | None = None,
         threads: int = 0,
         device: str = "auto",
+        encoder_folder: Path | str | None = None,
         **settings: Any,
     ) -> None:
         if isinstance(settings.get("encoder"), str):
             settings["encoder"] = {"name": settings["encoder"]}
         self.config: Config = configure(method, preset, settings)
         self.threads, self.device = threads, device
+        self.encoder_folder = encoder_folder
         self._model: Model | Ensemble | None = None
 
     @classmethod
@@ -77,7 +81,7 @@ class Longtail:
         """
         if isinstance(self._model, Ensemble):
             raise UsageError("an ensemble is made of trained models; train each of them, then longtail.ensemble")
-        with pool.threads(self.threads):
+        with pool.threads(self.threads), search_encoders_in(self.encoder_folder):
             self._model = train(documents, self.config, valid=valid, parents=parents, device=self.device)
         return self
 

@@ -15,6 +15,7 @@ from longtail.cli.options import (
     ConfigFile,
     Data,
     Device,
+    EncoderFolder,
     Features,
     Format,
     Json,
@@ -72,9 +73,11 @@ def train(
         list[str] | None,
         typer.Option(metavar="LOGGER[:PLACE]", help="Tell mlflow, wandb or tensorboard of the run; repeatable."),
     ] = None,
+    encoder_folder: EncoderFolder = None,
     ray: Ray = None,
 ) -> None:
     """Train a model from documents with labels."""
+    from longtail.features.encoder_search import search_encoders_in
     from longtail.methods import configure
     from longtail.run_loggers import check_targets
     from longtail.scale.ranks import check_sources, joined
@@ -82,7 +85,7 @@ def train(
     from longtail.training_run import BEGUN, take_part, train_to_folder
 
     check_targets(log_to or ())
-    with joined(device) as (ranks, own_device):
+    with search_encoders_in(encoder_folder), joined(device) as (ranks, own_device):
         if not ranks.first:
             ranks.wait_for(BEGUN)
         elif ranks.count > 1:

@@ -20,6 +20,7 @@ __all__ = [
     "ConfigFile",
     "Data",
     "Device",
+    "EncoderFolder",
     "Features",
     "Format",
     "Json",
@@ -77,6 +78,10 @@ Device = Annotated[
     typer.Option("--device", callback=_known_device, help="Where a network runs: auto, cpu, cuda or cuda:N."),
 ]
 BeamSize = Annotated[int | None, typer.Option(min=1, help="Nodes kept on each level; the model's own otherwise.")]
+EncoderFolder = Annotated[
+    Path | None,
+    typer.Option("--encoder-folder", metavar="DIR", help="Folder that holds pretrained encoders or vectors by name."),
+]
 Shards = Annotated[
     str | None, typer.Option("--shards", metavar="N,N", help="Load these shards of the labels alone, such as 0,2.")
 ]

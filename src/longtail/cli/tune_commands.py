@@ -12,6 +12,7 @@ from longtail.cli.options import (
     ConfigFile,
     Data,
     Device,
+    EncoderFolder,
     Features,
     Format,
     Json,
@@ -62,11 +63,13 @@ def tune(
     skip_bad: SkipBad = 0,
     threads: Threads = 0,
     device: Device = "auto",
+    encoder_folder: EncoderFolder = None,
     ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")] = False,
     json: Json = False,
 ) -> None:
     """Search for the settings that are best on validation data: trials to stdout, the best to DIR/best.toml."""
     from longtail.cli.terminal import print_json
+    from longtail.features.encoder_search import search_encoders_in
     from longtail.tuning import BEST, check_study_folder
     from longtail.tuning import tune as tune_method
 
@@ -76,24 +79,25 @@ def tune(
     given = overrides(config, set_)
     documents = read_data(data, format=format, labels=labels, features=features, skip_bad=skip_bad)
     measured = None if valid is None else read_data(valid, format=format, split="test", skip_bad=skip_bad)
-    found = tune_method(
-        documents,
-        output,
-        method=method_of(method, given),
-        preset=preset,
-        overrides=given,
-        space=dimensions,
-        valid=measured,
-        metric=metric,
-        trials=trials,
-        seconds=seconds,
-        seed=seed,
-        resume=resume,
-        threads=threads,
-        device=device,
-        ignore_memory=ignore_memory,
-        say=say,
-    )
+    with search_encoders_in(encoder_folder):
+        found = tune_method(
+            documents,
+            output,
+            method=method_of(method, given),
+            preset=preset,
+            overrides=given,
+            space=dimensions,
+            valid=measured,
+            metric=metric,
+            trials=trials,
+            seconds=seconds,
+            seed=seed,
+            resume=resume,
+            threads=threads,
+            device=device,
+            ignore_memory=ignore_memory,
+            say=say,
+        )
     if json:
         print_json(found)
     else:

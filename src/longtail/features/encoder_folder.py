@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from longtail.errors import MissingExtra, UsageError, printable
+from longtail.features.encoder_search import find_encoder, searched_places
 
 __all__ = [
     "POOLING",
@@ -28,7 +29,7 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
 def names_folder(name: str) -> bool:
     """Tell whether a name is that of a pretrained encoder, not of a file with vectors of words, or of none."""
-    return name == "minilm" or Path(name).expanduser().is_dir()
+    return name == "minilm" or find_encoder(name) is not None
 
 
 def is_pretrained(kind: str, name: str) -> bool:
@@ -37,14 +38,21 @@ def is_pretrained(kind: str, name: str) -> bool:
 
 
 def encoder_folder(name: str) -> Path:
-    """Return the folder of an encoder: that of the package for ``minilm``, else the local folder ``name``."""
+    """Return the folder of an encoder: that of the package for ``minilm``, else what is found by its name."""
     if name == "minilm":
         package = find_spec(_MINILM)
         if package is None or not package.submodule_search_locations:
             raise MissingExtra("the encoder 'minilm'", "minilm")
         return Path(package.submodule_search_locations[0]) / "model"
-    folder = Path(name).expanduser()
-    check_folder(folder, f"encoder {printable(name)!r}")
+    place = f"encoder {printable(name)!r}"
+    folder = find_encoder(name)
+    if folder is None:
+        way_out = "no hub is asked: download the encoder first and give its folder, or one that holds it by name with "
+        raise UsageError(
+            f"{place}: found no such folder; expected a local folder, or 'minilm'; {way_out}--encoder-folder; "
+            f"looked in the current folder, {searched_places()}"
+        )
+    check_folder(folder, place)
     return folder
 
 

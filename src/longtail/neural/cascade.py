@@ -21,7 +21,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 from longtail.config import Cascade as Settings
 from longtail.config import Training
-from longtail.errors import ConfigError
 from longtail.features.encoder import Encoder
 from longtail.features.text_encoder import TextEncoder
 from longtail.neural.batches import Batch
@@ -29,6 +28,7 @@ from longtail.neural.heads.head import Head, head_settings
 from longtail.neural.heads.sharded_head import new_head
 from longtail.neural.heads.text_head import TextHead
 from longtail.neural.layout import (
+    check_depth,
     check_levels,
     dropouts,
     level_layers,
@@ -77,7 +77,7 @@ class CascadeXML(nn.Module):
         rates = settings.dropout or dropouts(tree.n_levels, settings.merge)
         self.last = tree.n_levels - 1
         self.full = scores_all_labels(settings.last_level, tree.n_labels)
-        _check_depth(self.layers, encoder.depth)
+        check_depth(self.layers, encoder.depth)
         self.merges, self.dropouts = merging_layers(self.layers, encoder.width, settings, rates, seed)
         self.widths = list(vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck))
         self.fixed, self.ranks = fixed, current_ranks()
@@ -231,10 +231,3 @@ class CascadeXML(nn.Module):
         """Return what AdamW trains, by name."""
         parts = {"encoder": self.encoder, "merges": self.merges}
         return {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.state_dict().items()}
-
-
-def _check_depth(layers: Sequence[Sequence[int]], depth: int) -> None:
-    deepest = max(layer for own in layers for layer in own)
-    if deepest > depth:
-        way_out = "or cascade.layers=[] to have them chosen"
-        raise ConfigError(f"cascade.layers: found {deepest}; expected at most {depth}, the encoder's depth, {way_out}")

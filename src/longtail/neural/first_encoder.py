@@ -12,6 +12,7 @@ from longtail.config import Encoder as Settings
 from longtail.data.dataset import Dataset
 from longtail.features.encoder import Encoder, encoder_folder
 from longtail.features.encoder_folder import is_pretrained, names_folder
+from longtail.features.encoder_search import find_word_vectors
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.features.word_tokens import idf_of, word_tokeniser, words_of
 from longtail.features.word_vectors import minilm_vectors, read_word_vectors
@@ -45,7 +46,7 @@ def _word_vectors(tokeniser: Tokeniser, settings: Settings, seed: int) -> NDArra
     if settings.name == "learned":
         vectors, known = np.zeros((len(words), settings.width), np.float32), np.zeros(len(words), bool)
     else:
-        vectors, known = read_word_vectors(settings.name, words)
+        vectors, known = read_word_vectors(find_word_vectors(settings.name) or settings.name, words)
     scale = float(vectors[known].std()) if known.any() else settings.width**-0.5
     read = vectors.shape[1]
     drawn = np.random.default_rng(seed).normal(0, scale, (len(words), max(read, settings.width))).astype(np.float32)

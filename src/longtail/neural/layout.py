@@ -20,6 +20,7 @@ __all__ = [
     "CNN_WORDS",
     "LSTM_HIDDEN",
     "TWO_LAYERS",
+    "check_depth",
     "check_levels",
     "cluster_widths",
     "documents_at_a_time",
@@ -104,8 +105,11 @@ def shortlist_sizes(widths: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(max(1, min(k, width)) for k, width in zip(kept, widths[:-1], strict=True))
 
 
-def check_levels(widths: tuple[int, ...], settings: Cascade) -> None:
-    """Refuse settings that were made for a tree of another depth, as those of a preset."""
+def check_levels(widths: Sequence[int | str], settings: Cascade) -> None:
+    """Refuse settings that were made for a tree of another depth, as those of a preset.
+
+    ``widths`` are the nodes of each level, or what stands for their number in a message.
+    """
     given = {"layers": settings.layers, "shortlist": settings.shortlist, "dropout": settings.dropout}
     levels = {name: len(own) + (name == "shortlist") for name, own in given.items() if own}  # labels have no shortlist
     if wrong := [name for name, count in levels.items() if count != len(widths)]:
@@ -113,6 +117,14 @@ def check_levels(widths: tuple[int, ...], settings: Cascade) -> None:
         way_out = f"or {', '.join(f'cascade.{name}=[]' for name in wrong)} to have them chosen"
         found = f"cascade.{wrong[0]}: found settings for {levels[wrong[0]]} levels"
         raise ConfigError(f"{found}; expected {len(widths)}, as the tree has ({own}), {way_out}")
+
+
+def check_depth(layers: Sequence[Sequence[int]], depth: int) -> None:
+    """Refuse layers beyond an encoder's ``depth``, such as those of a preset for twelve with MiniLM's six."""
+    deepest = max((layer for level in layers for layer in level), default=0)
+    if deepest > depth:
+        way_out = "or cascade.layers=[] to have them chosen"
+        raise ConfigError(f"cascade.layers: found {deepest}; expected at most {depth}, the encoder's depth, {way_out}")
 
 
 def vector_widths(layers: Sequence[Sequence[int]], encoder_width: int, merge: str, bottleneck: int) -> tuple[int, ...]:

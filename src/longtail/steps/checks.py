@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.errors import ConfigError, DataError, MissingExtra, Problem, UsageError, printable
-from longtail.features.encoder_folder import is_pretrained, pretrained_pooling
+from longtail.features.encoder_folder import encoder_folder, encoder_shape, is_pretrained, pretrained_pooling
+from longtail.features.encoder_search import find_word_vectors
 from longtail.features.gandalf import check_gandalf
 from longtail.linear.partitions import check_index
 from longtail.methods import METHODS, uses_encoder
@@ -69,7 +68,6 @@ def check_encoder(config: Config, device: str) -> None:
     """Refuse settings of a network, files of an encoder and devices of no use; documents need not be read yet."""
     what = _what(config)
     try:
-        from longtail.features.encoder import encoder_folder
         from longtail.features.tokens import Tokeniser
         from longtail.neural.device import choose_device
     except ImportError:
@@ -88,9 +86,33 @@ def check_encoder(config: Config, device: str) -> None:
         Tokeniser.load(folder, config.encoder.max_tokens)
         if config.encoder.kind == "transformer" and config.encoder.pooling == "auto":
             pretrained_pooling(folder)
-    elif config.encoder.name != "learned" and not Path(config.encoder.name).expanduser().is_file():
+    elif config.encoder.name != "learned" and find_word_vectors(config.encoder.name) is None:
         found = f"encoder.name: found {printable(config.encoder.name)!r}, which is no file or folder"
-        raise UsageError(f"{found}; expected vectors of words as GloVe text, an encoder's folder, minilm or learned")
+        expected = "expected vectors of words as GloVe text, an encoder's folder, minilm or learned"
+        raise UsageError(f"{found}; {expected}; --encoder-folder DIR looks for it in DIR as well")
+    check_preset_levels(config)
+
+
+def check_preset_levels(config: Config) -> None:
+    """Refuse layers that the encoder has not, and settings for another number of levels than those that are named.
+
+    This needs neither documents nor their labels; where the levels follow from the number of labels,
+    :func:`check_network` looks again.
+    """
+    network, kind = METHODS[config.method].network, config.encoder.kind
+    if network == "recursive":
+        named = config.recursive.levels
+        if named and config.recursive.finest != "auto":
+            tuned = len(named) + (config.recursive.finest == "labels")
+            layout.level_epochs(config.recursive.epochs, config.training.epochs, tuned)
+    if network != "cascade":
+        return
+    if kind == "transformer":
+        depth = encoder_shape(encoder_folder(config.encoder.name)).depth
+        layout.check_depth(config.cascade.layers, depth)
+    named = config.cascade.levels or config.tree.levels
+    if named and config.label_text.phases == "one":
+        layout.check_levels((*named, "labels"), config.cascade)
 
 
 def _what(config: Config) -> str:

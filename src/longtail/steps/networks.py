@@ -14,6 +14,7 @@ from longtail.config import Config
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.features.encoder_folder import POOLING, encoder_folder, is_pretrained
+from longtail.features.encoder_search import find_word_vectors
 from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.linear.one_vs_all import LabelHints
@@ -50,7 +51,7 @@ def encoder_hash(config: Config) -> str:
         folder = encoder_folder(name)
         files = [*sorted(folder.glob("*.[js][sa]*")), *folder.glob(POOLING)]  # .json and .safetensors
     else:
-        files = [] if name == "learned" else [Path(name).expanduser()]
+        files = [] if name == "learned" else [find_word_vectors(name) or Path(name).expanduser()]
     for file in files:
         with file.open("rb") as content:
             digest.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
