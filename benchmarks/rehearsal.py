@@ -21,8 +21,6 @@ import sys
 import time
 from pathlib import Path
 
-from synthetic_corpus import write_bert, write_corpus
-
 FOLDERS = {
     "amazon-670k": "Amazon-670K",
     "wiki-500k": "Wiki-500K",
@@ -82,24 +80,13 @@ def main() -> None:
 def written(arguments: argparse.Namespace, folder: Path) -> float:
     """Write the corpus and the encoder; return the seconds of that."""
     begin = time.perf_counter()
-    # in a process of its own, whose memory is not that of the run
     command = [
-        sys.executable,
-        "-c",
-        "import sys; from pathlib import Path; from synthetic_corpus import *; "
-        "write_corpus(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), 0, float(sys.argv[4])); "
-        "write_bert(Path(sys.argv[5]), 0, int(sys.argv[6]), int(sys.argv[7]))",
-        arguments.dataset,
-        str(folder),
-        str(arguments.share),
-        str(arguments.test_share),
-        str(arguments.folder / "encoders" / "bert-base-uncased"),
-        str(arguments.depth),
-        str(arguments.width),
+        *(sys.executable, str(Path(__file__).parent / "synthetic_corpus.py"), arguments.dataset, str(folder)),
+        *("--share", str(arguments.share), "--test-share", str(arguments.test_share)),
+        *("--encoder", str(arguments.folder / "encoders" / "bert-base-uncased")),
+        *("--depth", str(arguments.depth), "--width", str(arguments.width)),
     ]
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    subprocess.run(command, check=True, env=environment)
+    subprocess.run(command, check=True, stdout=sys.stderr)  # its memory is not that of the run
     return time.perf_counter() - begin
 
 

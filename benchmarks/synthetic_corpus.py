@@ -370,8 +370,13 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--test-share", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--encoder", type=Path, help="write a BERT with random weights into this folder as well")
+    parser.add_argument("--depth", type=int, default=12, help="its layers")
+    parser.add_argument("--width", type=int, default=768, help="numbers of its vectors")
     arguments = parser.parse_args()
     sizes = write_corpus(arguments.dataset, arguments.folder, arguments.share, arguments.seed, arguments.test_share)
+    if arguments.encoder is not None:
+        write_bert(arguments.encoder, arguments.seed, arguments.depth, arguments.width)
     print(json.dumps({"benchmark": "synthetic_corpus", "train": sizes.train, "labels": sizes.labels}))
 
 
