@@ -1,47 +1,108 @@
-"""AttentionXML's folders: ``train_raw_texts.txt`` and ``train_labels.txt``, and the same for test."""
+"""AttentionXML's folders: ``train_raw_texts.txt``, ``train_labels.txt`` and features in ``train_v1.txt``; and of test."""
 
 from __future__ import annotations
 
+import logging
 import re
+from array import array
 from collections.abc import Iterator
 from itertools import islice, pairwise, zip_longest
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
-from longtail.data.lines import text_lines
+from longtail.data.lines import beginning, text_lines
 from longtail.data.losses import warn_left_out
+from longtail.data.output import open_output
+from longtail.data.origin import features_note
 from longtail.data.problems import Problems
+from longtail.data.sparse_lines import Headerless, SparseLines, has_header, is_headerless, read_sparse_lines, sparse_lines
 from longtail.data.split_files import SplitFiles, label_strings, one_line, write_strings
 
 __all__ = ["read_attentionxml", "write_attentionxml"]
 
+log = logging.getLogger("longtail")
 _PARTS = {"train": "train", "test": "test"}
 _RAW, _TOKENISED, _TARGETS = "{}_raw_texts.txt", "{}_texts.txt", "{}_labels.txt"
+_FEATURES = ("{}_v1.txt", "{}.txt")  # train_v1.txt of Amazon-670K and Amazon-3M, train.txt of Wiki-500K, test.txt
 _SEPARATOR = "/SEP/"
 _BATCH = 4096  # documents added at a time
 
 
 def read_attentionxml(path: Path | str, reading: Reading) -> Dataset:
-    """Read one text a line, and its labels, split at white space, from the same line of another file.
+    """Read one text a line, its labels, split at white space, from the same line of another file, and its features.
 
-    ``/SEP/``, which AttentionXML puts between title and text, becomes a newline.
+    ``/SEP/``, which AttentionXML puts between title and text, becomes a newline. Features are the svmlight lines of
+    ``train_v1.txt`` or ``train.txt`` (``test_v1.txt`` or ``test.txt``), if there are any.
     """
     files = SplitFiles(path, reading.split, _PARTS, [_RAW, _TOKENISED, _TARGETS])
     texts = files.need(_RAW, _TOKENISED)
     targets = files.need(_TARGETS) if reading.labelled else files.find(_TARGETS)
     builder = Builder(targets or texts, reading)  # what is wrong with a record is wrong with its labels
     records = _records(texts, targets, builder.problems)
+    lines = array("q")  # of the documents that are kept, from 1
+    n_lines = 0
     while batch := list(islice(records, _BATCH)):
-        if not builder.extend([record for _, record in batch]):
-            for number, record in batch:
-                builder.add(number, record)
+        n_lines = batch[-1][0]
+        _add(builder, [(number, record) for number, record in batch if record is not None], lines)
     builder.problems.file = str(texts)
-    return builder.finish()
+    feature_file = _feature_file(files) if reading.folder_features else None
+    if feature_file is None:
+        return builder.finish()
+    found = _read_features(feature_file, texts, n_lines, builder.problems)
+    dataset = builder.finish()
+    reading.notes.append(features_note(feature_file.name, found.pairs, not found.has_header))
+    return _with_features(dataset, found, np.frombuffer(lines, np.int64) - 1, feature_file)
 
 
-def _records(texts: Path, targets: Path | None, problems: Problems) -> Iterator[tuple[int, Record]]:
-    """Yield (line, document) for the lines that are good in both files, which must be of the same length."""
+def _add(builder: Builder, batch: list[tuple[int, Record]], lines: array[int]) -> None:
+    """Add documents, and to ``lines`` the lines of those that can be taken."""
+    if builder.extend([record for _, record in batch]):
+        lines.extend(number for number, _ in batch)
+        return
+    for number, record in batch:
+        builder.add(number, record)
+        if len(builder) > len(lines):
+            lines.append(number)
+
+
+def _feature_file(files: SplitFiles) -> Path | None:
+    """Return the file of features that lies beside the texts, unless its content is something else."""
+    file = files.find(_FEATURES[0]) or files.find(_FEATURES[1])
+    if file is None:
+        return None
+    start = beginning(file)
+    if not has_header(start) and not is_headerless(start):
+        log.info("%s: not lines of features such as 0:0.5 7:1; not read", file)
+        return None
+    return file
+
+
+def _read_features(file: Path, texts: Path, n_lines: int, problems: Problems) -> SparseLines:
+    """Return the features of all lines of texts, also of those that are bad."""
+    names = ("documents", "features", "labels")
+    found = read_sparse_lines(file, problems, names, Headerless(n_lines, labelled=False))
+    n_rows = found.pairs.shape[0]
+    if n_rows != n_lines:
+        wrong = f"{n_rows} rows of features, but {n_lines} lines in {texts.name}"
+        problems.fatal(wrong, "as many in both; leave the features out with --no-features", file=file)
+    return found
+
+
+def _with_features(dataset: Dataset, found: SparseLines, rows: NDArray[np.int64], file: Path) -> Dataset:
+    """Return the documents with their ``rows`` of the features, without those that are bad there."""
+    features = found.pairs if len(rows) == found.pairs.shape[0] else found.pairs[rows]
+    whole = dataset.with_features(features, file, headerless=not found.has_header)
+    if not found.bad:
+        return whole
+    return whole.take(np.flatnonzero(~np.isin(rows, found.bad)))
+
+
+def _records(texts: Path, targets: Path | None, problems: Problems) -> Iterator[tuple[int, Record | None]]:
+    """Yield (line, document), None for a line that is bad in one of the files, which must be of the same length."""
     for document, own in zip_longest(text_lines(texts, problems), text_lines(targets, problems) if targets else ()):
         if document is None or (own is None and targets):
             number, more = own or document or (0, None)
@@ -51,18 +112,24 @@ def _records(texts: Path, targets: Path | None, problems: Problems) -> Iterator[
         elif document[1] is not None and (own is None or own[1] is not None):
             text = re.sub(f" ?{_SEPARATOR} ?", "\n", document[1]) if _SEPARATOR in document[1] else document[1]
             yield document[0], Record(text, labels=own[1].split() if own and own[1] is not None else None)
+        else:
+            yield document[0], None
 
 
 def write_attentionxml(dataset: Dataset, folder: Path | str, split: str = "train") -> None:
     """Write ``train_raw_texts.txt`` and ``train_labels.txt``, or those of test.
 
-    A newline becomes `` /SEP/ ``, white space in a label ``_`` as AttentionXML has it; the rest is left out.
+    A newline becomes `` /SEP/ ``, white space in a label ``_`` as AttentionXML has it. Features go to ``train_v1.txt``
+    or ``test.txt``, as svmlight lines without a header. The rest is left out.
     """
     files = SplitFiles.to_write(folder, split, _PARTS)
     texts, targets = dataset.document_texts(), files.at(_TARGETS)
     labels = label_strings(dataset.labels, targets, r"\s|^$", "_")
-    warn_left_out(dataset, files.at(_RAW), "texts")
+    warn_left_out(dataset, files.at(_RAW), "texts", "rows of features")
     write_strings((one_line(text, f" {_SEPARATOR} ") for text in texts), files.at(_RAW))
     ends, columns = dataset.label_matrix.indptr.tolist(), dataset.label_matrix.indices.tolist()
     own = (" ".join(map(labels.__getitem__, columns[start:end])) for start, end in pairwise(ends))
     write_strings(own, targets)
+    if dataset.features is not None:
+        with open_output(files.at(_FEATURES[0] if split == "train" else _FEATURES[1])) as out:
+            out.writelines(b" " + line + b"\n" for line in sparse_lines(dataset.features))

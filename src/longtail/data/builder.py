@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 from typing import Literal, NamedTuple, Protocol, get_args
@@ -38,6 +38,10 @@ class Reading:
     needs_text: bool = True  # not where ready-made features stand in for it
     skip_bad: int | None = 0  # bad records that may be left out; None where all are needed
     label_separator: str = ";"  # between the labels of one CSV, TSV or Parquet cell
+    fields: tuple[str, ...] | None = None  # of documents and labels of a label-feature set; None: by the folder's name
+    folder_features: bool = True  # whether features that lie beside the texts are read
+    n_documents: int | None = None  # where known before: of features that are read for them
+    notes: list[str] = field(default_factory=list, compare=False)  # what a reader says of the files that it chose
 
     def __post_init__(self) -> None:
         for kind, name, known in (("split", self.split, Split), ("unknown", self.unknown, Unknown)):

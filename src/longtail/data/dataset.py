@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from longtail.data.csr import csr_of
 from longtail.data.description import Description, Finding, check, describe
 from longtail.data.labels import Label, Labels
 from longtail.data.strings import Strings
@@ -35,6 +36,7 @@ class Dataset:
     dense: NDArray[np.float32] | None = None  # (N, e) embeddings, beside text or features
     merged_duplicates: int = 0  # labels that stood twice in one record and were kept once
     dropped_unknown: int = 0  # labels outside a given vocabulary that were left out on request
+    headerless_file: str | None = None  # of ``features``, where it may lack the last columns: no header counts them
 
     @classmethod
     def of(
@@ -174,15 +176,43 @@ class Dataset:
         """Return what a person should know before training on these documents, the gravest first."""
         return check(self)
 
-    def with_features(self, features: sparse.csr_array | NDArray[np.float32], file: object = "features") -> Dataset:
-        """Return the same documents with ready-made features, one row a document; ``file`` is where they are from.
+    def with_features(
+        self,
+        features: sparse.csr_array | NDArray[np.float32],
+        file: object = "features",
+        headerless: bool = False,
+    ) -> Dataset:
+        """Return the same documents with ready-made features, one row a document.
 
         Sparse ones stand in for text, dense ones beside text or sparse ones.
+
+        Args:
+            features: The matrix.
+            file: Where it is from, for messages.
+            headerless: Whether that file may lack the last columns, as it does not say how many there are.
         """
         if features.shape[0] != len(self):
             found = f"{features.shape[0]} rows of features for {len(self)} documents"
             raise DataError([Problem(str(file), 0, found, "one row a document")])
-        return replace(self, dense=features) if isinstance(features, np.ndarray) else replace(self, features=features)
+        if isinstance(features, np.ndarray):
+            return replace(self, dense=features)
+        return replace(self, features=features, headerless_file=str(file) if headerless else None)
+
+    def widened(self, n_columns: int) -> Dataset:
+        """Return the documents with the columns of features that a file without a header may lack.
+
+        Args:
+            n_columns: Columns of a model's training data. More in the file are refused.
+        """
+        if self.features is None or self.headerless_file is None:
+            return self
+        found = self.features.shape[1]
+        if found > n_columns:
+            wrong = f"feature {found - 1}"
+            expected = f"a number below {n_columns}, the columns of the model's training data"
+            raise DataError([Problem(self.headerless_file, 0, wrong, expected)])
+        wider = csr_of(self.features.data, self.features.indices, self.features.indptr, n_columns)
+        return replace(self, features=wider, headerless_file=None)
 
 
 def label_matrix_of(

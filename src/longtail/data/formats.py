@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from contextlib import closing
+import logging
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from longtail.data.builder import Reading, Split, Unknown
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
-from longtail.data.lines import chunks, uncompressed
+from longtail.data.lines import beginning, uncompressed
+from longtail.data.origin import log_origin
 from longtail.data.problems import Problems
+from longtail.data.sparse_lines import has_header, is_headerless
 from longtail.errors import UsageError, unknown_name
 from longtail.progress import stage
 
 __all__ = ["FORMATS", "Format", "read", "read_features", "sniff", "write"]
+
+
+log = logging.getLogger("longtail")
 
 
 class Format(NamedTuple):
@@ -44,33 +48,36 @@ FORMATS = {
         Format("tsv", "tables", "tab-separated with a header row"),
         Format("parquet", "parquet", "Parquet with the columns of a CSV"),
         Format("fasttext", "fasttext", "__label__a __label__b text"),
-        Format("bow", "xmc_bow", "XMC repository, one file: header N D L, lines l,l f:v f:v"),
+        Format("bow", "xmc_bow", "XMC repository, train.txt and test.txt: l,l f:v f:v under N D L; svmlight without it"),
         Format("xmc-split", "xmc_bow", "XMC repository, split: trn_X_Xf.txt, trn_X_Y.txt, lbl_X_Xf.txt", True),
-        Format("lf", "lf", "label-feature sets: trn.json.gz, tst.json.gz, lbl.json.gz", True),
-        Format("attentionxml", "attentionxml", "train_raw_texts.txt, train_labels.txt", True),
-        Format("pecos", "pecos", "X.trn.txt, Y.trn.npz, output-items.txt", True),
+        Format("lf", "lf", "XMC repository, texts: trn.json.gz, tst.json.gz with lbl.json.gz or Yf.txt", True),
+        Format("attentionxml", "attentionxml", "train_raw_texts.txt, train_labels.txt, features in train_v1.txt", True),
+        Format("pecos", "pecos", "X.trn.txt, Y.trn.npz, output-items.txt, tfidf-attnxml/X.trn.npz", True),
         Format("annif-tsv", "annif", "text<TAB><uri> <uri>"),
         Format("annif-csv", "annif", "a table with text, subject_uris and document_id"),
         Format("annif-folder", "annif", "one .txt a document, subjects in .tsv or .key beside it", True),
     ]
 }
 
-# A folder is told by a file in it, a file by its name without .gz and .zst.
+# A folder is told by a file in it, a file by its name without .gz and .zst. Where a folder holds several layouts, the
+# first of these that it holds is read: those with texts come before those of features alone.
 _BY_MEMBER = {
     "trn.json": "lf",
     "tst.json": "lf",
-    "trn_X_Xf.txt": "xmc-split",
-    "tst_X_Xf.txt": "xmc-split",
+    "trn.raw.json": "lf",
+    "tst.raw.json": "lf",
     "train_raw_texts.txt": "attentionxml",
     "test_raw_texts.txt": "attentionxml",
     "train_texts.txt": "attentionxml",
     "test_texts.txt": "attentionxml",
-    "Y.trn.npz": "pecos",
-    "Y.tst.npz": "pecos",
     "X.trn.txt": "pecos",
     "X.tst.txt": "pecos",
     "train.jsonl": "jsonl",
     "test.jsonl": "jsonl",
+    "Y.trn.npz": "pecos",
+    "Y.tst.npz": "pecos",
+    "trn_X_Xf.txt": "xmc-split",
+    "tst_X_Xf.txt": "xmc-split",
 }
 _BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
@@ -82,25 +89,54 @@ def read(
     split: Split = "train",
     labels: Labels | Path | str | None = None,
     unknown: Unknown | None = None,
-    features: Path | str | None = None,
+    features: Path | str | Literal[False] | None = None,
+    fields: str | Sequence[str] | None = None,
     labelled: bool = True,
     skip_bad: int | None = 0,
     label_separator: str = ";",
 ) -> Dataset:
     """Read documents with labels from a file, a folder that holds ``split``, or ``-``, standard input.
 
-    ``labels`` (a vocabulary or a label file) fixes the columns; a label outside it is an error, or is dropped or
-    added as ``unknown`` says. ``features`` (.npz or BoW) stands in for text, or beside it if dense (.npy). Up to
-    ``skip_bad`` bad records are left out, of the label file too; None is for data that is of use only as a whole.
+    Args:
+        path: A file, a folder or ``-``.
+        format: Name of the format; told from names and content otherwise.
+        split: Part of a folder that holds both, ``train`` or ``test``.
+        labels: A vocabulary or a label file, which fixes the columns.
+        unknown: What becomes of a label outside it: ``error``, ``drop`` or ``add``.
+        features: File of features in place of text (.npz, BoW, svmlight), or of vectors beside it (.npy). None takes
+            those that lie beside the texts in a folder of AttentionXML or PECOS, False takes none.
+        fields: ``title``, ``content`` or both, of documents and labels of a label-feature set.
+        labelled: Whether every record must have labels.
+        skip_bad: Bad records that may be left out, also of the label file; None for data that is read whole or not.
+        label_separator: Between the labels of one cell of a table.
     """
     form = _format(format) if format else sniff(path)
-    if form.name == "jsonl" and str(path) != "-" and Path(path).is_dir():
+    folder = str(path) != "-" and Path(path).is_dir()
+    others = _other_formats(Path(path), form) if folder and not format else []
+    if form.name == "jsonl" and folder:
         path, labels, unknown = _own_folder(Path(path), split, labels, unknown)
-    vocabulary = _vocabulary(labels, skip_bad)
-    reading = Reading(split, vocabulary, unknown or "error", labelled, features is None, skip_bad, label_separator)
+    if features is False and form.name in ("bow", "xmc-split"):
+        raise UsageError(f"{path}: {form.name} holds features and no texts; expected to read them, or another format")
+    file = features or None
+    reading = Reading(
+        split,
+        _vocabulary(labels, skip_bad),
+        unknown or "error",
+        labelled,
+        file is None,
+        skip_bad,
+        label_separator,
+        fields=_fields(fields, form, path),
+        folder_features=features is None or Path(file or "").suffix == ".npy",
+    )
     with stage(f"reading {Path(path).name}", _size(path), "B"):
         dataset: Dataset = form.function("read")(path, reading)
-    return dataset if features is None else dataset.with_features(read_features(features), features)
+    if reading.notes or (folder and form.name != "jsonl"):
+        log_origin(path, form.name, dataset, reading.notes, others)
+    if file is None:
+        return dataset
+    matrix, headerless = _read_features(file, len(dataset))
+    return dataset.with_features(matrix, file, headerless)
 
 
 def write(dataset: Dataset, path: Path | str, *, format: str | None = None, split: str = "train") -> None:
@@ -115,16 +151,27 @@ def write(dataset: Dataset, path: Path | str, *, format: str | None = None, spli
 
 
 def read_features(path: Path | str) -> Any:
-    """Return ready-made features: a csr_array (n, d) from ``.npz`` or BoW, an array (n, e) from ``.npy``."""
+    """Return ready-made features: a csr_array (n, d) from ``.npz``, BoW or svmlight, an array (n, e) from ``.npy``."""
+    return _read_features(path, None)[0]
+
+
+def _read_features(path: Path | str, n_documents: int | None) -> tuple[Any, bool]:
+    """Return features, and whether their file has no header, so that it may lack the last columns."""
+    expected = "expected features as .npz, .npy or BoW"
     if Path(path).suffix in (".npz", ".npy"):
         reader = import_module("longtail.data.npz")
-        return reader.read_csr_npz(path) if Path(path).suffix == ".npz" else reader.read_dense_npy(path)
+        matrix = reader.read_csr_npz(path) if Path(path).suffix == ".npz" else reader.read_dense_npy(path)
+        return matrix, False
     if Path(path).is_file() and not _told(Path(path)):
-        raise UsageError(f"{path}: unknown format; expected features as .npz, .npy or BoW")
-    features = read(path, labelled=False, skip_bad=None).features  # a row left out would move those after it
-    if features is None:
-        raise UsageError(f"{path}: holds texts; expected features as .npz, .npy or BoW")
-    return features
+        raise UsageError(f"{path}: unknown format; {expected}")
+    # a row left out would move those after it
+    reading = Reading(labelled=False, skip_bad=None, n_documents=n_documents)
+    dataset: Dataset = sniff(path).function("read")(path, reading)
+    if dataset.features is None:
+        raise UsageError(f"{path}: holds texts; {expected}")
+    for note in reading.notes:
+        log.info(note)
+    return dataset.features, dataset.headerless_file is not None
 
 
 def sniff(path: Path | str) -> Format:
@@ -167,16 +214,46 @@ def _by_name(path: Path, written: bool = False) -> Format | None:
 
 
 def _sniff_folder(folder: Path) -> Format:
+    found = _formats_in(folder)
+    if found:
+        return FORMATS[found[0]]
     names = {uncompressed(member.name).name for member in folder.iterdir()}
-    found = next((form for member, form in _BY_MEMBER.items() if member in names), None)
-    if found is None and any(name.endswith(".txt") for name in names):
-        found = "annif-folder"
-    if found is None and "manifest.json" in names:
+    if any(name.endswith(".txt") for name in names):
+        return FORMATS["annif-folder"]
+    if "manifest.json" in names:
         raise UsageError(f"{folder}: is a model folder; expected data: a file or folder of documents")
-    if found is None:
-        known = ", ".join(_BY_MEMBER)
-        raise UsageError(f"{folder}: no known dataset in this folder; expected one of {known}, or *.txt documents")
-    return FORMATS[found]
+    known = ", ".join(_BY_MEMBER)
+    raise UsageError(f"{folder}: no known dataset in this folder; expected one of {known}, or *.txt documents")
+
+
+def _formats_in(folder: Path) -> list[str]:
+    """Return the formats of which a folder holds a file, the one to read first."""
+    names = {uncompressed(member.name).name for member in folder.iterdir()}
+    found = list(dict.fromkeys(form for member, form in _BY_MEMBER.items() if member in names))
+    if not found and any(import_module("longtail.data.xmc_bow").bow_files(folder, part) for part in get_args(Split)):
+        found.append("bow")
+    return found
+
+
+def _other_formats(folder: Path, form: Format) -> list[str]:
+    return [name for name in _formats_in(folder) if name != form.name]
+
+
+def _fields(fields: str | Sequence[str] | None, form: Format, path: Path | str) -> tuple[str, ...] | None:
+    """Return the fields asked for in the order of a record, or say why they cannot be chosen."""
+    if fields is None:
+        return None
+    if form.name != "lf":
+        found = f"{path} is read as {form.name}"
+        raise UsageError(f"fields are chosen of label-feature sets (lf): title, content or both; {found}")
+    asked = [name.strip() for name in (fields.split(",") if isinstance(fields, str) else fields)]
+    known = import_module("longtail.data.lf").FIELDS
+    for name in asked:
+        if name not in known:
+            raise UsageError(unknown_name("field", name, known))
+    if not asked:
+        raise UsageError("no field; expected title, content or title,content")
+    return tuple(name for name in known if name in asked)
 
 
 def _by_content(path: Path) -> Format | None:
@@ -188,7 +265,7 @@ def _by_content(path: Path) -> Format | None:
         return FORMATS["parquet"]
     if first.startswith(b"{"):
         return FORMATS["jsonl"]
-    if re.fullmatch(rb"\d+[ \t]\d+[ \t]\d+", first):
+    if has_header(start) or is_headerless(start):
         return FORMATS["bow"]
     if first.startswith(b"__label__"):
         return FORMATS["fasttext"]
@@ -200,8 +277,7 @@ def _by_content(path: Path) -> Format | None:
 
 def _beginning(path: Path) -> tuple[bytes, bytes]:
     """Return the first bytes of a file, and its first line that is not blank, as far as it stands in them."""
-    with closing(chunks(path, Problems(path))) as stream:
-        start = next(filter(None, stream), b"").removeprefix(b"\xef\xbb\xbf")
+    start = beginning(path)
     return start, start.lstrip(b"\r\n").partition(b"\n")[0].strip()
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from longtail.data.strings import Strings
 from longtail.errors import UsageError
 
-__all__ = ["Label", "LabelIndex", "Labels"]
+__all__ = ["Label", "LabelIndex", "Labels", "name_and_text"]
 
 _MANY = 1 << 21  # labels of which a dict takes too much memory for a look-up now and then
 
@@ -151,11 +151,19 @@ class Labels:
         return (self.names[at] if self.names else "") or self.ids[at]
 
     def described(self) -> list[str]:
-        """Return what each label says of itself: its name and its text."""
+        """Return what each label says of itself: its name and its text, but no name that the text begins with."""
         texts = self.texts if self.texts is not None else [""] * len(self)
-        return [" ".join(filter(None, (self.name(at), text))) for at, text in enumerate(texts)]
+        return [name_and_text(self.name(at), text) for at, text in enumerate(texts)]
 
     def extended(self, ids: Sequence[str]) -> Labels:
         """Return this vocabulary with bare labels appended for ``ids`` that it does not have."""
         new = [label for label in dict.fromkeys(ids) if label not in self]
         return Labels.of([*self, *new]) if new else self
+
+
+def name_and_text(name: str, text: str) -> str:
+    """Return a label's name and text joined by a space; the text alone where it begins with the name."""
+    if not name or not text:
+        return name or text
+    begins = text[: len(name)].lower() == name.lower() and not text[len(name) : len(name) + 1].isalnum()
+    return text if begins else f"{name} {text}"

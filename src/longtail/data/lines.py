@@ -10,7 +10,7 @@ import re
 import sys
 import zlib
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -26,7 +26,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-__all__ = ["MAX_EXPANSION", "MAX_LINE", "Block", "blocks", "chunks", "text_lines", "uncompressed"]
+__all__ = ["MAX_EXPANSION", "MAX_LINE", "Block", "beginning", "blocks", "chunks", "text_lines", "uncompressed"]
 
 MAX_LINE = 64 << 20  # bytes of one line: far above any document
 MAX_EXPANSION = 200  # times the compressed size; real text stays below 50
@@ -47,6 +47,12 @@ class Block(NamedTuple):
 def uncompressed(path: Path | str) -> Path:
     """Return a name without the ending that tells of compression: what is left says what the content is."""
     return Path(re.sub(r"\.(gz|zst)$", "", str(path)))
+
+
+def beginning(path: Path | str) -> bytes:
+    """Return the first bytes of a file, decompressed, without a byte order mark."""
+    with closing(chunks(path, Problems(path))) as stream:
+        return next(filter(None, stream), b"").removeprefix(b"\xef\xbb\xbf")
 
 
 def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str | None]]:

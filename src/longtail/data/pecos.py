@@ -1,4 +1,4 @@
-"""PECOS folders: ``X.trn.txt``, ``X.trn.npz``, ``Y.trn.npz``, ``output-items.txt``, and the same for ``tst``."""
+"""PECOS folders: ``X.trn.txt``, ``Y.trn.npz``, features in ``tfidf-attnxml/X.trn.npz``; the same for ``tst``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from longtail.data.labels import Labels
 from longtail.data.lines import text_lines
 from longtail.data.losses import warn_left_out
 from longtail.data.npz import read_csr_npz, write_csr_npz
+from longtail.data.origin import features_note
 from longtail.data.problems import Problems
 from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_strings, write_strings
 from longtail.data.strings import Strings, StringsBuilder
@@ -24,17 +25,19 @@ __all__ = ["read_pecos", "write_pecos"]
 
 log = logging.getLogger("longtail")
 _TEXTS, _FEATURES, _TARGETS, _ITEMS = "X.{}.txt", "X.{}.npz", "Y.{}.npz", "output-items.txt"
+_BELOW = "tfidf-attnxml/X.{}.npz"  # where the sets of xmc-base have their features
 
 
 def read_pecos(path: Path | str, reading: Reading) -> Dataset:
     """Read texts, one a line, features, or both, and the label matrix; ``path`` is the folder or one of the files.
 
-    A line of ``output-items.txt`` is a label's id. Where the file is missing or a line repeats, ids are column
-    numbers, and lines that repeat are names.
+    Features are those of the folder itself, else those of ``tfidf-attnxml`` in it. A line of ``output-items.txt`` is a
+    label's id. Where the file is missing or a line repeats, ids are column numbers, and lines that repeat are names.
     """
     files = SplitFiles(path, reading.split, TRN_TST, [_TEXTS, _FEATURES, _TARGETS])
-    problems = Problems(files.need(_TEXTS, _FEATURES), reading.skip_bad)
-    text_file, feature_file = files.find(_TEXTS), files.find(_FEATURES)
+    text_file = files.find(_TEXTS)
+    feature_file = _feature_file(files, text_file, reading)
+    problems = Problems(text_file or feature_file or files.need(_TEXTS, _FEATURES), reading.skip_bad)
     target_file = files.need(_TARGETS) if reading.labelled else files.find(_TARGETS)
     texts, bad = _read_texts(text_file, problems) if text_file else (None, [])
     features = read_csr_npz(feature_file) if feature_file else None
@@ -44,10 +47,24 @@ def read_pecos(path: Path | str, reading: Reading) -> Dataset:
         if part is not None and part.shape[0] != n_rows:
             found = f"{part.shape[0]} rows, but {n_rows} documents in {Path(problems.file).name}"
             problems.fatal(found, "as many in both", file=file)
+    if feature_file and features is not None:
+        reading.notes.append(features_note(str(feature_file.relative_to(files.folder)), features))
     labels = _read_labels(files, matrix.shape[1], target_file, problems)
     dataset = Dataset(matrix, labels, texts=texts, features=features)
     bad += unknown_rows(dataset, reading, problems, text_file or target_file, 1 if text_file else None)
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
+
+
+def _feature_file(files: SplitFiles, text_file: Path | None, reading: Reading) -> Path | None:
+    """Return the features to read: none where texts are there and features are not wanted."""
+    if not reading.folder_features and reading.needs_text:
+        files.need(_TEXTS)
+    if not reading.folder_features and text_file is not None:
+        return None
+    inside, below = files.find(_FEATURES), files.find(_BELOW)
+    if inside and below:
+        reading.notes.append(f"{below.relative_to(files.folder)} is there too and was not read")
+    return inside or below
 
 
 def _read_texts(path: Path, problems: Problems) -> tuple[Strings, list[int]]:

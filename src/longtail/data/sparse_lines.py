@@ -1,8 +1,9 @@
-"""Sparse matrices as text: lines such as ``3:0.5 8:1`` under a header, scanned by a kernel."""
+"""Sparse matrices as text: lines such as ``3:0.5 8:1``, mostly under a header, scanned by a kernel."""
 
 from __future__ import annotations
 
 import re
+import sys
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +18,26 @@ from longtail.data.lines import Block, blocks
 from longtail.data.problems import Problems, quoted
 from longtail.kernels.text import scan_lines
 
-__all__ = ["SparseLines", "read_sparse_lines", "sparse_lines"]
+__all__ = ["Headerless", "SparseLines", "has_header", "is_headerless", "read_sparse_lines", "sparse_lines"]
 
 _WRITE_ROWS = 4096  # rows formatted at a time
 
 _NUMBER = re.compile(rb"\d{1,18}")
-_VALUE = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_FLOAT = rb"[+-]?+(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?+\d++)?+"
+_VALUE = re.compile(_FLOAT)
+_TARGETS = re.compile(_FLOAT + rb"(?:," + _FLOAT + rb")*+")  # what svmlight has before the pairs
+_END = rb"(?:[ \t\r]++|$)"
+_SVMLIGHT = re.compile(
+    rb"(?:" + _TARGETS.pattern + _END + rb")?(?:qid:\d++" + _END + rb")?+(?:\d++:" + _FLOAT + _END + rb")*+"
+)
+_LINES_LOOKED_AT = 10
+
+
+class Headerless(NamedTuple):
+    """How lines without a header are read, where they may come without one."""
+
+    n_rows: int | None = None  # rows expected: blank lines at the end count as rows up to this number
+    labelled: bool = True  # False: what stands before the pairs is passed over, whatever numbers these are
 
 
 class SparseLines(NamedTuple):
@@ -33,18 +48,54 @@ class SparseLines(NamedTuple):
     listed: tuple[NDArray[np.int32], NDArray[np.int64]]  # labels before the pairs, and row ends (rows + 1,)
     bad: list[int]  # rows
     nbytes: int  # of the text
+    has_header: bool = True  # else columns and labels are counted up to the largest that occurs
 
 
-def read_sparse_lines(path: Path | str, problems: Problems, header: tuple[str, ...]) -> SparseLines:
+def has_header(start: bytes) -> bool:
+    """Tell whether a file begins with three numbers: documents, features and labels."""
+    first = start.lstrip(b"\r\n").partition(b"\n")[0].strip()
+    return re.fullmatch(rb"\d+[ \t]\d+[ \t]\d+", first) is not None
+
+
+def is_headerless(start: bytes) -> bool:
+    """Tell whether the first bytes of a file are svmlight lines, ``3,17 8:0.5 9:1``, without a header above.
+
+    The first line that has a pair decides; lines of labels alone, comments and blank lines may stand before it.
+    """
+    *lines, rest = start.split(b"\n", _LINES_LOOKED_AT)
+    looked_at = [line.partition(b"#")[0].strip() for line in lines]
+    if not lines:  # one line, of which the end may be missing
+        rest = rest.partition(b"#")[0].strip()
+        looked_at = [rest if _SVMLIGHT.fullmatch(rest) else rest.rpartition(b" ")[0]]
+    for line in looked_at:
+        if not _SVMLIGHT.fullmatch(line):
+            return False
+        if b":" in line:
+            return True
+    return False
+
+
+def read_sparse_lines(
+    path: Path | str,
+    problems: Problems,
+    header: tuple[str, ...],
+    headerless: Headerless | None = None,
+) -> SparseLines:
     """Read lines below a header that counts rows and columns, and listed labels where it has three numbers.
 
-    ``header`` names what is counted, e.g. ``("documents", "features", "labels")``. Indices in a line may stand in
-    any order but not twice. Memory follows the lines, never what the header claims.
+    Indices in a line may stand in any order but not twice. They count from 0; a file that counts from 1 has an
+    empty column 0. Memory follows the lines, never what the header claims.
+
+    Args:
+        path: The file.
+        problems: The ledger for bad lines.
+        header: What the header counts, such as ``("documents", "features", "labels")``.
+        headerless: Given where the file may be svmlight lines without a header, which may end in a ``# comment``.
     """
     scanner: _Scanner | None = None
     for block in blocks(path, problems):
         if scanner is None:
-            scanner = _Scanner(path, problems, header, block)
+            scanner = _Scanner(path, problems, header, block, headerless)
         else:
             scanner.take(block)
     if scanner is None:
@@ -59,10 +110,24 @@ class _BadLine(Exception):
 class _Scanner:
     """Feeds blocks to the kernel, and the lines that it does not take to a slow parser that says why."""
 
-    def __init__(self, path: Path | str, problems: Problems, names: tuple[str, ...], block: Block) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        problems: Problems,
+        names: tuple[str, ...],
+        block: Block,
+        headerless: Headerless | None,
+    ) -> None:
         self._path, self._problems, self._names = path, problems, names
-        line, _, rest = block.data.partition(b"\n")
-        self.counts = self._parse_header(line, block.first_line)
+        self._headerless = headerless if headerless and is_headerless(block.data) else None
+        if self._headerless is None:
+            line, _, rest = block.data.partition(b"\n")
+            self.counts = self._parse_header(line, block.first_line)
+            self._first_line = 2  # of row 0, but for comments
+        else:
+            rest = block.data
+            self.counts = (sys.maxsize, MAX_COLUMNS, MAX_COLUMNS)
+            self._first_line = 1
         self._columns, self._values, self._pair_ends = array("i"), array("f"), array("q", [0])
         self._listed, self._listed_ends = array("i"), array("q", [0])
         self._lists = len(names) == 3
@@ -71,8 +136,9 @@ class _Scanner:
         self._bad: list[int] = []
         self._room: tuple[NDArray[Any], ...] = (np.empty(0),) * 5
         self._nbytes = 0
+        self._rows_to_content = 0  # rows up to the last line that is not blank
         if rest:
-            self.take(Block(2, rest))
+            self.take(Block(2 if self._headerless is None else block.first_line, rest))
 
     def _parse_header(self, line: bytes, number: int) -> tuple[int, ...]:
         tokens = line.split()
@@ -92,8 +158,9 @@ class _Scanner:
     def take(self, block: Block) -> None:
         """Read whole lines; those above the header's count must be blank."""
         self._nbytes += len(block.data)
-        while self._rows < min(block.first_line - 2, self.counts[0]):  # a line was too long to be held
+        while self._rows < min(block.first_line - self._first_line, self.counts[0]):  # a line was too long to be held
             self._append_bad()
+            self._rows_to_content = self._rows
         data, at = np.frombuffer(block.data, np.uint8), 0
         room = self._scratch(block.data)
         n_labels = self.counts[-1] if self._lists else 0
@@ -105,6 +172,8 @@ class _Scanner:
                 end = block.data.index(b"\n", at)
                 self._take_slowly(block.data[at:end])
                 at = end + 1
+        if content := block.data.rstrip():
+            self._rows_to_content = self._rows + 1 - block.data.count(b"\n", len(content))
         if block.data[at:].strip():
             skipped = len(block.data[at:]) - len(block.data[at:].lstrip())
             line = block.first_line + block.data.count(b"\n", 0, at + skipped)
@@ -124,6 +193,8 @@ class _Scanner:
         listed, listed_ends, columns, values, pair_ends = room
         if not rows:
             return
+        if self._headerless is not None and not self._headerless.labelled:
+            listed_ends[:rows] = 0
         self._listed_ends.frombytes((len(self._listed) + listed_ends[:rows]).tobytes())
         self._listed.frombytes(listed[: listed_ends[rows - 1]].tobytes())
         self._pair_ends.frombytes((len(self._columns) + pair_ends[:rows]).tobytes())
@@ -131,11 +202,16 @@ class _Scanner:
         self._values.frombytes(values[: pair_ends[rows - 1]].tobytes())
 
     def _take_slowly(self, line: bytes) -> None:
+        if self._headerless is not None and b"#" in line:
+            line = line.partition(b"#")[0]
+            if not line.strip():  # a comment alone is no row
+                self._first_line += 1
+                return
         try:
             listed, pairs = self._parse(line)
         except _BadLine as wrong:
             found, expected = wrong.args
-            self._problems.add(self._rows + 2, found, expected, self._path)
+            self._problems.add(self._rows + self._first_line, found, expected, self._path)
             self._append_bad()
             return
         self._listed.extend(listed)
@@ -154,7 +230,9 @@ class _Scanner:
         noun, tokens = self._names[1].removesuffix("s"), line.split()
         listed: list[int] = []
         if self._lists and tokens and not line[:1].isspace() and b":" not in tokens[0]:
-            listed = [self._index(label, "label", self.counts[-1]) for label in tokens.pop(0).split(b",")]
+            listed = self._parse_listed(tokens.pop(0))
+        if self._headerless is not None and tokens and tokens[0].startswith(b"qid:"):
+            tokens = tokens[1:]
         pairs: dict[int, float] = {}
         for token in tokens:
             number, colon, value = token.partition(b":")
@@ -166,13 +244,21 @@ class _Scanner:
             pairs[column] = self._value(value, column)
         return listed, pairs
 
-    @staticmethod
-    def _index(token: bytes, noun: str, count: int) -> int:
+    def _parse_listed(self, token: bytes) -> list[int]:
+        """Return the labels before the pairs; none of a file that is read for its pairs alone."""
+        if self._headerless is not None and not self._headerless.labelled:
+            if not _TARGETS.fullmatch(token):
+                raise _BadLine(quoted(token), "numbers separated by commas, or feature:value")
+            return []
+        return [self._index(label, "label", self.counts[-1]) for label in token.split(b",")]
+
+    def _index(self, token: bytes, noun: str, count: int) -> int:
         if not token.isdigit():
             raise _BadLine(f"{noun} {quoted(token)}", "a whole number from 0")
         digits = token.lstrip(b"0") or b"0"
         if len(digits) > 18 or int(digits) >= count:
-            raise _BadLine(f"{noun} {quoted(digits)[1:-1]}", f"a number below {count}, as the header says")
+            limit = f"{count}, as the header says" if self._headerless is None else str(count)
+            raise _BadLine(f"{noun} {quoted(digits)[1:-1]}", f"a number below {limit}")
         return int(digits)
 
     def _value(self, token: bytes, column: int) -> float:
@@ -185,14 +271,30 @@ class _Scanner:
         return float(value)
 
     def finish(self) -> SparseLines:
-        """Return the matrix once the file is read; the header must have told the number of lines."""
-        if self._rows < self.counts[0]:
-            found = f"{self._rows} lines after a header of {self.counts[0]} {self._names[0]}"
-            self._problems.fatal(found, "as many lines as the header says", 1, self._path)
-        columns, ends = np.frombuffer(self._columns, np.int32), np.frombuffer(self._pair_ends, np.int64)
-        matrix = csr_of(np.frombuffer(self._values, np.float32), columns, ends, self.counts[1])
-        listed = (np.frombuffer(self._listed, np.int32), np.frombuffer(self._listed_ends, np.int64))
-        return SparseLines(self.counts, matrix, listed, self._bad, self._nbytes)
+        """Return the matrix once the file is read; a header must have told the number of lines."""
+        if self._headerless is None:
+            n_rows, n_columns, *_ = counts = self.counts
+            if self._rows < n_rows:
+                found = f"{self._rows} lines after a header of {n_rows} {self._names[0]}"
+                self._problems.fatal(found, "as many lines as the header says", 1, self._path)
+        else:
+            n_rows, n_columns, _ = counts = self._counted(self._headerless.n_rows)
+        columns = np.frombuffer(self._columns, np.int32)
+        ends = np.frombuffer(self._pair_ends, np.int64)[: n_rows + 1]
+        matrix = csr_of(np.frombuffer(self._values, np.float32), columns, ends, n_columns)
+        listed = np.frombuffer(self._listed, np.int32)
+        listed_ends = np.frombuffer(self._listed_ends, np.int64)[: n_rows + 1]
+        has_header = self._headerless is None
+        return SparseLines(counts, matrix, (listed, listed_ends), self._bad, self._nbytes, has_header)
+
+    def _counted(self, wanted: int | None) -> tuple[int, int, int]:
+        """Return (rows, columns, labels) of lines without a header; blank lines at the end may be rows or not."""
+        n_rows = self._rows_to_content
+        if wanted is not None and n_rows < wanted <= self._rows:
+            n_rows = wanted
+        n_columns = 1 + int(np.frombuffer(self._columns, np.int32).max(initial=-1))
+        n_labels = 1 + int(np.frombuffer(self._listed, np.int32).max(initial=-1))
+        return n_rows, n_columns, n_labels
 
 
 def sparse_lines(matrix: sparse.csr_array) -> Iterator[bytes]:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from longtail.data.labels import Labels
-from longtail.data.lines import text_lines
+from longtail.data.lines import blocks, text_lines
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.strings import Strings
 from longtail.errors import UsageError, unknown_name
 
-__all__ = ["TRN_TST", "SplitFiles", "label_strings", "one_line", "read_strings", "write_strings"]
+__all__ = ["TRN_TST", "SplitFiles", "label_strings", "one_line", "read_names", "read_strings", "write_strings"]
 
 log = logging.getLogger("longtail")
 TRN_TST = {"train": "trn", "test": "tst"}  # what a split is called in most folders of benchmarks
@@ -89,6 +89,31 @@ def read_strings(path: Path | str, count: int | None = None) -> Strings:
     if count not in (None, len(strings)):
         problems.fatal(f"{len(strings)} lines", f"{count}, one a label")
     return Strings.of(text or "" for text in strings)
+
+
+def read_names(path: Path | str, count: int | None = None) -> Strings:
+    """Read label names, one a line, as the Extreme Classification Repository has them in ``Yf.txt``.
+
+    Such files are in UTF-8 or, some of them, in ISO 8859-1. Blank lines at the end are no names.
+
+    Args:
+        path: The file.
+        count: Labels, if their number is known; another number of lines is refused.
+    """
+    problems = Problems(path)
+    data = b"".join(block.data for block in blocks(path, problems))
+    problems.close()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        log.info("%s: not UTF-8; read as ISO 8859-1", path)
+        text = data.decode("iso-8859-1")
+    lines = [line.removesuffix("\r") for line in text.split("\n")[:-1]]
+    while lines and not lines[-1].strip() and len(lines) > (count or 0):
+        lines.pop()
+    if count not in (None, len(lines)):
+        problems.fatal(f"{len(lines)} lines", f"{count}, one a label")
+    return Strings.of(lines)
 
 
 def write_strings(strings: Iterable[str], path: Path | str) -> None:

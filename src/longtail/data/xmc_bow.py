@@ -16,16 +16,25 @@ from longtail.data.builder import Reading, in_vocabulary
 from longtail.data.csr import csr_of_nothing
 from longtail.data.dataset import Dataset, label_matrix_of
 from longtail.data.labels import Labels
-from longtail.data.lines import Block, blocks
+from longtail.data.lines import Block, beginning, blocks
 from longtail.data.losses import warn_left_out
+from longtail.data.origin import features_note
 from longtail.data.output import open_output
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
-from longtail.data.sparse_lines import SparseLines, read_sparse_lines, sparse_lines
-from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_strings, write_strings
+from longtail.data.sparse_lines import (
+    Headerless,
+    SparseLines,
+    has_header,
+    is_headerless,
+    read_sparse_lines,
+    sparse_lines,
+)
+from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_names, read_strings, write_strings
 from longtail.data.strings import Strings
 from longtail.errors import UsageError
 
 __all__ = [
+    "bow_files",
     "number_labels",
     "read_bow",
     "read_filter",
@@ -42,15 +51,62 @@ _BYTES_A_LABEL = 0.01  # of the file, for each label above that; real files have
 
 
 def read_bow(path: Path | str, reading: Reading) -> Dataset:
-    """Read ``N D L`` and N lines ``l,l f:v f:v``; a label's id is its number, or its line in NAME.labels.txt."""
+    """Read ``N D L`` and N lines ``l,l f:v f:v``, or svmlight lines without a header.
+
+    A label's id is its number, or its line in NAME.labels.txt. Of a folder the split's file is read, such as
+    ``train.txt`` or ``eurlex_train.txt``; names of labels lie in ``Yf.txt`` or ``Y.txt`` beside it.
+    """
+    folder = None if str(path) == "-" or not Path(path).is_dir() else Path(path)
+    if folder is not None:
+        path = _bow_file(folder, reading.split)
+        reading.notes.append(f"file {Path(path).name}")
     problems = Problems(path, reading.skip_bad)
-    found = read_sparse_lines(path, problems, ("documents", "features", "labels"))
+    headerless = Headerless(reading.n_documents, reading.labelled)
+    found = read_sparse_lines(path, problems, ("documents", "features", "labels"), headerless)
     beside = _ids_beside(path)
-    labels = _labels(beside if beside and beside.exists() else None, found.header[2], found.nbytes, problems)
+    labels = _labels(beside if beside and beside.exists() else None, found, problems)
+    if folder is not None:
+        labels = _named(labels, folder, reading)
     matrix, merged = label_matrix_of(*found.listed, len(labels))
-    dataset = Dataset(matrix, labels, features=found.pairs, merged_duplicates=merged)
-    bad = [*found.bad, *unknown_rows(dataset, reading, problems, path, 2)]
+    headerless_file = None if found.has_header else str(path)
+    dataset = Dataset(
+        matrix, labels, features=found.pairs, merged_duplicates=merged, headerless_file=headerless_file
+    )
+    if headerless_file:
+        reading.notes.append(features_note(Path(path).name, found.pairs, headerless=True))
+    bad = [*found.bad, *unknown_rows(dataset, reading, problems, path, 2 if found.has_header else 1)]
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
+
+
+def bow_files(folder: Path, split: str) -> list[Path]:
+    """Return the files of a folder that are called ``train.txt`` or ``NAME_train.txt`` (or test) and hold features."""
+    pattern = re.compile(rf"(?:.+_)?{split}\.txt(?:\.gz|\.zst)?")
+    named = sorted(file for file in folder.iterdir() if pattern.fullmatch(file.name) and file.is_file())
+    starts = ((file, beginning(file)) for file in named)
+    return [file for file, start in starts if has_header(start) or is_headerless(start)]
+
+
+def _bow_file(folder: Path, split: str) -> Path:
+    """Return the one file of a folder that holds the features and labels of a split."""
+    found = bow_files(folder, split)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"{folder}: found {' and '.join(file.name for file in found)}; give one of the files")
+    raise UsageError(f"{folder}: no file {split}.txt or NAME_{split}.txt of features and labels")
+
+
+def _named(labels: Labels, folder: Path, reading: Reading) -> Labels:
+    """Return the labels with the names that lie in the folder, if these are as many."""
+    file = next((folder / name for name in (_NAMES, _OLD_NAMES) if (folder / name).exists()), None)
+    if file is None:
+        return labels
+    names = read_names(file)
+    if len(names) != len(labels):
+        reading.notes.append(f"{file.name} not used: {len(names):,} lines for {len(labels):,} labels")
+        return labels
+    reading.notes.append(f"label names of {file.name}")
+    return replace(labels, names=names)
 
 
 def unknown_rows(
@@ -85,11 +141,16 @@ def _ids_beside(path: Path | str) -> Path | None:
     return None if str(path) == "-" else Path(path).with_name(f"{name}.labels.txt")
 
 
-def _labels(beside: Path | None, count: int, nbytes: int, problems: Problems) -> Labels:
+def _labels(beside: Path | None, found: SparseLines, problems: Problems) -> Labels:
+    """Return the labels by the ids of the file ``beside``, else by number."""
+    count = found.header[-1]
     if beside is None:
-        return number_labels(count, nbytes, problems)
-    labels = Labels(read_strings(beside, count))
-    if len(labels.columns) != count:
+        return number_labels(count, found.nbytes, problems)
+    ids = read_strings(beside, count if found.has_header else None)
+    if len(ids) < count:
+        problems.fatal(f"{len(ids)} lines", f"at least {count}, one a label", file=beside)
+    labels = Labels(ids)
+    if len(labels.columns) != len(ids):
         problems.fatal("a label id that stands twice", "each id once", file=beside)
     return labels
 
@@ -137,6 +198,9 @@ def write_bow(dataset: Dataset, path: Path | str) -> None:
 def _features(dataset: Dataset) -> sparse.csr_array:
     if dataset.features is None:
         raise UsageError("these documents have text but no features; expected features, or a format that holds text")
+    if dataset.headerless_file is not None:
+        file, n_columns = dataset.headerless_file, dataset.features.shape[1]
+        log.warning("%s: has no header; written as %d columns, the largest that it holds", file, n_columns)
     return dataset.features
 
 
@@ -151,7 +215,7 @@ def _ids_to_write(labels: Labels, beside: Path | None, path: Path | str) -> list
 
 
 _X, _Y, _LABEL_X = "{}_X_Xf.txt", "{}_X_Y.txt", "lbl_X_Xf.txt"
-_NAMES, _IDS = "Yf.txt", "labels.txt"
+_NAMES, _OLD_NAMES, _IDS = "Yf.txt", "Y.txt", "labels.txt"
 
 
 def read_xmc_split(path: Path | str, reading: Reading) -> Dataset:
@@ -174,8 +238,9 @@ def read_xmc_split(path: Path | str, reading: Reading) -> Dataset:
 def _split_labels(files: SplitFiles, y: SparseLines, nbytes: int, problems: Problems) -> Labels:
     if files.find(_Y) is None:
         return Labels(Strings.of([]))
-    labels, names = _labels(files.find(_IDS), y.header[1], nbytes, problems), files.find(_NAMES)
-    return replace(labels, names=read_strings(names, len(labels))) if names else labels
+    labels = _labels(files.find(_IDS), y._replace(nbytes=nbytes), problems)
+    names = files.find(_NAMES)
+    return replace(labels, names=read_names(names, len(labels))) if names else labels
 
 
 def _read_y(files: SplitFiles, x: SparseLines, reading: Reading, problems: Problems) -> SparseLines:

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from longtail.config import Gandalf
 from longtail.data.dataset import Dataset
-from longtail.data.labels import Labels
+from longtail.data.labels import Labels, name_and_text
 from longtail.data.strings import Strings
 from longtail.errors import UsageError
 
@@ -110,11 +110,12 @@ def soft_rows(graph: sparse.csr_array, labels: NDArray[np.integer], threshold: f
 
 
 def spoken_texts(labels: Labels) -> Strings:
-    """Return what each label says in words: its text, else its name, else its id."""
+    """Return what each label says in words: its name and its text, or its id where it has neither."""
     if labels.texts is None and labels.names is None:
         return labels.ids
-    texts = labels.texts if labels.texts is not None else [""] * len(labels)
-    return Strings.of(text or labels.name(at) for at, text in enumerate(texts))
+    names, texts = (column if column is not None else [""] * len(labels) for column in (labels.names, labels.texts))
+    said = (name_and_text(name, text) for name, text in zip(names, texts, strict=True))
+    return Strings.of(text or label for text, label in zip(said, labels.ids, strict=True))
 
 
 def _usable(documents: Dataset) -> NDArray[np.bool_]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -177,6 +177,8 @@ def document_features(
 
     The dense block is ``vectors``, else what the documents bring.
     """
+    if vectoriser is None and facts is not None and isinstance(documents, Dataset):
+        documents = _as_in_training(documents, facts, vectors is not None)
     texts = documents if isinstance(documents, Strings) else documents.texts
     given = None if isinstance(documents, Strings) else documents.features
     if vectors is None and isinstance(documents, Dataset):
@@ -192,6 +194,13 @@ def document_features(
         _check_width("sparse", features.sparse.shape[1], facts.n_columns)
         _check_width("dense", features.dense.shape[1], facts.dense_width)
     return features
+
+
+def _as_in_training(documents: Dataset, facts: Facts, with_vectors: bool) -> Dataset:
+    """Return the documents with sparse features as wide as in training; without, where a network's vectors are all."""
+    if with_vectors and not facts.n_columns:
+        return replace(documents, features=None)
+    return documents.widened(facts.n_columns)
 
 
 def _check_width(block: str, found: int, expected: int) -> None:

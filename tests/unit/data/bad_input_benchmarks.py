@@ -53,7 +53,14 @@ BOW = bow.cases(
     "bow",
     ("header", "two numbers", b"1 3\n0:1\n", f"bad.bow:1: '1 3'; {HEADER.format(3)}, labels"),
     ("header", "negative", b"-1 3 2\n", f"bad.bow:1: '-1 3 2'; {HEADER.format(3)}, labels"),
-    ("header", "none", b"0 0:1\n", f"bad.bow:1: '0 0:1'; {HEADER.format(3)}, labels"),
+    ("header", "none", b"0 0:1\n", [ZERO]),
+    ("header", "none, and no features", b"0,1\n2\n", f"bad.bow:1: '0,1'; {HEADER.format(3)}, labels"),
+    ("header", "none, blank lines", b"0 0:1\n\n0 1:1\n\n\n", [ZERO, ({}, []), ONE]),
+    ("header", "none, comments", b"# svmlight\n0 0:1 # one\n#\n0 qid:7 1:1\n", [ZERO, ONE]),
+    ("header", "none, labels", b"1999999999 0:1\n",
+     "bad.bow: 2000000000 labels claimed by a file of 15 bytes; expected a label matrix as wide as its labels"),
+    ("header", "none, ids", {"bad.txt": b"1 0:1\n", "bad.labels.txt": b"x\n"},
+     "bad.labels.txt: 1 lines; expected at least 2, one a label"),
     ("header", "lines less", b"3 3 2\n0 0:1\n", f"bad.bow:1: 1 lines after a header of 3 documents; {AS_MANY}"),
     ("header", "lines more", b"1 3 2\n0 0:1\n\n0 1:1\n",
      "bad.bow:4: a line after the 1 documents of the header; expected the end of the file"),
@@ -73,6 +80,20 @@ BOW = bow.cases(
     ("empty file", "nothing", b"", f"bad.bow: an empty file; {HEADER.format(3)}, labels"),
     ("empty file", "header", b"0 0 0\n", f"bad.bow: {NO_DOCUMENT}"),
     ("BOM", "first", b"\xef\xbb\xbf1 3 1\n0 0:1\n", [ZERO]),
+)
+
+headerless = Frame("bow", "bad.bow", b"0 0:1\n", b"0 1:1\n", (ZERO, ONE))
+
+BOW += headerless.cases(
+    ("wrong types", "headerless label", b"x 0:1", "label 'x'; expected a whole number from 0"),
+    ("wrong types", "headerless sign", b"-1 0:1", "label '-1'; expected a whole number from 0"),
+    ("wrong types", "headerless value", b"0 0:x", "value 'x'; " + FINITE),
+    ("header", "headerless in the second line", b"3 3 2", "'3'; expected feature:value"),
+    ("wrong types", "headerless qid", b"0 0:1 qid:3", "feature 'qid'; expected a whole number from 0"),
+    ("missing fields", "headerless colon", b"0 1", "'1'; expected feature:value"),
+    ("indices", "headerless huge", b"0 2147483647:1", "feature 2147483647; expected a number below 2147483647"),
+    ("indices", "headerless twice", b"0 1:1 1:2", "feature 1 twice; expected each feature once a line"),
+    ("NaN or Inf", "headerless", b"0 0:inf", "value 'inf'; " + FINITE),
 )
 
 X, Y = b"3 3\n0:1\n0:1\n1:1\n", b"3 2\n0:1\n0:1\n0:1\n"
@@ -157,9 +178,9 @@ LF = lf.cases(
          for line in (2, 3))}),
     ("duplicate label", "once", TARGETS % (b"1, 0, 1", b"0.5, 1, 2"), [("x", {"l0": 1.0, "l1": 0.5})], TWICE),
     ("indices", "range", TARGETS % (b"2", b"1"),
-     "label number 2 in 'target_ind'; expected a number below 2, the labels of lbl.json"),
+     "label number 2 in 'target_ind'; expected a number below 2, the labels of the set"),
     ("indices", "negative", TARGETS % (b"-1", b"1"),
-     "label number -1 in 'target_ind'; expected a number below 2, the labels of lbl.json"),
+     "label number -1 in 'target_ind'; expected a number below 2, the labels of the set"),
     ("NaN or Inf", "nan", TARGETS % (b"0", b"NaN"), "NaN (byte 49); expected a finite number"),
     ("NaN or Inf", "zero", TARGETS % (b"0", b"0"), "relevance [0.0]; expected finite numbers above 0"),
     ("empty text", "kept", b'{"title": "", "content": "", "target_ind": [0]}', [("", ["l0"])]),
@@ -170,7 +191,7 @@ LF = lf.cases(
     ("encoding", "Latin-1", b'{"title": "\xff", "target_ind": [0]}', NOT_UTF8),
 ) + whole(
     "lf",
-    ("missing file", "labels", {"set/trn.json": lf.after}, "set: no file lbl.json", USAGE),
+    ("missing file", "labels", {"set/trn.json": lf.after}, "set: no file lbl.json or Yf.txt", USAGE),
     ("empty file", "nothing", {"set/trn.json": b"", "set/lbl.json": LABELS}, f"set/trn.json: {NO_DOCUMENT}"),
     ("BOM", "first", {"set/trn.json": b"\xef\xbb\xbf" + lf.after, "set/lbl.json": b"\xef\xbb\xbf" + LABELS}, [WIND]),
     lf_labels("empty file", "labels", b"",
