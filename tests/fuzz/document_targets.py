@@ -26,6 +26,7 @@ from longtail.data import (
     parquet,
     pecos,
     plain_json,
+    sparse_lines,
     tables,
     xmc_bow,
 )
@@ -146,7 +147,10 @@ def fuzz_bow(data: bytes) -> None:
     dataset = readings.read(xmc_bow.read_bow, path, data)
     plain = oracles.reference_plain(data)
     if plain is not None and not plain.startswith((b"\xff\xfe", b"\xfe\xff")):
-        _compare_bow(dataset, oracles.reference_bow(plain))
+        if sparse_lines.is_headerless(plain.removeprefix(oracles.BOM)):
+            _compare_headerless(dataset, oracles.reference_headerless(plain))
+        else:
+            _compare_bow(dataset, oracles.reference_bow(plain))
     if dataset is not None and seldom(data):
         written(xmc_bow.read_bow, xmc_bow.write_bow, dataset, folder() / "out.bow.txt", exact=True)
 
@@ -156,17 +160,33 @@ def _compare_bow(dataset: Dataset | None, expected: Any) -> None:
     header, rows = expected or ((0, 0, 0), [])
     if header[2] > FREE_LABELS:  # more labels than so few bytes are believed to have
         return
-    good = [row for row in rows if row is not None]
+    _compare_rows(dataset, [row for row in rows if row is not None], header[1:])
+
+
+def _compare_rows(dataset: Dataset | None, good: list[Any], widths: tuple[int, int]) -> None:
     assert (dataset is None) == (not good)
     if dataset is None or dataset.features is None:
         return
-    assert (dataset.features.shape[1], dataset.n_labels) == header[1:]
+    assert (dataset.features.shape[1], dataset.n_labels) == widths
     own, pairs = dataset.label_matrix, dataset.features
     assert [len(labels) for labels, _ in good] == np.diff(own.indptr).tolist()
     assert [label for labels, _ in good for label in labels] == own.indices.tolist()
     assert [len(values) for _, values in good] == np.diff(pairs.indptr).tolist()
     flat = [pair for _, values in good for pair in sorted(values.items())]
     assert flat == list(zip(pairs.indices.tolist(), pairs.data.tolist(), strict=True))
+
+
+def fuzz_headerless(data: bytes) -> None:
+    """Lines of svmlight; a header may come about by chance."""
+    fuzz_bow(data)
+
+
+def _compare_headerless(dataset: Dataset | None, rows: list[Any]) -> None:
+    good = [row for row in rows if row is not None]
+    n_labels = 1 + max((label for labels, _ in good for label in labels), default=-1)
+    if n_labels <= FREE_LABELS:
+        n_columns = 1 + max((column for _, values in good for column in values), default=-1)
+        _compare_rows(dataset, good, (n_columns, n_labels))
 
 
 def fuzz_xmc_split(data: bytes) -> None:
@@ -178,7 +198,10 @@ def fuzz_xmc_split(data: bytes) -> None:
 
 
 def fuzz_lf(data: bytes) -> None:
-    inside = files("lf", dict(zip(("lbl.json", "trn.json", "tst.json"), parts(data, 3), strict=True)))
+    """Labels, documents of two splits, and names of labels for the files that have no labels."""
+    names = ("lbl.json", "trn.json", "tst.json", "Yf.txt")
+    contents = dict(zip(names, parts(data, 4), strict=True))
+    inside = files("lf", contents | {"lbl.json": contents["lbl.json"] or None})
     dataset = readings.read(lf.read_lf, inside, data)
     if dataset is not None and seldom(data):
         out = files("lf-out", {})
@@ -186,10 +209,10 @@ def fuzz_lf(data: bytes) -> None:
 
 
 def fuzz_attentionxml(data: bytes) -> None:
-    names = ("train_raw_texts.txt", "train_labels.txt")
-    dataset = readings.read(
-        attentionxml.read_attentionxml, files("attention", dict(zip(names, parts(data, 2), strict=True))), data
-    )
+    """Texts, labels and features."""
+    names = ("train_raw_texts.txt", "train_labels.txt", "train_v1.txt")
+    inside = files("attention", dict(zip(names, parts(data, 3), strict=True)))
+    dataset = readings.read(attentionxml.read_attentionxml, inside, data)
     if dataset is not None and seldom(data):
         out = files("attention-out", {})
         written(attentionxml.read_attentionxml, attentionxml.write_attentionxml, dataset, out, exact=False)

@@ -32,6 +32,7 @@ __all__ = [
     "check_strings",
     "outcome",
     "reference_bow",
+    "reference_headerless",
     "reference_jsonl",
     "reference_plain",
     "same",
@@ -43,6 +44,7 @@ __all__ = [
 Outcome = Any  # what a parser returned, or the LongtailError it raised
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 BOM = b"\xef\xbb\xbf"
+MOST_COLUMNS = 2**31 - 1
 
 
 def outcome(parse: Callable[..., Any], *args: Any, **more: Any) -> Outcome:
@@ -201,6 +203,23 @@ def reference_bow(data: bytes) -> tuple[tuple[int, int, int], list[Row | None]] 
     if n > len(rows) or max(d, n_labels) >= 2**31 or any(row.strip() for row in rows[n:]):
         return None
     return (n, d, n_labels), [_reference_row(row, d, n_labels) for row in rows[:n]]
+
+
+def reference_headerless(data: bytes) -> list[Row | None]:
+    """Return each row of svmlight lines, None for a bad one; comments alone and blank lines at the end are none."""
+    rows: list[Row | None] = []
+    content = 0  # rows up to the last line that is not blank
+    for line in data.removeprefix(BOM).split(b"\n"):
+        bare, mark, _ = line.partition(b"#")
+        if not mark or bare.strip():
+            tokens = bare.split()
+            place = 0 if not tokens or bare[:1].isspace() or b":" in tokens[0] else 1
+            if tokens[place : place + 1] and tokens[place].startswith(b"qid:"):
+                bare = bare.replace(tokens[place], b" ", 1)
+            rows.append(_reference_row(bare, MOST_COLUMNS, MOST_COLUMNS))
+        if line.strip():
+            content = len(rows)
+    return rows[:content]
 
 
 def _reference_row(line: bytes, d: int, n_labels: int) -> Row | None:

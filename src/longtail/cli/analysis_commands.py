@@ -10,6 +10,7 @@ import typer
 from longtail.cli.options import (
     Data,
     Device,
+    Fields,
     Format,
     Json,
     ModelFolder,
@@ -32,6 +33,7 @@ def analyze(
         int, typer.Option(min=1, help="Documents to measure, taken by chance; PWCCA takes 5 a dimension if more.")
     ] = 1000,
     format: Format = None,
+    fields: Fields = None,
     skip_bad: SkipBad = 0,
     device: Device = "auto",
     json: Json = False,
@@ -50,7 +52,7 @@ def analyze(
     from longtail.neural.device import choose_device
 
     ranker.network.to(choose_device(device))
-    found = read_data(data, format=format, split="test", labelled=False, skip_bad=skip_bad)
+    found = read_data(data, format=format, fields=fields, split="test", labelled=False, skip_bad=skip_bad)
     known = found.with_labels(trained.labels, unknown="drop")
     untuned = untuned_encoder(trained.config.encoder, transformer_of(ranker))
     analysis = analyse(ranker, untuned, known, documents, trained.config.seed)

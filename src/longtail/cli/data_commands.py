@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from longtail.cli.options import Data, Features, Format, Json, Labels, SkipBad, Split, app, read_data, say
+from longtail.cli.options import (
+    Data,
+    Features,
+    Fields,
+    Format,
+    Json,
+    Labels,
+    NoFeatures,
+    SkipBad,
+    Split,
+    app,
+    read_data,
+    say,
+)
 from longtail.errors import UsageError
 
 __all__ = ["check", "convert", "formats"]
@@ -19,6 +32,8 @@ def check(
     format: Format = None,
     labels: Labels = None,
     features: Features = None,
+    no_features: NoFeatures = False,
+    fields: Fields = None,
     split: Split = "train",
     skip_bad: SkipBad = 0,
     report: Annotated[Path | None, typer.Option(help="Draw the label-frequency curve (.png, .svg, .pdf).")] = None,
@@ -33,7 +48,16 @@ def check(
 
     if report:
         picture_suffix(report)
-    dataset = read_data(data, format=format, labels=labels, features=features, split=split, skip_bad=skip_bad)
+    dataset = read_data(
+        data,
+        format=format,
+        labels=labels,
+        features=features,
+        no_features=no_features,
+        fields=fields,
+        split=split,
+        skip_bad=skip_bad,
+    )
     description, findings = dataset.describe(), dataset.check()
     wrong = any(finding.level == "error" for finding in findings)
     expected = None if wrong else forecast(dataset, Config())
@@ -59,6 +83,8 @@ def convert(
     labels: Labels = None,
     labels_output: Annotated[Path | None, typer.Option(help="Write the label file too.")] = None,
     features: Features = None,
+    no_features: NoFeatures = False,
+    fields: Fields = None,
     split: Split = "train",
     skip_bad: SkipBad = 0,
 ) -> None:
@@ -70,7 +96,16 @@ def convert(
     check_apart(output, data, labels, features)
     if labels_output and labels_output.resolve() == Path(output).resolve():
         raise UsageError(f"{output}: found for the documents and for --labels-output; expected two files")
-    dataset = read_data(data, format=format, labels=labels, features=features, split=split, skip_bad=skip_bad)
+    dataset = read_data(
+        data,
+        format=format,
+        labels=labels,
+        features=features,
+        no_features=no_features,
+        fields=fields,
+        split=split,
+        skip_bad=skip_bad,
+    )
     if labels_output:
         write_labels(dataset.labels, labels_output)
     write(dataset, output, format=to or ("jsonl" if output == "-" else None), split=split)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from longtail.cli.options import Device, Features, Format, SkipBad, Threads, app, read_data, say
+from longtail.cli.options import Device, Features, Fields, Format, NoFeatures, SkipBad, Threads, app, read_data, say
 
 __all__ = ["ensemble"]
 
@@ -23,6 +23,8 @@ def ensemble(
         str | None, typer.Option(help="Documents that no model has seen, for the weights and the calibration.")
     ] = None,
     features: Features = None,
+    no_features: NoFeatures = False,
+    fields: Fields = None,
     format: Format = None,
     skip_bad: SkipBad = 0,
     threads: Threads = 0,
@@ -33,6 +35,14 @@ def ensemble(
 
     known, documents = checked_fusion(models, fusion, valid is not None), None
     if valid is not None:
-        documents = read_data(valid, format=format, features=features, split="test", skip_bad=skip_bad)
+        documents = read_data(
+            valid,
+            format=format,
+            features=features,
+            no_features=no_features,
+            fields=fields,
+            split="test",
+            skip_bad=skip_bad,
+        )
     ensemble_to_folder(models, output, known, documents, threads=threads, device=device)
     say(f"{output}: written")

@@ -9,6 +9,7 @@ import typer
 
 from longtail.cli.options import (
     Device,
+    Fields,
     Format,
     Json,
     Labels,
@@ -44,6 +45,7 @@ def labels(
     figure: Annotated[Path | None, typer.Option(help="Draw the neighbours (.png, .svg, .pdf).")] = None,
     vocabulary: Labels = None,
     format: Format = None,
+    fields: Fields = None,
     split: Split = "train",
     skip_bad: SkipBad = 0,
     set_: SetOptions = None,
@@ -62,7 +64,7 @@ def labels(
             say("--labels has no effect on a model, which has its own")
         source = _of_model(Path(path), neighbours is not None)
     else:
-        documents = read_data(path, format=format, labels=vocabulary, split=split, skip_bad=skip_bad)
+        documents = read_data(path, format=format, labels=vocabulary, fields=fields, split=split, skip_bad=skip_bad)
         source = _of_data(documents, config, neighbours is not None)
     if neighbours is None or source.graph is None:
         _show_vocabulary(source, k, json)

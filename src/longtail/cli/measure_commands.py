@@ -12,8 +12,10 @@ from longtail.cli.options import (
     BeamSize,
     Device,
     Features,
+    Fields,
     Format,
     Json,
+    NoFeatures,
     ResampleSeed,
     Threads,
     app,
@@ -53,6 +55,8 @@ def evaluate(
     beam_size: BeamSize = None,
     report: Report = None,
     features: Features = None,
+    no_features: NoFeatures = False,
+    fields: Fields = None,
     format: Format = None,
     threads: Threads = 0,
     device: Device = "auto",
@@ -79,13 +83,14 @@ def evaluate(
     if predictions is None:
         if train is not None:
             say("--train has no effect without --predictions: a model knows what it was trained on")
-        reading = {"format": format, "features": features}
+        reading = {"format": format, "features": features, "no_features": no_features, "fields": fields}
         own = options | {"beam_size": beam_size}
         measured = _measured_model(paths[0], paths[1], report, device, threads, reading, own)
     else:
         if train is None and propensity != "default":
             say("--propensity has no effect without --train")
-        measured = _measured_predictions(predictions, paths[0], train, report, format, options)
+        reading = {"format": format, "fields": fields}
+        measured = _measured_predictions(predictions, paths[0], train, report, reading, options)
     if json:
         print_json(measured)
     else:
@@ -117,14 +122,19 @@ def _measured_model(
 
 
 def _measured_predictions(
-    predictions: Path, data: str, train: str | None, report: Path | None, format: str | None, options: dict[str, Any]
+    predictions: Path,
+    data: str,
+    train: str | None,
+    report: Path | None,
+    reading: dict[str, Any],
+    options: dict[str, Any],
 ) -> Measured:
     from longtail.evaluation import evaluate_predictions
     from longtail.report import report_on_predictions
 
-    train_set = None if train is None else read_data(train, format=format, skip_bad=None)
+    train_set = None if train is None else read_data(train, skip_bad=None, **reading)
     known = None if train_set is None else train_set.labels
-    test = read_data(data, format=format, split="test", labels=known, unknown="add", skip_bad=None)
+    test = read_data(data, split="test", labels=known, unknown="add", skip_bad=None, **reading)
     if report is None:
         return evaluate_predictions(predictions, test, train_set, **options)
     return report_on_predictions(predictions, test, train_set, report, f"{predictions} on {data}", **options)
@@ -146,6 +156,8 @@ def compare(
     ] = None,
     seed: ResampleSeed = 0,
     features: Features = None,
+    no_features: NoFeatures = False,
+    fields: Fields = None,
     format: Format = None,
     threads: Threads = 0,
     device: Device = "auto",
@@ -165,7 +177,15 @@ def compare(
         comparison_files(output)
     if report:
         check_report_path(report)
-    test = read_data(data, format=format, features=features, split="test", skip_bad=None)
+    test = read_data(
+        data,
+        format=format,
+        features=features,
+        no_features=no_features,
+        fields=fields,
+        split="test",
+        skip_bad=None,
+    )
     found = compare_models(
         models,
         test,

@@ -17,11 +17,13 @@ from longtail.cli.options import (
     Device,
     EncoderFolder,
     Features,
+    Fields,
     Format,
     Json,
     Labels,
     MethodName,
     ModelFolder,
+    NoFeatures,
     Preset,
     Ray,
     SetOptions,
@@ -57,6 +59,8 @@ def train(
         typer.Option(help="Data for the calibration, else held out of DATA; and for a network's best epoch."),
     ] = None,
     features: Features = None,
+    no_features: NoFeatures = False,
+    fields: Fields = None,
     tree: Annotated[Path | None, typer.Option(help="Hierarchy of the labels: child<TAB>parent, JSONL or SKOS.")] = None,
     format: Format = None,
     skip_bad: SkipBad = 0,
@@ -93,8 +97,9 @@ def train(
         given = [*overrides(config, set_), _gandalf(gandalf, gandalf_share), {} if seed is None else {"seed": seed}]
         settings = configure(method_of(method, given), preset, *given)
         _check_settings(settings, own_device, ranks.count > 1, ray is not None)  # before documents are read
-        documents = read_data(data, format=format, labels=labels, features=features, skip_bad=skip_bad)
-        valid_documents = None if valid is None else read_data(valid, format=format, split="test", skip_bad=skip_bad)
+        reading: dict[str, Any] = {"format": format, "no_features": no_features, "fields": fields, "skip_bad": skip_bad}
+        documents = read_data(data, labels=labels, features=features, **reading)
+        valid_documents = None if valid is None else read_data(valid, split="test", **reading)
         options: dict[str, Any] = {"valid": valid_documents, "tree": tree, "threads": threads, "device": own_device}
         if ranks.first:
             options |= {"resume": resume, "ignore_memory": ignore_memory, "log_to": log_to or ()}
@@ -134,6 +139,8 @@ def predict(
     beam_size: BeamSize = None,
     output: Annotated[str, typer.Option("-o", "--output", help="File to write; - for stdout.")] = "-",
     features: Features = None,
+    no_features: NoFeatures = False,
+    fields: Fields = None,
     format: Format = None,
     skip_bad: SkipBad = 0,
     threads: Threads = 0,
@@ -156,7 +163,16 @@ def predict(
     tagger = load(model, threads, device, shard_numbers(shards)) if ray is None else None
     if tagger is None:
         open_folder(model, verify="size")  # now, not when a cluster has started; its bytes are verified there
-    documents = read_data(data, format=format, features=features, split="test", labelled=False, skip_bad=skip_bad)
+    documents = read_data(
+        data,
+        format=format,
+        features=features,
+        no_features=no_features,
+        fields=fields,
+        split="test",
+        labelled=False,
+        skip_bad=skip_bad,
+    )
     options: dict[str, Any] = {"threshold": threshold, "beam_size": beam_size}
     if tagger is None:
         from longtail.scale.ray import connected, predict_folder
@@ -178,6 +194,7 @@ def embed(
     data: Data,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.npy", help="File to write.")],
     format: Format = None,
+    fields: Fields = None,
     skip_bad: SkipBad = 0,
     device: Device = "auto",
 ) -> None:
@@ -190,7 +207,7 @@ def embed(
         raise UsageError(f"{output}: found {output.suffix or 'no suffix'}; expected a name that ends in .npy")
     check_output(output)
     trained = load_model(model, device)
-    documents = read_data(data, format=format, split="test", labelled=False, skip_bad=skip_bad)
+    documents = read_data(data, format=format, fields=fields, split="test", labelled=False, skip_bad=skip_bad)
     write_dense_npy(trained.embed(documents), output)
     say(f"{output}: written")
 

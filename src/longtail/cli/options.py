@@ -22,11 +22,13 @@ __all__ = [
     "Device",
     "EncoderFolder",
     "Features",
+    "Fields",
     "Format",
     "Json",
     "Labels",
     "MethodName",
     "ModelFolder",
+    "NoFeatures",
     "Preset",
     "Ray",
     "ResampleSeed",
@@ -67,7 +69,15 @@ Format = Annotated[str | None, typer.Option("--format", help="Data format; told 
 Labels = Annotated[Path | None, typer.Option("--labels", help="Label file (JSONL, TSV, SKOS): fixes the labels.")]
 Split = Annotated[str, typer.Option(help="Part of a folder that holds both: train or test.")]
 Features = Annotated[
-    Path | None, typer.Option("--features", help="Features in place of text (.npz, BoW), or vectors beside it (.npy).")
+    Path | None,
+    typer.Option("--features", help="Features in place of text (.npz, BoW, svmlight), or vectors beside it (.npy)."),
+]
+NoFeatures = Annotated[
+    bool, typer.Option("--no-features", help="Leave out features that lie beside the texts in the folder of DATA.")
+]
+Fields = Annotated[
+    str | None,
+    typer.Option(help="Of a label-feature set: title, content or title,content, of documents and labels."),
 ]
 SkipBad = Annotated[int, typer.Option("--skip-bad", min=0, metavar="N", help="Leave out up to N bad records.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -97,11 +107,13 @@ ConfigFile = Annotated[Path | None, typer.Option("-c", "--config", help="TOML fi
 SetOptions = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="One setting; repeatable.")]
 
 
-def read_data(path: str, **options: Any) -> Dataset:
-    """Read documents in any format."""
+def read_data(path: str, *, features: Path | None = None, no_features: bool = False, **options: Any) -> Dataset:
+    """Read documents in any format; ``no_features`` leaves out the features of their folder."""
     from longtail.data.formats import read
 
-    return read(path, **options)
+    if no_features and features is not None:
+        raise UsageError("found --features and --no-features; expected one of them")
+    return read(path, features=False if no_features else features, **options)
 
 
 def overrides(config: Path | None, set_: list[str] | None) -> list[dict[str, Any]]:

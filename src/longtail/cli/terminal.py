@@ -47,6 +47,8 @@ def print_description(description: Description, findings: Sequence[Finding]) -> 
     d = description
     words = "" if d.words_per_document is None else f", {d.words_per_document:.1f} words each"
     print(f"documents  {d.documents:,}{words}")
+    if d.feature_columns is not None:
+        print(f"features   {d.feature_columns:,} columns, {d.features_per_document:.1f} a document")
     print(f"labels     {d.labels:,}, {d.labels_used:,} of them used")
     print(
         f"pairs      {d.pairs:,}: {d.labels_per_document:.2f} labels a document, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,10 +14,12 @@ from longtail.cli.options import (
     Device,
     EncoderFolder,
     Features,
+    Fields,
     Format,
     Json,
     Labels,
     MethodName,
+    NoFeatures,
     Preset,
     SetOptions,
     SkipBad,
@@ -59,6 +61,8 @@ def tune(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in DIR.")] = False,
     labels: Labels = None,
     features: Features = None,
+    no_features: NoFeatures = False,
+    fields: Fields = None,
     format: Format = None,
     skip_bad: SkipBad = 0,
     threads: Threads = 0,
@@ -77,8 +81,9 @@ def tune(
     seconds = None if time is None else _seconds(time)
     dimensions = _space(space, search)
     given = overrides(config, set_)
-    documents = read_data(data, format=format, labels=labels, features=features, skip_bad=skip_bad)
-    measured = None if valid is None else read_data(valid, format=format, split="test", skip_bad=skip_bad)
+    reading: dict[str, Any] = {"format": format, "no_features": no_features, "fields": fields, "skip_bad": skip_bad}
+    documents = read_data(data, labels=labels, features=features, **reading)
+    measured = None if valid is None else read_data(valid, split="test", **reading)
     with search_encoders_in(encoder_folder):
         found = tune_method(
             documents,

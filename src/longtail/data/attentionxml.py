@@ -1,4 +1,4 @@
-"""AttentionXML's folders: ``train_raw_texts.txt``, ``train_labels.txt`` and features in ``train_v1.txt``; and of test."""
+"""AttentionXML's folders: ``train_raw_texts.txt``, ``train_labels.txt``, features in ``train_v1.txt``; and test."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.lines import beginning, text_lines
 from longtail.data.losses import warn_left_out
-from longtail.data.output import open_output
 from longtail.data.origin import features_note
+from longtail.data.output import open_output
 from longtail.data.problems import Problems
-from longtail.data.sparse_lines import Headerless, SparseLines, has_header, is_headerless, read_sparse_lines, sparse_lines
+from longtail.data.sparse_lines import (
+    Headerless,
+    SparseLines,
+    has_header,
+    is_headerless,
+    read_sparse_lines,
+    sparse_lines,
+)
 from longtail.data.split_files import SplitFiles, label_strings, one_line, write_strings
 
 __all__ = ["read_attentionxml", "write_attentionxml"]

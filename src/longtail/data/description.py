@@ -37,6 +37,8 @@ class Description(msgspec.Struct, frozen=True):
     words_per_document: float | None  # split at white space; None without texts
     memory_mb: float
     frequency_curve: list[tuple[int, int]]  # (rank of a label from 1, its documents) at log-spaced ranks
+    feature_columns: int | None = None  # of ready-made sparse features; None without
+    features_per_document: float | None = None
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -69,6 +71,8 @@ def describe(dataset: Dataset) -> Description:
         words_per_document=None if dataset.texts is None else _mean_words(dataset),
         memory_mb=dataset.nbytes / 1e6,
         frequency_curve=_curve(used),
+        feature_columns=None if dataset.features is None else dataset.features.shape[1],
+        features_per_document=None if dataset.features is None else dataset.features.nnz / max(1, len(dataset)),
     )
 
 

@@ -48,7 +48,9 @@ FORMATS = {
         Format("tsv", "tables", "tab-separated with a header row"),
         Format("parquet", "parquet", "Parquet with the columns of a CSV"),
         Format("fasttext", "fasttext", "__label__a __label__b text"),
-        Format("bow", "xmc_bow", "XMC repository, train.txt and test.txt: l,l f:v f:v under N D L; svmlight without it"),
+        Format(
+            "bow", "xmc_bow", "XMC repository, train.txt and test.txt: l,l f:v f:v under N D L; svmlight without it"
+        ),
         Format("xmc-split", "xmc_bow", "XMC repository, split: trn_X_Xf.txt, trn_X_Y.txt, lbl_X_Xf.txt", True),
         Format("lf", "lf", "XMC repository, texts: trn.json.gz, tst.json.gz with lbl.json.gz or Yf.txt", True),
         Format("attentionxml", "attentionxml", "train_raw_texts.txt, train_labels.txt, features in train_v1.txt", True),

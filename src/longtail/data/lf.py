@@ -30,7 +30,7 @@ __all__ = ["FIELDS", "read_lf", "write_lf"]
 FIELDS = ("title", "content")
 _NAME, _RAW_NAME, _LABELS, _LABEL_NAMES = "{}.json", "{}.raw.json", "lbl.json", "Yf.txt"
 # sets of titles, which are read from files that hold more: LF-AmazonTitles-131K, WikiSeeAlsoTitles-350K …
-_OF_TITLES = re.compile(r"(?:[a-z]+-)?[a-z]*titles-\d", re.IGNORECASE)
+_OF_TITLES = re.compile(r"(?:[a-z]+-)?[a-z]+titles-\d", re.IGNORECASE)
 _OF_ANY_TEXTS = re.compile(r"(?:lf-)?[a-z]+-\d", re.IGNORECASE)
 _NUMBERED = re.compile(r"\d+->")  # before each name of the sets of Wikipedia
 

@@ -26,9 +26,20 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-__all__ = ["MAX_EXPANSION", "MAX_LINE", "Block", "beginning", "blocks", "chunks", "text_lines", "uncompressed"]
+__all__ = [
+    "BEGINNING",
+    "MAX_EXPANSION",
+    "MAX_LINE",
+    "Block",
+    "beginning",
+    "blocks",
+    "chunks",
+    "text_lines",
+    "uncompressed",
+]
 
 MAX_LINE = 64 << 20  # bytes of one line: far above any document
+BEGINNING = 1 << 16  # bytes by which the format of a file is told
 MAX_EXPANSION = 200  # times the compressed size; real text stays below 50
 _EXPANSION_FREE = 2 << 20  # bytes of output that are never a bomb; they may be two million empty lines
 _CHUNK = 1 << 18  # bytes read, and bytes decompressed, at a time
@@ -50,9 +61,14 @@ def uncompressed(path: Path | str) -> Path:
 
 
 def beginning(path: Path | str) -> bytes:
-    """Return the first bytes of a file, decompressed, without a byte order mark."""
+    """Return the first bytes of a file, decompressed, at most BEGINNING of them, without a byte order mark."""
+    found = bytearray()
     with closing(chunks(path, Problems(path))) as stream:
-        return next(filter(None, stream), b"").removeprefix(b"\xef\xbb\xbf")
+        for chunk in stream:
+            found += chunk
+            if len(found) >= BEGINNING:
+                break
+    return bytes(found[:BEGINNING]).removeprefix(b"\xef\xbb\xbf")
 
 
 def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str | None]]:

@@ -16,12 +16,11 @@ log = logging.getLogger("longtail")
 
 
 def features_note(name: str, features: sparse.csr_array, headerless: bool = False) -> str:
-    """Return what to say of features from the file ``name``; without a header, also where its numbers begin."""
-    n_columns = features.shape[1]
-    if not headerless:
-        return f"features of {name}: {n_columns:,} columns"
-    first = 1 if features.nnz and features.indices.min() > 0 else 0
-    return f"features of {name}: {n_columns - first:,} columns, numbered from {first}"
+    """Return what to say of features from the file ``name``; without a header, also which numbers it has."""
+    said = f"features of {name}: {features.shape[1]:,} columns"
+    if not headerless or not features.nnz:
+        return said
+    return f"{said}, numbers from {features.indices.min():,} to {features.indices.max():,}"
 
 
 def log_origin(

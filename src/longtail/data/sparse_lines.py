@@ -6,6 +6,7 @@ import re
 import sys
 from array import array
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.data.csr import MAX_COLUMNS, csr_of
-from longtail.data.lines import Block, blocks
+from longtail.data.lines import BEGINNING, Block, blocks
 from longtail.data.problems import Problems, quoted
 from longtail.kernels.text import scan_lines
 
@@ -30,7 +31,6 @@ _END = rb"(?:[ \t\r]++|$)"
 _SVMLIGHT = re.compile(
     rb"(?:" + _TARGETS.pattern + _END + rb")?(?:qid:\d++" + _END + rb")?+(?:\d++:" + _FLOAT + _END + rb")*+"
 )
-_LINES_LOOKED_AT = 10
 
 
 class Headerless(NamedTuple):
@@ -62,17 +62,15 @@ def is_headerless(start: bytes) -> bool:
 
     The first line that has a pair decides; lines of labels alone, comments and blank lines may stand before it.
     """
-    *lines, rest = start.split(b"\n", _LINES_LOOKED_AT)
-    looked_at = [line.partition(b"#")[0].strip() for line in lines]
-    if not lines:  # one line, of which the end may be missing
-        rest = rest.partition(b"#")[0].strip()
-        looked_at = [rest if _SVMLIGHT.fullmatch(rest) else rest.rpartition(b" ")[0]]
-    for line in looked_at:
-        if not _SVMLIGHT.fullmatch(line):
-            return False
-        if b":" in line:
-            return True
-    return False
+    *lines, last = start[:BEGINNING].split(b"\n")
+    for line in lines:
+        content = line.partition(b"#")[0].strip()
+        if b":" in content or not _SVMLIGHT.fullmatch(content):
+            return _SVMLIGHT.fullmatch(content) is not None
+    content = last.partition(b"#")[0].strip()
+    if not _SVMLIGHT.fullmatch(content):  # its end may be missing
+        content = content.rpartition(b" ")[0]
+    return b":" in content and _SVMLIGHT.fullmatch(content) is not None
 
 
 def read_sparse_lines(
@@ -92,14 +90,17 @@ def read_sparse_lines(
         header: What the header counts, such as ``("documents", "features", "labels")``.
         headerless: Given where the file may be svmlight lines without a header, which may end in a ``# comment``.
     """
-    scanner: _Scanner | None = None
-    for block in blocks(path, problems):
-        if scanner is None:
-            scanner = _Scanner(path, problems, header, block, headerless)
-        else:
-            scanner.take(block)
-    if scanner is None:
+    stream = blocks(path, problems)
+    first: list[Block] = []
+    while sum(len(block.data) for block in first) < BEGINNING and (block := next(stream, None)) is not None:
+        first.append(block)
+    if not first:
         problems.fatal("an empty file", f"a header of {len(header)} numbers: {', '.join(header)}", file=path)
+    if headerless is not None and not is_headerless(b"".join(block.data for block in first)):
+        headerless = None
+    scanner = _Scanner(path, problems, header, first[0], headerless)
+    for block in chain(first[1:], stream):
+        scanner.take(block)
     return scanner.finish()
 
 
@@ -119,8 +120,8 @@ class _Scanner:
         headerless: Headerless | None,
     ) -> None:
         self._path, self._problems, self._names = path, problems, names
-        self._headerless = headerless if headerless and is_headerless(block.data) else None
-        if self._headerless is None:
+        self._headerless = headerless
+        if headerless is None:
             line, _, rest = block.data.partition(b"\n")
             self.counts = self._parse_header(line, block.first_line)
             self._first_line = 2  # of row 0, but for comments

@@ -69,9 +69,7 @@ def read_bow(path: Path | str, reading: Reading) -> Dataset:
         labels = _named(labels, folder, reading)
     matrix, merged = label_matrix_of(*found.listed, len(labels))
     headerless_file = None if found.has_header else str(path)
-    dataset = Dataset(
-        matrix, labels, features=found.pairs, merged_duplicates=merged, headerless_file=headerless_file
-    )
+    dataset = Dataset(matrix, labels, features=found.pairs, merged_duplicates=merged, headerless_file=headerless_file)
     if headerless_file:
         reading.notes.append(features_note(Path(path).name, found.pairs, headerless=True))
     bad = [*found.bad, *unknown_rows(dataset, reading, problems, path, 2 if found.has_header else 1)]
