@@ -62,7 +62,10 @@ def read_attentionxml(path: Path | str, reading: Reading) -> Dataset:
     found = _read_features(feature_file, texts, n_lines, builder.problems)
     dataset = builder.finish()
     reading.notes.append(features_note(feature_file.name, found.pairs, not found.has_header))
-    return _with_features(dataset, found, np.frombuffer(lines, np.int64) - 1, feature_file)
+    whole = _with_features(dataset, found, np.frombuffer(lines, np.int64) - 1, feature_file)
+    if not len(whole):
+        builder.problems.fatal("no document", "at least one")
+    return whole
 
 
 def _add(builder: Builder, batch: list[tuple[int, Record]], lines: array[int]) -> None:

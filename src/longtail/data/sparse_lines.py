@@ -62,15 +62,14 @@ def is_headerless(start: bytes) -> bool:
 
     The first line that has a pair decides; lines of labels alone, comments and blank lines may stand before it.
     """
-    *lines, last = start[:BEGINNING].split(b"\n")
+    lines = start[:BEGINNING].split(b"\n")
+    if len(start) >= BEGINNING and b":" in lines[-1]:
+        lines[-1] = lines[-1].rpartition(b" ")[0]  # the end of the last number may be missing
     for line in lines:
         content = line.partition(b"#")[0].strip()
         if b":" in content or not _SVMLIGHT.fullmatch(content):
             return _SVMLIGHT.fullmatch(content) is not None
-    content = last.partition(b"#")[0].strip()
-    if not _SVMLIGHT.fullmatch(content):  # its end may be missing
-        content = content.rpartition(b" ")[0]
-    return b":" in content and _SVMLIGHT.fullmatch(content) is not None
+    return False
 
 
 def read_sparse_lines(

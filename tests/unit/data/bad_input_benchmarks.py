@@ -209,6 +209,7 @@ LF = lf.cases(
 def lines(kind, id, texts, labels, result, more=None):
     """Return the case of an AttentionXML folder."""
     files = {"set/train_raw_texts.txt": texts, "set/train_labels.txt": labels}
+    files |= {f"set/{name}": content for name, content in (more or {}).pop("beside", {}).items()}
     return kind, id, {name: content for name, content in files.items() if content is not None}, result, more
 
 
@@ -221,6 +222,13 @@ ATTENTIONXML = whole(
           "set/train_raw_texts.txt:2: a line more than in set/train_labels.txt; expected as many lines in both"),
     lines("header", "labels", b"sea\n", b"b\na\n",
           "set/train_labels.txt:2: a line more than in set/train_raw_texts.txt; expected as many lines in both"),
+    lines("header", "features", b"sea\n", b"b\n",
+          "set/train_v1.txt: 2 rows of features, but 1 lines in train_raw_texts.txt; "
+          "expected as many in both; leave the features out with --no-features",
+          {"beside": {"train_v1.txt": b"0 0:1\n0 0:1\n"}}),
+    lines("NaN or Inf", "features", b"sea\nx\nwind\n", b"b\nb\na\n", "set/train_v1.txt:2: value 'nan'; " + FINITE,
+          {"beside": {"train_v1.txt": b"0 0:1\n0 0:nan\n 1:1\n"},
+           "rest": [("sea", {0: 1.0}, ["b"]), ("wind", {1: 1.0}, ["a"])]}),
     lines("header", "blank at the end", b"sea\n\n\n", b"b\n", [("sea", ["b"])]),
     lines("unknown label", "closed", b"sea\nx\nwind\n", b"0\n1\n7\n", f"set/train_labels.txt:2: {UNKNOWN}",
           CLOSED | {"rest": [("sea", ["0"]), ("wind", ["7"])]}),

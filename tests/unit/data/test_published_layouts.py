@@ -6,11 +6,11 @@ import json
 import logging
 
 import numpy as np
-import published_layouts as made
 import pytest
 from scipy import sparse
 
 import longtail as lt
+import published_layouts as made
 from longtail.data.formats import read, read_features, sniff, write
 from longtail.data.labels import Label
 from longtail.errors import DataError, UsageError
