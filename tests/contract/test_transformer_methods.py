@@ -206,6 +206,12 @@ class TestModel:
         with pytest.raises(UsageError, match="was trained on ready-made features, and model 2 on text"):
             lt.ensemble([given, lt.Longtail("xr-linear").fit(data[0])])
 
+    def test_vectors_alone_pass_over_ready_made_features(self, models, data):
+        """As in training: folders of published data bring features beside the texts."""
+        fitted = models("xr-linear", "dnn")[0]
+        given = replace(data[1], features=lt.TfIdf.fit_transform(data[1].texts)[1])
+        assert same(fitted.predict(given, 5).matrix, fitted.predict(data[1], 5).matrix)
+
     def test_explain_has_no_words_to_explain_by(self, fails, models):
         model = models("xr-linear", "dnn")[1]
         message = fails(2, "explain", model, "a sound editor", "--label", "role::program")

@@ -73,7 +73,8 @@ def check_gandalf(documents: Dataset) -> None:
         raise UsageError("gandalf: found dense features of documents, which labels have none of; leave out one of them")
     if documents.features is not None and documents.label_features is None:
         found = "found ready-made features of documents, but none of labels"
-        raise UsageError(f"gandalf: {found}; give both (lbl_X_Xf.txt), or documents with text")
+        way_out = "give both (lbl_X_Xf.txt), or documents with text and --no-features"
+        raise UsageError(f"gandalf: {found}; {way_out}")
     if not _usable(documents).any():
         raise UsageError("gandalf: found no label with a word in its text, name or id; give label texts with --labels")
 

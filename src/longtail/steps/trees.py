@@ -63,7 +63,8 @@ def _label_texts(documents: Dataset, features: Features, vectoriser: TfIdf | Non
     rows = documents.label_features
     if rows is None:
         if vectoriser is None:
-            raise DataError([Problem("labels", 0, "no features of label texts", "label texts and documents with text")])
+            expected = "label texts and documents with text, without ready-made features (--no-features)"
+            raise DataError([Problem("labels", 0, "no features of label texts", expected)])
         rows = vectoriser.transform(documents.labels.described())
     return Features.of(rows, np.zeros((documents.n_labels, features.dense.shape[1]), np.float32))
 
