@@ -20,13 +20,13 @@ from longtail.data import (
     attentionxml,
     fasttext,
     formats,
+    headers,
     jsonl,
     lf,
     npz,
     parquet,
     pecos,
     plain_json,
-    sparse_lines,
     tables,
     xmc_bow,
 )
@@ -147,7 +147,7 @@ def fuzz_bow(data: bytes) -> None:
     dataset = readings.read(xmc_bow.read_bow, path, data)
     plain = oracles.reference_plain(data)
     if plain is not None and not plain.startswith((b"\xff\xfe", b"\xfe\xff")):
-        if sparse_lines.is_headerless(plain.removeprefix(oracles.BOM)):
+        if headers.is_headerless(plain.removeprefix(oracles.BOM)):
             _compare_headerless(dataset, oracles.reference_headerless(plain))
         else:
             _compare_bow(dataset, oracles.reference_bow(plain))

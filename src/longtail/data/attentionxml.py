@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
+from longtail.data.headers import has_header, is_headerless
 from longtail.data.lines import beginning, text_lines
 from longtail.data.losses import warn_left_out
 from longtail.data.origin import features_note
@@ -22,8 +23,6 @@ from longtail.data.problems import Problems
 from longtail.data.sparse_lines import (
     Headerless,
     SparseLines,
-    has_header,
-    is_headerless,
     read_sparse_lines,
     sparse_lines,
 )

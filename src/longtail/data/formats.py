@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from longtail.data.builder import Reading, Split, Unknown
 from longtail.data.dataset import Dataset
+from longtail.data.headers import has_header, is_headerless
 from longtail.data.labels import Labels
 from longtail.data.lines import beginning, uncompressed
 from longtail.data.origin import log_origin
 from longtail.data.problems import Problems
-from longtail.data.sparse_lines import has_header, is_headerless
 from longtail.errors import UsageError, unknown_name
 from longtail.progress import stage
 

@@ -15,22 +15,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.data.csr import MAX_COLUMNS, csr_of
+from longtail.data.headers import FLOAT, TARGETS, is_headerless
 from longtail.data.lines import BEGINNING, Block, blocks
 from longtail.data.problems import Problems, quoted
 from longtail.kernels.text import scan_lines
 
-__all__ = ["Headerless", "SparseLines", "has_header", "is_headerless", "read_sparse_lines", "sparse_lines"]
+__all__ = ["Headerless", "SparseLines", "read_sparse_lines", "sparse_lines"]
 
 _WRITE_ROWS = 4096  # rows formatted at a time
 
 _NUMBER = re.compile(rb"\d{1,18}")
-_FLOAT = rb"[+-]?+(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?+\d++)?+"
-_VALUE = re.compile(_FLOAT)
-_TARGETS = re.compile(_FLOAT + rb"(?:," + _FLOAT + rb")*+")  # what svmlight has before the pairs
-_END = rb"(?:[ \t\r]++|$)"
-_SVMLIGHT = re.compile(
-    rb"(?:" + _TARGETS.pattern + _END + rb")?(?:qid:\d++" + _END + rb")?+(?:\d++:" + _FLOAT + _END + rb")*+"
-)
 
 
 class Headerless(NamedTuple):
@@ -49,27 +43,6 @@ class SparseLines(NamedTuple):
     bad: list[int]  # rows
     nbytes: int  # of the text
     has_header: bool = True  # else columns and labels are counted up to the largest that occurs
-
-
-def has_header(start: bytes) -> bool:
-    """Tell whether a file begins with three numbers: documents, features and labels."""
-    first = start.lstrip(b"\r\n").partition(b"\n")[0].strip()
-    return re.fullmatch(rb"\d+[ \t]\d+[ \t]\d+", first) is not None
-
-
-def is_headerless(start: bytes) -> bool:
-    """Tell whether the first bytes of a file are svmlight lines, ``3,17 8:0.5 9:1``, without a header above.
-
-    The first line that has a pair decides; lines of labels alone, comments and blank lines may stand before it.
-    """
-    lines = start[:BEGINNING].split(b"\n")
-    if len(start) >= BEGINNING and b":" in lines[-1]:
-        lines[-1] = lines[-1].rpartition(b" ")[0]  # the end of the last number may be missing
-    for line in lines:
-        content = line.partition(b"#")[0].strip()
-        if b":" in content or not _SVMLIGHT.fullmatch(content):
-            return _SVMLIGHT.fullmatch(content) is not None
-    return False
 
 
 def read_sparse_lines(
@@ -247,7 +220,7 @@ class _Scanner:
     def _parse_listed(self, token: bytes) -> list[int]:
         """Return the labels before the pairs; none of a file that is read for its pairs alone."""
         if self._headerless is not None and not self._headerless.labelled:
-            if not _TARGETS.fullmatch(token):
+            if not TARGETS.fullmatch(token):
                 raise _BadLine(quoted(token), "numbers separated by commas, or feature:value")
             return []
         return [self._index(label, "label", self.counts[-1]) for label in token.split(b",")]
@@ -263,7 +236,7 @@ class _Scanner:
 
     def _value(self, token: bytes, column: int) -> float:
         with np.errstate(over="ignore"):
-            value = np.float32(float(token)) if _VALUE.fullmatch(token) else np.float32(np.nan)
+            value = np.float32(float(token)) if FLOAT.fullmatch(token) else np.float32(np.nan)
         if not np.isfinite(value):
             raise _BadLine(f"value {quoted(token)}", "a finite number")
         if value < self._least:

@@ -15,6 +15,7 @@ from scipy import sparse
 from longtail.data.builder import Reading, in_vocabulary
 from longtail.data.csr import csr_of_nothing
 from longtail.data.dataset import Dataset, label_matrix_of
+from longtail.data.headers import has_header, is_headerless
 from longtail.data.labels import Labels
 from longtail.data.lines import Block, beginning, blocks
 from longtail.data.losses import warn_left_out
@@ -24,8 +25,6 @@ from longtail.data.problems import MAX_SHOWN, Problems, quoted
 from longtail.data.sparse_lines import (
     Headerless,
     SparseLines,
-    has_header,
-    is_headerless,
     read_sparse_lines,
     sparse_lines,
 )
