@@ -133,7 +133,7 @@ class Ensemble(RankingModel):
         if self.fusion == "rank":
             return reciprocal_ranks(ranked)
         if self.calibrated_members and member.calibration is not None:
-            return in_order(ranked, member.calibration(ranked.data))  # which is flat at its ends
+            return in_order(ranked, member.calibration(ranked.data))  # which a mean in float32 makes equal
         return ranked
 
     def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
