@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,6 +15,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.data.lines import chunks, uncompressed
 from longtail.data.problems import Problems
+from longtail.data.source import Source
 from longtail.errors import UsageError, unknown_name
 from longtail.progress import stage
 
@@ -100,7 +102,17 @@ def read(
     reading = Reading(split, vocabulary, unknown or "error", labelled, features is None, skip_bad, label_separator)
     with stage(f"reading {Path(path).name}", _size(path), "B"):
         dataset: Dataset = form.function("read")(path, reading)
+    dataset = _with_source(dataset, path, split, skip_bad)
     return dataset if features is None else dataset.with_features(read_features(features), features)
+
+
+def _with_source(dataset: Dataset, path: Path | str, split: str, skip_bad: int | None) -> Dataset:
+    """Return the documents with the place that they are from; a reader whose files number labels has said which."""
+    if str(path) == "-":
+        return dataset
+    numbered = None if dataset.source is None else dataset.source.labels
+    whole = not skip_bad and (dataset.source is None or dataset.source.whole)
+    return replace(dataset, source=Source.of(path, split, numbered, whole))
 
 
 def write(dataset: Dataset, path: Path | str, *, format: str | None = None, split: str = "train") -> None:

@@ -16,6 +16,7 @@ from longtail.data.labels import Labels
 from longtail.data.losses import warn_left_out
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
+from longtail.data.source import Source
 from longtail.data.split_files import TRN_TST, SplitFiles
 from longtail.data.strings import Strings, StringsBuilder
 
@@ -79,7 +80,7 @@ def read_lf(path: Path | str, reading: Reading) -> Dataset:
                     builder.problems.add(number, *wrong)
                 else:
                     builder.add(number, record.record(ids))
-    return builder.finish()
+    return replace(builder.finish(), source=Source(files.folder, labels=labels))
 
 
 def _closed(reading: Reading, own: Labels) -> Reading:

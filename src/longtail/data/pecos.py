@@ -16,6 +16,7 @@ from longtail.data.lines import text_lines
 from longtail.data.losses import warn_left_out
 from longtail.data.npz import read_csr_npz, write_csr_npz
 from longtail.data.problems import Problems
+from longtail.data.source import Source
 from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_strings, write_strings
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.data.xmc_bow import number_labels, unknown_rows, without_bad
@@ -45,7 +46,7 @@ def read_pecos(path: Path | str, reading: Reading) -> Dataset:
             found = f"{part.shape[0]} rows, but {n_rows} documents in {Path(problems.file).name}"
             problems.fatal(found, "as many in both", file=file)
     labels = _read_labels(files, matrix.shape[1], target_file, problems)
-    dataset = Dataset(matrix, labels, texts=texts, features=features)
+    dataset = Dataset(matrix, labels, texts=texts, features=features, source=Source(files.folder, labels=labels))
     bad += unknown_rows(dataset, reading, problems, text_file or target_file, 1 if text_file else None)
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
 

@@ -20,6 +20,7 @@ from longtail.data.lines import Block, blocks
 from longtail.data.losses import warn_left_out
 from longtail.data.output import open_output
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
+from longtail.data.source import Source
 from longtail.data.sparse_lines import SparseLines, read_sparse_lines, sparse_lines
 from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_strings, write_strings
 from longtail.data.strings import Strings
@@ -48,7 +49,8 @@ def read_bow(path: Path | str, reading: Reading) -> Dataset:
     beside = _ids_beside(path)
     labels = _labels(beside if beside and beside.exists() else None, found.header[2], found.nbytes, problems)
     matrix, merged = label_matrix_of(*found.listed, len(labels))
-    dataset = Dataset(matrix, labels, features=found.pairs, merged_duplicates=merged)
+    source = Source(Path(path), labels=labels)
+    dataset = Dataset(matrix, labels, features=found.pairs, merged_duplicates=merged, source=source)
     bad = [*found.bad, *unknown_rows(dataset, reading, problems, path, 2)]
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
 
@@ -166,7 +168,8 @@ def read_xmc_split(path: Path | str, reading: Reading) -> Dataset:
     y = _read_y(files, x, reading, problems)
     labels = _split_labels(files, y, x.nbytes + y.nbytes, problems)
     label_features = _read_label_features(files, x, y, problems)
-    dataset = Dataset(y.pairs, labels, features=x.pairs, label_features=label_features)
+    source = Source(files.folder, labels=labels)
+    dataset = Dataset(y.pairs, labels, features=x.pairs, label_features=label_features, source=source)
     bad = [*x.bad, *y.bad, *unknown_rows(dataset, reading, problems, files.find(_Y), 2)]
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
 

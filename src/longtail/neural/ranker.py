@@ -86,9 +86,9 @@ class NeuralRanker(Embedder):
             for level, kept in enumerate(ranked.kept):
                 true, nodes = truth[level][rows], kept.cpu().numpy()
                 shortlist = csr_of_slots(np.ones(nodes.shape, np.float32), nodes, true.shape[1])
-                hits = true.multiply(shortlist).sum(axis=1)
+                hits = np.asarray(true.multiply(shortlist).sum(axis=1), np.float64)
                 recalls[level] += (hits / np.maximum(np.diff(true.indptr), 1)).sum()
-        n_documents = np.count_nonzero(np.diff(label_matrix.indptr))
+        n_documents = int(np.count_nonzero(np.diff(label_matrix.indptr)))
         means: list[float] = (recalls / max(n_documents, 1)).tolist()
         return means
 
