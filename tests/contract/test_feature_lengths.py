@@ -148,6 +148,21 @@ def test_published_numbers_that_depended_on_lengths():
     assert precision(20) == pytest.approx(precision(1), abs=1e-9)
 
 
+@pytest.mark.parametrize("format", ["bow", "xmc-split", "pecos"])
+def test_lengths_in_files_change_nothing(data, tmp_path, format):
+    def predicted(name: str, train: lt.Dataset, test: lt.Dataset) -> lt.Predictions:
+        parts = []
+        for documents, split in ((train, "train"), (test, "test")):
+            place = tmp_path / (f"{name}-{split}.txt" if format == "bow" else name)
+            lt.write(documents, place, format=format, split=split)
+            parts.append(lt.read(place, format=format, split=split))
+        return lt.Longtail("xr-linear", ranker={"max_passes": 3}).fit(parts[0]).predict(parts[1])
+
+    expected = predicted("one", *data)
+    long = scaled(data[0], powers_of_two(N_TRAIN, 1)), scaled(data[1], powers_of_two(N_TEST, 2))
+    assert_same(predicted("other", *long), expected)
+
+
 class TestBesideVectors:
     """Φcat: features that are given beside text, and an encoder's vectors."""
 
