@@ -223,15 +223,13 @@ class TestSurrogate:
         assert [phase.network.tables.widths for phase in run.phases] == [(N_LABELS,), (N_LABELS, N_LABELS)]
 
 
+# parameters that labels alone train, and one of those that they share, of each kind of encoder
+OF_LABELS = {"inception": ("hidden.1.",), "routed-inception": ("second.1.", "second_norm.1.", "hidden.1."), "cnn": ()}
+SHARED = {"inception": "convolutions.0.weight", "routed-inception": "convolutions.0.weight", "cnn": "filters.0.weight"}
+
+
 class TestDetached:
     """The first epochs of InceptionXML: labels train their own layer, and nothing that clusters read."""
-
-    OWN = {"inception": ("hidden.1.",), "routed-inception": ("second.1.", "second_norm.1.", "hidden.1.")}
-    READ = {
-        "inception": "convolutions.0.weight",
-        "routed-inception": "convolutions.0.weight",
-        "cnn": "filters.0.weight",
-    }
 
     def gradients(self, kind, epoch, wanted):
         """Return the encoder's gradients of the losses ``wanted`` in an epoch, by name."""
@@ -252,20 +250,20 @@ class TestDetached:
             name: torch.zeros_like(named[name]) if own is None else own for name, own in zip(named, found, strict=True)
         }
 
-    @pytest.mark.parametrize("kind", READ)
+    @pytest.mark.parametrize("kind", OF_LABELS)
     @pytest.mark.parametrize("epoch", [0, 1, 2, 7])
     def test_until_the_epochs_are_over(self, kind, epoch):
         both = self.gradients(kind, epoch, ["level 1", "level 2"])
         above, labels = (self.gradients(kind, epoch, [name]) for name in ("level 1", "level 2"))
         assert both["embedding.weight"].abs().sum() > 0
         trained = {name for name, own in labels.items() if own.any()}
-        of_labels = {name for name in both if name.startswith(self.OWN.get(kind, "-"))}
+        of_labels = {name for name in both if name.startswith(OF_LABELS[kind])}
         assert not any(above[name].any() for name in of_labels)
         if epoch < 2:
             assert trained == of_labels
         else:
             assert trained > of_labels
-            assert {"embedding.weight", self.READ[kind]} < trained
+            assert {"embedding.weight", SHARED[kind]} < trained
             assert "hidden.0.map.bias" not in trained
         for name in both:
             torch.testing.assert_close(both[name], above[name] + labels[name], rtol=1e-4, atol=1e-6)

@@ -244,9 +244,8 @@ def test_a_detached_layer_trains_its_own_parameters_alone(kind, own):
     made = awake(encoder(kind))
     names = {name for name, _ in made.named_parameters()}
     of_labels = {name for name in names if name.startswith(tuple(own))}
-    shared = (
-        names - of_labels - {name for name in names if name.startswith(tuple(part.replace("1", "0") for part in own))}
-    )
+    of_clusters = tuple(part.replace("1", "0") for part in own)
+    shared = names - of_labels - {name for name in names if name.startswith(of_clusters)}
     assert trained_by(made, 2, detached=[2]) == of_labels
     assert trained_by(made, 2) == of_labels | shared
     assert trained_by(made, 1, detached=[2]) == names - of_labels
