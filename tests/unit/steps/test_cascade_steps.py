@@ -61,6 +61,8 @@ def phases_of(monkeypatch, method, tree=TREE, **settings):
 
     def fit(network, *given, **options):
         phase = SimpleNamespace(network=network, before=copied(network), parts=None)
+        phase.rates = {group["lr"] for group in network.optimiser_groups()}
+        phase.rates |= {head.lr for head in network.heads if isinstance(head, Head)}
         if isinstance(network.heads[-1], TextHead):
             phase.parts = network.heads[-1].text.parts
         phases.append(phase)
