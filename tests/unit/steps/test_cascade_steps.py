@@ -61,8 +61,7 @@ def phases_of(monkeypatch, method, tree=TREE, **settings):
 
     def fit(network, *given, **options):
         phase = SimpleNamespace(network=network, before=copied(network), parts=None)
-        phase.rates = {group["lr"] for group in network.optimiser_groups()}
-        phase.rates |= {head.lr for head in network.heads if isinstance(head, Head)}
+        phase.rates = given[1].encoder_rate, given[1].head_rate
         if isinstance(network.heads[-1], TextHead):
             phase.parts = network.heads[-1].text.parts
         phases.append(phase)
@@ -117,6 +116,12 @@ def surrogate():
     settings = {"label_text": {"shortlist": SHORTLIST, "first_share": 0.5}, "cascade": {"dropout": [0.1, 0.2]}}
     with pytest.MonkeyPatch.context() as patch:
         return phases_of(patch, "astec", **settings)
+
+
+@pytest.mark.parametrize("method", ["astec", "inceptionxml-lf"])
+def test_the_first_phase_may_have_a_rate_of_its_own(monkeypatch, method):
+    run = phases_of(monkeypatch, method, label_text={"first_rate": 0.03}, training={"epochs": 2, "head_rate": 0.002})
+    assert [phase.rates for phase in run.phases] == [(0.03, 0.03), (0.01, 0.002)]
 
 
 class TestTied:
