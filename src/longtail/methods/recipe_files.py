@@ -54,7 +54,7 @@ class Preset(msgspec.Struct, frozen=True):
 
     def sources_in(self, config: Config) -> dict[str, str]:
         """Return, by path, the sources of those values that ``config`` has from this preset."""
-        held = {setting.path: msgspec.to_builtins(setting.value) for setting in settings(config)}
+        held = {setting.path: _listed(setting.value) for setting in settings(config)}
         return {path: source for path, source in self.sources.items() if held.get(path) == self.values[path]}
 
 
@@ -88,6 +88,11 @@ def _preset(name: str, content: Mapping[str, Any], names: Sequence[str]) -> Pres
             sources[path] = source
     deviations = tuple(block["what"] for block in _blocks_of(name, content.get("deviation", []), names))
     return Preset(name, values, sources, deviations)
+
+
+def _listed(value: Any) -> Any:
+    """Return a setting as TOML has it, with lists in place of tuples."""
+    return [_listed(part) for part in value] if isinstance(value, tuple) else value
 
 
 def _blocks_of(name: str, blocks: Sequence[dict[str, Any]], names: Sequence[str]) -> Iterator[dict[str, Any]]:
