@@ -202,8 +202,8 @@ class TestCommands:
         rates = {"batch_size": 256, "encoder_rate": 1e-4, "head_rate": 1e-3, "encoder_decay": 0.05, "head_decay": 0.005}
         assert {name: found["training"][name] for name in rates} == rates
         message = fails(2, *train_command, "--preset", "amazon-670k", "-o", tmp_path / "m")
-        assert "cascade.layers: found settings for 4 levels; expected " in message
-        assert "or cascade.layers=[], cascade.shortlist=[], cascade.dropout=[] to have them chosen" in message
+        assert "cascade.layers: found 12; expected at most 3, the encoder's depth" in message
+        assert "or cascade.layers=[]" in message
         assert "tree:" not in message  # said before the work
 
 
