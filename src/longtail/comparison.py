@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail.data.dataset import Dataset
+from longtail.data.filter_files import AUTO, find_filter
 from longtail.data.labels import Labels
 from longtail.errors import DataError, Problem, UsageError, printable
 from longtail.estimator import Longtail, load
 from longtail.evaluation import Measured, evaluate_model
 from longtail.kernels import pool
-from longtail.metrics import FrequencyTable
+from longtail.metrics import Constants, FrequencyTable, Propensity, choose_constants
 from longtail.metrics.analysis import PrecisionRecall, precision_recall
 from longtail.metrics.bootstrap import Difference, paired_differences
 from longtail.metrics.layout import in_columns
@@ -86,8 +87,8 @@ def compare(
     test: Dataset,
     k: Iterable[int] = (1, 3, 5),
     *,
-    propensity: tuple[float, float] = (0.55, 1.5),
-    mask: Path | str | None = None,
+    propensity: Propensity = None,
+    mask: Path | str | None = AUTO,
     bootstrap: int = 0,
     seed: int = 0,
     closely: bool = False,
@@ -96,10 +97,21 @@ def compare(
 ) -> Comparison:
     """Measure models, or model folders loaded one after another, on ``test``.
 
-    Label frequencies, for bins and propensities (A, B), are those of the first model's training data, for all models.
-    ``mask`` is a filter file of (document, label) pairs that no prediction may score with. ``bootstrap`` resamples of
-    the documents give intervals, and with ``closely`` how sure differences from the first model are; ``closely``
-    also looks at thresholds, time and size.
+    Label frequencies, for bins and propensities, are those of the first model's training data, for all models, and so
+    is the preset that the constants of the propensities may go by.
+
+    Args:
+        models: Models, or paths of model folders.
+        test: Documents with labels.
+        k: Cut-offs of the metrics.
+        propensity: (A, B) or a family, as for ``longtail.evaluation.evaluate_model``.
+        mask: A filter file, "auto" or None, as there.
+        bootstrap: Resamples of the documents, for intervals and, with ``closely``, for how sure differences from the
+            first model are.
+        seed: Seed of the resamples.
+        closely: Whether to look at thresholds, time and size as well.
+        threads: 0 for all cores.
+        device: Where networks run.
     """
     ks = check_ks(k)
     if not models:
@@ -109,15 +121,21 @@ def compare(
     for model in models:  # what is no model folder is refused before any work
         if not isinstance(model, Longtail):
             open_folder(model, verify="size")
+    filter_file = find_filter(mask, test)
+    by_number = filter_file is not None and (test.source is None or test.source.labels is None)
     first: _Training | None = None
-    look = _CloserLook(ks, propensity, mask, bootstrap, seed)
-    options: dict[str, Any] = {"ks": ks, "propensity": propensity, "mask": mask, "bootstrap": bootstrap, "seed": seed}
+    look: _CloserLook | None = None
+    options: dict[str, Any] = {"ks": ks, "mask": filter_file, "bootstrap": bootstrap, "seed": seed}
     compared, notes = [], []
     with stage("comparing", len(models), "models"), pool.threads(threads):
         for name, model in zip(_names(models), models, strict=True):
             trained = (model if isinstance(model, Longtail) else load(model, device=device)).model
-            first = first or _Training(name, trained.labels, trained.label_counts, trained.facts.documents)
-            notes += first.differences(name, trained, mask is not None)
+            if first is None or look is None:
+                first = _Training(name, trained.labels, trained.label_counts, trained.facts.documents)
+                constants = choose_constants(propensity, test.source.names if test.source else (), trained.preset)
+                look = _CloserLook(ks, constants, filter_file, bootstrap, seed)
+                options["propensity"] = constants
+            notes += first.differences(name, trained, by_number)
             with stage(f"measuring {name}"):
                 frequencies = first.frequencies(trained, test)
                 ranked = wide_ranking(trained, test, ks) if closely else None
@@ -140,10 +158,13 @@ class _Training(NamedTuple):
     label_counts: NDArray[np.int64]
     documents: int
 
-    def differences(self, name: str, model: RankingModel, masked: bool) -> list[str]:
-        """Return a note on a model with other training data; refuse one that cannot be compared."""
+    def differences(self, name: str, model: RankingModel, by_number: bool) -> list[str]:
+        """Return a note on a model with other training data; refuse one that cannot be compared.
+
+        ``by_number`` says that a filter file has labels by their places among the models'.
+        """
         same_labels = model.labels.ids == self.labels.ids
-        if masked and not same_labels:
+        if by_number and not same_labels:
             way_out = "expected models with the same labels, as a filter file has labels by number"
             raise UsageError(f"{name}: its labels are not those of {self.name}; {way_out}")
         if self._is_of(model):
@@ -172,9 +193,13 @@ class _CloserLook:
     """What a report shows of each model, the first one being what the others are compared with."""
 
     def __init__(
-        self, ks: tuple[int, ...], propensity: tuple[float, float], mask: Path | str | None, bootstrap: int, seed: int
+        self, ks: tuple[int, ...], constants: Constants, filter_file: Path | None, bootstrap: int, seed: int
     ) -> None:
-        self._ks, self._propensity, self._mask, self._bootstrap, self._seed = ks, propensity, mask, bootstrap, seed
+        self._ks = ks
+        self._constants = constants
+        self._filter = filter_file
+        self._bootstrap = bootstrap
+        self._seed = seed
         self._first: dict[str, NDArray[np.float64]] = {}
 
     def at(
@@ -188,7 +213,7 @@ class _CloserLook:
     ) -> ComparedModel:
         """Return what was found, with curve, time, size and differences from the first model."""
         test = test.with_labels(model.labels, unknown="add")
-        ranked = over_all(ranked, test, self._mask)
+        ranked = over_all(ranked, test, self._filter)
         return msgspec.structs.replace(
             found,
             curve=precision_recall(ranked, test.label_matrix),
@@ -208,8 +233,8 @@ class _CloserLook:
             self._ks,
             label_counts=frequencies[0],
             n_train=frequencies[1],
-            a=self._propensity[0],
-            b=self._propensity[1],
+            a=self._constants.a,
+            b=self._constants.b,
             bootstrap=self._bootstrap,
             seed=self._seed,
         )

@@ -119,8 +119,9 @@ class Longtail:
     def evaluate(self, test: Dataset, k: Iterable[int] = (1, 3, 5), **options: Any) -> Evaluation:
         """Return the metrics on ``test`` at every ``k``.
 
-        ``options``: ``bootstrap`` resamples, by ``seed``, for intervals; ``propensity``, A and B of the
-        propensity-scored metrics; ``mask``, a filter file of (document, label) pairs that may not score; ``beam_size``.
+        ``options``: ``bootstrap`` resamples, by ``seed``, for intervals; ``propensity``, (A, B) of the
+        propensity-scored metrics or their family, else told by the name of the data; ``mask``, a filter file of
+        (document, label) pairs that may not score, "auto" for the one beside the data, None for none; ``beam_size``.
         """
         with pool.threads(self.threads):
             return evaluate_model(self.model, test, ks=k, **options).evaluation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,8 +14,16 @@ from scipy import sparse
 
 from longtail.data.csr import csr_of, csr_where, places_in_rows
 from longtail.data.dataset import Dataset
-from longtail.data.xmc_bow import read_filter
-from longtail.metrics import Evaluation, FrequencyTable, by_frequency, evaluate
+from longtail.data.filter_files import AUTO, filter_pairs, find_filter
+from longtail.metrics import (
+    Constants,
+    Evaluation,
+    FrequencyTable,
+    Propensity,
+    by_frequency,
+    choose_constants,
+    evaluate,
+)
 from longtail.models.ranking_model import RankingModel
 from longtail.search.calibration import ReliabilityBin, hits, reliability
 from longtail.search.predictions import Predictions, read_predictions
@@ -34,13 +43,23 @@ class Measured(msgspec.Struct, frozen=True):
     reliability: tuple[ReliabilityBin, ...] = ()
 
 
+class _Measure(NamedTuple):
+    """What is asked of a measurement, whatever it is of."""
+
+    ks: tuple[int, ...]
+    constants: Constants
+    filter: Path | None
+    bootstrap: int
+    seed: int
+
+
 def evaluate_model(
     model: RankingModel,
     test: Dataset,
     *,
     ks: Iterable[int] = (1, 3, 5),
-    propensity: tuple[float, float] = (0.55, 1.5),
-    mask: Path | str | None = None,
+    propensity: Propensity = None,
+    mask: Path | str | None = AUTO,
     bootstrap: int = 0,
     seed: int = 0,
     beam_size: int | None = None,
@@ -49,17 +68,29 @@ def evaluate_model(
 ) -> Measured:
     """Measure a model on ``test``; labels that it does not know can only be missed.
 
-    ``frequencies`` are documents of each label, the model's labels first, and of all, in place of the model's own;
-    ``ranked`` are its predictions for ``test``, best first, where they are at hand.
+    Args:
+        model: A trained model, or an ensemble.
+        test: Documents with labels.
+        ks: Cut-offs of the metrics.
+        propensity: (A, B) of the propensities, or a family: wikipedia, amazon or default. None: that of the benchmark
+            that ``test`` was read from, told by the name of its file or folder, else that of the model's preset.
+        mask: A filter file of (document, label) pairs that no prediction may score with; "auto" for the one that lies
+            beside the files of ``test``, where these are a label-feature set; None for none.
+        bootstrap: Resamples of the documents, for intervals.
+        seed: Seed of the resamples.
+        beam_size: Nodes kept on each level, in place of the model's own setting.
+        frequencies: Documents of each label, the model's labels first, and of all, in place of the model's own.
+        ranked: The model's predictions for ``test``, best first, where they are at hand.
     """
-    ks = tuple(ks)
+    constants = choose_constants(propensity, test.source.names if test.source else (), model.preset)
+    measure = _Measure(tuple(ks), constants, find_filter(mask, test), bootstrap, seed)
     test = test.with_labels(model.labels, unknown="add")
     if not test.label_matrix[:, : len(model.labels)].nnz:
         log.warning("no label of the test documents is one of the model's, so none can be hit; are both of one kind?")
-    n_ranked = max(*ks, _RANKED)
+    n_ranked = max(*measure.ks, _RANKED)
     ranked = model.predict(test, n_ranked, beam_size=beam_size).matrix if ranked is None else _first(ranked, n_ranked)
     counts, n_train = frequencies or (model.label_counts, model.facts.documents)
-    found = _measure(ranked, test, counts, n_train, ks, propensity, mask, bootstrap, seed)
+    found = _measured(ranked, test, counts, n_train, measure)
     if model.calibration is None:
         return found
     right = hits(_widened(ranked, test.n_labels), test.label_matrix)
@@ -72,53 +103,46 @@ def evaluate_predictions(
     train: Dataset | None = None,
     *,
     ks: Iterable[int] = (1, 3, 5),
-    propensity: tuple[float, float] = (0.55, 1.5),
-    mask: Path | str | None = None,
+    propensity: Propensity = None,
+    mask: Path | str | None = AUTO,
     bootstrap: int = 0,
     seed: int = 0,
 ) -> Measured:
     """Measure predictions, or a file of them, against ``test``, whose label columns begin with those of ``train``.
 
-    ``train`` gives the label frequencies for the propensity metrics; ``mask`` is a filter file of (document, label)
-    pairs that no prediction may score with; ``propensity`` is (A, B).
+    ``train`` gives the label frequencies for the propensity metrics; all else is as for :func:`evaluate_model`.
     """
     if not isinstance(predictions, Predictions):
         predictions = read_predictions(predictions, test.labels, test.ids, len(test))
     counts, n_train = (None, 0) if train is None else (train.label_counts, len(train))
-    return _measure(predictions.matrix, test, counts, n_train, tuple(ks), propensity, mask, bootstrap, seed)
+    constants = choose_constants(propensity, test.source.names if test.source else ())
+    measure = _Measure(tuple(ks), constants, find_filter(mask, test), bootstrap, seed)
+    return _measured(predictions.matrix, test, counts, n_train, measure)
 
 
-def _measure(
+def _measured(
     ranked: sparse.csr_array,
     test: Dataset,
     counts: NDArray[np.int64] | None,
     n_train: int,
-    ks: tuple[int, ...],
-    propensity: tuple[float, float],
-    mask: Path | str | None,
-    bootstrap: int,
-    seed: int,
+    measure: _Measure,
 ) -> Measured:
     n_labels = max(ranked.shape[1], test.n_labels)
     ranked, truth = _widened(ranked, n_labels), _widened(test.label_matrix, n_labels)
-    pairs = None if mask is None else read_filter(mask, len(test), n_labels)
+    pairs = None if measure.filter is None else filter_pairs(measure.filter, test, n_labels)
+    options: dict[str, Any] = {"mask": pairs, "bootstrap": measure.bootstrap, "seed": measure.seed}
+    facts: dict[str, Any] = {}
+    if measure.filter is not None and pairs is not None:
+        facts |= {"filter": measure.filter.name, "filter_pairs": len(pairs)}
     if counts is None:
-        return Measured(evaluate(ranked, truth, ks, mask=pairs, bootstrap=bootstrap, seed=seed))
+        evaluation = evaluate(ranked, truth, measure.ks, **options)
+        return Measured(msgspec.structs.replace(evaluation, **facts))
     frequencies = np.zeros(n_labels, np.int64)
     frequencies[: len(counts)] = counts
-    evaluation = evaluate(
-        ranked,
-        truth,
-        ks,
-        label_counts=frequencies,
-        n_train=n_train,
-        a=propensity[0],
-        b=propensity[1],
-        mask=pairs,
-        bootstrap=bootstrap,
-        seed=seed,
-    )
-    return Measured(evaluation, by_frequency(ranked, truth, frequencies, ks, mask=pairs))
+    a, b, source = measure.constants
+    evaluation = evaluate(ranked, truth, measure.ks, label_counts=frequencies, n_train=n_train, a=a, b=b, **options)
+    evaluation = msgspec.structs.replace(evaluation, constants_from=source, **facts)
+    return Measured(evaluation, by_frequency(ranked, truth, frequencies, measure.ks, mask=pairs))
 
 
 def _first(ranked: sparse.csr_array, k: int) -> sparse.csr_array:

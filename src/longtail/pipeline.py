@@ -75,7 +75,7 @@ def follow(
     """Take part in the training of the network, as a rank that is not the first: all else is that one's work."""
     fitted, _, run = _begun(documents, config, valid, parents, stages, device)
     points = with_label_points(fitted, run)
-    none = document_features(replace(points, features=None), None)
+    none = document_features(replace(points, features=None), None, run.config)
     fit_network(points, none, None, run)
 
 

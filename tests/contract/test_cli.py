@@ -65,6 +65,9 @@ class TestMethods:
         entries = run("methods", "--json").json()
         assert [entry["name"] for entry in entries] == list(METHODS)
         assert {"what", "paper", "recipe", "settings", "presets"} <= set(entries[0])
+        presets = {entry["name"]: entry["presets"] for entry in entries}
+        assert presets["parabel"]["amazon-670k"]["ranker"]["trees"] == 3
+        assert presets["fastxml"] == {}
 
     def test_one_is_toml_for_c(self, run, tmp_path):
         done = run("methods", "xr-linear", "--preset", "eurlex-4k", "--set", "tfidf.1.unit=char")
@@ -75,6 +78,25 @@ class TestMethods:
         again = run("methods", "xr-linear", "-c", file)
         assert again.out == done.out
 
+    def test_a_preset_has_the_source_of_each_value(self, run, tmp_path):
+        done = run("methods", "cascadexml", "--preset", "amazon-670k", "--set", "training.epochs=2")
+        assert (done.code, done.err) == (0, "")
+        lines = done.out.splitlines()
+        assert "max_tokens = 128  # texts are cut after this many tokens [CascadeXML, appendix, table 9]" in lines
+        assert "epochs = 2  # passes over the documents" in lines  # asked for, so not the paper's
+        assert lines.index("# Where this differs from the authors' recipe:") == len(lines) - 5
+        assert all(line.startswith("# - ") for line in lines[-4:])
+        file = tmp_path / "my.toml"
+        file.write_text(done.out, "utf-8")
+        assert run("methods", "cascadexml", "-c", file).out == done.out
+
+    def test_sources_as_json(self, run):
+        found = run("methods", "cascadexml", "--preset", "amazon-670k", "--set", "training.epochs=2", "--json").json()
+        assert found["sources"]["encoder.max_tokens"] == "CascadeXML, appendix, table 9"
+        assert "training.epochs" not in found["sources"]
+        assert len(found["deviations"]) == 4
+        assert set(found) == {*Config.__struct_fields__, "sources", "deviations"}
+
     def test_one_as_json(self, run):
         settings = run("methods", "plt", "--json").json()
         assert settings["method"] == "plt"
@@ -83,20 +105,20 @@ class TestMethods:
     def test_order_of_sources(self, run, tmp_path):
         file = tmp_path / "my.toml"
         file.write_text("[tree]\nlevels = [5, 50]\nbranching = 3\n[ranker]\nprune = 0.5\n")
-        arguments = ["methods", "xr-linear", "--preset", "eurlex-4k", "-c", file]
+        arguments = ["methods", "xr-transformer", "--preset", "eurlex-4k", "-c", file]
         arguments += ["--set", "tree.branching=4", "--set", "seed=1", "--set", "tree.branching=5", "--json"]
         settings = run(*arguments).json()
         assert settings["tree"]["levels"] == [5, 50]  # file over preset
         assert settings["tree"]["branching"] == 5  # --set over file, the last one wins
         assert (settings["ranker"]["prune"], settings["ranker"]["cost_negative"]) == (0.5, 4)
-        assert configure("xr-linear", "eurlex-4k").ranker.cost_negative == 4
+        assert configure("xr-transformer", "eurlex-4k").ranker.cost_negative == 4
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
             (["xr-liner"], "unknown method 'xr-liner'; did you mean 'xr-linear'?"),
             (["xr-linear", "--preset", "eurlex4k"], "unknown preset 'eurlex4k'; did you mean 'eurlex-4k'?"),
-            (["plt", "--preset", "eurlex-4k"], "unknown preset 'eurlex-4k'; plt has none"),
+            (["fastxml", "--preset", "eurlex-4k"], "unknown preset 'eurlex-4k'; fastxml has none"),
             (["plt", "--set", "tree"], "--set 'tree'; expected PATH=VALUE such as tree.branching=32"),
             (["plt", "--set", "tree.branchin=3"], "unknown setting 'tree.branchin'; did you mean 'tree.branching'?"),
             (["plt", "--set", "tree.branching=1"], "tree.branching: found 1; expected a whole number >= 2"),

@@ -85,7 +85,7 @@ class TestEvaluate:
     @pytest.mark.parametrize("name", ["wikipdia", "0.5", "1,2,3", "a,b", ""])
     def test_unknown_propensity(self, fails, truth, predictions, name):
         message = fails(2, "evaluate", truth, "--predictions", predictions, "--propensity", name)
-        expected = "expected wikipedia, amazon, default, or A,B such as 0.55,1.5"
+        expected = "expected auto, wikipedia, amazon, default, or A,B such as 0.55,1.5"
         assert message == f"longtail: --propensity {name!r}; {expected}"
 
     @pytest.mark.parametrize("name", ["0,1", "nan,1", "1,inf", "-1,1"])

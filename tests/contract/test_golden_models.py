@@ -100,6 +100,27 @@ def test_settings_that_a_folder_does_not_have_are_the_defaults(folder, name):
     assert (loaded.config.gandalf.threshold, loaded.config.neighbours.learners) == (0.1, 15)
 
 
+@pytest.mark.parametrize("name", [name for name in LINEAR if name != golden.ENSEMBLE])
+def test_version_0_1_took_given_features_as_they_were(folder, tmp_path, name):
+    loaded = lt.load(folder(name))
+    assert not loaded.config.normalise_features
+    loaded.save(tmp_path / "again")
+    assert not lt.load(tmp_path / "again").config.normalise_features
+
+
+def test_a_folder_without_the_setting_does_not_scale_features(tmp_path):
+    train, test = (documents.take(np.arange(80)) for documents in lt.sample())
+    vectoriser, rows = lt.TfIdf.fit_transform(train.texts)
+    fit = lt.Longtail("xr-linear", normalise_features=False).fit
+    model, long = fit(train.with_features(3 * rows)), test.with_features(5 * vectoriser.transform(test.texts))
+    model.save(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config.pop("normalise_features") is False
+    sealed(tmp_path / "model", "config.json", json.dumps(config).encode())
+    found = lt.load(tmp_path / "model").predict(long).matrix
+    assert (found != model.predict(long).matrix).nnz == 0
+
+
 @pytest.mark.parametrize("setting", ["shiny", "ranker.shiny"])
 def test_a_setting_of_a_newer_version_is_refused_by_name(folder, setting):
     place = folder("xr-linear")

@@ -195,15 +195,15 @@ class TestCommands:
 
     def test_preset_is_table_9(self, run, fails, train_command, tmp_path):
         found = run("methods", "cascadexml", "--preset", "amazon-670k", "--json").json()
-        assert found["tree"]["levels"] == [2**10, 2**13, 2**16]
+        assert found["cascade"]["levels"] == [2**10, 2**13, 2**16]
         assert found["cascade"]["layers"] == [[5, 6], [8], [10], [12]]
         assert found["cascade"]["dropout"] == [0.2, 0.25, 0.4, 0.5]
         assert (found["training"]["epochs"], found["encoder"]["max_tokens"]) == (15, 128)
         rates = {"batch_size": 256, "encoder_rate": 1e-4, "head_rate": 1e-3, "encoder_decay": 0.05, "head_decay": 0.005}
         assert {name: found["training"][name] for name in rates} == rates
         message = fails(2, *train_command, "--preset", "amazon-670k", "-o", tmp_path / "m")
-        assert "cascade.layers: found settings for 4 levels; expected 1, as the tree has (243)" in message
-        assert "or cascade.layers=[], cascade.shortlist=[], cascade.dropout=[] to have them chosen" in message
+        assert "cascade.layers: found 12; expected at most 3, the encoder's depth" in message
+        assert "or cascade.layers=[]" in message
         assert "tree:" not in message  # said before the work
 
 
@@ -459,4 +459,4 @@ def test_presets_name_what_they_set():
     for preset in ("wiki10-31k", "amazoncat-13k", "wiki-500k", "amazon-670k", "amazon-3m"):
         config = configure("cascadexml", preset, {"encoder": {"name": "anything"}})
         assert len(config.cascade.layers) == len(config.cascade.dropout) == len(config.cascade.shortlist) + 1
-        assert len(config.tree.levels) == len(config.cascade.shortlist)
+        assert len(config.cascade.levels) == len(config.cascade.shortlist)

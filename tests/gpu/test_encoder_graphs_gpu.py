@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -69,6 +70,22 @@ def test_graphs_do_what_the_kernels_do(kind, half):
 @pytest.mark.parametrize("kind", ["bag", "routed-inception"])
 def test_a_layer_alone_leaves_weights_without_a_gradient(kind, layer):
     assert_alike(encoder(kind), encoder(kind), [layer])
+
+
+@pytest.mark.parametrize("kind", ["inception", "routed-inception"])
+def test_a_layer_that_is_detached(kind):
+    """Gradients of a layer that trains its own parameters alone, then, in the same graphs' place, of all."""
+    plain, graphed = encoder(kind), encoder(kind)
+    graphs = EncoderGraphs(graphed, B)
+    for detached in ([2], []):
+        ours, theirs = (
+            trained(network, partial(encode, detached=detached), False, [2])
+            for network, encode in ((plain, plain), (graphed, graphs))
+        )
+        for one, other in zip(ours, theirs, strict=True):
+            assert len(one) == len(other)
+            for a, b in zip(one, other, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_vectors_of_words_that_stay():

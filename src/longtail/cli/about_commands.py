@@ -6,12 +6,15 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longtail.cli.options import ConfigFile, Json, Preset, SetOptions, Threads, app, overrides
 from longtail.errors import UsageError
+
+if TYPE_CHECKING:
+    from longtail.methods import Method
 
 __all__ = ["demo", "doctor", "methods"]
 
@@ -24,7 +27,9 @@ def methods(
     set_: SetOptions = None,
     json: Json = False,
 ) -> None:
-    """List the methods, or show one with its settings resolved."""
+    """List the methods, or show one with its settings resolved; those of a preset with their sources."""
+    from msgspec import to_builtins
+
     from longtail.cli.terminal import print_json, print_table
     from longtail.config import to_toml
     from longtail.methods import METHODS, configure, method
@@ -34,16 +39,32 @@ def methods(
     if name is None:
         rows = [[m.name, ", ".join(m.presets), m.what] for m in METHODS.values()]
         if json:
-            print_json(list(METHODS.values()))
+            print_json([_listed(entry) for entry in METHODS.values()])
         else:
             print_table(["method", "presets", "what"], rows)
         return
     resolved = configure(name, preset, *overrides(config, set_))
-    if json:
-        print_json(resolved)
-        return
     entry = method(name)
-    print(f"# {entry.what}\n# {entry.paper}\n# {' → '.join(entry.recipe)}\n\n{to_toml(resolved)}", end="")
+    recipe = entry.presets.get(resolved.preset)
+    sources = {} if recipe is None else recipe.sources_in(resolved)
+    if json:
+        about = {} if recipe is None else {"sources": sources, "deviations": recipe.deviations}
+        print_json(to_builtins(resolved) | about)
+        return
+    print(f"# {entry.what}\n# {entry.paper}\n# {' → '.join(entry.recipe)}\n\n{to_toml(resolved, sources)}", end="")
+    if recipe is not None and recipe.deviations:
+        print("\n# Where this differs from the authors' recipe:")
+        for deviation in recipe.deviations:
+            print(f"# - {deviation}")
+
+
+def _listed(entry: Method) -> dict[str, Any]:
+    """Return what the list of methods tells of one, the settings of its presets among it."""
+    from msgspec import to_builtins
+
+    presets = {name: preset.settings for name, preset in entry.presets.items()}
+    about: dict[str, Any] = to_builtins(entry)
+    return about | {"presets": presets}
 
 
 @app.command(epilog="Example: longtail doctor --json")

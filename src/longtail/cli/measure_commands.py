@@ -29,12 +29,20 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "evaluate"]
 
-_PROPENSITIES = ("wikipedia", "amazon", "default")
+_AUTO = "auto"
 _RESAMPLES = 1000  # where a report is written
 
 Cutoffs = Annotated[str, typer.Option("-k", help="Cut-offs of the metrics.")]
-Propensity = Annotated[str, typer.Option(help="wikipedia, amazon or default (0.55/1.5), or A,B.")]
-FilterFile = Annotated[Path | None, typer.Option(help="Filter file: `document label` pairs to mask.")]
+Propensity = Annotated[
+    str, typer.Option(help="wikipedia, amazon, default (0.55/1.5) or A,B; auto: by the data's name, then the preset.")
+]
+FilterFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Filter file: `document label` pairs to mask. filter_labels_test.txt beside TEST needs no option."
+    ),
+]
+NoFilter = Annotated[bool, typer.Option("--no-filter", help="Do not use the filter file beside TEST.")]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and pictures (.html).")]
 
 
@@ -46,8 +54,9 @@ def evaluate(
     ] = None,
     train: Annotated[str | None, typer.Option(help="With --predictions: training data, for PSP and PSnDCG.")] = None,
     k: Cutoffs = "1,3,5",
-    propensity: Propensity = "default",
+    propensity: Propensity = _AUTO,
     filter: FilterFile = None,
+    no_filter: NoFilter = False,
     bootstrap: Annotated[
         int | None, typer.Option(min=0, help="Resamples for 95 % intervals; 1000 with --report, 0 otherwise.")
     ] = None,
@@ -76,7 +85,7 @@ def evaluate(
     options: dict[str, Any] = {
         "ks": _cutoffs(k),
         "propensity": _propensity(propensity),
-        "mask": filter,
+        "mask": _mask(filter, no_filter),
         "bootstrap": _resamples(bootstrap, report),
         "seed": seed,
     }
@@ -87,7 +96,7 @@ def evaluate(
         own = options | {"beam_size": beam_size}
         measured = _measured_model(paths[0], paths[1], report, device, threads, reading, own)
     else:
-        if train is None and propensity != "default":
+        if train is None and propensity != _AUTO:
             say("--propensity has no effect without --train")
         reading = {"format": format, "fields": fields}
         measured = _measured_predictions(predictions, paths[0], train, report, reading, options)
@@ -134,7 +143,9 @@ def _measured_predictions(
 
     train_set = None if train is None else read_data(train, skip_bad=None, **reading)
     known = None if train_set is None else train_set.labels
-    test = read_data(data, split="test", labels=known, unknown="add", skip_bad=None, **reading)
+    test = read_data(data, split="test", skip_bad=None, **reading)
+    if known is not None:
+        test = test.with_labels(known, unknown="add")
     if report is None:
         return evaluate_predictions(predictions, test, train_set, **options)
     return report_on_predictions(predictions, test, train_set, report, f"{predictions} on {data}", **options)
@@ -144,8 +155,9 @@ def _measured_predictions(
 def compare(
     paths: Annotated[list[str], typer.Argument(metavar="MODEL… TEST", help="Model folders, and test data.")],
     k: Cutoffs = "1,3,5",
-    propensity: Propensity = "default",
+    propensity: Propensity = _AUTO,
     filter: FilterFile = None,
+    no_filter: NoFilter = False,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Folder for compare.png and compare.csv, or one such file to write."),
@@ -172,7 +184,9 @@ def compare(
     *models, data = paths
     if not models or Path(data, "manifest.json").exists():
         raise UsageError(f"found {' '.join(paths)}; expected MODEL… TEST, test data after one model folder or more")
-    ks, constants = _cutoffs(k), _propensity(propensity)
+    ks = _cutoffs(k)
+    constants = _propensity(propensity)
+    mask = _mask(filter, no_filter)
     if output:
         comparison_files(output)
     if report:
@@ -191,7 +205,7 @@ def compare(
         test,
         ks,
         propensity=constants,
-        mask=filter,
+        mask=mask,
         bootstrap=_resamples(bootstrap, report),
         seed=seed,
         closely=report is not None,
@@ -222,18 +236,30 @@ def _cutoffs(text: str) -> tuple[int, ...]:
         raise UsageError(f"-k {text!r}; expected whole numbers such as 1,3,5") from None
 
 
-def _propensity(text: str) -> tuple[float, float]:
-    """Return A and B of a family of data sets, or as given."""
-    from longtail.metrics import propensity_constants
+def _mask(filter: Path | None, no_filter: bool) -> Path | str | None:
+    """Return the filter file, none, or the word for the one beside the test data."""
+    from longtail.data.filter_files import AUTO
 
-    if text in _PROPENSITIES:
-        return propensity_constants(text)
+    if filter is not None and no_filter:
+        raise UsageError("found --filter and --no-filter; expected one of them")
+    if filter is not None:
+        return filter
+    return None if no_filter else AUTO
+
+
+def _propensity(text: str) -> tuple[float, float] | str | None:
+    """Return A and B as given, or the name of a family; None where the data or the model shall decide."""
+    from longtail.metrics.propensity import FAMILIES
+
+    if text == _AUTO:
+        return None
+    if text in FAMILIES:
+        return text
     try:
         a, b = map(float, text.split(","))
     except ValueError:
-        raise UsageError(
-            f"--propensity {text!r}; expected {', '.join(_PROPENSITIES)}, or A,B such as 0.55,1.5"
-        ) from None
+        expected = ", ".join([_AUTO, *FAMILIES])
+        raise UsageError(f"--propensity {text!r}; expected {expected}, or A,B such as 0.55,1.5") from None
     if not (0 < a < inf and 0 < b < inf):
         raise UsageError(f"--propensity {text!r}; expected A and B above 0, such as 0.55,1.5")
     return a, b

@@ -102,7 +102,9 @@ ResampleSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the re
 MethodName = Annotated[
     str | None, typer.Option(help="Name in the list of `longtail methods`; that of -c, or xr-linear, otherwise.")
 ]
-Preset = Annotated[str | None, typer.Option(help="Settings for a benchmark of the papers, such as amazon-670k.")]
+Preset = Annotated[
+    str | None, typer.Option(help="The authors' recipe for a dataset of the papers, such as amazon-670k.")
+]
 ConfigFile = Annotated[Path | None, typer.Option("-c", "--config", help="TOML file of settings.")]
 SetOptions = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="One setting; repeatable.")]
 

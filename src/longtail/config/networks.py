@@ -125,6 +125,10 @@ class LabelText(Stage, frozen=True):
     first_share: Annotated[
         float, Meta(gt=0, lt=1, description="share of the epochs that is the first phase's, where there are two")
     ] = 0.5
+    first_rate: Annotated[
+        NotNegative,
+        Meta(description="learning rate of the first phase, of encoder and classifiers; 0 = the rates of the second"),
+    ] = 0.0
     shortlist: Annotated[Count, Meta(description="surrogate: nearest labels that are scored for a document")] = 500
 
     def __post_init__(self) -> None:

@@ -204,8 +204,12 @@ def read_toml(path: Path | str) -> SettingsFile:
         raise ConfigError(f"{path}: not a TOML file ({error})") from None
 
 
-def to_toml(config: Config) -> str:
-    """Return the config as TOML, every setting with its documentation: a file for ``-c`` to start from."""
+def to_toml(config: Config, sources: Mapping[str, str] | None = None) -> str:
+    """Return the config as TOML, every setting with its documentation: a file for ``-c`` to start from.
+
+    ``sources`` tells, by path, where a value was taken from; it stands in brackets behind the documentation.
+    """
+    known = sources or {}
     out, section = [], ""
     for setting in settings(config):
         head, _, key = setting.path.rpartition(".")
@@ -213,7 +217,8 @@ def to_toml(config: Config) -> str:
             section = head
             table = head.partition(".")[0]
             out.append(f"\n[[{table}]]" if head != table else f"\n[{table}]")
-        out.append(f"{key} = {_toml_value(setting.value)}  # {setting.doc}")
+        source = f" [{known[setting.path]}]" if setting.path in known else ""
+        out.append(f"{key} = {_toml_value(setting.value)}  # {setting.doc}{source}")
     return "\n".join(out) + "\n"
 
 

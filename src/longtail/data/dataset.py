@@ -12,6 +12,7 @@ from scipy import sparse
 from longtail.data.csr import csr_of
 from longtail.data.description import Description, Finding, check, describe
 from longtail.data.labels import Label, Labels
+from longtail.data.source import Source
 from longtail.data.strings import Strings
 from longtail.errors import DataError, Problem, UsageError
 
@@ -37,6 +38,7 @@ class Dataset:
     merged_duplicates: int = 0  # labels that stood twice in one record and were kept once
     dropped_unknown: int = 0  # labels outside a given vocabulary that were left out on request
     headerless_file: str | None = None  # of ``features``, where it may lack the last columns: no header counts them
+    source: Source | None = None  # the file or folder that they were read from
 
     @classmethod
     def of(
@@ -118,6 +120,7 @@ class Dataset:
             features=None if self.features is None else self.features[rows],
             dense=None if self.dense is None else self.dense[rows],
             ids=None if self.ids is None else self.ids.take(rows),
+            source=None if self.source is None else self.source.part(),
         )
 
     def split(self, test: float | int = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -15,6 +16,7 @@ from longtail.data.labels import Labels
 from longtail.data.lines import beginning, uncompressed
 from longtail.data.origin import log_origin
 from longtail.data.problems import Problems
+from longtail.data.source import Source
 from longtail.errors import UsageError, unknown_name
 from longtail.progress import stage
 
@@ -133,12 +135,22 @@ def read(
     )
     with stage(f"reading {Path(path).name}", _size(path), "B"):
         dataset: Dataset = form.function("read")(path, reading)
+    dataset = _with_source(dataset, path, split, skip_bad)
     if reading.notes or (folder and form.name != "jsonl"):
         log_origin(path, form.name, dataset, reading.notes, others)
     if file is None:
         return dataset
     matrix, headerless = _read_features(file, len(dataset))
     return dataset.with_features(matrix, file, headerless)
+
+
+def _with_source(dataset: Dataset, path: Path | str, split: str, skip_bad: int | None) -> Dataset:
+    """Return the documents with the place that they are from; a reader whose files number labels has said which."""
+    if str(path) == "-":
+        return dataset
+    numbered = None if dataset.source is None else dataset.source.labels
+    whole = not skip_bad and (dataset.source is None or dataset.source.whole)
+    return replace(dataset, source=Source.of(path, split, numbered, whole))
 
 
 def write(dataset: Dataset, path: Path | str, *, format: str | None = None, split: str = "train") -> None:

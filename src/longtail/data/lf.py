@@ -21,6 +21,7 @@ from longtail.data.labels import Labels
 from longtail.data.losses import warn_left_out
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
+from longtail.data.source import Source
 from longtail.data.split_files import TRN_TST, SplitFiles, read_names
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.data.xmc_bow import number_labels
@@ -95,7 +96,7 @@ def read_lf(path: Path | str, reading: Reading) -> Dataset:
                     builder.problems.add(number, *wrong)
                 else:
                     builder.add(number, record.record(ids, fields))
-    return builder.finish()
+    return replace(builder.finish(), source=Source(files.folder, labels=labels))
 
 
 def _fields_by_name(folder: Path, notes: list[str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from longtail.data.losses import warn_left_out
 from longtail.data.npz import read_csr_npz, write_csr_npz
 from longtail.data.origin import features_note
 from longtail.data.problems import Problems
+from longtail.data.source import Source
 from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_strings, write_strings
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.data.xmc_bow import number_labels, unknown_rows, without_bad
@@ -50,7 +51,7 @@ def read_pecos(path: Path | str, reading: Reading) -> Dataset:
     if feature_file and features is not None:
         reading.notes.append(features_note(str(feature_file.relative_to(files.folder)), features))
     labels = _read_labels(files, matrix.shape[1], target_file, problems)
-    dataset = Dataset(matrix, labels, texts=texts, features=features)
+    dataset = Dataset(matrix, labels, texts=texts, features=features, source=Source(files.folder, labels=labels))
     bad += unknown_rows(dataset, reading, problems, text_file or target_file, 1 if text_file else None)
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
 

@@ -22,12 +22,8 @@ from longtail.data.losses import warn_left_out
 from longtail.data.origin import features_note
 from longtail.data.output import open_output
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
-from longtail.data.sparse_lines import (
-    Headerless,
-    SparseLines,
-    read_sparse_lines,
-    sparse_lines,
-)
+from longtail.data.source import Source
+from longtail.data.sparse_lines import Headerless, SparseLines, read_sparse_lines, sparse_lines
 from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_names, read_strings, write_strings
 from longtail.data.strings import Strings
 from longtail.errors import UsageError
@@ -68,7 +64,14 @@ def read_bow(path: Path | str, reading: Reading) -> Dataset:
         labels = _named(labels, folder, reading)
     matrix, merged = label_matrix_of(*found.listed, len(labels))
     headerless_file = None if found.has_header else str(path)
-    dataset = Dataset(matrix, labels, features=found.pairs, merged_duplicates=merged, headerless_file=headerless_file)
+    dataset = Dataset(
+        matrix,
+        labels,
+        features=found.pairs,
+        merged_duplicates=merged,
+        source=Source(Path(path), labels=labels),
+        headerless_file=headerless_file,
+    )
     if headerless_file:
         reading.notes.append(features_note(Path(path).name, found.pairs, headerless=True))
     bad = [*found.bad, *unknown_rows(dataset, reading, problems, path, 2 if found.has_header else 1)]
@@ -227,7 +230,8 @@ def read_xmc_split(path: Path | str, reading: Reading) -> Dataset:
     y = _read_y(files, x, reading, problems)
     labels = _split_labels(files, y, x.nbytes + y.nbytes, problems)
     label_features = _read_label_features(files, x, y, problems)
-    dataset = Dataset(y.pairs, labels, features=x.pairs, label_features=label_features)
+    source = Source(files.folder, labels=labels)
+    dataset = Dataset(y.pairs, labels, features=x.pairs, label_features=label_features, source=source)
     bad = [*x.bad, *y.bad, *unknown_rows(dataset, reading, problems, files.find(_Y), 2)]
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
 

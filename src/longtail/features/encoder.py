@@ -101,18 +101,21 @@ class Encoder(TextEncoder):
         for weights in folder.glob("model*.safetensors"):  # which are for the owner's eyes only
             weights.chmod((folder / "config.json").stat().st_mode)
 
-    def forward(self, ids: Tensor, mask: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
+    def forward(
+        self, ids: Tensor, mask: Tensor | None, layers: Sequence[int], detached: Sequence[int] = ()
+    ) -> list[Tensor]:
         """Return the pooled (B, width) after each of ``layers`` (1 is the first, ``depth`` the last).
 
         ``ids`` (B, T) int64 and ``mask`` (B, T) bool, True at tokens; None says that nothing is padded, and lets
-        attention run without a mask.
+        attention run without a mask. Layers stand on each other, so a ``detached`` one has no parameters of its own.
         """
         given = mask
         if mask is not None and self._ready_mask:
             # transformers would look whether the mask is all True, and make the device wait for the answer
             given = mask[:, None, None, :]  # (B, 1, 1, T)
         hidden = self._run(ids, given).hidden_states
-        return [self._pool(hidden[layer], mask) for layer in layers]
+        pooled = {layer: self._pool(hidden[layer], mask) for layer in layers}
+        return [pooled[layer].detach() if layer in detached else pooled[layer] for layer in layers]
 
     def attentions(self, ids: Tensor, mask: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
         """Return attention weights (B, heads, T, T) and pooled vectors (B, width) of each layer: for analysis only."""

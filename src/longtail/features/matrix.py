@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-__all__ = ["Features", "unit_vectors"]
+from longtail.kernels.sparse import unit_rows
+
+__all__ = ["Features", "join_blocks", "prepared_rows", "unit_vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,25 @@ class Features:
     def take(self, rows: NDArray[np.integer] | slice) -> Features:
         """Return some of the rows."""
         return Features.of(self.sparse[rows], self.dense[rows])
+
+
+def prepared_rows(rows: csr_array, normalise: bool) -> csr_array:
+    """Return ready-made sparse features in the layout of kernels, each row scaled to length 1 if ``normalise``.
+
+    A row of zeros stays one. ``rows`` are left as they are; of a matrix in canonical form only the values are copied.
+    """
+    block = Features.of(rows).sparse
+    if not normalise:
+        return block
+    scaled = copy(block)  # indices are shared
+    scaled.data = block.data.copy()
+    unit_rows(scaled.indptr, scaled.data, np.zeros((scaled.shape[0], 0), np.float32))
+    return scaled
+
+
+def join_blocks(rows: csr_array, vectors: NDArray[np.float32] | None, weight: float = 1.0) -> Features:
+    """Return sparse rows as they are and, beside them, ``vectors`` with each row scaled to length ``weight``."""
+    return Features.of(rows, None if vectors is None else unit_vectors(vectors) * np.float32(weight))
 
 
 def unit_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

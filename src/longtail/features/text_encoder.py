@@ -17,10 +17,17 @@ class TextEncoder(Module):
     width: int
     depth: int
 
-    def forward(self, ids: Tensor, mask: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
-        """Return (B, width) after each of ``layers`` (1 is the first); ``mask`` (B, T) is True at tokens.
+    def forward(
+        self, ids: Tensor, mask: Tensor | None, layers: Sequence[int], detached: Sequence[int] = ()
+    ) -> list[Tensor]:
+        """Return (B, width) after each of ``layers``.
 
-        ``ids`` (B, T) int64; a mask of None says that nothing is padded.
+        Args:
+            ids: Token ids (B, T) int64.
+            mask: (B, T) bool, True at tokens; None says that nothing is padded.
+            layers: Numbers of layers; 1 is the first.
+            detached: Those of ``layers`` whose gradient stops before what they share with other layers: they train
+                parameters of their own, if they have any, and no others.
         """
         raise NotImplementedError
 

@@ -79,13 +79,14 @@ class Spans(NamedTuple):
 def positives_of(relevance: sparse.csr_array, ranker: Ranker) -> Positives:
     """Return the documents of each node, and their R̂.
 
-    Where costs are sensitive, each document's relevance adds up to 1; else it counts as it is, up to 1: a document
-    that has a node by half (a soft target, as Gandalf's) costs half as much where the node misses it.
+    Where costs are sensitive, each document's relevance adds up to 1, or to its sum where that is less; else it counts
+    as it is, up to 1: a document that has a node by half (a soft target, as Gandalf's) costs half as much where the
+    node misses it.
     """
     by_node = relevance.tocsc()
     weights = np.minimum(by_node.data, 1).astype(np.float32)
     if ranker.cost_sensitive:
-        totals = np.asarray(relevance.sum(axis=1)).ravel()
+        totals = np.maximum(np.asarray(relevance.sum(axis=1)).ravel(), 1)
         weights = (by_node.data / totals[by_node.indices]).astype(np.float32)
     return by_node.indptr.astype(np.int64), by_node.indices.astype(np.int32), weights
 

@@ -1,37 +1,42 @@
 """Presets: the recipes of the papers as data files, every value with the place it was taken from.
 
-``presets/METHOD.toml`` lists the datasets and, in blocks, settings with their source::
+``presets/METHOD.toml`` lists the names of the presets and, in blocks, settings with their source::
 
-    datasets = ["wiki10-31k", "amazon-670k"]
+    datasets = ["wiki10-31k", "amazon-670k", "wiki10-31k+tfidf", "amazon-670k+tfidf"]
 
-    [[settings]]                                   # of all datasets
+    [[settings]]                                   # of all presets
     source = "CascadeXML, appendix A.2.1"
     "training.encoder_rate" = 1e-4
 
     [[settings]]
-    datasets = ["amazon-670k"]
+    datasets = ["amazon-670k*"]
     source = "CascadeXML, appendix, table 9"
     "training.epochs" = 15
 
     [[deviation]]                                  # what the recipe has and this software has not
     what = "β₁ is constant; the authors' code cycles it"
 
-A setting stands once for each dataset, so that each value has one source.
+A preset is called like its dataset, with ``+VARIANT`` behind it where the papers have another recipe for the same one.
+Blocks name presets as file names are matched: ``*`` stands for anything. A setting stands once for each preset, so
+that each value has one source.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
-from longtail.config import nested
+from longtail.config import Config, nested, settings
 
-__all__ = ["Preset", "read_presets"]
+__all__ = ["Preset", "parse_presets", "read_presets"]
+
+_ABOUT = ("source", "datasets")  # the keys of a block that are no settings
 
 
 class Preset(msgspec.Struct, frozen=True):
@@ -47,10 +52,15 @@ class Preset(msgspec.Struct, frozen=True):
         """The settings as the nested mapping that a config is resolved from."""
         return nested(self.values)
 
+    def sources_in(self, config: Config) -> dict[str, str]:
+        """Return, by path, the sources of those values that ``config`` has from this preset."""
+        held = {setting.path: _listed(setting.value) for setting in settings(config)}
+        return {path: source for path, source in self.sources.items() if held.get(path) == self.values[path]}
+
 
 @cache
 def read_presets(method: str) -> Mapping[str, Preset]:
-    """Return the presets of a method by the names of their datasets; none where no paper has one."""
+    """Return the presets of a method by their names; none where no paper has one."""
     file = files("longtail.methods") / "presets" / f"{method}.toml"
     if not file.is_file():
         return {}
@@ -58,7 +68,7 @@ def read_presets(method: str) -> Mapping[str, Preset]:
 
 
 def parse_presets(text: str) -> dict[str, Preset]:
-    """Return the presets of a file's text; ValueError for a setting with two sources, or an unknown dataset."""
+    """Return the presets of a file's text; ValueError for a setting with two sources, or an unknown preset."""
     content = tomllib.loads(text)
     names = content["datasets"]
     return {name: _preset(name, content, names) for name in names}
@@ -70,7 +80,7 @@ def _preset(name: str, content: Mapping[str, Any], names: Sequence[str]) -> Pres
     for block in _blocks_of(name, content.get("settings", []), names):
         source = block["source"]
         for path, value in block.items():
-            if path in ("source", "datasets"):
+            if path in _ABOUT:
                 continue
             if path in values:
                 raise ValueError(f"{name}: {path} stands in two blocks, {sources[path]!r} and {source!r}")
@@ -80,12 +90,17 @@ def _preset(name: str, content: Mapping[str, Any], names: Sequence[str]) -> Pres
     return Preset(name, values, sources, deviations)
 
 
+def _listed(value: Any) -> Any:
+    """Return a setting as TOML has it, with lists in place of tuples."""
+    return [_listed(part) for part in value] if isinstance(value, tuple) else value
+
+
 def _blocks_of(name: str, blocks: Sequence[dict[str, Any]], names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the blocks that hold for the dataset ``name``: those that list it, and those without a list."""
+    """Yield the blocks that hold for the preset ``name``: those that list it, and those without a list."""
     for block in blocks:
-        listed = block.get("datasets", names)
-        unknown = [other for other in listed if other not in names]
-        if unknown:
-            raise ValueError(f"unknown dataset {unknown[0]!r}; expected one of {', '.join(names)}")
-        if name in listed:
+        listed = block.get("datasets", ["*"])
+        for pattern in listed:
+            if not any(fnmatchcase(other, pattern) for other in names):
+                raise ValueError(f"unknown dataset {pattern!r}; expected one of {', '.join(names)}")
+        if any(fnmatchcase(name, pattern) for pattern in listed):
             yield block

@@ -41,7 +41,8 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
     """
     entry = method(name, file_of([own for own in overrides if own.get("method") == name], "method"))
     named = [own["preset"] for own in overrides if isinstance(own.get("preset"), str) and own["preset"]]
-    preset = preset or (named[-1] if named else None)
+    if preset is None and named:
+        preset = named[-1]
     if preset is not None and preset not in entry.presets:
         if not entry.presets:
             raise ConfigError(f"unknown preset '{preset}'; {name} has none")

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from longtail.metrics.analysis import FrequencyBin, FrequencyTable, LabelTable, by_frequency, per_label
 from longtail.metrics.evaluation import Evaluation
-from longtail.metrics.propensity import inverse_propensities, propensity_constants
+from longtail.metrics.propensity import (
+    Constants,
+    Propensity,
+    choose_constants,
+    inverse_propensities,
+    propensity_constants,
+)
 from longtail.metrics.ranking import (
     coverage_at_k,
     evaluate,
@@ -17,11 +23,14 @@ from longtail.metrics.ranking import (
 )
 
 __all__ = [
+    "Constants",
     "Evaluation",
     "FrequencyBin",
     "FrequencyTable",
     "LabelTable",
+    "Propensity",
     "by_frequency",
+    "choose_constants",
     "coverage_at_k",
     "evaluate",
     "inverse_propensities",

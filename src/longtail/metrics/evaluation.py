@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from longtail.errors import printable
 from longtail.metrics.layout import in_columns
 
 __all__ = ["NAMES", "Evaluation"]
@@ -15,7 +16,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics as fractions by name, ``evaluation["P@1"]``; printed as a table in percent.
 
     Documents without labels are in no mean. ``hits`` are right labels among the k best, one number a k; ``intervals``
-    are (low, high) by name where there were resamples; ``a`` and ``b`` are those of the propensities, if known.
+    are (low, high) by name where there were resamples; ``a`` and ``b`` are those of the propensities, if known, and
+    ``constants_from`` what decided them. ``filter`` is the name of the filter file, of ``filter_pairs`` pairs, if any.
     """
 
     n_documents: int
@@ -30,6 +32,9 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     n_resamples: int = 0
     seed: int = 0
     confidence: float = 0.95
+    constants_from: str = ""
+    filter: str = ""
+    filter_pairs: int = 0
 
     def __getitem__(self, name: str) -> float:
         return self.metrics[name]
@@ -55,7 +60,10 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         if self.n_without_labels:
             parts.append(f"{self.n_without_labels} documents without labels left out")
         if self.a is not None:
-            parts.append(f"propensity A={self.a:g} B={self.b:g}")
+            source = f" ({printable(self.constants_from)})" if self.constants_from else ""
+            parts.append(f"propensity A={self.a:g} B={self.b:g}{source}")
+        if self.filter:
+            parts.append(f"filtered by {printable(self.filter)}, {self.filter_pairs:,} pairs")
         if self.intervals:
             parts.append(f"[{100 * self.confidence:g} % intervals of {self.n_resamples} resamples, seed {self.seed}]")
         return "; ".join(parts)

@@ -3,28 +3,86 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.errors import UsageError
+from longtail.errors import UsageError, unknown_name
 
-__all__ = ["inverse_propensities", "propensity_constants"]
+__all__ = [
+    "FAMILIES",
+    "Constants",
+    "Propensity",
+    "choose_constants",
+    "inverse_propensities",
+    "propensity_constants",
+]
+
+
+class Constants(NamedTuple):
+    """A and B of the propensities, and what decided them."""
+
+    a: float
+    b: float
+    source: str
+
+
+# (A, B), the name of a family, what was chosen before, or None: by the data
+Propensity: TypeAlias = tuple[float, float] | str | Constants | None
 
 # As in the Extreme Classification Repository's scripts and the published settings of the benchmarks.
-# Wiki10-31K, the WikiSeeAlso family and AmazonCat-13K are «otherwise» there, whatever their names say.
-_WIKIPEDIA = ("wikipedia", "wikilshtc", "wikititles", "wiki500k")
+FAMILIES = {"wikipedia": (0.5, 0.4), "amazon": (0.6, 2.6), "default": (0.55, 1.5)}
+
+# Parts of the names of benchmarks, without what is no letter or digit; the first that a name has decides. Wiki10-31K,
+# the WikiSeeAlso family and AmazonCat-13K are not of the families that their names begin with.
+_BY_NAME = {
+    "amazoncat": "default",
+    "wiki10": "default",
+    "wikiseealso": "default",
+    "eurlex": "default",
+    "delicious": "default",
+    "mediamill": "default",
+    "bibtex": "default",
+    "amazon": "amazon",
+    "wikipedia": "wikipedia",
+    "wikilshtc": "wikipedia",
+    "wikititles": "wikipedia",
+    "wiki500k": "wikipedia",
+}
 
 
 def propensity_constants(name: str) -> tuple[float, float]:
     """Return the constants (A, B) the field uses for the named benchmark; (0.55, 1.5) for all other data."""
+    return FAMILIES[_family_of(name) or "default"]
+
+
+def choose_constants(propensity: Propensity, names: Iterable[str] = (), preset: str = "") -> Constants:
+    """Return A and B: those asked for, else by the name of the data, else by the preset, else 0.55 and 1.5.
+
+    Args:
+        propensity: (A, B), the name of a family, what was chosen before, or None.
+        names: Names of the test data that may be that of a benchmark; the first one that is decides.
+        preset: The recipe that a model was trained with, which is called by its benchmark.
+    """
+    if isinstance(propensity, Constants):
+        return propensity
+    if isinstance(propensity, str):
+        if propensity not in FAMILIES:
+            raise UsageError(unknown_name("propensity", propensity, FAMILIES))
+        return Constants(*FAMILIES[propensity], f"family {propensity}")
+    if propensity is not None:
+        return Constants(*propensity, "as given")
+    for kind, name in [*(("name", name) for name in names), ("preset", preset)]:
+        if _family_of(name) is not None:
+            return Constants(*propensity_constants(name), f"by the {kind} {name}")
+    return Constants(*FAMILIES["default"], "default")
+
+
+def _family_of(name: str) -> str | None:
     letters = "".join(filter(str.isalnum, name.lower()))
-    if any(part in letters for part in _WIKIPEDIA):
-        return 0.5, 0.4
-    if "amazon" in letters and "amazoncat" not in letters:
-        return 0.6, 2.6
-    return 0.55, 1.5
+    return next((family for part, family in _BY_NAME.items() if part in letters), None)
 
 
 def inverse_propensities(

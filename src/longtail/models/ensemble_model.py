@@ -82,6 +82,12 @@ class Ensemble(RankingModel):
         return tuple(member.config.method for member in self.members)
 
     @property
+    def preset(self) -> str:
+        """The preset that all members have in common; empty for none."""
+        presets = {member.preset for member in self.members}
+        return presets.pop() if len(presets) == 1 else ""
+
+    @property
     def calibrated_members(self) -> bool:
         """Whether what is averaged are the members' probabilities."""
         return self.fusion != "rank" and all(member.calibration is not None for member in self.members)
@@ -133,7 +139,7 @@ class Ensemble(RankingModel):
         if self.fusion == "rank":
             return reciprocal_ranks(ranked)
         if self.calibrated_members and member.calibration is not None:
-            return in_order(ranked, member.calibration(ranked.data))  # which is flat at its ends
+            return in_order(ranked, member.calibration(ranked.data))  # which a mean in float32 makes equal
         return ranked
 
     def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.config import Search
+from longtail.config import Config, Search
 from longtail.data.csr import csr_of_nothing
 from longtail.data.dataset import Dataset
 from longtail.data.strings import Strings
 from longtail.errors import DataError, Problem, UsageError
-from longtail.features.matrix import Features, unit_vectors
+from longtail.features.matrix import Features, join_blocks, prepared_rows
 from longtail.features.tfidf import TfIdf
 from longtail.linear.explanation import Explanation, LinearRanker, RawExplanation, explain_label
 from longtail.linear.tree_ranker import TreeRanker
@@ -113,7 +113,7 @@ class Model(RankingModel):
         """Return the features of documents as the linear rankers got them in training."""
         documents = self._readable(documents)
         if self.network is None:
-            return document_features(documents, self.vectoriser, self.facts)
+            return document_features(documents, self.vectoriser, self.config, facts=self.facts)
         if not self.rankers:
             raise UsageError("this model has a network alone, which reads texts, not features; see embed")
         return self._combined(documents, self.network.embed(_texts(documents)))
@@ -126,10 +126,8 @@ class Model(RankingModel):
 
     def _combined(self, documents: Dataset | Strings, vectors: NDArray[np.float32]) -> Features:
         """Return Φcat: the network's vectors beside the text features; or Φdnn, where these have no columns."""
-        if self.config.features == "tfidf":
-            return document_features(documents, self.vectoriser, self.facts)
-        weight = 1.0 if self.config.features == "dnn" else self.config.encoder.weight
-        return document_features(documents, self.vectoriser, self.facts, vectors, weight)
+        own = None if self.config.features == "tfidf" else vectors
+        return document_features(documents, self.vectoriser, self.config, own, facts=self.facts)
 
     def explain(self, text: str, label: str) -> Explanation:
         """Return what each n-gram of ``text`` adds to the margin of each node on the way to ``label``, an id or a name.
@@ -169,27 +167,28 @@ def _texts(documents: Dataset | Strings) -> Strings:
 def document_features(
     documents: Dataset | Strings,
     vectoriser: TfIdf | None,
-    facts: Facts | None = None,
+    config: Config,
     vectors: NDArray[np.float32] | None = None,
-    vector_weight: float = 1.0,
+    *,
+    facts: Facts | None = None,
 ) -> Features:
-    """Return sparse features (given, else tf-idf) and dense ones beside them, whose rows get length ``vector_weight``.
+    """Return what linear classifiers read: sparse features (tf-idf, else those given) and dense ones beside them.
 
-    The dense block is ``vectors``, else what the documents bring.
+    Args:
+        documents: texts, or documents with ready-made features.
+        vectoriser: makes tf-idf rows of the texts; None where features are given, or there are none.
+        config: says whether rows of given features are scaled to length 1, and the length of ``vectors``.
+        vectors: an encoder's vectors, in place of the dense features that the documents bring.
+        facts: the widths of training, which those found have to have.
     """
     if vectoriser is None and facts is not None and isinstance(documents, Dataset):
         documents = _as_in_training(documents, facts, vectors is not None)
-    texts = documents if isinstance(documents, Strings) else documents.texts
-    given = None if isinstance(documents, Strings) else documents.features
-    if vectors is None and isinstance(documents, Dataset):
-        vectors = documents.dense
-    if vectoriser is not None:
-        rows = vectoriser.transform(texts if texts is not None else Strings.of([""] * len(documents)))
-    elif given is not None:
-        rows = given
+    rows = _sparse_rows(documents, vectoriser, config)
+    if vectors is not None:
+        weight = 1.0 if config.features == "dnn" else config.encoder.weight
+        features = join_blocks(rows, vectors, weight)
     else:
-        rows = csr_of_nothing(len(documents), 0)
-    features = Features.of(rows, None if vectors is None else unit_vectors(vectors) * np.float32(vector_weight))
+        features = join_blocks(rows, documents.dense if isinstance(documents, Dataset) else None)
     if facts is not None:
         _check_width("sparse", features.sparse.shape[1], facts.n_columns)
         _check_width("dense", features.dense.shape[1], facts.dense_width)
@@ -201,6 +200,16 @@ def _as_in_training(documents: Dataset, facts: Facts, with_vectors: bool) -> Dat
     if with_vectors and not facts.n_columns:
         return replace(documents, features=None)
     return documents.widened(facts.n_columns)
+
+
+def _sparse_rows(documents: Dataset | Strings, vectoriser: TfIdf | None, config: Config) -> sparse.csr_array:
+    """Return tf-idf rows, those given, or rows without columns."""
+    if vectoriser is not None:
+        texts = documents if isinstance(documents, Strings) else documents.texts
+        return vectoriser.transform(texts if texts is not None else Strings.of([""] * len(documents)))
+    if isinstance(documents, Dataset) and documents.features is not None:
+        return prepared_rows(documents.features, config.normalise_features)
+    return csr_of_nothing(len(documents), 0)
 
 
 def _check_width(block: str, found: int, expected: int) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from msgspec.structs import replace as replace_settings
 from scipy import sparse
 
 from longtail.config import Config, Ranker
@@ -110,7 +112,7 @@ def load_model(
 
 
 def _read(folder: Folder, device: str, shards: Collection[int] | None = None) -> Model:
-    config = folder.read_json("config.json", Config)
+    config = _config(folder)
     names, own = folder.files, read_parts(folder)
     vectoriser = None
     if "vocabulary.safetensors" in names:
@@ -133,6 +135,17 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
     _check_widths(vectoriser, rankers, own.facts)
     parts = config, own.labels, own.label_counts, own.facts, vectoriser, rankers, network, graph
     return Model(*parts, calibration=own.calibration, metrics=own.metrics)
+
+
+def _config(folder: Folder) -> Config:
+    """Return the settings; those that the folder does not have are what they were when it was written.
+
+    Version 0.1 knew no ``normalise_features``, and trained on given features as they were.
+    """
+    config = folder.read_json("config.json", Config)
+    if "normalise_features" in folder.read_json("config.json", dict[str, Any]):
+        return config
+    return replace_settings(config, normalise_features=False)
 
 
 def _label_graph(folder: Folder, n_labels: int) -> sparse.csr_array:

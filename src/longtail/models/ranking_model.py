@@ -64,6 +64,11 @@ class RankingModel(ABC):
     def reads_text(self) -> bool:
         """Whether texts are all that is needed, no ready-made features."""
 
+    @property
+    def preset(self) -> str:
+        """The recipe of a paper that it was trained with, which is called by its benchmark; empty for none."""
+        return self.config.preset
+
     def predict(
         self,
         documents: Dataset | Iterable[str],

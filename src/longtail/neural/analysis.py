@@ -72,7 +72,7 @@ class Analysis(msgspec.Struct, frozen=True):
     layers: tuple[int, ...]  # the layer of each level, the last one where a level reads several
     attention: dict[str, tuple[LayerAttention, ...]]
     likeness: dict[str, tuple[Likeness, ...]]  # empty where PWCCA has too few documents
-    shortlist_recall: tuple[float, ...]  # of each level above the labels; empty without labels
+    shortlist_recall: tuple[float, ...]  # of each level above the labels, mean over documents; empty without labels
 
 
 def analyse(ranker: NeuralRanker, untuned: Encoder | None, documents: Dataset, most: int, seed: int = 0) -> Analysis:

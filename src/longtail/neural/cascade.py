@@ -99,25 +99,32 @@ class CascadeXML(nn.Module):
             slots.append(min(kept, slots[-1]) * most)
         return [*slots[:-1], self.tables.widths[-1]] if self.full else slots
 
-    def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
-        """Return ϑ^(t), the (B, d_t) vector that each level reads."""
+    def vectors(self, ids: Tensor, mask: Tensor | None, detached: bool = False) -> list[Tensor]:
+        """Return ϑ^(t), the (B, d_t) vector that each level reads.
+
+        With ``detached`` the labels train only what in the encoder is theirs alone, and their merging layer.
+        """
         if not len(ids):  # a rank without documents, which takes part in the exchanges of heads all the same
             learns = torch.is_grad_enabled()
             return [torch.zeros(0, width, device=ids.device, requires_grad=learns) for width in self.widths]
         wanted = sorted({layer for own in self.layers for layer in own})
+        above = {layer for own in self.layers[:-1] for layer in own}
+        alone = [layer for layer in wanted if layer not in above] if detached else []
         encode = self.graphs if self.graphs is not None and self.graphs.serve(ids) else self.encoder
-        at = dict(zip(wanted, encode(ids, mask, wanted), strict=True))
+        at = dict(zip(wanted, encode(ids, mask, wanted, alone), strict=True))
         parts = [[at[layer] for layer in own] for own in self.layers]
+        if detached:  # layers that levels above read as well have nothing that is the labels' alone
+            parts[-1] = [at[layer] if layer in alone else at[layer].detach() for layer in self.layers[-1]]
         return [merged(merge, own) for merge, own in zip(self.merges, parts, strict=True)]
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss of each level, α_t·L^(t): algorithm 1, whose last line is the training loop's."""
-        theta = self.vectors(batch.ids, batch.mask)  # forward pass through the transformer
+        detached = self.last > 0 and batch.epoch < self.settings.detach_epochs  # a level above learns
+        theta = self.vectors(batch.ids, batch.mask, detached)  # forward pass through the transformer
         losses, sizes, top = [], [], None
         for t, head in enumerate(self.heads):
             y, values = self.tables.cover(t, batch.positives, batch.values)  # ground-truth (meta-)labels
-            detached = 0 < t == self.last and batch.epoch < self.settings.detach_epochs  # a level above learns
-            vector = self.dropouts[t](theta[t].detach() if detached else theta[t])
+            vector = self.dropouts[t](theta[t])
             if self._full(t):
                 losses.append(head.full_loss(vector, y, values))
                 sizes.append(y.new_full((len(y),), self.tables.widths[t]))

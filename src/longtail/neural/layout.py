@@ -18,6 +18,7 @@ __all__ = [
     "CNN_CHUNKS",
     "CNN_FILTERS",
     "CNN_WORDS",
+    "LABEL_WORD_ENCODERS",
     "LSTM_HIDDEN",
     "TWO_LAYERS",
     "check_depth",
@@ -42,14 +43,16 @@ LSTM_HIDDEN = 256  # numbers of a state in each direction
 ATTENTION_HIDDEN = 256  # rows of W_1, AttentionXML's hidden layer
 CNN_WORDS, CNN_FILTERS = (2, 4, 8), 128  # that a filter of XML-CNN reads, and filters of each
 CNN_CHUNKS, CNN_BOTTLENECK = 8, 512  # p, and numbers between its chunks and the labels
-TWO_LAYERS = ("bag", "routed-inception")  # encoders on words with two layers, as wide as the vectors of words
+TWO_LAYERS = ("bag", "inception", "routed-inception")  # encoders on words with two layers
+LABEL_WORD_ENCODERS = ("bag", "routed-inception")  # those whose layers are as wide as the vectors of words
 _LARGE = 200_000  # labels from which on the papers use three levels above them
 _LARGE_WIDTHS, _LARGE_SIZES = (2**10, 2**13, 2**16), (2**10, 2**11, 2**12)  # nodes; shortlists of the levels below
 _KEPT = 64
 _CPU_DOCUMENTS = 32  # more take memory, and gain no time
 _DROPOUTS = {2: (0.3, 0.4), 3: (0.3, 0.3, 0.4), 4: (0.2, 0.25, 0.4, 0.5)}
 _LAST_LAYERS, _CONCAT_DROPOUT, _CLUSTER_LABELS = 5, 0.5, 100  # LightXML's
-_WORD_CLUSTER_LABELS = 16  # as many as InceptionXML has for 131,000 labels
+# InceptionXML's authors have 8 to 10 (as the presets); 16 ranked better on 10,000 titles (docs/inceptionxml.md)
+_WORD_CLUSTER_LABELS = 16
 _SURROGATE_LABELS, _SURROGATES = 4, 2**16  # labels of a cluster that stands for them, and the most such clusters
 
 

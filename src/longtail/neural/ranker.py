@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from longtail.data.csr import csr_of_slots
+from longtail.data.csr import csr_of, csr_of_slots
 from longtail.data.strings import Strings
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.neural.embedder import Embedder
@@ -75,16 +75,22 @@ class NeuralRanker(Embedder):
         return weights[self.tree.positions]
 
     def shortlist_recall(self, tokens: Tokens, label_matrix: sparse.csr_array) -> list[float]:
-        """Return the share of true labels that lie below the nodes kept on each level (table 11 of CascadeXML)."""
-        truth = self.tree.coarsen(label_matrix.astype(bool).astype(np.float32))
-        found = np.zeros(self.tree.n_levels - 1)
+        """Return the recall of the nodes kept on each level above the labels (table 11 of CascadeXML).
+
+        A document's true nodes are those with one of its labels below. Recall is the share of them that is kept, as the
+        mean over documents with labels.
+        """
+        truth = [_ones_at(matrix) for matrix in self.tree.coarsen(_ones_at(label_matrix))]
+        recalls = np.zeros(self.tree.n_levels - 1)
         for rows, ranked in self._each(tokens, lambda batch: self._running.rank(batch.ids, batch.mask, 1)):
             for level, kept in enumerate(ranked.kept):
-                own, nodes = truth[level][rows], kept.cpu().numpy()
-                below = csr_of_slots(np.ones(nodes.shape, np.float32), nodes, own.shape[1])
-                found[level] += own.multiply(below).sum()
-        recalls: list[float] = (found / max(label_matrix.nnz, 1)).tolist()
-        return recalls
+                true, nodes = truth[level][rows], kept.cpu().numpy()
+                shortlist = csr_of_slots(np.ones(nodes.shape, np.float32), nodes, true.shape[1])
+                hits = np.asarray(true.multiply(shortlist).sum(axis=1), np.float64)
+                recalls[level] += (hits / np.maximum(np.diff(true.indptr), 1)).sum()
+        n_documents = int(np.count_nonzero(np.diff(label_matrix.indptr)))
+        means: list[float] = (recalls / max(n_documents, 1)).tolist()
+        return means
 
     def _ranked(self, ids: Tensor, mask: Tensor, k: int) -> Ranked:
         ranked: Ranked = self._running.rank(ids, mask, k) if k else super()._ranked(ids, mask, k)
@@ -101,3 +107,8 @@ class NeuralRanker(Embedder):
             kept = (labels >= 0) & ~np.isin(np.arange(len(nodes))[:, None] * self.tree.n_labels + labels, banned)
             labels[~kept | (np.cumsum(kept, 1) > k)] = -1
         return csr_of_slots(scores, labels, self.tree.n_labels)
+
+
+def _ones_at(matrix: sparse.csr_array) -> sparse.csr_array:
+    """Return a matrix with 1 in place of each value."""
+    return csr_of(np.ones(len(matrix.indices), np.float32), matrix.indices, matrix.indptr, matrix.shape[1])

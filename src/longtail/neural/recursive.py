@@ -29,7 +29,7 @@ from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
 from longtail.neural.training.stepper import adamw_groups
 from longtail.tree.tree import LabelTree
 
-__all__ = ["Matcher", "Resolution", "joined_nodes", "relevances"]
+__all__ = ["Matcher", "Resolution", "joined_nodes"]
 
 Nodes = NDArray[np.int32]  # (n, k) nodes of a level for each document, −1 where there are fewer
 
@@ -67,19 +67,44 @@ class Resolution(LastLayer):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the mean over M of R̂ · L(y, Wᵀ Φ_dnn), eq. 9; λ‖W‖² is the weight decay of the classifiers.
 
-        The batch's positives are nodes of this level, their values R̂.
+        The batch's positives are nodes of this level, their values R (eq. 6): how many of the document's labels lie
+        below a node, or the sum of these labels' values where labels are soft.
         """
         m = self.shortlist(batch)
         _, p = self.scores(batch.ids, batch.mask, m.nodes)
-        y, counted = m.targets > 0, m.counted(p)
-        alpha = self.settings.alpha if self.settings.cost_sensitive else 1.0
-        r = torch.where(y, m.targets, alpha)
-        loss = (r * self._point_loss(y, p) * counted).sum(1) / counted.sum(1)
+        counted = m.counted(p)
+        positive, negative = self._point_weights(m.targets, batch.values.sum(1, keepdim=True))
+        points = positive * self._point_loss(p) + negative * self._point_loss(-p)
+        loss = (points * counted).sum(1) / counted.sum(1)
         return {f"level {self.level + 1}": loss.mean()}
 
-    def _point_loss(self, y: Tensor, p: Tensor) -> Tensor:
-        margins = torch.where(y, p, -p)
-        return functional.softplus(-margins) if self.settings.loss == "bce" else (1 - margins).relu().square()
+    def _point_weights(self, relevance: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what each node weighs as a positive and as a negative of its document: two (B, S) tensors.
+
+        A node's target is y = min(R, 1), the capped sum of the values of the document's labels below it.
+
+        - As a positive it weighs y, or with ``cost_sensitive`` R̂ = R / max(ΣR, 1), where ΣR adds up the document's
+          nodes. Hard labels add up to 1 or more, so that this is eq. 6; and a value below 1 is not made larger.
+        - As a negative it weighs α · (1 − y) with ``bce``: without ``cost_sensitive``, where α is 1, that is the
+          cross-entropy with the soft target y. With ``squared-hinge`` a node is either a positive, if y > 0, or a
+          negative, which weighs α.
+
+        Args:
+            relevance: R (B, S), 0 at nodes without a label of the document.
+            totals: ΣR (B, 1).
+        """
+        settings = self.settings
+        target = relevance.clamp(max=1)
+        missing = 1 - target if settings.loss == "bce" else (relevance == 0).float()
+        if settings.cost_sensitive:
+            return relevance / totals.clamp(min=1), settings.alpha * missing
+        return target, missing
+
+    def _point_loss(self, margins: Tensor) -> Tensor:
+        """Return L of nodes with these margins: their scores as positives, less their scores as negatives."""
+        if self.settings.loss == "bce":
+            return functional.softplus(-margins)
+        return (1 - margins).relu().square()
 
     def scores(self, ids: Tensor, mask: Tensor | None, nodes: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return vectors (B, d), and the scores of ``nodes`` (B, S), None standing for all of the level."""
@@ -151,14 +176,6 @@ class Matcher(Embedder):
         for rows, (x, top) in self._each(tokens, run):
             vectors[rows], nodes[rows, : top.shape[1]] = x.float().cpu(), top.cpu()
         return vectors, nodes
-
-
-def relevances(matrix: sparse.csr_array, cost_sensitive: bool) -> sparse.csr_array:
-    """Return R̂ of the positives of a level (after eq. 6): each row adds up to 1, or every entry is 1."""
-    shares = matrix.astype(np.float32)
-    totals = np.repeat(np.asarray(matrix.sum(1)).ravel(), np.diff(matrix.indptr)) if cost_sensitive else shares.data
-    shares.data = (shares.data / totals).astype(np.float32)
-    return shares
 
 
 def joined_nodes(matched: Nodes, true: sparse.csr_array) -> Nodes:

@@ -201,7 +201,9 @@ def _draw_recall(figure: Figure, analysis: Analysis) -> None:
     axes.bar_label(bars, [f"{recall:.1f}" for recall in recalls])
     axes.set_xticks(levels)
     axes.set_yticks(range(0, 101, 20))
-    axes.set(xlabel="level", ylabel="true labels below nodes kept, %", ylim=(0, 110), xlim=(0.4, len(recalls) + 0.6))
+    axes.set(
+        xlabel="level", ylabel="true nodes kept, mean over documents, %", ylim=(0, 110), xlim=(0.4, len(recalls) + 0.6)
+    )
     axes.set_title("Recall of the shortlists", loc="left")
 
 

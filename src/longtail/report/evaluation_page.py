@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
-from longtail.data.xmc_bow import read_filter
+from longtail.data.filter_files import AUTO, filter_pairs, find_filter
 from longtail.evaluation import Measured, evaluate_model, evaluate_predictions
 from longtail.metrics.analysis import unmasked
 from longtail.report import sections
@@ -37,7 +37,7 @@ def report_on_model(
     folder: Path | None = None,
     ks: tuple[int, ...] = (1, 3, 5),
     beam_size: int | None = None,
-    mask: Path | str | None = None,
+    mask: Path | str | None = AUTO,
     seed: int = 0,
     **options: Any,
 ) -> Measured:
@@ -46,6 +46,7 @@ def report_on_model(
     Documents are ranked once for metrics and details; for some of them, again with other beam sizes.
     """
     check_report_path(path)
+    mask = find_filter(mask, test)
     ranked = wide_ranking(model, test, ks, beam_size)
     measured = evaluate_model(model, test, ks=ks, beam_size=beam_size, mask=mask, seed=seed, ranked=ranked, **options)
     test = test.with_labels(model.labels, unknown="add")
@@ -61,11 +62,12 @@ def report_on_predictions(
     path: Path | str,
     title: str,
     *,
-    mask: Path | str | None = None,
+    mask: Path | str | None = AUTO,
     **options: Any,
 ) -> Measured:
     """Measure a file of predictions and write its report; ``options`` are those of :func:`evaluate_predictions`."""
     check_report_path(path)
+    mask = find_filter(mask, test)
     found = read_predictions(predictions, test.labels, test.ids, len(test))
     measured = evaluate_predictions(found, test, train, mask=mask, **options)
     test = test.with_labels(found.labels, unknown="add")
@@ -85,10 +87,10 @@ def wide_ranking(
     return model.predict(test, max(*ks, min(_RANKED, room)), beam_size=beam_size).matrix
 
 
-def over_all(ranked: sparse.csr_array, test: Dataset, mask: Path | str | None) -> sparse.csr_array:
+def over_all(ranked: sparse.csr_array, test: Dataset, mask: Path | None) -> sparse.csr_array:
     """Return the predictions over all labels of the test data, without those of a filter file."""
     ranked = csr_of(ranked.data, ranked.indices, ranked.indptr, test.n_labels)
-    return ranked if mask is None else unmasked(ranked, read_filter(mask, len(test), test.n_labels))
+    return ranked if mask is None else unmasked(ranked, filter_pairs(mask, test, test.n_labels))
 
 
 def write_report(measured: Measured, path: Path | str, title: str, details: Details | None = None) -> None:

@@ -1,4 +1,8 @@
-"""From scores to probabilities: how often a label with such a score was right on documents held out."""
+"""From scores to probabilities: how often a label with such a score was right on documents held out.
+
+A higher score always gets a higher probability, if only in the last digits, so that a ranking by probabilities is the
+ranking by scores: in metrics, in predictions, and where parts of predictions are merged.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,8 @@ __all__ = ["Calibration", "ReliabilityBin", "hits", "reliability"]
 
 _SMOOTHING = 1.0  # pairs of each outcome added to the whole: no score means 0 or 1 for certain
 _SMALLEST = 1e-12
+_STEP = 2.0**-52  # as a share of any float64, at least the distance to the next one
+_INFINITY = 0x7F800000  # bits of the float32
 
 
 class ReliabilityBin(NamedTuple):
@@ -31,7 +37,7 @@ class ReliabilityBin(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """A rising map from scores to probabilities, linear between its knots."""
+    """A strictly rising map from float32 scores to probabilities: linear between knots, less a millionth at most."""
 
     scores: NDArray[np.float64]  # (m,) knots, rising
     probabilities: NDArray[np.float64]  # (m,) never falling
@@ -45,8 +51,15 @@ class Calibration:
         return _isotonic(x, y) if method == "isotonic" else _logistic(x, y)
 
     def __call__(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return the probability of each score; scores beyond the ends get that of the end."""
-        probabilities: NDArray[np.float64] = np.interp(scores, self.scores, self.probabilities)
+        """Return the probability of each score; scores beyond the ends get about that of the end.
+
+        Where the map is flat, float64 numbers that float32 would round to one tell the scores apart.
+        """
+        known = np.asarray(scores, np.float32)
+        at = np.searchsorted(self.scores, known)
+        ceiling = self.probabilities[np.minimum(at, len(self.probabilities) - 1)]  # interp may round above it
+        flat = np.minimum(np.interp(known, self.scores, self.probabilities), ceiling)
+        probabilities: NDArray[np.float64] = flat * (1 - _STEP * _float32s_above(known))
         return probabilities
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -62,6 +75,13 @@ class Calibration:
         if not fits or not ((values >= 0) & (values <= 1)).all() or (np.diff(values) < 0).any():
             raise ValueError("calibration: expected rising scores, each with a probability that does not fall")
         return cls(knots, values)
+
+
+def _float32s_above(values: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return how many float32 numbers lie above each value, up to infinity; at most 2³²."""
+    bits = np.ascontiguousarray(values).view(np.int32).astype(np.int64)
+    number = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)  # the bits of numbers above 0 are in their order
+    return _INFINITY - number
 
 
 def _isotonic(x: NDArray[np.float64], y: NDArray[np.float64]) -> Calibration:

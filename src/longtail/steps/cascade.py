@@ -67,11 +67,12 @@ class _Phases(NetworkRun):
 
     def tied(self) -> CascadeRanker:
         """Train without w_l, then cluster by z¹, and again with w_l, which start at z¹, as long as Φ(z¹) was (A.4)."""
-        tree, parts, words, epochs = self.tree, self.config.label_text.parts, self._words(), self._epochs()
+        tree, parts, words = self.tree, self.config.label_text.parts, self._words()
+        of_first, of_second = self._of_phases()
         without = tuple(part for part in parts if part != "free")
         first = self._of_labels(tree, words, without)
         assert first is not None
-        self._trained(self._ranker(tree, epochs[0], of_labels=first), "network-0", 0, epochs[0])
+        self._trained(self._ranker(tree, of_first, of_labels=first), "network-0", 0, of_first)
         z1 = first.text.z1().detach().cpu().numpy()  # (L, D), in the order of the first tree
         by_label = np.empty_like(z1)
         by_label[tree.order] = z1
@@ -80,23 +81,24 @@ class _Phases(NetworkRun):
         assert second is not None
         second.text.start_from(first.text)
         second.set_free(by_label[tree.order] * first.text.first_scale)
-        return self._trained(self._ranker(tree, epochs[1], of_labels=second), "network-1", 1, epochs[1])
+        return self._trained(self._ranker(tree, of_second, of_labels=second), "network-1", 1, of_second)
 
     def surrogate(self) -> CascadeRanker:
         """Train the encoder on clusters, then labels among those whose centroids are nearest, on what was learnt."""
-        tree, epochs = self.tree, self._epochs()
+        tree = self.tree
+        of_first, of_second = self._of_phases()
         clusters = tree.coarsen(self.documents.label_matrix)[0]
         flat = LabelTree(np.arange(tree.widths[0], dtype=np.int32), ())
         names = Labels.of([str(number) for number in range(tree.widths[0])])
         own = {"layers": ((1,),), "shortlist": (), "dropout": self.config.cascade.dropout[:1]}  # of its one level
         cascade = replace_settings(self.config.cascade, **own, last_level="full", label_rows="random")
-        config = replace_settings(epochs[0], cascade=cascade)
+        config = replace_settings(of_first, cascade=cascade)
         coarse = self._replace(documents=Dataset(clusters, names, self.documents.texts), valid=None)
         coarse._trained(self._ranker(flat, config), "network-0", 0, config)
         self._encoder().embedding.requires_grad_(False)
         itself = LabelTree(tree.order, (np.arange(tree.n_labels + 1),))  # each label below a node of its own
         of_labels = self._of_labels(itself, self._words(), self.config.label_text.parts)
-        config = replace_settings(epochs[1], cascade=ranking_settings(self.config, tree.n_labels))
+        config = replace_settings(of_second, cascade=ranking_settings(self.config, tree.n_labels))
         return self._trained(self._ranker(itself, config, of_labels=of_labels, fixed=1), "network-1", 1, config)
 
     def _ranker(self, tree: LabelTree, config: Config, **options: Any) -> CascadeRanker:
@@ -131,11 +133,16 @@ class _Phases(NetworkRun):
             self.embedder.network.encoder.cpu()
             return self._ranker(tree, config, std=0)
 
-    def _epochs(self) -> tuple[Config, Config]:
-        """Return the settings of both phases, which share the epochs."""
-        epochs = phase_epochs(self.config.label_text.first_share, self.config.training.epochs)
-        own = [replace_settings(self.config.training, epochs=number) for number in epochs]
-        return replace_settings(self.config, training=own[0]), replace_settings(self.config, training=own[1])
+    def _of_phases(self) -> tuple[Config, Config]:
+        """Return the settings of both phases, which share the epochs; the first may have a rate of its own."""
+        settings = self.config.label_text
+        training = self.config.training
+        epochs = phase_epochs(settings.first_share, training.epochs)
+        first = replace_settings(training, epochs=epochs[0])
+        if settings.first_rate:
+            first = replace_settings(first, encoder_rate=settings.first_rate, head_rate=settings.first_rate)
+        second = replace_settings(training, epochs=epochs[1])
+        return replace_settings(self.config, training=first), replace_settings(self.config, training=second)
 
     def _clustered(self, z1: np.ndarray, like: LabelTree) -> LabelTree:
         """Return a label tree by dense vectors of the labels (L, D), with as many nodes as ``like``."""

@@ -133,8 +133,9 @@ def _check_kind(config: Config, what: str) -> None:
     if text.phases == "surrogate":
         _check_surrogate(config)
     needs = "surrogate phases" if text.phases == "surrogate" else f"label_text.parts={list(text.parts)}"
-    if (text.phases == "surrogate" or text.parts != ("free",)) and kind not in layout.TWO_LAYERS:
-        raise ConfigError(f"encoder.kind: found {kind} with {needs}; expected {' or '.join(layout.TWO_LAYERS)}")
+    if (text.phases == "surrogate" or text.parts != ("free",)) and kind not in layout.LABEL_WORD_ENCODERS:
+        expected = " or ".join(layout.LABEL_WORD_ENCODERS)
+        raise ConfigError(f"encoder.kind: found {kind} with {needs}; expected {expected}")
     if text.phases == "tied" and ("free" not in text.parts or len(text.parts) == 1):
         raise ConfigError(f"label_text.parts: found {list(text.parts)} with phases=tied; expected free beside words")
 

@@ -15,7 +15,7 @@ from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.features.encoder_folder import POOLING, encoder_folder, is_pretrained
 from longtail.features.encoder_search import find_word_vectors
-from longtail.features.matrix import Features
+from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
 from longtail.linear.one_vs_all import LabelHints
 from longtail.methods import METHODS, ranks_alone, uses_encoder
@@ -157,9 +157,8 @@ def combined_features(documents: Dataset, features: Features, network: Embedder 
         vectors = work.arrays("embeddings", make)["vectors"]
         say(f"{vectors.shape[1]} columns")
     if config.features == "dnn":
-        return document_features(replace(documents, features=None), None, vectors=vectors)
-    given = replace(documents, features=features.sparse)
-    return document_features(given, None, vectors=vectors, vector_weight=config.encoder.weight)
+        return document_features(replace(documents, features=None), None, config, vectors)
+    return join_blocks(features.sparse, vectors, config.encoder.weight)
 
 
 def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> LabelHints:

@@ -19,7 +19,7 @@ from longtail.neural.batches import Batches
 from longtail.neural.embedder import Embedder
 from longtail.neural.heads.initial_rows import prior_logit
 from longtail.neural.layout import level_epochs, tuned_levels
-from longtail.neural.recursive import Matcher, Nodes, Resolution, joined_nodes, relevances
+from longtail.neural.recursive import Matcher, Nodes, Resolution, joined_nodes
 from longtail.neural.training.loop import fit
 from longtail.steps.levels import LevelValidation, level_training
 from longtail.steps.network_run import NetworkRun
@@ -93,10 +93,10 @@ class _Level(NamedTuple):
         return matcher
 
     def _training(self) -> tuple[Training, Batches]:
-        """Return the settings of this level's training, and its documents, whose positives weigh R̂."""
+        """Return the settings of this level's training, and its documents, the values of whose positives are R."""
         config = self.run.config
         training = level_training(config.training, self.t, self.epochs)
-        positives = relevances(self.levels[self.t], config.recursive.cost_sensitive)
+        positives = self.levels[self.t].astype(np.float32)
         return training, Batches(self.run.tokens, positives, training.batch_size, config.seed + self.t)
 
     def handed(self, matcher: Matcher, above: _Handed | None) -> _Handed:

@@ -8,7 +8,7 @@ import numpy as np
 
 from longtail.data.csr import csr_arrays, csr_of_arrays
 from longtail.data.dataset import Dataset
-from longtail.features.matrix import Features
+from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
 from longtail.methods import METHODS
 from longtail.models.model import document_features
@@ -22,9 +22,9 @@ def text_features(documents: Dataset, run: Run) -> tuple[TfIdf | None, Features]
     """Return the features of the documents, and the vectoriser that made them unless they were given."""
     config = run.config
     if config.features == "dnn" and not METHODS[config.method].network:  # an encoder reads the texts, and nothing else
-        return None, document_features(replace(documents, features=None), None)
+        return None, document_features(replace(documents, features=None), None, config)
     if documents.features is not None or (documents.dense is not None and not _has_text(documents)):
-        return None, document_features(documents, None)
+        return None, document_features(documents, None, config)
 
     def make() -> dict[str, np.ndarray]:
         vectoriser, rows = TfIdf.fit_transform(documents.document_texts(), config.tfidf)
@@ -36,7 +36,7 @@ def text_features(documents: Dataset, run: Run) -> tuple[TfIdf | None, Features]
         vectoriser = TfIdf.from_arrays(own, config.tfidf)
         rows = csr_of_arrays(arrays, vectoriser.n_features)
         say(f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each")
-    return vectoriser, document_features(replace(documents, features=rows), None)
+    return vectoriser, join_blocks(rows, documents.dense)
 
 
 def _has_text(documents: Dataset) -> bool:

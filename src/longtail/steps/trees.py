@@ -15,7 +15,7 @@ from longtail.errors import DataError, Problem
 from longtail.features.gandalf import label_points, real_documents
 from longtail.features.label_features import label_features
 from longtail.features.label_graph import label_graph, normalised
-from longtail.features.matrix import Features
+from longtail.features.matrix import Features, prepared_rows
 from longtail.features.tfidf import TfIdf
 from longtail.steps.run import Run
 from longtail.steps.told import told
@@ -60,8 +60,9 @@ def _label_tree(documents: Dataset, rows: Callable[[], Features], run: Run, name
 def _label_texts(documents: Dataset, features: Features, vectoriser: TfIdf | None, config: Config) -> Features | None:
     if not config.label_features.kind.endswith("text"):
         return None
-    rows = documents.label_features
-    if rows is None:
+    if documents.label_features is not None:
+        rows = prepared_rows(documents.label_features, config.normalise_features)
+    else:
         if vectoriser is None:
             expected = "label texts and documents with text, without ready-made features (--no-features)"
             raise DataError([Problem("labels", 0, "no features of label texts", expected)])

@@ -189,7 +189,7 @@ class _Run(msgspec.Struct, frozen=True):
         if not self.ignore_memory:
             check_memory(forecast(self.fitted, config))
         model = train(self.fitted, config, valid=self.held_out, stages=self.stages, device=self.device)
-        return evaluate_model(model, self.held_out, ks=(self.k,)).evaluation[self.metric]
+        return evaluate_model(model, self.held_out, ks=(self.k,), mask=None).evaluation[self.metric]
 
     def _ended(self, trial: Trial) -> Trial:
         self.journal.add(trial)

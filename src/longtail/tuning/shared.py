@@ -100,7 +100,7 @@ def _graph(config: Config) -> Any:
 
 
 def _features(config: Config, documents: Dataset) -> Any:
-    return [config.tfidf, _points(config)]
+    return [config.tfidf, config.normalise_features, _points(config)]
 
 
 def _label_graph(config: Config, documents: Dataset) -> Any:

@@ -73,10 +73,10 @@ class TestDocumentation:
 
     def test_settings_are_all_fields_once(self):
         leaves = sum(len(stage.__struct_fields__) for stage in STAGES if stage is not Config)
-        assert len(list(settings(Config()))) == leaves + 3  # method, seed and features
+        assert len(list(settings(Config()))) == leaves + 5  # method, preset, seed, features and normalise_features
         twice = Config(tfidf=(TfIdf(), TfIdf()))
         paths = [setting.path for setting in settings(twice)]
-        assert len(set(paths)) == len(paths) == leaves + 3 + len(TfIdf.__struct_fields__)
+        assert len(set(paths)) == len(paths) == leaves + 5 + len(TfIdf.__struct_fields__)
 
     def test_a_config_cannot_be_changed(self):
         with pytest.raises(AttributeError):
@@ -94,14 +94,14 @@ class TestOrder:
 
     def test_method_preset_file_set(self, tmp_path):
         def levels(preset=None, *overrides):
-            return configure("xr-linear", preset, *overrides).tree.levels
+            return configure("xr-transformer", preset, *overrides).tree.levels
 
         file = tmp_path / "my.toml"
         file.write_text("[tree]\nlevels = [5, 50]\n")
         assert levels() == ()
-        assert levels("eurlex-4k") == (4, 32, 256)
-        assert levels("eurlex-4k", read_toml(file)) == (5, 50)
-        assert levels("eurlex-4k", read_toml(file), parse_assignment("tree.levels=[6]")) == (6,)
+        assert levels("wiki10-31k") == (8, 128, 2048)
+        assert levels("wiki10-31k", read_toml(file)) == (5, 50)
+        assert levels("wiki10-31k", read_toml(file), parse_assignment("tree.levels=[6]")) == (6,)
         assert configure("parabel").tree.branching == 2  # method over default
         assert configure("parabel", None, {"tree": {"branching": 3}}).tree.branching == 3
 
@@ -151,12 +151,18 @@ class TestToml:
         assert resolve(read_toml(file)) == odd
 
     def test_every_setting_stands_with_its_line(self):
-        text = to_toml(configure("xr-linear", "eurlex-4k"))
+        text = to_toml(configure("xr-linear", None, {"tree": {"levels": [4, 32, 256]}}))
         assert "[tree]" in text.splitlines()
         assert text.count("[[tfidf]]") == 1
         assert "branching = 16  # children of an inner node" in text.splitlines()
         assert "levels = [4,32,256]  # nodes on each level, coarse to fine; empty = branching" in text.splitlines()
         assert all(" # " in line for line in text.splitlines() if " = " in line)
+
+    def test_a_source_stands_behind_the_line_of_its_setting(self):
+        text = to_toml(configure("xr-linear"), {"tree.branching": "a paper, table 1", "tfidf.0.min_df": "its code"})
+        assert "branching = 16  # children of an inner node [a paper, table 1]" in text.splitlines()
+        assert "min_df = 1  # leave out n-grams in fewer documents than this [its code]" in text.splitlines()
+        assert text.count(" [a paper, table 1]") == text.count(" [its code]") == 1
 
     def test_each_block_is_a_table(self):
         assert to_toml(Config(tfidf=(TfIdf(), TfIdf(unit="char")))).count("[[tfidf]]") == 2

@@ -261,7 +261,8 @@ def test_read_hands_over_all_settings(tmp_path, called, dataset):
         skip_bad=7,
         label_separator="|",
     )
-    assert found is dataset
+    assert found.label_matrix is dataset.label_matrix
+    assert (found.source.path, found.source.split, found.source.whole) == (tmp_path / "a.csv", "", False)
     ((name, verb, path, reading, named),) = called
     assert (name, verb, path, named) == ("csv", "read", tmp_path / "a.csv", {})
     assert (reading.split, reading.labels, reading.unknown) == ("test", labels, "drop")

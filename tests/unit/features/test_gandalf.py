@@ -138,6 +138,8 @@ class TestSoftTargets:
         assert positives_of(relevance, Ranker())[2].tolist() == [1, 1, 0.25, 1]
         shares = positives_of(relevance, Ranker(cost_sensitive=True))[2]
         assert shares == pytest.approx([0.8, 1, 0.2, 1])
+        below_1 = sparse.csr_array(np.array([[0.25, 0.5], [0, 0.125]], np.float32))
+        assert positives_of(below_1, Ranker(cost_sensitive=True))[2].tolist() == [0.25, 0.5, 0.125]
 
     def test_label_features_weigh_by_relevance(self):
         rng = np.random.default_rng(0)

@@ -1,10 +1,13 @@
 import math
+import tomllib
+from importlib.resources import files
 
 import numpy as np
 import pytest
 
 from longtail.errors import UsageError
-from longtail.metrics import inverse_propensities, propensity_constants
+from longtail.metrics import choose_constants, inverse_propensities, propensity_constants
+from longtail.metrics.propensity import FAMILIES
 
 
 def test_propensities_by_hand():
@@ -43,6 +46,20 @@ def test_whole_numbers_as_constants():
         ("LF-AmazonTitles-1.3M", (0.6, 2.6)),
         ("AmazonCat-13K", (0.55, 1.5)),
         ("Wiki10-31K", (0.55, 1.5)),
+        ("amazon-670k", (0.6, 2.6)),
+        ("Amazon670K", (0.6, 2.6)),
+        ("amazon_670k", (0.6, 2.6)),
+        ("Amazon-3M", (0.6, 2.6)),
+        ("LF-AmazonTitles-131K", (0.6, 2.6)),
+        ("amazoncat-13k", (0.55, 1.5)),
+        ("AmazonCat13K", (0.55, 1.5)),
+        ("Wiki-500K", (0.5, 0.4)),
+        ("Wiki500K", (0.5, 0.4)),
+        ("WikiTitles-500K", (0.5, 0.4)),
+        ("wiki10-31k", (0.55, 1.5)),
+        ("Wiki10", (0.55, 1.5)),
+        ("eurlex4k", (0.55, 1.5)),
+        ("LF-WikiSeeAlsoTitles-320K", (0.55, 1.5)),
         ("LF-WikiSeeAlso-320K", (0.55, 1.5)),
         ("Eurlex-4K", (0.55, 1.5)),
         ("", (0.55, 1.5)),
@@ -50,6 +67,55 @@ def test_whole_numbers_as_constants():
 )
 def test_propensity_constants(name, constants):
     assert propensity_constants(name) == constants
+
+
+def test_all_datasets_of_the_papers():
+    """The file that the published tables are reproduced by names the family of each dataset."""
+    content = (files("longtail.reproduction") / "datasets.toml").read_text("utf-8")
+    published = tomllib.loads(content)
+    found = {facts["title"]: facts["family"] for facts in _datasets(published)}
+    assert len(found) >= 10
+    for title, family in found.items():
+        for spelling in (title, title.lower(), title.replace("-", ""), title.replace("-", "_")):
+            assert propensity_constants(spelling) == FAMILIES[family], spelling
+
+
+def _datasets(table):
+    """Yield the tables of datasets, also of those with a dot in their names."""
+    if "family" in table:
+        yield table
+    else:
+        for inner in table.values():
+            yield from _datasets(inner)
+
+
+NAMES = ("test.jsonl", "Amazon-670K")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (((0.7, 2.0), NAMES, "wiki-500k"), (0.7, 2.0, "as given")),
+        (("wikipedia", NAMES, "amazon-3m"), (0.5, 0.4, "family wikipedia")),
+        (("default", NAMES, "amazon-3m"), (0.55, 1.5, "family default")),
+        ((None, NAMES, "wiki-500k"), (0.6, 2.6, "by the name Amazon-670K")),
+        ((None, ("eurlex_test.txt", "Amazon-670K"), ""), (0.55, 1.5, "by the name eurlex_test.txt")),
+        ((None, ("AmazonCat-13K",), "amazon-670k"), (0.55, 1.5, "by the name AmazonCat-13K")),
+        ((None, ("test.jsonl", "data"), "wiki-500k"), (0.5, 0.4, "by the preset wiki-500k")),
+        ((None, ("test.jsonl", "data"), "eurlex-4k"), (0.55, 1.5, "by the preset eurlex-4k")),
+        ((None, ("test.jsonl", "data"), ""), (0.55, 1.5, "default")),
+        ((None,), (0.55, 1.5, "default")),
+    ],
+)
+def test_what_decides(arguments, expected):
+    found = choose_constants(*arguments)
+    assert found == expected
+    assert choose_constants(found, ("Wiki-500K",), "wiki-500k") is found
+
+
+def test_an_unknown_family_is_refused():
+    with pytest.raises(UsageError, match="unknown propensity 'amazn'; did you mean 'amazon'"):
+        choose_constants("amazn")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from longtail.methods import METHODS
+from longtail.methods import configure
 from longtail.neural.layout import (
     cluster_widths,
     dropouts,
@@ -81,9 +81,9 @@ class TestShortlists:
     @pytest.mark.parametrize("name", PUBLISHED)
     def test_of_the_presets_are_as_long_as_in_the_paper(self, name):
         n_labels, above, sizes = PUBLISHED[name]
-        preset = METHODS["cascadexml"].presets[name]
-        assert tuple(preset["tree"]["levels"]) == above
-        assert slots((*above, n_labels), preset["cascade"]["shortlist"]) == pytest.approx(sizes, rel=0.06)
+        cascade = configure("cascadexml", name).cascade
+        assert cascade.levels == above
+        assert slots((*above, n_labels), cascade.shortlist) == pytest.approx(sizes, rel=0.06)
 
     def test_never_keep_more_nodes_than_there_are(self):
         assert shortlist_sizes((8, 64, 500)) == (8, 64)
@@ -148,8 +148,8 @@ class TestDropouts:
         assert all(0 < rate <= 0.5 for rate in rates)
 
     def test_of_the_paper(self):
-        assert dropouts(3) == tuple(METHODS["cascadexml"].presets["wiki10-31k"]["cascade"]["dropout"])
-        assert dropouts(4) == tuple(METHODS["cascadexml"].presets["amazon-670k"]["cascade"]["dropout"])
+        assert dropouts(3) == configure("cascadexml", "wiki10-31k").cascade.dropout
+        assert dropouts(4) == configure("cascadexml", "amazon-670k").cascade.dropout
 
     def test_of_layers_side_by_side(self):
         assert dropouts(2, "concat") == (0.5, 0.5)

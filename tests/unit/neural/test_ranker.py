@@ -180,17 +180,32 @@ class TestRecall:
         assert exhaustive.shortlist_recall(exhaustive.tokeniser(TEXTS), truth) == [1, 1]
 
     @pytest.mark.parametrize("kept", [(1, 1), (2, 3), (3, 2)])
-    def test_is_a_count(self, folder, truth, kept):
+    def test_is_the_mean_over_documents_of_the_share_of_true_nodes(self, folder, truth, kept):
         ranker = ranker_of(folder, kept=kept)
-        tokens, reached = ranker.tokeniser(TEXTS), np.zeros(2)
-        for at, own in enumerate(truth.toarray()):
+        truth = truth.copy()
+        truth.data[::3] = 0.25  # relevances do not count
+        labels = [np.flatnonzero(own) for own in truth.toarray()]
+        assert len({len(own) for own in labels}) > 2  # else the mean over pairs would be the same
+        tokens, recalls = ranker.tokeniser(TEXTS), [[], []]
+        for at, own in enumerate(labels):
             ids, _ = tokens.padded(np.array([at]), 1)
             with torch.inference_mode():
                 kept_nodes = ranker.network.eval().rank(torch.from_numpy(ids), None, 1).kept
             for level in range(2):
-                below = set(kept_nodes[level][0].tolist())
-                reached[level] += sum(TREE.ancestors(label)[level] in below for label in np.flatnonzero(own))
-        assert ranker.shortlist_recall(tokens, truth) == pytest.approx(reached / truth.nnz)
+                true = {TREE.ancestors(label)[level] for label in own}
+                if true:
+                    recalls[level].append(len(true & set(kept_nodes[level][0].tolist())) / len(true))
+        expected = [np.mean(own) for own in recalls]
+        assert ranker.shortlist_recall(tokens, truth) == pytest.approx(expected)
+
+    def test_documents_without_labels_do_not_count(self, folder, truth):
+        ranker = ranker_of(folder, kept=(1, 2))
+        tokens = ranker.tokeniser(TEXTS)
+        dense = truth.toarray()
+        dense[::2] = 0
+        some = ranker.tokeniser(TEXTS[1::2])
+        expected = ranker.shortlist_recall(some, sparse.csr_array(dense[1::2]))
+        assert ranker.shortlist_recall(tokens, sparse.csr_array(dense)) == pytest.approx(expected)
 
     def test_without_labels(self, ranker):
         none = sparse.csr_array((2, L), dtype=np.float32)

@@ -25,7 +25,7 @@ from longtail.neural.batches import Batch
 from longtail.neural.embedder import pretrained_embedder
 from longtail.neural.heads.head import Head
 from longtail.neural.layout import level_epochs, resolution_widths, tuned_levels
-from longtail.neural.recursive import Matcher, Resolution, joined_nodes, relevances
+from longtail.neural.recursive import Matcher, Resolution, joined_nodes
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.recursive import _Handed, _Level
 from longtail.steps.work import Work
@@ -43,11 +43,21 @@ LENGTHS = [9, 4, 16, 7]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+# values of the labels of the same documents: below 1 as Gandalf's, one document without a label of 1, and one above 1
+SOFT = [
+    {13: 0.3},
+    {0: 1, 1: 0.3, 2: 0.25, 9: 0.125},
+    {label: (1 + label) / 16 for label in range(14)},
+    {3: 0.5, 4: 1, 8: 0.0625, 7: 1.5},
+]
+
+
 def label_matrix(truth=TRUTH):
-    """Return the matrix over labels, not positions."""
+    """Return the matrix over labels, not positions; ``truth`` are sets of labels, or their values."""
     matrix = np.zeros((len(truth), TREE.n_labels), np.float32)
     for row, own in enumerate(truth):
-        matrix[row, TREE.order[sorted(own)]] = 1
+        for label in own:
+            matrix[row, TREE.order[label]] = own[label] if isinstance(own, dict) else 1
     return sparse.csr_array(matrix)
 
 
@@ -76,36 +86,47 @@ def network_of(level, **settings):
     return network
 
 
-def batch_of(level, cost_sensitive=True, order=(0, 1, 2, 3)):
-    """Return the documents in this order, with R̂ of the level's nodes."""
+def batch_of(level, order=(0, 1, 2, 3), truth=TRUTH):
+    """Return the documents in this order, with R of the level's nodes."""
     mask = np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]
     ids = np.where(mask, np.random.default_rng(3).integers(4, 200, mask.shape), 0)
-    shares = relevances(TREE.coarsen(label_matrix())[level], cost_sensitive)
-    positives = np.full((4, int(np.diff(shares.indptr).max()) + 1), -1, np.int32)
+    relevance = TREE.coarsen(label_matrix(truth))[level]
+    positives = np.full((4, int(np.diff(relevance.indptr).max()) + 1), -1, np.int32)
     values = np.zeros(positives.shape, np.float32)
-    for row, (start, end) in enumerate(pairwise(shares.indptr)):
-        positives[row, : end - start], values[row, : end - start] = shares.indices[start:end], shares.data[start:end]
+    for row, (start, end) in enumerate(pairwise(relevance.indptr)):
+        positives[row, : end - start] = relevance.indices[start:end]
+        values[row, : end - start] = relevance.data[start:end]
     rows = np.array(order)
     return Batch(*(torch.from_numpy(array[rows]) for array in (ids, mask, positives, values)), rows)
 
 
-def slow_loss(network, weight, bias, batch):
+def slow_point(y, margin, share, settings):
+    """Return the loss of a node with target ``y`` and R̂ ``share``."""
+    alpha = settings.alpha if settings.cost_sensitive else 1
+    if settings.loss == "bce":
+        p = torch.sigmoid(margin)
+        return -share * torch.log(p) - alpha * (1 - y) * torch.log(1 - p)
+    if y > 0:
+        return share * torch.clamp(1 - margin, min=0) ** 2
+    return alpha * torch.clamp(1 + margin, min=0) ** 2
+
+
+def slow_loss(network, weight, bias, batch, truth=TRUTH):
     """Return eq. 9 as a mean over M and documents, each alone and without padding."""
     settings, level, documents = network.settings, network.level, []
     for at, row in enumerate(batch.rows.tolist()):
-        own = counts(level, TRUTH[row])
+        values = truth[row] if isinstance(truth[row], dict) else dict.fromkeys(truth[row], 1)
         nodes = set(range(TREE.widths[0]))
         if level:  # eq. 8
-            above = {node for node in MATCHED[level][row] if node >= 0} | set(counts(level - 1, TRUTH[row]))
+            above = {node for node in MATCHED[level][row] if node >= 0} | set(counts(level - 1, set(values)))
             nodes = {child for node in above for child in TREE.children(level - 1, node)}
-        assert set(own) <= nodes
+        assert set(counts(level, set(values))) <= nodes
         x, total = network.vectors(batch.ids[at : at + 1, : LENGTHS[row]], None)[0][0].double(), 0
         for node in sorted(nodes):
-            y = 1 if node in own else -1
-            margin = y * (weight[node] @ x + bias[node])
-            loss = torch.log1p(torch.exp(-margin)) if settings.loss == "bce" else torch.clamp(1 - margin, min=0) ** 2
-            share = own[node] / len(TRUTH[row]) if y == 1 else settings.alpha
-            total = total + (share if settings.cost_sensitive else 1) * loss
+            relevance = sum(value for label, value in values.items() if label in below(level, node))
+            y = min(relevance, 1)
+            share = relevance / max(sum(values.values()), 1) if settings.cost_sensitive else y
+            total = total + slow_point(y, weight[node] @ x + bias[node], share, settings)
         documents.append(total / len(nodes))
     return sum(documents) / len(documents)
 
@@ -120,13 +141,14 @@ KINDS = [
 
 
 class TestLosses:
+    @pytest.mark.parametrize("truth", [TRUTH, SOFT], ids=["hard", "soft"])
     @pytest.mark.parametrize("level", [0, 1, 2])
     @pytest.mark.parametrize("kind", KINDS, ids=str)
-    def test_value_and_gradients_are_those_of_the_equations(self, kind, level):
-        network, batch = network_of(level, **kind), batch_of(level, kind.get("cost_sensitive", True))
+    def test_value_and_gradients_are_those_of_the_equations(self, kind, level, truth):
+        network, batch = network_of(level, **kind), batch_of(level, truth=truth)
         head, parameters = network.heads[0], list(network.encoder.parameters())
         weight, bias = head.weight.double().requires_grad_(), head.bias.double().requires_grad_()
-        expected = slow_loss(network, weight, bias, batch)
+        expected = slow_loss(network, weight, bias, batch, truth)
         gradients = torch.autograd.grad(expected, [*parameters, weight, bias], allow_unused=True)
         ((name, found),) = network.losses(batch).items()
         assert name == f"level {level + 1}"
@@ -143,11 +165,22 @@ class TestLosses:
 
     def test_each_document_has_its_own_parents(self):
         network = network_of(2)
-        batches = [batch_of(2), batch_of(2, order=(2, 0, 3, 1)), *batch_of(2, order=(3, 1, 0, 2)).split(1)]
+        batches = [batch_of(2), batch_of(2, (2, 0, 3, 1)), *batch_of(2, (3, 1, 0, 2)).split(1)]
         with torch.no_grad():
             whole, shuffled, *alone = (float(network.losses(batch)["level 3"]) for batch in batches)
         assert whole == pytest.approx(shuffled, rel=1e-5)
         assert whole == pytest.approx(np.mean(alone), rel=1e-5)
+
+    @pytest.mark.parametrize("cost_sensitive", [False, True])
+    def test_soft_bce_is_least_at_the_targets(self, cost_sensitive):
+        """One document whose labels are Gandalf's: what its classifiers are drawn to is y, not 1."""
+        network = network_of(2, loss="bce", cost_sensitive=cost_sensitive)
+        targets = torch.tensor([[1, 0.3, 0, 0.1]])
+        logits = torch.tensor([[12.0, -0.5, -12, -2]], requires_grad=True)
+        positive, negative = network._point_weights(targets, torch.tensor([[1.0]]))
+        loss = positive * network._point_loss(logits) + negative * network._point_loss(-logits)
+        loss.sum().backward()
+        torch.testing.assert_close(logits.grad, logits.detach().sigmoid() - targets)
 
     def test_decay_is_the_classifiers(self):
         network = Resolution(tiny_encoder(), TREE, 1, Recursive(), Training(head_decay=0.25), seed=0)
@@ -244,22 +277,6 @@ class TestNodes:
         expected = [sorted(chosen | own) + [-1] * (most - len(chosen | own)) for chosen, own in documents]
         assert joined.tolist() == expected
         assert joined.dtype == np.int32
-
-    @pytest.mark.parametrize("level", [0, 1, 2])
-    def test_relevances(self, level):
-        matrix = TREE.coarsen(label_matrix([*TRUTH, set()]))[level]
-        shares, ones = relevances(matrix, True).toarray(), relevances(matrix, False).toarray()
-        for row, own in enumerate([*TRUTH, set()]):
-            for node in range(TREE.widths[level]):
-                found = counts(level, own).get(node, 0)
-                assert shares[row, node] == pytest.approx(found / max(len(own), 1))
-                assert ones[row, node] == (found > 0)
-
-    def test_relevances_of_soft_labels(self):
-        soft = sparse.csr_array(np.array([[0.5, 0.0, 1.5], [0.0, 0.25, 0.0]], np.float32))
-        np.testing.assert_allclose(relevances(soft, True).toarray(), [[0.25, 0, 0.75], [0, 1, 0]])
-        np.testing.assert_allclose(relevances(soft, False).toarray(), [[1, 0, 1], [0, 1, 0]])
-        assert soft.data.tolist() == [0.5, 1.5, 0.25]
 
 
 EXACT = {"tolerance": 1e-6, "max_passes": 5000, "prune": 0.0, "weights": "float32"}
@@ -400,11 +417,11 @@ class TestLayout:
         with pytest.raises(ConfigError, match=r"recursive.*levels: found \[8, 8\]; expected rising"):
             configure("xr-transformer", None, {"recursive": {"levels": [8, 8]}})
 
-    def test_presets_have_epochs_for_what_they_tune(self):
+    def test_presets_have_steps_for_what_they_tune(self):
         labels = {"eurlex-4k": 3956, "wiki10-31k": 30938, "amazoncat-13k": 13330, "wiki-500k": 501070}
         labels |= {"amazon-670k": 670091, "amazon-3m": 2812281}
         assert set(METHODS["xr-transformer"].presets) == set(labels)
         for preset, n_labels in labels.items():
             own = configure("xr-transformer", preset).recursive
             tuned = tuned_levels((*own.levels, n_labels), own.finest)
-            assert level_epochs(own.epochs, 1, tuned) == own.epochs
+            assert len(own.steps) == tuned

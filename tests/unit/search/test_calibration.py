@@ -95,6 +95,32 @@ def test_logistic_never_falls_even_where_the_data_do():
 
 
 @pytest.mark.parametrize("method", METHODS)
+@given(
+    st.lists(st.tuples(st.floats(0, 1, width=32), st.booleans()), min_size=1, max_size=20),
+    st.lists(st.floats(-2, 2, width=32), min_size=1, max_size=20),
+)
+@settings(max_examples=60)
+def test_a_higher_score_has_a_higher_probability_and_the_same_one_the_same(method, pairs, more):
+    scores, right = np.array([score for score, _ in pairs], np.float32), np.array([hit for _, hit in pairs])
+    found = Calibration.fit(scores, right, method)
+    centres = np.concatenate([scores, np.array(more, np.float32), found.scores.astype(np.float32)])
+    near = [np.nextafter(centres, np.float32(way)) for way in (-3, 3)]  # the nearest neighbours of knots, too
+    tried = np.unique(np.concatenate([centres, *near]))
+    probabilities = found(tried)
+    assert (np.diff(probabilities) > 0).all()
+    assert probabilities[0] > 0
+    assert probabilities[-1] < 1
+    np.testing.assert_array_equal(found(tried[::-1].copy()), probabilities[::-1])
+    np.testing.assert_allclose(probabilities, np.interp(tried, found.scores, found.probabilities), rtol=1e-6)
+
+
+def test_minus_zero_is_zero():
+    found = Calibration.fit(np.array([0.1, 0.9]), np.array([False, True]), "isotonic")
+    low, high = found(np.array([-0.0, 0.0], np.float32))
+    assert low == high
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_probabilities_are_about_right(method):
     found = Calibration.fit(*suggestions(20_000), method)
     scores, right = suggestions(20_000, seed=1)

@@ -61,6 +61,7 @@ def phases_of(monkeypatch, method, tree=TREE, **settings):
 
     def fit(network, *given, **options):
         phase = SimpleNamespace(network=network, before=copied(network), parts=None)
+        phase.rates = given[1].encoder_rate, given[1].head_rate
         if isinstance(network.heads[-1], TextHead):
             phase.parts = network.heads[-1].text.parts
         phases.append(phase)
@@ -115,6 +116,12 @@ def surrogate():
     settings = {"label_text": {"shortlist": SHORTLIST, "first_share": 0.5}, "cascade": {"dropout": [0.1, 0.2]}}
     with pytest.MonkeyPatch.context() as patch:
         return phases_of(patch, "astec", **settings)
+
+
+@pytest.mark.parametrize("method", ["astec", "inceptionxml-lf"])
+def test_the_first_phase_may_have_a_rate_of_its_own(monkeypatch, method):
+    run = phases_of(monkeypatch, method, label_text={"first_rate": 0.03}, training={"epochs": 2, "head_rate": 0.002})
+    assert [phase.rates for phase in run.phases] == [(0.03, 0.03), (0.01, 0.002)]
 
 
 class TestTied:
@@ -223,15 +230,20 @@ class TestSurrogate:
         assert [phase.network.tables.widths for phase in run.phases] == [(N_LABELS,), (N_LABELS, N_LABELS)]
 
 
-class TestDetached:
-    """The first epochs of InceptionXML: labels learn on the vectors, and do not move the encoder."""
+# parameters that labels alone train, and one of those that they share, of each kind of encoder
+OF_LABELS = {"inception": ("hidden.1.",), "routed-inception": ("second.1.", "second_norm.1.", "hidden.1."), "cnn": ()}
+SHARED = {"inception": "convolutions.0.weight", "routed-inception": "convolutions.0.weight", "cnn": "filters.0.weight"}
 
-    def gradients(self, epoch, wanted):
-        """Return the encoder's gradients of the losses ``wanted`` in an epoch, by name; levels read both layers."""
+
+class TestDetached:
+    """The first epochs of InceptionXML: labels train their own layer, and nothing that clusters read."""
+
+    def gradients(self, kind, epoch, wanted):
+        """Return the encoder's gradients of the losses ``wanted`` in an epoch, by name."""
         chance = np.random.default_rng(2)
         vectors = chance.normal(size=(20, WIDTH)).astype(np.float32)
-        encoder = make_word_encoder("routed-inception", vectors, np.ones(20, np.float32), 0, 8, 0)
-        cascade = Cascade(layers=((1,), (2,)), shortlist=(2,), last_level="shortlist", detach_epochs=2)
+        encoder = make_word_encoder(kind, vectors, np.ones(20, np.float32), 0, 8, 0)
+        cascade = Cascade(shortlist=(2,), last_level="shortlist", detach_epochs=2)
         network = CascadeXML(encoder, TREE, cascade, Training(), 0, std=0.5).eval()  # no dropout
         ids = torch.from_numpy(chance.integers(1, 20, (6, 8)))
         positives = torch.from_numpy(np.sort(chance.permutation(N_LABELS)[:24].reshape(6, 4).astype(np.int32), 1))
@@ -245,17 +257,21 @@ class TestDetached:
             name: torch.zeros_like(named[name]) if own is None else own for name, own in zip(named, found, strict=True)
         }
 
+    @pytest.mark.parametrize("kind", OF_LABELS)
     @pytest.mark.parametrize("epoch", [0, 1, 2, 7])
-    def test_until_the_epochs_are_over(self, epoch):
-        both = self.gradients(epoch, ["level 1", "level 2"])
-        above, labels = (self.gradients(epoch, [name]) for name in ("level 1", "level 2"))
+    def test_until_the_epochs_are_over(self, kind, epoch):
+        both = self.gradients(kind, epoch, ["level 1", "level 2"])
+        above, labels = (self.gradients(kind, epoch, [name]) for name in ("level 1", "level 2"))
         assert both["embedding.weight"].abs().sum() > 0
+        trained = {name for name, own in labels.items() if own.any()}
+        of_labels = {name for name in both if name.startswith(OF_LABELS[kind])}
+        assert not any(above[name].any() for name in of_labels)
         if epoch < 2:
-            assert not any(own.any() for own in labels.values())
-            assert all(torch.equal(both[name], above[name]) for name in both)
-            return
-        assert labels["second.1.weight"].any()
-        assert labels["embedding.weight"].any()
+            assert trained == of_labels
+        else:
+            assert trained > of_labels
+            assert {"embedding.weight", SHARED[kind]} < trained
+            assert "hidden.0.map.bias" not in trained
         for name in both:
             torch.testing.assert_close(both[name], above[name] + labels[name], rtol=1e-4, atol=1e-6)
 

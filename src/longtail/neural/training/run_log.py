@@ -20,7 +20,7 @@ from longtail.neural.training.checkpoints import Epoch
 
 __all__ = ["BEST_BY", "RECALL", "Diverged", "Meter", "RunLog", "epoch_line", "peak_gib"]
 
-RECALL = "recall of level "  # how validation names the share of true labels that the shortlist of a level keeps
+RECALL = "recall of level "  # how validation names the recall of the shortlist of a level
 BEST_BY = ("P@1", "P@3", "P@5")  # the best epoch has the highest mean of these
 
 _STEPS = 20  # between two readings of the device; each one waits for all that it was given to do

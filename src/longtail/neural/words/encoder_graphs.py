@@ -27,21 +27,29 @@ class EncoderGraphs:
 
     def __init__(self, encoder: WordEncoder, documents: int) -> None:
         self._encoder, self._documents = encoder, documents
-        self._graphed: dict[tuple[int, tuple[int, ...]], _Reading] = {}
+        self._graphed: dict[int, _Reading] = {}
+        self._read: tuple[tuple[int, ...], tuple[int, ...]] = (), ()  # layers of the graphs, and those detached
 
     def serve(self, ids: Tensor) -> bool:
         """Tell whether a graph may take the place of the encoder: in training, on a GPU, for a whole batch."""
         return ids.is_cuda and self._encoder.training and torch.is_grad_enabled() and len(ids) == self._documents
 
-    def __call__(self, ids: Tensor, mask: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
-        """Return (B, width) after each of ``layers``, as the encoder does."""
+    def __call__(
+        self, ids: Tensor, mask: Tensor | None, layers: Sequence[int], detached: Sequence[int] = ()
+    ) -> list[Tensor]:
+        """Return (B, width) after each of ``layers``, as the encoder does.
+
+        Graphs are of the same layers until others are asked for: an epoch that detaches no more has graphs of its own.
+        """
+        if (tuple(layers), tuple(detached)) != self._read:
+            self.forget()
+            self._read = tuple(layers), tuple(detached)
         own = ids if mask is None else ids.masked_fill(~mask, self._encoder.pad)
         length = graph_length(ids.shape[1], self._encoder.max_tokens)
         own = pad(own, (0, length - ids.shape[1]), value=self._encoder.pad)
-        key = length, tuple(layers)
-        if key not in self._graphed:
-            self._graphed[key] = _recorded(_Reading(self._encoder, key[1]), own)
-        return list(self._graphed[key](own))
+        if length not in self._graphed:
+            self._graphed[length] = _recorded(_Reading(self._encoder, *self._read), own)
+        return list(self._graphed[length](own))
 
     def forget(self) -> None:
         """Let go of the graphs and their memory; the next batch would be recorded anew."""
@@ -53,12 +61,12 @@ class EncoderGraphs:
 class _Reading(nn.Module):
     """An encoder for some layers, as torch records it."""
 
-    def __init__(self, encoder: WordEncoder, layers: tuple[int, ...]) -> None:
+    def __init__(self, encoder: WordEncoder, layers: tuple[int, ...], detached: tuple[int, ...]) -> None:
         super().__init__()
-        self.encoder, self.layers = encoder, layers
+        self.encoder, self.layers, self.detached = encoder, layers, detached
 
     def forward(self, ids: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.encoder(ids, None, self.layers))
+        return tuple(self.encoder(ids, None, self.layers, self.detached))
 
 
 def _expect_other_streams() -> None:

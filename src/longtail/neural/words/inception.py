@@ -3,17 +3,18 @@
 Kharbanda et al. 2023, InceptionXML: A Lightweight Framework with Synchronized Negative Sampling for Short Text Extreme
 Classification. Word vectors are enhanced by self-attention over words and over their numbers (h_sa), then words are the
 channels of three convolutions of width 4, 8 and 16 with stride 4 (h1, an inception module), whose maps a second
-convolution reads (h2, flat: h_f).
+convolution reads (h2, flat: h_f). h_f is read by two task layers: one for the meta task (layer 1 of the encoder), one
+for the extreme task (layer 2).
 
 Kharbanda et al., Gandalf, appendix A.1 (InceptionXML-LF): the maps of the three are a mixture of experts rather than
 side by side, weighted for each instance by a route function, with an average pool as a down-sampling residual
-connection; and the second convolution is decoupled: one for the meta task (layer 1), one for the extreme task (2).
+connection; and the second convolution is decoupled: each task has its own before its task layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ _SECOND = 16  # width of the second convolution
 _COLUMNS = 480  # numbers of h_f, or somewhat more
 _DROPOUT = 0.25
 _LEAST = 16  # dimensions, as the widest filter
+_TASKS = 2  # meta and extreme
 
 
 class EmbeddingEnhancement(nn.Module):
@@ -66,13 +68,16 @@ class _Norm(nn.BatchNorm1d):
 
 
 class InceptionEncoder(WordEncoder):
-    """InceptionXML: the maps of all convolutions side by side. ``width`` 480 with vectors of 300, ``depth`` 1."""
+    """InceptionXML: the maps of all convolutions side by side. ``width`` 480 with vectors of 300, ``depth`` 2.
+
+    Its two layers share all but their task layers. Version 0.1 wrote encoders with one ``task_layers``, which both
+    tasks read: ``depth`` 1.
+    """
 
     kind: ClassVar[str] = "inception"
-    tasks: ClassVar[int] = 1  # second convolutions, each a layer
     routed: ClassVar[bool] = False
 
-    def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int) -> None:
+    def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int, task_layers: int = _TASKS) -> None:
         super().__init__(vectors, idf, pad, max_tokens)
         if self.dimensions < _LEAST:
             found = f"vectors of {self.dimensions} numbers"
@@ -86,16 +91,35 @@ class InceptionEncoder(WordEncoder):
         second = min(_SECOND, self.dimensions // _STRIDE)
         places = (self.dimensions // _STRIDE - second) // _STRIDE + 1
         channels = -(-_COLUMNS // places)  # 32 of 15 places with vectors of 300
-        self.width, self.depth = self.dimensions if self.routed else channels * places, self.tasks
-        self.second = nn.ModuleList(nn.Conv1d(maps, channels, second, _STRIDE) for _ in range(self.tasks))
-        self.second_norm = nn.ModuleList(_Norm(channels) for _ in range(self.tasks))
-        hidden = (SpectralResidual(channels * places, self.width, nn.GELU(), _DROPOUT) for _ in range(self.tasks))
+        self.width = self.dimensions if self.routed else channels * places
+        self.depth = task_layers
+        convolutions = task_layers if self.routed else 1
+        self.second = nn.ModuleList(nn.Conv1d(maps, channels, second, _STRIDE) for _ in range(convolutions))
+        self.second_norm = nn.ModuleList(_Norm(channels) for _ in range(convolutions))
+        hidden = (SpectralResidual(channels * places, self.width, nn.GELU(), _DROPOUT) for _ in range(task_layers))
         self.hidden = nn.ModuleList(hidden)
         for module in (self.first, *self.convolutions, *self.second):
             nn.init.xavier_uniform_(module.weight)
             nn.init.zeros_(module.bias)
 
+    def options(self) -> dict[str, int]:
+        """Return how many task layers there are."""
+        return {"task_layers": self.depth}
+
+    @classmethod
+    def from_config(cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor) -> InceptionEncoder:
+        """Return an encoder as config.json describes it; version 0.1 named no task layers, and had one."""
+        task_layers = about.get("task_layers", 1)
+        if task_layers not in (1, _TASKS):
+            found = f"{str(task_layers)[:60]!r} as task_layers"
+            raise UsageError(f"encoder {cls.kind!r}: config.json: found {found}; expected 1 or {_TASKS}")
+        return cls(vectors, idf, about["pad"], about["max_tokens"], task_layers)
+
     def read(self, ids: Tensor) -> Tensor:
+        """Return h_f, (B, channels · places)."""
+        return self.flat(self.maps(ids), 0)
+
+    def maps(self, ids: Tensor) -> Tensor:
         """Return h1, the maps of the inception module: (B, 96, D / 4), or (B, 32, D / 4) of a mixture."""
         x = dropout(self.embedding(ids), _DROPOUT, self.training)  # (B, T, D)
         h_sa = self.enhancement(x)
@@ -110,24 +134,28 @@ class InceptionEncoder(WordEncoder):
         h1: Tensor = self.norm(gelu(torch.cat(list(maps), 1)))
         return h1
 
+    def flat(self, h1: Tensor, at: int) -> Tensor:
+        """Return h_f of the second convolution ``at``, counted from 0."""
+        h2: Tensor = self.second_norm[at](gelu(self.second[at](h1)))
+        return h2.flatten(1)
+
     def layer(self, hidden: Tensor, number: int) -> Tensor:
-        """Return GELU(R·h_f) + h_f of the second convolution ``number``."""
-        at = number - 1
-        h2 = self.second_norm[at](gelu(self.second[at](hidden)))
-        h_f = h2.flatten(1)
-        vector: Tensor = self.hidden[at](h_f)
+        """Return GELU(R·h_f) + h_f of the task layer ``number``; ``hidden`` is h_f."""
+        vector: Tensor = self.hidden[number - 1](hidden)
         return vector
 
 
 class RoutedInceptionEncoder(InceptionEncoder):
-    """InceptionXML-LF: a mixture of the convolutions. ``width`` is that of the vectors, ``depth`` 2."""
+    """InceptionXML-LF: a mixture of the convolutions. ``width`` is that of the vectors, ``depth`` 2.
+
+    Its two layers share the maps h1; each has a second convolution and a task layer of its own.
+    """
 
     kind: ClassVar[str] = "routed-inception"
-    tasks: ClassVar[int] = 2
     routed: ClassVar[bool] = True
 
     def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int) -> None:
-        super().__init__(vectors, idf, pad, max_tokens)
+        super().__init__(vectors, idf, pad, max_tokens, _TASKS)
         self.route = nn.Linear(_CHANNELS, len(_FILTERS))
         nn.init.xavier_uniform_(self.route.weight)
         nn.init.zeros_(self.route.bias)
@@ -135,6 +163,23 @@ class RoutedInceptionEncoder(InceptionEncoder):
     def routing(self, h0: Tensor) -> Tensor:
         """Return the weights (B, experts) of the route function, which sum to 1, from the means of h0's channels."""
         return self.route(h0.mean(2)).softmax(1)  # type: ignore[no-any-return]
+
+    def options(self) -> dict[str, int]:
+        """Return nothing: there always were two task layers."""
+        return {}
+
+    @classmethod
+    def from_config(cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor) -> RoutedInceptionEncoder:
+        """Return an encoder as config.json describes it."""
+        return cls(vectors, idf, about["pad"], about["max_tokens"])
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Return h1, (B, 32, D / 4)."""
+        return self.maps(ids)
+
+    def layer(self, hidden: Tensor, number: int) -> Tensor:
+        """Return GELU(R·h_f) + h_f, h_f being that of the second convolution ``number``; ``hidden`` is h1."""
+        return super().layer(self.flat(hidden, number - 1), number)
 
     def joined(self, h0: Tensor, maps: Sequence[Tensor]) -> Tensor:
         """Return the mixture of the ``maps``, and h0 averaged down to their length."""

@@ -41,9 +41,12 @@ class LstmEncoder(WordEncoder):
         behind = self.backwards(x.gather(1, back.expand_as(x)))[0]
         return torch.cat([ahead, behind.gather(1, back.expand_as(behind))], 2) * mask[:, :, None]
 
-    def forward(self, ids: Tensor, mask: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
+    def forward(
+        self, ids: Tensor, mask: Tensor | None, layers: Sequence[int], detached: Sequence[int] = ()
+    ) -> list[Tensor]:
         """Return the mean of the states, (B, 2h), for each of ``layers``, of which there is one."""
-        return [mean_state(self.states(ids, mask), mask)] * len(layers)
+        mean = mean_state(self.states(ids, mask), mask)
+        return [mean.detach() if layer in detached else mean for layer in layers]
 
 
 def mean_state(H: Tensor, mask: Tensor | None) -> Tensor:

@@ -51,21 +51,32 @@ class WordEncoder(TextEncoder):
         self.register_buffer("idf", idf)
         self.pad, self.max_tokens, self.dimensions = pad, max_tokens, vectors.shape[1]
 
-    def forward(self, ids: Tensor, mask: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
-        """Return (B, width) after each of ``layers``.
+    def forward(
+        self, ids: Tensor, mask: Tensor | None, layers: Sequence[int], detached: Sequence[int] = ()
+    ) -> list[Tensor]:
+        """Return (B, width) after each of ``layers``; a layer of ``detached`` trains what :meth:`layer` adds alone.
 
         ``ids`` (B, T) int64, T ≤ ``max_tokens``; ``mask`` (B, T) bool, True at tokens, or None if nothing is padded.
         """
         hidden = self.read(ids if mask is None else ids.masked_fill(~mask, self.pad))
-        return [self.layer(hidden, number) for number in layers]
+        return [self.layer(hidden.detach() if number in detached else hidden, number) for number in layers]
 
     def read(self, ids: Tensor) -> Tensor:
-        """Return what all layers have in common; ``ids`` (B, T) has padding where there is no token."""
+        """Return what all layers share; ``ids`` (B, T) has padding where there is no token."""
         raise NotImplementedError
 
     def layer(self, hidden: Tensor, number: int) -> Tensor:
         """Return the (B, width) of the layer ``number``, counted from 1, of what :meth:`read` gave."""
         raise NotImplementedError
+
+    def options(self) -> dict[str, int]:
+        """Return what else config.json holds of an encoder of this kind."""
+        return {}
+
+    @classmethod
+    def from_config(cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor) -> WordEncoder:
+        """Return an encoder as config.json describes it, checked but for :meth:`options`."""
+        return cls(vectors, idf, about["pad"], about["max_tokens"])
 
     def decay_groups(self) -> tuple[list[Parameter], list[Parameter]]:
         """Return the parameters with weight decay, and those without: biases, norms, and the vectors of words.
@@ -81,7 +92,7 @@ class WordEncoder(TextEncoder):
         """Write config.json and model.safetensors, as :meth:`load` reads them."""
         folder.mkdir(parents=True, exist_ok=True)
         about = {"model_type": MODEL_TYPE, "kind": self.kind, "vocabulary": len(self.idf)}
-        about |= {"dimensions": self.dimensions, "max_tokens": self.max_tokens, "pad": self.pad}
+        about |= {"dimensions": self.dimensions, "max_tokens": self.max_tokens, "pad": self.pad, **self.options()}
         (folder / _CONFIG).write_text(json.dumps(about, indent=2) + "\n")
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in self.state_dict().items()}
         with open(folder / _WEIGHTS, "wb") as file:
@@ -102,7 +113,7 @@ class WordEncoder(TextEncoder):
             raise _damaged(place, f"found {pad} as the id of padding", f"less than {vocabulary}")
         state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         with _seeded(0):
-            made = _kind(about["kind"])(state["embedding.weight"], state["idf"], pad, about["max_tokens"])
+            made = _kind(about["kind"]).from_config(about, state["embedding.weight"], state["idf"])
         try:
             made.load_state_dict(state)
         except RuntimeError as error:

@@ -17,13 +17,13 @@ from longtail.features.word_tokens import word_tokeniser
 from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.layout import TWO_LAYERS
 from longtail.neural.words.cnn import dynamic_max_pool
-from longtail.neural.words.inception import EmbeddingEnhancement, mixture
+from longtail.neural.words.inception import EmbeddingEnhancement, InceptionEncoder, mixture
 from longtail.neural.words.word_encoder import SpectralResidual, WordEncoder, make_word_encoder, without_norms
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 KINDS = ["bag", "inception", "routed-inception", "cnn"]
-WIDTHS = {"bag": (20, 2), "inception": (480, 1), "routed-inception": (20, 2), "cnn": (512, 1)}
+WIDTHS = {"bag": (20, 2), "inception": (480, 2), "routed-inception": (20, 2), "cnn": (512, 1)}
 WORDS, COLUMNS, TOKENS, PAD = 30, 20, 9, 2
 
 
@@ -220,9 +220,63 @@ def test_inception_by_its_equations(kind):
         r = (h0.mean(2) @ made.route.weight.T + made.route.bias).softmax(1)
         h1 = made.norm(gelu(torch.einsum("be,ebcn->bcn", r, torch.stack(maps)))) + h0.unflatten(2, (-1, 4)).mean(3)
     for number, vector in enumerate(made(ids, None, layers(made))):
-        second = made.second[number]
-        h_f = made.second_norm[number](gelu(conv1d(h1, second.weight, second.bias, stride=4))).flatten(1)
+        own = 0 if kind == "inception" else number  # one second convolution for both tasks, or one each
+        second = made.second[own]
+        h_f = made.second_norm[own](gelu(conv1d(h1, second.weight, second.bias, stride=4))).flatten(1)
         torch.testing.assert_close(vector, made.hidden[number](h_f))
+
+
+def trained_by(made, layer, **options):
+    """Return the names of the parameters that ``layer``, of both, gives a gradient."""
+    made.zero_grad()
+    vectors = dict(zip(layers(made), made(*batch(), layers(made), **options), strict=True))
+    if vectors[layer].requires_grad:
+        vectors[layer].square().sum().backward()
+    return {name for name, own in made.named_parameters() if own.grad is not None and own.grad.any()}
+
+
+@pytest.mark.parametrize(("kind", "own"), [
+    ("inception", ["hidden.1."]),
+    ("routed-inception", ["second.1.", "second_norm.1.", "hidden.1."]),
+    ("bag", ["residual."]),
+])  # fmt: skip
+def test_a_detached_layer_trains_its_own_parameters_alone(kind, own):
+    made = awake(encoder(kind))
+    names = {name for name, _ in made.named_parameters()}
+    of_labels = {name for name in names if name.startswith(tuple(own))}
+    of_clusters = tuple(part.replace("1", "0") for part in own)
+    shared = names - of_labels - {name for name in names if name.startswith(of_clusters)}
+    assert trained_by(made, 2, detached=[2]) == of_labels
+    assert trained_by(made, 2) == of_labels | shared
+    assert trained_by(made, 1, detached=[2]) == names - of_labels
+    for plain, detached in zip(made(*batch(), [1, 2]), made(*batch(), [1, 2], [2]), strict=True):
+        assert torch.equal(plain, detached)
+
+
+@pytest.mark.parametrize("kind", ["cnn", "lstm"])
+def test_words_stay_where_the_only_layer_is_detached(kind):
+    made = awake(encoder(kind))
+    assert "embedding.weight" in trained_by(made, 1)
+    assert "embedding.weight" not in trained_by(made, 1, detached=[1])
+
+
+def one_layer(folder):
+    """Write an InceptionXML encoder of one task layer as version 0.1 did, and return its vectors."""
+    made = awake(InceptionEncoder(torch.rand(WORDS, COLUMNS), torch.ones(WORDS), PAD, TOKENS, task_layers=1))
+    made.save(folder)
+    about = json.loads((folder / "config.json").read_text())
+    assert about.pop("task_layers") == 1
+    (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n")
+    return made(*batch(), [1])
+
+
+def test_inception_of_version_0_1_has_one_task_layer(tmp_path):
+    (expected,) = one_layer(tmp_path)
+    found = WordEncoder.load(tmp_path).eval()
+    assert found.depth == 1
+    assert torch.equal(found(*batch(), [1])[0], expected)
+    found.save(tmp_path / "again")
+    assert WordEncoder.load(tmp_path / "again").depth == 1
 
 
 def test_routing_is_a_mean_by_instance():
@@ -398,6 +452,13 @@ def test_damage_is_refused(tmp_path, damage, message):
     encoder("bag").save(tmp_path)
     damage(tmp_path)
     with pytest.raises(UsageError, match=message):
+        WordEncoder.load(tmp_path)
+
+
+def test_another_number_of_task_layers_is_refused(tmp_path):
+    encoder("inception").save(tmp_path)
+    changed(task_layers=3)(tmp_path)
+    with pytest.raises(UsageError, match="found '3' as task_layers; expected 1 or 2"):
         WordEncoder.load(tmp_path)
 
 
