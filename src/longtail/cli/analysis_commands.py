@@ -52,7 +52,15 @@ def analyze(
     from longtail.neural.device import choose_device
 
     ranker.network.to(choose_device(device))
-    found = read_data(data, format=format, fields=fields, split="test", labelled=False, skip_bad=skip_bad)
+    found = read_data(
+        data,
+        format=format,
+        no_features=True,
+        fields=fields,
+        split="test",
+        labelled=False,
+        skip_bad=skip_bad,
+    )
     known = found.with_labels(trained.labels, unknown="drop")
     untuned = untuned_encoder(trained.config.encoder, transformer_of(ranker))
     analysis = analyse(ranker, untuned, known, documents, trained.config.seed)

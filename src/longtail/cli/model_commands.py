@@ -207,7 +207,15 @@ def embed(
         raise UsageError(f"{output}: found {output.suffix or 'no suffix'}; expected a name that ends in .npy")
     check_output(output)
     trained = load_model(model, device)
-    documents = read_data(data, format=format, fields=fields, split="test", labelled=False, skip_bad=skip_bad)
+    documents = read_data(
+        data,
+        format=format,
+        no_features=True,
+        fields=fields,
+        split="test",
+        labelled=False,
+        skip_bad=skip_bad,
+    )
     write_dense_npy(trained.embed(documents), output)
     say(f"{output}: written")
 
