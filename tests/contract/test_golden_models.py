@@ -75,9 +75,13 @@ def test_written_again_it_is_the_same_but_for_its_card(folder, tmp_path, name):
     lt.load(before, device="cpu").save(tmp_path / "again")
     then, now = (store.open_folder(place).files for place in (before, tmp_path / "again"))
     changed = {path for path in then if path not in now or then[path].sha256 != now[path].sha256}
-    # a setting that came later is written with its default; the card lists settings, too
-    assert changed <= {path for path in then if path.endswith(("README.md", "config.json", "manifest.json"))}
+    # what came later is written with its default, of settings and of metrics; the card lists settings, too
+    free = ("README.md", "config.json", "manifest.json", "metrics.json")
+    assert changed <= {path for path in then if path.endswith(free)}
     assert now.keys() == then.keys()
+    for path in (path for path in changed if path.endswith("metrics.json")):
+        older, newer = (json.loads((place / path).read_bytes()) for place in (before, tmp_path / "again"))
+        assert newer.items() >= older.items()
 
 
 @pytest.mark.parametrize("name", ["xr-linear", "cascadexml"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from longtail.errors import ConfigError, UsageError
 from longtail.features.encoder_search import search_encoders_in
 from longtail.methods import configure
