@@ -82,12 +82,16 @@ class Cascade(Stage, frozen=True):
     label_rows: Annotated[
         Literal["random", "xavier", "centroid", "centroid+text"],
         Meta(
-            description="initial classifiers: normal with deviation 0.02, Xavier uniform, the mean vector of their "
-            "documents, or of these and of their label texts"
+            description="initial classifiers: normal with deviation 0.02, Xavier uniform (as is then the layer that "
+            "merges several layers), the mean vector of their documents, or of these and of their label texts"
         ),
     ] = "centroid+text"
     prior_bias: Annotated[
-        bool, Meta(description="initialise biases of classifiers at the logit of their mean target, not at 0")
+        bool,
+        Meta(
+            description="initial biases: those with which an average document scores the logit of the mean target; "
+            "false: with which it scores 0, which for random rows are biases of 0"
+        ),
     ] = True
     combine: Annotated[
         Literal["auto", "never", "always", "only"],
@@ -103,6 +107,9 @@ class Cascade(Stage, frozen=True):
     detach_epochs: Annotated[
         int, Meta(ge=0, description="epochs at first in which labels do not move the encoder, only levels above do")
     ] = 0
+
+    def __post_init__(self) -> None:
+        check_levels(self.levels)
 
 
 class LabelText(Stage, frozen=True):

@@ -142,9 +142,10 @@ def _check_kind(config: Config, what: str) -> None:
 
 def _check_surrogate(config: Config) -> None:
     """Refuse first rows by which no label is found, and levels that no phase would look at."""
-    if config.cascade.label_rows == "random":
-        found = "cascade.label_rows: found random with surrogate phases, which find labels by centroids"
+    if (rows := config.cascade.label_rows) in ("random", "xavier"):
+        found = f"cascade.label_rows: found {rows} with surrogate phases, which find labels by centroids"
         raise ConfigError(f"{found}; expected centroid or centroid+text")
-    if len(levels := config.tree.levels) > 1:
+    name = "cascade.levels" if config.cascade.levels else "tree.levels"
+    if len(levels := config.cascade.levels or config.tree.levels) > 1:
         expected = "one number, that of the clusters, or [] to have it chosen"
-        raise ConfigError(f"tree.levels: found {list(levels)} with surrogate phases; expected {expected}")
+        raise ConfigError(f"{name}: found {list(levels)} with surrogate phases; expected {expected}")

@@ -95,18 +95,21 @@ def fit_network(
 def with_levels(config: Config, n_labels: int) -> Config:
     """Return the settings with the levels of the network's tree: those given, else as the number of labels asks.
 
-    Where the classifiers beside it have none (flat), the network still has a balanced one; LightXML has labels alone
+    A network that ranks has ``cascade.levels``, or else the levels of the linear classifiers' tree, ``tree.levels``.
+    Where the classifiers beside it have no tree (flat), the network still has a balanced one; LightXML has labels alone
     where all of them are scored.
     """
-    kind = "balanced" if config.tree.kind == "flat" else config.tree.kind
+    without_levels = ("flat", "unbalanced") if config.cascade.levels else ("flat",)
+    kind = "balanced" if config.tree.kind in without_levels else config.tree.kind
+    given = config.cascade.levels or config.tree.levels
     if METHODS[config.method].network == "recursive":
         levels = config.recursive.levels or layout.resolution_widths(n_labels, config.recursive.resolutions)
     elif config.encoder.kind != "transformer":
-        levels = config.tree.levels or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
+        levels = given or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
     elif config.cascade.merge == "concat":
-        levels = config.tree.levels or layout.cluster_widths(n_labels, config.cascade.last_level)
+        levels = given or layout.cluster_widths(n_labels, config.cascade.last_level)
     else:
-        levels = config.tree.levels or layout.level_widths(n_labels)
+        levels = given or layout.level_widths(n_labels)
     tree = replace_settings(config.tree, kind=kind if levels else "flat", levels=levels)
     return replace_settings(config, tree=tree)
 

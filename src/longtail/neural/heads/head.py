@@ -21,6 +21,7 @@ from longtail.errors import ModelFolderError
 from longtail.neural.heads import full_head
 from longtail.neural.heads.full_head import Targets
 from longtail.neural.heads.gathers import as_written, gather_dot, gather_sum, product
+from longtail.neural.heads.random_rows import draw_xavier
 from longtail.neural.heads.records import Record, RowGradients, update_by
 from longtail.neural.heads.updates import HeadRows, Optimiser, new_state
 
@@ -85,6 +86,11 @@ class Head(torch.nn.Module):
     def nodes(self) -> slice:
         """The nodes whose rows are here: all of them."""
         return slice(0, len(self.bias))
+
+    @property
+    def n_level_nodes(self) -> int:
+        """Nodes of the level, of which ``nodes`` are a part or all."""
+        return len(self.bias)
 
     @property
     def rows(self) -> HeadRows:
@@ -154,6 +160,11 @@ class Head(torch.nn.Module):
             self.bias.zero_()
         else:
             self.bias.copy_(torch.as_tensor(bias))
+
+    @torch.no_grad()
+    def set_xavier_rows(self, seed: int) -> None:
+        """Draws Xavier uniform weights, the same for any number of ranks."""
+        draw_xavier(self.weight, self.nodes, self.n_level_nodes, seed)
 
     def set_bias(self, value: float) -> None:
         """Lets all nodes start at this score."""
