@@ -10,7 +10,7 @@ from longtail.features.encoder_folder import encoder_folder, encoder_shape, is_p
 from longtail.features.encoder_search import find_word_vectors
 from longtail.features.gandalf import check_gandalf
 from longtail.linear.partitions import check_index
-from longtail.methods import METHODS, uses_encoder
+from longtail.methods import METHODS, classifiers_alone, uses_encoder
 from longtail.neural import layout
 from longtail.steps.networks import network_widths
 from longtail.tree.given import Parents
@@ -74,6 +74,9 @@ def check_encoder(config: Config, device: str) -> None:
         raise MissingExtra(what, "neural") from None
     if METHODS[config.method].network == "recursive" and config.features == "tfidf":
         raise ConfigError(f"features: found tfidf with {what}; expected cat or dnn, or the method xr-linear")
+    if classifiers_alone(config) and config.features == "tfidf":
+        found = "features: found tfidf with cascade.combine=only, whose classifiers read the network's vectors"
+        raise ConfigError(f"{found}; expected cat or dnn, or the method xr-linear")
     if config.features == "dnn" and config.label_features.kind.endswith("text"):
         kind = config.label_features.kind
         raise ConfigError(

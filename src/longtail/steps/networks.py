@@ -18,7 +18,7 @@ from longtail.features.encoder_search import find_word_vectors
 from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
 from longtail.linear.one_vs_all import LabelHints
-from longtail.methods import METHODS, ranks_alone, uses_encoder
+from longtail.methods import METHODS, classifiers_alone, ranks_alone, uses_encoder
 from longtail.models.model import document_features
 from longtail.neural import layout
 from longtail.neural.ranks import current_ranks
@@ -38,6 +38,7 @@ __all__ = [
     "combined_features",
     "encoder_hash",
     "fit_network",
+    "kept_network",
     "label_hints",
     "network_widths",
     "with_levels",
@@ -162,6 +163,15 @@ def combined_features(documents: Dataset, features: Features, network: Embedder 
     if config.features == "dnn":
         return document_features(replace(documents, features=None), None, config, vectors)
     return join_blocks(features.sparse, vectors, config.encoder.weight)
+
+
+def kept_network(network: Embedder | None, config: Config) -> Embedder | None:
+    """Return what the model has of its network: not its classifiers, where linear ones rank in their place."""
+    if not classifiers_alone(config) or not _ranks(network):
+        return network
+    from longtail.neural.label_vectors import without_classifiers
+
+    return without_classifiers(network)
 
 
 def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> LabelHints:
