@@ -181,6 +181,9 @@ class Recursive(Stage, frozen=True):
 
     def __post_init__(self) -> None:
         check_levels(self.levels)
+        if self.epochs and self.steps:
+            found = f"steps: found {list(self.steps)} beside epochs={list(self.epochs)}"
+            raise ValueError(f"{found}; expected one of them, the other []")
 
 
 class Training(Stage, frozen=True):
@@ -198,10 +201,11 @@ class Training(Stage, frozen=True):
         Meta(description="optimiser of the classifiers; state 2, 1/width, 0 floats a weight"),
     ] = "row-adam"
     schedule: Annotated[
-        Literal["cosine", "linear"],
+        Literal["cosine", "linear", "one-cycle"],
         Meta(
-            description="learning rate: cosine from a tenth up and down to a hundredth, or linear from and to 0; "
-            "constant between warm-up and cool-down"
+            description="learning rate: cosine from a tenth up and down to a hundredth, linear from and to 0, or "
+            "one-cycle: cosine down to a thousandth, β₁ of AdamW from 0.95 to 0.85 and back; constant between warm-up "
+            "and cool-down"
         ),
     ] = "cosine"
     head_weights: Annotated[
@@ -211,6 +215,9 @@ class Training(Stage, frozen=True):
     cooldown_epochs: Annotated[NotNegative, Meta(description="epochs of cool-down at the end")] = 3.0
     encoder_decay: Annotated[NotNegative, Meta(description="weight decay of the encoder")] = 0.05
     head_decay: Annotated[NotNegative, Meta(description="weight decay of the classifiers")] = 0.005
+    epsilon: Annotated[Positive, Meta(description="ε of AdamW and row-adam, beside the root of the second moment")] = (
+        1e-8
+    )
     clip: Annotated[NotNegative, Meta(description="largest norm of the encoder's gradient; 0 = any")] = 1.0
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"], Meta(description="arithmetic of the encoder; auto: bfloat16 on a GPU")

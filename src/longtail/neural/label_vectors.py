@@ -1,4 +1,4 @@
-"""A network whose classifiers are not kept: the encoder, and how its layers become the vector that labels were read from.
+"""A network without its classifiers: the encoder, and how its layers become the vector that they read.
 
 Linear classifiers on Φcat that rank in the network's place (``cascade.combine`` "only") need these vectors alone.
 """

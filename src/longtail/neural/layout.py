@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log2
 
-from longtail.config import Cascade
+from longtail.config import Cascade, Recursive
 from longtail.errors import ConfigError
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "LSTM_HIDDEN",
     "TWO_LAYERS",
     "check_depth",
+    "check_level_steps",
     "check_levels",
     "cluster_widths",
     "documents_at_a_time",
@@ -29,6 +30,7 @@ __all__ = [
     "has_bottleneck",
     "level_epochs",
     "level_layers",
+    "level_passes",
     "level_widths",
     "phase_epochs",
     "resolution_widths",
@@ -189,6 +191,31 @@ def level_epochs(given: tuple[int, ...], epochs: int, n_levels: int, last: int =
     share = epochs / (n_levels - 1 + last)
     above = [max(1, round(share))] * (n_levels - 1)
     return *above, max(1, epochs - sum(above))
+
+
+def level_passes(
+    settings: Recursive, epochs: int, n_levels: int, steps_per_epoch: int, last: int = 3
+) -> tuple[float, ...]:
+    """Return the passes over the documents on each level, which are not whole where steps are given.
+
+    Args:
+        settings: Say how many epochs or steps each level has, if they do.
+        epochs: Those of all levels together, where neither is given.
+        n_levels: Levels that are trained on.
+        steps_per_epoch: Optimiser steps of one pass.
+        last: How many times the epochs of another level the last one has, where neither is given.
+    """
+    check_level_steps(settings.steps, n_levels)
+    if settings.steps:
+        return tuple(steps / max(steps_per_epoch, 1) for steps in settings.steps)
+    return tuple(float(own) for own in level_epochs(settings.epochs, epochs, n_levels, last))
+
+
+def check_level_steps(steps: tuple[int, ...], n_levels: int) -> None:
+    """Refuse steps for another number of levels than are trained on."""
+    if steps and len(steps) != n_levels:
+        expected = f"{n_levels}, as many as are tuned on, or recursive.steps=[] to have epochs"
+        raise ConfigError(f"recursive.steps: found numbers for {len(steps)} levels; expected {expected}")
 
 
 def phase_epochs(share: float, epochs: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ on the rows they touch (`head_records`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from longtail.neural.heads.full_head import Targets
 from longtail.neural.heads.gathers import as_written, gather_dot, gather_sum, product
 from longtail.neural.heads.random_rows import draw_xavier
 from longtail.neural.heads.records import Record, RowGradients, update_by
-from longtail.neural.heads.updates import HeadRows, Optimiser, new_state
+from longtail.neural.heads.updates import BETA1, EPSILON, HeadRows, Optimiser, new_state
 
 __all__ = ["Head", "bits_of", "head_settings"]
 
@@ -31,7 +32,12 @@ __all__ = ["Head", "bits_of", "head_settings"]
 def head_settings(training: Training) -> dict[str, Any]:
     """Return what training says of every head, as `Head` takes it."""
     dtype = getattr(torch, training.head_weights)
-    return {"optimiser": training.head_optimiser, "dtype": dtype, "weight_decay": training.head_decay}
+    return {
+        "optimiser": training.head_optimiser,
+        "dtype": dtype,
+        "weight_decay": training.head_decay,
+        "epsilon": training.epsilon,
+    }
 
 
 class Head(torch.nn.Module):
@@ -52,6 +58,7 @@ class Head(torch.nn.Module):
         optimiser: Optimiser = "row-adam",
         dtype: torch.dtype = torch.float32,
         weight_decay: float = 0.0,
+        epsilon: float = EPSILON,
         seed: int = 0,
         std: float = 0.02,
         device: torch.device | str = "cpu",
@@ -59,6 +66,7 @@ class Head(torch.nn.Module):
         super().__init__()
         self.optimiser: Optimiser = optimiser
         self.weight_decay = weight_decay
+        self.epsilon = epsilon
         weight = torch.empty(n_nodes, width, dtype=dtype, device=device)
         if std:  # else the rows are still to come, and their memory is not touched
             weight.normal_(0, std, generator=torch.Generator(device).manual_seed(seed))
@@ -96,7 +104,7 @@ class Head(torch.nn.Module):
     def rows(self) -> HeadRows:
         """Weight, bias and optimiser state as the update functions take them."""
         state = {name: self.get_buffer(name) for name in self._state_names}
-        return HeadRows(self.weight, self.bias, state, self.optimiser, self.weight_decay)
+        return HeadRows(self.weight, self.bias, state, self.optimiser, self.weight_decay, epsilon=self.epsilon)
 
     def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
         """Logits w·x + b, float32: x (B, d), candidates (B, S) int32 with −1 for padding, or None for all nodes.
@@ -131,15 +139,15 @@ class Head(torch.nn.Module):
         return result
 
     @torch.no_grad()
-    def step(self, lr: float, seed: int) -> None:
+    def step(self, lr: float, seed: int, beta1: float = BETA1) -> None:
         """One optimiser step over all that was recorded since the last one, as of one batch; forgets the records.
 
-        seed: of the stochastic rounding; give every step another one.
+        seed: of the stochastic rounding; give every step another one. beta1: how much of its mean gradient AdamW keeps.
         """
         records, self._records = self._records, []
         if records:
             with as_written(self.weight):
-                update_by(self.rows, records, lr, seed)
+                update_by(replace(self.rows, beta1=beta1), records, lr, seed)
 
     def forget(self) -> None:
         """Drops the records of a batch that is not to be learnt from."""

@@ -8,6 +8,7 @@ scores come back added up: exact, as all others are 0. The two exchanges are eac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,8 +64,7 @@ class ShardedHead(Head):
     @property
     def rows(self) -> HeadRows:
         """Own weight, bias and optimiser state; the chance of rounding goes by the nodes' numbers among all."""
-        own = super().rows
-        return HeadRows(own.weight, own.bias, own.state, own.optimiser, own.weight_decay, self.nodes.start)
+        return replace(super().rows, first=self.nodes.start)
 
     def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
         """Logits of candidates (B, S) that may lie on any rank, or of all nodes; see `Head.scores`."""
