@@ -72,7 +72,8 @@ def _wants_memory(error: BaseException | None) -> bool:
 def _load(folder: Folder, config: Config, where: torch.device) -> Embedder:
     place = folder.path("encoder")
     encoder = load_text_encoder(place, config.encoder)
-    tokeniser = Tokeniser.load(place, config.encoder.max_tokens)
+    cleaning = config.encoder.cleaning if config.encoder.kind == "transformer" else "none"
+    tokeniser = Tokeniser.load(place, config.encoder.max_tokens, cleaning)
     _check_fit(encoder, tokeniser)
     if LABEL_VECTORS in folder.files:
         return load_label_vectors(folder, config, tokeniser, encoder, where)
