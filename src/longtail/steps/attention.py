@@ -13,11 +13,12 @@ from scipy import sparse
 from longtail.neural.attention import AttentionLevel, AttentionXML
 from longtail.neural.batches import Batches
 from longtail.neural.heads.initial_rows import prior_logit
+from longtail.neural.layout import LevelLength, level_lengths
 from longtail.neural.ranker import NeuralRanker
 from longtail.neural.recursive import Matcher, Nodes, joined_nodes
 from longtail.neural.training.loop import fit
 from longtail.neural.words.lstm import LstmEncoder
-from longtail.steps.levels import LevelLength, LevelValidation, level_lengths, level_training
+from longtail.steps.levels import LevelValidation, level_training
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.told import told
 
@@ -35,7 +36,8 @@ def fit_attention(run: NetworkRun) -> NeuralRanker:
     levels = list[AttentionLevel]()
     chosen: Nodes | None = None
     # as many epochs for each level: it is the first that takes long to learn where to attend
-    for t, length in enumerate(level_lengths(run.config, tree.n_levels, last=1)):
+    lengths = level_lengths(run.config.recursive, run.config.training.epochs, tree.n_levels, last=1)
+    for t, length in enumerate(lengths):
         with told(f"level {t + 1} of {tree.n_levels}, network") as say:
             levels.append(each.trained(levels, chosen, length))
             say(f"{tree.widths[t]:,} nodes, {length}")

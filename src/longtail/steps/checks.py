@@ -59,8 +59,7 @@ def _check_levels(config: Config, widths: tuple[int, ...]) -> None:
     kind, settings = METHODS[config.method].network, config.recursive
     if kind != "cascade":
         tuned = layout.tuned_levels(widths, settings.finest) if kind == "recursive" else len(widths)
-        layout.check_level_steps(settings.steps, tuned)
-        layout.level_epochs(settings.epochs, config.training.epochs, tuned)
+        layout.level_lengths(settings, config.training.epochs, tuned)
     elif config.label_text.phases == "one":  # phases have trees of their own
         layout.check_levels(widths, config.cascade)
 

@@ -14,37 +14,14 @@ from longtail.config import Config, Training
 from longtail.data.csr import csr_of_slots
 from longtail.features.tokens import Tokens
 from longtail.metrics import evaluate
-from longtail.neural.layout import check_level_steps, level_epochs
+from longtail.neural.layout import LevelLength
 from longtail.neural.recursive import Matcher, Nodes
 from longtail.neural.training.run_log import BEST_BY
 from longtail.steps.network_run import NetworkRun
 
-__all__ = ["LevelLength", "LevelValidation", "level_lengths", "level_training"]
+__all__ = ["LevelValidation", "level_training"]
 
 _WARM_UP = 0.1  # of a level, where the settings leave it open; the rest cools down
-
-
-class LevelLength(NamedTuple):
-    """How long a level is trained: so many epochs, or so many optimiser steps."""
-
-    epochs: int
-    steps: int = 0
-
-    def passes(self, steps_per_epoch: int) -> float:
-        """Return the passes over the documents."""
-        return self.steps / max(steps_per_epoch, 1) if self.steps else self.epochs
-
-    def __str__(self) -> str:
-        return f"{self.steps:,} steps" if self.steps else f"{self.epochs} epochs"
-
-
-def level_lengths(config: Config, n_levels: int, last: int = 3) -> list[LevelLength]:
-    """Return how long each level is trained; without a setting for it the last one has ``last`` times the epochs."""
-    settings = config.recursive
-    check_level_steps(settings.steps, n_levels)
-    if settings.steps:
-        return [LevelLength(0, steps) for steps in settings.steps]
-    return [LevelLength(own) for own in level_epochs(settings.epochs, config.training.epochs, n_levels, last)]
 
 
 def level_training(config: Config, t: int, length: LevelLength, steps_per_epoch: int) -> Training:

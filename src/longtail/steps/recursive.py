@@ -18,10 +18,10 @@ from longtail.linear.tree_ranker import fit_rows
 from longtail.neural.batches import Batches
 from longtail.neural.embedder import Embedder
 from longtail.neural.heads.initial_rows import prior_logit
-from longtail.neural.layout import tuned_levels
+from longtail.neural.layout import LevelLength, level_lengths, tuned_levels
 from longtail.neural.recursive import Matcher, Nodes, Resolution, joined_nodes
 from longtail.neural.training.loop import fit
-from longtail.steps.levels import LevelLength, LevelValidation, level_lengths, level_training
+from longtail.steps.levels import LevelValidation, level_training
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.told import told
 
@@ -37,7 +37,7 @@ def fit_recursive(run: NetworkRun) -> Embedder:
     last = tuned_levels(tree.widths, config.recursive.finest) - 1
     measured = LevelValidation.of(run)
     handed: _Handed | None = None
-    for t, length in enumerate(level_lengths(config, last + 1)):
+    for t, length in enumerate(level_lengths(config.recursive, config.training.epochs, last + 1)):
         level = _Level(t, length, run, levels)
         with told(f"level {t + 1} of {last + 1}, network") as say:
             matcher = level.trained(handed, measured)

@@ -24,10 +24,10 @@ from longtail.methods import METHODS, configure
 from longtail.neural.batches import Batch
 from longtail.neural.embedder import pretrained_embedder
 from longtail.neural.heads.head import Head
-from longtail.neural.layout import level_epochs, level_passes, resolution_widths, tuned_levels
+from longtail.neural.layout import LevelLength, level_epochs, level_lengths, resolution_widths, tuned_levels
 from longtail.neural.recursive import Matcher, Resolution, joined_nodes
 from longtail.neural.training.schedule import Schedule
-from longtail.steps.levels import LevelLength, level_lengths, level_training
+from longtail.steps.levels import level_training
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.recursive import _Handed, _Level
 from longtail.steps.work import Work
@@ -438,12 +438,14 @@ class TestLayout:
             level_epochs((4, 1), 10, 3)
 
     def test_steps_are_passes_over_the_documents(self):
-        settings = Recursive(steps=(30, 45))
-        assert level_passes(settings, 10, 2, 20) == (1.5, 2.25)
-        assert level_passes(Recursive(epochs=(4, 1)), 10, 2, 20) == (4, 1)
-        assert level_passes(Recursive(), 10, 3, 20) == (2, 2, 6)
+        def passes(n_levels, **settings):
+            return [length.passes(20) for length in level_lengths(Recursive(**settings), 10, n_levels)]
+
+        assert passes(2, steps=(30, 45)) == [1.5, 2.25]
+        assert passes(2, epochs=(4, 1)) == [4, 1]
+        assert passes(3) == [2, 2, 6]
         with pytest.raises(ConfigError, match=r"recursive.steps: found numbers for 2 levels; expected 3, as many"):
-            level_passes(settings, 10, 3, 20)
+            passes(3, steps=(30, 45))
         with pytest.raises(ConfigError, match=r"steps: found \[30\] beside epochs=\[2\]"):
             configure("xr-transformer", None, {"recursive": {"steps": [30], "epochs": [2]}})
 
@@ -454,7 +456,7 @@ class TestLayout:
     ])  # fmt: skip
     def test_training_of_a_level(self, recursive, epochs, warm_up):
         config = configure("xr-transformer", None, {"recursive": recursive})
-        length = level_lengths(config, 2)[1]
+        length = level_lengths(config.recursive, 10, 2)[1]
         training = level_training(config, 1, length, 20)
         passes = length.steps / 20 if length.steps else length.epochs
         assert (training.epochs, training.warmup_epochs) == (epochs, warm_up)
