@@ -9,6 +9,7 @@ import torch
 
 from longtail.neural.heads import triton_launch
 from longtail.neural.heads.head import Head
+from longtail.neural.heads.updates import BETA1, EPSILON
 
 OPTIMISERS = ("sgd", "row-adam", "adamw")
 KINDS = ("candidates", "all nodes", "full loss")
@@ -31,10 +32,11 @@ def positives(rng, documents, most, n_nodes):
 
 
 def trained(kind, *, device="cpu", kernels=True, dtype=torch.float32, optimiser="row-adam", n_nodes=30, width=20,
-            documents=5, slots=17, steps=2):  # fmt: skip
+            documents=5, slots=17, steps=2, beta1=(BETA1, BETA1), epsilon=EPSILON):  # fmt: skip
     """Logits, gradients of x and all arrays of a head after some steps of two micro-batches each."""
     rng = np.random.default_rng(7)
-    head = Head(n_nodes, width, optimiser=optimiser, dtype=dtype, weight_decay=0.1, std=0.5, seed=3).to(device)
+    settings = {"optimiser": optimiser, "dtype": dtype, "weight_decay": 0.1, "epsilon": epsilon}
+    head = Head(n_nodes, width, std=0.5, seed=3, **settings).to(device)
     results = {}
     serves = triton_launch.serves if kernels else lambda weight: False
     with mock.patch.object(triton_launch, "serves", serves):
@@ -46,7 +48,7 @@ def trained(kind, *, device="cpu", kernels=True, dtype=torch.float32, optimiser=
                 (output * torch.linspace(-1, 2, output.shape[-1], device=device)).sum().backward()
                 results[f"output {step}.{part}"] = output.detach().cpu().numpy()
                 results[f"gradient {step}.{part}"] = x.grad.cpu().numpy()
-            head.step(0.05, seed=step)
+            head.step(0.05, seed=step, beta1=beta1[step])
     return results | head.to_arrays()
 
 

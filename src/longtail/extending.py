@@ -19,7 +19,7 @@ from longtail.errors import UsageError, printable
 from longtail.estimator import Longtail
 from longtail.features.matrix import unit_vectors
 from longtail.kernels import pool
-from longtail.methods import METHODS
+from longtail.methods import METHODS, classifiers_alone
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model
@@ -73,6 +73,9 @@ def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, CascadeRanke
     if isinstance(model, Ensemble):
         raise UsageError(f"{name}: is an ensemble; extend its members, then make an ensemble of them again")
     ranker = _ranker_by_words(model)
+    if classifiers_alone(model.config) and "text" in model.config.label_text.parts:
+        found = "has linear classifiers in the network's place, which cannot be made of words"
+        raise UsageError(f"{name}: {found}; train it with cascade.combine=never")
     if ranker is None:
         able = (
             entry.name for entry in METHODS.values() if "text" in entry.settings.get("label_text", {}).get("parts", ())

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
-from longtail.methods import METHODS, uses_encoder
+from longtail.methods import METHODS, classifiers_alone, uses_encoder
 from longtail.models.model import Facts, Model, document_features
 from longtail.steps.checks import check_trainable
 from longtail.steps.held_out import calibrate, hold_out, weigh
-from longtail.steps.networks import combined_features, encoder_hash, fit_network
+from longtail.steps.networks import combined_features, encoder_hash, fit_network, kept_network
 from longtail.steps.rankers import fit_rankers
 from longtail.steps.run import Run
 from longtail.steps.text import text_features
@@ -54,8 +54,9 @@ def train(
     network = fit_network(points, features, vectoriser, run)
     features = combined_features(points, features, network, run)
     rankers = fit_rankers(points, features, vectoriser, network, run)
+    network = kept_network(network, config)
 
-    share = float(METHODS[config.method].network_ranks)
+    share = float(METHODS[config.method].network_ranks and not classifiers_alone(config))
     facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *features.widths, share)
     vectoriser = None if config.features == "dnn" else vectoriser
     graph = label_graph_of(fitted, config, run.work) if uses_label_graph(config) else None

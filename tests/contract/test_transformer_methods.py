@@ -273,7 +273,8 @@ class TestLearning:
             embedded(**settings)
             for settings in (
                 {}, {"bootstrap": False}, {"cost_sensitive": False}, {"loss": "bce"}, {"resolutions": "one"},
-                {"finest": "clusters"}, {"shortlist": 0}, {"alpha": 0.5},
+                {"finest": "clusters"}, {"shortlist": 0}, {"alpha": 0.5}, {"bootstrap_root": False},
+                {"steps": [3, 8]}, {"warmup_steps": 4},
             )
         ]  # fmt: skip
         assert len(np.unique(np.concatenate(found), axis=0)) == len(found)
@@ -340,6 +341,42 @@ class TestResume:
         assert "goes on from" not in said
 
 
+class TestSteps:
+    """Optimiser steps on each level in place of epochs: 19 batches are an epoch."""
+
+    @pytest.fixture
+    def command(self, files):
+        sets = [f"training.{name}={value}" for name, value in {**TRAINING, "schedule": "linear"}.items()]
+        sets += [f"encoder.name={files / 'encoder'}", "encoder.max_tokens=24", "calibration.method=none"]
+        sets += ["recursive.steps=[7, 26]", "recursive.warmup_steps=3", "recursive.bootstrap_root=false"]
+        options = [word for setting in sets for word in ("--set", setting)]
+        return ["train", files / "train.jsonl", "--method", "xr-transformer", *options]
+
+    def test_each_level_has_exactly_so_many_also_after_an_interruption(
+        self, run, command, tmp_path, monkeypatch, caplog
+    ):
+        real, calls, stop_at = Resolution.losses, [], 7 + 22
+
+        def counting(network, batch):
+            calls.append(network.level)
+            if len(calls) == stop_at:
+                signal.raise_signal(signal.SIGINT)
+            return real(network, batch)
+
+        monkeypatch.setattr(Resolution, "losses", counting)
+        assert run(*command, "-o", tmp_path / "stopped" / "m").code == 130
+        assert calls == [0] * 7 + [1] * 22
+        done = run(*command, "-o", tmp_path / "stopped" / "m", "--resume")
+        assert done.code == 0
+        assert calls == [0] * 7 + [1] * 26
+        calls.clear()
+        stop_at = 0
+        assert run(*command, "-o", tmp_path / "whole" / "m").code == 0
+        assert calls == [0] * 7 + [1] * 26
+        assert contents(tmp_path / "stopped" / "m") == contents(tmp_path / "whole" / "m")
+        assert "16 nodes, 7 steps" in caplog.text
+
+
 class TestErrors:
     """One line, the right exit code, and before any long work."""
 
@@ -382,6 +419,15 @@ class TestErrors:
         message = r"recursive.epochs: found numbers for 3 levels; expected 2, as many as are tuned on"
         with pytest.raises(ConfigError, match=message):
             fit("xr-transformer", data[0].take(np.arange(80)), recursive={"epochs": [1, 1, 1]})
+
+    def test_steps_for_other_levels(self, fit, data):
+        message = r"recursive.steps: found numbers for 3 levels; expected 2, as many as are tuned on"
+        with pytest.raises(ConfigError, match=message):
+            fit("xr-transformer", data[0].take(np.arange(80)), recursive={"steps": [1, 1, 1]})
+
+    def test_steps_beside_epochs(self, fails_early):
+        message = fails_early("xr-transformer", "--set", "recursive.steps=[4]", "--set", "recursive.epochs=[1]")
+        assert "steps: found [4] beside epochs=[1]; expected one of them, the other []" in message
 
     def test_dense_features_of_their_own(self, fit, data):
         few = data[0].take(np.arange(40))

@@ -82,12 +82,16 @@ class Cascade(Stage, frozen=True):
     label_rows: Annotated[
         Literal["random", "xavier", "centroid", "centroid+text"],
         Meta(
-            description="initial classifiers: normal with deviation 0.02, Xavier uniform, the mean vector of their "
-            "documents, or of these and of their label texts"
+            description="initial classifiers: normal with deviation 0.02, Xavier uniform (as is then the layer that "
+            "merges several layers), the mean vector of their documents, or of these and of their label texts"
         ),
     ] = "centroid+text"
     prior_bias: Annotated[
-        bool, Meta(description="initialise biases of classifiers at the logit of their mean target, not at 0")
+        bool,
+        Meta(
+            description="initial biases: those with which an average document scores the logit of the mean target; "
+            "false: with which it scores 0, which for random rows are biases of 0"
+        ),
     ] = True
     combine: Annotated[
         Literal["auto", "never", "always", "only"],
@@ -103,6 +107,9 @@ class Cascade(Stage, frozen=True):
     detach_epochs: Annotated[
         int, Meta(ge=0, description="epochs at first in which labels do not move the encoder, only levels above do")
     ] = 0
+
+    def __post_init__(self) -> None:
+        check_levels(self.levels)
 
 
 class LabelText(Stage, frozen=True):
@@ -174,6 +181,9 @@ class Recursive(Stage, frozen=True):
 
     def __post_init__(self) -> None:
         check_levels(self.levels)
+        if self.epochs and self.steps:
+            found = f"steps: found {list(self.steps)} beside epochs={list(self.epochs)}"
+            raise ValueError(f"{found}; expected one of them, the other []")
 
 
 class Training(Stage, frozen=True):
@@ -191,10 +201,11 @@ class Training(Stage, frozen=True):
         Meta(description="optimiser of the classifiers; state 2, 1/width, 0 floats a weight"),
     ] = "row-adam"
     schedule: Annotated[
-        Literal["cosine", "linear"],
+        Literal["cosine", "linear", "one-cycle"],
         Meta(
-            description="learning rate: cosine from a tenth up and down to a hundredth, or linear from and to 0; "
-            "constant between warm-up and cool-down"
+            description="learning rate: cosine from a tenth up and down to a hundredth, linear from and to 0, or "
+            "one-cycle: cosine down to a thousandth, β₁ of AdamW from 0.95 to 0.85 and back; constant between warm-up "
+            "and cool-down"
         ),
     ] = "cosine"
     head_weights: Annotated[
@@ -204,6 +215,9 @@ class Training(Stage, frozen=True):
     cooldown_epochs: Annotated[NotNegative, Meta(description="epochs of cool-down at the end")] = 3.0
     encoder_decay: Annotated[NotNegative, Meta(description="weight decay of the encoder")] = 0.05
     head_decay: Annotated[NotNegative, Meta(description="weight decay of the classifiers")] = 0.005
+    epsilon: Annotated[Positive, Meta(description="ε of AdamW and row-adam, beside the root of the second moment")] = (
+        1e-8
+    )
     clip: Annotated[NotNegative, Meta(description="largest norm of the encoder's gradient; 0 = any")] = 1.0
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"], Meta(description="arithmetic of the encoder; auto: bfloat16 on a GPU")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,15 @@ from longtail.progress import advance, stage
 
 __all__ = ["Tokeniser", "Tokens"]
 
+Cleaning = Literal["none", "attentionxml"]
+
 _BLOCK = 4096  # texts tokenised at a time
 _UNKNOWN = "ꙮ"  # a word that few vocabularies have
 _CHARACTERS = 6  # a token, somewhat more than European languages have: see _encode
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _OLDER_FILES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+_LINE_BREAKS = re.compile(r"\s*\n\s*")
+_SEPARATORS = ("[SEP]", "</s>", "<sep>")
 # Their positions count from the padding id + 1 on: RoBERTa has 514 of them for 512 tokens.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "roberta-prelayernorm", "xmod"}
 
@@ -83,9 +88,19 @@ class Tokens:
 
 
 class Tokeniser:
-    """A Hugging Face tokeniser that truncates to ``max_tokens``, special tokens included."""
+    """A Hugging Face tokeniser that truncates to ``max_tokens``, special tokens included.
 
-    def __init__(self, files: Mapping[str, bytes], max_tokens: int, place: str = "encoder") -> None:
+    With the cleaning "attentionxml" each line break of a text is read as the tokeniser's separator token, as a space
+    where it has none, and each underscore as a space.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, bytes],
+        max_tokens: int,
+        place: str = "encoder",
+        cleaning: Cleaning = "none",
+    ) -> None:
         """Take the content of the files of a tokeniser; ``place`` is what errors say of them."""
         self._files = dict(files)
         self._backend = _parsed(self._files["tokenizer.json"], place)
@@ -102,17 +117,21 @@ class Tokeniser:
         self._typecode = "H" if self.largest_id < 1 << 16 else "I"
         self._backend.no_padding()
         self._backend.enable_truncation(max_tokens)
+        self.cleaning = cleaning
+        self.separator = _separator(self._backend, names)
+        if cleaning != "none" and self.separator:  # which is then one token, wherever a text has it
+            self._backend.add_special_tokens([self.separator])
 
     @classmethod
-    def load(cls, folder: Path, max_tokens: int) -> Tokeniser:
+    def load(cls, folder: Path, max_tokens: int, cleaning: Cleaning = "none") -> Tokeniser:
         """Read the tokeniser of an encoder's folder; ``max_tokens`` may not exceed the encoder's positions."""
         _check_positions(folder, max_tokens)
         place = f"encoder {printable(str(folder))!r}"
         if (folder / "tokenizer.json").is_file():
-            return cls(_read(folder), max_tokens, place)
+            return cls(_read(folder), max_tokens, place, cleaning)
         if not any((folder / name).is_file() for name in _OLDER_FILES):
             raise UsageError(f"{place}: found no tokenizer; expected tokenizer.json; copy it there beside config.json")
-        return cls(_converted(folder, place), max_tokens, place)
+        return cls(_converted(folder, place), max_tokens, place, cleaning)
 
     def save(self, folder: Path) -> None:
         """Write the files of the tokeniser, as :meth:`load` and transformers read them."""
@@ -125,12 +144,22 @@ class Tokeniser:
         ids, ends = ArrayBuilder(self._typecode), ArrayBuilder("q", [0])
         with stage("tokens", len(texts) if isinstance(texts, Sized) else None, "documents"):
             for block in _blocks(texts):
-                rows = [row or [self.pad] for row in self._encode(block)]
+                rows = [row or [self.pad] for row in self._encode(self._cleaned(block))]
                 lengths = np.fromiter(map(len, rows), np.int64, len(rows))
                 ends.extend_packed(len(ids) + np.cumsum(lengths))
                 ids.extend_packed(np.fromiter(chain.from_iterable(rows), self._typecode, int(lengths.sum())))
                 advance(len(rows))
         return Tokens(ids.finish(), ends.finish(), self.pad, self.pad_left, self.max_tokens)
+
+    def _cleaned(self, texts: list[str]) -> list[str]:
+        """Return the texts as the tokeniser is to read them."""
+        if self.cleaning == "none":
+            return texts
+        return [_LINE_BREAKS.sub(self._as_separators, text.replace("_", " ")) for text in texts]
+
+    def _as_separators(self, found: re.Match[str]) -> str:
+        """Return a separator for each line break found; white space before it would be a token of RoBERTa."""
+        return self.separator * found[0].count("\n") + " "
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text; of a long one the beginning is tried first.
@@ -207,6 +236,14 @@ def _pad_id(backend: Tokenizer, names: Mapping[str, str], place: str) -> int:
     if backend.padding:
         return int(backend.padding["pad_id"])
     raise UsageError(f"{place}: found no padding token; expected pad_token in tokenizer_config.json")
+
+
+def _separator(backend: Tokenizer, names: Mapping[str, str]) -> str:
+    """Return the token that separates two texts, the empty string where the tokeniser has none."""
+    for name in (names.get("sep_token"), *_SEPARATORS):
+        if name and backend.token_to_id(name) is not None:
+            return name
+    return ""
 
 
 def _class_token_is_last(backend: Tokenizer, names: Mapping[str, str], place: str) -> bool:

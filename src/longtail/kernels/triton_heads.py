@@ -127,11 +127,12 @@ def _update_row(
     lr: tl.tensor,
     decay: tl.tensor,
     seed: tl.tensor,
+    beta1: tl.tensor,  # of adamw, with 1 − β₁ and ln β₁: they may be others in each step
+    rest1: tl.tensor,
+    log_beta1: tl.tensor,
     WIDTH: tl.constexpr,
     OPTIMISER: tl.constexpr,
-    BETA1: tl.constexpr,
     BETA2: tl.constexpr,
-    LOG_BETA1: tl.constexpr,
     LOG_BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
 ) -> None:
@@ -150,8 +151,8 @@ def _update_row(
         second = BETA2 * tl.load(square + row) + (1.0 - BETA2) * (tl.sum(gradient * gradient, axis=0) / WIDTH)
     if OPTIMISER == 2:
         second = BETA2 * tl.load(square + at, mask=inside, other=0.0) + (1.0 - BETA2) * gradient * gradient
-        first = BETA1 * tl.load(mean + at, mask=inside, other=0.0) + (1.0 - BETA1) * gradient
-        first_bias = BETA1 * tl.load(bias_mean + row) + (1.0 - BETA1) * bias_gradient
+        first = beta1 * tl.load(mean + at, mask=inside, other=0.0) + rest1 * gradient
+        first_bias = beta1 * tl.load(bias_mean + row) + rest1 * bias_gradient
     tl.debug_barrier()
     step, bias_step = gradient, bias_gradient
     if OPTIMISER != 0:
@@ -161,7 +162,7 @@ def _update_row(
         if OPTIMISER == 1:
             tl.store(square + row, second)
         else:
-            ripe_mean = 1.0 - tl.exp(times.to(tl.float32) * LOG_BETA1)
+            ripe_mean = 1.0 - tl.exp(times.to(tl.float32) * log_beta1)
             tl.store(square + at, second, mask=inside)
             tl.store(mean + at, first, mask=inside)
             tl.store(bias_mean + row, first_bias)
@@ -194,14 +195,15 @@ def update_touched_rows(
     lr: tl.tensor,
     decay: tl.tensor,
     seed: tl.tensor,
+    beta1: tl.tensor,  # of adamw, with 1 − β₁ and ln β₁: they may be others in each step
+    rest1: tl.tensor,
+    log_beta1: tl.tensor,
     WIDTH: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr,
     AHEAD: tl.constexpr,
     OPTIMISER: tl.constexpr,
-    BETA1: tl.constexpr,
     BETA2: tl.constexpr,
-    LOG_BETA1: tl.constexpr,
     LOG_BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
 ) -> None:
@@ -232,7 +234,7 @@ def update_touched_rows(
                     pair += 1
             _update_row(
                 weight, bias, mean, square, bias_mean, bias_square, count, node, columns, inside, gradient,
-                bias_gradient, lr, decay, seed, WIDTH, OPTIMISER, BETA1, BETA2, LOG_BETA1, LOG_BETA2, EPSILON,
+                bias_gradient, lr, decay, seed, beta1, rest1, log_beta1, WIDTH, OPTIMISER, BETA2, LOG_BETA2, EPSILON,
             )  # fmt: skip
 
 
@@ -251,12 +253,13 @@ def update_all_rows(
     lr: tl.tensor,
     decay: tl.tensor,
     seed: tl.tensor,
+    beta1: tl.tensor,  # of adamw, with 1 − β₁ and ln β₁: they may be others in each step
+    rest1: tl.tensor,
+    log_beta1: tl.tensor,
     WIDTH: tl.constexpr,
     BLOCK_D: tl.constexpr,
     OPTIMISER: tl.constexpr,
-    BETA1: tl.constexpr,
     BETA2: tl.constexpr,
-    LOG_BETA1: tl.constexpr,
     LOG_BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
 ) -> None:
@@ -267,5 +270,6 @@ def update_all_rows(
     row_gradient = tl.load(gradient + place.to(tl.int64) * WIDTH + columns, mask=inside, other=0.0)
     _update_row(
         weight, bias, mean, square, bias_mean, bias_square, count, first + place, columns, inside, row_gradient,
-        tl.load(bias_gradient + place), lr, decay, seed, WIDTH, OPTIMISER, BETA1, BETA2, LOG_BETA1, LOG_BETA2, EPSILON,
+        tl.load(bias_gradient + place), lr, decay, seed, beta1, rest1, log_beta1,
+        WIDTH, OPTIMISER, BETA2, LOG_BETA2, EPSILON,
     )  # fmt: skip

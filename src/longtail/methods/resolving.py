@@ -6,7 +6,7 @@ from longtail.config import Config, file_of, resolve
 from longtail.errors import ConfigError, unknown_name
 from longtail.methods.catalogue import CATALOGUE, Method, Settings
 
-__all__ = ["METHODS", "configure", "method", "ranks_alone", "uses_encoder"]
+__all__ = ["METHODS", "classifiers_alone", "configure", "method", "ranks_alone", "uses_encoder"]
 
 METHODS: dict[str, Method] = {entry.name: entry for entry in CATALOGUE}
 
@@ -26,6 +26,11 @@ def uses_encoder(config: Config) -> bool:
 def ranks_alone(config: Config) -> bool:
     """Tell whether the network ranks by itself, without linear classifiers beside it."""
     return METHODS[config.method].network_ranks and config.cascade.combine == "never"
+
+
+def classifiers_alone(config: Config) -> bool:
+    """Tell whether linear classifiers rank in the place of a network that could, on its vectors."""
+    return METHODS[config.method].network_ranks and config.cascade.combine == "only"
 
 
 def _beside_a_network(classifier: str) -> Settings:

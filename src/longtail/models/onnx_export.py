@@ -82,6 +82,8 @@ def _onnx_bytes(embedder: Embedder, model: Model | Ensemble) -> bytes:
         "pad_id": tokeniser.pad,
         "pad_side": "left" if tokeniser.pad_left else "right",
     }
+    if tokeniser.cleaning != "none":  # which a program without longtail has to do before the tokeniser
+        about |= {"cleaning": tokeniser.cleaning, "separator": tokeniser.separator}
     onnx.helper.set_model_props(made, {name: str(value) for name, value in about.items()})
     content: bytes = made.SerializeToString()
     try:

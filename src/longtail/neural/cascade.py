@@ -65,9 +65,10 @@ class CascadeXML(nn.Module):
         of_labels: TextHead | None = None,
         fixed: int = 0,
     ) -> None:
-        """Make a network whose classifiers are normal with deviation ``std``; with 0, they are still to be set.
+        """Make a network whose classifiers are normal with deviation ``std``, or as ``settings.label_rows`` says.
 
-        ``of_labels`` are those of the labels if their words make them; the first ``fixed`` levels do not learn.
+        With ``std`` 0 they are still to be set. ``of_labels`` are those of the labels if their words make them; the
+        first ``fixed`` levels do not learn.
         """
         super().__init__()
         self.encoder, self.tables, self.settings, self.training_settings = encoder, TreeTables(tree), settings, training
@@ -81,10 +82,8 @@ class CascadeXML(nn.Module):
         self.merges, self.dropouts = merging_layers(self.layers, encoder.width, settings, rates, seed)
         self.widths = list(vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck))
         self.fixed, self.ranks = fixed, current_ranks()
-        heads: list[Head | TextHead] = [
-            new_head(width, self.widths[level], seed=seed + level, std=std, device=device, **head_settings(training))
-            for level, width in enumerate(tree.widths[: self.last] if of_labels is not None else tree.widths)
-        ]
+        own_rows = tree.widths[: self.last] if of_labels is not None else tree.widths
+        heads = _heads(own_rows, self.widths, settings, training, seed, device, std)
         self.heads = nn.ModuleList([*heads, *([] if of_labels is None else [of_labels])])  # type: ignore[assignment]
         self.to(device)
         if training.compile and isinstance(encoder, Encoder):
@@ -216,7 +215,21 @@ class CascadeXML(nn.Module):
             [parameter for parameter in [*of_encoder, *of_text] if parameter.requires_grad]
             for of_encoder, of_text in zip(self.encoder.decay_groups(), text, strict=True)
         )
-        return adamw_groups(decayed, [*plain, *self.merges.parameters()], self.training_settings)
+        if self.settings.merge_training == "encoder":
+            return adamw_groups(decayed, [*plain, *self.merges.parameters()], self.training_settings)
+        return adamw_groups(decayed, plain, self.training_settings) + self._merging_groups()
+
+    def _merging_groups(self) -> list[dict[str, Any]]:
+        """Return the parameters of the merging layers at the rate and decay of classifiers; biases do not decay."""
+        rate, decay = self.training_settings.head_rate, self.training_settings.head_decay
+        weights = [parameter for parameter in self.merges.parameters() if parameter.ndim > 1]
+        biases = [parameter for parameter in self.merges.parameters() if parameter.ndim <= 1]
+        if not weights:  # each level reads one layer
+            return []
+        return [
+            {"params": weights, "lr": rate, "weight_decay": decay},
+            {"params": biases, "lr": rate, "weight_decay": 0.0},
+        ]
 
     def to_arrays(self, state: bool = False) -> dict[str, np.ndarray]:
         """Return all weights; with ``state`` those of the classifiers' optimisers, too."""
@@ -238,3 +251,35 @@ class CascadeXML(nn.Module):
         """Return what AdamW trains, by name."""
         parts = {"encoder": self.encoder, "merges": self.merges}
         return {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.state_dict().items()}
+
+
+def _heads(
+    nodes: Sequence[int],
+    widths: Sequence[int],
+    settings: Settings,
+    training: Training,
+    seed: int,
+    device: torch.device | str,
+    std: float,
+) -> list[Head]:
+    """Return the classifiers of some levels with random rows, or with ``std`` 0 rows that are still to be set.
+
+    Args:
+        nodes: Nodes of each level.
+        widths: Columns of the vector that each level reads.
+        settings: Say which random rows.
+        training: Says how the classifiers are trained.
+        seed: Of the first level; each further one has the next.
+        device: Where the classifiers are.
+        std: Deviation of rows that are normal.
+    """
+    xavier = settings.label_rows == "xavier" and std > 0
+    heads = []
+    for level, count in enumerate(nodes):
+        normal = 0.0 if xavier else std
+        own = head_settings(training)
+        head = new_head(count, widths[level], seed=seed + level, std=normal, device=device, **own)
+        if xavier:
+            head.set_xavier_rows(seed + level)
+        heads.append(head)
+    return heads

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from longtail.config import Config
+from longtail.config import Cascade, Config
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.features.tokens import Tokens
@@ -41,7 +41,7 @@ def train_ranker(
     with shared_cores(current_ranks()), _graphs_let_go(ranker.network):
         levels = [_targets(matrix) for matrix in ranker.tree.coarsen(documents.label_matrix)]
         if checkpoints is None or not checkpoints.exists():
-            set_first_rows(ranker, tokens, levels, config.cascade.label_rows, documents.labels)
+            set_first_rows(ranker, tokens, levels, config.cascade, documents.labels)
         by_length = config.encoder.kind == "transformer"  # others pad every text, or normalise over a batch
         batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed, by_length)
         validate = None if valid is None else _validation(ranker, valid.with_labels(documents.labels, unknown="drop"))
@@ -80,17 +80,19 @@ def _validation(ranker: CascadeRanker, valid: Dataset) -> Callable[[], dict[str,
 
 
 def set_first_rows(
-    ranker: CascadeRanker, tokens: Tokens, levels: list[sparse.csr_array], kind: str, labels: Labels
+    ranker: CascadeRanker, tokens: Tokens, levels: list[sparse.csr_array], settings: Cascade, labels: Labels
 ) -> None:
-    """Set the classifiers of each level to where they start."""
+    """Set the initial classifiers of each level; random rows are those that the network was made with."""
     heads, ranks = ranker.network.heads, current_ranks()
-    priors = [prior_logit(matrix, size) for matrix, size in zip(levels, ranker.network.slots, strict=True)]
+    priors = [0.0] * len(heads)
+    if settings.prior_bias:
+        priors = [prior_logit(matrix, size) for matrix, size in zip(levels, ranker.network.slots, strict=True)]
     for head, prior in zip(heads, priors, strict=True):
         head.set_bias(prior)
-    if kind == "random":
+    if settings.label_rows in ("random", "xavier"):
         return
     vectors = _level_vectors(ranker, tokens, ranks)
-    said = kind == "centroid+text" and (labels.names is not None or labels.texts is not None)
+    said = settings.label_rows == "centroid+text" and (labels.names is not None or labels.texts is not None)
     texts = _text_vectors(ranker, labels, ranks) if said else [(None, None)] * len(heads)
     for head, own, matrix, prior, (text, mean) in zip(heads, vectors, levels, priors, texts, strict=True):
         if isinstance(head, TextHead):  # its words say where it starts

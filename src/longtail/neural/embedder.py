@@ -150,4 +150,4 @@ def pretrained_embedder(settings: Settings, precision: str = "auto", device: str
     """Return the pretrained encoder of the settings as it is, not frozen."""
     folder = encoder_folder(settings.name)
     network = LastLayer(Encoder.load(folder, settings.pooling)).to(choose_device(device))
-    return Embedder(Tokeniser.load(folder, settings.max_tokens), network, precision)
+    return Embedder(Tokeniser.load(folder, settings.max_tokens, settings.cleaning), network, precision)

@@ -24,7 +24,9 @@ __all__ = ["first_encoder", "load_text_encoder", "tokeniser_for"]
 def tokeniser_for(documents: Dataset, settings: Settings) -> Tokeniser:
     """Return the tokeniser of a pretrained encoder, else one of the words of documents and labels."""
     if is_pretrained(settings.kind, settings.name):
-        return Tokeniser.load(encoder_folder(settings.name), settings.max_tokens)
+        folder = encoder_folder(settings.name)
+        cleaning = settings.cleaning if settings.kind == "transformer" else "none"
+        return Tokeniser.load(folder, settings.max_tokens, cleaning)
     texts = documents.document_texts(), documents.labels.described()
     return word_tokeniser(texts, settings.max_tokens, settings.min_count)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log2
+from typing import NamedTuple
 
-from longtail.config import Cascade
+from longtail.config import Cascade, Recursive
 from longtail.errors import ConfigError
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "LABEL_WORD_ENCODERS",
     "LSTM_HIDDEN",
     "TWO_LAYERS",
+    "LevelLength",
     "check_depth",
     "check_levels",
     "cluster_widths",
@@ -29,6 +31,7 @@ __all__ = [
     "has_bottleneck",
     "level_epochs",
     "level_layers",
+    "level_lengths",
     "level_widths",
     "phase_epochs",
     "resolution_widths",
@@ -189,6 +192,37 @@ def level_epochs(given: tuple[int, ...], epochs: int, n_levels: int, last: int =
     share = epochs / (n_levels - 1 + last)
     above = [max(1, round(share))] * (n_levels - 1)
     return *above, max(1, epochs - sum(above))
+
+
+class LevelLength(NamedTuple):
+    """How long a level is trained: so many epochs, or so many optimiser steps."""
+
+    epochs: int
+    steps: int = 0
+
+    def passes(self, steps_per_epoch: int) -> float:
+        """Return the passes over the documents, which are not whole where steps are given."""
+        return self.steps / max(steps_per_epoch, 1) if self.steps else self.epochs
+
+    def __str__(self) -> str:
+        return f"{self.steps:,} steps" if self.steps else f"{self.epochs} epochs"
+
+
+def level_lengths(settings: Recursive, epochs: int, n_levels: int, last: int = 3) -> list[LevelLength]:
+    """Return how long each level is trained, by the steps or epochs of the settings.
+
+    Args:
+        settings: Say how many steps or epochs each level has, if they do.
+        epochs: Those of all levels together, where neither is given.
+        n_levels: Levels that are trained on.
+        last: How many times the epochs of another level the last one has, where neither is given.
+    """
+    if settings.steps and len(settings.steps) != n_levels:
+        expected = f"{n_levels}, as many as are tuned on, or recursive.steps=[] to have epochs"
+        raise ConfigError(f"recursive.steps: found numbers for {len(settings.steps)} levels; expected {expected}")
+    if settings.steps:
+        return [LevelLength(0, steps) for steps in settings.steps]
+    return [LevelLength(own) for own in level_epochs(settings.epochs, epochs, n_levels, last)]
 
 
 def phase_epochs(share: float, epochs: int) -> tuple[int, int]:

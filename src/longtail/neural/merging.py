@@ -23,10 +23,15 @@ def merging_layers(
 ) -> tuple[nn.ModuleList, nn.ModuleList]:
     """Return what merges the vectors of each level, and the dropout of each between that and its classifiers.
 
-    ``layers`` are those that each level reads, ``width`` is the encoder's, ``rates`` are the levels' dropouts.
+    ``layers`` are those that each level reads, ``width`` is the encoder's, ``rates`` are the levels' dropouts. With
+    ``label_rows`` "xavier" the maps of several layers to one start at Xavier uniform, as the classifiers do.
     """
     sizes, rates = [len(own) for own in layers], list(rates)
-    merges = [_mean(size, width) if settings.merge == "mean" else nn.Identity() for size in sizes]
+    xavier = settings.label_rows == "xavier"
+    merges = [
+        _mean(size, width, seed + level if xavier else None) if settings.merge == "mean" else nn.Identity()
+        for level, size in enumerate(sizes)
+    ]
     if has_bottleneck(len(layers), settings.bottleneck):  # it reads what the level above does, dropout included
         merges[-1] = _bottleneck(sizes[-1] * width, settings.bottleneck, rates[-1], seed)
         rates[-1] = 0.0
@@ -41,10 +46,19 @@ def merged(merge: nn.Module, parts: Sequence[Tensor]) -> Tensor:
     return vector
 
 
-def _mean(n_layers: int, width: int) -> nn.Module:
-    """Return dropout and a linear map to one vector of the same width, at first the mean; nothing for one layer."""
+def _mean(n_layers: int, width: int, seed: int | None) -> nn.Module:
+    """Return dropout and a linear map to one vector of the same width; nothing for one layer.
+
+    The map starts as the mean, or with a ``seed`` at Xavier uniform weights and the biases of ``nn.Linear``.
+    """
     if n_layers == 1:
         return nn.Identity()
+    if seed is not None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            linear = nn.Linear(n_layers * width, width)
+            nn.init.xavier_uniform_(linear.weight)
+        return nn.Sequential(nn.Dropout(_MEAN_DROPOUT), linear)
     linear = nn.Linear(n_layers * width, width)
     with torch.no_grad():
         linear.weight.copy_(torch.eye(width).repeat(1, n_layers) / n_layers)

@@ -16,6 +16,7 @@ from longtail.neural.cascade_ranker import CascadeRanker
 from longtail.neural.device import choose_device
 from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.first_encoder import load_text_encoder
+from longtail.neural.label_vectors import LABEL_VECTORS, LabelVectors, load_label_vectors, save_label_vectors
 from longtail.neural.ranker import NeuralRanker
 from longtail.neural.words.lstm import LstmEncoder
 from longtail.neural.words.word_encoder import WordEncoder
@@ -39,6 +40,8 @@ def save_network(network: Embedder, folder: FolderWriter) -> None:
         save_cascade(network, folder)
     elif isinstance(network, NeuralRanker):
         save_attention(network, folder)
+    elif isinstance(network.network, LabelVectors):
+        save_label_vectors(network.network, folder)
 
 
 def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedder:
@@ -69,8 +72,11 @@ def _wants_memory(error: BaseException | None) -> bool:
 def _load(folder: Folder, config: Config, where: torch.device) -> Embedder:
     place = folder.path("encoder")
     encoder = load_text_encoder(place, config.encoder)
-    tokeniser = Tokeniser.load(place, config.encoder.max_tokens)
+    cleaning = config.encoder.cleaning if config.encoder.kind == "transformer" else "none"
+    tokeniser = Tokeniser.load(place, config.encoder.max_tokens, cleaning)
     _check_fit(encoder, tokeniser)
+    if LABEL_VECTORS in folder.files:
+        return load_label_vectors(folder, config, tokeniser, encoder, where)
     if isinstance(encoder, LstmEncoder):
         return load_attention(folder, config, tokeniser, encoder, where)
     if TREE in folder.files:

@@ -64,7 +64,8 @@ def occlusions(ranker: LabelScorer, text: str, label: int) -> Occlusions:
     """
     text, places = _readable_part(text, ranker.tokeniser.max_tokens)
     left_out = list(places.values())[:MOST_WORDS]
-    texts = [text, *(_without(text, spans) for spans in left_out)]
+    keep_lines = ranker.tokeniser.cleaning != "none"  # where a line break is a token
+    texts = [text, *(_without(text, spans, keep_lines) for spans in left_out)]
     tokens = ranker.tokeniser(texts)
     whole, *others = np.split(tokens.ids, tokens.ends[1:-1])
     read = [at for at, row in enumerate(others) if not np.array_equal(row, whole)]
@@ -108,13 +109,16 @@ def _words(text: str) -> Iterator[tuple[int, int]]:
                 yield chunk.start() + word.start(), chunk.start() + word.end()
 
 
-def _without(text: str, spans: list[tuple[int, int]]) -> str:
-    """Return the text without these places, and of the white space around each without what stands behind."""
+def _without(text: str, spans: list[tuple[int, int]], keep_lines: bool = False) -> str:
+    """Return the text without these places, and of the white space around each without what stands behind.
+
+    With ``keep_lines`` line breaks stay.
+    """
     parts, at = [], 0
     for start, end in spans:
         parts.append(text[at:start])
         at = end
         if start == 0 or text[start - 1].isspace():
-            while at < len(text) and text[at].isspace():
+            while at < len(text) and text[at].isspace() and not (keep_lines and text[at] == "\n"):
                 at += 1
     return "".join([*parts, text[at:]])

@@ -10,11 +10,10 @@ from typing import NamedTuple, cast
 import numpy as np
 from scipy import sparse
 
-from longtail.config import Config
 from longtail.neural.attention import AttentionLevel, AttentionXML
 from longtail.neural.batches import Batches
 from longtail.neural.heads.initial_rows import prior_logit
-from longtail.neural.layout import level_epochs
+from longtail.neural.layout import LevelLength, level_lengths
 from longtail.neural.ranker import NeuralRanker
 from longtail.neural.recursive import Matcher, Nodes, joined_nodes
 from longtail.neural.training.loop import fit
@@ -36,18 +35,15 @@ def fit_attention(run: NetworkRun) -> NeuralRanker:
     each = _Levels(run, matrices, LevelValidation.of(run))
     levels = list[AttentionLevel]()
     chosen: Nodes | None = None
-    for t, epochs in enumerate(_level_epochs(run.config, tree.n_levels)):
+    # as many epochs for each level: it is the first that takes long to learn where to attend
+    lengths = level_lengths(run.config.recursive, run.config.training.epochs, tree.n_levels, last=1)
+    for t, length in enumerate(lengths):
         with told(f"level {t + 1} of {tree.n_levels}, network") as say:
-            levels.append(each.trained(levels, chosen, epochs))
-            say(f"{tree.widths[t]:,} nodes, {epochs} epochs")
+            levels.append(each.trained(levels, chosen, length))
+            say(f"{tree.widths[t]:,} nodes, {length}")
         if t + 1 < tree.n_levels:
             chosen = each.chosen(levels)
     return NeuralRanker(run.embedder.tokeniser, AttentionXML(levels), tree).freeze()
-
-
-def _level_epochs(config: Config, n_levels: int) -> tuple[int, ...]:
-    """Return as many epochs for each level: it is the first that takes long to learn where to attend."""
-    return level_epochs(config.recursive.epochs, config.training.epochs, n_levels, last=1)
 
 
 class _Levels(NamedTuple):
@@ -57,7 +53,7 @@ class _Levels(NamedTuple):
     matrices: Sequence[sparse.csr_array]  # (n, nodes) of each level, the targets of σ
     measured: LevelValidation | None
 
-    def trained(self, above: Sequence[AttentionLevel], chosen: Nodes | None, epochs: int) -> AttentionLevel:
+    def trained(self, above: Sequence[AttentionLevel], chosen: Nodes | None, length: LevelLength) -> AttentionLevel:
         """Return the network of the next level, trained: LSTM, W_1 and W_2 go on from the level above."""
         config, t = self.run.config, len(above)
         encoder = cast(LstmEncoder, self.run.embedder.network.encoder) if not above else deepcopy(above[-1].encoder)
@@ -66,7 +62,7 @@ class _Levels(NamedTuple):
         def make() -> dict[str, np.ndarray]:
             level.parents = None if chosen is None else joined_nodes(chosen, self.matrices[t - 1])
             level.start(above[-1] if above else None, self._prior(t) - (self._prior(t - 1) if above else 0))
-            self._train(level, [*above, level], epochs)
+            self._train(level, [*above, level], length)
             return level.to_arrays()
 
         level.load_arrays(self.run.work.arrays(f"attention-{t}", make))
@@ -74,19 +70,20 @@ class _Levels(NamedTuple):
         level.heads[0].settle()
         return level
 
-    def _train(self, level: AttentionLevel, levels: Sequence[AttentionLevel], epochs: int) -> None:
+    def _train(self, level: AttentionLevel, levels: Sequence[AttentionLevel], length: LevelLength) -> None:
         """Train one level; its nodes are measured as the levels above find them."""
         t, seed = level.level, self.run.config.seed + level.level
-        training = level_training(self.run.config.training, t, epochs)
+        batches = Batches(self.run.tokens, self.matrices[t], self.run.config.training.batch_size, seed)
         validate = None if self.measured is None else partial(self.measured.precision, self._matcher(levels))
         fit(
             level,
-            Batches(self.run.tokens, self.matrices[t], training.batch_size, seed),
-            training,
+            batches,
+            level_training(self.run.config, t, length, len(batches)),
             seed=seed,
             checkpoints=self.run.checkpoints(t),
             validate=validate,
             log_file=self.run.log_file,
+            steps=length.steps,
         )
 
     def _prior(self, t: int) -> float:

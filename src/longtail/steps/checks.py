@@ -10,7 +10,7 @@ from longtail.features.encoder_folder import encoder_folder, encoder_shape, is_p
 from longtail.features.encoder_search import find_word_vectors
 from longtail.features.gandalf import check_gandalf
 from longtail.linear.partitions import check_index
-from longtail.methods import METHODS, uses_encoder
+from longtail.methods import METHODS, classifiers_alone, uses_encoder
 from longtail.neural import layout
 from longtail.steps.networks import network_widths
 from longtail.tree.given import Parents
@@ -59,7 +59,7 @@ def _check_levels(config: Config, widths: tuple[int, ...]) -> None:
     kind, settings = METHODS[config.method].network, config.recursive
     if kind != "cascade":
         tuned = layout.tuned_levels(widths, settings.finest) if kind == "recursive" else len(widths)
-        layout.level_epochs(settings.epochs, config.training.epochs, tuned)
+        layout.level_lengths(settings, config.training.epochs, tuned)
     elif config.label_text.phases == "one":  # phases have trees of their own
         layout.check_levels(widths, config.cascade)
 
@@ -74,6 +74,9 @@ def check_encoder(config: Config, device: str) -> None:
         raise MissingExtra(what, "neural") from None
     if METHODS[config.method].network == "recursive" and config.features == "tfidf":
         raise ConfigError(f"features: found tfidf with {what}; expected cat or dnn, or the method xr-linear")
+    if classifiers_alone(config) and config.features == "tfidf":
+        found = "features: found tfidf with cascade.combine=only, whose classifiers read the network's vectors"
+        raise ConfigError(f"{found}; expected cat or dnn, or the method xr-linear")
     if config.features == "dnn" and config.label_features.kind.endswith("text"):
         kind = config.label_features.kind
         raise ConfigError(
@@ -142,9 +145,10 @@ def _check_kind(config: Config, what: str) -> None:
 
 def _check_surrogate(config: Config) -> None:
     """Refuse first rows by which no label is found, and levels that no phase would look at."""
-    if config.cascade.label_rows == "random":
-        found = "cascade.label_rows: found random with surrogate phases, which find labels by centroids"
+    if (rows := config.cascade.label_rows) in ("random", "xavier"):
+        found = f"cascade.label_rows: found {rows} with surrogate phases, which find labels by centroids"
         raise ConfigError(f"{found}; expected centroid or centroid+text")
-    if len(levels := config.tree.levels) > 1:
+    name = "cascade.levels" if config.cascade.levels else "tree.levels"
+    if len(levels := config.cascade.levels or config.tree.levels) > 1:
         expected = "one number, that of the clusters, or [] to have it chosen"
-        raise ConfigError(f"tree.levels: found {list(levels)} with surrogate phases; expected {expected}")
+        raise ConfigError(f"{name}: found {list(levels)} with surrogate phases; expected {expected}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,28 +10,32 @@ import numpy as np
 from msgspec.structs import replace as replace_settings
 from scipy import sparse
 
-from longtail.config import Training
+from longtail.config import Config, Training
 from longtail.data.csr import csr_of_slots
 from longtail.features.tokens import Tokens
 from longtail.metrics import evaluate
+from longtail.neural.layout import LevelLength
 from longtail.neural.recursive import Matcher, Nodes
 from longtail.neural.training.run_log import BEST_BY
 from longtail.steps.network_run import NetworkRun
 
 __all__ = ["LevelValidation", "level_training"]
 
-_WARM_UP = 0.1  # of the epochs of a level; the rest cools down, nearly the linear schedule of the paper
+_WARM_UP = 0.1  # of a level, where the settings leave it open; the rest cools down
 
 
-def level_training(training: Training, t: int, epochs: int) -> Training:
-    """Return the settings of training for one level by itself, of these epochs."""
-    warm_up = _WARM_UP * epochs
+def level_training(config: Config, t: int, length: LevelLength, steps_per_epoch: int) -> Training:
+    """Return the settings of training for level ``t`` by itself, whose optimiser steps an epoch are known."""
+    training, passes = config.training, length.passes(steps_per_epoch)
+    warm_up = _WARM_UP * passes
+    if config.recursive.warmup_steps:
+        warm_up = min(config.recursive.warmup_steps / max(steps_per_epoch, 1), passes)
     board = training.tensorboard
     return replace_settings(
         training,
-        epochs=epochs,
+        epochs=math.ceil(passes),
         warmup_epochs=warm_up,
-        cooldown_epochs=epochs - warm_up,
+        cooldown_epochs=passes - warm_up,
         tensorboard=board and f"{board}/level-{t + 1}",  # steps are counted anew on each level
     )
 

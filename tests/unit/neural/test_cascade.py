@@ -15,6 +15,7 @@ from longtail.config import Cascade, Training
 from longtail.errors import ConfigError
 from longtail.neural.batches import Batch
 from longtail.neural.cascade import CascadeXML
+from longtail.neural.heads.head import Head
 from longtail.tree.tree import LabelTree
 from tiny_encoder import tiny_encoder
 
@@ -283,10 +284,57 @@ class TestWeights:
         assert len(grouped) == len(set(grouped))
         assert set(grouped) == {id(parameter) for parameter in network.parameters()}
 
+    def test_merging_layers_learn_as_classifiers_do_if_asked_for(self):
+        training = Training(encoder_rate=1e-4, head_rate=3e-3, encoder_decay=0.05, head_decay=0.007)
+        networks = {
+            own: CascadeXML(tiny_encoder(), TREE, Cascade(layers=LAYERS, merge_training=own), training, seed=5)
+            for own in ("encoder", "classifiers")
+        }
+        found = {}
+        for own, network in networks.items():
+            groups = network.optimiser_groups()
+            grouped = [id(parameter) for group in groups for parameter in group["params"]]
+            assert len(grouped) == len(set(grouped))
+            assert set(grouped) == {id(parameter) for parameter in network.parameters()}
+            weight, bias = (id(parameter) for parameter in network.merges.parameters())
+            places = {id(parameter): group for group in groups for parameter in group["params"]}
+            found[own] = [(places[at]["lr"], places[at]["weight_decay"]) for at in (weight, bias)]
+            encoder = {(places[id(own)]["lr"], places[id(own)]["weight_decay"]) for own in network.encoder.parameters()}
+            assert encoder == {(1e-4, 0.05), (1e-4, 0.0)}
+        assert found == {"encoder": [(1e-4, 0.0)] * 2, "classifiers": [(3e-3, 0.007), (3e-3, 0.0)]}
+
+    def test_nothing_to_merge_is_no_group(self):
+        settings = Cascade(layers=((1,), (2,), (3,)), merge_training="classifiers")
+        assert len(CascadeXML(tiny_encoder(), TREE, settings, Training(), seed=5).optimiser_groups()) == 2
+
     def test_merging_begins_as_the_mean(self):
         network, batch = network_of(), batch_of()
         first, second = network.encoder(batch.ids, batch.mask, [1, 2])
         torch.testing.assert_close(network.vectors(batch.ids, batch.mask)[0], (first + second) / 2)
+
+
+class TestXavierRows:
+    @pytest.mark.parametrize("last_level", ["shortlist", "full"])
+    def test_every_level_is_uniform_within_its_bound(self, last_level):
+        settings = Cascade(label_rows="xavier", last_level=last_level)
+        network = CascadeXML(tiny_encoder(), TREE, settings, Training(), seed=5)
+        for head, nodes in zip(network.heads, TREE.widths, strict=True):
+            bound = (6 / (nodes + 16)) ** 0.5
+            assert head.weight.shape == (nodes, 16)
+            assert 0.8 * bound < head.weight.abs().max() <= bound
+            assert abs(head.weight.mean()) < 0.2 * bound
+
+    def test_seed_alone_decides_and_levels_differ(self):
+        tree = LabelTree(np.arange(8, dtype=np.int32), (np.arange(9),))
+        made = [CascadeXML(tiny_encoder(), tree, Cascade(label_rows="xavier"), Training(), seed) for seed in (5, 5, 6)]
+        first, again, other = ([head.weight for head in network.heads] for network in made)
+        assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
+        assert not any(torch.equal(*pair) for pair in zip(first, other, strict=True))
+        assert not torch.equal(*first)  # of two levels of the same shape
+
+    def test_rows_that_are_still_to_be_set_are_not_drawn(self, monkeypatch):
+        monkeypatch.setattr(Head, "set_xavier_rows", lambda head, seed: pytest.fail("drawn"))
+        CascadeXML(tiny_encoder(), TREE, Cascade(label_rows="xavier"), Training(), 0, std=0)
 
 
 class TestInHalf:

@@ -48,6 +48,36 @@ class TestMean:
         assert merges[0][0].p == 0.2
 
 
+class TestXavier:
+    def settled(self, seed=0, **settings):
+        layers = ((1, 2, 3), (1,))
+        return layers_of(layers, seed=seed, merge="mean", label_rows="xavier", **settings)[0]
+
+    def test_weights_are_uniform_within_the_bound_of_a_map_of_this_shape(self):
+        layers, wide = ((1, 2), (3,)), 40
+        merges, _ = merging_layers(layers, wide, Cascade(label_rows="xavier"), [0.5, 0.5], 0)
+        weight = merges[0][1].weight.detach()
+        bound = (6 / (2 * wide + wide)) ** 0.5
+        assert 0.99 * bound < weight.abs().max() <= bound
+        assert weight.var().item() == pytest.approx(bound**2 / 3, rel=0.05)
+        assert isinstance(merges[1], nn.Identity)
+
+    def test_seed_alone_decides(self):
+        torch.manual_seed(1)
+        first = self.settled(seed=3)[0][1]
+        torch.manual_seed(2)
+        state = torch.random.get_rng_state()
+        again = self.settled(seed=3)[0][1]
+        assert torch.equal(torch.random.get_rng_state(), state)
+        assert torch.equal(first.weight, again.weight)
+        assert torch.equal(first.bias, again.bias)
+        assert not torch.equal(first.weight, self.settled(seed=4)[0][1].weight)
+
+    def test_other_rows_leave_it_the_mean(self):
+        merges, _ = layers_of(((1, 2), (3,)), merge="mean", label_rows="random")
+        assert torch.equal(merges[0][1].weight, torch.eye(WIDTH).repeat(1, 2) / 2)
+
+
 class TestConcat:
     def test_is_side_by_side_and_has_nothing_to_train(self):
         merges, _ = layers_of(((1, 2, 3), (1, 2)), merge="concat")

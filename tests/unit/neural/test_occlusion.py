@@ -54,10 +54,11 @@ def ranker_of(folder, tree=TREE, scale=30.0, **settings):
 class Counting:
     """A scorer whose logit is a sum of weights over the words of a text, by white space, that are read."""
 
-    def __init__(self, max_tokens=10_000, bias=0.0, **weights):
+    def __init__(self, max_tokens=10_000, bias=0.0, cleaning="none", **weights):
         self.weights, self.bias, self.texts, self.given = weights, bias, [], 0
         self.tokeniser = self
         self.max_tokens = max_tokens
+        self.cleaning = cleaning
 
     def __call__(self, texts):
         self.given = sum(map(len, texts))
@@ -71,9 +72,9 @@ class Counting:
         return special.expit([self.bias + label + sum(self.weights.get(word, 0.0) for word in own) for own in words])
 
 
-def left_out(text):
+def left_out(text, **settings):
     """Return what the text becomes without each of its words."""
-    scorer = Counting()
+    scorer = Counting(**settings)
     found = occlusions(scorer, text, 0)  # all falls are 0, so words stay in their order
     assert scorer.texts[0] == text
     return dict(zip(found.words, scorer.texts[1:], strict=True))
@@ -135,6 +136,10 @@ class TestWords:
     def test_white_space_behind_goes_with_it(self):
         assert left_out("a  b\n\nc") == {"a": "b\n\nc", "b": "a  c", "c": "a  b\n\n"}
         assert left_out("a-b c") == {"a": "-b c", "b": "a- c", "c": "a-b "}
+
+    def test_line_breaks_that_are_tokens_stay(self):
+        found = left_out("a  b \n\nc", cleaning="attentionxml")
+        assert found == {"a": "b \n\nc", "b": "a  \n\nc", "c": "a  b \n\n"}
 
 
 class TestFalls:

@@ -24,8 +24,10 @@ from longtail.methods import METHODS, configure
 from longtail.neural.batches import Batch
 from longtail.neural.embedder import pretrained_embedder
 from longtail.neural.heads.head import Head
-from longtail.neural.layout import level_epochs, resolution_widths, tuned_levels
+from longtail.neural.layout import LevelLength, level_epochs, level_lengths, resolution_widths, tuned_levels
 from longtail.neural.recursive import Matcher, Resolution, joined_nodes
+from longtail.neural.training.schedule import Schedule
+from longtail.steps.levels import level_training
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.recursive import _Handed, _Level
 from longtail.steps.work import Work
@@ -298,7 +300,7 @@ def node_weights(chunks, bias):
 
 def level_of(levels, config):
     """Return the second level of a run of which nothing but the tree and the settings is asked."""
-    return _Level(1, 1, NetworkRun(None, None, None, TREE, config, Work(None, "")), levels)
+    return _Level(1, LevelLength(1), NetworkRun(None, None, None, TREE, config, Work(None, "")), levels)
 
 
 class TestFirstRows:
@@ -358,6 +360,28 @@ class TestFirstRows:
         np.testing.assert_allclose(head.bias.numpy(), np.full(6, expected), rtol=1e-5)
         assert torch.equal(head.weight, before)
 
+    @pytest.mark.parametrize(("settings", "solved"), [
+        ({}, [0, 1]), ({"bootstrap_root": False}, [1]), ({"bootstrap": False}, []),
+        ({"bootstrap": False, "bootstrap_root": True}, []),
+    ])  # fmt: skip
+    def test_which_levels_a_linear_solver_starts(self, monkeypatch, settings, solved):
+        _, levels = problem()
+        asked = []
+
+        def first_rows(level, handed, given):
+            asked.append(level.t)
+            return np.zeros((TREE.widths[level.t], 5), np.float32), np.zeros(TREE.widths[level.t], np.float32)
+
+        monkeypatch.setattr(_Level, "_first_rows", first_rows)
+        config = configure("xr-transformer", None, {"recursive": settings})
+        for t in (0, 1):
+            level = level_of(levels, config)._replace(t=t)
+            head = Head(TREE.widths[t], 5)
+            network = SimpleNamespace(heads=[head], parents=None, tables=SimpleNamespace(most_children=[3]))
+            level._set_first_rows(network, None)
+            assert bool(head.weight.any()) == (t not in solved)
+        assert asked == solved
+
     @pytest.mark.parametrize("length", [0.01, 30.0])
     @pytest.mark.parametrize("loss", ["squared-hinge", "bce"])
     def test_margins_on_the_raw_vectors_are_the_solvers(self, length, loss):
@@ -412,6 +436,35 @@ class TestLayout:
         assert level_epochs((4, 1), 10, 2) == (4, 1)
         with pytest.raises(ConfigError, match=r"recursive.epochs: found numbers for 2 levels; expected 3, as many"):
             level_epochs((4, 1), 10, 3)
+
+    def test_steps_are_passes_over_the_documents(self):
+        def passes(n_levels, **settings):
+            return [length.passes(20) for length in level_lengths(Recursive(**settings), 10, n_levels)]
+
+        assert passes(2, steps=(30, 45)) == [1.5, 2.25]
+        assert passes(2, epochs=(4, 1)) == [4, 1]
+        assert passes(3) == [2, 2, 6]
+        with pytest.raises(ConfigError, match=r"recursive.steps: found numbers for 2 levels; expected 3, as many"):
+            passes(3, steps=(30, 45))
+        with pytest.raises(ConfigError, match=r"steps: found \[30\] beside epochs=\[2\]"):
+            configure("xr-transformer", None, {"recursive": {"steps": [30], "epochs": [2]}})
+
+    @pytest.mark.parametrize(("recursive", "epochs", "warm_up"), [
+        ({"epochs": [2, 5]}, 5, 0.5), ({"epochs": [2, 5], "warmup_steps": 30}, 5, 1.5),
+        ({"steps": [9, 50]}, 3, 0.25), ({"steps": [9, 50], "warmup_steps": 30}, 3, 1.5),
+        ({"steps": [9, 50], "warmup_steps": 80}, 3, 2.5),
+    ])  # fmt: skip
+    def test_training_of_a_level(self, recursive, epochs, warm_up):
+        config = configure("xr-transformer", None, {"recursive": recursive})
+        length = level_lengths(config.recursive, 10, 2)[1]
+        training = level_training(config, 1, length, 20)
+        passes = length.steps / 20 if length.steps else length.epochs
+        assert (training.epochs, training.warmup_epochs) == (epochs, warm_up)
+        assert training.warmup_epochs + training.cooldown_epochs == pytest.approx(passes)
+        schedule = Schedule.of(training, 20, length.steps)
+        assert schedule.total == (length.steps or 20 * length.epochs)
+        assert schedule.warmup == pytest.approx(warm_up * 20)
+        assert schedule.cooldown == pytest.approx(schedule.total - warm_up * 20)
 
     def test_levels_that_do_not_rise(self):
         with pytest.raises(ConfigError, match=r"recursive.*levels: found \[8, 8\]; expected rising"):

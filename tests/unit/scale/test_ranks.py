@@ -26,7 +26,7 @@ from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.neural.batches import Batches
 from longtail.neural.cascade import CascadeXML
-from longtail.neural.heads import sharded_head
+from longtail.neural.heads import random_rows
 from longtail.neural.heads.head import Head
 from longtail.neural.heads.sharded_head import ShardedHead, new_head
 from longtail.neural.ranks import FollowedStages, Ranks, as_ranks, current_ranks, shared_cores, total_gradients
@@ -175,7 +175,7 @@ def test_rounded_rows_have_the_same_bits(tmp_path, count, optimiser):
 
 @COUNTS
 def test_first_rows_and_parts(tmp_path, monkeypatch, count):
-    monkeypatch.setattr(sharded_head, "_DRAWN", 48)
+    monkeypatch.setattr(random_rows, "_DRAWN", 48)
     options = {"std": 0.02, "seed": 5}
 
     def body(ranks):
@@ -195,6 +195,22 @@ def test_first_rows_and_parts(tmp_path, monkeypatch, count):
         assert sum(rows) == n_nodes
         assert max(rows) - min(rows) <= 1
     assert all(own["same"] for own in found)
+
+
+@COUNTS
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_xavier_rows_are_those_of_the_whole_level(tmp_path, monkeypatch, count, kind):
+    monkeypatch.setattr(random_rows, "_DRAWN", 48)
+    dtype, n_nodes = getattr(torch, kind), 101
+
+    def body(ranks):
+        head = new_head(n_nodes, 7, dtype=dtype, std=0)
+        head.set_xavier_rows(5)
+        return {"weight": head.to_arrays()["weight"], "rows": np.array(len(head.bias))}
+
+    found, expected = all_well(count, body, tmp_path), body(Ranks())
+    assert sum(int(own["rows"]) for own in found) == n_nodes == int(expected["rows"])
+    np.testing.assert_array_equal(found[0]["weight"], expected["weight"])
 
 
 # networks

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from longtail.errors import ConfigError
 from longtail.features.encoder_folder import POOLING
 from longtail.methods import configure
-from longtail.steps.networks import encoder_hash
+from longtail.steps.networks import encoder_hash, network_widths, with_levels
+from longtail.tree.cluster import level_widths
 
 
 class TestEncoderHash:
@@ -44,3 +46,40 @@ class TestEncoderHash:
         before = encoder_hash(config)
         file.write_text("a 1 3")
         assert len({before, encoder_hash(config), encoder_hash(learned)}) == 3
+
+
+class TestLevels:
+    """The network's tree and the linear classifiers' are two, each with its own levels."""
+
+    def levels(self, method, n_labels=100_000, **settings):
+        config = configure(method, None, settings)
+        return with_levels(config, n_labels).tree.levels
+
+    @pytest.mark.parametrize("method", ["cascadexml", "lightxml", "inceptionxml", "attentionxml"])
+    def test_own_levels_come_before_those_of_the_classifiers(self, method):
+        own, other = {"cascade": {"levels": [64, 512]}}, {"tree": {"levels": [32]}}
+        assert self.levels(method, **own) == (64, 512)
+        assert self.levels(method, **other) == (32,)
+        assert self.levels(method, **own, **other) == (64, 512)
+
+    def test_by_size_where_neither_is_given(self):
+        assert self.levels("cascadexml") == (2**11, 2**14)
+
+    def test_of_a_recursive_method_are_its_own(self):
+        settings = {"cascade": {"levels": [64]}, "recursive": {"levels": [16, 128]}}
+        assert self.levels("xr-transformer", **settings) == (16, 128)
+
+    def test_classifiers_have_their_own_tree_beside_it(self):
+        config = configure("cascadexml", None, {"cascade": {"levels": [64, 512]}})
+        assert config.tree.levels == ()
+        assert network_widths(config, 5000) == (64, 512, 5000)
+        assert level_widths(5000, config.tree) == level_widths(5000, configure("xr-linear").tree)
+
+    @pytest.mark.parametrize("kind", ["flat", "unbalanced"])
+    def test_a_tree_of_another_kind_has_no_say(self, kind):
+        config = configure("cascadexml", None, {"cascade": {"levels": [64]}, "tree": {"kind": kind}})
+        assert with_levels(config, 5000).tree.kind == "balanced"
+
+    def test_from_coarse_to_fine(self):
+        with pytest.raises(ConfigError, match=r"levels: found \[8, 4\]; expected rising numbers"):
+            configure("cascadexml", None, {"cascade": {"levels": [8, 4]}})

@@ -8,6 +8,7 @@ on the rows they touch (`head_records`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ from longtail.errors import ModelFolderError
 from longtail.neural.heads import full_head
 from longtail.neural.heads.full_head import Targets
 from longtail.neural.heads.gathers import as_written, gather_dot, gather_sum, product
+from longtail.neural.heads.random_rows import draw_xavier
 from longtail.neural.heads.records import Record, RowGradients, update_by
-from longtail.neural.heads.updates import HeadRows, Optimiser, new_state
+from longtail.neural.heads.updates import BETA1, EPSILON, HeadRows, Optimiser, new_state
 
 __all__ = ["Head", "bits_of", "head_settings"]
 
@@ -30,7 +32,12 @@ __all__ = ["Head", "bits_of", "head_settings"]
 def head_settings(training: Training) -> dict[str, Any]:
     """Return what training says of every head, as `Head` takes it."""
     dtype = getattr(torch, training.head_weights)
-    return {"optimiser": training.head_optimiser, "dtype": dtype, "weight_decay": training.head_decay}
+    return {
+        "optimiser": training.head_optimiser,
+        "dtype": dtype,
+        "weight_decay": training.head_decay,
+        "epsilon": training.epsilon,
+    }
 
 
 class Head(torch.nn.Module):
@@ -51,6 +58,7 @@ class Head(torch.nn.Module):
         optimiser: Optimiser = "row-adam",
         dtype: torch.dtype = torch.float32,
         weight_decay: float = 0.0,
+        epsilon: float = EPSILON,
         seed: int = 0,
         std: float = 0.02,
         device: torch.device | str = "cpu",
@@ -58,6 +66,7 @@ class Head(torch.nn.Module):
         super().__init__()
         self.optimiser: Optimiser = optimiser
         self.weight_decay = weight_decay
+        self.epsilon = epsilon
         weight = torch.empty(n_nodes, width, dtype=dtype, device=device)
         if std:  # else the rows are still to come, and their memory is not touched
             weight.normal_(0, std, generator=torch.Generator(device).manual_seed(seed))
@@ -87,10 +96,15 @@ class Head(torch.nn.Module):
         return slice(0, len(self.bias))
 
     @property
+    def n_level_nodes(self) -> int:
+        """Nodes of the level, of which ``nodes`` are a part or all."""
+        return len(self.bias)
+
+    @property
     def rows(self) -> HeadRows:
         """Weight, bias and optimiser state as the update functions take them."""
         state = {name: self.get_buffer(name) for name in self._state_names}
-        return HeadRows(self.weight, self.bias, state, self.optimiser, self.weight_decay)
+        return HeadRows(self.weight, self.bias, state, self.optimiser, self.weight_decay, epsilon=self.epsilon)
 
     def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
         """Logits w·x + b, float32: x (B, d), candidates (B, S) int32 with −1 for padding, or None for all nodes.
@@ -125,15 +139,15 @@ class Head(torch.nn.Module):
         return result
 
     @torch.no_grad()
-    def step(self, lr: float, seed: int) -> None:
+    def step(self, lr: float, seed: int, beta1: float = BETA1) -> None:
         """One optimiser step over all that was recorded since the last one, as of one batch; forgets the records.
 
-        seed: of the stochastic rounding; give every step another one.
+        seed: of the stochastic rounding; give every step another one. beta1: how much of its mean gradient AdamW keeps.
         """
         records, self._records = self._records, []
         if records:
             with as_written(self.weight):
-                update_by(self.rows, records, lr, seed)
+                update_by(replace(self.rows, beta1=beta1), records, lr, seed)
 
     def forget(self) -> None:
         """Drops the records of a batch that is not to be learnt from."""
@@ -154,6 +168,11 @@ class Head(torch.nn.Module):
             self.bias.zero_()
         else:
             self.bias.copy_(torch.as_tensor(bias))
+
+    @torch.no_grad()
+    def set_xavier_rows(self, seed: int) -> None:
+        """Draws Xavier uniform weights, the same for any number of ranks."""
+        draw_xavier(self.weight, self.nodes, self.n_level_nodes, seed)
 
     def set_bias(self, value: float) -> None:
         """Lets all nodes start at this score."""

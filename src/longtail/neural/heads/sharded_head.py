@@ -8,6 +8,7 @@ scores come back added up: exact, as all others are 0. The two exchanges are eac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,13 +18,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from longtail.neural.heads.head import Head, bits_of
+from longtail.neural.heads.random_rows import draw_rows
 from longtail.neural.heads.updates import HeadRows
 from longtail.neural.ranks import Ranks, Shard, current_ranks, run_of
 
 __all__ = ["ShardedHead", "new_head"]
 
 _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_DRAWN = 1 << 22  # normal numbers at a time; of a multiple of 16, torch draws the same ones as all at once
 
 
 def new_head(n_nodes: int, width: int, **settings: Any) -> Head:
@@ -48,7 +49,7 @@ class ShardedHead(Head):
         super().__init__(own.stop - own.start, width, std=0, **settings)
         self.ranks, self.n_nodes = ranks, n_nodes
         if std:
-            _draw(self.weight, own, n_nodes, std, seed)
+            draw_rows(self.weight, own, n_nodes, seed, lambda drawn, chance: drawn.normal_(0, std, generator=chance))
 
     @property
     def nodes(self) -> slice:
@@ -56,10 +57,14 @@ class ShardedHead(Head):
         return self.shard.nodes
 
     @property
+    def n_level_nodes(self) -> int:
+        """Nodes of the level, on all ranks."""
+        return self.n_nodes
+
+    @property
     def rows(self) -> HeadRows:
         """Own weight, bias and optimiser state; the chance of rounding goes by the nodes' numbers among all."""
-        own = super().rows
-        return HeadRows(own.weight, own.bias, own.state, own.optimiser, own.weight_decay, self.nodes.start)
+        return replace(super().rows, first=self.nodes.start)
 
     def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
         """Logits of candidates (B, S) that may lie on any rank, or of all nodes; see `Head.scores`."""
@@ -163,17 +168,3 @@ def _summed(ranks: Ranks, lengths: Sequence[int], partial: Tensor) -> Tensor:
 
 def _widened(candidates: Tensor, slots: int) -> Tensor:
     return pad(candidates, (0, slots - candidates.shape[1]), value=-1)
-
-
-def _draw(weight: Tensor, own: slice, n_nodes: int, std: float, seed: int) -> None:
-    """Fill in the rows of ``own`` among those of ``n_nodes``, drawn as one process does on a CPU, a piece at a time."""
-    generator, width = torch.Generator().manual_seed(seed), weight.shape[1]
-    flat, first, last, total = weight.view(-1), own.start * width, own.stop * width, n_nodes * width
-    at = 0
-    while at < last:
-        size = total - at if total - at < 2 * _DRAWN else _DRAWN
-        drawn = torch.empty(size, dtype=weight.dtype).normal_(0, std, generator=generator)
-        start, stop = max(first, at), min(last, at + size)
-        if start < stop:
-            flat[start - first : stop - first] = drawn[start - at : stop - at].to(flat.device)
-        at += size

@@ -22,7 +22,7 @@ from longtail.neural.heads.full_head import Targets
 from longtail.neural.heads.gathers import as_written, product
 from longtail.neural.heads.head import Head
 from longtail.neural.heads.label_text import LabelText
-from longtail.neural.heads.updates import HeadRows, Optimiser
+from longtail.neural.heads.updates import BETA1, EPSILON, HeadRows, Optimiser
 
 __all__ = ["TextHead"]
 
@@ -43,6 +43,7 @@ class TextHead(nn.Module):
         optimiser: Optimiser = "row-adam",
         dtype: torch.dtype = torch.float32,
         weight_decay: float = 0.0,
+        epsilon: float = EPSILON,
         seed: int = 0,
         std: float = 0.02,
     ) -> None:
@@ -53,6 +54,7 @@ class TextHead(nn.Module):
         self.free: Head | None = None
         if "free" in text.parts:
             settings: dict[str, Any] = {"optimiser": optimiser, "dtype": dtype, "weight_decay": weight_decay}
+            settings["epsilon"] = epsilon
             self.free = Head(*text.shape, seed=seed, std=std, device=E.device, **settings)
         self._plain: _Plain | None = None  # in a tuple, where torch does not take it for a part of this module
 
@@ -102,10 +104,10 @@ class TextHead(nn.Module):
         """The k best of all labels, as :meth:`Head.best`."""
         return self._as_it_is().best(x, k)
 
-    def step(self, lr: float, seed: int) -> None:
+    def step(self, lr: float, seed: int, beta1: float = BETA1) -> None:
         """One step of the free rows that were composed since the last one; AdamW does that of all else."""
         if self.free is not None:
-            self.free.step(lr, seed)
+            self.free.step(lr, seed, beta1)
 
     def forget(self) -> None:
         """Drops the records of a batch that is not to be learnt from."""

@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from longtail.neural.heads.updates import BETA1, BETA2, EPSILON, HeadRows, whitened
+from longtail.neural.heads.updates import BETA2, HeadRows, whitened
 
 __all__ = ["gather_dot", "gather_sum", "residuals_and_losses", "serves", "update_all_rows", "update_touched_rows"]
 
@@ -20,13 +20,7 @@ SPLIT = 1024  # slots that one program of gather_sum adds up
 PAIRS = 32  # (node, document) pairs a program of the update goes through
 AHEAD = 4  # of them read at once
 COLUMNS = 1024  # logits a program of the cross-entropy reads
-ADAM = {
-    "BETA1": BETA1,
-    "BETA2": BETA2,
-    "LOG_BETA1": math.log(BETA1),
-    "LOG_BETA2": math.log(BETA2),
-    "EPSILON": EPSILON,
-}
+ADAM = {"BETA2": BETA2, "LOG_BETA2": math.log(BETA2)}
 
 
 def serves(weight: Tensor) -> bool:
@@ -113,8 +107,8 @@ def update_touched_rows(
     width = x.shape[1]
     _kernels().update_touched_rows[(_blocks(len(nodes), PAIRS),)](
         *_in_place(rows), x, nodes, documents, gradients, len(nodes), len(rows.weight), float(lr), rows.weight_decay,
-        _signed(whitened(seed)), WIDTH=width, BLOCK_D=_power(width), BLOCK_N=PAIRS, AHEAD=AHEAD,
-        OPTIMISER=_code(rows), **ADAM,
+        _signed(whitened(seed)), *_first_moment(rows), WIDTH=width, BLOCK_D=_power(width), BLOCK_N=PAIRS, AHEAD=AHEAD,
+        OPTIMISER=_code(rows), EPSILON=rows.epsilon, **ADAM,
     )  # fmt: skip
 
 
@@ -125,7 +119,7 @@ def update_all_rows(
     width = gradient.shape[1]
     _kernels().update_all_rows[(len(gradient),)](
         *_in_place(rows), gradient, bias_gradient, index.start, float(lr), rows.weight_decay, _signed(whitened(seed)),
-        WIDTH=width, BLOCK_D=_power(width), OPTIMISER=_code(rows), **ADAM,
+        *_first_moment(rows), WIDTH=width, BLOCK_D=_power(width), OPTIMISER=_code(rows), EPSILON=rows.epsilon, **ADAM,
     )  # fmt: skip
 
 
@@ -133,6 +127,11 @@ def _in_place(rows: HeadRows) -> tuple[Tensor, ...]:
     """Weight, bias and state in the kernels' order; where there is no such state the bias stands in, unread."""
     names = ("mean", "square", "bias_mean", "bias_square", "count")
     return (rows.weight, rows.bias, *(rows.state.get(name, rows.bias) for name in names))
+
+
+def _first_moment(rows: HeadRows) -> tuple[float, float, float]:
+    """β₁, 1 − β₁ and ln β₁, as the kernels take them: no constants, so that no value is compiled for by itself."""
+    return rows.beta1, 1.0 - rows.beta1, math.log(rows.beta1)
 
 
 def _code(rows: HeadRows) -> int:

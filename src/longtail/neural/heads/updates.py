@@ -54,6 +54,8 @@ class HeadRows:
     optimiser: Optimiser
     weight_decay: float
     first: int = 0  # the number of the first of these nodes, where they are a part of a level's
+    beta1: float = BETA1  # of adamw, which may be another one in each step
+    epsilon: float = EPSILON
 
 
 def new_state(optimiser: Optimiser, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
@@ -95,12 +97,13 @@ def _directions(
     state = rows.state
     state["count"][index] = times = state["count"][index] + 1
     squares = gradient.square().mean(1) if rows.optimiser == "row-adam" else gradient.square()
-    scale = 1 / (_averaged(state["square"], index, squares, times, BETA2).sqrt() + EPSILON)
-    bias_scale = 1 / (_averaged(state["bias_square"], index, bias_gradient.square(), times, BETA2).sqrt() + EPSILON)
+    scale = 1 / (_averaged(state["square"], index, squares, times, BETA2).sqrt() + rows.epsilon)
+    bias_squares = _averaged(state["bias_square"], index, bias_gradient.square(), times, BETA2)
+    bias_scale = 1 / (bias_squares.sqrt() + rows.epsilon)
     if rows.optimiser == "row-adam":
         return gradient * scale[:, None], bias_gradient * bias_scale
-    mean = _averaged(state["mean"], index, gradient, times, BETA1)
-    return mean * scale, _averaged(state["bias_mean"], index, bias_gradient, times, BETA1) * bias_scale
+    mean = _averaged(state["mean"], index, gradient, times, rows.beta1)
+    return mean * scale, _averaged(state["bias_mean"], index, bias_gradient, times, rows.beta1) * bias_scale
 
 
 def _averaged(state: Tensor, index: Tensor | slice, news: Tensor, times: Tensor, beta: float) -> Tensor:

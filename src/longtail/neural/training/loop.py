@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -41,15 +42,17 @@ def fit(
     checkpoints: Checkpoints | None = None,
     validate: Callable[[], Mapping[str, float]] | None = None,
     log_file: Path | None = None,
+    steps: int = 0,
 ) -> History:
     """Train the network where it is, from the last checkpoint on if there is one; it ends with the best weights.
 
-    ``validate`` is called after each epoch and returns metrics such as P@1; without it the last epoch counts as best.
+    The run ends after ``steps`` optimiser steps, maybe within an epoch; with 0 after ``settings.epochs``. ``validate``
+    is called after each epoch and returns metrics such as P@1; without it the last epoch counts as best.
     Where weights are averaged, an epoch's are their mean so far.
     Ctrl-C and SIGTERM end the run after the step that is running, with a checkpoint. Events go to ``log_file``.
     Where several ranks train together, each has its part of every batch, and the first one writes.
     """
-    run = _Run(network, batches, settings, seed, checkpoints or Checkpoints())
+    run = _Run(network, batches, settings, seed, checkpoints or Checkpoints(), steps)
     cuda = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), own_threads(), stop_requests() as stop:
         start = run.restore()
@@ -62,15 +65,24 @@ class _Run:
     """A run: where it is, and how it came there."""
 
     def __init__(
-        self, network: Network, batches: Batches, settings: Training, seed: int, checkpoints: Checkpoints
+        self,
+        network: Network,
+        batches: Batches,
+        settings: Training,
+        seed: int,
+        checkpoints: Checkpoints,
+        steps: int = 0,
     ) -> None:
         self.network, self.batches, self.settings, self.checkpoints = network, batches, settings, checkpoints
-        self.stepper = Stepper(network, settings, Schedule.of(settings, len(batches)), seed)
+        schedule = Schedule.of(settings, len(batches), steps)
+        self.total = schedule.total
+        self.n_epochs = -(-steps // len(batches)) if steps else settings.epochs  # the last one may end early
+        self.stepper = Stepper(network, settings, schedule, seed)
         self.device, self.ranks = self.stepper.device, self.stepper.ranks
         heads = [(tensor, getattr(head, "shard", None)) for head in network.heads for tensor in head.learnt()]
         self.weights: list[Tensor] = [*self.stepper.parameters, *(tensor for tensor, _ in heads)]
         shards = [*(None for _ in self.stepper.parameters), *(shard for _, shard in heads)]
-        self.average = Average(self.weights, settings.average, settings.epochs * len(batches), shards)
+        self.average = Average(self.weights, settings.average, self.total, shards)
         self.history, self.step, self.saved_step = History(), 0, 0
 
     def restore(self) -> State:
@@ -90,7 +102,7 @@ class _Run:
         stop: StopRequest,
     ) -> History:
         """Run the epochs that are left, and put the best weights into the network."""
-        for number in range(start.epoch, self.settings.epochs):
+        for number in range(start.epoch, self.n_epochs):
             state = start if number == start.epoch else State(epoch=number)
             meter = Meter(state.losses, state.documents, state.seconds)
             self._epoch(number, state.batch, meter, run_log, stop)
@@ -109,13 +121,14 @@ class _Run:
         return self.history
 
     def _epoch(self, number: int, start: int, meter: Meter, run_log: RunLog, stop: StopRequest) -> None:
-        """Train on the batches of an epoch from ``start`` on; a checkpoint at its end."""
+        """Train on the batches of an epoch from ``start`` on, as far as the run goes; a checkpoint at its end."""
         self.network.train()
         position, every, last = start, self.settings.checkpoint_steps, _NO_ROWS
-        name, total = f"epoch {number + 1}", self.batches.n_documents
+        length = min(len(self.batches), self.total - number * len(self.batches))
+        name, total = f"epoch {number + 1}", min(self.batches.n_documents, length * self.batches.batch_size)
         with progress.stage(name, total, "documents"), closing(self.batches.epoch(number, start)) as batches:
             progress.advance(meter.documents)
-            for batch in batches:
+            for batch in islice(batches, length - start):
                 names, values = self.stepper.step(batch, self.step)
                 time_to_read = meter.note(self.step, batch.rows, names, values)
                 self.step, position, last = self.step + 1, position + 1, batch.rows
@@ -124,7 +137,7 @@ class _Run:
                 due = stop.came() or (every and self.step % every == 0)
                 if time_to_read or due:
                     self._read(number, meter, run_log)
-                if due and position < len(self.batches):
+                if due and position < length:
                     self._save(number, position, meter, last)
                     stop.obey()
         self._read(number, meter, run_log)
@@ -187,7 +200,8 @@ class _Run:
             self.checkpoints.save_best(self.network)
         self.history = History(epochs=(*self.history.epochs, epoch), best=best, best_value=best_value)
         run_log.write("epoch", self.step, msgspec.to_builtins(epoch))
-        log.info("%s", epoch_line(epoch, (self.settings.epochs - epoch.number) * self.batches.n_documents))
+        epochs_left = (self.total - self.step) / max(len(self.batches), 1)
+        log.info("%s", epoch_line(epoch, round(epochs_left * self.batches.n_documents)))
 
 
 def _mean_precision(valid: Mapping[str, float | None]) -> float:

@@ -1,16 +1,26 @@
-"""How the learning rate rises and falls over a run (Kharbanda et al. 2022, appendix: cosine at both ends)."""
+"""How the learning rate rises and falls over a run: warm-up, a constant rate, cool-down.
+
+``cosine`` is that of Kharbanda et al. 2022 (appendix A.2.1). ``one-cycle`` is that of the code they published, where
+AdamW's β₁ moves against the rate. ``linear`` is that of BERT, and of Zhang et al. 2021.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from longtail.config import Training
 
 __all__ = ["Schedule"]
 
+Shape = Literal["cosine", "linear", "one-cycle"]
+
 _FIRST = 1 / 10  # of the rate, at the first step of the warm-up
 _LAST = 1 / 100  # of the rate, at the last step of the cool-down
+_LAST_OF_CYCLE = 1 / 1000  # the same of one-cycle
+_BETA1 = 0.9
+_BETA1_OF_CYCLE = (0.95, 0.85)  # where the rate is lowest, and where it is highest
 
 
 @dataclass(frozen=True)
@@ -20,20 +30,57 @@ class Schedule:
     total: int
     warmup: float
     cooldown: float
+    shape: Shape = "cosine"
 
     @classmethod
-    def of(cls, settings: Training, steps_per_epoch: int) -> Schedule:
-        """Return the schedule of a run; in one too short for both ends, both shrink in proportion."""
+    def of(cls, settings: Training, steps_per_epoch: int, total: int = 0) -> Schedule:
+        """Return the schedule of a run; in one too short for both ends, both shrink in proportion.
+
+        ``total`` are its optimiser steps, 0 standing for those of ``settings.epochs``.
+        """
+        total = total or settings.epochs * steps_per_epoch
+        epochs = total / max(steps_per_epoch, 1)
         ends = settings.warmup_epochs + settings.cooldown_epochs
-        scale = steps_per_epoch * min(1.0, settings.epochs / ends if ends else 1.0)
-        return cls(settings.epochs * steps_per_epoch, settings.warmup_epochs * scale, settings.cooldown_epochs * scale)
+        scale = steps_per_epoch * min(1.0, epochs / ends if ends else 1.0)
+        return cls(total, settings.warmup_epochs * scale, settings.cooldown_epochs * scale, settings.schedule)
 
     def factor(self, step: int) -> float:
         """Return what the learning rates are multiplied by at ``step``, counted from 0."""
+        if self.shape == "linear":
+            return self._linear(step)
+        rising = self._rising(step)
+        if rising is not None:
+            return _cosine(_FIRST, 1.0, rising)
+        falling = self._falling(step)
+        last = _LAST if self.shape == "cosine" else _LAST_OF_CYCLE
+        return 1.0 if falling is None else _cosine(1.0, last, falling)
+
+    def beta1(self, step: int) -> float:
+        """Return AdamW's β₁ at ``step``: constant but for one-cycle, where it falls as the rate rises, and back."""
+        if self.shape != "one-cycle":
+            return _BETA1
+        highest, lowest = _BETA1_OF_CYCLE
+        rising = self._rising(step)
+        if rising is not None:
+            return _cosine(highest, lowest, rising)
+        falling = self._falling(step)
+        return lowest if falling is None else _cosine(lowest, highest, falling)
+
+    def _linear(self, step: int) -> float:
+        """Return the factor that rises from 0 and would be 0 again one step after the last one."""
         if step < self.warmup:
-            return _cosine(_FIRST, 1.0, step / self.warmup)
-        cooling = step + 1 - (self.total - self.cooldown)  # 1 above, so that the last step has the last rate
-        return _cosine(1.0, _LAST, min(1.0, cooling / self.cooldown)) if cooling > 0 and self.cooldown else 1.0
+            return step / self.warmup
+        left = self.total - step
+        return max(left, 0) / self.cooldown if left < self.cooldown else 1.0
+
+    def _rising(self, step: int) -> float | None:
+        """Return how much of the warm-up is over at ``step``, None behind it."""
+        return step / self.warmup if step < self.warmup else None
+
+    def _falling(self, step: int) -> float | None:
+        """Return how much of the cool-down is over after ``step``, all of it at the last one; None before it."""
+        cooling = step + 1 - (self.total - self.cooldown)
+        return min(1.0, cooling / self.cooldown) if cooling > 0 and self.cooldown else None
 
 
 def _cosine(begin: float, end: float, share: float) -> float:

@@ -66,7 +66,9 @@ class Stepper:
         self.device = self.parameters[0].device
         on_gpu = self.device.type == "cuda"
         self.micro_batch = documents_at_a_time(settings.micro_batch, settings.batch_size, on_gpu)
-        self.adamw = torch.optim.AdamW(groups, fused=True)  # faster than the plain one, on a CPU as well
+        self.adamw = torch.optim.AdamW(
+            groups, eps=settings.epsilon, fused=True
+        )  # faster than the plain one, on a CPU as well
         self.rates = [float(group["lr"]) for group in self.adamw.param_groups]
         for parameter in self.parameters:  # now: no step is the first to need the memory, and a checkpoint finds them
             place = self.device if self.device.type == "cuda" else None
@@ -88,7 +90,7 @@ class Stepper:
             learns = self.ranks.lengths(len(batch))[self.ranks.rank] > 0
             losses = total_gradients(self.ranks, self.parameters, losses, learns)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.clip or math.inf)
-        self._update(heads, seeds[1:].tolist(), self.schedule.factor(number))
+        self._update(heads, seeds[1:].tolist(), self.schedule.factor(number), self.schedule.beta1(number))
         return names, torch.cat([losses, norm.to(losses)[None]])
 
     def rate(self, number: int) -> float:
@@ -138,14 +140,15 @@ class Stepper:
         now = f"going on with {self.micro_batch} (training.micro_batch={self.micro_batch} begins so)"
         log.warning("%s", "; ".join([found, now, *advice]))
 
-    def _update(self, heads: Sequence[Any], seeds: Sequence[int], factor: float) -> None:
+    def _update(self, heads: Sequence[Any], seeds: Sequence[int], factor: float, beta1: float) -> None:
         for group, rate in zip(self.adamw.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
+            group["betas"] = (beta1, group["betas"][1])
         self.adamw.step()
         self.adamw.zero_grad(set_to_none=True)
         try:
             for head, seed in zip(heads, seeds, strict=True):
-                head.step(self.settings.head_rate * factor, seed)
+                head.step(self.settings.head_rate * factor, seed, beta1)
         except torch.OutOfMemoryError:  # some rows may be updated, so the step cannot be run again
             ways = ["a smaller training.batch_size", *_savings(heads, self.settings)]
             message = f"out of memory while the classifiers are updated; try {', or '.join(ways)}"

@@ -129,8 +129,9 @@ def test_two_micro_batches_are_one_batch(kind, rng):
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 @pytest.mark.parametrize("candidates", [True, False])
-def test_optimisers_follow_their_formulas(optimiser, candidates, rng):
-    head = Head(K, D, dtype=torch.float64, optimiser=optimiser, weight_decay=0.1, std=0.5)
+@pytest.mark.parametrize(("beta1", "epsilon"), [((0.9, 0.9, 0.9), 1e-8), ((0.95, 0.85, 0.9), 1e-2)])
+def test_optimisers_follow_their_formulas(optimiser, candidates, beta1, epsilon, rng):
+    head = Head(K, D, dtype=torch.float64, optimiser=optimiser, weight_decay=0.1, epsilon=epsilon, std=0.5)
     weight, bias = head.weight.numpy().copy(), head.bias.numpy().copy()
     m, v, m_bias, v_bias = np.zeros((K, D)), np.zeros((K, D)), np.zeros(K), np.zeros(K)
     times = np.zeros(K)
@@ -138,7 +139,8 @@ def test_optimisers_follow_their_formulas(optimiser, candidates, rng):
         x, shares = vectors(rng).detach(), torch.from_numpy(rng.normal(size=(B, 17 if candidates else K)))
         slots = shortlists(rng, B, 17, K) if candidates else torch.arange(K, dtype=torch.int32).expand(B, K)
         (head.scores(x, slots if candidates else None) * shares).sum().backward()
-        head.step(0.1, seed=step)
+        head.step(0.1, step, *(() if beta1[step] == 0.9 else (beta1[step],)))
+        b = beta1[step]
         real = slots.numpy() >= 0
         nodes, documents = slots.numpy()[real], np.nonzero(real)[0]
         g, g_bias = np.zeros((K, D)), np.zeros(K)
@@ -153,13 +155,13 @@ def test_optimisers_follow_their_formulas(optimiser, candidates, rng):
         square = g**2 if optimiser == "adamw" else (g**2).mean(1, keepdims=True)
         v[t] = 0.999 * v[t] + 0.001 * square[t]
         v_bias[t] = 0.999 * v_bias[t] + 0.001 * g_bias[t] ** 2
-        m[t], m_bias[t] = 0.9 * m[t] + 0.1 * g[t], 0.9 * m_bias[t] + 0.1 * g_bias[t]
+        m[t], m_bias[t] = b * m[t] + (1 - b) * g[t], b * m_bias[t] + (1 - b) * g_bias[t]
         first, first_bias = g[t], g_bias[t]
         if optimiser == "adamw":
-            first, first_bias = m[t] / (1 - 0.9 ** times[t])[:, None], m_bias[t] / (1 - 0.9 ** times[t])
+            first, first_bias = m[t] / (1 - b ** times[t])[:, None], m_bias[t] / (1 - b ** times[t])
         ripe = 1 - 0.999 ** times[t]
-        weight[t] -= 0.1 * (first / (np.sqrt(v[t] / ripe[:, None]) + 1e-8) + 0.1 * weight[t])
-        bias[t] -= 0.1 * first_bias / (np.sqrt(v_bias[t] / ripe) + 1e-8)
+        weight[t] -= 0.1 * (first / (np.sqrt(v[t] / ripe[:, None]) + epsilon) + 0.1 * weight[t])
+        bias[t] -= 0.1 * first_bias / (np.sqrt(v_bias[t] / ripe) + epsilon)
     np.testing.assert_allclose(head.weight.numpy(), weight, rtol=1e-9)
     np.testing.assert_allclose(head.bias.numpy(), bias, rtol=1e-9, atol=1e-12)
     if candidates:

@@ -54,6 +54,19 @@ def test_training_is_that_of_the_torch_path(kind, dtype, optimiser, monkeypatch)
     assert_alike(trained(kind, **run), trained(kind, kernels=False, **run), dtype)
 
 
+@interpreted
+@pytest.mark.parametrize("kind", ["candidates", "all nodes"])
+@pytest.mark.parametrize("optimiser", ["row-adam", "adamw"])
+def test_first_moment_and_epsilon_of_a_step_are_those_of_the_torch_path(kind, optimiser):
+    run = {"optimiser": optimiser, "n_nodes": 12, "documents": 3, "slots": 7}
+    run |= {"beta1": (0.95, 0.7), "epsilon": 0.3}
+    found = trained(kind, **run)
+    assert_alike(found, trained(kind, kernels=False, **run), torch.float32)
+    assert not np.allclose(found["weight"], trained(kind, **run | {"epsilon": 1e-8})["weight"], atol=1e-3)
+    moved = trained(kind, **run | {"beta1": (0.9, 0.9)})["weight"]
+    assert np.allclose(found["weight"], moved, atol=1e-5) == (optimiser == "row-adam")
+
+
 @pytest.mark.skipif(INTERPRETED, reason="nothing is compiled there")
 @pytest.mark.parametrize("kernel", [
     "gather_dot", "gather_sum", "update_touched_rows", "update_all_rows", "negative_residuals", "positive_residuals",
@@ -69,7 +82,7 @@ def test_kernels_compile_for_a_gpu_that_is_not_there(kernel, tmp_path, monkeypat
     function = getattr(triton_heads, kernel, None) or getattr(triton_losses, kernel)
     types = {name: _type(name) for name in function.arg_names}
     constants = {"WIDTH": 384, "BLOCK_D": 512, "BLOCK_S": 8, "SPLIT": 64, "BLOCK_N": 4, "AHEAD": 2, "BLOCK": 64}
-    constants |= {"OPTIMISER": triton_heads.ADAMW, **triton_launch.ADAM}
+    constants |= {"OPTIMISER": triton_heads.ADAMW, "EPSILON": 1e-8, **triton_launch.ADAM}
     values = {(place,): constants[name] for place, name in enumerate(function.arg_names) if name in constants}
     assert compile(ASTSource(function, types, values), target=GPUTarget("cuda", 90, 32)).asm["ptx"]
 
@@ -77,7 +90,7 @@ def test_kernels_compile_for_a_gpu_that_is_not_there(kernel, tmp_path, monkeypat
 def _type(name):
     if name.isupper():
         return "constexpr"
-    if name in ("lr", "decay"):
+    if name in ("lr", "decay", "beta1", "rest1", "log_beta1"):
         return "fp32"
     if name.startswith("n_") or name in ("first", "seed"):
         return "i32"

@@ -23,6 +23,7 @@ from longtail.neural.ranks import Ranks, as_ranks
 from longtail.neural.training.checkpoints import Checkpoints, adamw_arrays
 from longtail.neural.training.loop import _Run, fit
 from longtail.neural.training.run_log import Diverged, RunLog
+from longtail.neural.training.schedule import Schedule
 from longtail.neural.training.stepper import OutOfMemory
 from longtail.store import Stages
 
@@ -171,6 +172,30 @@ class TestTraining:
         train(unclipped, change(epochs=1, warmup_epochs=0.0, cooldown_epochs=0.0, clip=0.0))
         assert bytes_of(unclipped) != bytes_of(plain)
 
+    def test_one_cycle_and_epsilon_against_a_plain_loop(self):
+        own = {"schedule": "one-cycle", "epsilon": 1e-3, "head_optimiser": "adamw", "clip": 0.0}
+        settings = change(epochs=1, warmup_epochs=0.5, cooldown_epochs=0.5, **own)
+        network, plain = (TinyNetwork(dropout=0.0, optimiser="adamw") for _ in range(2))
+        for head in [*network.heads, *plain.heads]:
+            head.epsilon = 1e-3
+        train(network, settings)
+        adamw = torch.optim.AdamW(plain.optimiser_groups(), eps=1e-3, fused=True)
+        rates = [group["lr"] for group in adamw.param_groups]
+        schedule = Schedule.of(settings, STEPS)
+        seen = []
+        for step, batch in enumerate(make_batches().epoch(0)):
+            factor, beta1 = schedule.factor(step), schedule.beta1(step)
+            sum(plain.losses(batch).values()).backward()
+            for group, rate in zip(adamw.param_groups, rates, strict=True):
+                group["lr"], group["betas"] = rate * factor, (beta1, 0.999)
+            adamw.step()
+            adamw.zero_grad()
+            for head in plain.heads:
+                head.step(5e-2 * factor, 0, beta1)
+            seen.append(beta1)
+        assert len(set(seen)) > 2
+        assert bytes_of(network) == bytes_of(plain)
+
     @pytest.mark.parametrize("size", [1, 3])
     def test_micro_batches_change_rounding_only(self, size):
         whole, split = TinyNetwork(dropout=0.0), TinyNetwork(dropout=0.0)
@@ -224,6 +249,35 @@ class TestResume:
         assert bytes_of(resumed) == bytes_of(whole[0])
         assert [epoch.losses for epoch in history.epochs] == [epoch.losses for epoch in whole[1].epochs]
         assert [epoch.rate for epoch in history.epochs] == [epoch.rate for epoch in whole[1].epochs]
+
+    @pytest.mark.parametrize("total", [5, STEPS, 2 * STEPS + 3])
+    @pytest.mark.parametrize("schedule", ["cosine", "linear", "one-cycle"])
+    def test_steps_in_place_of_epochs_end_the_run_there(self, stages, total, schedule):
+        settings = change(warmup_epochs=0.5, cooldown_epochs=1.0, schedule=schedule, head_optimiser="adamw")
+        network = TinyNetwork(optimiser="adamw")
+        history = train(network, settings, steps=total)
+        assert len(network.sizes) == total
+        assert len(history.epochs) == -(-total // STEPS)
+        documents = [STEPS * 8 - 3] * (total // STEPS)
+        assert sum(network.sizes) in range(sum(documents) + 8 * (total % STEPS) - 3, sum(documents) + 8 * STEPS)
+        crashing = TinyNetwork(optimiser="adamw")
+        crashing.before = raise_after(total - 1, Stopped)
+        with pytest.raises(Stopped):
+            train(crashing, settings, stages, steps=total)
+        resumed = TinyNetwork(optimiser="adamw")
+        again = train(resumed, settings, stages, steps=total)
+        assert 0 < len(resumed.sizes) < total
+        assert bytes_of(resumed) == bytes_of(network)
+        assert [epoch.losses for epoch in again.epochs] == [epoch.losses for epoch in history.epochs]
+        finished = TinyNetwork(optimiser="adamw")
+        train(finished, settings, stages, steps=total)
+        assert finished.sizes == []
+        assert bytes_of(finished) == bytes_of(network)
+
+    def test_whole_epochs_of_steps_are_epochs(self, whole):
+        network = TinyNetwork()
+        train(network, change(epochs=9), steps=3 * STEPS)
+        assert bytes_of(network) == bytes_of(whole[0])
 
     def test_optimiser_state_is_the_same_too(self, stages):
         runs = [_Run(TinyNetwork(), make_batches(), SETTINGS, 3, Checkpoints(stages, "hash")) for _ in range(2)]
@@ -389,7 +443,7 @@ class TestDiverged:
         # step 3 is the last before a checkpoint: its loss is fine, what it does to the weights is not
         def spoil(network):
             step = network.heads[0].step
-            network.heads[0].step = lambda rate, seed: (step(rate, seed), network.heads[0].weight[0].fill_(math.inf))
+            network.heads[0].step = lambda *given: (step(*given), network.heads[0].weight[0].fill_(math.inf))
 
         with pytest.raises(
             Diverged, match=r"^epoch 1, step 3: a weight is not finite.*head_rate, which begins anew$"
@@ -491,7 +545,7 @@ class TestOutOfMemory:
     def test_in_the_update(self):
         network = TinyNetwork()
 
-        def step(rate, seed):
+        def step(rate, seed, beta1):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
         network.heads[1].step = step

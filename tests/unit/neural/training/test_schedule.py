@@ -48,6 +48,52 @@ def test_just_fitting_ends_stay():
     assert (schedule.warmup, schedule.cooldown) == (10.0, 30.0)
 
 
+def test_linear_is_that_of_bert():
+    """Against the formula of transformers: s/W up to W steps, then (T − s)/(T − W)."""
+    got = factors(epochs=4, warmup_epochs=1.0, cooldown_epochs=3.0, schedule="linear")
+    expected = [step / 10 for step in range(10)] + [(40 - step) / 30 for step in range(10, 40)]
+    assert got == pytest.approx(expected)
+    assert got[0] == 0.0
+    assert got[39] == pytest.approx(1 / 30)
+
+
+def test_linear_with_a_constant_part_and_without_ends():
+    got = factors(epochs=4, warmup_epochs=1.0, cooldown_epochs=1.0, schedule="linear")
+    assert got[10:31] == [1.0] * 21
+    assert got[31:] == pytest.approx([(40 - step) / 10 for step in range(31, 40)])
+    assert factors(epochs=2, warmup_epochs=0.0, cooldown_epochs=0.0, schedule="linear") == [1.0] * 20
+
+
+def test_one_cycle_ends_lower_and_moves_the_first_moment():
+    settings = {"epochs": 6, "warmup_epochs": 1.0, "cooldown_epochs": 3.0}
+    cosine, cycle = factors(**settings), factors(**settings, schedule="one-cycle")
+    assert cycle[:30] == cosine[:30]
+    assert cycle[59] == pytest.approx(0.001)
+    schedule = Schedule.of(Training(**settings, schedule="one-cycle"), 10)
+    betas = [schedule.beta1(step) for step in range(60)]
+    assert betas[0] == pytest.approx(0.95)
+    assert betas[5] == pytest.approx(0.9)  # half of the way
+    assert betas[10:30] == [0.85] * 20
+    assert betas[44] == pytest.approx(0.9)
+    assert betas[59] == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_the_first_moment_is_constant_otherwise(schedule):
+    made = Schedule.of(Training(epochs=4, schedule=schedule), 10)
+    assert {made.beta1(step) for step in range(40)} == {0.9}
+
+
+@pytest.mark.parametrize("shape", ["cosine", "linear", "one-cycle"])
+def test_steps_in_place_of_epochs(shape):
+    whole = Schedule.of(Training(epochs=3, warmup_epochs=1.0, cooldown_epochs=2.0, schedule=shape), 10)
+    settings = Training(epochs=9, warmup_epochs=1.0, cooldown_epochs=2.0, schedule=shape)
+    assert Schedule.of(settings, 10, 30) == whole
+    odd = Schedule.of(settings, 10, 25)  # shorter than both ends
+    assert odd.total == 25
+    assert (odd.warmup, odd.cooldown) == pytest.approx((25 / 3, 50 / 3))
+
+
 @given(st.integers(1, 20), st.integers(1, 30), st.floats(0, 30), st.floats(0, 30))
 def test_always_a_share_of_the_rate(epochs, steps_per_epoch, warmup, cooldown):
     got = factors(steps_per_epoch, epochs=epochs, warmup_epochs=warmup, cooldown_epochs=cooldown)
