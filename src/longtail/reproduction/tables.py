@@ -114,8 +114,7 @@ def _columns(lists: dict[str, list[Any]]) -> tuple[Keys, ...]:
     """Return the columns of a file, which lists one key of all of them at a time."""
     names = list(lists)
     return tuple(
-        msgspec.convert(dict(zip(names, values, strict=True)), Keys)
-        for values in zip(*lists.values(), strict=True)
+        msgspec.convert(dict(zip(names, values, strict=True)), Keys) for values in zip(*lists.values(), strict=True)
     )
 
 
