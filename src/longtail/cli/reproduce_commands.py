@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longtail.cli.options import Device, Json, SetOptions, Threads, app, overrides
+from longtail.cli.options import Device, EncoderFolder, Json, SetOptions, Threads, app, overrides
 from longtail.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def reproduce(
     share: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of the documents, for a quick look: 0.01.")
     ] = 1.0,
-    encoder_folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of pretrained encoders: DIR/bert-base-uncased, …")
-    ] = None,
+    encoder_folder: EncoderFolder = None,
     set_: SetOptions = None,
     device: Device = "auto",
     threads: Threads = 0,
@@ -50,7 +48,7 @@ def reproduce(
     from longtail.cli.terminal import print_json
 
     if list_:
-        _show_list(threads, json)
+        _show_list(encoder_folder, threads, json)
         return
     if experiment is None or data is None or output is None:
         raise UsageError("expected EXPERIMENT DATA -o OUT, or --list for what there is")
@@ -76,11 +74,13 @@ def reproduce(
         print(result)
 
 
-def _show_list(threads: int, json: bool) -> None:
+def _show_list(encoder_folder: Path | None, threads: int, json: bool) -> None:
     from longtail.cli.terminal import print_json, print_table
+    from longtail.features.encoder_search import search_encoders_in
     from longtail.reproduction.listing import entries
 
-    found = list(entries(threads))
+    with search_encoders_in(encoder_folder):
+        found = list(entries(threads))
     if json:
         print_json(found)
         return

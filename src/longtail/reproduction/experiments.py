@@ -62,7 +62,7 @@ class Experiment(msgspec.Struct, frozen=True):
     method: str
     dataset: str
     variant: str
-    preset: str
+    preset: str  # empty: none, the method's own settings
     members: tuple[Member, ...]
     fusion: Fusion
     labels: int  # of each member's list
@@ -95,7 +95,7 @@ class Experiment(msgspec.Struct, frozen=True):
         if member.encoder:
             own["encoder.name"] = member.encoder
         layers = (self.settings, own, member.settings)
-        return configure(self.method, self.preset, *map(nested, layers), *overrides)
+        return configure(self.method, self.preset or None, *map(nested, layers), *overrides)
 
 
 @cache

@@ -54,7 +54,7 @@ def entries(threads: int = 0) -> Iterator[Entry]:
 
 def _need(entry: Experiment) -> Need:
     """Return what the members take together, one after another; all of them are as large as the first."""
-    if entry.preset not in METHODS[entry.method].presets:
+    if entry.preset and entry.preset not in METHODS[entry.method].presets:
         return Need(note="no preset")
     forecast = _forecast()
     if forecast is None:

@@ -60,7 +60,8 @@ class Result(msgspec.Struct, frozen=True):
     deviations: tuple[str, ...]  # what the recipe has and this software has not
 
     def __str__(self) -> str:
-        return "\n\n".join(filter(None, [self._head(), self._measured(), self._compared(), self._remarks()]))
+        parts = [self._head(), self._measured(), self._warning(), self._compared(), self._recipe()]
+        return "\n\n".join(filter(None, parts))
 
     def _head(self) -> str:
         sizes = self.documents
@@ -105,11 +106,18 @@ class Result(msgspec.Struct, frozen=True):
             )
         return in_columns(rows, n_left=2)
 
-    def _remarks(self) -> str:
-        lines = [f"Recipe: {deviation}" for deviation in self.deviations]
-        if self.not_comparable:
-            lines.append(f"NOT COMPARABLE with the published numbers: {'; '.join(self.not_comparable)}.")
-        return "\n".join(lines)
+    def _warning(self) -> str:
+        """Return why the differences mean nothing; empty where they do."""
+        if not self.not_comparable:
+            return ""
+        reasons = "".join(f"\n- {reason}" for reason in self.not_comparable)
+        return f"NOT COMPARABLE with the published numbers:{reasons}"
+
+    def _recipe(self) -> str:
+        """Return what differs from the authors' recipe."""
+        if not self.deviations:
+            return ""
+        return "The recipe:" + "".join(f"\n- {deviation}" for deviation in self.deviations)
 
 
 def compared(experiment: Experiment, measures: Sequence[Measure]) -> Iterator[Comparison]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from longtail.config import Config
 from longtail.data.csr import csr_arrays, csr_of_arrays
 from longtail.errors import ModelFolderError, UsageError
 from longtail.evaluation import evaluate_predictions
-from longtail.features import encoder_folder as encoders
+from longtail.features.encoder_search import search_encoders_in
 from longtail.kernels import pool
 from longtail.methods import METHODS, uses_encoder
 from longtail.models.model_folder import load_model
@@ -96,24 +95,13 @@ def reproduce(
     members = _members(entry, single)
     trainings = [_training(entry, member, repeat, overrides) for repeat in range(seeds) for member in members]
     options = _Options(device, threads, ignore_memory)
-    with _encoders_in(encoder_folder):
+    with search_encoders_in(encoder_folder):
         for training in trainings:
             if uses_encoder(training.config):
                 check_encoder(training.config, device)
         documents = read_documents(Path(data), entry.published_dataset).share(share)
         folder = RunFolder(Path(output), entry.name, share, data_hash(documents.train, documents.test))
         return _run(entry, trainings, documents, folder, overrides, options, share)
-
-
-def _encoders_in(folder: Path | str | None) -> AbstractContextManager[None]:
-    """Let encoders be found by their names in ``folder``."""
-    search = getattr(encoders, "search_encoders_in", None)
-    if search is not None:
-        found: AbstractContextManager[None] = search(folder)
-        return found
-    if folder is not None:
-        raise UsageError("--encoder-folder: this version finds no encoders by name; use --set encoder.name=FOLDER")
-    return nullcontext()
 
 
 def _check_numbers(seeds: int, share: float) -> None:

@@ -6,7 +6,6 @@ models of the ensemble, features, setting and metric. ``-`` is printed where a s
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -21,6 +20,7 @@ _FOLDER = files("longtail.reproduction")
 _NOT_RUN = "-"
 
 Value = float | int | str | None
+Unit = Literal["percent", "hours", "milliseconds", "counts", "settings"]
 
 
 class Keys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ class Table(msgspec.Struct, frozen=True):
     paper: str
     number: int
     title: str
-    unit: Literal["percent", "hours", "milliseconds", "counts", "settings"]
+    unit: Unit
     columns: tuple[Keys, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()  # misprints, and what is meant where the paper leaves it open
@@ -63,6 +63,16 @@ class Table(msgspec.Struct, frozen=True):
         for row in self.rows:
             for column, value in zip(self.columns, row.values, strict=True):
                 yield Cell(**_keys(column), **_keys(row), value=value)
+
+
+class _About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file says of its table beside columns and rows."""
+
+    paper: str
+    number: int
+    title: str
+    unit: Unit
+    notes: tuple[str, ...] = ()
 
 
 class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,7 +106,8 @@ def parse_table(name: str, text: str) -> Table:
     content = tomllib.loads(text)
     columns = _columns(content.pop("columns"))
     rows = tuple(_row(row) for row in content.pop("rows"))
-    table = Table(id=name, columns=columns, rows=rows, **content)
+    about = msgspec.convert(content, _About)
+    table = Table(name, about.paper, about.number, about.title, about.unit, columns, rows, about.notes)
     if name != f"{table.paper}-{table.number}":
         raise ValueError(f"{name}: found table {table.number} of {table.paper}; expected the file's name to say so")
     for row in rows:
@@ -127,8 +138,3 @@ def _keys(of: Keys) -> dict[str, Any]:
     """Return what a row or a column says, by name."""
     said = {name: getattr(of, name) for name in Keys.__struct_fields__}
     return {name: value for name, value in said.items() if value}
-
-
-def is_ranking_metric(metric: str) -> bool:
-    """Tell whether a metric is measured on predictions: P@k, PSP@k or R@k."""
-    return re.fullmatch(r"(P|PSP|R)@\d+", metric) is not None
