@@ -121,7 +121,9 @@ def _content(documents: Dataset) -> list[object]:
 def comparable_settings(config: Config) -> dict[str, Any]:
     """Return the settings that must be the same when a run goes on, as JSON has them."""
     config = replace(config, training=replace(config.training, **WITHOUT_EFFECT))
-    return {setting.path: msgspec.to_builtins(setting.value) for setting in settings(config)}
+    values = {setting.path: setting.value for setting in settings(config)}
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(values))  # tuples become lists, as in the file
+    return found
 
 
 def _read(root: Path) -> _State | None:
