@@ -66,14 +66,15 @@ def parts():
 @pytest.fixture(scope="module")
 def features(parts):
     """Return rows of counts of words for train and test, as the authors' tf-idf files are: lengths are not 1."""
-    words = sorted({word for part in parts for text in part.texts for word in text.lower().split()})
+    words = sorted({word for text in parts[0].texts for word in text.lower().split()})  # as authors do: of train alone
     columns = {word: column for column, word in enumerate(words)}
     matrices = []
     for part in parts:
         matrix = np.zeros((len(part), len(words)), np.float32)
         for row, text in enumerate(part.texts):
             for word in text.lower().split():
-                matrix[row, columns[word]] += 1
+                if word in columns:
+                    matrix[row, columns[word]] += 1
         matrices.append(matrix)
     return matrices
 

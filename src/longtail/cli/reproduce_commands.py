@@ -48,7 +48,7 @@ def reproduce(
     from longtail.cli.terminal import print_json
 
     if list_:
-        _show_list(encoder_folder, threads, json)
+        _show_list(encoder_folder, device, threads, json)
         return
     if experiment is None or data is None or output is None:
         raise UsageError("expected EXPERIMENT DATA -o OUT, or --list for what there is")
@@ -74,13 +74,13 @@ def reproduce(
         print(result)
 
 
-def _show_list(encoder_folder: Path | None, threads: int, json: bool) -> None:
+def _show_list(encoder_folder: Path | None, device: str, threads: int, json: bool) -> None:
     from longtail.cli.terminal import print_json, print_table
     from longtail.features.encoder_search import search_encoders_in
     from longtail.reproduction.listing import entries
 
     with search_encoders_in(encoder_folder):
-        found = list(entries(threads))
+        found = list(entries(device, threads))
     if json:
         print_json(found)
         return
@@ -104,6 +104,21 @@ def _rows(entry: Entry) -> list[list[str]]:
 
 
 def _in_words(need: Need) -> str:
+    """Return time and memory in a few words."""
     if need.hours is None or need.memory is None:
         return need.note
-    return f"{need.hours[0]:.2g} to {need.hours[1]:.2g} h, {need.memory / 1e9:.2g} GB"
+    span = " to ".join(map(_time, need.hours))
+    gpu = "" if need.gpu_memory is None else f", {_gigabytes(need.gpu_memory)} of the GPU"
+    note = f" ({need.note})" if need.note else ""
+    return f"{span}, {_gigabytes(need.memory)}{gpu}{note}"
+
+
+def _time(hours: float) -> str:
+    """Return hours, minutes or days, with about two digits."""
+    if hours < 1:
+        return f"{max(60 * hours, 1):.0f} min"
+    return f"{hours:.0f} h" if hours < 100 else f"{hours / 24:,.0f} days"
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count < 10e9 else f"{count / 1e9:.0f} GB"

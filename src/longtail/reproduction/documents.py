@@ -6,13 +6,15 @@ import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset
-from longtail.data.formats import read
+from longtail.data.formats import read, sniff
 from longtail.data.output import open_output
 from longtail.data.xmc_bow import read_filter
 from longtail.errors import UsageError
@@ -64,14 +66,22 @@ def read_documents(folder: Path, published: PublishedDataset) -> Documents:
     if not folder.is_dir():
         found = "is a file" if folder.exists() else "no such folder"
         raise UsageError(f"{folder}: {found}; expected the folder of {published.title} as its authors publish it")
-    train = read(folder, split="train", skip_bad=None)
-    test = read(folder, split="test", labels=train.labels, unknown="add", skip_bad=None)
+    options = _reading(folder, published)
+    train = read(folder, split="train", skip_bad=None, **options)
+    test = read(folder, split="test", labels=train.labels, unknown="add", skip_bad=None, **options)
     filter_file = folder / _FILTER
     differences = tuple(_differences(train, test, published))
     documents = Documents(train, test, filter_file if filter_file.is_file() else None, differences)
     for difference in documents.differences:
         log.warning("%s: %s; another dataset or split?", folder, difference)
     return documents
+
+
+def _reading(folder: Path, published: PublishedDataset) -> dict[str, Any]:
+    """Return how this dataset is read: of label-feature sets, the fields that it is called after."""
+    if not published.fields or sniff(folder).name != "lf" or "fields" not in signature(read).parameters:
+        return {}
+    return {"fields": published.fields}
 
 
 def _rows(count: int, share: float) -> NDArray[np.int64]:

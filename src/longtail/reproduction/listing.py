@@ -12,16 +12,18 @@ from longtail.config import Config
 from longtail.errors import LongtailError
 from longtail.kernels import pool
 from longtail.methods import METHODS
+from longtail.reproduction.datasets import PublishedDataset
 from longtail.reproduction.experiments import Experiment, PublishedRow, experiments
 
 __all__ = ["Entry", "Need", "entries"]
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What the training of all members would take here; ``note`` says why nothing is known."""
+    """What the training of all members would take here, one after another; ``note`` says what is not known."""
 
     hours: tuple[float, float] | None = None  # low and high end
     memory: int | None = None  # bytes, the most at a time
+    gpu_memory: int | None = None  # bytes of the GPU, where a network would be trained on one
     note: str = ""
 
 
@@ -37,8 +39,8 @@ class Entry(msgspec.Struct, frozen=True):
     need: Need
 
 
-def entries(threads: int = 0) -> Iterator[Entry]:
-    """Yield all experiments, with a forecast for ``threads`` threads where the recipe and its encoders are at hand."""
+def entries(device: str = "auto", threads: int = 0) -> Iterator[Entry]:
+    """Yield all experiments, with a forecast for a device and some threads where there is a recipe."""
     with pool.threads(threads):
         for entry in experiments().values():
             yield Entry(
@@ -48,27 +50,33 @@ def entries(threads: int = 0) -> Iterator[Entry]:
                 fusion=entry.fusion if len(entry.members) > 1 else "",
                 not_yet=tuple(member.name for member in entry.members if member.missing),
                 published=tuple(entry.published_rows()),
-                need=_need(entry),
+                need=_need(entry, device),
             )
 
 
-def _need(entry: Experiment) -> Need:
-    """Return what the members take together, one after another; all of them are as large as the first."""
+def _need(entry: Experiment, device: str) -> Need:
+    """Return what the members take together; all of them are as large as the first."""
     if entry.preset and entry.preset not in METHODS[entry.method].presets:
         return Need(note="no preset")
     forecast = _forecast()
     if forecast is None:
         return Need(note="no forecast")
     try:
-        expected = forecast(entry.dataset, entry.config(entry.members[0]))
-    except LongtailError as error:  # an encoder that is not on this machine
+        expected = forecast(entry.published_dataset, entry.config(entry.members[0]), device)
+    except LongtailError as error:  # an encoder of unknown shape
         return Need(note=str(error))
     count = len(entry.members)
     low, high = (count * seconds / 3600 for seconds in expected.seconds)
-    return Need((low, high), expected.peak_bytes)
+    on_gpu = bool(expected.on_gpu)
+    unknown = on_gpu and getattr(expected, "gpu_seconds", None) is None
+    return Need(
+        hours=(low, high),
+        memory=expected.peak_bytes,
+        gpu_memory=expected.network_bytes if on_gpu else None,
+        note="without the network, whose time on this GPU is not known" if unknown else "",
+    )
 
 
-def _forecast() -> Callable[[str, Config], Any] | None:
-    """Return the forecast for a dataset of published sizes."""
-    found: Callable[[str, Config], Any] | None = getattr(import_module("longtail.forecast"), "published_forecast", None)
-    return found
+def _forecast() -> Callable[[PublishedDataset, Config, str], Any] | None:
+    """Return the forecast for a dataset of which the published sizes are known."""
+    return getattr(import_module("longtail.forecast"), "published_forecast", None)
