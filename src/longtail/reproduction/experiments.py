@@ -16,7 +16,19 @@ from longtail.methods import configure
 from longtail.reproduction.datasets import PublishedDataset, published_dataset
 from longtail.reproduction.tables import Cell, read_tables
 
-__all__ = ["Experiment", "Fusion", "Member", "PublishedRow", "experiment", "experiments", "parse_experiments"]
+__all__ = [
+    "Experiment",
+    "Fusion",
+    "LeftOut",
+    "Member",
+    "PublishedRow",
+    "experiment",
+    "experiments",
+    "left_out",
+    "parse_experiments",
+]
+
+_FILE = files("longtail.reproduction") / "experiments.toml"
 
 Fusion = Literal["mean", "sigmoid", "softmax", "rank"]
 
@@ -53,6 +65,14 @@ class PublishedRow(msgspec.Struct, frozen=True):
     models: int
     setting: str
     values: dict[str, float]  # by metric
+
+
+class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Published rows that no experiment stands beside, and why."""
+
+    tables: tuple[str, ...]
+    reason: str
+    systems: tuple[str, ...] = ()  # empty: all of these tables
 
 
 class Experiment(msgspec.Struct, frozen=True):
@@ -101,7 +121,13 @@ class Experiment(msgspec.Struct, frozen=True):
 @cache
 def experiments() -> Mapping[str, Experiment]:
     """Return all experiments by name, in the order of their file."""
-    return parse_experiments((files("longtail.reproduction") / "experiments.toml").read_text("utf-8"))
+    return parse_experiments(_FILE.read_text("utf-8"))
+
+
+@cache
+def left_out() -> tuple[LeftOut, ...]:
+    """Return the published rows that no experiment stands beside."""
+    return msgspec.convert(tomllib.loads(_FILE.read_text("utf-8"))["left_out"], tuple[LeftOut, ...])
 
 
 def experiment(name: str) -> Experiment:
