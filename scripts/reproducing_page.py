@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from longtail.methods import METHODS
+from longtail.methods import METHODS, uses_encoder
 from longtail.reproduction.datasets import PublishedDataset, published_datasets
 from longtail.reproduction.experiments import Experiment, PublishedRow, experiments, left_out
 from longtail.reproduction.tables import read_papers, read_tables
@@ -83,8 +83,8 @@ The two first layouts hold the same documents, features and split; either will d
 
 Encoders are folders in the layout of Hugging Face (`config.json`, `model.safetensors`, the files of the tokeniser)
 under the names of the recipes, such as `encoders/bert-base-uncased`; `--encoder-folder encoders` says where. Without it
-the cache of Hugging Face on this machine is searched. AttentionXML and XML-CNN read GloVe's vectors, a text file in the
-same folder. What is missing is refused before any document is read.
+the cache of Hugging Face on this machine is searched. Vectors of words are text files (GloVe, fastText) in the same
+folder. What is missing is refused before any document is read.
 """
 
 
@@ -101,6 +101,8 @@ def reproducing_page() -> str:
     parts = [
         _HEAD,
         _DATA,
+        _table(["looked for", "by the recipes of"], _encoders()),
+        "",
         _table(["dataset", "to train on", "test", "labels", "features", "A, B"], _sizes()),
         _TYPE,
         *(_of_dataset(name, dataset) for name, dataset in published_datasets().items()),
@@ -116,6 +118,18 @@ def _sizes() -> Iterator[list[str]]:
         a, b = own.propensity
         counts = [f"{count:,}" for count in (own.train, own.test, own.labels, own.features)]
         yield [f"{own.title} (`{name}`)", *counts, f"{a:g}, {b:g}"]
+
+
+def _encoders() -> Iterator[list[str]]:
+    """Yield each encoder or file of word vectors with the methods that read it."""
+    found: dict[str, list[str]] = {}
+    for entry in experiments().values():
+        for member in entry.members:
+            config = entry.config(member)
+            if uses_encoder(config) and config.encoder.name != "learned":
+                found.setdefault(config.encoder.name, []).append(f"`{entry.method}`")
+    for name, methods in found.items():
+        yield [f"`{name}`", ", ".join(dict.fromkeys(methods))]
 
 
 def _of_dataset(name: str, dataset: PublishedDataset) -> str:

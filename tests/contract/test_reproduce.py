@@ -177,7 +177,7 @@ def test_metrics_are_those_of_evaluate(run, request, layout, name, family, tmp_p
     found = metrics_of(result, "model")
     assert {metric: found[metric] for metric in expected} == pytest.approx({m: 100 * v for m, v in expected.items()})
     if mask:
-        unmasked = json.loads(quiet(run, "evaluate", model, data, "--propensity", family, "--json"))
+        unmasked = json.loads(quiet(run, "evaluate", model, data, "--propensity", family, "--no-filter", "--json"))
         assert unmasked["evaluation"]["metrics"]["P@1"] != expected["P@1"]
 
 
@@ -319,6 +319,27 @@ def test_encoders_are_found_and_the_recipe_of_the_paper_trained(run, attentionxm
     assert any("settings other than the recipe's" in reason for reason in result["not_comparable"])
     vectors = [metrics_of(result, name) for name in ("bert", "roberta", "xlnet")]
     assert vectors[0] != vectors[1]
+
+
+def test_a_network_on_words_is_trained_on_titles(run, titles, tmp_path):
+    """The real experiment on a label-feature set, with vectors of words found by the recipe's name for them."""
+    pytest.importorskip("torch")
+    vectors = ["wind 0.1 0.2 0.3", "library 0.3 0.1 0.2", "data 0.2 0.2 0.1"]
+    (tmp_path / "vectors").mkdir()
+    (tmp_path / "vectors" / "glove.6B.300d.txt").write_text("\n".join(vectors) + "\n")
+    tiny = ["encoder.width=16", "cascade.levels=[8]", "tree.levels=[8]", "cascade.shortlist=[4]"]
+    tiny += ["training.epochs=2", "training.warmup_epochs=1", "training.cooldown_epochs=1", "cascade.detach_epochs=1"]
+    options = [word for setting in tiny for word in ("--set", setting)]
+    options += ["--encoder-folder", tmp_path / "vectors", "--device", "cpu", "-j", 1, "--json"]
+    done = run("reproduce", "inceptionxml/lf-amazontitles-131k", titles, "-o", tmp_path / "out", *options)
+    assert done.code == 0, done.err
+    result = json.loads(done.out)
+    assert [measure["name"] for measure in result["measures"]] == ["model"]
+    assert (result["comparisons"], result["filter"]) == ([], "filter_labels_test.txt")
+    shown = (tmp_path / "out" / "result.txt").read_text("utf-8")
+    assert "The tables that come with this software have no numbers of this system on this dataset." in shown
+    assert result["deviations"]
+    assert all(deviation in shown for deviation in result["deviations"])
 
 
 def test_a_missing_encoder_is_refused_before_any_document_is_read(fails, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset
+from longtail.data.filter_files import AUTO, find_filter
 from longtail.data.formats import read, sniff
 from longtail.data.output import open_output
 from longtail.data.xmc_bow import read_filter
@@ -50,8 +51,8 @@ class Documents:
         """Return the filter file for these test documents, which a share has in ``folder``, with its own numbers."""
         if self.filter is None or self.test_rows is None:
             return self.filter
-        # its largest numbers are those of the whole test part, which is checked no more
-        pairs = read_filter(self.filter, np.iinfo(np.int64).max, np.iinfo(np.int64).max)
+        any_number = np.iinfo(np.int64).max  # labels are checked where the file of the share is used
+        pairs = read_filter(self.filter, any_number, any_number)
         kept = pairs[np.isin(pairs[:, 0], self.test_rows)]
         numbers = np.searchsorted(self.test_rows, kept[:, 0])
         path = folder / _FILTER
@@ -69,9 +70,8 @@ def read_documents(folder: Path, published: PublishedDataset) -> Documents:
     options = _reading(folder, published)
     train = read(folder, split="train", skip_bad=None, **options)
     test = read(folder, split="test", labels=train.labels, unknown="add", skip_bad=None, **options)
-    filter_file = folder / _FILTER
     differences = tuple(_differences(train, test, published))
-    documents = Documents(train, test, filter_file if filter_file.is_file() else None, differences)
+    documents = Documents(train, test, find_filter(AUTO, test), differences)
     for difference in documents.differences:
         log.warning("%s: %s; another dataset or split?", folder, difference)
     return documents
