@@ -44,7 +44,7 @@ def reproduce(
     ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")] = False,
     json: Json = False,
 ) -> None:
-    """Run a published experiment again, and show what it reaches beside the numbers of the papers."""
+    """Run a published experiment again, and show what it reaches beside the published numbers."""
     from longtail.cli.terminal import print_json
 
     if list_:
@@ -89,7 +89,7 @@ def _show_list(encoder_folder: Path | None, device: str, threads: int, json: boo
 
 
 def _rows(entry: Entry) -> list[list[str]]:
-    """Return a line for each published row with metrics, the first one with what the experiment takes."""
+    """Return a line for each published row, the first one with what the experiment takes."""
     models = str(len(entry.members))
     if entry.not_yet:
         models += f" ({len(entry.not_yet)} not yet)"

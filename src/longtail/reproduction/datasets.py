@@ -17,7 +17,7 @@ __all__ = ["PublishedDataset", "published_dataset", "published_datasets"]
 
 
 class PublishedDataset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A dataset of the papers: its published sizes, its layout, and the family of its propensities."""
+    """A dataset of the papers: its published sizes, layout, and family of propensities."""
 
     title: str
     train: int

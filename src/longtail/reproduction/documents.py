@@ -1,4 +1,4 @@
-"""The documents of an experiment: read from the published layout, checked against the published sizes, or a share."""
+"""The documents of an experiment: read as published, their sizes compared, or a share of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Documents:
     test_rows: NDArray[np.int64] | None = None  # of a share: its test documents among all
 
     def share(self, share: float) -> Documents:
-        """Return a share of the documents to train on and to measure by, in their order; all labels stay."""
+        """Return a share of the documents of both parts, in their order; all labels stay."""
         if share == 1:
             return self
         test_rows = _rows(len(self.test), share)
@@ -48,10 +48,10 @@ class Documents:
         return replace(self, train=train, test=self.test.take(test_rows), test_rows=test_rows)
 
     def filter_file(self, folder: Path) -> Path | None:
-        """Return the filter file for these test documents, which a share has in ``folder``, with its own numbers."""
+        """Return the filter file for these test documents; that of a share is written to ``folder``."""
         if self.filter is None or self.test_rows is None:
             return self.filter
-        any_number = np.iinfo(np.int64).max  # labels are checked where the file of the share is used
+        any_number = np.iinfo(np.int64).max  # checked where the file is used
         pairs = read_filter(self.filter, any_number, any_number)
         kept = pairs[np.isin(pairs[:, 0], self.test_rows)]
         numbers = np.searchsorted(self.test_rows, kept[:, 0])
@@ -63,10 +63,11 @@ class Documents:
 
 
 def read_documents(folder: Path, published: PublishedDataset) -> Documents:
-    """Read both parts of a dataset from a folder in its published layout, and compare their sizes."""
+    """Read both parts of a dataset in its published layout, and compare their sizes."""
     if not folder.is_dir():
         found = "is a file" if folder.exists() else "no such folder"
-        raise UsageError(f"{folder}: {found}; expected the folder of {published.title} as its authors publish it")
+        expected = f"expected the folder of {published.title} as its authors publish it"
+        raise UsageError(f"{folder}: {found}; {expected}")
     options = _reading(folder, published)
     train = read(folder, split="train", skip_bad=None, **options)
     test = read(folder, split="test", labels=train.labels, unknown="add", skip_bad=None, **options)
@@ -78,7 +79,7 @@ def read_documents(folder: Path, published: PublishedDataset) -> Documents:
 
 
 def _reading(folder: Path, published: PublishedDataset) -> dict[str, Any]:
-    """Return how this dataset is read: of label-feature sets, the fields that it is called after."""
+    """Return how this dataset is read: of label-feature sets, with which fields."""
     if not published.fields or sniff(folder).name != "lf" or "fields" not in signature(read).parameters:
         return {}
     return {"fields": published.fields}
@@ -86,12 +87,12 @@ def _reading(folder: Path, published: PublishedDataset) -> dict[str, Any]:
 
 def _rows(count: int, share: float) -> NDArray[np.int64]:
     """Return the documents of a share, at least one."""
-    chosen = np.random.default_rng(_SHARE_SEED).permutation(count)[: max(1, math.ceil(share * count))]
-    return np.sort(chosen)
+    order = np.random.default_rng(_SHARE_SEED).permutation(count)
+    return np.sort(order[: max(1, math.ceil(share * count))])
 
 
 def _differences(train: Dataset, test: Dataset, published: PublishedDataset) -> Iterator[str]:
-    """Yield in words what is not as published; labels may be those of training, or of both parts."""
+    """Yield in words what is not as published; labels may be those of one or of both parts."""
     sizes = {
         "documents to train on": (len(train), published.train),
         "test documents": (len(test), published.test),

@@ -76,7 +76,7 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Experiment(msgspec.Struct, frozen=True):
-    """Which models are trained on which dataset, how they become one, and the published rows beside them."""
+    """The models of a published row, how they become one, and the published numbers beside them."""
 
     name: str
     method: str
@@ -96,11 +96,13 @@ class Experiment(msgspec.Struct, frozen=True):
         return published_dataset(self.dataset)
 
     def published_rows(self) -> list[PublishedRow]:
-        """Return the published rows that the result stands beside, one for each table and number of models."""
+        """Return the published rows beside the result, one for each table and number of models."""
         found: dict[tuple[str, str, int, str], dict[str, float]] = {}
         for reference in self.references:
             for cell in read_tables()[reference.table].cells():
-                if cell.dataset == self.dataset and reference.fits(cell) and isinstance(cell.value, int | float):
+                if cell.dataset != self.dataset or not reference.fits(cell):
+                    continue
+                if isinstance(cell.value, int | float):
                     row = (reference.table, cell.system, cell.models, cell.setting)
                     found.setdefault(row, {})[cell.metric] = float(cell.value)
         return [PublishedRow(*row, values) for row, values in found.items()]
@@ -108,7 +110,7 @@ class Experiment(msgspec.Struct, frozen=True):
     def config(self, member: Member, overrides: Sequence[Mapping[str, Any]] = (), repeat: int = 0) -> Config:
         """Return the settings of a member: preset, experiment, member, then ``overrides``.
 
-        ``repeat`` counts repetitions with other seeds; no two models of an experiment have the same.
+        ``repeat`` counts repetitions; no two models of an experiment have the same seed.
         """
         seeds = 1 + max(other.seed for other in self.members)
         own: dict[str, Any] = {"seed": member.seed + repeat * seeds}
@@ -139,7 +141,7 @@ def experiment(name: str) -> Experiment:
 
 
 def parse_experiments(text: str) -> dict[str, Experiment]:
-    """Return the experiments of a file's text; ValueError for one that stands twice, or an unknown list."""
+    """Return the experiments of a file's text; ValueError for what does not fit together."""
     content = tomllib.loads(text)
     found: dict[str, Experiment] = {}
     for block in content["experiments"]:

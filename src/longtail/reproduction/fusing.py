@@ -1,10 +1,12 @@
 """How the lists of several models become one, as the papers' published code does it.
 
-mean      the mean of the scores, 0 where a list does not have a label: CascadeXML, LightXML, AttentionXML
+mean      the mean of the scores, 0 where a list does not have a label: CascadeXML, LightXML,
+          AttentionXML
 sigmoid   the same of σ(score): X-Transformer, and XR-Transformer on Wiki-500K
-softmax   the same of the softmax over each list: XR-Transformer on Eurlex-4K, AmazonCat-13K and Amazon-670K
-rank      the same of n for the first label of a list, n - 1 for the second, and so on, n being the length of the
-          longest list: XR-Transformer on Wiki10-31K and Amazon-3M
+softmax   the same of the softmax over each list: XR-Transformer on Eurlex-4K, AmazonCat-13K and
+          Amazon-670K
+rank      the same of n for the first label of a list, n - 1 for the second, and so on, n being the
+          length of the longest list: XR-Transformer on Wiki10-31K and Amazon-3M
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ Values = NDArray[np.float64]
 
 
 def fused(lists: Sequence[sparse.csr_array], fusion: Fusion, k: int) -> sparse.csr_array:
-    """Return the ``k`` best labels of each document by several (n, L) lists, each of them best first."""
+    """Return the ``k`` best labels of each document by several (n, L) lists, each best first."""
     longest = max(int(np.diff(own.indptr).max(initial=0)) for own in lists)
     convert = _CONVERSIONS[fusion]
     converted = [
-        csr_of(convert(own, longest).astype(np.float32), own.indices, own.indptr, own.shape[1]) for own in lists
+        csr_of(values.astype(np.float32), own.indices, own.indptr, own.shape[1])
+        for own, values in ((own, convert(own, longest)) for own in lists)
     ]
     return mean_scores(converted, k)
 
@@ -38,7 +41,7 @@ def fused(lists: Sequence[sparse.csr_array], fusion: Fusion, k: int) -> sparse.c
 def _scores(ranked: sparse.csr_array, longest: int) -> Values:
     values = ranked.data.astype(np.float64)
     if values.min(initial=0.0) < 0:
-        found = f"a score of {values.min():.3g} with the fusion mean, which counts 0 for labels outside a list"
+        found = f"a score of {values.min():.3g} with the fusion mean, which counts 0 for other labels"
         raise UsageError(f"found {found}; expected scores of at least 0: search.last_level=path")
     return values
 

@@ -19,7 +19,7 @@ __all__ = ["Entry", "Need", "entries"]
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What the training of all members would take here, one after another; ``note`` says what is not known."""
+    """What training all members takes here, one after another; ``note`` says what is not known."""
 
     hours: tuple[float, float] | None = None  # low and high end
     memory: int | None = None  # bytes, the most at a time
@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def entries(device: str = "auto", threads: int = 0) -> Iterator[Entry]:
-    """Yield all experiments, with a forecast for a device and some threads where there is a recipe."""
+    """Yield all experiments, with a forecast for a device and a number of threads."""
     with pool.threads(threads):
         for entry in experiments().values():
             yield Entry(

@@ -1,4 +1,4 @@
-"""What a reproduction measured, beside the published rows: as structs for JSON, and as tables for people."""
+"""What a reproduction measured beside the published rows, as structs for JSON and as text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Comparison(msgspec.Struct, frozen=True):
     published: float
     of: str  # the member, or ensemble, that it is compared with; empty: not trained
     measured: float | None = None
-    difference: float | None = None  # measured less published; none for hours, which are of other machines
+    difference: float | None = None  # none for hours: other machines
     deviation: float | None = None  # standard deviation over repeats
 
 
@@ -85,7 +85,7 @@ class Result(msgspec.Struct, frozen=True):
     def _compared(self) -> str:
         """Return the table of the published numbers, each beside the measured one."""
         if not self.comparisons:
-            return "The tables that come with this software have no numbers of this system on this dataset."
+            return f"The published tables in Longtail have no numbers of this on {self.dataset}."
         rows = [["published in", "system", "models", "metric", "published", "measured", "difference", "with"]]
         for own in self.comparisons:
             system = f"{own.system}, {own.setting}" if own.setting else own.system
@@ -139,7 +139,7 @@ def _counterpart(experiment: Experiment, row: PublishedRow) -> str:
 
 
 def _comparison(row: PublishedRow, metric: str, published: float, of: str, measures: Sequence[Measure]) -> Comparison:
-    """Return one number beside the mean of ``measures``, which are those of one member or of the ensemble."""
+    """Return one number beside the mean of ``measures``, those of one member or of the ensemble."""
     is_hours = metric.startswith("hours")
     values = [measure.hours if is_hours else measure.metrics[metric] for measure in measures]
     unit = "hours" if is_hours else "percent"

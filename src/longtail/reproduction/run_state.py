@@ -1,4 +1,4 @@
-"""What the folder of a reproduction says of itself, so that a run goes on, and no two runs are mixed in it."""
+"""What a folder knows of its reproduction, so that a run goes on, and no two are mixed in it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class RunFolder:
-    """The folder of one experiment on one set of documents: a model folder a member, and what is known of them."""
+    """The folder of one experiment on one set of documents, with a model folder for each member."""
 
     def __init__(self, root: Path, experiment: str, share: float, data: str) -> None:
         """Take a new folder, or one of the very same run; refuse any other.
@@ -74,7 +74,7 @@ class RunFolder:
         return self._state.members[member].seconds
 
     def begin(self, member: str, config: Config) -> None:
-        """Note the settings of a member before it is trained; refuse others than those that it was begun with."""
+        """Note the settings of a member before training; refuse others than those it was begun with."""
         wanted = comparable_settings(config)
         known = self._state.members.get(member)
         if known is None:
@@ -83,9 +83,11 @@ class RunFolder:
         differing = [path for path in wanted if wanted[path] != known.settings.get(path)]
         if differing:
             path = differing[0]
-            found = f"member {member} was begun with {path}={known.settings.get(path)!r}, not {wanted[path]!r}"
+            begun = f"{path}={known.settings.get(path)!r}"
+            found = f"member {member} was begun with {begun}, not {wanted[path]!r}"
             more = f", and {len(differing) - 1} other settings differ" if len(differing) > 1 else ""
-            raise UsageError(f"{self.root}: {found}{more}; give the same settings, or another folder with -o")
+            ways = "give the same settings, or another folder with -o"
+            raise UsageError(f"{self.root}: {found}{more}; {ways}")
 
     def add_seconds(self, member: str, seconds: float) -> None:
         """Note that the training of a member took so much longer."""
@@ -122,7 +124,7 @@ def comparable_settings(config: Config) -> dict[str, Any]:
     """Return the settings that must be the same when a run goes on, as JSON has them."""
     config = replace(config, training=replace(config.training, **WITHOUT_EFFECT))
     values = {setting.path: setting.value for setting in settings(config)}
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(values))  # tuples become lists, as in the file
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(values))  # lists, as in the file
     return found
 
 
@@ -135,12 +137,14 @@ def _read(root: Path) -> _State | None:
         raise UsageError(f"{root}: is a file; expected a folder for the models and the result")
     if not file.is_file():
         if any(root.iterdir()):
-            raise UsageError(f"{root}: holds files, but no {_FILE} of a reproduction; give an empty or a new folder")
+            found = f"holds files, but no {_FILE} of a reproduction"
+            raise UsageError(f"{root}: {found}; give an empty or a new folder")
         return None
     try:
         return msgspec.json.decode(file.read_bytes(), type=_State)
     except msgspec.DecodeError as error:
-        raise UsageError(f"{file}: found {error}; expected what longtail reproduce writes; give a new folder") from None
+        expected = "expected what longtail reproduce writes; give a new folder"
+        raise UsageError(f"{file}: found {error}; {expected}") from None
 
 
 def _refuse_other(root: Path, found: _State, wanted: _State) -> None:

@@ -1,4 +1,4 @@
-"""A published experiment, run again: its models trained, joined, measured, and set beside the published rows."""
+"""A published experiment, run again: its models trained, joined, measured and compared."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def reproduce(
 ) -> Result:
     """Run a published experiment again, and return what it reached beside the published numbers.
 
-    The folder ``output`` gets a model folder for each member, the members' predictions, ``result.json`` and
-    ``result.txt``. What it has of an interrupted run of the same experiment is taken over.
+    The folder ``output`` gets a model folder for each member, the members' predictions,
+    ``result.json`` and ``result.txt``. What it has of an interrupted run is taken over.
 
     Args:
         name: the experiment, such as ``cascadexml/amazon-670k``.
@@ -83,7 +83,7 @@ def reproduce(
         output: a new folder, or that of the run to go on with.
         single: train the first member only.
         seeds: how often the experiment is repeated, each time with other seeds.
-        share: the share of the documents that is trained on and measured by; for a quick look at the whole way.
+        share: the share of the documents that is used, for a quick look at the whole way.
         encoder_folder: a folder of pretrained encoders, each in a folder of its name.
         overrides: nested settings in place of those of the recipe, later ones winning.
         device: where networks run: auto, cpu, cuda or cuda:N.
@@ -197,7 +197,7 @@ def _train(training: _Training, documents: Documents, folder: RunFolder, options
 def _predictions(
     training: _Training, documents: Documents, folder: RunFolder, k: int, options: _Options
 ) -> sparse.csr_array:
-    """Return the (n, L) raw scores of the ``k`` best labels of each test document, best first; made once."""
+    """Return the (n, L) raw scores of each test document's ``k`` best labels, best first."""
     place = folder.predictions(training.name)
     n_labels = documents.train.n_labels
     made_from = content_hash(open_folder(folder.model(training.name), verify="size").manifest, k)
@@ -254,7 +254,7 @@ def _reasons(
     overrides: Sequence[Mapping[str, Any]],
     share: float,
 ) -> list[str]:
-    """Return in words why the measured numbers say nothing of the published ones; none where they do."""
+    """Return in words why measured and published numbers cannot be compared; none if they can."""
     reasons = list(documents.differences)
     if share < 1:
         reasons.append(f"a share of {share:g} of the documents")

@@ -1,7 +1,8 @@
 """The published tables: one TOML file each in ``tables/``, as plain structs.
 
-A file has the numbers as they are printed. What a number is of stands at its row and at its column: dataset, system,
-models of the ensemble, features, setting and metric. ``-`` is printed where a system was not run.
+A file has the numbers as they are printed. What a number is of stands at its row and at its column:
+dataset, system, models of the ensemble, features, setting and metric. ``-`` is printed where a system
+was not run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Unit = Literal["percent", "hours", "milliseconds", "counts", "settings"]
 
 
 class Keys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a number is of, as far as its row or its column says; empty: the other one does, or it is of all."""
+    """What a number is of, as far as its row or its column says."""
 
     dataset: str = ""
     system: str = ""
