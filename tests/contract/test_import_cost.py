@@ -18,6 +18,7 @@ COMMANDS = {
         "label_commands",
         "measure_commands",
         "model_commands",
+        "reproduce_commands",
         "analysis_commands",
         "about_commands",
         "export_commands",

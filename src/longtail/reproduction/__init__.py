@@ -1,1 +1,18 @@
 """The papers' experiments: their datasets, their published tables, and running them again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from longtail.reproduction.running import reproduce
+
+__all__ = ["reproduce"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "reproduce":
+        raise AttributeError(f"module 'longtail.reproduction' has no attribute {name!r}")
+    from longtail.reproduction.running import reproduce
+
+    return reproduce

@@ -21,7 +21,7 @@ from longtail.neural.ranks import current_ranks, found_by_first
 from longtail.store import Stages, content_hash, write_folder
 from longtail.store.stages import looks
 
-__all__ = ["Work"]
+__all__ = ["WITHOUT_EFFECT", "Work"]
 
 Arrays = dict[str, np.ndarray]
 T = TypeVar("T")
@@ -30,7 +30,7 @@ log = logging.getLogger("longtail")
 
 _FILE = "arrays.safetensors"
 # settings of training that may change between a run and its resumption
-_WITHOUT_EFFECT = {"micro_batch": 0, "checkpoint_steps": 0, "compile": False, "tensorboard": ""}
+WITHOUT_EFFECT = {"micro_batch": 0, "checkpoint_steps": 0, "compile": False, "tensorboard": ""}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Work:
         if stages is None:
             return cls(None, "")
         neighbours = replace(config.neighbours, index="exact", voters=1)  # of use after training
-        config = replace(config, training=replace(config.training, **_WITHOUT_EFFECT), neighbours=neighbours)
+        config = replace(config, training=replace(config.training, **WITHOUT_EFFECT), neighbours=neighbours)
         contents = [_content(value) if isinstance(value, Dataset) else value for value in inputs]
         return cls(stages, content_hash(__version__, config, *contents))
 

@@ -1,0 +1,104 @@
+"""The documents of an experiment: read as published, their sizes compared, or a share of them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.data.dataset import Dataset
+from longtail.data.filter_files import AUTO, find_filter
+from longtail.data.formats import read, sniff
+from longtail.data.output import open_output
+from longtail.data.xmc_bow import read_filter
+from longtail.errors import UsageError
+from longtail.reproduction.datasets import PublishedDataset
+
+__all__ = ["Documents", "read_documents"]
+
+log = logging.getLogger("longtail")
+
+_FILTER = "filter_labels_test.txt"
+_SHARE_SEED = 0  # a share is the same on every machine
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents to train on and to measure by, whose label columns begin alike."""
+
+    train: Dataset
+    test: Dataset
+    filter: Path | None  # pairs of a test document and a label that no prediction may score with
+    differences: tuple[str, ...]  # from the published sizes, in words
+    test_rows: NDArray[np.int64] | None = None  # of a share: its test documents among all
+
+    def share(self, share: float) -> Documents:
+        """Return a share of the documents of both parts, in their order; all labels stay."""
+        if share == 1:
+            return self
+        test_rows = _rows(len(self.test), share)
+        train = self.train.take(_rows(len(self.train), share))
+        return replace(self, train=train, test=self.test.take(test_rows), test_rows=test_rows)
+
+    def filter_file(self, folder: Path) -> Path | None:
+        """Return the filter file for these test documents; that of a share is written to ``folder``."""
+        if self.filter is None or self.test_rows is None:
+            return self.filter
+        any_number = np.iinfo(np.int64).max  # checked where the file is used
+        pairs = read_filter(self.filter, any_number, any_number)
+        kept = pairs[np.isin(pairs[:, 0], self.test_rows)]
+        numbers = np.searchsorted(self.test_rows, kept[:, 0])
+        path = folder / _FILTER
+        with open_output(path) as out:
+            for number, label in zip(numbers.tolist(), kept[:, 1].tolist(), strict=True):
+                out.write(f"{number} {label}\n".encode())
+        return path
+
+
+def read_documents(folder: Path, published: PublishedDataset) -> Documents:
+    """Read both parts of a dataset in its published layout, and compare their sizes."""
+    if not folder.is_dir():
+        found = "is a file" if folder.exists() else "no such folder"
+        expected = f"expected the folder of {published.title} as its authors publish it"
+        raise UsageError(f"{folder}: {found}; {expected}")
+    options = _reading(folder, published)
+    train = read(folder, split="train", skip_bad=None, **options)
+    test = read(folder, split="test", labels=train.labels, unknown="add", skip_bad=None, **options)
+    differences = tuple(_differences(train, test, published))
+    documents = Documents(train, test, find_filter(AUTO, test), differences)
+    for difference in documents.differences:
+        log.warning("%s: %s; another dataset or split?", folder, difference)
+    return documents
+
+
+def _reading(folder: Path, published: PublishedDataset) -> dict[str, Any]:
+    """Return how this dataset is read: of label-feature sets, with which fields."""
+    if not published.fields or sniff(folder).name != "lf" or "fields" not in signature(read).parameters:
+        return {}
+    return {"fields": published.fields}
+
+
+def _rows(count: int, share: float) -> NDArray[np.int64]:
+    """Return the documents of a share, at least one."""
+    order = np.random.default_rng(_SHARE_SEED).permutation(count)
+    return np.sort(order[: max(1, math.ceil(share * count))])
+
+
+def _differences(train: Dataset, test: Dataset, published: PublishedDataset) -> Iterator[str]:
+    """Yield in words what is not as published; labels may be those of one or of both parts."""
+    sizes = {
+        "documents to train on": (len(train), published.train),
+        "test documents": (len(test), published.test),
+    }
+    if train.n_labels != published.labels:
+        sizes["labels"] = (test.n_labels, published.labels)
+    for what, (found, expected) in sizes.items():
+        if found != expected:
+            yield f"found {found:,} {what}, and {published.title} has {expected:,}"

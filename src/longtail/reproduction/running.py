@@ -1,0 +1,298 @@
+"""A published experiment, run again: its models trained, joined, measured and compared."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scipy import sparse
+
+from longtail import __version__
+from longtail.config import Config
+from longtail.data.csr import csr_arrays, csr_of_arrays
+from longtail.errors import ModelFolderError, UsageError
+from longtail.evaluation import evaluate_predictions
+from longtail.features.encoder_search import search_encoders_in
+from longtail.kernels import pool
+from longtail.methods import METHODS, uses_encoder
+from longtail.models.model_folder import load_model
+from longtail.reproduction.documents import Documents, read_documents
+from longtail.reproduction.experiments import Experiment, Member, experiment
+from longtail.reproduction.fusing import fused
+from longtail.reproduction.results import ENSEMBLE, Measure, Result, compared
+from longtail.reproduction.run_state import RunFolder, comparable_settings, data_hash, write_json
+from longtail.search.predictions import Predictions
+from longtail.steps.checks import check_encoder
+from longtail.store import content_hash, open_folder, write_folder
+from longtail.training_run import train_to_folder
+
+__all__ = ["reproduce"]
+
+log = logging.getLogger("longtail")
+
+_KS = (1, 3, 5)
+_ARRAYS = "predictions.safetensors"
+_RESULT = "result"
+
+
+@dataclass(frozen=True)
+class _Training:
+    """One model of the run: the member, what it is called in the folder, and its settings."""
+
+    member: Member
+    name: str
+    repeat: int
+    config: Config
+
+
+@dataclass(frozen=True)
+class _Options:
+    """How the models are trained, which does not change them."""
+
+    device: str
+    threads: int
+    ignore_memory: bool
+
+
+def reproduce(
+    name: str,
+    data: Path | str,
+    output: Path | str,
+    *,
+    single: bool = False,
+    seeds: int = 1,
+    share: float = 1.0,
+    encoder_folder: Path | str | None = None,
+    overrides: Sequence[Mapping[str, Any]] = (),
+    device: str = "auto",
+    threads: int = 0,
+    ignore_memory: bool = False,
+) -> Result:
+    """Run a published experiment again, and return what it reached beside the published numbers.
+
+    The folder ``output`` gets a model folder for each member, the members' predictions,
+    ``result.json`` and ``result.txt``. What it has of an interrupted run is taken over.
+
+    Args:
+        name: the experiment, such as ``cascadexml/amazon-670k``.
+        data: the folder of the dataset, train and test, as its authors publish it.
+        output: a new folder, or that of the run to go on with.
+        single: train the first member only.
+        seeds: how often the experiment is repeated, each time with other seeds.
+        share: the share of the documents that is used, for a quick look at the whole way.
+        encoder_folder: a folder of pretrained encoders, each in a folder of its name.
+        overrides: nested settings in place of those of the recipe, later ones winning.
+        device: where networks run: auto, cpu, cuda or cuda:N.
+        threads: threads, 0 for all cores.
+        ignore_memory: train whatever the forecast of memory says.
+    """
+    _check_numbers(seeds, share)
+    entry = experiment(name)
+    members = _members(entry, single)
+    trainings = [_training(entry, member, repeat, overrides) for repeat in range(seeds) for member in members]
+    options = _Options(device, threads, ignore_memory)
+    with search_encoders_in(encoder_folder):
+        for training in trainings:
+            if uses_encoder(training.config):
+                check_encoder(training.config, device)
+        documents = read_documents(Path(data), entry.published_dataset).share(share)
+        folder = RunFolder(Path(output), entry.name, share, data_hash(documents.train, documents.test))
+        return _run(entry, trainings, documents, folder, overrides, options, share)
+
+
+def _check_numbers(seeds: int, share: float) -> None:
+    if seeds < 1:
+        raise UsageError(f"--seeds: found {seeds}; expected at least 1")
+    if not 0 < share <= 1:
+        raise UsageError(f"--share: found {share:g}; expected more than 0 and at most 1, such as 0.01")
+
+
+def _members(entry: Experiment, single: bool) -> Sequence[Member]:
+    """Return the members to train; refuse those that this software cannot train."""
+    members = entry.members[:1] if single else entry.members
+    missing = [member for member in members if member.missing]
+    if missing:
+        lacking = sorted({member.missing for member in missing})
+        found = f"{len(missing)} of its {len(members)} models need what there is not yet: {', '.join(lacking)}"
+        raise UsageError(f"{entry.name}: {found}; train the first model alone with --single")
+    return members
+
+
+def _training(entry: Experiment, member: Member, repeat: int, overrides: Sequence[Mapping[str, Any]]) -> _Training:
+    name = f"{member.name}-repeat-{repeat + 1}" if repeat else member.name
+    return _Training(member, name, repeat, entry.config(member, overrides, repeat))
+
+
+def _run(
+    entry: Experiment,
+    trainings: Sequence[_Training],
+    documents: Documents,
+    folder: RunFolder,
+    overrides: Sequence[Mapping[str, Any]],
+    options: _Options,
+    share: float,
+) -> Result:
+    """Train what is missing, measure, write the result, and return it.
+
+    Args:
+        entry: the experiment.
+        trainings: the models, repeat by repeat.
+        documents: what to train on and to measure by.
+        folder: where everything is kept.
+        overrides: settings in place of those of the recipe.
+        options: device, threads and the like.
+        share: the share that ``documents`` are of all.
+    """
+    mask = documents.filter_file(folder.root)
+    measures: list[Measure] = []
+    for training in trainings:  # all of them, before any is loaded again
+        _train(training, documents, folder, options)
+    for repeat in dict.fromkeys(training.repeat for training in trainings):
+        own = [training for training in trainings if training.repeat == repeat]
+        lists = []
+        for training in own:
+            ranked = _predictions(training, documents, folder, entry.labels, options)
+            hours = folder.seconds(training.name) / 3600
+            measures.append(_measure(training.member.name, repeat, ranked, documents, entry, mask, hours))
+            lists.append(ranked)
+        if len(own) > 1:
+            hours = sum(folder.seconds(training.name) for training in own) / 3600
+            with pool.threads(options.threads):
+                joined = fused(lists, entry.fusion, entry.labels)
+            measures.append(_measure(ENSEMBLE, repeat, joined, documents, entry, mask, hours))
+    reasons = tuple(_reasons(entry, trainings[0], documents, overrides, share))
+    result = _result(entry, measures, documents, share, mask, reasons)
+    write_json(folder.root / f"{_RESULT}.json", result)
+    (folder.root / f"{_RESULT}.txt").write_text(f"{result}\n", "utf-8")
+    return result
+
+
+def _train(training: _Training, documents: Documents, folder: RunFolder, options: _Options) -> None:
+    """Train a model into its folder, unless it is there already."""
+    place = folder.model(training.name)
+    folder.begin(training.name, training.config)
+    if place.exists():
+        open_folder(place)  # refuses one that is damaged
+        log.info("%s: is there, and not trained again", place)
+        return
+    begin = time.perf_counter()
+    try:
+        train_to_folder(
+            documents.train,
+            place,
+            training.config,
+            threads=options.threads,
+            resume=True,
+            ignore_memory=options.ignore_memory,
+            device=options.device,
+        )
+    finally:
+        folder.add_seconds(training.name, time.perf_counter() - begin)
+
+
+def _predictions(
+    training: _Training, documents: Documents, folder: RunFolder, k: int, options: _Options
+) -> sparse.csr_array:
+    """Return the (n, L) raw scores of each test document's ``k`` best labels, best first."""
+    place = folder.predictions(training.name)
+    n_labels = documents.train.n_labels
+    made_from = content_hash(open_folder(folder.model(training.name), verify="size").manifest, k)
+    try:
+        kept = open_folder(place)
+    except ModelFolderError:
+        kept = None
+    if kept is not None and kept.manifest.config_hash == made_from:
+        return csr_of_arrays(kept.arrays(_ARRAYS), n_labels)
+    model = load_model(folder.model(training.name), options.device)
+    with pool.threads(options.threads):
+        ranked = model.raw_scores(documents.test, min(k, n_labels), model.config.search)
+    with write_folder(place, config_hash=made_from) as writer:
+        writer.write_arrays(_ARRAYS, csr_arrays(ranked))
+    return ranked
+
+
+def _measure(
+    name: str,
+    repeat: int,
+    ranked: sparse.csr_array,
+    documents: Documents,
+    entry: Experiment,
+    mask: Path | None,
+    hours: float,
+) -> Measure:
+    """Return the metrics of some predictions, in percent.
+
+    Args:
+        name: of the member, or ensemble.
+        repeat: which repeat it is of.
+        ranked: the predictions for the test documents.
+        documents: the test documents, and those of training for the propensities.
+        entry: the experiment, for A and B.
+        mask: the filter file.
+        hours: of training.
+    """
+    found = evaluate_predictions(
+        Predictions(ranked, documents.train.labels),
+        documents.test,
+        documents.train,
+        ks=_KS,
+        propensity=entry.published_dataset.propensity,
+        mask=mask,
+    )
+    metrics = {metric: 100 * value for metric, value in found.evaluation.metrics.items()}
+    return Measure(name, repeat, metrics, hours)
+
+
+def _reasons(
+    entry: Experiment,
+    first: _Training,
+    documents: Documents,
+    overrides: Sequence[Mapping[str, Any]],
+    share: float,
+) -> list[str]:
+    """Return in words why measured and published numbers cannot be compared; none if they can."""
+    reasons = list(documents.differences)
+    if share < 1:
+        reasons.append(f"a share of {share:g} of the documents")
+    recipe = comparable_settings(entry.config(first.member))
+    own = comparable_settings(first.config)
+    changed = [path for path in own if recipe.get(path) != own[path]]
+    if overrides and changed:
+        reasons.append(f"settings other than the recipe's: {', '.join(changed)}")
+    return reasons
+
+
+def _result(
+    entry: Experiment,
+    measures: Sequence[Measure],
+    documents: Documents,
+    share: float,
+    mask: Path | None,
+    reasons: tuple[str, ...],
+) -> Result:
+    preset = METHODS[entry.method].presets.get(entry.preset)
+    deviations = () if preset is None else preset.deviations
+    return Result(
+        experiment=entry.name,
+        dataset=entry.published_dataset.title,
+        preset=entry.preset,
+        longtail=__version__,
+        documents={
+            "train": len(documents.train),
+            "test": len(documents.test),
+            "labels": documents.test.n_labels,
+        },
+        share=share,
+        propensity=entry.published_dataset.propensity,
+        filter="" if mask is None else mask.name,
+        fusion=entry.fusion,
+        repeats=1 + max(measure.repeat for measure in measures),
+        measures=tuple(measures),
+        comparisons=tuple(compared(entry, measures)),
+        not_comparable=reasons,
+        deviations=(*((entry.note,) if entry.note else ()), *deviations),
+    )
