@@ -56,7 +56,7 @@ def train_to_folder(
     check_trainable(documents, config, device, parents)
     with pool.threads(threads), run_loggers.logging_to(log_to, output.resolve().name):
         run_loggers.tell_settings(_facts(documents, config))
-        expected = forecast(documents, config)
+        expected = forecast(documents, config, device)
         log.info("%s", expected)
         if not ignore_memory:
             check_memory(expected)
