@@ -81,7 +81,7 @@ def memory_of_stages(plan: TrainingPlan) -> tuple[StageMemory, ...]:
     data = _BYTES.base + sizes.data_bytes + copies * (sizes.data_bytes - sizes.label_bytes)
     course = _Course(plan.threads)
     course.add("documents", data, data)
-    rows = data + 8.0 * (plan.text.numbers + sizes.documents)
+    rows = data + 8.0 * (plan.text.numbers + sizes.documents) + 4.0 * plan.text.dense_width * sizes.documents
     if sizes.features is None and plan.text.all_numbers:
         counting = _BYTES.counted_number * plan.text.all_numbers + _BYTES.counted_ngram * plan.text.all_columns
         course.add("features", max(data + counting, rows), rows)
