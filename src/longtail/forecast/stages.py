@@ -16,7 +16,6 @@ from longtail.forecast.networks import NetworkForecast
 from longtail.forecast.rankers import RankerForecast
 from longtail.forecast.sizes import DataSizes
 from longtail.forecast.text import TextForecast
-from longtail.kernels.sibling_blocks import BLOCK
 from longtail.methods import METHODS
 
 __all__ = ["StageMemory", "TrainingPlan", "memory_of_stages"]
@@ -81,6 +80,8 @@ def memory_of_stages(plan: TrainingPlan) -> tuple[StageMemory, ...]:
     data = _BYTES.base + sizes.data_bytes + copies * (sizes.data_bytes - sizes.label_bytes)
     course = _Course(plan.threads)
     course.add("documents", data, data)
+    if plan.network is not None:
+        data += plan.network.library_bytes  # settings are checked with it before anything is made
     rows = data + 8.0 * (plan.text.numbers + sizes.documents) + 4.0 * plan.text.dense_width * sizes.documents
     if sizes.features is None and plan.text.all_numbers:
         counting = _BYTES.counted_number * plan.text.all_numbers + _BYTES.counted_ngram * plan.text.all_columns
@@ -113,24 +114,37 @@ def _add_network(course: _Course, plan: TrainingPlan, network: NetworkForecast, 
     """Add the stages of a network; return what stays in memory after them, the features that are read included."""
     sizes = plan.sizes
     here = 0.0 if network.on_gpu else 1.0
-    base = rows + network.library_bytes
-    resting = base + here * network.resting_bytes
+    resting = rows + here * network.resting_bytes
     if network.stages:
-        tokens = base + network.token_bytes
+        tokens = rows + network.token_bytes
         course.add("tokens", tokens + 0.5 * network.token_bytes, tokens)
         if network.tree[:-1]:
             _add_tree(course, plan, tokens, plan.network_labels, 0, 1)
-        first = tokens + here * network.reading_bytes + network.first_bytes
+        first = tokens + here * network.reading_bytes + network.first_bytes + _bootstrap_bytes(plan, network)
         training = tokens + here * network.training_bytes + network.kept_bytes
         for name in network.stages:
             course.add(name, max(first, training), resting)
     if plan.joined.dense_width > plan.text.dense_width:
         vectors = 4.0 * sizes.documents * network.width
-        reading = base + network.token_bytes + here * network.reading_bytes + network.vector_bytes
+        reading = rows + network.token_bytes + here * network.reading_bytes + network.vector_bytes
         joining = resting + 3.0 * vectors  # as the encoder gives them, of length one, and beside the other features
         resting += vectors
         course.add("embeddings", max(reading, joining), resting)
     return resting
+
+
+def _bootstrap_bytes(plan: TrainingPlan, network: NetworkForecast) -> float:
+    """Return what a linear solver takes that finds the first classifiers of a level by the vectors of documents.
+
+    That is most at the first level that has one, where all documents are those of one parent.
+    """
+    settings = plan.config.recursive
+    if METHODS[plan.config.method].network != "recursive" or not (settings.bootstrap and settings.bootstrap_root):
+        return 0.0
+    vectors = plan.text._replace(columns=0, numbers=0, dense_width=network.width)
+    n = float(plan.sizes.documents)
+    first = Level(network.tree[0], n, 1, n, n)
+    return _solver_bytes(plan._replace(joined=vectors), first, "dual")
 
 
 def _add_tree(course: _Course, plan: TrainingPlan, resting: float, numbers: float, width: int, count: int) -> None:
@@ -160,7 +174,8 @@ def _add_rankers(course: _Course, plan: TrainingPlan, resting: float) -> float:
         for number, level in enumerate(plan.levels):
             stored += plan.stored[number]
             name = f"level {number + 1} of {len(plan.levels)}" if plan.config.tree.kind != "flat" else "labels"
-            work = relevance + scaled + _problem_bytes(plan, number) + solver_bytes(plan, level)
+            solver = _solver_bytes(plan, level, plan.config.ranker.solver)
+            work = relevance + scaled + _problem_bytes(plan, number) + solver
             course.add(name, resting + stored + work, resting + stored)
     return stored
 
@@ -177,16 +192,17 @@ def _problem_bytes(plan: TrainingPlan, number: int) -> float:
     return work + (_BYTES.matched * given if given > above and number else 0.0)
 
 
-def solver_bytes(plan: TrainingPlan, level: Level) -> float:
+def _solver_bytes(plan: TrainingPlan, level: Level, solver: str) -> float:
     """Return what all threads take together that solve a level.
 
     The documents of a parent are prepared once for all threads that work below it; each has its own block of siblings.
     """
     parents = min(plan.threads, level.parents)
-    shared = _group_bytes(plan, level.largest) + (parents - 1) * _group_bytes(plan, level.given)
+    blocks = _group_bytes(plan, level.largest) + (parents - 1) * _group_bytes(plan, level.given)
     at_largest = min(plan.threads, _tasks(level.largest, level.children))
     elsewhere = min(plan.threads - at_largest, _tasks(level.given, level.children) * (level.parents - 1))
-    return shared + at_largest * _block_bytes(plan, level.largest) + elsewhere * _block_bytes(plan, level.given)
+    blocks += at_largest * _block_bytes(plan, level.largest, solver)
+    return blocks + elsewhere * _block_bytes(plan, level.given, solver)
 
 
 def _tasks(documents: float, siblings: int) -> int:
@@ -204,10 +220,10 @@ def _group_bytes(plan: TrainingPlan, documents: float) -> float:
     return each * documents + _BYTES.group_column * columns + products
 
 
-def _block_bytes(plan: TrainingPlan, documents: float) -> float:
+def _block_bytes(plan: TrainingPlan, documents: float, solver: str) -> float:
     """Return the bytes of one thread that solves a block of siblings on so many documents."""
     text = plan.joined
     columns = text.dense_width + (float(text.distinct(documents)) if text.columns else 0.0)
-    of_document, of_column = _LINES[plan.config.ranker.solver]
+    of_document, of_column = _LINES[solver]
     lines = of_document * documents + of_column * columns
-    return _BYTES.line * BLOCK / 16 * lines + 4.0 * (text.columns + text.documents)
+    return _BYTES.line * lines + 4.0 * (text.columns + text.documents)
