@@ -72,7 +72,6 @@ class NetworkForecast(NamedTuple):
     library_bytes: float  # in memory from the tokens on, wherever it is trained
     token_bytes: float  # until it is trained
     kept_bytes: float = 0.0  # vectors of all documents, in memory while it is trained
-    vector_bytes: float = 0.0  # of all documents while these are read for the classifiers, with those of other levels
 
 
 class _Plan(NamedTuple):
@@ -86,7 +85,6 @@ class _Plan(NamedTuple):
     stays: bool  # whether classifiers are part of the model
     first_vectors: float  # numbers of all vectors before training
     kept_vectors: float  # and while it lasts
-    read_columns: int  # of all levels' vectors, which are computed together where one of them is asked for
     stages: tuple[str, ...]  # of the training
     encoders: int = 1  # copies of the encoder in the model
 
@@ -123,7 +121,6 @@ def network_forecast(sizes: DataSizes, config: Config, shape: EncoderShape, gpu:
         library_bytes=_COSTS.library_bytes + (_COSTS.cuda_bytes if on_gpu else 0.0),
         token_bytes=(2 if shape.vocabulary < 1 << 16 else 4) * tokens.sum + 8.0 * tokens.size,
         kept_bytes=4.0 * plan.kept_vectors,
-        vector_bytes=4.0 * sizes.documents * plan.read_columns,
     )
 
 
@@ -152,13 +149,13 @@ def _cascade(shape: EncoderShape, sizes: DataSizes, config: Config) -> _Plan:
     passes = 3 * epochs + centroids + (not ranks_alone(config))
     stages = ("network",) if config.label_text.phases == "one" else ("network-0", "network-1")
     first = centroids * texts * sum(columns)
-    return _Plan(widths, columns[-1], passes, products, (levels,), True, first, 0, sum(columns), stages)
+    return _Plan(widths, columns[-1], passes, products, (levels,), True, first, 0, stages)
 
 
 def _attention(shape: EncoderShape, sizes: DataSizes, config: Config) -> _Plan:
     """Return the plan of a network a level, which looks at all words of a text for each node that it scores."""
     widths, settings = network_widths(config, sizes.n_labels), config.recursive
-    epochs = settings.epochs or level_epochs((), config.training.epochs, len(widths), last=1)
+    epochs = _level_passes(sizes, config, len(widths), last=1)
     scored = _scored(widths, (settings.shortlist + ceil(sizes.true_labels),) * (len(widths) - 1))
     words = _tokens(sizes, config.encoder.max_tokens).mean
     each = words * (shape.width + ATTENTION_HIDDEN)  # α_tl, and the sum of W_1 H_t that they weigh
@@ -167,28 +164,37 @@ def _attention(shape: EncoderShape, sizes: DataSizes, config: Config) -> _Plan:
     levels = tuple((nodes, shape.width) for nodes in widths)
     passes = 3 * sum(epochs) + matches
     stages = _level_stages(len(widths))
-    return _Plan(
-        widths, shape.width, passes, products, (levels,), True, 0, 0, shape.width, stages, encoders=len(widths)
-    )
+    return _Plan(widths, shape.width, passes, products, (levels,), True, 0, 0, stages, encoders=len(widths))
 
 
 def _recursive(shape: EncoderShape, sizes: DataSizes, config: Config) -> _Plan:
     """Return the plan of an encoder that is tuned on one level after another, and whose vectors alone are kept."""
     widths, settings = network_widths(config, sizes.n_labels), config.recursive
     tuned = widths[: tuned_levels(widths, settings.finest)]
-    epochs = settings.epochs or level_epochs((), config.training.epochs, len(tuned))
+    epochs = _level_passes(sizes, config, len(tuned), last=3)
     scored = _scored(tuned, (settings.shortlist + ceil(sizes.true_labels),) * (len(tuned) - 1))
     products = 3.0 * shape.width * sum(own * times for own, times in zip(scored, epochs, strict=False))
     passes = 3 * sum(epochs) + settings.bootstrap + len(tuned)  # the last of them is that of the embeddings
     vectors = float(sizes.documents * shape.width)
     levels = tuple(((nodes, shape.width),) for nodes in tuned)
     stages = _level_stages(len(tuned))
-    return _Plan(widths, shape.width, passes, products, levels, False, 2 * vectors, vectors, shape.width, stages)
+    return _Plan(widths, shape.width, passes, products, levels, False, 2 * vectors, vectors, stages)
+
+
+def _level_passes(sizes: DataSizes, config: Config, n_levels: int, last: int) -> tuple[float, ...]:
+    """Return the passes over the documents on each level, by the optimiser's steps where these are set.
+
+    Numbers for another tree, as those of a preset, are taken as they are: training refuses them.
+    """
+    settings = config.recursive
+    if settings.steps:
+        return tuple(steps * config.training.batch_size / max(sizes.documents, 1) for steps in settings.steps)
+    return settings.epochs or level_epochs((), config.training.epochs, n_levels, last)
 
 
 def _frozen(shape: EncoderShape, sizes: DataSizes, config: Config) -> _Plan:
     """Return the plan of a pretrained encoder that only gives its vectors."""
-    return _Plan((), shape.width, 1, 0.0, (), False, 0.0, 0.0, shape.width, ())
+    return _Plan((), shape.width, 1, 0.0, (), False, 0.0, 0.0, ())
 
 
 def _level_stages(n_levels: int) -> tuple[str, ...]:

@@ -133,10 +133,6 @@ class TestBytes:
         assert network().token_bytes == pytest.approx(2 * 200 * (2 + 49 / 4) + 8 * 200)
         assert network(encoder={"max_tokens": 8}).token_bytes == 2 * 200 * 8 + 8 * 200
 
-    def test_vectors_of_all_levels_are_computed_together(self, network):
-        assert network().vector_bytes == 4 * 200 * WIDTH * 2
-        assert network(tree={"levels": [4, 8]}).vector_bytes == 4 * 200 * WIDTH * 3
-
 
 class TestStages:
     """What is in memory at each stage of a run."""
@@ -223,6 +219,13 @@ class TestKinds:
         assert plan.products == 3 * WIDTH * (4 + 2 * 8 + 3 * 20)  # two true nodes and two more, of 2 and 5 children
         assert plan.together == (((4, WIDTH),), ((8, WIDTH),), ((40, WIDTH),))
         assert (plan.first_vectors, plan.kept_vectors) == (2 * 200 * WIDTH, 200 * WIDTH)
+
+    def test_steps_in_place_of_epochs(self):
+        settings = {"levels": [4, 8], "steps": [10, 20, 30], "shortlist": 2}
+        config = configured("x", "xr-transformer", recursive=settings, training={"batch_size": 20})
+        plan = module._recursive(SHAPE, DataSizes.of(documents()), config)
+        assert plan.passes == pytest.approx(3 * (1 + 2 + 3) + 4)  # ten steps are a pass over 200 documents
+        assert plan.products == pytest.approx(3 * WIDTH * (4 + 2 * 8 + 3 * 20))
 
     def test_without_labels_and_first_classifiers(self):
         settings = {"levels": [4, 8], "finest": "clusters", "bootstrap": False}
