@@ -62,11 +62,11 @@ CASES = {
     "titles-vectors": Case("gutenberg-lcsh", "xr-linear", 0, 4, 768, _ONCE),
     "tags-one-vs-all": Case("debian-tags", "dismec", 0, 1, 384, _ONCE),
     "tags-one-vs-all-8-threads": Case("debian-tags", "dismec", 0, 8, 384, _ONCE),
-    "network-alone": Case("debian-depends", "cascadexml", 2000, settings={**_SMALL, "cascade": {"combine": "never"}}),
-    "network-and-classifiers": Case("debian-depends", "cascadexml", 2000, settings=_SMALL),
-    "levels": Case("debian-depends", "xr-transformer", 1000, settings=_SMALL),
-    "frozen": Case("debian-tags", "dismec", 4000, settings={"features": "cat", "encoder": {"max_tokens": 64}, **_ONCE}),
-    "words": Case("gutenberg-lcsh", "inceptionxml", 20_000, settings={"training": {"epochs": 1}}),
+    "network-alone": Case("debian-tags", "cascadexml", 1500, settings={**_SMALL, "cascade": {"combine": "never"}}),
+    "network-and-classifiers": Case("debian-tags", "cascadexml", 1500, settings=_SMALL),
+    "levels": Case("debian-tags", "xr-transformer", 800, settings=_SMALL),
+    "frozen": Case("debian-tags", "dismec", 2000, settings={"features": "cat", "encoder": {"max_tokens": 64}, **_ONCE}),
+    "words": Case("gutenberg-lcsh", "inceptionxml", 5000, settings={"training": {"epochs": 1}}),
 }
 
 
