@@ -9,11 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from longtail import __version__, run_loggers
 from longtail.config import Config, settings
 from longtail.data.dataset import Dataset
 from longtail.errors import UsageError
-from longtail.forecast import check_memory, forecast
+from longtail.forecast import Forecast, check_memory, forecast
 from longtail.kernels import pool
 from longtail.models.model import Model
 from longtail.models.model_folder import save_model
@@ -46,7 +48,8 @@ def train_to_folder(
 ) -> Model:
     """Train and write the model folder; until it is there, finished stages are kept beside it for ``resume``.
 
-    Also beside it, in a file that ends in ``.run.jsonl``, stands how the training went: time and memory of each stage.
+    Also beside it, in a file that ends in ``.run.jsonl``, stands how the training went: time and memory of each stage,
+    and what the forecast said of them.
     ``log_to`` are loggers that are told of the run, such as ``mlflow:http://host:5000``.
     """
     begin, stages_at = time.perf_counter(), work_folder(output)
@@ -56,7 +59,7 @@ def train_to_folder(
     check_trainable(documents, config, device, parents)
     with pool.threads(threads), run_loggers.logging_to(log_to, output.resolve().name):
         run_loggers.tell_settings(_facts(documents, config))
-        expected = forecast(documents, config)
+        expected = forecast(documents, config, device)
         log.info("%s", expected)
         if not ignore_memory:
             check_memory(expected)
@@ -67,6 +70,7 @@ def train_to_folder(
                     log.warning("%d stages of an interrupted run are let go, as --resume was not given", count)
                 with suppress(OSError):  # a run log is worth less than the run
                     log_file.unlink()
+            run_loggers.add_line(log_file, _forecast_line(expected))
             current_ranks().announce(BEGUN)
             model = train(
                 documents, config, valid=valid, parents=parents, stages=stages, device=device, log_file=log_file
@@ -109,6 +113,20 @@ def _facts(documents: Dataset, config: Config) -> dict[str, Any]:
     """Return what decides the run: version, settings by dotted path, and the size of the data."""
     counts = {"documents": len(documents), "labels": documents.n_labels, "pairs": documents.label_matrix.nnz}
     return {"longtail": __version__, **{own.path: own.value for own in settings(config)}, **counts}
+
+
+def _forecast_line(expected: Forecast) -> bytes:
+    """Return the line of the run log that says what the run is expected to take, memory in MB as stages have it."""
+    low, high = expected.seconds
+    line = {
+        "event": "forecast",
+        "step": 0,
+        "seconds": [round(low, 1), round(high, 1)],
+        "memory_mb": round(expected.peak_bytes / 1e6, 1),
+        "gpu_memory_mb": round(expected.network_bytes / 1e6, 1) if expected.on_gpu else 0,
+        "stages": {name: round(peak / 1e6, 1) for name, peak in expected.peaks().items()},
+    }
+    return msgspec.json.encode(line)
 
 
 def work_folder(output: Path) -> Path:

@@ -54,6 +54,11 @@ class TestCommands:
         for word in ("forecast: ", "features: 588 documents", "tree: ", "level 1 of ", "held out: P@1", "written"):
             assert word in caplog.text
         assert {path.name for path in (tmp_path / "new").iterdir()} == {"model", "model.run.jsonl"}
+        lines = (tmp_path / "new" / "model.run.jsonl").read_text().splitlines()
+        expected, *stages = (json.loads(line) for line in lines)
+        assert (expected["event"], expected["gpu_memory_mb"]) == ("forecast", 0)
+        assert {stage["name"] for stage in stages} <= set(expected["stages"])
+        assert max(expected["stages"].values()) == expected["memory_mb"]
         trained = load_model(tmp_path / "new" / "model")
         assert (trained.config.seed, trained.facts.documents, trained.facts.held_out) == (3, 588, 12)
 

@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from longtail.forecast.memory import check_memory
-from longtail.forecast.training import Forecast, forecast
+from longtail.forecast.sizes import DataSizes, PublishedDataset
+from longtail.forecast.stages import StageMemory
+from longtail.forecast.training import Forecast, forecast, forecast_of_sizes, published_forecast
 
-__all__ = ["Forecast", "check_memory", "forecast"]
+__all__ = [
+    "DataSizes",
+    "Forecast",
+    "PublishedDataset",
+    "StageMemory",
+    "check_memory",
+    "forecast",
+    "forecast_of_sizes",
+    "published_forecast",
+]

@@ -6,26 +6,54 @@ import os
 from pathlib import Path
 
 from longtail.errors import UsageError
+from longtail.forecast.stages import StageMemory
 from longtail.forecast.training import Forecast, size_in_words
 
 __all__ = ["check_memory", "memory_limit"]
 
 _MOST = 0.9  # of the memory that a run may take
+_FOR_NETWORKS = (
+    "a smaller training.micro_batch or encoder.max_tokens, training.head_optimiser=row-adam, "
+    "training.head_weights=bfloat16"
+)
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def check_memory(expected: Forecast) -> None:
-    """Refuse a run that would take more than nine tenths of the memory."""
+    """Refuse a run that would take more than nine tenths of the memory, the machine's or the GPU's."""
     limit = memory_limit()
-    if limit is None or expected.peak_bytes <= _MOST * limit:
-        return
-    ways = "tfidf.0.max_features or a larger ranker.prune or tfidf.0.min_df, use fewer threads (-j)"
-    if not expected.on_gpu and 2 * expected.network_bytes > expected.peak_bytes:
-        ways = "a smaller training.micro_batch or encoder.max_tokens, take a smaller encoder"
-    raise UsageError(
-        f"training needs about {size_in_words(expected.peak_bytes)} of memory; found {size_in_words(limit)}, of which "
-        f"it may take {_MOST:.0%}; set {ways}, or train all the same with --ignore-memory"
+    if limit is not None and expected.peak_bytes > _MOST * limit:
+        largest = max(expected.stages, key=lambda stage: stage.peak_bytes, default=None)
+        where = "" if largest is None else f", most of all in the stage {largest.name!r}"
+        raise _refusal(f"about {size_in_words(expected.peak_bytes)} of memory{where}", limit, _ways(expected, largest))
+    if expected.gpu_bytes and expected.network_bytes > _MOST * expected.gpu_bytes:
+        needed = f"about {size_in_words(expected.network_bytes)} of the GPU's memory"
+        raise _refusal(needed, expected.gpu_bytes, f"{_FOR_NETWORKS}, use --device cpu", f" ({expected.gpu})")
+
+
+def _refusal(needed: str, limit: int, ways: str, of: str = "") -> UsageError:
+    return UsageError(
+        f"training needs {needed}; found {size_in_words(limit)}{of}, of which it may take {_MOST:.0%}; "
+        f"set {ways}, or train all the same with --ignore-memory"
     )
+
+
+def _ways(expected: Forecast, largest: StageMemory | None) -> str:
+    """Return the settings that take less memory where the largest stage takes it."""
+    name = "" if largest is None else largest.name
+    if not expected.on_gpu and _is_of_a_network(name) and 2 * expected.network_bytes > expected.peak_bytes:
+        return f"{_FOR_NETWORKS}, take a smaller encoder"
+    if name == "embeddings":
+        return "cascade.combine=never where the network can rank by itself, take a narrower encoder"
+    ways = "tfidf.0.max_features or a larger ranker.prune or tfidf.0.min_df"
+    if name.startswith("level") or name in ("labels", "learners", "trees of documents"):
+        ways += ", use fewer threads (-j)"
+    return ways
+
+
+def _is_of_a_network(stage: str) -> bool:
+    """Tell whether a stage is one of those that train a network."""
+    return stage.startswith("network") or stage.endswith(", network")
 
 
 def memory_limit() -> int | None:

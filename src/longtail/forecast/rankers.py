@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple, assert_never
 
 from longtail.config import Config, Forest, Neighbours
-from longtail.data.dataset import Dataset
+from longtail.forecast.sizes import DataSizes
 from longtail.forecast.text import TextForecast
 from longtail.methods import METHODS
 
@@ -33,46 +33,49 @@ class RankerForecast(NamedTuple):
     thread_bytes: float
 
 
-def ranker_forecast(documents: Dataset, text: TextForecast, config: Config) -> RankerForecast | None:
+def ranker_forecast(sizes: DataSizes, text: TextForecast, config: Config) -> RankerForecast | None:
     """Estimate trees over documents, or learners of neighbours; None for methods with label trees."""
     kind = METHODS[config.method].ranker
     if kind == "forest":
-        return _forest(documents, text, config.forest)
+        return _forest(sizes, text, config.forest)
     if kind == "neighbours":
-        return _neighbours(documents, text, config.neighbours)
+        return _neighbours(sizes, text, config.neighbours)
     return None if kind == "tree" else assert_never(kind)
 
 
-def one_vs_all_seconds(documents: Dataset, text: TextForecast, config: Config) -> float | None:
-    """Return the seconds of one classifier a label, or None where the solver of label trees does it."""
+def one_vs_all_seconds(sizes: DataSizes, text: TextForecast, config: Config, documents: float) -> float | None:
+    """Return the seconds of one classifier a label, each on so many documents.
+
+    None where the solver of label trees does it.
+    """
     if config.ranker.solver == "newton":
         each = text.each + text.dense_width / 10 + 10
-        return _NEWTON * len(documents) * each * documents.n_labels
+        return _NEWTON * documents * each * sizes.n_labels
     if config.ranker.solver == "proximal":
-        return _PROXIMAL_LABEL * documents.n_labels + _PROXIMAL_PAIR * documents.label_matrix.nnz
+        return _PROXIMAL_LABEL * sizes.n_labels + _PROXIMAL_PAIR * sizes.pairs
     return None
 
 
-def one_vs_all_weights(documents: Dataset, config: Config) -> float | None:
+def one_vs_all_weights(sizes: DataSizes, config: Config) -> float | None:
     """Return the weights that an L1 penalty leaves, or None where pruning decides."""
-    return _PROXIMAL_WEIGHTS * documents.label_matrix.nnz if config.ranker.solver == "proximal" else None
+    return _PROXIMAL_WEIGHTS * sizes.pairs if config.ranker.solver == "proximal" else None
 
 
-def _forest(documents: Dataset, text: TextForecast, settings: Forest) -> RankerForecast:
-    levels = math.log2(max(len(documents) / settings.leaf_size, 2))
+def _forest(sizes: DataSizes, text: TextForecast, settings: Forest) -> RankerForecast:
+    levels = math.log2(max(sizes.documents / settings.leaf_size, 2))
     each = text.each + text.dense_width + 5
-    seconds = _SPLIT * len(documents) * each * levels * settings.trees
-    numbers = text.numbers + text.dense_width * len(documents)
+    seconds = _SPLIT * sizes.documents * each * levels * settings.trees
+    numbers = text.numbers + text.dense_width * sizes.documents
     stored = _SPLIT_BYTES * numbers * settings.trees + (8.0 * numbers if settings.tail_share else 0.0)  # centroids
     return RankerForecast(seconds, stored, 12.0 * numbers)
 
 
-def _neighbours(documents: Dataset, text: TextForecast, settings: Neighbours) -> RankerForecast:
+def _neighbours(sizes: DataSizes, text: TextForecast, settings: Neighbours) -> RankerForecast:
     each = text.each + text.dense_width + 5
     pairs = settings.graph_neighbours + settings.negatives
-    steps = settings.dimensions * settings.epochs * len(documents) * each * pairs
-    n_parts = max(len(documents) // settings.part_size, 1)
-    columns = n_parts * float(text.distinct(len(documents) / n_parts))
-    stored = _EMBEDDED_BYTES * settings.dimensions * (columns + len(documents)) * settings.learners
+    steps = settings.dimensions * settings.epochs * sizes.documents * each * pairs
+    n_parts = max(sizes.documents // settings.part_size, 1)
+    columns = n_parts * float(text.distinct(sizes.documents / n_parts))
+    stored = _EMBEDDED_BYTES * settings.dimensions * (columns + sizes.documents) * settings.learners
     parts = 12.0 * n_parts * text.columns
     return RankerForecast(_STEP * steps * settings.learners, stored, parts + 8.0 * settings.dimensions * text.columns)

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.config import Config, TfIdf
-from longtail.data.dataset import Dataset
 from longtail.data.strings import Strings
 from longtail.errors import DataError
 from longtail.features import tfidf
+from longtail.forecast.sizes import DataSizes
 
 __all__ = ["TextForecast", "text_forecast"]
 
@@ -46,23 +46,28 @@ class TextForecast(NamedTuple):
         return np.minimum(self.each * np.asarray(documents, np.float64) ** power, self.columns)
 
 
-def text_forecast(documents: Dataset, config: Config) -> TextForecast:
+def text_forecast(sizes: DataSizes, config: Config) -> TextForecast:
     """Estimate the features of all documents by those of a sample; given ones are counted."""
-    n, dense = len(documents), 0 if documents.dense is None else documents.dense.shape[1]
-    if documents.features is not None:
-        columns, numbers = documents.features.shape[1], documents.features.nnz
-        return TextForecast(n, 0, 0, columns, numbers, dense, 0.0)
-    if documents.texts is None or not n:
-        return TextForecast(n, 0, 0, 0, 0, dense, 0.0)
-    rows = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE)).astype(np.int64))
-    fits = int(np.searchsorted(np.cumsum(documents.texts.lengths[rows]), _SAMPLE_BYTES)) + 1
-    rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(fits, len(rows))).astype(np.int64))]
-    sample = documents.texts.take(rows)
+    n = sizes.documents
+    if sizes.features is not None:
+        columns, numbers = sizes.features
+        return TextForecast(n, 0, 0, columns, numbers, sizes.dense_width, 0.0)
+    if sizes.texts is None or not n:
+        return TextForecast(n, 0, 0, 0, 0, sizes.dense_width, 0.0)
+    sample = _sample(sizes.texts)
     sums = (sum(column) for column in zip(*(_block(sample, n, own) for own in config.tfidf), strict=True))
     all_columns, all_numbers, columns, numbers = map(int, sums)
     lengths = sum(settings.ngram_max - settings.ngram_min + 1 for settings in config.tfidf)
-    seconds = _SECONDS * documents.texts.nbytes * lengths
-    return TextForecast(n, all_columns, all_numbers, columns, numbers, dense, seconds)
+    seconds = _SECONDS * sizes.text_bytes * lengths
+    return TextForecast(n, all_columns, all_numbers, columns, numbers, sizes.dense_width, seconds)
+
+
+def _sample(texts: Strings) -> Strings:
+    """Return some of the texts, spread evenly over all."""
+    n = len(texts)
+    rows = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE)).astype(np.int64))
+    fits = int(np.searchsorted(np.cumsum(texts.lengths[rows]), _SAMPLE_BYTES)) + 1
+    return texts.take(rows[np.unique(np.linspace(0, len(rows) - 1, min(fits, len(rows))).astype(np.int64))])
 
 
 def _block(sample: Strings, n: int, settings: TfIdf) -> tuple[float, float, float, float]:

@@ -107,13 +107,17 @@ class Embedder:
         if self._graphs is not None and 0 < len(tokens) <= LARGEST_BATCH:
             with torch.inference_mode():
                 return self._graphs(*tokens.padded(np.arange(len(tokens))), 0)[2]
-        return self.level_vectors(tokens)[-1]
+        return self._vectors(tokens, slice(-1, None), "documents")[0]
 
     def level_vectors(self, tokens: Tokens, unit: str = "documents") -> list[NDArray[np.float32]]:
         """Return the vectors that each level reads, (n, d); ``unit`` is what progress calls the texts."""
-        levels = [np.zeros((len(tokens), width), np.float32) for width in self.network.widths]
+        return self._vectors(tokens, slice(None), unit)
+
+    def _vectors(self, tokens: Tokens, wanted: slice, unit: str) -> list[NDArray[np.float32]]:
+        """Return the vectors of some of the levels; those of the others are not kept."""
+        levels = [np.zeros((len(tokens), width), np.float32) for width in self.network.widths[wanted]]
         for rows, theta in self._each(tokens, lambda batch: self._running.vectors(batch.ids, batch.mask), unit):
-            for level, vectors in zip(levels, theta, strict=True):
+            for level, vectors in zip(levels, theta[wanted], strict=True):
                 level[rows] = vectors.float().cpu()
         return levels
 

@@ -187,7 +187,7 @@ class _Run(msgspec.Struct, frozen=True):
     def _value(self, config: Config) -> float:
         self.stages.begin(config)
         if not self.ignore_memory:
-            check_memory(forecast(self.fitted, config))
+            check_memory(forecast(self.fitted, config, self.device))
         model = train(self.fitted, config, valid=self.held_out, stages=self.stages, device=self.device)
         return evaluate_model(model, self.held_out, ks=(self.k,), mask=None).evaluation[self.metric]
 
