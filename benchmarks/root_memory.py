@@ -1,11 +1,12 @@
 """Memory and time of classifiers over all documents: one-vs-all, and the root of a label tree.
 
-    python benchmarks/root_memory.py [--documents 40000] [--width 768] [--nonzeros 76] [--threads 1 2 8] [--cases …]
+    python benchmarks/root_memory.py [--documents 40000] [--nodes 1024] [--threads 1 2 8] [--cases dismec root]
 
 Documents are synthetic: a dense block of ``width`` columns beside tf-idf-like rows whose columns have a Zipf tail. Each
 case and number of threads is a process of its own, which prints the memory of the features, the peak of its resident
-set above what it held before training, and seconds of wall clock. Memory must not grow by a copy of the features with
-each thread. Cases: ``dismec`` (Newton's method, one classifier a label) and ``root`` (dual, the first level of a tree).
+set above what it held before training, and seconds of wall clock and of the processor. Memory must not grow by a copy
+of the features with each thread. Cases: ``dismec`` (Newton's method, one classifier a label) and ``root`` (dual, the
+first level of a tree).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def measured(arguments):
     train(case, *synthetic(300, arguments.width, arguments.nonzeros, 32))  # compiles the kernels
     features, labels = synthetic(arguments.documents, arguments.width, arguments.nonzeros, arguments.nodes)
     reset_peak()
-    before, begin = memory("VmRSS"), time.perf_counter()
+    before, begin, cpu = memory("VmRSS"), time.perf_counter(), time.process_time()
     with pool.threads(threads):
         digest = train(case, features, labels)
     return {
@@ -75,6 +76,7 @@ def measured(arguments):
         "dense_mb": round(features.dense.nbytes / 1e6),
         "peak_above_mb": round((memory("VmHWM") - before) / 1e6),
         "seconds": round(time.perf_counter() - begin, 1),
+        "cpu_seconds": round(time.process_time() - cpu, 1),
         "digest": digest,
     }
 

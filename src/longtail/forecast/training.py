@@ -20,6 +20,7 @@ from longtail.forecast.networks import network_forecast
 from longtail.forecast.rankers import one_vs_all_seconds, one_vs_all_weights, ranker_forecast
 from longtail.forecast.text import TextForecast, text_forecast
 from longtail.kernels import pool
+from longtail.linear.level_settings import level_ranker
 from longtail.methods import ranks_alone, uses_encoder
 from longtail.tree.cluster import level_widths
 
@@ -173,7 +174,9 @@ def _levels(documents: Dataset, config: Config) -> list[_Level]:
         own = len(sizes) + share * float((apart - 1).sum())
         levels.append(_Level(nodes, own / nodes, parents, pairs / parents))
         parents, pairs = nodes, own
-        if config.ranker.negatives != "tfn":  # the beam adds documents to the parents that it would choose
+        if (
+            level_ranker(config.ranker, len(levels)).negatives != "tfn"
+        ):  # the beam adds documents to the parents that it would choose
             pairs = max(own, float(len(documents) * min(config.search.beam_size, nodes)))
     return levels
 

@@ -55,9 +55,7 @@ def prepare(
     products = inner_products(dense[rows[: m if few else 0]])
     norms = square_norms(pointers if dual else pointers[:1], local_values, dense, rows, bias)
     index = _index(pointers, local, local_values, dense, rows, dense.shape[1] + n_local, bias, proximal)
-    return NodeDocuments(
-        rows, pointers, local, local_values, n_local, found, source, scale, norms, products, index
-    )
+    return NodeDocuments(rows, pointers, local, local_values, n_local, found, source, scale, norms, products, index)
 
 
 @kernel

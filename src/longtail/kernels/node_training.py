@@ -145,7 +145,20 @@ def _solve_siblings(
             with_room(kept, room),
         )
         n_kept = _keep(
-            out, span, e, n_local, own.source, own.scale, block, trained, bias, prune, kept_columns, kept_owners, kept, n_kept
+            out,
+            span,
+            e,
+            n_local,
+            own.source,
+            own.scale,
+            block,
+            trained,
+            bias,
+            prune,
+            kept_columns,
+            kept_owners,
+            kept,
+            n_kept,
         )
     return kept_columns[:n_kept], kept_owners[:n_kept], kept[:n_kept]
 

@@ -5,8 +5,8 @@ All siblings of a node are trained on the same documents, so one pass over a doc
 
 A *block* is a problem of ``m`` documents and ``width`` (8 or 16) siblings, some of which may be padding:
 ``pointers`` (m + 1), ``columns`` and ``values`` are the sparse rows, renumbered from ``e`` on; the dense row of
-document i is ``dense[dense_rows[i]]``, where it lies in the features of all documents. ``w`` has one row of ``width`` for
-each of the e dense columns, the sparse columns, and the bias, in this order.
+document i is ``dense[dense_rows[i]]``, where it lies in the features of all documents. ``w`` has one row of ``width``
+for each of the e dense columns, the sparse columns, and the bias, in this order.
 
 Where documents are fewer than dense columns, the dense block is known by its inner products K = XXᵀ alone, as in any
 dual method with a kernel: ``pull`` (m, width) is what it adds to all margins, and a step on document i adds to ``pull``

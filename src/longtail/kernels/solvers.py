@@ -33,8 +33,8 @@ _NEWTON_STEPS = 100
 
 @kernel
 def _freeze(
-    slot: int, sibling: int, w: Any, by_products: bool, alpha: Any, targets: Any, dense: Any, dense_rows: Any, width: int,
-    out: Any, full: int,
+    slot: int, sibling: int, w: Any, by_products: bool, alpha: Any, targets: Any, dense: Any, dense_rows: Any,
+    width: int, out: Any, full: int,
 ) -> None:  # fmt: skip
     """Copy the weights of one sibling to where the caller finds them: ``out`` [column][sibling], ``full`` wide."""
     for row in range(len(w) // width):

@@ -165,26 +165,36 @@ def train_chunks(
     rows, sizes = features.sparse, np.diff(documents[0])
     scale = np.float32(ranker.dense_penalty ** (-1.0 if ranker.solver == "proximal" else -0.5))
     tasks = spans.tasks(sizes)
+    logistic, newton, proximal = _solver(ranker)
+    document_pointers, group_documents = documents
+    positive_pointers, node_positives, relevance = positives
     arguments = _Arguments(
-        *spans[:3],
-        spans.solving_order(np.diff(positives[0])),
-        *documents,
-        *positives,
-        rows.indptr,
-        rows.indices,
-        rows.data,
-        shared.dense_block(features.dense, scale),
-        rows.shape[1],
-        *_solver(ranker),
-        ranker.cost_positive,
-        ranker.cost_negative * (ranker.alpha if ranker.cost_sensitive else 1.0),
-        np.float32(ranker.bias),
-        ranker.tolerance,
-        ranker.max_passes,
-        ranker.penalty,
-        np.float32(ranker.prune),
-        seed,
-        None if start is None else start / scale,
+        groups=spans.groups,
+        starts=spans.starts,
+        stops=spans.stops,
+        order=spans.solving_order(np.diff(positive_pointers)),
+        document_pointers=document_pointers,
+        documents=group_documents,
+        positive_pointers=positive_pointers,
+        positives=node_positives,
+        relevance=relevance,
+        row_pointers=rows.indptr,
+        indices=rows.indices,
+        values=rows.data,
+        dense=shared.dense_block(features.dense, scale),
+        n_columns=rows.shape[1],
+        logistic=logistic,
+        newton=newton,
+        proximal=proximal,
+        cost_positive=ranker.cost_positive,
+        cost_negative=ranker.cost_negative * (ranker.alpha if ranker.cost_sensitive else 1.0),
+        bias=np.float32(ranker.bias),
+        tolerance=ranker.tolerance,
+        max_passes=ranker.max_passes,
+        penalty=ranker.penalty,
+        prune=np.float32(ranker.prune),
+        seed=seed,
+        start_weights=None if start is None else start / scale,
     )
     users = np.bincount([spans.groups[first] for first, _ in tasks], minlength=len(sizes))
     # other processes share no memory with this one: a task there prepares what it reads
@@ -205,7 +215,8 @@ def _train(ends: tuple[int, int], here: _Here | None, *arguments: Any) -> Traine
 
 
 def _trained(ends: tuple[int, int], documents: NodeDocuments, given: _Arguments) -> Trained:
-    trained: Trained = train_spans(*ends, documents, *given)
+    arguments: tuple[Any, ...] = given
+    trained: Trained = train_spans(*ends, documents, *arguments)
     return trained
 
 
@@ -223,7 +234,7 @@ def _aligned(argument: Any) -> Any:
     return read_only(np.require(argument, requirements="A")) if isinstance(argument, np.ndarray) else argument
 
 
-def _solver(ranker: Ranker) -> tuple[bool | None, ...]:
+def _solver(ranker: Ranker) -> tuple[bool | None, bool | None, bool | None]:
     if ranker.solver == "dual":
         return DUAL_LOGISTIC if ranker.loss == "logistic" else DUAL_HINGE
     return NEWTON if ranker.solver == "newton" else PROXIMAL

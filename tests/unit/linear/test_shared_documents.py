@@ -125,7 +125,7 @@ def test_what_is_prepared_stays_in_its_process():
     features, y = documents()
     problems = LabelProblems.of(features, y, Ranker(max_passes=3), 0)
     problems.solve(label_batches(L)[0])
-    sent = pickle.loads(pickle.dumps(problems))
+    sent = pickle.loads(pickle.dumps(problems))  # noqa: S301, made here
     assert len(sent.shared) == 0
     one, other = (problem.solve(label_batches(L)[0]).to_arrays() for problem in (problems, sent))
     assert all(one[name].tobytes() == other[name].tobytes() for name in one)
