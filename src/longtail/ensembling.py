@@ -22,6 +22,7 @@ from longtail.models.model import Model
 from longtail.models.model_folder import load_model
 from longtail.models.ranking_model import Facts
 from longtail.progress import advance, stage
+from longtail.search.ensemble import above_missing
 from longtail.search.ensemble_weights import FITTED, fit_weights
 from longtail.steps.held_out import calibrate
 from longtail.steps.told import told
@@ -118,6 +119,7 @@ def _joined(
     """Return the members as one, with equal weights."""
     _check_labels(members, names)
     _check_features(members, names)
+    _check_scores(members, names, fusion)
     labels = united_labels([member.labels for member in members])
     counts = _counts(members, labels)
     # most ensembles are of models of the same documents; of others, the largest number stands for all
@@ -146,6 +148,19 @@ def _check_features(members: Sequence[Model], names: Sequence[str]) -> None:
             raise UsageError(f"{name}: was trained on {found}; expected models of the same features")
 
 
+def _check_scores(members: Sequence[Model], names: Sequence[str], fusion: Fusion) -> None:
+    """Refuse to average margins and other scores, which have nothing in common."""
+    if fusion == "rank" or all(member.calibration is not None for member in members):
+        return
+    for member, name in zip(members, names, strict=True):
+        if member.missing_score != members[0].missing_score:
+            margins, others = (name, names[0]) if member.missing_score else (names[0], name)
+            found = f"{margins}: ranks labels by their margins, and {others} by scores from 0 to 1"
+            raise UsageError(
+                f"{found}; expected calibrated models, --fusion rank, or the same search.last_level in all"
+            )
+
+
 def _widths(member: Model) -> tuple[int | None, int]:
     """Return the columns of the features that must be given; text takes the place of sparse ones."""
     return None if member.vectoriser is not None else member.facts.n_columns, member.facts.dense_width
@@ -169,7 +184,8 @@ def _fitted(joined: Ensemble, valid: Dataset) -> Ensemble:
             raise DataError([Problem("valid", 0, found, "labels to fit weights by")])
         with told("weights") as say:
             scores = joined.member_scores(known, FITTED[-1], joined.config.search)
-            weights, value = fit_weights(scores, known.label_matrix)
+            above = [above_missing(own, joined.missing_score) for own in scores]
+            weights, value = fit_weights(above, known.label_matrix)
             joined = replace(joined, weights=weights)
             shares = (f"{method} {weight:.3g}" for method, weight in zip(joined.methods, weights, strict=True))
             say(f"{', '.join(shares)}: mean of P@1, P@3 and P@5 {value / len(FITTED):.1%}")

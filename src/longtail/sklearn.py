@@ -152,6 +152,8 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             ranked = model.raw_scores(_dataset(features, none, model.labels), k, search)
         raw = ranked.data.astype(np.float64)
         known = raw if model.calibration is None else model.calibration(raw)
+        if model.calibration is None and model.missing_score:  # scores are margins
+            known = special.expit(raw)
         ranked.data = known + _TIE * raw if self.kind_ == "classes" else np.clip(known, _SMALLEST, 1 - _SMALLEST)
         return ranked
 

@@ -190,6 +190,10 @@ class Search(Stage, frozen=True):
     ] = "path"
     exact: Annotated[bool, Meta(description="the exact best labels, in place of those that a beam finds")] = False
 
+    def __post_init__(self) -> None:
+        if self.exact and self.last_level == "margin":
+            raise ValueError("exact: found true with last_level=margin; expected false: margins may rise along a path")
+
 
 class Calibration(Stage, frozen=True):
     """How scores become probabilities."""

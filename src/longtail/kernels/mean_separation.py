@@ -70,8 +70,8 @@ def _discounted(target: Any, own: Any) -> Any:
 
 @kernel
 def means(
-    pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, bias: Any, targets: Any, width: int,
-    marked: Any, usual: Any, own: Any, rows: int,
+    pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, dense_rows: Any, bias: Any, targets: Any,
+    width: int, marked: Any, usual: Any, own: Any, rows: int,
 ) -> Any:  # fmt: skip
     """Return the mean x̄ of all documents, and min(positives, negatives) / m · ‖∇f(0)‖ of each sibling.
 
@@ -85,9 +85,10 @@ def means(
         for k in range(pointers[i], ends[i]):
             mean[columns[k]] += values[k]
             common[columns[k]] += share * values[k]
+        row = dense[dense_rows[i]]
         for j in range(e):
-            mean[j] += dense[i, j]
-            common[j] += share * dense[i, j]
+            mean[j] += row[j]
+            common[j] += share * row[j]
         mean[-1] += bias[0]
         common[-1] += share * bias[0]
     step, positives = np.zeros(width, np.float32), np.zeros(width)
@@ -96,7 +97,7 @@ def means(
             target = targets[i * width + k]
             step[k] = target - _discounted(usual, own[i])
             positives[k] += target > _ZERO
-        _add_document(step, differing, width, pointers[i], ends[i], columns, values, dense[i], bias)
+        _add_document(step, differing, width, pointers[i], ends[i], columns, values, dense[dense_rows[i]], bias)
     norm = np.zeros(width)
     for row in range(rows):
         for k in range(width):
@@ -107,8 +108,8 @@ def means(
 
 @kernel
 def mean_separating(
-    pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, bias: Any, targets: Any, width: int,
-    marked: Any, mean: Any, out: Any,
+    pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, dense_rows: Any, bias: Any, targets: Any,
+    width: int, marked: Any, mean: Any, out: Any,
 ) -> None:  # fmt: skip
     """Write w = u p̄ + v x̄ with w·p̄ = 1 and w·x̄ = 3π − 2, for the mean p̄ of positives, x̄ of all, π their share.
 
@@ -124,7 +125,7 @@ def mean_separating(
         for k in range(width):
             step[k] = _ONE if targets[i * width + k] > _ZERO else _ZERO
             positives[k] += step[k]
-        _add_document(step, out, width, pointers[i], ends[i], columns, values, dense[i], bias)
+        _add_document(step, out, width, pointers[i], ends[i], columns, values, dense[dense_rows[i]], bias)
     pp, pa, aa = dots(out, out, width), np.zeros(width), 0.0
     for row in range(rows):
         aa += np.float64(mean[row]) * mean[row]

@@ -31,6 +31,7 @@ def solve_newton(
     columns: NDArray[np.uint32],  # IN
     values: NDArray[np.float32],  # IN
     dense: NDArray[np.float32],  # IN
+    dense_rows: NDArray[np.int32],  # IN (m) row of each document in ``dense``
     bias: np.float32,  # IN value of the constant feature
     targets: NDArray[np.float32],  # IN (m * width), changed: y C; 0 is padding
     siblings: int,  # IN how many of the width are no padding
@@ -50,7 +51,8 @@ def solve_newton(
     rows, constant = len(out) // width, np.full(1, bias, np.float32)
     marked, usual = unusual(targets, width)
     ends, own = take_out_own_columns(pointers, columns, values, targets, width, rows)
-    mean, least = means(pointers, ends, columns, values, dense, constant, targets, width, marked, usual, own, rows)
+    block = (pointers, ends, columns, values, dense, dense_rows)
+    mean, least = means(*block, constant, targets, width, marked, usual, own, rows)
     w, s = np.zeros(len(out), np.float32), np.zeros(len(out), np.float32)
     z, q = np.zeros(m * width, np.float32), np.empty(m * width, np.float32)
     live = np.zeros(width)
@@ -59,11 +61,11 @@ def solve_newton(
     listed, places = np.empty(m * width + 1, np.int32), np.empty(m * width, np.int32)
     column_at = np.empty(rows, np.int32)
     if start is None:
-        mean_separating(pointers, ends, columns, values, dense, constant, targets, width, marked, mean, s)
-        _step_margins(pointers, ends, columns, values, dense, bias, targets, s, z, q, width, listed)
+        mean_separating(*block, constant, targets, width, marked, mean, s)
+        _step_margins(*block, bias, targets, s, z, q, width, listed)
     else:
         s[: len(start)] = start
-        n = _step_margins(pointers, ends, columns, values, dense, bias, targets, s, z, q, width, listed)
+        n = _step_margins(*block, bias, targets, s, z, q, width, listed)
         begins = by_sibling(listed[:n], width, places)
         _search(places, begins, z, q, targets, np.zeros(width), dots(s, s, width), live, t)
     out[:], steps = _ZERO, 0
@@ -78,8 +80,7 @@ def solve_newton(
             limit = np.inf if steps == max_passes else tolerance * least[k]
             docs, slopes, curves = _derivatives(places[begins[k] : begins[k + 1]], z, targets, width)
             if newton_step(
-                docs, pointers, ends, columns, values, dense, bias, slopes, curves, width, k, squares[k], limit,
-                column_at, w, s,
+                docs, *block, bias, slopes, curves, width, k, squares[k], limit, column_at, w, s
             ):  # fmt: skip
                 live[k] = 0.0
                 _write_own_columns(docs, ends, own, pointers, columns, slopes, width, k, out)
@@ -88,7 +89,7 @@ def solve_newton(
             return steps
         if live.sum() < n_live:
             multiply(targets, live, width)  # as if it were padding: its documents need not be looked at any more
-        n = _step_margins(pointers, ends, columns, values, dense, bias, targets, s, z, q, width, listed)
+        n = _step_margins(*block, bias, targets, s, z, q, width, listed)
         begins = by_sibling(listed[:n], width, places)
         _search(places, begins, z, q, targets, dots(w, s, width), dots(s, s, width), live, t)
         steps += 1
@@ -123,8 +124,8 @@ def _derivatives(places: Any, z: Any, targets: Any, width: int) -> Any:
 
 @kernel
 def _step_margins(
-    pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, bias: Any, targets: Any, s: Any, z: Any, q: Any,
-    width: int, listed: Any,
+    pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, dense_rows: Any, bias: Any, targets: Any, s: Any,
+    z: Any, q: Any, width: int, listed: Any,
 ) -> int:  # fmt: skip
     """Write q = s·x, and list the places inside the margin at w or at w + s; return how many."""
     n, per, marks = 0, TILE // width, np.zeros(TILE, np.uint8)
@@ -136,7 +137,8 @@ def _step_margins(
         for i in range(first, min(first + per, len(ends))):
             at = (i - first) * width
             if e:
-                sum_of_rows(steps, at, s, width, None, flat, i * e, i * e + e)
+                begin_of_row = np.int64(dense_rows[i]) * e
+                sum_of_rows(steps, at, s, width, None, flat, begin_of_row, begin_of_row + e)
             sum_of_rows(steps, at, s, width, columns, values, pointers[i], ends[i])
         for k in range(len(steps)):
             target, before = signs[k], signs[k] * margins[k]

@@ -22,7 +22,7 @@ _PRECISION = 1e-7  # a step that promises less than this share of the objective 
 
 @kernel
 def newton_step(
-    docs: Any, pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, bias: Any,
+    docs: Any, pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, dense_rows: Any, bias: Any,
     slope: Any, curve: Any, width: int, k: int, square: float, least: float, column_at: Any, w: Any, s: Any,
 ) -> bool:  # fmt: skip
     """Write sibling k's Newton step to s, which is −w before; return whether none is needed.
@@ -33,17 +33,19 @@ def newton_step(
     identity, and −w is the step.
     """
     rows, local, local_values, found = _renumber(docs, pointers, ends, columns, values, column_at)
-    block, places = dense[docs], _places(found, dense.shape[1], len(w) // width, width, k)
+    inside, places = dense_rows[docs], _places(found, dense.shape[1], len(w) // width, width, k)
     g, diagonal, mean = w[places], np.ones(len(places), np.float32), np.zeros(len(places), np.float32)
     value, outside = 0.5 * square, max(square - _dot(g, g), 0.0)
-    _add_sums(slope, curve, g, diagonal, mean, rows, local, local_values, block, bias)
+    _add_sums(slope, curve, g, diagonal, mean, rows, local, local_values, dense, inside, bias)
     for a in range(len(docs)):
         value += 0.5 * np.float64(slope[a]) * slope[a] / curve[a]
     norm = np.sqrt(_dot(g, g) + outside)
     if norm <= least and (least == np.inf or 0.5 * (_quotient(g, diagonal) + outside) <= _PROMISE * value):
         return True
     _split_off_mean(diagonal, mean, max(_total(curve), _TINY))
-    step = _conjugate_gradients(rows, local, local_values, block, bias, curve, g, diagonal, mean, _FORCING * norm)
+    step = _conjugate_gradients(
+        rows, local, local_values, dense, inside, bias, curve, g, diagonal, mean, _FORCING * norm
+    )
     for j in range(len(places)):
         s[places[j]] = step[j]
     return 0.5 * (outside - _dot(g, step)) <= _PRECISION * value
@@ -90,8 +92,8 @@ def _renumber(docs: Any, pointers: Any, ends: Any, columns: Any, values: Any, co
 
 @kernel
 def _conjugate_gradients(
-    rows: Any, columns: Any, values: Any, block: Any, bias: Any, curve: Any, g: Any, diagonal: Any, mean: Any,
-    least: Any,
+    rows: Any, columns: Any, values: Any, dense: Any, inside: Any, bias: Any, curve: Any, g: Any, diagonal: Any,
+    mean: Any, least: Any,
 ) -> Any:  # fmt: skip
     """Return s with H s ≈ −g, preconditioned by ``_solve``."""
     x, r, p = np.zeros(len(g), np.float32), -g, np.empty(len(g), np.float32)
@@ -102,7 +104,7 @@ def _conjugate_gradients(
     for _ in range(_CONJUGATES):
         if np.sqrt(_dot(r, r)) <= least:
             break
-        hp = _hessian_times(p, rows, columns, values, block, bias, curve)
+        hp = _hessian_times(p, rows, columns, values, dense, inside, bias, curve)
         alpha = np.float32(rho / _dot(p, hp))
         for j in range(len(x)):
             x[j] += alpha * p[j]
@@ -138,21 +140,23 @@ def _solve(r: Any, diagonal: Any, across: Any, scale: float, out: Any) -> None:
 
 
 @kernel
-def _hessian_times(p: Any, rows: Any, columns: Any, values: Any, block: Any, bias: Any, curve: Any) -> Any:
+def _hessian_times(
+    p: Any, rows: Any, columns: Any, values: Any, dense: Any, inside: Any, bias: Any, curve: Any
+) -> Any:  # fmt: skip
     """Return H p = p + Σ curve (x·p) x."""
-    hp, n = p.copy(), len(p) - block.shape[1]
-    dense, dense_out, constant, total = p[n:], hp[n:], bias * p[n - 1], 0.0
+    hp, n = p.copy(), len(p) - dense.shape[1]
+    weights, dense_out, constant, total = p[n:], hp[n:], bias * p[n - 1], 0.0
     for a in range(len(curve)):
         begin, end = np.uint64(rows[a]), np.uint64(rows[a + 1])
         margin = constant + _margin(p, begin, end, columns, values)
-        if len(dense):
-            margin += np.float32(_dot(block[a], dense))
+        if len(weights):
+            margin += np.float32(_dot(dense[inside[a]], weights))
         step = margin * curve[a]
         total += step
         for k in range(begin, end):
             hp[columns[k]] += values[k] * step
-        if len(dense):
-            row = block[a]
+        if len(weights):
+            row = dense[inside[a]]
             for j in range(len(row)):
                 dense_out[j] += row[j] * step
     hp[n - 1] += bias * np.float32(total)
@@ -177,11 +181,11 @@ def _margin(w: Any, k: Any, end: Any, columns: Any, values: Any) -> Any:
 
 @kernel
 def _add_sums(
-    slope: Any, curve: Any, g: Any, diagonal: Any, mean: Any, rows: Any, columns: Any, values: Any, block: Any,
-    bias: Any,
+    slope: Any, curve: Any, g: Any, diagonal: Any, mean: Any, rows: Any, columns: Any, values: Any, dense: Any,
+    inside: Any, bias: Any,
 ) -> None:  # fmt: skip
     """Add Σ slope x to the gradient, Σ curve x² to the Hessian's diagonal, and Σ curve x to ``mean``."""
-    e = block.shape[1]
+    e = dense.shape[1]
     n = len(g) - e
     for a in range(len(slope)):
         first, second = slope[a], curve[a]
@@ -193,10 +197,11 @@ def _add_sums(
             g[column] += first * value
             diagonal[column] += second * value * value
             mean[column] += second * value
+        row = dense[inside[a]]
         for j in range(e):
-            g[n + j] += first * block[a, j]
-            diagonal[n + j] += second * block[a, j] * block[a, j]
-            mean[n + j] += second * block[a, j]
+            g[n + j] += first * row[j]
+            diagonal[n + j] += second * row[j] * row[j]
+            mean[n + j] += second * row[j]
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Training the classifiers of a run of spans: gather the documents, solve sibling by sibling block, prune, pack.
+"""Training the classifiers of a run of spans: prepare the documents, solve sibling by sibling block, prune, pack.
 
 A *span* is some of the siblings under one parent: all of them, or a part where the parent has very many documents.
 """
@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.kernels.dense_block import inner_products
 from longtail.kernels.jit import kernel
 from longtail.kernels.newton import solve_newton
-from longtail.kernels.node_documents import gather
-from longtail.kernels.proximal import index_columns, solve_proximal
+from longtail.kernels.node_documents import NodeDocuments, prepare
+from longtail.kernels.proximal import solve_proximal
 from longtail.kernels.sibling_blocks import BLOCK
 from longtail.kernels.solvers import solve_hinge, solve_logistic
 from longtail.kernels.sparse import with_room
@@ -30,6 +29,7 @@ NEWTON, PROXIMAL = (None, True, None), (None, None, True)
 def train_spans(
     first: int,  # IN spans first … last - 1 are trained
     last: int,  # IN
+    shared: NodeDocuments,  # IN the documents of all of these spans; without any, each span prepares its own
     parents: NDArray[np.int64],  # IN (spans) whose documents each span is trained on
     starts: NDArray[np.int64],  # IN (spans) first node
     stops: NDArray[np.int64],  # IN (spans) behind its last node
@@ -62,7 +62,8 @@ def train_spans(
     Columns rise within a span, ``n_columns`` is the bias; siblings are counted from the span's first node and rise
     within a row. A node without positives gets a bias of −1 in the margin, and nothing else.
     """
-    column_at = np.full(n_columns, -1, np.int32)
+    is_shared = len(shared.rows) > 0
+    column_at = np.full(0 if is_shared else n_columns, -1, np.int32)
     document_at = np.full(len(row_pointers) - 1, -1, np.int32)
     span_rows = np.zeros(last - first, np.int64)
     n_nodes = 0
@@ -74,15 +75,17 @@ def train_spans(
     n_rows, n_entries, node_at = 0, 0, 0
     for span in range(first, last):
         mine = documents[document_pointers[parents[span]] : document_pointers[parents[span] + 1]]
-        pointers, local, local_values, local_dense, n_local, found, source, scale = gather(
-            mine, row_pointers, indices, values, dense, proximal, column_at
-        )
+        own = shared
+        if not is_shared:
+            own = prepare(mine, row_pointers, indices, values, dense, bias, newton, proximal, column_at)
+            column_at[own.found] = -1
+        found = own.found
         document_at[mine] = np.arange(len(mine), dtype=np.int32)
         width = stops[span] - starts[span]
         columns, owners, kept = _solve_siblings(
             starts[span], width, order[starts[span] : stops[span]],
             document_at, positive_pointers, positives, relevance,
-            pointers, local, local_values, local_dense, n_local, source, scale,
+            own, dense,
             logistic, newton, proximal, cost_positive, cost_negative, bias, tolerance, max_passes, penalty, prune, seed,
             start_weights, dense_weights[node_at : node_at + width],
         )  # fmt: skip
@@ -92,7 +95,6 @@ def train_spans(
                      siblings[n_entries:], weights[n_entries:])  # fmt: skip
         span_rows[span - first] = more
         n_rows, n_entries, node_at = n_rows + more, n_entries + len(kept), node_at + width
-        column_at[found] = -1
         document_at[mine] = -1
     return (
         span_rows,
@@ -107,17 +109,14 @@ def train_spans(
 @kernel
 def _solve_siblings(
     start: int, width: int, order: Any, document_at: Any, positive_pointers: Any, positives: Any, relevance: Any,
-    pointers: Any, columns: Any, values: Any, dense: Any, n_local: int, source: Any, scale: Any,
+    own: NodeDocuments, dense: Any,
     logistic: bool | None, newton: bool | None, proximal: bool | None,
     cost_positive: float, cost_negative: float, bias: Any, tolerance: float, max_passes: int, penalty: float,
     prune: Any, seed: int, start_weights: Any, dense_weights: Any,
 ) -> Any:  # fmt: skip
     """Return (column, sibling, weight) of what pruning leaves; the column behind the last is the bias."""
-    m, e, n_found = len(pointers) - 1, dense.shape[1], len(source)
+    m, e, n_local, n_found = len(own.rows), dense.shape[1], own.n_columns, len(own.found)
     frequency = positive_pointers[start + 1 : start + width + 1] - positive_pointers[start : start + width]
-    index = _index(pointers, columns, values, dense, e + n_local, bias, proximal)
-    dual = newton is None and proximal is None
-    products = inner_products(dense if dual and m < e else dense[:0])  # the shorter of the two rows of a document
     kept_columns, kept_owners = np.empty(4096, np.int32), np.empty(4096, np.int32)
     kept, n_kept = np.empty(4096, np.float32), 0
     for begin in range(0, width, BLOCK):
@@ -133,8 +132,8 @@ def _solve_siblings(
                 logistic, newton, proximal, cost_positive, cost_negative,
             )  # fmt: skip
             _solve(
-                pointers, columns, values, dense, bias, targets, trained, logistic, newton, proximal,
-                tolerance, max_passes, penalty, index, products, seed + start, start_weights, start + block, out,
+                own, dense, bias, targets, trained, logistic, newton, proximal,
+                tolerance, max_passes, penalty, seed + start, start_weights, start + block, out,
             )  # fmt: skip
         for s in range(trained):
             for j in range(e):
@@ -146,7 +145,20 @@ def _solve_siblings(
             with_room(kept, room),
         )
         n_kept = _keep(
-            out, span, e, n_local, source, scale, block, trained, bias, prune, kept_columns, kept_owners, kept, n_kept
+            out,
+            span,
+            e,
+            n_local,
+            own.source,
+            own.scale,
+            block,
+            trained,
+            bias,
+            prune,
+            kept_columns,
+            kept_owners,
+            kept,
+            n_kept,
         )
     return kept_columns[:n_kept], kept_owners[:n_kept], kept[:n_kept]
 
@@ -192,16 +204,6 @@ def _keep(
 
 
 @kernel
-def _index(
-    pointers: Any, columns: Any, values: Any, dense: Any, n_columns: int, bias: Any, proximal: bool | None
-) -> Any:  # fmt: skip
-    """Return what blocks of the same documents share: of no documents, if the solver does not want it."""
-    if proximal is None:
-        return index_columns(pointers[:1], columns[:0], values[:0], dense[:0], dense.shape[1], bias)
-    return index_columns(pointers, columns, values, dense, n_columns, bias)
-
-
-@kernel
 def _target(cost: float, logistic: bool | None, newton: bool | None, proximal: bool | None) -> float:
     """Return what the solver takes for a cost C: 1 / (2 C) if it is the dual one of the squared hinge, C otherwise."""
     dual = logistic is None and newton is None and proximal is None
@@ -210,29 +212,30 @@ def _target(cost: float, logistic: bool | None, newton: bool | None, proximal: b
 
 @kernel
 def _solve(
-    pointers: Any, columns: Any, values: Any, dense: Any, bias: Any, targets: Any, siblings: int,
+    own: NodeDocuments, dense: Any, bias: Any, targets: Any, siblings: int,
     logistic: bool | None, newton: bool | None, proximal: bool | None,
-    tolerance: float, max_passes: int, penalty: float, index: Any, products: Any, seed: int,
+    tolerance: float, max_passes: int, penalty: float, seed: int,
     start_weights: Any, nodes: Any, out: Any,
 ) -> None:  # fmt: skip
     """Solve a block with the solver chosen; ``nodes`` are its siblings as rows of ``start_weights``."""
-    problem = (pointers, columns, values, dense, bias, targets, siblings, tolerance, max_passes)
+    sparse = (own.pointers, own.columns, own.values)
+    problem = (*sparse, dense, own.rows, bias, targets, siblings, tolerance, max_passes)
     if logistic is None:
         if newton is None:
             if proximal is None:
-                solve_hinge(*problem, seed, products, out)
+                solve_hinge(*problem, seed, own.norms, own.products, out)
             else:
-                solve_proximal(pointers, columns, values, index, targets, siblings, tolerance, max_passes, penalty, out)
+                solve_proximal(*sparse, own.index, targets, siblings, tolerance, max_passes, penalty, out)
         elif start_weights is None:
             solve_newton(*problem, None, out)
         else:
-            width = len(targets) // (len(pointers) - 1)
+            width = len(targets) // len(own.rows)
             first = np.zeros(dense.shape[1] * width, np.float32)
             for s in range(siblings):
                 first[s::width] = start_weights[nodes[s]]
             solve_newton(*problem, first, out)
     else:
-        solve_logistic(*problem, seed, products, out)
+        solve_logistic(*problem, seed, own.norms, own.products, out)
 
 
 @kernel

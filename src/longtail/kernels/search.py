@@ -13,9 +13,10 @@ from longtail.kernels.dense_block import decode, in_lines, panel_count, sums_of_
 from longtail.kernels.jit import kernel
 from longtail.kernels.vectors import DOCUMENTS, PANEL
 
-__all__ = ["HINGE_2", "HINGE_3", "SIGMOID", "path_scores", "step_down"]
+__all__ = ["HINGE_2", "HINGE_3", "MARGIN", "SIGMOID", "path_scores", "step_down"]
 
 HINGE_2, HINGE_3, SIGMOID = 0, 1, 2  # what an activation costs; a node's score is exp(−costs along its path)
+MARGIN = 3  # a node's score is its activation alone, whatever its path
 _GROUP = 16  # documents whose dense part is computed together: a multiple of DOCUMENTS
 _AHEAD = 2  # pairs
 _FULL_ROWS = 1 << 22  # room for weights of rows written out in full: 16 MB, of which only what is used is touched
@@ -81,9 +82,14 @@ def _to_log_scores(
     sums: Any,  # IN/OUT (width,) activations in, log scores out
     width: int,  # IN
     parent: Any,  # IN  log score of the parent
-    score: int,  # IN  HINGE_2, HINGE_3 or SIGMOID
+    score: int,  # IN  HINGE_2, HINGE_3, SIGMOID or MARGIN
 ) -> None:
-    """log score = parent's − max(0, 1 − v)^p, or − log(1 + e^−v); logs, because products along deep paths reach 0."""
+    """log score = parent's − max(0, 1 − v)^p, or − log(1 + e^−v); logs, because products along deep paths reach 0.
+
+    Of a MARGIN, the activation stays.
+    """
+    if score == MARGIN:
+        return
     if score == SIGMOID:
         for i in range(width):
             v = np.float64(sums[i])
@@ -261,7 +267,7 @@ def step_down(
     beam: Any,  # IN  int32
     parents: Any,  # IN  float32 log scores of the parents
     bias: Any,  # IN  float32 value of the bias feature
-    score: int,  # IN  HINGE_2, HINGE_3 or SIGMOID
+    score: int,  # IN  HINGE_2, HINGE_3, SIGMOID or MARGIN
     limit: int,  # IN  children kept, a document
     floors: Any,  # IN  (n,) float32 log scores below which no child is kept
     labels: Any,  # IN  label of each node
@@ -287,7 +293,8 @@ def step_down(
         document = document_of[pair]
         start, capacity = starts[document], starts[document + 1] - starts[document]
         _ask_ahead(order, at, document_of, rows, columns, xs, starts, nodes, scores)
-        if sizes[document] == capacity and parents[pair] < scores[start]:  # no child scores above its parent
+        full = sizes[document] == capacity and score != MARGIN
+        if full and parents[pair] < scores[start]:  # no child scores above its parent
             continue
         if beam[pair] != chunk:
             for row in range(n_filled):

@@ -4,8 +4,9 @@ All siblings of a node are trained on the same documents, so one pass over a doc
 ``w`` is laid out as [column][sibling], each non-zero touches one cache line, and the inner loop runs along siblings.
 
 A *block* is a problem of ``m`` documents and ``width`` (8 or 16) siblings, some of which may be padding:
-``pointers`` (m + 1), ``columns`` and ``values`` are the sparse rows, renumbered from ``e`` on; ``dense`` is (m, e);
-``w`` has one row of ``width`` for each of the e dense columns, the sparse columns, and the bias, in this order.
+``pointers`` (m + 1), ``columns`` and ``values`` are the sparse rows, renumbered from ``e`` on; the dense row of
+document i is ``dense[dense_rows[i]]``, where it lies in the features of all documents. ``w`` has one row of ``width``
+for each of the e dense columns, the sparse columns, and the bias, in this order.
 
 Where documents are fewer than dense columns, the dense block is known by its inner products K = XXᵀ alone, as in any
 dual method with a kernel: ``pull`` (m, width) is what it adds to all margins, and a step on document i adds to ``pull``
@@ -58,13 +59,13 @@ def margins_of(out: Any, w: Any, width: int, start: Any, end: Any, columns: Any,
 
 
 @kernel
-def add_dense_margins(out: Any, w: Any, pull: Any, width: int, i: Any, dense: Any) -> None:
+def add_dense_margins(out: Any, w: Any, pull: Any, width: int, i: Any, dense: Any, dense_rows: Any) -> None:
     """Add what the dense block of document i adds to its margins."""
     if len(pull):
         for s in range(width):
             out[s] += pull[i * width + s]
     else:
-        add_product(out, w, width, dense[i])
+        add_product(out, w, width, dense[dense_rows[i]])
 
 
 @kernel
@@ -77,30 +78,32 @@ def add_row(step: Any, w: Any, width: int, start: int, end: int, columns: Any, v
 
 
 @kernel
-def add_dense_row(step: Any, w: Any, pull: Any, width: int, i: Any, dense: Any, products: Any) -> None:
+def add_dense_row(
+    step: Any, w: Any, pull: Any, width: int, i: Any, dense: Any, dense_rows: Any, products: Any
+) -> None:  # fmt: skip
     """Add step[s] times the dense block of document i to each sibling's w, or to what it pulls at the margins."""
     if len(pull):
         add_to_rows(step, 0, pull, width, None, products[i], 0, products.shape[1])
     else:
-        add_to_rows(step, 0, w, width, None, dense[i], 0, dense.shape[1])
+        add_to_rows(step, 0, w, width, None, dense[dense_rows[i]], 0, dense.shape[1])
 
 
 @kernel
-def dense_weights(alpha: Any, targets: Any, width: int, slot: int, dense: Any) -> Any:
+def dense_weights(alpha: Any, targets: Any, width: int, slot: int, dense: Any, dense_rows: Any) -> Any:
     """Return Σ y α x (e,) of one sibling over the dense block."""
     weights = np.zeros(dense.shape[1], np.float32)
-    for i in range(dense.shape[0]):
+    for i in range(len(dense_rows)):
         change = np.float32(alpha[i * width + slot])
         if change != 0:
             change = change if targets[i * width + slot] > 0 else -change
-            row = dense[i]
+            row = dense[dense_rows[i]]
             for j in range(len(row)):
                 weights[j] += change * row[j]
     return weights
 
 
 @kernel
-def square_norms(pointers: Any, values: Any, dense: Any, bias: Any) -> Any:
+def square_norms(pointers: Any, values: Any, dense: Any, dense_rows: Any, bias: Any) -> Any:
     """Return ‖x‖² of each document, the constant feature included."""
     norms = np.empty(len(pointers) - 1, np.float32)
     for i in range(len(norms)):
@@ -108,6 +111,6 @@ def square_norms(pointers: Any, values: Any, dense: Any, bias: Any) -> Any:
         for k in range(pointers[i], pointers[i + 1]):
             total += np.float64(values[k]) * values[k]
         for j in range(dense.shape[1]):
-            total += np.float64(dense[i, j]) * dense[i, j]
+            total += np.float64(dense[dense_rows[i], j]) * dense[dense_rows[i], j]
         norms[i] = max(total, _LEAST_NORM)
     return norms

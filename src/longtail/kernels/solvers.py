@@ -20,7 +20,6 @@ from longtail.kernels.sibling_blocks import (
     dense_weights,
     margins_of,
     shuffle,
-    square_norms,
 )
 
 __all__ = ["solve_hinge", "solve_logistic"]
@@ -34,14 +33,14 @@ _NEWTON_STEPS = 100
 
 @kernel
 def _freeze(
-    slot: int, sibling: int, w: Any, by_products: bool, alpha: Any, targets: Any, dense: Any, width: int, out: Any,
-    full: int,
+    slot: int, sibling: int, w: Any, by_products: bool, alpha: Any, targets: Any, dense: Any, dense_rows: Any,
+    width: int, out: Any, full: int,
 ) -> None:  # fmt: skip
     """Copy the weights of one sibling to where the caller finds them: ``out`` [column][sibling], ``full`` wide."""
     for row in range(len(w) // width):
         out[row * full + sibling] = w[row * width + slot]
     if by_products:
-        out[sibling : dense.shape[1] * full : full] = dense_weights(alpha, targets, width, slot, dense)
+        out[sibling : dense.shape[1] * full : full] = dense_weights(alpha, targets, width, slot, dense, dense_rows)
 
 
 @kernel
@@ -75,12 +74,14 @@ def solve_hinge(
     columns: NDArray[np.uint32],  # IN
     values: NDArray[np.float32],  # IN
     dense: NDArray[np.float32],  # IN
+    dense_rows: NDArray[np.int32],  # IN (m) row of each document in ``dense``
     bias: np.float32,  # IN value of the constant feature
     targets: NDArray[np.float32],  # IN (m * width), changed: y / (2 C); 0 is padding
     siblings: int,  # IN how many of the width are no padding
     tolerance: float,  # IN ε
     max_passes: int,  # IN
     seed: int,  # IN
+    norms: NDArray[np.float32],  # IN (m) of ``square_norms``
     products: NDArray[np.float32],  # IN (m, m) inner products of dense rows to work with in their place, or (0, 0)
     out: NDArray[np.float32],  # OUT (rows * width)
 ) -> int:
@@ -89,12 +90,11 @@ def solve_hinge(
     Hsieh et al. 2008, algorithm 3, with shrinking: a document rests when all siblings would let it rest, and a
     sibling is done when its projected gradients over all documents lie within ``tolerance``.
     """
-    m, rows = len(pointers) - 1, (pointers, columns, values, dense, bias, products)
+    m, rows = len(pointers) - 1, (pointers, columns, values, dense, dense_rows, bias, products)
     full = len(targets) // max(m, 1)
     width = full
     w, alpha = in_lines(len(out)), np.zeros(m * width, np.float32)
     by_products, pull = len(products) > 0, in_lines(len(products) * width)
-    norms = square_norms(pointers, values, dense, bias)
     order, random = np.arange(m), np.array([np.uint64(seed) * np.uint64(2) + np.uint64(1)], np.uint64)
     sibling = np.arange(width)
     # one array for all that is kept of a sibling, so that the compiler need not fear overlaps and vectorises
@@ -121,7 +121,7 @@ def solve_hinge(
             for s in range(width):
                 if live[s] > _ZERO and high[s] - low[s] <= tolerance:
                     live[s] = _ZERO
-                    _freeze(s, sibling[s], w, by_products, alpha, targets, dense, width, out, full)
+                    _freeze(s, sibling[s], w, by_products, alpha, targets, dense, dense_rows, width, out, full)
             if open_ == 0:
                 return passes
             if width > 8 and open_ <= 8:
@@ -134,7 +134,7 @@ def solve_hinge(
             limit[s] = high[s] if high[s] > _ZERO else _INFINITY
     for s in range(width):
         if live[s] > _ZERO:
-            _freeze(s, sibling[s], w, by_products, alpha, targets, dense, width, out, full)
+            _freeze(s, sibling[s], w, by_products, alpha, targets, dense, dense_rows, width, out, full)
     return passes
 
 
@@ -143,14 +143,14 @@ def _pass(
     order: Any, active: int, rows: Any, norms: Any, targets: Any, width: int, state: Any, alpha: Any, w: Any, pull: Any
 ) -> int:
     """Visit the first ``active`` documents of ``order``, and put those that may rest behind; return how many do not."""
-    pointers, columns, values, dense, bias, products = rows
+    pointers, columns, values, dense, dense_rows, bias, products = rows
     margins, step, position = state[_MARGIN:][:BLOCK], state[_STEP:][:BLOCK], 0
     while position < active:
         i = order[position]
         start, end = pointers[i], pointers[i + 1]
         margins_of(margins, w, width, start, end, columns, values, bias)
         if dense.shape[1]:
-            add_dense_margins(margins, w, pull, width, i, dense)
+            add_dense_margins(margins, w, pull, width, i, dense, dense_rows)
         moved, rest = _visit(state, alpha, targets, i * width, width, norms[i])
         if rest:
             active -= 1
@@ -159,7 +159,7 @@ def _pass(
         if moved:
             add_row(step, w, width, start, end, columns, values, bias)
             if dense.shape[1]:
-                add_dense_row(step, w, pull, width, i, dense, products)
+                add_dense_row(step, w, pull, width, i, dense, dense_rows, products)
         position += 1
     return active
 
@@ -213,12 +213,14 @@ def solve_logistic(
     columns: NDArray[np.uint32],  # IN
     values: NDArray[np.float32],  # IN
     dense: NDArray[np.float32],  # IN
+    dense_rows: NDArray[np.int32],  # IN (m) row of each document in ``dense``
     bias: np.float32,  # IN
     targets: NDArray[np.float32],  # IN (m * width): y C; 0 is padding
     siblings: int,  # IN
     tolerance: float,  # IN ε
     max_passes: int,  # IN
     seed: int,  # IN
+    norms: NDArray[np.float32],  # IN (m) of ``square_norms``
     products: NDArray[np.float32],  # IN (m, m) inner products of dense rows to work with in their place, or (0, 0)
     out: NDArray[np.float32],  # OUT (rows * width)
 ) -> int:
@@ -233,7 +235,6 @@ def solve_logistic(
     for place in range(len(alpha)):
         alpha[place] = min(0.001 * abs(targets[place]), _FIRST_ALPHA)
     by_products, pull = len(products) > 0, in_lines(len(products) * width)
-    norms = square_norms(pointers, values, dense, bias)
     order, state = np.arange(m), np.array([np.uint64(seed) * np.uint64(2) + np.uint64(1)], np.uint64)
     live = np.zeros(width, np.int64)
     live[:siblings] = 1
@@ -248,7 +249,7 @@ def solve_logistic(
             start, end, moved = pointers[i], pointers[i + 1], False
             margins_of(margins, w, width, start, end, columns, values, bias)
             if e:
-                add_dense_margins(margins, w, pull, width, i, dense)
+                add_dense_margins(margins, w, pull, width, i, dense, dense_rows)
             for s in range(width):
                 step[s] = _ZERO
                 if live[s] == 0:
@@ -269,7 +270,7 @@ def solve_logistic(
             if moved:
                 add_row(step, w, width, start, end, columns, values, bias)
                 if e:
-                    add_dense_row(step, w, pull, width, i, dense, products)
+                    add_dense_row(step, w, pull, width, i, dense, dense_rows, products)
         open_ = 0
         for s in range(width):
             if live[s] and largest[s] < tolerance:
@@ -280,5 +281,5 @@ def solve_logistic(
         if open_ == 0:
             break
     for s in range(width):
-        _freeze(s, s, w, by_products, alpha, targets, dense, width, out, width)
+        _freeze(s, s, w, by_products, alpha, targets, dense, dense_rows, width, out, width)
     return passes

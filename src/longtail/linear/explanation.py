@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from longtail.config import Search
 from longtail.data.labels import Labels
 from longtail.data.strings import Strings
 from longtail.features.matrix import Features
@@ -64,6 +65,7 @@ class Step(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True):
     """The way to a label: the product of a tree's scores is its path score, their mean over trees the label's.
 
+    Where labels are ranked by their margins, the path score is the margin of the last step, of several trees the mean.
     With a network that ranks it is ``network_share`` times the score of the network's step, and the rest of the mean.
     """
 
@@ -129,19 +131,23 @@ class RawExplanation:
         return Explanation(labels.ids[self.label], labels.name(self.label), score, probability, steps, share)
 
 
-def explain_label(rankers: Sequence[LinearRanker], features: Features, label: int, score: str) -> RawExplanation:
+def explain_label(rankers: Sequence[LinearRanker], features: Features, label: int, search: Search) -> RawExplanation:
     """Explain one label for the first row of ``features``."""
-    nodes = [node for tree, ranker in enumerate(rankers) for node in _steps(tree, ranker, features, label, score)]
-    paths = [np.prod([node.score for node in nodes if node.tree == tree]) for tree in {node.tree for node in nodes}]
+    nodes = [node for tree, ranker in enumerate(rankers) for node in _steps(tree, ranker, features, label, search)]
+    by_margin = search.last_level == "margin" and all(isinstance(ranker, TreeRanker) for ranker in rankers)
+    paths: list[float] = []
+    for tree in sorted({node.tree for node in nodes}):
+        own = [node.score for node in nodes if node.tree == tree]
+        paths.append(own[-1] if by_margin else float(np.prod(own)))
     return RawExplanation(label, float(np.mean(paths)) if paths else 0.0, tuple(nodes))
 
 
-def _steps(tree: int, ranker: LinearRanker, features: Features, label: int, score: str) -> list[_Node]:
+def _steps(tree: int, ranker: LinearRanker, features: Features, label: int, search: Search) -> list[_Node]:
     if isinstance(ranker, Forest):
         return _forest_steps(ranker.explain(features, label), features)
     if isinstance(ranker, Neighbours):
         return _voting_steps(ranker.explain(features, label), features, len(ranker.learners))
-    return _path(tree, ranker, features, label, score)
+    return _path(tree, ranker, features, label, search)
 
 
 def _forest_steps(found: ForestExplanation, features: Features) -> list[_Node]:
@@ -202,7 +208,7 @@ def _sum_step(
     return _Node(tree, level, np.zeros(0, np.int32), margin, score, bias, dense, columns, values, weights, name, where)
 
 
-def _path(tree: int, ranker: TreeRanker, features: Features, label: int, score: str) -> list[_Node]:
+def _path(tree: int, ranker: TreeRanker, features: Features, label: int, search: Search) -> list[_Node]:
     start, end = features.sparse.indptr[:2]
     columns, values = features.sparse.indices[start:end], features.sparse.data[start:end].astype(np.float64)
     dense = features.dense[0].astype(np.float64)
@@ -215,7 +221,9 @@ def _path(tree: int, ranker: TreeRanker, features: Features, label: int, score: 
         dense_part = float(dense @ dense_weights)
         margin = float(values @ mine) + bias + dense_part
         below = _labels_below(ranker, level, node)
-        nodes.append(_Node(tree, level, below, margin, _score(margin, score), bias, dense_part, columns, values, mine))
+        is_label = level == ranker.tree.n_levels - 1
+        score = margin if is_label and search.last_level == "margin" else _score(margin, search.score)
+        nodes.append(_Node(tree, level, below, margin, score, bias, dense_part, columns, values, mine))
     return nodes
 
 

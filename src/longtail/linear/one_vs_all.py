@@ -8,7 +8,8 @@ other labels. Negatives are all documents, or those that a label's centroid attr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from longtail.config import Ranker
 from longtail.features.label_features import label_features
 from longtail.features.matrix import Features
 from longtail.kernels.sibling_blocks import BLOCK
+from longtail.linear.shared_documents import SharedDocuments
 from longtail.linear.spans import Documents, Positives, Spans, positives_of, train_chunks
 from longtail.search.beam import shortlist
 from longtail.search.chunks import Chunks, Part, WeightType
@@ -28,7 +30,7 @@ from longtail.tree.tree import LabelTree
 __all__ = ["BATCH", "LabelHints", "LabelProblems", "batch_offsets", "join_batches", "label_batches", "nearest_labels"]
 
 BATCH = 1024  # labels that are solved, kept for resuming, and read in search as one
-_SPAN = 128  # labels of one gathering of the documents, which costs as much as a few passes over them
+_SPAN = 128  # labels of one task, solved by frequency
 _CENTROID_WEIGHT = 0.05  # of a centroid of length 1: smaller ones attract no document by themselves
 
 
@@ -57,6 +59,7 @@ class LabelProblems:
     ranker: Ranker
     seed: int
     start: NDArray[np.float32] | None = None  # (L, e) first weights of the dense block
+    shared: SharedDocuments = field(default_factory=partial(SharedDocuments, keep=True))  # by all batches
 
     @classmethod
     def of(
@@ -89,7 +92,7 @@ class LabelProblems:
         first, last = batch
         offsets = np.array([0, last - first])
         with progress.stage(f"labels {first + 1:,} to {last:,}", total=last - first, unit="labels"):
-            common = self.documents, self.positives, self.ranker, self.seed, self.start
+            common = self.documents, self.positives, self.ranker, self.seed, self.start, self.shared
             parts = train_chunks(self.features, self._spans(first, last), *common)
             return Chunks.build(offsets, parts, *self.features.widths, _batch_type(self.ranker))
 

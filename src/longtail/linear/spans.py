@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,7 +21,9 @@ from longtail.config import Ranker
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.jit import read_only
+from longtail.kernels.node_documents import NodeDocuments, prepare
 from longtail.kernels.node_training import DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
+from longtail.linear.shared_documents import SharedDocuments
 from longtail.search.chunks import Part
 
 __all__ = ["Documents", "Positives", "Spans", "positives_of", "train_chunks"]
@@ -60,9 +63,15 @@ class Spans(NamedTuple):
         return cls(*np.array(rows, np.int64).reshape(-1, 4).T.copy())
 
     def tasks(self, documents: NDArray[np.integer]) -> list[tuple[int, int]]:
-        """Join neighbouring spans until there is work for a task; ``documents`` are those of each group."""
+        """Join neighbouring spans until there is work for a task; ``documents`` are those of each group.
+
+        A task that has a part of a group has no other group beside it.
+        """
         done = np.cumsum(documents[self.groups] * (self.stops - self.starts)) // _TASK
-        borders = np.flatnonzero(np.diff(done)) + 1
+        is_border, is_other = np.diff(done) > 0, np.diff(self.groups) != 0
+        divided = np.isin(self.groups, self.groups[1:][is_border & ~is_other])
+        is_border |= is_other & (divided[1:] | divided[:-1])
+        borders = np.flatnonzero(is_border) + 1
         return list(pairwise([0, *borders.tolist(), len(self.groups)]))
 
     def solving_order(self, frequency: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -74,6 +83,44 @@ class Spans(NamedTuple):
         order = np.zeros(len(frequency), np.int64)
         order[nodes] = np.lexsort((-frequency[nodes], span)) - before
         return order
+
+
+class _Arguments(NamedTuple):
+    """What ``train_spans`` takes behind the spans and documents of a task."""
+
+    groups: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    order: NDArray[np.int64]
+    document_pointers: NDArray[np.int64]
+    documents: NDArray[np.int32]
+    positive_pointers: NDArray[np.int64]
+    positives: NDArray[np.int32]
+    relevance: NDArray[np.float32]
+    row_pointers: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: NDArray[np.float32]
+    dense: NDArray[np.float32]
+    n_columns: int
+    logistic: bool | None
+    newton: bool | None
+    proximal: bool | None
+    cost_positive: float
+    cost_negative: float
+    bias: np.float32
+    tolerance: float
+    max_passes: int
+    penalty: float
+    prune: np.float32
+    seed: int
+    start_weights: NDArray[np.float32] | None
+
+
+class _Here(NamedTuple):
+    """Documents that tasks of this process share, and how many tasks read those of each group."""
+
+    shared: SharedDocuments
+    users: NDArray[np.integer]
 
 
 def positives_of(relevance: sparse.csr_array, ranker: Ranker) -> Positives:
@@ -99,42 +146,88 @@ def train_chunks(
     ranker: Ranker,
     seed: int,
     start: NDArray[np.float32] | None = None,
+    shared: SharedDocuments | None = None,
 ) -> Iterator[Part]:
-    """Yield the weights of each chunk; ``start`` (nodes, e) is where Newton steps begin in the dense block, if given.
+    """Yield the weights of each chunk.
 
     Weights of the dense block have a penalty of their own: ‖w‖²·p over x is ‖w'‖² over x/√p, with w = w'/√p.
+
+    Args:
+        features: of all documents.
+        spans: the nodes to be trained.
+        documents: of each group of the spans.
+        positives: the documents of each node, and their relevance.
+        ranker: the settings of the classifiers.
+        seed: of the order in which solvers visit documents.
+        start: (nodes, e) where Newton steps begin in the dense block, if given.
+        shared: where documents that several tasks read are kept; None: for this call alone.
     """
+    shared = SharedDocuments() if shared is None else shared
     rows, sizes = features.sparse, np.diff(documents[0])
     scale = np.float32(ranker.dense_penalty ** (-1.0 if ranker.solver == "proximal" else -0.5))
     tasks = spans.tasks(sizes)
-    arguments: tuple[Any, ...] = (
-        *spans[:3],
-        spans.solving_order(np.diff(positives[0])),
-        *documents,
-        *positives,
-        rows.indptr,
-        rows.indices,
-        rows.data,
-        features.dense * scale if scale != 1 else features.dense,
-        rows.shape[1],
-        *_solver(ranker),
-        ranker.cost_positive,
-        ranker.cost_negative * (ranker.alpha if ranker.cost_sensitive else 1.0),
-        np.float32(ranker.bias),
-        ranker.tolerance,
-        ranker.max_passes,
-        ranker.penalty,
-        np.float32(ranker.prune),
-        seed,
-        None if start is None else start / scale,
+    logistic, newton, proximal = _solver(ranker)
+    document_pointers, group_documents = documents
+    positive_pointers, node_positives, relevance = positives
+    arguments = _Arguments(
+        groups=spans.groups,
+        starts=spans.starts,
+        stops=spans.stops,
+        order=spans.solving_order(np.diff(positive_pointers)),
+        document_pointers=document_pointers,
+        documents=group_documents,
+        positive_pointers=positive_pointers,
+        positives=node_positives,
+        relevance=relevance,
+        row_pointers=rows.indptr,
+        indices=rows.indices,
+        values=rows.data,
+        dense=shared.dense_block(features.dense, scale),
+        n_columns=rows.shape[1],
+        logistic=logistic,
+        newton=newton,
+        proximal=proximal,
+        cost_positive=ranker.cost_positive,
+        cost_negative=ranker.cost_negative * (ranker.alpha if ranker.cost_sensitive else 1.0),
+        bias=np.float32(ranker.bias),
+        tolerance=ranker.tolerance,
+        max_passes=ranker.max_passes,
+        penalty=ranker.penalty,
+        prune=np.float32(ranker.prune),
+        seed=seed,
+        start_weights=None if start is None else start / scale,
     )
-    results = pool.spread(_train, tasks, *arguments, together=_TOGETHER)
+    users = np.bincount([spans.groups[first] for first, _ in tasks], minlength=len(sizes))
+    # other processes share no memory with this one: a task there prepares what it reads
+    here = None if pool.handed_over() else _Here(shared, users)
+    results = pool.spread(_train, tasks, here, *arguments, together=_TOGETHER)
     return _whole(_parts(tasks, results, spans, scale), spans)
 
 
-def _train(ends: tuple[int, int], *arguments: Any) -> Trained:
-    trained: Trained = train_spans(*ends, *map(_aligned, arguments))
+def _train(ends: tuple[int, int], here: _Here | None, *arguments: Any) -> Trained:
+    """Train the spans from the first to before the last; ``here`` is given where memory is shared with other tasks."""
+    given = _Arguments(*map(_aligned, arguments))
+    group = int(given.groups[ends[0]])
+    if here is None or here.users[group] < 2:
+        return _trained(ends, _prepared(given, 0, 0), given)
+    first, last = given.document_pointers[group : group + 2].tolist()
+    with here.shared.borrowed(group, int(here.users[group]), partial(_prepared, given, first, last)) as documents:
+        return _trained(ends, documents, given)
+
+
+def _trained(ends: tuple[int, int], documents: NodeDocuments, given: _Arguments) -> Trained:
+    arguments: tuple[Any, ...] = given
+    trained: Trained = train_spans(*ends, documents, *arguments)
     return trained
+
+
+def _prepared(given: _Arguments, first: int, last: int) -> NodeDocuments:
+    """Prepare the documents of groups from the first to before the last."""
+    column_at = np.full(given.n_columns if first < last else 0, -1, np.int32)
+    rows = given.row_pointers, given.indices, given.values, given.dense
+    rest = given.bias, given.newton, given.proximal, column_at
+    prepared: NodeDocuments = prepare(given.documents[first:last], *rows, *rest)
+    return prepared
 
 
 def _aligned(argument: Any) -> Any:
@@ -142,7 +235,7 @@ def _aligned(argument: Any) -> Any:
     return read_only(np.require(argument, requirements="A")) if isinstance(argument, np.ndarray) else argument
 
 
-def _solver(ranker: Ranker) -> tuple[bool | None, ...]:
+def _solver(ranker: Ranker) -> tuple[bool | None, bool | None, bool | None]:
     if ranker.solver == "dual":
         return DUAL_LOGISTIC if ranker.loss == "logistic" else DUAL_HINGE
     return NEWTON if ranker.solver == "newton" else PROXIMAL

@@ -17,6 +17,7 @@ from scipy import sparse
 from longtail import progress
 from longtail.config import Ranker, Search
 from longtail.features.matrix import Features
+from longtail.linear.level_settings import level_ranker
 from longtail.linear.spans import Documents, Positives, Spans, positives_of, train_chunks
 from longtail.search.beam import Beam, Descent, LevelWeights, ranked_labels, shortlist
 from longtail.search.chunks import Chunks, Part
@@ -44,11 +45,16 @@ class TreeRanker:
         self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None
     ) -> sparse.csr_array:
         """Return (n, L) scores of the ``k`` best labels a document (None: all that the beam reaches), best first."""
-        return ranked_labels(self.found(features, search, k, exclude), self.tree)
+        return ranked_labels(self.found(features, search, k, exclude), self.tree, search.last_level)
 
     def found(self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None) -> Beam:
-        """Return the same as nodes of the last level and their log scores, which tell apart what scores may not."""
-        descent = Descent.of(features, self.levels, search.score, self.bias, self.tree.order, exclude)
+        """Return the same as nodes of the last level and their log scores, which tell apart what scores may not.
+
+        Where labels are ranked by their margins, these take the place of log scores.
+        """
+        descent = Descent.of(
+            features, self.levels, search.score, self.bias, self.tree.order, exclude, search.last_level
+        )
         return exact_best(descent, k) if search.exact and k is not None else descent.best(search.beam_size, k)
 
     @property
@@ -82,8 +88,9 @@ class LevelProblems:
         seed: int,
     ) -> LevelProblems:
         """Take the level below the levels ``above``; ``relevance`` is the tree's coarsened label matrix."""
-        given = _given(features, relevance, tree, above, ranker, search)
-        return cls.of_given(features, relevance[len(above)], tree, len(above), given, ranker, seed)
+        own = level_ranker(ranker, len(above))
+        given = _given(features, relevance, tree, above, own, search)
+        return cls.of_given(features, relevance[len(above)], tree, len(above), given, own, seed)
 
     @classmethod
     def of_given(
@@ -98,7 +105,7 @@ class LevelProblems:
     ) -> LevelProblems:
         """Take a level and its ``relevance`` (n, nodes); each document is trained on the children of its parents.
 
-        These are ``given`` (n, parents), None: all.
+        These are ``given`` (n, parents), None: all. Costs are those of ``ranker`` for all levels.
         """
         documents, positives = _documents(given, len(features)), positives_of(relevance, ranker)
         offsets = tree.offsets[level - 1] if level else np.array([0, tree.widths[0]])

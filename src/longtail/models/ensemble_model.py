@@ -93,6 +93,12 @@ class Ensemble(RankingModel):
         return self.fusion != "rank" and all(member.calibration is not None for member in self.members)
 
     @property
+    def missing_score(self) -> float:
+        """What a label counts for at a member that does not find it."""
+        alone = self.fusion == "rank" or self.calibrated_members
+        return 0.0 if alone else self.members[0].missing_score  # all alike, as those who make ensembles see to
+
+    @property
     def reads_text(self) -> bool:
         """Whether texts are all that is needed, no ready-made features."""
         return self.members[0].reads_text  # all alike, as those who make ensembles see to
@@ -113,7 +119,7 @@ class Ensemble(RankingModel):
         """
         used = [number for number, weight in enumerate(self.weights) if weight]
         scores = self.member_scores(documents, k, search, exclude, used)
-        return mean_scores(scores, k, [self.weights[number] for number in used])
+        return mean_scores(scores, k, [self.weights[number] for number in used], self.missing_score)
 
     def member_scores(
         self,
@@ -157,7 +163,7 @@ class Ensemble(RankingModel):
         label = self.labels.ids[column]
         scores = self.member_scores(self._readable([text]), _EXPLAINED, self.config.search)
         members = tuple(
-            _explained(member, weight, _score(own, column), text, label)
+            _explained(member, weight, _score(own, column, self.missing_score), text, label)
             for member, weight, own in zip(self.members, self.weights, scores, strict=True)
         )
         score = sum(member.weight * member.score for member in members)
@@ -165,9 +171,10 @@ class Ensemble(RankingModel):
         return EnsembleExplanation(label, self.labels.name(column), score, sure, members)
 
 
-def _score(ranked: sparse.csr_array, column: int) -> float:
-    """Return the score of a label of the only document, 0 where it is not among those ranked."""
-    return float(ranked.data[ranked.indices == column].sum())
+def _score(ranked: sparse.csr_array, column: int, missing: float) -> float:
+    """Return the score of a label of the only document, ``missing`` where it is not among those ranked."""
+    found = ranked.data[ranked.indices == column]
+    return float(found[0]) if len(found) else missing
 
 
 def _explained(member: Model, weight: float, score: float, text: str, label: str) -> MemberExplanation:

@@ -21,7 +21,7 @@ from longtail.linear.explanation import Explanation, LinearRanker, RawExplanatio
 from longtail.linear.tree_ranker import TreeRanker
 from longtail.models.ranking_model import Facts, RankingModel, members_k
 from longtail.search.beam import ranked_labels
-from longtail.search.ensemble import mean_scores
+from longtail.search.ensemble import MISSING_MARGIN, mean_scores
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.tree.tree import LabelTree
 
@@ -66,6 +66,13 @@ class Model(RankingModel):
         ranks = self.network is not None and self.network.tree is not None
         return cast("NeuralRanker", self.network) if ranks else None
 
+    @property
+    def missing_score(self) -> float:
+        """The score, before calibration, of a label that is not found: 0, or −1 where scores are margins."""
+        by_margin = self.config.search.last_level == "margin" and self.facts.network_share == 0
+        trees = self.rankers and all(isinstance(ranker, TreeRanker) for ranker in self.rankers)
+        return MISSING_MARGIN if by_margin and trees else 0.0
+
     def raw_scores(
         self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
     ) -> sparse.csr_array:
@@ -93,7 +100,7 @@ class Model(RankingModel):
     ) -> sparse.csr_array:
         """Return the ``k`` best labels by the mean of all rankers, of which every one gives ``each``."""
         ranked = [_ranked(ranker, features, search, each, exclude) for ranker in self.rankers]
-        return ranked[0] if len(ranked) == 1 else mean_scores(ranked, k)
+        return ranked[0] if len(ranked) == 1 else mean_scores(ranked, k, missing=self.missing_score)
 
     def predict_part(
         self, documents: Dataset, k: int = 5, *, threshold: float = 0.0, beam_size: int | None = None
@@ -106,7 +113,7 @@ class Model(RankingModel):
             raise UsageError("this model has a network that ranks as well, whose scores no shard has; use predict")
         most, search = self._asked(k, beam_size)
         found = ranker.found(self.features(documents), search, most)
-        ranked = self._calibrated(ranked_labels(found, ranker.tree))
+        ranked = self._calibrated(ranked_labels(found, ranker.tree, search.last_level))
         return PartialPredictions.of(found, ranked, threshold, self.labels, documents.ids, ranker.shards, k)
 
     def features(self, documents: Dataset | Iterable[str]) -> Features:
@@ -148,7 +155,7 @@ class Model(RankingModel):
         if self.vectoriser is None and self.facts.network_share == 0:
             found = "a network's vectors" if self.config.features == "dnn" else "ready-made features"
             raise UsageError(f"this model was trained on {found}, which have no words to explain by")
-        return explain_label(self.rankers, self.features([text]), column, self.config.search.score)
+        return explain_label(self.rankers, self.features([text]), column, self.config.search)
 
 
 def _ranked(

@@ -60,6 +60,11 @@ class RankingModel(ABC):
         """Return a network's (n, d) vectors of documents."""
 
     @property
+    def missing_score(self) -> float:
+        """The score, before calibration, of a label that is not found: 0, or −1 where scores are margins."""
+        return 0.0
+
+    @property
     @abstractmethod
     def reads_text(self) -> bool:
         """Whether texts are all that is needed, no ready-made features."""
@@ -78,16 +83,23 @@ class RankingModel(ABC):
         beam_size: int | None = None,
         exclude: Sequence[Iterable[str]] | None = None,
     ) -> Predictions:
-        """Return the ``k`` best labels of each document with a probability of at least ``threshold``, best first.
+        """Return the ``k`` best labels of each document with a score of at least ``threshold``, best first.
 
-        ``exclude`` names labels, for each document, that may not come out. Scores are probabilities where the model
-        is calibrated, else what the ranker gives: products along the path, shares of votes.
+        Scores are probabilities where the model is calibrated, else what the ranker gives: products along the path,
+        shares of votes, or margins, which may be negative.
+
+        Args:
+            documents: texts, or a dataset.
+            k: labels of each document.
+            threshold: the least score; 0 keeps all, also those below 0.
+            beam_size: nodes kept on each level of a label tree; None: as the settings say.
+            exclude: labels of each document that may not come out.
         """
         most, search = self._asked(k, beam_size)
         ids = documents.ids if isinstance(documents, Dataset) else None
         documents = self._readable(documents)
         ranked = self._calibrated(self.raw_scores(documents, most, search, self._excluded(exclude, len(documents))))
-        return Predictions(ranked if threshold <= 0 else at_least(ranked, threshold), self.labels, ids)
+        return Predictions(at_least(ranked, threshold) if threshold else ranked, self.labels, ids)
 
     def _asked(self, k: int, beam_size: int | None) -> tuple[int, Search]:
         """Return how many labels to look for, no more than there are, and how."""

@@ -16,16 +16,17 @@ from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.jit import read_only
-from longtail.kernels.search import HINGE_2, HINGE_3, SIGMOID, path_scores, step_down
+from longtail.kernels.search import HINGE_2, HINGE_3, MARGIN, SIGMOID, path_scores, step_down
 from longtail.search.chunks import Chunks
 from longtail.search.shards import Beam, Shards, step_down_shards
 
 if TYPE_CHECKING:
     from longtail.tree.tree import LabelTree
 
-__all__ = ["Beam", "Descent", "LevelWeights", "ScoreType", "ranked_labels", "shortlist"]
+__all__ = ["Beam", "Descent", "LastLevel", "LevelWeights", "ScoreType", "ranked_labels", "shortlist"]
 
 ScoreType = Literal["hinge-2", "hinge-3", "sigmoid"]
+LastLevel = Literal["path", "margin"]  # what a node of the last level scores: the product along its path, or its margin
 LevelWeights = Chunks | Shards  # in one file, or the last level in several
 
 ALL = np.iinfo(np.int64).max
@@ -43,16 +44,36 @@ def shortlist(
     beam_size: int,
     score: ScoreType,
     bias: float,
+    last_level: LastLevel = "path",
 ) -> sparse.csr_array:
-    """Return (n, nodes of the last of ``levels``) float32 scores of the ``beam_size`` best nodes found, best first."""
-    ptr, nodes, scores = Descent.of(features, levels, score, bias, tree.order).run([beam_size] * len(levels))
-    return csr_of(path_scores(scores), nodes, ptr, tree.widths[len(levels) - 1])
+    """Return (n, nodes of the last of ``levels``) float32 scores of the ``beam_size`` best nodes found, best first.
+
+    Args:
+        features: of the documents.
+        tree: the label tree.
+        levels: the weights of its first levels, or of all.
+        beam_size: nodes kept on each level.
+        score: what a margin is worth along the path.
+        bias: value of the constant feature.
+        last_level: what the last of ``levels`` is ranked by.
+    """
+    descent = Descent.of(features, levels, score, bias, tree.order, last_level=last_level)
+    ptr, nodes, scores = descent.run([beam_size] * len(levels))
+    return csr_of(_values(scores, last_level), nodes, ptr, tree.widths[len(levels) - 1])
 
 
-def ranked_labels(found: Beam, tree: LabelTree) -> sparse.csr_array:
-    """Return (n, n_labels) scores from nodes of the last level and their log scores."""
+def ranked_labels(found: Beam, tree: LabelTree, last_level: LastLevel = "path") -> sparse.csr_array:
+    """Return (n, n_labels) scores from nodes of the last level and their log scores, or margins."""
     ptr, nodes, scores = found
-    return csr_of(path_scores(scores), tree.order[nodes], ptr, len(tree.order))
+    return csr_of(_values(scores, last_level), tree.order[nodes], ptr, len(tree.order))
+
+
+def _values(scores: NDArray[np.float32], last_level: LastLevel) -> NDArray[np.float32]:
+    """Return what a search gives: products from log scores, margins as they are."""
+    if last_level == "margin":
+        return scores
+    products: NDArray[np.float32] = path_scores(scores)
+    return products
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +87,7 @@ class Descent:
     bias: np.float32
     labels: NDArray[np.int32]
     excluded: tuple[NDArray[np.int64], NDArray[np.int32]] | None
+    last_score: int  # on the last level
 
     @classmethod
     def of(
@@ -76,8 +98,19 @@ class Descent:
         bias: float,
         labels: NDArray[np.int32],
         exclude: sparse.csr_array | None = None,
+        last_level: LastLevel = "path",
     ) -> Descent:
-        """Check that features and levels fit, and give all arrays one type, so that kernels are compiled once."""
+        """Check that features and levels fit, and give all arrays one type, so that kernels are compiled once.
+
+        Args:
+            features: of the documents.
+            levels: the weights of each level.
+            score: what a margin is worth along the path.
+            bias: value of the constant feature.
+            labels: the label of each node of the last level.
+            exclude: (n, L) has an entry for each label that may not come out.
+            last_level: what the last of ``levels`` is ranked by.
+        """
         sizes = features.widths
         for chunks in levels:
             if sizes != (chunks.n_columns, chunks.dense_width):
@@ -92,7 +125,8 @@ class Descent:
                 f"exclude of shape {exclude.shape}, expected {(len(features), len(labels))}: documents, labels"
             )
         excluded = None if exclude is None else _rising(exclude)
-        return cls(features, arrays, levels, _SCORES[score], np.float32(bias), read_only(labels), excluded)
+        last_score = MARGIN if last_level == "margin" else _SCORES[score]
+        return cls(features, arrays, levels, _SCORES[score], np.float32(bias), read_only(labels), excluded, last_score)
 
     def best(self, beam_size: int, k: int | None) -> Beam:
         """Return the ``k`` best nodes of the last level that a beam finds (None: all), best first."""
@@ -131,10 +165,12 @@ class Descent:
         nodes = np.tile(np.arange(roots, dtype=np.int32), n)
         beam: Beam = np.arange(0, n * roots + 1, roots), nodes, np.zeros(n * roots, np.float32)
         for depth, (chunks, limit) in enumerate(zip(self.levels, limits, strict=True)):
-            excluded = nothing
-            if self.excluded is not None and depth == len(self.levels) - 1:
-                excluded = self.excluded[0][first : last + 1], self.excluded[1]
-            rest = self.bias, self.score, limit
+            excluded, score = nothing, self.score
+            if depth == len(self.levels) - 1:
+                score = self.last_score
+                if self.excluded is not None:
+                    excluded = self.excluded[0][first : last + 1], self.excluded[1]
+            rest = self.bias, score, limit
             if isinstance(chunks, Shards):
                 beam = step_down_shards(chunks, own, beam, rest, floors, self.labels, excluded)
             else:

@@ -23,6 +23,7 @@ _SMOOTHING = 1.0  # pairs of each outcome added to the whole: no score means 0 o
 _SMALLEST = 1e-12
 _STEP = 2.0**-52  # as a share of any float64, at least the distance to the next one
 _INFINITY = 0x7F800000  # bits of the float32
+_KNOTS = 257  # of a logistic map
 
 
 class ReliabilityBin(NamedTuple):
@@ -48,7 +49,9 @@ class Calibration:
     ) -> Calibration:
         """Fit to suggestions on held-out documents: their scores, and whether each was right."""
         x, y = scores.astype(np.float64), right.astype(np.float64)
-        return _isotonic(x, y) if method == "isotonic" else _logistic(x, y)
+        if method == "isotonic":
+            return _isotonic(x, y)
+        return _logistic(x, y) if x.min(initial=0) >= 0 else _logistic_of_margins(x, y)
 
     def __call__(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the probability of each score; scores beyond the ends get about that of the end.
@@ -101,20 +104,32 @@ def _isotonic(x: NDArray[np.float64], y: NDArray[np.float64]) -> Calibration:
 
 
 def _logistic(x: NDArray[np.float64], y: NDArray[np.float64]) -> Calibration:
-    """Platt's σ(a ln s + b), a ≥ 0, with his targets, as knots that are close enough for straight lines between."""
-    logs = np.log(np.maximum(x, _SMALLEST))
+    """Platt's σ(a ln s + b), as knots that are close enough for straight lines between."""
+    a, b = _platt(np.log(np.maximum(x, _SMALLEST)), y)
+    knots = np.logspace(np.log10(max(x.min(), _SMALLEST)), np.log10(max(x.max(), 2 * _SMALLEST)), _KNOTS)
+    knots = np.unique(knots)  # scores may all be the same
+    return Calibration(knots, special.expit(a * np.log(knots) + b))
+
+
+def _logistic_of_margins(x: NDArray[np.float64], y: NDArray[np.float64]) -> Calibration:
+    """Platt's σ(a v + b) of margins v, as knots."""
+    a, b = _platt(x, y)
+    knots = np.unique(np.linspace(x.min(), x.max(), _KNOTS))
+    return Calibration(knots, special.expit(a * knots + b))
+
+
+def _platt(values: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+    """Return a ≥ 0 and b of Platt's σ(a v + b), with his targets."""
     positives = y.sum()
     high, low = (positives + 1) / (positives + 2), 1 / (len(y) - positives + 2)
     targets = np.where(y > 0, high, low)
 
     def loss(parameters: NDArray[np.float64]) -> float:
-        margins = parameters[0] * logs + parameters[1]
+        margins = parameters[0] * values + parameters[1]
         return float(np.mean(np.logaddexp(0, margins) - targets * margins))
 
     a, b = optimize.minimize(loss, np.array([1.0, 0.0]), bounds=[(0, None), (None, None)]).x
-    knots = np.logspace(np.log10(max(x.min(), _SMALLEST)), np.log10(max(x.max(), 2 * _SMALLEST)), 257)
-    knots = np.unique(knots)  # scores may all be the same
-    return Calibration(knots, special.expit(a * np.log(knots) + b))
+    return float(a), float(b)
 
 
 def hits(predictions: sparse.csr_array, label_matrix: sparse.csr_array) -> NDArray[np.bool_]:

@@ -13,7 +13,9 @@ from longtail.data.csr import csr_of, places_in_rows
 from longtail.kernels import pool
 from longtail.kernels.fusion import fuse_rows
 
-__all__ = ["best_first", "in_order", "mean_scores", "reciprocal_ranks"]
+__all__ = ["MISSING_MARGIN", "above_missing", "best_first", "in_order", "mean_scores", "reciprocal_ranks"]
+
+MISSING_MARGIN = -1.0  # of a label that a search by margins does not find: what its negatives are trained towards
 
 _FUSION_K = 60  # k of Cormack et al.: how little the first ranks stand out
 _TIE = 1e-6
@@ -21,12 +23,24 @@ _BLOCK = 1024  # documents of a task
 
 
 def mean_scores(
-    members: Sequence[sparse.csr_array], k: int | None, weights: Sequence[float] | None = None
+    members: Sequence[sparse.csr_array],
+    k: int | None,
+    weights: Sequence[float] | None = None,
+    missing: float = 0.0,
 ) -> sparse.csr_array:
-    """Return the mean of (n, L) scores over the labels that any member has, a missing one being 0; ``k`` best first.
+    """Return the mean of (n, L) scores over the labels that any member has, the best first.
 
     A member without weight has no say in which labels these are.
+
+    Args:
+        members: the scores of each.
+        k: labels of each document, None for all.
+        weights: of each member; None: equal ones.
+        missing: the score of a label that a member does not have.
     """
+    if missing:
+        found = mean_scores([above_missing(member, missing) for member in members], k, weights)
+        return csr_of(found.data + np.float32(missing), found.indices, found.indptr, found.shape[1])
     shares = np.full(len(members), 1 / len(members)) if weights is None else np.asarray(weights) / np.sum(weights)
     members, shares = [member for member, share in zip(members, shares, strict=True) if share], shares[shares > 0]
     n, before = members[0].shape[0], np.cumsum([0, *(member.nnz for member in members)])
@@ -41,6 +55,11 @@ def mean_scores(
     kept = np.arange(shape[1]) < counts[:, None]
     ends = np.concatenate([[0], np.cumsum(counts)])
     return csr_of(best_scores[kept], best_labels[kept], ends, members[0].shape[1])
+
+
+def above_missing(ranked: sparse.csr_array, missing: float) -> sparse.csr_array:
+    """Return by how much scores are above that of a label that is not there."""
+    return csr_of(ranked.data - np.float32(missing), ranked.indices, ranked.indptr, ranked.shape[1])
 
 
 def best_first(scores: sparse.csr_array, k: int | None) -> sparse.csr_array:

@@ -1,8 +1,8 @@
 """Predictions by some shards of a model, as JSON lines, and those of all shards put together again.
 
-A line says beside its labels what decides between them and the labels of other shards: log scores, which tell apart
-what a probability or a score may not, and positions on the last level, which decide ties. So the merged predictions
-are, to the byte, those of the whole model.
+A line says beside its labels what decides between them and the labels of other shards: log scores (or margins, where
+these are the scores), which tell apart what a probability or a score may not, and positions on the last level, which
+decide ties. So the merged predictions are, to the byte, those of the whole model.
 """
 
 from __future__ import annotations
@@ -81,9 +81,12 @@ class PartialPredictions:
         shards: Shards,
         k: int,
     ) -> PartialPredictions:
-        """Take the nodes that were found and the (n, L) scores of their labels; those below ``threshold`` go."""
+        """Take the nodes that were found and the (n, L) scores of their labels.
+
+        Those below ``threshold`` are left out, unless it is 0.
+        """
         _, positions, log_scores = found
-        kept = ranked.data >= threshold
+        kept = ranked.data >= (threshold or -np.inf)
         finite = np.maximum(log_scores[kept], np.finfo(np.float32).min)  # JSON has no −∞
         return cls(Predictions(csr_where(ranked, kept), labels, ids), finite, positions[kept], shards, k)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import UsageError
 from longtail.kernels.ranked_lists import merge_ranked, pairs_below, raised_floors
-from longtail.kernels.search import step_down
+from longtail.kernels.search import MARGIN, step_down
 from longtail.search.chunks import Chunks, WeightType
 from longtail.store import Folder
 
@@ -159,6 +159,7 @@ def step_down_shards(
     Shard after shard: what is no better than the best so far need not be looked at in the next one.
     """
     n, limit = len(beam[0]) - 1, rest[2]
+    anything = np.full(n, -np.inf, np.float32)
     owners = np.searchsorted(shards.parents, beam[1], side="right") - 1
     # of one document the shard of its best parent first, after which most of the others are done with
     numbers = list(dict.fromkeys(owners.tolist())) if n == 1 else np.unique(owners).tolist()
@@ -167,7 +168,8 @@ def step_down_shards(
         part = shards.parts[number]
         if part is None:
             continue
-        below: Beam = pairs_below(*beam, floors, *shards.parents[number : number + 2])
+        least = anything if rest[1] == MARGIN else floors  # a margin may be above what its parent scores
+        below: Beam = pairs_below(*beam, least, *shards.parents[number : number + 2])
         if len(below[1]):
             first, last = shards.nodes[number : number + 2]
             best: Beam = step_down(part.level, *own, *below, *rest, floors, labels[first:last], *excluded)

@@ -69,16 +69,27 @@ def label_path(model: Model | Ensemble, text: str, label: str, alternatives: int
 
 
 def _linear_levels(model: Model, text: str, column: int) -> list[_Level]:
-    """Return what the beam keeps on each level; scores are products from the root down."""
+    """Return what the beam keeps on each level; scores are products from the root down, of labels perhaps margins."""
     ranker, search = model.rankers[0], model.config.search
     assert isinstance(ranker, TreeRanker)
     features = model.features([text])
-    steps = explain_label((ranker,), features, column, search.score).nodes
+    steps = explain_label((ranker,), features, column, search).nodes
     own = np.cumprod([step.score for step in steps]).tolist()
+    if search.last_level == "margin":
+        own[-1] = steps[-1].score
     levels = []
     for depth in range(ranker.tree.n_levels):
         above = ranker.levels[: depth + 1]
-        kept = shortlist(features, ranker.tree, above, beam_size=search.beam_size, score=search.score, bias=ranker.bias)
+        last_level = search.last_level if depth == ranker.tree.n_levels - 1 else "path"
+        kept = shortlist(
+            features,
+            ranker.tree,
+            above,
+            beam_size=search.beam_size,
+            score=search.score,
+            bias=ranker.bias,
+            last_level=last_level,
+        )
         levels.append(_Level(kept.indices, kept.data, own[depth]))
     return levels
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -79,7 +80,8 @@ class Service:
         for row, own in enumerate(asked):
             here = slice(ends[row], min(ends[row + 1], ends[row] + own.k))
             pairs = zip(columns[here], scores[here], strict=True)
-            found.append([self._suggested(column, score) for column, score in pairs if score >= own.threshold])
+            least = own.threshold or -math.inf  # 0 keeps all: a score may be a margin
+            found.append([self._suggested(column, score) for column, score in pairs if score >= least])
         return found
 
     def explain(self, text: str, label: str) -> ExplainResponse:

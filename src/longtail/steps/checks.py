@@ -13,6 +13,7 @@ from longtail.linear.partitions import check_index
 from longtail.methods import METHODS, classifiers_alone, uses_encoder
 from longtail.neural import layout
 from longtail.steps.networks import network_widths
+from longtail.steps.ranker_checks import check_ranker
 from longtail.tree.given import Parents
 
 __all__ = ["check_encoder", "check_network", "check_trainable"]
@@ -33,6 +34,7 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
         raise UsageError(f"{config.method}: found {len(documents)} documents; expected at least 3, for propensities")
     if entry.ranker == "neighbours":
         check_index(config.neighbours.index)
+    check_ranker(config, documents.n_labels, parents is not None)
     if config.gandalf.use:
         check_gandalf(documents)
     if uses_encoder(config):

@@ -18,6 +18,7 @@ from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
 from longtail.linear.explanation import LinearRanker
 from longtail.linear.forest import Forest, fit_tree
+from longtail.linear.level_settings import check_level_settings, level_ranker
 from longtail.linear.neighbours import Neighbours, learner_seeds
 from longtail.linear.one_vs_all import LabelHints, LabelProblems, join_batches, label_batches
 from longtail.linear.partitions import document_graph, fit_learner
@@ -86,8 +87,10 @@ def fit_ranker(
     ``hints`` are for labels alone.
     """
     relevance, ranker = tree.coarsen(label_matrix), config.ranker
+    check_level_settings(ranker, tree.widths)
     if tree.n_levels == 1:
-        problems = LabelProblems.of(features, relevance[0], ranker, config.seed, hints.ordered(tree))
+        own = level_ranker(ranker, 0)
+        problems = LabelProblems.of(features, relevance[0], own, config.seed, hints.ordered(tree))
         return TreeRanker(tree, (fit_labels(problems, number, work),), ranker.bias)
     levels: list[LevelWeights] = []
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from longtail.config import Calibration, Config, Search
 from longtail.data.dataset import Dataset
+from longtail.linear.level_settings import uses_matcher
 from longtail.methods import METHODS, uses_encoder
 from longtail.steps.networks import encoder_hash, with_levels
 from longtail.steps.work import Work
@@ -86,7 +87,7 @@ class SharedStages(Stages):
 
 def _without_search(config: Config) -> Config:
     """Return the settings that linear rankers are trained by: the search counts where it finds their negatives."""
-    search = Search() if config.ranker.negatives == "tfn" else config.search
+    search = config.search if uses_matcher(config.ranker) else Search()
     return replace(config, search=search, calibration=Calibration())
 
 

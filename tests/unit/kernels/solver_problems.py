@@ -29,6 +29,11 @@ class Problem(NamedTuple):
         return self.rows.indptr.astype(np.int64), columns, self.rows.data, self.dense
 
     @property
+    def placed(self):
+        """The same with dense rows that lie among others: pointers, columns, values, dense, dense rows."""
+        return *self.block[:3], *among_others(self.dense)
+
+    @property
     def width(self):
         """Siblings with padding."""
         return 8 if self.targets.shape[1] <= 8 else 16
@@ -36,6 +41,14 @@ class Problem(NamedTuple):
     def only(self, *siblings):
         """Return the problem of some of the siblings."""
         return self._replace(targets=self.targets[:, list(siblings)])
+
+
+def among_others(dense):
+    """Return dense rows with rows between them that nobody may read, and where each of them is."""
+    rows = np.arange(1, 2 * len(dense), 2, dtype=np.int32)
+    everything = np.full((2 * len(dense) + 1, dense.shape[1]), np.nan, np.float32)
+    everything[rows] = dense
+    return everything, rows
 
 
 def padded(numbers, width):

@@ -37,7 +37,7 @@ def solve(problem, *, width=None, tolerance=1e-6, max_passes=200, start=None):
     if start is not None:
         start = padded(start, width)
     steps = solve_newton(
-        *problem.block, np.float32(problem.bias), padded(problem.targets, width), siblings, tolerance, max_passes,
+        *problem.placed, np.float32(problem.bias), padded(problem.targets, width), siblings, tolerance, max_passes,
         start, out,
     )  # fmt: skip
     out = out.reshape(-1, width)
@@ -176,10 +176,10 @@ def prepared(problem):
     """Return what comes before the first step: the block with its constant, targets, ends, marked, mean, least."""
     width, rows = 16, problem.x.shape[1]
     targets, constant = padded(problem.targets, width), np.full(1, problem.bias, np.float32)
-    pointers, columns, values, dense = problem.block
+    pointers, columns, values, dense, dense_rows = problem.placed
     marked, usual = unusual(targets, width)
     ends, own = take_out_own_columns(pointers, columns, values, targets, width, rows)
-    block = (pointers, ends, columns, values, dense, constant, targets, width, marked)
+    block = (pointers, ends, columns, values, dense, dense_rows, constant, targets, width, marked)
     return block, *means(*block, usual, own, rows)
 
 
@@ -226,7 +226,7 @@ def test_the_hessian_is_the_slope_of_the_gradient():
     order = [*range(3, 13), 13, 0, 1, 2]  # found columns, the bias, dense columns
     found = newton_step._hessian_times(
         p[order, 0].astype(np.float32), rows.indptr.astype(np.int64), rows.indices.astype(np.uint32), rows.data,
-        problem.dense[inside], np.float32(0.7), 2 * np.abs(target[inside]),
+        problem.dense, inside, np.float32(0.7), 2 * np.abs(target[inside]),
     )  # fmt: skip
     assert 5 < len(inside) < 45
     np.testing.assert_allclose(found, expected[order, 0], rtol=1e-3, atol=1e-3)

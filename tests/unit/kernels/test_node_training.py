@@ -8,6 +8,7 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
+from longtail.kernels.node_documents import prepare
 from longtail.kernels.node_training import DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
 from longtail.linear.spans import _aligned  # as training calls the kernel, which is compiled for that alone
 
@@ -51,6 +52,7 @@ def train(case, spans=None, first=0, last=None, **given):
         "penalty": 0.0,
         "start": None,
         "passes": 2000,
+        "group": None,  # whose documents are prepared before, for all spans
     } | given
     spans = spans or [(parent, *ends) for parent, ends in enumerate(zip(case.offsets, case.offsets[1:], strict=False))]
     last = len(spans) if last is None else last
@@ -67,7 +69,13 @@ def train(case, spans=None, first=0, last=None, **given):
         settings["positive"], settings["negative"], np.float32(settings["bias"]), settings["tolerance"],
         settings["passes"], settings["penalty"], np.float32(settings["prune"]), 0, settings["start"],
     )  # fmt: skip
-    result = train_spans(first, last, *map(_aligned, arguments))
+    arguments = tuple(map(_aligned, arguments))
+    mine = case.documents[settings["group"]] if settings["group"] is not None else np.zeros(0)
+    ready = prepare(
+        _aligned(mine.astype(np.int32)), *arguments[9:13], arguments[19], *settings["solver"][1:],
+        np.full(D, -1, np.int32),
+    )  # fmt: skip
+    result = train_spans(first, last, ready, *arguments)
     return parts(result, [stop - start for _, start, stop in spans[first:last]])
 
 
@@ -243,6 +251,34 @@ def test_several_spans_in_one_call_are_the_same_as_one_each():
     whole = train(case)
     np.testing.assert_allclose(np.hstack([together[0][0], together[1][0]]), whole[0][0], atol=1e-3)
     np.testing.assert_allclose(np.hstack([together[2][0], together[3][0]]), whole[1][0], atol=1e-3)
+
+
+@pytest.mark.parametrize("solver", [DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL])
+@pytest.mark.parametrize("e", [0, 2, 60])  # of 60, the dual solvers go by inner products
+def test_documents_prepared_before_are_those_that_each_span_prepares(solver, e):
+    case = setup(e=e)
+    spans = [(1, 5, 13), (1, 13, 24)]
+    settings = {"solver": solver, "penalty": 0.05, "passes": 30}
+    for own, shared in zip(train(case, spans, **settings), train(case, spans, group=1, **settings), strict=True):
+        np.testing.assert_array_equal(own[0], shared[0])
+        np.testing.assert_array_equal(own[1], shared[1])
+
+
+@pytest.mark.parametrize("solver", [DUAL_HINGE, NEWTON, PROXIMAL])
+@pytest.mark.parametrize("mine", [range(50), range(10, 40), range(0, 50, 2)], ids=["all", "run", "some"])
+def test_the_dense_block_is_read_where_it_is(solver, mine):
+    case = setup(e=3)
+    x, documents = sparse.csr_array(case.x), np.fromiter(mine, np.int32)
+    dense = _aligned(case.dense)
+    given = _aligned(x.indptr.astype(np.int64)), _aligned(x.indices.astype(np.int32)), _aligned(x.data)
+    found = prepare(
+        _aligned(documents), *given, dense, np.float32(1), *solver[1:], np.full(D, -1, np.int32)
+    )  # fmt: skip
+    np.testing.assert_array_equal(found.rows, documents)
+    blocks = [array for array in [*found, *found.index] if isinstance(array, np.ndarray) and array.ndim == 2]
+    copies = [block.shape for block in blocks if block.size and not np.shares_memory(block, case.dense)]
+    scattered = solver == PROXIMAL and len(mine) == 25  # which reads columns, not rows
+    assert copies == ([(25, 3)] if scattered else [])
 
 
 @pytest.mark.parametrize("trained", [0, 3, 8, 9, 18])

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from scipy import sparse, special
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
+from solver_problems import among_others
 
 from longtail.kernels import solvers
+from longtail.kernels.sibling_blocks import square_norms
 from longtail.kernels.solvers import solve_hinge, solve_logistic
 
 SOLVERS = [solve_hinge, solve_logistic]
@@ -59,13 +61,14 @@ def arguments(solver, problem, *, width=None, tolerance=1e-5, max_passes=3000, s
         rows.indptr.astype(np.int64),
         (rows.indices + e).astype(np.uint32),
         rows.data,
-        problem.dense,
+        *among_others(problem.dense),
         np.float32(problem.bias),
         targets.ravel(),
         siblings,
         tolerance,
         max_passes,
         seed,
+        square_norms(rows.indptr, rows.data, problem.dense, np.arange(m), np.float32(problem.bias)),
         problem.dense @ problem.dense.T if products else np.zeros((0, 0), np.float32),
         out,
     )
@@ -76,7 +79,7 @@ def solve(solver, problem, **settings):
     given = arguments(solver, problem, **settings)
     passes = solver(*given)
     m, siblings = problem.positive.shape
-    return given[-1].reshape(-1, len(given[5]) // m)[:, :siblings].astype(np.float64), passes
+    return given[-1].reshape(-1, len(given[6]) // m)[:, :siblings].astype(np.float64), passes
 
 
 def peer(solver, problem, sibling):

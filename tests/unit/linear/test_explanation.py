@@ -44,7 +44,7 @@ def test_parts_add_up_to_margins_and_scores_multiply_to_that_of_the_search(docum
     for row in range(0, N, 7):
         one = features.take(np.array([row]))
         for label in range(L):
-            raw = explain_label([ranker], one, label, score)
+            raw = explain_label([ranker], one, label, Search(score=score))
             assert raw.path_score == pytest.approx(searched[row, label], abs=1e-4)
             explanation = raw.named(LABELS, COUNTS, WORDS, None)
             assert explanation.path_score == pytest.approx(np.prod([step.score for step in explanation.steps]))
@@ -53,11 +53,25 @@ def test_parts_add_up_to_margins_and_scores_multiply_to_that_of_the_search(docum
                 assert step.margin == pytest.approx(parts + step.bias + step.dense, abs=1e-9)
 
 
+def test_a_label_ranked_by_its_margin_is_explained_by_it(documents):
+    features, _ = documents
+    rankers, search = [fit(documents), fit(documents, OTHER)], Search(beam_size=L, score="sigmoid", last_level="margin")
+    ranked = mean_scores([ranker.search(features, search, L) for ranker in rankers], L, missing=-1.0).toarray()
+    for row, label in ((0, 3), (5, 7), (9, 1)):
+        raw = explain_label(rankers, features.take(np.array([row])), label, search)
+        assert raw.path_score == pytest.approx(ranked[row, label], abs=1e-4)
+        for tree, ranker in enumerate(rankers):
+            *above, last = (node for node in raw.nodes if node.tree == tree)
+            assert last.level == ranker.tree.n_levels - 1
+            assert last.score == last.margin
+            assert all(node.score == pytest.approx(1 / (1 + np.exp(-node.margin))) for node in above)
+
+
 def test_contributions_are_value_times_weight_the_largest_first(documents):
     features, _ = documents
     ranker = fit(documents, weights="float32")
     one = features.take(np.array([1]))
-    explanation = explain_label([ranker], one, 2, "hinge-3").named(LABELS, COUNTS, WORDS, None)
+    explanation = explain_label([ranker], one, 2, Search(score="hinge-3")).named(LABELS, COUNTS, WORDS, None)
     values = dict(zip(one.sparse.indices.tolist(), one.sparse.data.tolist(), strict=True))
     assert [step.level for step in explanation.steps] == [0, 1]
     for step, node in zip(explanation.steps, TREE.ancestors(2), strict=True):
@@ -79,7 +93,7 @@ def test_an_ensemble_has_the_steps_of_all_trees_and_the_mean_score(documents):
     rankers = [fit(documents), fit(documents, OTHER)]
     search = Search(beam_size=L)
     mean = mean_scores([ranker.search(features, search, None) for ranker in rankers], None).toarray()
-    raw = explain_label(rankers, features.take(np.array([5])), 7, search.score)
+    raw = explain_label(rankers, features.take(np.array([5])), 7, search)
     assert raw.path_score == pytest.approx(mean[5, 7], abs=1e-4)
     steps = raw.named(LABELS, COUNTS, WORDS, None).steps
     assert [(step.tree, step.level) for step in steps] == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
@@ -91,13 +105,13 @@ def test_names(documents):
     features, _ = documents
     rankers = [fit(documents), fit(documents, OTHER)]
     one = features.take(np.array([0]))
-    explanation = explain_label(rankers, one, 4, "hinge-3").named(LABELS, COUNTS, WORDS, None)
+    explanation = explain_label(rankers, one, 4, Search(score="hinge-3")).named(LABELS, COUNTS, WORDS, None)
     assert (explanation.label, explanation.name) == ("l4", "l4")  # without a name the id stands for it
     # below the node are 4, 0, 8, 2 and 9; the three most frequent stand for it
     names = [step.node for step in explanation.steps]
     assert names[:2] == ["Name 2, Name 8, Name 9 … (5 labels)", "l4"]
     assert names[2] == "Name 2, Name 8, Name 9 … (10 labels)"
-    explanation = explain_label(rankers, one, 3, "hinge-3").named(LABELS, COUNTS, WORDS, None)
+    explanation = explain_label(rankers, one, 3, Search(score="hinge-3")).named(LABELS, COUNTS, WORDS, None)
     assert (explanation.label, explanation.name) == ("l3", "Name 3")
     assert explanation.steps[0].node == "Name 5, Name 3"
     assert explanation.probability is None
@@ -105,7 +119,7 @@ def test_names(documents):
 
 def test_the_probability_is_that_of_the_calibration(documents):
     features, _ = documents
-    raw = explain_label([fit(documents)], features.take(np.array([0])), 4, "hinge-3")
+    raw = explain_label([fit(documents)], features.take(np.array([0])), 4, Search(score="hinge-3"))
     calibration = Calibration(np.array([0.0, 1.0]), np.array([0.2, 0.6]))
     explanation = raw.named(LABELS, COUNTS, WORDS, calibration)
     assert explanation.probability == pytest.approx(0.2 + 0.4 * explanation.path_score)
@@ -114,7 +128,9 @@ def test_the_probability_is_that_of_the_calibration(documents):
 def test_summed_adds_a_feature_over_the_steps(documents):
     features, _ = documents
     rankers = [fit(documents), fit(documents, OTHER)]
-    explanation = explain_label(rankers, features.take(np.array([2])), 1, "hinge-3").named(LABELS, COUNTS, WORDS, None)
+    explanation = explain_label(rankers, features.take(np.array([2])), 1, Search(score="hinge-3")).named(
+        LABELS, COUNTS, WORDS, None
+    )
     summed = explanation.summed()
     totals = {}
     for step in explanation.steps:
@@ -129,7 +145,7 @@ def test_summed_adds_a_feature_over_the_steps(documents):
 def test_a_document_without_known_features_has_bias_and_dense_alone(documents):
     ranker = fit(documents)
     empty = Features.of(sparse.csr_array((1, D), dtype=np.float32), np.zeros((1, 2)))
-    explanation = explain_label([ranker], empty, 1, "sigmoid").named(LABELS, COUNTS, WORDS, None)
+    explanation = explain_label([ranker], empty, 1, Search(score="sigmoid")).named(LABELS, COUNTS, WORDS, None)
     for step in explanation.steps:
         assert step.contributions == ()
         assert step.margin == step.bias

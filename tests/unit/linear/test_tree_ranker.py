@@ -5,15 +5,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from fitting import fit_tree_ranker
+from msgspec.structs import replace
 from scipy import sparse, special
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from longtail.config import Ranker, Search
+from longtail.errors import ConfigError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.linear import spans, tree_ranker
-from longtail.linear.tree_ranker import LevelProblems, TreeRanker
+from longtail.linear.level_settings import check_level_settings, uses_matcher
+from longtail.linear.tree_ranker import LevelProblems, TreeRanker, fit_rows
 from longtail.search.ensemble import mean_scores
 from longtail.tree.tree import LabelTree
 
@@ -141,6 +144,66 @@ def test_documents_that_the_levels_above_send_are_trained_on(negatives):
         assert_trained_on(fitted.levels[level], level, features, label_matrix, allowed, ranker)
 
 
+def test_costs_and_negatives_of_each_level_are_those_of_training_level_by_level():
+    features, label_matrix = documents(e=2)
+    costs, negatives, search = ((1.0, 2.0), (4.0, 0.5), (2.0, 3.0)), ("man", "tfn", "tfn+man"), Search(beam_size=1)
+    base = replace(EXACT, max_passes=20, cost_positive=7.0)
+    ranker = replace(base, level_costs=costs, level_negatives=negatives)
+    fitted = fit_tree_ranker(features, label_matrix, TREE, ranker, search)
+    levels, relevance = [], TREE.coarsen(label_matrix)
+    for level, (cost_positive, cost_negative) in enumerate(costs):
+        own = replace(
+            base, cost_positive=cost_positive, cost_negative=cost_negative, negatives=negatives[level]
+        )  # fmt: skip
+        levels.append(LevelProblems.of(features, relevance, TREE, levels, own, search, 0).solve_all())
+    for own, other in zip(fitted.levels, levels, strict=True):
+        assert all(other.to_arrays()[name].tobytes() == array.tobytes() for name, array in own.to_arrays().items())
+    plain = fit_tree_ranker(features, label_matrix, TREE, base, search)
+    same = [np.array_equal(weights(one)[0], weights(two)[0]) for one, two in zip(plain.levels, levels, strict=True)]
+    assert same == [False] * 3
+
+
+def test_labels_alone_are_one_level():
+    features, label_matrix = documents(e=2)
+    flat = LabelTree(np.arange(9, dtype=np.int32), ())
+    own = fit_tree_ranker(features, label_matrix, flat, replace(EXACT, level_costs=((3.0, 0.5),)))
+    other = fit_tree_ranker(features, label_matrix, flat, replace(EXACT, cost_positive=3.0, cost_negative=0.5))
+    np.testing.assert_array_equal(weights(own.levels[0])[0], weights(other.levels[0])[0])
+
+
+def test_settings_of_another_number_of_levels_are_refused():
+    features, label_matrix = documents()
+    with pytest.raises(ConfigError, match=r"level_costs: found settings for 2 levels; expected 3, .*2 → 4 → 9"):
+        fit_tree_ranker(features, label_matrix, TREE, Ranker(level_costs=((1.0, 1.0),) * 2))
+    with pytest.raises(ConfigError, match=r"level_negatives: found settings for 1 level; expected 3"):
+        check_level_settings(Ranker(level_negatives=("tfn",)), TREE.widths)
+
+
+@pytest.mark.parametrize(
+    ("negatives", "levels", "expected"),
+    [
+        ("tfn", (), False),
+        ("man", (), True),
+        ("man", ("tfn", "tfn"), False),
+        ("tfn", ("tfn", "tfn+man"), True),
+        ("tfn", ("man", "tfn"), False),  # the first level has nothing above it
+    ],
+)
+def test_whether_a_search_finds_negatives(negatives, levels, expected):
+    assert uses_matcher(Ranker(negatives=negatives, level_negatives=levels)) == expected
+
+
+def test_bootstrapping_knows_no_costs_of_levels():
+    features, label_matrix = documents(e=4)
+    relevance, given = TREE.coarsen(label_matrix), TREE.coarsen(label_matrix)[0]
+    ranker = replace(EXACT, max_passes=10)
+    rows = [
+        fit_rows(features.dense, relevance[1], TREE, 1, given, own, 0)
+        for own in (ranker, replace(ranker, level_costs=((9.0, 9.0),) * 3))
+    ]
+    np.testing.assert_array_equal(rows[0][0], rows[1][0])
+
+
 def test_a_document_that_is_sent_with_a_score_of_0_counts_too():
     features, label_matrix = documents()
     far = Features.of(features.sparse * np.float32(1000))  # margins so bad that scores are 0
@@ -228,6 +291,60 @@ def test_search_is_that_of_dense_matrices(fitted, score):
         np.testing.assert_allclose(found, scores[at, best[:3]], atol=1e-5)
         np.testing.assert_allclose(found, scores[at, TREE.positions[labels]], atol=1e-5)
         assert set(rows_of(everything)[at][0].tolist()) == set(TREE.order[reached].tolist())
+
+
+def margins_of(ranker, features):
+    """Return (n, nodes of the last level) W x + b."""
+    table, added = weights(ranker.levels[-1], ranker.bias)
+    return dense_rows(features) @ table + added
+
+
+@pytest.mark.parametrize("score", ["hinge-3", "sigmoid"])
+@pytest.mark.parametrize("beam_size", [1, 2, 4])
+def test_labels_ranked_by_margin_are_the_children_of_the_beam(fitted, score, beam_size):
+    features, _, hinge, logistic = fitted
+    ranker = logistic if score == "sigmoid" else hinge
+    kept, margins = beam(ranker, features, score, beam_size), margins_of(ranker, features)
+    search = Search(beam_size=beam_size, score=score, last_level="margin")
+    ranked, by_path = (ranker.search(features, replace(search, last_level=name), 3) for name in ("margin", "path"))
+    everything = ranker.search(features, search, None)
+    assert (everything.data < 0).any()
+    for at, (labels, found) in enumerate(rows_of(ranked)):
+        reached = TREE.refine(1, kept[1][at])
+        best = reached[np.argsort(-margins[at, reached], kind="stable")]
+        np.testing.assert_allclose(found, margins[at, best[:3]], atol=1e-5)
+        np.testing.assert_allclose(found, margins[at, TREE.positions[labels]], atol=1e-5)
+        assert set(rows_of(everything)[at][0].tolist()) == set(TREE.order[reached].tolist())
+    if score == "sigmoid" or beam_size > 1:  # of one path the order is the same, unless both scores are 1
+        assert (beam_size == 1) == (ranked.indices.tolist() == by_path.indices.tolist())
+
+
+def test_margins_of_labels_without_a_tree_above(fitted):
+    features, label_matrix, *_ = fitted
+    flat = LabelTree(np.random.default_rng(0).permutation(9).astype(np.int32), ())
+    ranker = fit_tree_ranker(features, label_matrix, flat, Ranker(weights="float32"))
+    ranked = ranker.search(features, Search(last_level="margin"), 9).toarray()
+    np.testing.assert_allclose(ranked, margins_of(ranker, features)[:, flat.positions], atol=1e-5)
+
+
+def test_in_an_ensemble_a_label_that_a_tree_does_not_find_has_the_margin_of_a_negative(fitted):
+    features, label_matrix, hinge, _ = fitted
+    flat = LabelTree(np.arange(9, dtype=np.int32), ())
+    other = fit_tree_ranker(features, label_matrix, flat, Ranker(weights="float32"), seed=1)
+    search = Search(beam_size=1, last_level="margin")
+    members = [ranker.search(features, search, None) for ranker in (hinge, other)]
+    found, expected = mean_scores(members, 9, missing=-1.0), np.zeros((60, 9))
+    for member in members:
+        have = sparse.csr_array((np.ones_like(member.data), member.indices, member.indptr), member.shape).toarray() > 0
+        expected += np.where(have, member.toarray(), -1.0) / 2
+        assert have.all() == (member is members[1])
+    np.testing.assert_allclose(found.toarray(), expected, atol=1e-5)
+    assert all((np.diff(scores) <= 0).all() for _, scores in rows_of(found))
+
+
+def test_an_exact_search_by_margins_is_refused():
+    with pytest.raises(ValueError, match="exact: found true with last_level=margin"):
+        Search(exact=True, last_level="margin")
 
 
 @pytest.mark.parametrize("score", ["hinge-3", "sigmoid"])

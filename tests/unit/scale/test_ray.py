@@ -250,9 +250,13 @@ class TestRefusals:
 def test_kernels_get_one_type_of_arrays_wherever_they_run(monkeypatch):
     monkeypatch.setattr(spans, "train_spans", lambda *arguments: arguments)
     odd = np.zeros(17, np.uint8)[1:].view(np.float64)
-    *ends, whole, shifted, number, nothing = spans._train((0, 1), np.zeros(3), odd, 5, None)
-    assert (ends, number, nothing) == ([0, 1], 5, None)
-    for array in (whole, shifted):
+    blank = spans._Arguments(*[None] * len(spans._Arguments._fields))
+    monkeypatch.setattr(spans, "_prepared", lambda *given: "own")
+    given = blank._replace(groups=np.zeros(3, np.int64), values=odd, n_columns=5)
+    first, last, own, *rest = spans._train((0, 1), None, *given)
+    ends, arguments = [first, last], spans._Arguments(*rest)
+    assert (ends, own, arguments.n_columns, arguments.start_weights) == ([0, 1], "own", 5, None)
+    for array in (arguments.groups, arguments.values):
         assert (array.flags.writeable, array.flags.aligned) == (False, True)
 
 

@@ -207,3 +207,29 @@ def test_reliability_by_hand():
     assert whole == (0.0, 1.0, 6, pytest.approx(probabilities.mean()), pytest.approx(4 / 6))
     assert (whole.low, whole.high, whole.count) == (0.0, 1.0, 6)
     assert reliability(np.zeros(0), np.zeros(0, bool)) == []
+
+
+# ------------------------------------------------------------------------------------------------- margins
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_margins_below_0_have_probabilities(method):
+    random = np.random.default_rng(0)
+    margins = random.normal(-0.5, 1.5, 4000).astype(np.float32)
+    right = random.random(4000) < special.expit(2 * margins.astype(np.float64) - 1)
+    found = Calibration.fit(margins, right, method)
+    points = np.linspace(-2, 2.5, 10)
+    np.testing.assert_allclose(found(points), special.expit(2 * points - 1), atol=0.07)
+    assert (np.diff(found(np.linspace(-4, 4, 50))) >= 0).all()
+
+
+def test_the_logistic_map_of_margins_is_platts():
+    margins, right = np.array([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0]), np.array([0, 0, 1, 0, 1, 1, 1], bool)
+    found = Calibration.fit(margins, right, "logistic")
+    targets = np.where(right, 5 / 6, 1 / 5)
+
+    def loss(ab):
+        return np.logaddexp(0, ab[0] * margins + ab[1]).sum() - targets @ (ab[0] * margins + ab[1])
+
+    a, b = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).x
+    np.testing.assert_allclose(found(margins), special.expit(a * margins + b), atol=1e-3)

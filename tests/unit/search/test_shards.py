@@ -80,10 +80,13 @@ def test_search_in_shards_finds_what_search_in_one_piece_does(shard_labels, scor
     tree, levels = model()
     features, exclude, sharded = documents(), excluded(tree, 12), in_shards(levels, shard_labels)
     common = {"score": score, "bias": BIAS}
-    for k in (1, 5, None):
-        for own in (None, exclude):
-            whole = beam_search(features, tree, levels, beam_size=3, k=k, exclude=own, **common)
-            assert_same(beam_search(features, tree, sharded, beam_size=3, k=k, exclude=own, **common), whole)
+    for k, own, last_level in product((1, 5, None), (None, exclude), ("path", "margin")):
+        asked = {"beam_size": 3, "k": k, "exclude": own, "last_level": last_level}
+        whole = beam_search(features, tree, levels, **asked, **common)
+        assert_same(beam_search(features, tree, sharded, **asked, **common), whole)
+    one = documents(n=1)
+    whole = beam_search(one, tree, levels, beam_size=3, k=2, last_level="margin", **common)
+    assert_same(beam_search(one, tree, sharded, beam_size=3, k=2, last_level="margin", **common), whole)
     for k, own in product((4, tree.n_labels), (None, exclude)):
         whole = exact_search(features, tree, levels, k=k, exclude=own, **common)
         assert_same(exact_search(features, tree, sharded, k=k, exclude=own, **common), whole)
@@ -117,15 +120,20 @@ def test_threads_and_blocks_change_no_byte(monkeypatch):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    seed=st.integers(0, 1000), shard_labels=st.integers(1, 12), k=st.integers(1, 8), exact=st.booleans(), data=st.data()
+    seed=st.integers(0, 1000),
+    shard_labels=st.integers(1, 12),
+    k=st.integers(1, 8),
+    way=st.sampled_from(["beam", "exact", "margin"]),
+    data=st.data(),
 )
-def test_the_best_of_all_holders_are_the_best_of_the_whole(seed, shard_labels, k, exact, data):
+def test_the_best_of_all_holders_are_the_best_of_the_whole(seed, shard_labels, k, way, data):
     tree, levels = model(seed, fans=(3, 4, 4))
     features, exclude, sharded = documents(seed, 5), excluded(tree, 5, seed), in_shards(levels, shard_labels)
 
     def best(last):
-        descent = Descent.of(features, [*levels[:-1], last], "hinge-3", BIAS, tree.order, exclude)
-        return exact_best(descent, k) if exact else descent.best(3, k)
+        last_level = "margin" if way == "margin" else "path"
+        descent = Descent.of(features, [*levels[:-1], last], "hinge-3", BIAS, tree.order, exclude, last_level)
+        return exact_best(descent, k) if way == "exact" else descent.best(3, k)
 
     shards = sharded[-1]
     holders = np.array(data.draw(st.lists(st.integers(0, 2), min_size=shards.n_shards, max_size=shards.n_shards)))
