@@ -192,7 +192,8 @@ class TestCascadeXML:
         config = configure("cascadexml", name)
         training = config.training
         assert (training.encoder_rate, training.head_rate, training.batch_size) == (1e-4, 1e-3, 256)
-        assert (training.head_optimiser, training.schedule, training.clip) == ("adamw", "cosine", 0)
+        assert (training.head_optimiser, training.schedule, training.clip) == ("adamw", "one-cycle", 0)
+        assert training.epsilon == 1e-6  # AdamW of transformers
         assert (training.encoder_decay, training.head_decay) == (0.05, 0.005)  # src/main_acc.py, src/Runner.py
         assert (training.warmup_epochs, training.cooldown_epochs) == (2 if name == "wiki10-31k" else 1, 3)
         assert (config.encoder.name, config.encoder.pooling) == ("bert-base-uncased", "cls")
