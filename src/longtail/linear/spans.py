@@ -97,7 +97,7 @@ class _Arguments(NamedTuple):
     positive_pointers: NDArray[np.int64]
     positives: NDArray[np.int32]
     relevance: NDArray[np.float32]
-    row_pointers: NDArray[np.int64]
+    row_pointers: NDArray[np.integer]
     indices: NDArray[np.int32]
     values: NDArray[np.float32]
     dense: NDArray[np.float32]
