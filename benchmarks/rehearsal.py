@@ -48,7 +48,8 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=12, help="layers of the encoder")
     parser.add_argument("--width", type=int, default=768, help="numbers of its vectors")
     parser.add_argument("--folder", type=Path, default=Path("rehearsal"))
-    parser.add_argument("--keep", action="store_true", help="leave what was written")
+    parser.add_argument("--keep", action="store_true", help="leave what was written; a second call goes on with it")
+    parser.add_argument("--ignore-memory", action="store_true", help="train whatever the forecast says")
     arguments = parser.parse_args()
     folder = arguments.folder / FOLDERS[arguments.dataset]
     corpus_seconds = written(arguments, folder)
@@ -78,7 +79,10 @@ def main() -> None:
 
 
 def written(arguments: argparse.Namespace, folder: Path) -> float:
-    """Write the corpus and the encoder; return the seconds of that."""
+    """Write the corpus and the encoder, unless an earlier call kept them; return the seconds of that."""
+    if folder.exists():
+        print(f"{folder}: is there, and not written again", file=sys.stderr)
+        return 0.0
     begin = time.perf_counter()
     command = [
         *(sys.executable, str(Path(__file__).parent / "synthetic_corpus.py"), arguments.dataset, str(folder)),
@@ -103,6 +107,7 @@ def reproduced(arguments: argparse.Namespace, folder: Path, output: Path) -> tup
         *("--output", str(output), "--single", "--device", arguments.device, "--threads", arguments.threads),
         *("--encoder-folder", str(arguments.folder / "encoders")),
         *(word for setting in arguments.settings for word in ("--set", setting)),
+        *(["--ignore-memory"] if arguments.ignore_memory else []),
     ]
     process = subprocess.Popen(command, stdout=sys.stderr)
     _, status, usage = os.wait4(process.pid, 0)
