@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import longtail as lt
+from longtail.cli.reproduce_commands import _in_words
 from longtail.data.npz import write_csr_npz
 from longtail.reproduction import experiments as experiments_module
 from longtail.reproduction import running
 from longtail.reproduction.datasets import published_dataset
 from longtail.reproduction.documents import read_documents
 from longtail.reproduction.experiments import parse_experiments
+from longtail.reproduction.listing import Need
 
 N_TRAIN, N_TEST = 160, 60
 
@@ -373,15 +375,41 @@ def test_wrong_arguments(fails, attentionxml, tmp_path):
 
 
 def test_the_list_has_every_experiment(run):
-    shown = run("reproduce", "--list")
-    assert shown.code == 0
     listed = run("reproduce", "--list", "--json").json()
     assert [entry["experiment"] for entry in listed] == list(experiments_module.experiments())
     for entry in listed:
-        assert entry["experiment"] in shown.out
         assert entry["need"]["hours"] or entry["need"]["note"]
     cascade = next(entry for entry in listed if entry["experiment"] == "cascadexml/amazon-670k")
     assert cascade["members"] == ["seed-0", "seed-1", "seed-2"]
     assert {"P@1": 50.22, "P@3": 45.2, "P@5": 41.45} in [row["values"] for row in cascade["published"]]
     nine = next(entry for entry in listed if entry["experiment"] == "x-transformer/eurlex-4k")
     assert len(nine["not_yet"]) == 6
+
+
+@pytest.mark.usefixtures("small")
+def test_the_list_as_a_table(run):
+    shown = run("reproduce", "--list")
+    assert shown.code == 0
+    lines = {line.split()[0]: line.split() for line in shown.out.splitlines() if "/" in line.split()[0]}
+    assert list(lines) == list(experiments_module.experiments())
+    assert lines["dismec/eurlex-4k"][:8] == [
+        "dismec/eurlex-4k", "1", "xr-transformer-2", "1", "P", "83.21", "70.39", "58.73",
+    ]  # fmt: skip
+    assert lines["x-transformer/eurlex-4k"][1:4] == ["2", "(1", "not"]
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [
+        ((0.5, 0.8), "30 to 48 min"),
+        ((0.5, 3), "30 min to 3 h"),
+        ((1e-4, 48), "1 min to 48 h"),
+        ((240, 480), "10 to 20 days"),
+    ],
+)
+def test_time_and_memory_in_words(hours, words):
+    assert _in_words(Need(hours, int(12.3e9))) == f"{words}, 12 GB"
+    assert _in_words(Need(hours, int(2.34e9), int(40e9), "of unknown speed")) == (
+        f"{words}, 2.3 GB, 40 GB of the GPU (of unknown speed)"
+    )
+    assert _in_words(Need(note="no preset")) == "no preset"
