@@ -12,7 +12,7 @@ import longtail as lt
 from longtail.cli.reproduce_commands import _in_words
 from longtail.data.npz import write_csr_npz
 from longtail.reproduction import experiments as experiments_module
-from longtail.reproduction import running
+from longtail.reproduction import listing, running
 from longtail.reproduction.datasets import published_dataset
 from longtail.reproduction.documents import read_documents
 from longtail.reproduction.experiments import parse_experiments
@@ -56,7 +56,8 @@ RAW = ["--set", "calibration.method=none", "-j", "1"]
 @pytest.fixture
 def small(monkeypatch):
     made = parse_experiments(EXPERIMENTS)
-    monkeypatch.setattr(experiments_module, "experiments", lambda: made)
+    for module in (experiments_module, listing):
+        monkeypatch.setattr(module, "experiments", lambda: made)
 
 
 @pytest.fixture(scope="module")
@@ -321,6 +322,23 @@ def test_encoders_are_found_and_the_recipe_of_the_paper_trained(run, attentionxm
     assert any("settings other than the recipe's" in reason for reason in result["not_comparable"])
     vectors = [metrics_of(result, name) for name in ("bert", "roberta", "xlnet")]
     assert vectors[0] != vectors[1]
+
+
+def test_what_is_read_is_what_the_dataset_is_called_after(parts, attentionxml, pecos, tmp_path, said):
+    """Titles alone of a folder with contents and any name; the authors' tf-idf beside the texts."""
+    anything = tmp_path / "download"
+    for part, split in zip(parts, ("train", "test"), strict=True):
+        texts = [f"{text}\na content" for text in part.texts]  # the first line of a text becomes the title
+        longer = lt.Dataset.of(texts, [part.labels_of(row) for row in range(len(part))], part.labels)
+        lt.write(longer, anything, format="lf", split=split)
+    read = read_documents(anything, published_dataset("lf-amazontitles-131k"))
+    assert list(read.train.texts) == list(parts[0].texts)
+    assert list(read.test.texts) == list(parts[1].texts)
+    for folder, name in ((attentionxml, "wiki10-31k"), (pecos, "eurlex-4k")):
+        documents = read_documents(folder, published_dataset(name))
+        assert documents.train.features is not None
+        assert documents.share(0.25).test.features.shape[0] == N_TEST / 4
+    assert "another dataset or split?" in said()
 
 
 def test_a_network_on_words_is_trained_on_titles(run, titles, tmp_path):
