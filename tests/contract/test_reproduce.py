@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import longtail as lt
+from longtail.cli.reproduce_commands import _in_words
 from longtail.data.npz import write_csr_npz
 from longtail.reproduction import experiments as experiments_module
-from longtail.reproduction import running
+from longtail.reproduction import listing, running
 from longtail.reproduction.datasets import published_dataset
 from longtail.reproduction.documents import read_documents
 from longtail.reproduction.experiments import parse_experiments
+from longtail.reproduction.listing import Need
 
 N_TRAIN, N_TEST = 160, 60
 
@@ -54,7 +56,8 @@ RAW = ["--set", "calibration.method=none", "-j", "1"]
 @pytest.fixture
 def small(monkeypatch):
     made = parse_experiments(EXPERIMENTS)
-    monkeypatch.setattr(experiments_module, "experiments", lambda: made)
+    for module in (experiments_module, listing):
+        monkeypatch.setattr(module, "experiments", lambda: made)
 
 
 @pytest.fixture(scope="module")
@@ -321,6 +324,23 @@ def test_encoders_are_found_and_the_recipe_of_the_paper_trained(run, attentionxm
     assert vectors[0] != vectors[1]
 
 
+def test_what_is_read_is_what_the_dataset_is_called_after(parts, attentionxml, pecos, tmp_path, said):
+    """Titles alone of a folder with contents and any name; the authors' tf-idf beside the texts."""
+    anything = tmp_path / "download"
+    for part, split in zip(parts, ("train", "test"), strict=True):
+        texts = [f"{text}\na content" for text in part.texts]  # the first line of a text becomes the title
+        longer = lt.Dataset.of(texts, [part.labels_of(row) for row in range(len(part))], part.labels)
+        lt.write(longer, anything, format="lf", split=split)
+    read = read_documents(anything, published_dataset("lf-amazontitles-131k"))
+    assert list(read.train.texts) == list(parts[0].texts)
+    assert list(read.test.texts) == list(parts[1].texts)
+    for folder, name in ((attentionxml, "wiki10-31k"), (pecos, "eurlex-4k")):
+        documents = read_documents(folder, published_dataset(name))
+        assert documents.train.features is not None
+        assert documents.share(0.25).test.features.shape[0] == N_TEST / 4
+    assert "another dataset or split?" in said()
+
+
 def test_a_network_on_words_is_trained_on_titles(run, titles, tmp_path):
     """The real experiment on a label-feature set, with vectors of words found by the recipe's name for them."""
     pytest.importorskip("torch")
@@ -373,15 +393,41 @@ def test_wrong_arguments(fails, attentionxml, tmp_path):
 
 
 def test_the_list_has_every_experiment(run):
-    shown = run("reproduce", "--list")
-    assert shown.code == 0
     listed = run("reproduce", "--list", "--json").json()
     assert [entry["experiment"] for entry in listed] == list(experiments_module.experiments())
     for entry in listed:
-        assert entry["experiment"] in shown.out
         assert entry["need"]["hours"] or entry["need"]["note"]
     cascade = next(entry for entry in listed if entry["experiment"] == "cascadexml/amazon-670k")
     assert cascade["members"] == ["seed-0", "seed-1", "seed-2"]
     assert {"P@1": 50.22, "P@3": 45.2, "P@5": 41.45} in [row["values"] for row in cascade["published"]]
     nine = next(entry for entry in listed if entry["experiment"] == "x-transformer/eurlex-4k")
     assert len(nine["not_yet"]) == 6
+
+
+@pytest.mark.usefixtures("small")
+def test_the_list_as_a_table(run):
+    shown = run("reproduce", "--list")
+    assert shown.code == 0
+    lines = {line.split()[0]: line.split() for line in shown.out.splitlines() if "/" in line.split()[0]}
+    assert list(lines) == list(experiments_module.experiments())
+    assert lines["dismec/eurlex-4k"][:8] == [
+        "dismec/eurlex-4k", "1", "xr-transformer-2", "1", "P", "83.21", "70.39", "58.73",
+    ]  # fmt: skip
+    assert lines["x-transformer/eurlex-4k"][1:4] == ["2", "(1", "not"]
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [
+        ((0.5, 0.8), "30 to 48 min"),
+        ((0.5, 3), "30 min to 3 h"),
+        ((1e-4, 48), "1 min to 48 h"),
+        ((240, 480), "10 to 20 days"),
+    ],
+)
+def test_time_and_memory_in_words(hours, words):
+    assert _in_words(Need(hours, int(12.3e9))) == f"{words}, 12 GB"
+    assert _in_words(Need(hours, int(2.34e9), int(40e9), "of unknown speed")) == (
+        f"{words}, 2.3 GB, 40 GB of the GPU (of unknown speed)"
+    )
+    assert _in_words(Need(note="no preset")) == "no preset"

@@ -107,7 +107,8 @@ def _in_words(need: Need) -> str:
     """Return time and memory in a few words."""
     if need.hours is None or need.memory is None:
         return need.note
-    span = " to ".join(map(_time, need.hours))
+    low, high = (_time(hours).split() for hours in need.hours)
+    span = " to ".join([" ".join(low[:1] if low[1] == high[1] else low), " ".join(high)])
     gpu = "" if need.gpu_memory is None else f", {_gigabytes(need.gpu_memory)} of the GPU"
     note = f" ({need.note})" if need.note else ""
     return f"{span}, {_gigabytes(need.memory)}{gpu}{note}"

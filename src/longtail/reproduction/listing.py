@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from importlib import import_module
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 
-from longtail.config import Config
 from longtail.errors import LongtailError
+from longtail.forecast import published_forecast
 from longtail.kernels import pool
 from longtail.methods import METHODS
-from longtail.reproduction.datasets import PublishedDataset
 from longtail.reproduction.experiments import Experiment, PublishedRow, experiments
 
 __all__ = ["Entry", "Need", "entries"]
@@ -58,25 +55,16 @@ def _need(entry: Experiment, device: str) -> Need:
     """Return what the members take together; all of them are as large as the first."""
     if entry.preset and entry.preset not in METHODS[entry.method].presets:
         return Need(note="no preset")
-    forecast = _forecast()
-    if forecast is None:
-        return Need(note="no forecast")
     try:
-        expected = forecast(entry.published_dataset, entry.config(entry.members[0]), device)
+        expected = published_forecast(entry.published_dataset, entry.config(entry.members[0]), device)
     except LongtailError as error:  # an encoder of unknown shape
         return Need(note=str(error))
     count = len(entry.members)
     low, high = (count * seconds / 3600 for seconds in expected.seconds)
-    on_gpu = bool(expected.on_gpu)
-    unknown = on_gpu and getattr(expected, "gpu_seconds", None) is None
+    unknown = expected.on_gpu and expected.gpu_seconds is None
     return Need(
         hours=(low, high),
         memory=expected.peak_bytes,
-        gpu_memory=expected.network_bytes if on_gpu else None,
+        gpu_memory=expected.network_bytes if expected.on_gpu else None,
         note="without the network, whose time on this GPU is not known" if unknown else "",
     )
-
-
-def _forecast() -> Callable[[PublishedDataset, Config, str], Any] | None:
-    """Return the forecast for a dataset of which the published sizes are known."""
-    return getattr(import_module("longtail.forecast"), "published_forecast", None)
