@@ -144,7 +144,7 @@ def _cascade(shape: EncoderShape, sizes: DataSizes, config: Config) -> _Plan:
     # settings for another number of levels are refused by training, so zip takes what there is
     levels = tuple(zip(widths, columns, strict=False))
     products = 3.0 * epochs * sum(own * width for own, width in zip(scored, columns, strict=False))
-    centroids = cascade.label_rows != "random"
+    centroids = cascade.label_rows in ("centroid", "centroid+text")
     texts = sizes.documents + (sizes.n_labels if cascade.label_rows == "centroid+text" else 0)
     passes = 3 * epochs + centroids + (not ranks_alone(config))
     stages = ("network",) if config.label_text.phases == "one" else ("network-0", "network-1")

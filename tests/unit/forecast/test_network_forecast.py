@@ -125,8 +125,8 @@ class TestBytes:
             assert averaged == pytest.approx(4 * PARAMETERS + 44 * (4 * WIDTH + 4))
 
     def test_first_rows_need_all_vectors(self, network):
-        rows = {kind: network(cascade={"label_rows": kind}).first_bytes for kind in ("random", "centroid")}
-        assert rows == {"random": 0, "centroid": 4 * 200 * WIDTH * 2}
+        rows = {kind: network(cascade={"label_rows": kind}).first_bytes for kind in ("random", "xavier", "centroid")}
+        assert rows == {"random": 0, "xavier": 0, "centroid": 4 * 200 * WIDTH * 2}
         assert network().first_bytes == 4 * 240 * WIDTH * 2
 
     def test_tokens_are_cut(self, network):
