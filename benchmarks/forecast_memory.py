@@ -9,8 +9,8 @@ behind a large one is seen; elsewhere both are largest values so far.
 DIR holds a folder a set with `train.jsonl.gz`, as debian-tags and debian-depends (made from Debian's package
 descriptions), gutenberg-lcsh (titles of books and their subject headings) and tib-sid-kw (library records and
 keywords). Where a case has `vectors`, random numbers of that width stand beside the text features, as an encoder's
-would: the classifiers take the same memory, and no encoder has to read the texts. Kernels should be compiled before:
-compiling them takes some 100 MB in the first run.
+would: the classifiers take the same memory, and no encoder has to read the texts. Each case should have run once
+before, so that its kernels are compiled: compiling them takes 100 to 300 MB, which no forecast counts.
 """
 
 from __future__ import annotations

@@ -43,9 +43,13 @@ def _ways(expected: Forecast, largest: StageMemory | None) -> str:
     name = "" if largest is None else largest.name
     if not expected.on_gpu and _is_of_a_network(name) and 2 * expected.network_bytes > expected.peak_bytes:
         return f"{_FOR_NETWORKS}, take a smaller encoder"
+    if expected.on_gpu and _is_of_a_network(name):  # what begins with the vectors of all documents
+        return "cascade.label_rows=random or recursive.bootstrap=false, take a narrower encoder"
     if name == "embeddings":
         return "cascade.combine=never where the network can rank by itself, take a narrower encoder"
-    ways = "tfidf.0.max_features or a larger ranker.prune or tfidf.0.min_df"
+    ways = "a larger ranker.prune"
+    if any(stage.name == "features" for stage in expected.stages):  # they are made here
+        ways = f"tfidf.0.max_features or {ways} or tfidf.0.min_df"
     if name.startswith("level") or name in ("labels", "learners", "trees of documents"):
         ways += ", use fewer threads (-j)"
     return ways

@@ -39,7 +39,8 @@ class Bytes(NamedTuple):
     group_document: float = 16.0
     line: float = 64.0  # 16 siblings: a cache line of weights, targets, or what a solver keeps of a document
     kept: float = 0.6  # of what a stage takes and gives back, this share stays with the allocator,
-    kept_most: float = 64e6  # at most so much for each thread
+    kept_most: float = 64e6  # at most so much for each thread;
+    kept_by_torch: float = 0.9  # this share where a network is trained on the CPU, whatever it is
 
 
 _BYTES = Bytes()
@@ -104,10 +105,13 @@ class _Course:
         self._most_kept = _BYTES.kept_most * threads
         self._kept = 0.0
 
-    def add(self, name: str, during: float, after: float) -> None:
-        """Add a stage by what is in memory ``during`` it and ``after`` it."""
+    def add(self, name: str, during: float, after: float, *, by_torch: bool = False) -> None:
+        """Add a stage by what is in memory ``during`` it and ``after`` it, and whether torch takes it."""
         self.stages.append(StageMemory(name, int(max(during, after + self._kept))))
-        self._kept = max(self._kept, min(_BYTES.kept * (during - after), self._most_kept))
+        kept = min(_BYTES.kept * (during - after), self._most_kept)
+        if by_torch:
+            kept = _BYTES.kept_by_torch * (during - after)
+        self._kept = max(self._kept, kept)
 
 
 def _add_network(course: _Course, plan: TrainingPlan, network: NetworkForecast, rows: float) -> float:
@@ -123,7 +127,7 @@ def _add_network(course: _Course, plan: TrainingPlan, network: NetworkForecast, 
         first = tokens + here * network.reading_bytes + network.first_bytes + _bootstrap_bytes(plan, network)
         training = tokens + here * network.training_bytes + network.kept_bytes
         for name in network.stages:
-            course.add(name, max(first, training), resting)
+            course.add(name, max(first, training), resting, by_torch=not network.on_gpu)
     if plan.joined.dense_width > plan.text.dense_width:
         vectors = 4.0 * sizes.documents * network.width
         reading = rows + network.token_bytes + here * network.reading_bytes + vectors

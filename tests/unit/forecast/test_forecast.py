@@ -332,9 +332,18 @@ class TestMemory:
             "training.micro_batch", "encoder.max_tokens", "training.head_optimiser", "training.head_weights"
         }  # fmt: skip
         assert named <= {setting.path for setting in settings(Config())}
-        for other in ({"network_bytes": 600_000_000}, {"on_gpu": True}):
-            with pytest.raises(UsageError, match=r"set tfidf\.0\.max_features or"):
+        for other, way in (
+            ({"network_bytes": 600_000_000}, "a larger"),
+            ({"on_gpu": True}, "cascade.label_rows=random"),
+        ):
+            with pytest.raises(UsageError, match=rf"set {re.escape(way)} "):
                 check_memory(msgspec.structs.replace(network, **other))
+        assert {"cascade.label_rows", "recursive.bootstrap"} <= {setting.path for setting in settings(Config())}
+
+    def test_features_that_are_given_are_not_chosen_here(self, monkeypatch):
+        monkeypatch.setattr(memory, "memory_limit", lambda: 1_000_000_000)
+        with pytest.raises(UsageError, match=r"set a larger ranker\.prune, use fewer threads"):
+            check_memory(with_stages(documents=300, level_1_of_2=1_340_000_000))
 
     def test_the_memory_of_a_gpu(self, monkeypatch):
         monkeypatch.setattr(memory, "memory_limit", lambda: 10_000_000_000)

@@ -163,6 +163,12 @@ class TestStages:
         assert own["network"] - own["documents"] >= found.library_bytes + found.training_bytes
         assert own["model"] - own["documents"] >= found.library_bytes + found.resting_bytes
 
+    def test_what_torch_gives_back_stays_with_the_process(self, encoder, peaks):
+        settings = {"cascade": {"label_rows": "random", "combine": "never"}, "training": {"micro_batch": 200}}
+        own = peaks(**settings)
+        taken = own["network"] - network_forecast(documents(), configured(encoder, **settings)).resting_bytes
+        assert own["model"] > own["features"] + 0.8 * (taken - own["features"])
+
     def test_no_threads_where_no_solver_runs(self, peaks):
         one, many = (peaks(threads=n, cascade={"combine": "never"}) for n in (1, 64))
         assert "level 1 of 1" not in one
