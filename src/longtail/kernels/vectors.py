@@ -18,7 +18,7 @@ from longtail.kernels.cache_lines import everywhere
 from longtail.kernels.chunks import decoded
 
 __all__ = ["DOCUMENTS", "PANEL", "WINDOW", "add_product", "copy_lane", "copy_panel", "product_of_four", "sums_of_lane"]
-__all__ += ["sums_of_panel", "sums_of_window"]
+__all__ += ["step_and_add_product", "sums_of_panel", "sums_of_window"]
 
 intrinsic: Any = _intrinsic  # its type knows nothing of compiled calls
 DOCUMENTS = 4  # that share the reading of weights
@@ -69,6 +69,13 @@ def add_product(out: Any, w: Any, width: int, row: Any) -> None:
     for lane in range(DOCUMENTS):
         for j in range(lane, row.shape[0], DOCUMENTS):
             out[:width] += row[j] * w[j * width : (j + 1) * width]
+
+
+def step_and_add_product(out: Any, w: Any, width: int, row: Any, step: Any, before: Any) -> None:
+    """Add before[j] · step to w[j], and Σ row[j] · w[j] of what w is then to ``out[:width]``: one way through w."""
+    for j in range(row.shape[0]):
+        w[j * width : (j + 1) * width] += before[j] * step[:width]
+    add_product(out, w, width, row)
 
 
 # ------------------------------------------------------------------- and compiled
@@ -221,15 +228,20 @@ def _write_product(
         code.store(total, 5, code.at(to, (lane, code.size(5, 1))))
 
 
-def _write_addition(code: _Code, out: Any, w: Any, row: Any) -> None:
-    """Four sums, because each addition waits for the one before it in its sum."""
+def _write_addition(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) -> None:
+    """Four sums, because each addition waits for the one before it in its sum; a step and its row change w before."""
+    step = code.load(3, _LONG(0)) if step_of_row else None
 
     def add(lanes: int) -> Any:
         def body(j: Any, totals: Any) -> Any:
             totals = list(totals)
             for lane in range(lanes):
                 k = code.builder.add(j, _LONG(lane))
-                x, weights = code.everywhere(code.number(2, k)), code.load(1, code.at(_LONG(0), (k, code.lanes)))
+                place = code.at(_LONG(0), (k, code.lanes))
+                x, weights = code.everywhere(code.number(2, k)), code.load(1, place)
+                if step is not None:
+                    weights = code.multiply_add(code.everywhere(code.number(4, k)), step, weights)
+                    code.store(weights, 1, place)
                 totals[lane] = code.multiply_add(x, weights, totals[lane])
             return totals
 
@@ -252,6 +264,17 @@ def _add_product_compiled(out: Any, w: Any, width: int, row: Any) -> Any:
             _add_16((out, w, row))
         else:
             _add_8((out, w, row))
+
+    return add
+
+
+@overload(step_and_add_product, inline="always")
+def _step_and_add_product_compiled(out: Any, w: Any, width: int, row: Any, step: Any, before: Any) -> Any:
+    def add(out: Any, w: Any, width: int, row: Any, step: Any, before: Any) -> None:
+        if width == 16:
+            _add_16((out, w, row, step, before))
+        else:
+            _add_8((out, w, row, step, before))
 
     return add
 
