@@ -31,7 +31,7 @@ _ZERO, _ONE, _INFINITY = np.float32(0), np.float32(1), np.float32(np.inf)
 _MARGIN, _STEP, _HIGH, _LOW, _LIMIT, _LIVE, _PARTS = 0, BLOCK, 2 * BLOCK, 3 * BLOCK, 4 * BLOCK, 5 * BLOCK, 6
 _FIRST_ALPHA = 1e-8  # α may not be 0 in the logistic dual, where its logarithm is taken
 _NEWTON_STEPS = 100
-_AHEAD = 2  # documents
+_AHEAD, _FAR = 2, 1024  # documents that are asked for before their turn, where there are so many
 
 
 @kernel
@@ -155,7 +155,8 @@ def _pass(
     while position < active:
         i = order[position]
         start, end = pointers[i], pointers[i + 1]
-        _ask_ahead(order, position, rows, targets, alpha, w, width)
+        if len(order) >= _FAR:
+            _ask_ahead(order, position, rows, targets, alpha, w, width)
         margins_of(margins, w, width, start, end, columns, values, bias)
         if waiting >= 0:
             step_and_add_dense_margins(step, waiting, margins, w, width, i, dense, dense_rows)
@@ -192,9 +193,8 @@ def _ask_ahead(order: Any, position: int, rows: Any, targets: Any, alpha: Any, w
     after = order[position + 1]
     prefetch(targets, after * width)
     prefetch(alpha, after * width)
-    e, begin = dense.shape[1], np.int64(dense_rows[after]) * dense.shape[1]
-    flat = dense.ravel()
-    for k in range(begin, begin + e, LINE):
+    flat, begin = dense.ravel(), np.int64(dense_rows[after]) * dense.shape[1]
+    for k in range(begin, begin + dense.shape[1], LINE):
         prefetch(flat, k)
     for k in range(pointers[after], pointers[after + 1]):
         prefetch(w, np.int64(columns[k]) * width)

@@ -72,8 +72,8 @@ def stepped(out, w, width, row, step, before):
 
 
 @pytest.mark.parametrize("take", [stepped, step_and_add_product])
-@pytest.mark.parametrize("width", [8, 16])
-@pytest.mark.parametrize("e", [0, 1, 4, 11])
+@pytest.mark.parametrize("width", [1, 8, 16])
+@pytest.mark.parametrize("e", [0, 1, 4, 11, 8, 75])
 def test_a_step_and_the_margins_after_it_are_those_of_one_after_the_other(take, width, e):
     random = np.random.default_rng(3)
     w, step = random.normal(size=(e + 1, width)).astype(np.float32), random.normal(size=20).astype(np.float32)
@@ -87,8 +87,8 @@ def test_a_step_and_the_margins_after_it_are_those_of_one_after_the_other(take, 
 
 
 @pytest.mark.parametrize("add", [added, add_product])
-@pytest.mark.parametrize("width", [8, 16])
-@pytest.mark.parametrize("e", [0, 1, 4, 11])
+@pytest.mark.parametrize("width", [1, 8, 16])
+@pytest.mark.parametrize("e", [0, 1, 4, 11, 8, 75])
 def test_a_row_times_w_is_added(add, width, e):
     random = np.random.default_rng(2)
     w, row, before = random.normal(size=(e + 1, width)), random.normal(size=e), random.normal(size=20)
