@@ -125,7 +125,8 @@ def _adding(width: int) -> Any:
     return adding
 
 
-_sum_8, _sum_16, _add_8, _add_16 = _summing(8), _summing(16), _adding(8), _adding(16)
+_sum_1, _sum_8, _sum_16 = _summing(1), _summing(8), _summing(16)
+_add_1, _add_8, _add_16 = _adding(1), _adding(8), _adding(16)
 
 
 @overload(sum_of_rows, inline="always")
@@ -133,6 +134,8 @@ def _sum_compiled(out: Any, at: Any, w: Any, width: int, columns: Any, values: A
     def sum_(out: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any) -> None:
         if width == 16:
             _sum_16(out, at, w, columns, values, start, end)
+        elif width == 1:
+            _sum_1(out, at, w, columns, values, start, end)
         else:
             _sum_8(out, at, w, columns, values, start, end)
 
@@ -144,6 +147,8 @@ def _add_compiled(step: Any, at: Any, w: Any, width: int, columns: Any, values: 
     def add(step: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any) -> None:
         if width == 16:
             _add_16(step, at, w, columns, values, start, end)
+        elif width == 1:
+            _add_1(step, at, w, columns, values, start, end)
         else:
             _add_8(step, at, w, columns, values, start, end)
 

@@ -18,11 +18,14 @@ from longtail.kernels.sibling_blocks import BLOCK
 from longtail.kernels.solvers import solve_hinge, solve_logistic
 from longtail.kernels.sparse import with_room
 
-__all__ = ["DUAL_HINGE", "DUAL_LOGISTIC", "NEWTON", "PROXIMAL", "train_spans"]
+__all__ = ["ALONE", "DUAL_HINGE", "DUAL_LOGISTIC", "NEWTON", "PROXIMAL", "train_spans"]
 
 # flags «logistic, newton, proximal»: a solver whose flag is None is left out when the kernel is compiled
 DUAL_HINGE, DUAL_LOGISTIC = (None, None, None), (True, None, None)
 NEWTON, PROXIMAL = (None, True, None), (None, None, True)
+
+
+ALONE = 1 << 17  # documents from which on a dual solver takes a span of one node without padding
 
 
 @kernel
@@ -125,6 +128,8 @@ def _solve_siblings(
         for s in block:
             trained += 1 if frequency[s] > 0 and m > 0 else 0
         span = BLOCK if trained > BLOCK // 2 else BLOCK // 2
+        if width == 1 and m >= ALONE and newton is None and proximal is None:
+            span = 1
         out = np.zeros((e + n_local + 1) * span, np.float32)
         if trained:
             targets = _targets(

@@ -21,10 +21,10 @@ import numpy as np
 
 from longtail.kernels.jit import kernel
 from longtail.kernels.lanes import add_to_rows, sum_of_rows
-from longtail.kernels.vectors import add_product
+from longtail.kernels.vectors import add_product, step_and_add_product
 
 __all__ = ["BLOCK", "add_dense_margins", "add_dense_row", "add_row", "dense_weights", "margins_of", "shuffle"]
-__all__ += ["square_norms"]
+__all__ += ["square_norms", "step_and_add_dense_margins"]
 
 BLOCK = 16  # siblings solved together: 16 float32 are one cache line
 _LEAST_NORM = 1e-30  # of a document without features: padding has nothing beside the norm to divide by
@@ -75,6 +75,14 @@ def add_row(step: Any, w: Any, width: int, start: int, end: int, columns: Any, v
     for s in range(width):
         w[last + s] += bias * step[s]
     add_to_rows(step, 0, w, width, columns, values, start, end)
+
+
+@kernel
+def step_and_add_dense_margins(
+    step: Any, before: Any, out: Any, w: Any, width: int, i: Any, dense: Any, dense_rows: Any
+) -> None:  # fmt: skip
+    """Take the step of document ``before`` in each sibling's dense w, then add the dense margins of document i."""
+    step_and_add_product(out, w, width, dense[dense_rows[i]], step, dense[dense_rows[before]])
 
 
 @kernel

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.kernels.cache_lines import LINE, prefetch
 from longtail.kernels.dense_block import in_lines
 from longtail.kernels.jit import kernel
 from longtail.kernels.sibling_blocks import (
@@ -20,6 +21,7 @@ from longtail.kernels.sibling_blocks import (
     dense_weights,
     margins_of,
     shuffle,
+    step_and_add_dense_margins,
 )
 
 __all__ = ["solve_hinge", "solve_logistic"]
@@ -29,6 +31,7 @@ _ZERO, _ONE, _INFINITY = np.float32(0), np.float32(1), np.float32(np.inf)
 _MARGIN, _STEP, _HIGH, _LOW, _LIMIT, _LIVE, _PARTS = 0, BLOCK, 2 * BLOCK, 3 * BLOCK, 4 * BLOCK, 5 * BLOCK, 6
 _FIRST_ALPHA = 1e-8  # α may not be 0 in the logistic dual, where its logarithm is taken
 _NEWTON_STEPS = 100
+_AHEAD, _FAR = 2, 1024  # documents that are asked for before their turn, where there are so many
 
 
 @kernel
@@ -142,14 +145,23 @@ def solve_hinge(
 def _pass(
     order: Any, active: int, rows: Any, norms: Any, targets: Any, width: int, state: Any, alpha: Any, w: Any, pull: Any
 ) -> int:
-    """Visit the first ``active`` documents of ``order``, and put those that may rest behind; return how many do not."""
+    """Visit the first ``active`` documents of ``order``, and put those that may rest behind; return how many do not.
+
+    The step of a document in the dense weights waits for the margins of the next one, which read the same weights.
+    """
     pointers, columns, values, dense, dense_rows, bias, products = rows
     margins, step, position = state[_MARGIN:][:BLOCK], state[_STEP:][:BLOCK], 0
+    waiting, by_rows = -1, dense.shape[1] > 0 and len(pull) == 0
     while position < active:
         i = order[position]
         start, end = pointers[i], pointers[i + 1]
+        if len(order) >= _FAR:
+            _ask_ahead(order, position, rows, targets, alpha, w, width)
         margins_of(margins, w, width, start, end, columns, values, bias)
-        if dense.shape[1]:
+        if waiting >= 0:
+            step_and_add_dense_margins(step, waiting, margins, w, width, i, dense, dense_rows)
+            waiting = -1
+        elif dense.shape[1]:
             add_dense_margins(margins, w, pull, width, i, dense, dense_rows)
         moved, rest = _visit(state, alpha, targets, i * width, width, norms[i])
         if rest:
@@ -158,10 +170,34 @@ def _pass(
             continue
         if moved:
             add_row(step, w, width, start, end, columns, values, bias)
-            if dense.shape[1]:
+            if by_rows:
+                waiting = i
+            elif dense.shape[1]:
                 add_dense_row(step, w, pull, width, i, dense, dense_rows, products)
         position += 1
+    if waiting >= 0:
+        add_dense_row(step, w, pull, width, waiting, dense, dense_rows, products)
     return active
+
+
+@kernel
+def _ask_ahead(order: Any, position: int, rows: Any, targets: Any, alpha: Any, w: Any, width: int) -> None:
+    """Ask for what the next documents read: they lie anywhere in memory."""
+    pointers, columns, values, dense, dense_rows, _, _ = rows
+    if position + _AHEAD >= len(order):
+        return
+    later = order[position + _AHEAD]
+    for k in range(pointers[later], pointers[later + 1], LINE):
+        prefetch(columns, k)
+        prefetch(values, k)
+    after = order[position + 1]
+    prefetch(targets, after * width)
+    prefetch(alpha, after * width)
+    flat, begin = dense.ravel(), np.int64(dense_rows[after]) * dense.shape[1]
+    for k in range(begin, begin + dense.shape[1], LINE):
+        prefetch(flat, k)
+    for k in range(pointers[after], pointers[after + 1]):
+        prefetch(w, np.int64(columns[k]) * width)
 
 
 @kernel

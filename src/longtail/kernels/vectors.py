@@ -18,7 +18,7 @@ from longtail.kernels.cache_lines import everywhere
 from longtail.kernels.chunks import decoded
 
 __all__ = ["DOCUMENTS", "PANEL", "WINDOW", "add_product", "copy_lane", "copy_panel", "product_of_four", "sums_of_lane"]
-__all__ += ["sums_of_panel", "sums_of_window"]
+__all__ += ["step_and_add_product", "sums_of_panel", "sums_of_window"]
 
 intrinsic: Any = _intrinsic  # its type knows nothing of compiled calls
 DOCUMENTS = 4  # that share the reading of weights
@@ -69,6 +69,13 @@ def add_product(out: Any, w: Any, width: int, row: Any) -> None:
     for lane in range(DOCUMENTS):
         for j in range(lane, row.shape[0], DOCUMENTS):
             out[:width] += row[j] * w[j * width : (j + 1) * width]
+
+
+def step_and_add_product(out: Any, w: Any, width: int, row: Any, step: Any, before: Any) -> None:
+    """Add before[j] · step to w[j], and Σ row[j] · w[j] of what w is then to ``out[:width]``: one way through w."""
+    for j in range(row.shape[0]):
+        w[j * width : (j + 1) * width] += before[j] * step[:width]
+    add_product(out, w, width, row)
 
 
 # ------------------------------------------------------------------- and compiled
@@ -221,15 +228,20 @@ def _write_product(
         code.store(total, 5, code.at(to, (lane, code.size(5, 1))))
 
 
-def _write_addition(code: _Code, out: Any, w: Any, row: Any) -> None:
-    """Four sums, because each addition waits for the one before it in its sum."""
+def _write_addition(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) -> None:
+    """Four sums, because each addition waits for the one before it in its sum; a step and its row change w before."""
+    step = code.load(3, _LONG(0)) if step_of_row else None
 
     def add(lanes: int) -> Any:
         def body(j: Any, totals: Any) -> Any:
             totals = list(totals)
             for lane in range(lanes):
                 k = code.builder.add(j, _LONG(lane))
-                x, weights = code.everywhere(code.number(2, k)), code.load(1, code.at(_LONG(0), (k, code.lanes)))
+                place = code.at(_LONG(0), (k, code.lanes))
+                x, weights = code.everywhere(code.number(2, k)), code.load(1, place)
+                if step is not None:
+                    weights = code.multiply_add(code.everywhere(code.number(4, k)), step, weights)
+                    code.store(weights, 1, place)
                 totals[lane] = code.multiply_add(x, weights, totals[lane])
             return totals
 
@@ -242,7 +254,50 @@ def _write_addition(code: _Code, out: Any, w: Any, row: Any) -> None:
     code.store(builder.fadd(builder.fadd(a, b), builder.fadd(c, d)), 0, _LONG(0))
 
 
+def _write_dot(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) -> None:
+    """The same of one sibling, along columns: four vectors of sums, then their lanes, then what is left of the row."""
+    builder = code.builder
+    step = code.everywhere(code.number(3, _LONG(0))) if step_of_row else None
+
+    def add(lanes: int) -> Any:
+        def body(j: Any, totals: Any) -> Any:
+            totals = list(totals)
+            for lane in range(lanes):
+                place = builder.add(j, _LONG(lane * code.lanes))
+                x, weights = code.load(2, place), code.load(1, place)
+                if step is not None:
+                    weights = code.multiply_add(code.load(4, place), step, weights)
+                    code.store(weights, 1, place)
+                totals[lane] = code.multiply_add(x, weights, totals[lane])
+            return totals
+
+        return body
+
+    depth = code.size(2, 0)
+    j, totals = code.loop(_LONG(0), depth, DOCUMENTS * code.lanes, [code.zeros()] * DOCUMENTS, add(DOCUMENTS))
+    j, (a, b, c, d) = code.loop(j, depth, code.lanes, totals, add(1))
+    sums = builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
+    first = _INT(0)
+
+    def alone(number: Any) -> Any:
+        return builder.insert_element(code.zeros(), number, first)
+
+    def rest(j: Any, totals: Any) -> Any:
+        weights = alone(code.number(1, j))
+        if step is not None:
+            weights = code.multiply_add(alone(code.number(4, j)), step, weights)
+            builder.store(builder.extract_element(weights, first), builder.gep(code.arrays[1].data, [j]))
+        return [code.multiply_add(alone(code.number(2, j)), weights, totals[0])]
+
+    _, (sums,) = code.loop(j, depth, 1, [sums], rest)
+    total = code.number(0, _LONG(0))
+    for lane in range(code.lanes):
+        total = builder.fadd(total, builder.extract_element(sums, _INT(lane)))
+    builder.store(total, builder.gep(code.arrays[0].data, [_LONG(0)]))
+
+
 _add_8, _add_16 = _written(8, _write_addition), _written(16, _write_addition)
+_add_1 = _written(8, _write_dot)
 
 
 @overload(add_product, inline="always")
@@ -250,8 +305,23 @@ def _add_product_compiled(out: Any, w: Any, width: int, row: Any) -> Any:
     def add(out: Any, w: Any, width: int, row: Any) -> None:
         if width == 16:
             _add_16((out, w, row))
+        elif width == 1:
+            _add_1((out, w, row))
         else:
             _add_8((out, w, row))
+
+    return add
+
+
+@overload(step_and_add_product, inline="always")
+def _step_and_add_product_compiled(out: Any, w: Any, width: int, row: Any, step: Any, before: Any) -> Any:
+    def add(out: Any, w: Any, width: int, row: Any, step: Any, before: Any) -> None:
+        if width == 16:
+            _add_16((out, w, row, step, before))
+        elif width == 1:
+            _add_1((out, w, row, step, before))
+        else:
+            _add_8((out, w, row, step, before))
 
     return add
 

@@ -22,7 +22,7 @@ from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.jit import read_only
 from longtail.kernels.node_documents import NodeDocuments, prepare
-from longtail.kernels.node_training import DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
+from longtail.kernels.node_training import ALONE, DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
 from longtail.linear.shared_documents import SharedDocuments
 from longtail.search.chunks import Part
 
@@ -30,6 +30,7 @@ __all__ = ["Documents", "Positives", "Spans", "positives_of", "train_chunks"]
 
 _TASK = 1 << 18  # documents × siblings of one task: some tenths of a second
 _BLOCKS = 8  # a span has a multiple of this many siblings
+_FEW = 64  # nodes of a level that may become spans of one
 _TOGETHER = 8  # tasks that may travel to another process as one, where there are many
 
 Documents = tuple[NDArray[np.int64], NDArray[np.int32]]  # pointers (groups + 1), documents of each group, rising
@@ -46,14 +47,22 @@ class Spans(NamedTuple):
     chunks: NDArray[np.int64]
 
     @classmethod
-    def below(cls, documents: NDArray[np.integer], offsets: NDArray[np.int64]) -> Spans:
+    def below(cls, documents: NDArray[np.integer], offsets: NDArray[np.int64], alone: bool = False) -> Spans:
         """Divide the children of parents with much work; fixed by the data alone.
 
-        Parent p has the nodes ``offsets[p]:offsets[p + 1]``, and ``documents[p]`` documents.
+        Few nodes over very many documents, as at the root of most trees, are too few spans for many threads. Those of
+        one node take about three times the work in all, and less than half of the time where there are threads enough.
+
+        Args:
+            documents: how many each parent has.
+            offsets: parent p has the nodes ``offsets[p]:offsets[p + 1]``.
+            alone: whether few nodes over very many documents become spans of one.
         """
-        found = []
+        found, few = [], alone and offsets[-1] - offsets[0] <= _FEW
         for parent, (first, last) in enumerate(pairwise(offsets.tolist())):
             step = max(_TASK // max(int(documents[parent]), 1) // _BLOCKS, 1) * _BLOCKS
+            if few and documents[parent] >= ALONE:
+                step = 1
             found += [(parent, start, min(start + step, last), parent) for start in range(first, last, step)]
         return cls.of(found)
 

@@ -28,6 +28,9 @@ from longtail.tree.tree import LabelTree
 __all__ = ["LevelProblems", "TreeRanker", "fit_rows"]
 
 
+_WIDE = 64  # dense columns from which on a node alone is solved about as fast as its share of a block
+
+
 @dataclass(frozen=True)
 class TreeRanker:
     """A label tree and the weights of its nodes, one :class:`Chunks` a level; those of the labels may be in shards."""
@@ -133,7 +136,8 @@ class LevelProblems:
     def parts(self, parents: tuple[int, int]) -> Iterator[Part]:
         """Yield the trained children of each parent from the first to before the last."""
         first, last = parents
-        spans = Spans.below(np.diff(self.documents[0])[first:last], self.offsets[first : last + 1])
+        alone = self.ranker.solver == "dual" and self.features.dense.shape[1] >= _WIDE
+        spans = Spans.below(np.diff(self.documents[0])[first:last], self.offsets[first : last + 1], alone)
         spans = spans._replace(groups=spans.groups + first)
         return train_chunks(self.features, spans, self.documents, self.positives, self.ranker, self.seed)
 

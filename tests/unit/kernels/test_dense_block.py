@@ -8,7 +8,7 @@ from numba import njit
 
 from longtail.kernels import vectors
 from longtail.kernels.dense_block import decode, in_lines, inner_products, panel_count, sums_of_four, sums_of_one
-from longtail.kernels.vectors import PANEL, add_product
+from longtail.kernels.vectors import PANEL, add_product, step_and_add_product
 from longtail.search.weight_codes import half_floats
 
 CODES = np.sort(np.random.default_rng(7).normal(size=256)).astype(np.float32)
@@ -66,9 +66,29 @@ def added(out, w, width, row):
     add_product(out, w, width, row)
 
 
+@njit
+def stepped(out, w, width, row, step, before):
+    step_and_add_product(out, w, width, row, step, before)
+
+
+@pytest.mark.parametrize("take", [stepped, step_and_add_product])
+@pytest.mark.parametrize("width", [1, 8, 16])
+@pytest.mark.parametrize("e", [0, 1, 4, 11, 8, 75])
+def test_a_step_and_the_margins_after_it_are_those_of_one_after_the_other(take, width, e):
+    random = np.random.default_rng(3)
+    w, step = random.normal(size=(e + 1, width)).astype(np.float32), random.normal(size=20).astype(np.float32)
+    row, before, out = (random.normal(size=size).astype(np.float32) for size in (e, e, 20))
+    expected, margins = w.copy(), out.copy()
+    expected[:e] += before[:, None] * step[:width]
+    margins[:width] += row @ expected[:e]
+    take(out, w.reshape(-1), width, row, step, before)
+    np.testing.assert_allclose(w, expected, atol=1e-5)
+    np.testing.assert_allclose(out, margins, atol=1e-5)
+
+
 @pytest.mark.parametrize("add", [added, add_product])
-@pytest.mark.parametrize("width", [8, 16])
-@pytest.mark.parametrize("e", [0, 1, 4, 11])
+@pytest.mark.parametrize("width", [1, 8, 16])
+@pytest.mark.parametrize("e", [0, 1, 4, 11, 8, 75])
 def test_a_row_times_w_is_added(add, width, e):
     random = np.random.default_rng(2)
     w, row, before = random.normal(size=(e + 1, width)), random.normal(size=e), random.normal(size=20)

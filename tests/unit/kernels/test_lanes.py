@@ -24,7 +24,7 @@ def case(width, listed):
     return w.astype(np.float32), other.astype(np.float32), columns if listed else None, random.random(7).astype("f")
 
 
-@pytest.mark.parametrize("width", [8, 16])
+@pytest.mark.parametrize("width", [1, 8, 16])
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize(("start", "end"), [(0, 7), (2, 5), (4, 4)])
 def test_sums_of_rows_and_additions_to_rows(width, listed, start, end):

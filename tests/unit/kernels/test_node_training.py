@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from longtail.kernels.node_documents import prepare
-from longtail.kernels.node_training import DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
+from longtail.kernels.node_training import ALONE, DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
 from longtail.linear.spans import _aligned  # as training calls the kernel, which is compiled for that alone
 
 D = 30
@@ -279,6 +279,23 @@ def test_the_dense_block_is_read_where_it_is(solver, mine):
     copies = [block.shape for block in blocks if block.size and not np.shares_memory(block, case.dense)]
     scattered = solver == PROXIMAL and len(mine) == 25  # which reads columns, not rows
     assert copies == ([(25, 3)] if scattered else [])
+
+
+@pytest.mark.parametrize("solver", [DUAL_HINGE, DUAL_LOGISTIC])
+def test_a_node_alone_over_very_many_documents_is_what_it_is_beside_others(solver):
+    random = np.random.default_rng(0)
+    n = ALONE
+    x = np.zeros((n, D), np.float32)
+    x[np.arange(n), random.integers(D, size=n)] = 1
+    dense = random.normal(size=(n, 3)).astype(np.float32)
+    y = dense @ random.normal(size=(3, 2)) + x @ random.normal(size=(D, 2)) > 1.5
+    case = Setup(x, dense, [np.arange(n)], [0, 2], y.astype(np.float32))
+    settings = {"solver": solver, "passes": 60, "tolerance": 1e-2, "positive": 1e-3, "negative": 1e-3}
+    ((both, both_dense),) = train(case, [(0, 0, 2)], **settings)
+    alone = train(case, [(0, 0, 1), (0, 1, 2)], **settings)
+    for node, (w, own) in enumerate(alone):
+        np.testing.assert_allclose(w[:, 0], both[:, node], atol=5e-3)
+        np.testing.assert_allclose(own[0], both_dense[node], atol=5e-3)
 
 
 @pytest.mark.parametrize("trained", [0, 3, 8, 9, 18])

@@ -197,6 +197,16 @@ def test_a_sibling_is_solved_as_if_it_were_alone(solver):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("e", [0, 3, 70])
+def test_one_sibling_needs_no_padding(solver, e):
+    problem = make(1, m=90, e=e)
+    (alone, passes), (padded, _) = solve(solver, problem, width=1), solve(solver, problem, width=8)
+    assert passes < 3000
+    assert (excess(solver, problem, alone) < 1e-4).all()
+    np.testing.assert_allclose(alone, padded, atol=2e-3)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_costs_count_as_so_many_copies_of_a_document(solver):
     problem = make(4, m=20, costs=2.0)
     once = problem._replace(costs=np.full((40, 4), 1.0))

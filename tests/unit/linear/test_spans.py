@@ -23,6 +23,19 @@ def test_spans_and_tasks_cover_all_nodes_once(monkeypatch):
     assert len(tasks) > 3
 
 
+def test_few_nodes_over_very_many_documents_are_spans_of_one(monkeypatch):
+    monkeypatch.setattr(spans, "ALONE", 1000)
+    offsets, sizes = np.array([0, 20, 40, 60]), np.array([1000, 999, 2000])
+    widths = [
+        {group: set((found.stops - found.starts)[found.groups == group].tolist()) for group in range(3)}
+        for found in (Spans.below(sizes, offsets), Spans.below(sizes, offsets, True))
+    ]
+    assert widths[0] == {0: {20}, 1: {20}, 2: {20}}
+    assert widths[1] == {0: {1}, 1: {20}, 2: {1}}
+    many = Spans.below(np.array([1000, 1000]), np.array([0, 30, 65]), True)
+    assert (many.stops - many.starts).tolist() == [30, 35]
+
+
 def test_siblings_are_solved_by_frequency_within_their_span():
     found = Spans.of([(0, 2, 6, 0), (0, 6, 9, 0)])  # nodes 0 and 1 are in no span
     order = found.solving_order(np.array([9, 9, 1, 5, 3, 5, 0, 2, 7]))
