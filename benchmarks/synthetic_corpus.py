@@ -246,7 +246,7 @@ def _attentionxml_lines(chunk: Chunk) -> tuple[bytes, bytes, bytes]:
     """Return the lines of texts, labels and features of some documents."""
     documents = chunk.documents()
     labels = _label_lines(documents)
-    features = _feature_lines(documents, labels, chunk.corpus.sizes, chunk.generator(1))
+    features = _feature_lines(documents, labels, chunk.corpus.sizes, chunk.generator(1), chunk.first == 0)
     return _text_lines(documents), b"\n".join(labels) + b"\n", features
 
 
@@ -272,6 +272,9 @@ def _feature_lines(documents: Documents, labels: list[bytes], sizes: Sizes, gene
     if sizes.nonzeros:
         kept = generator.random(len(keys)) < sizes.nonzeros * count / len(keys)
         keys, frequency = keys[kept], frequency[kept]
+    if first_chunk:  # so that the training file is as wide as the published one
+        keys, where = np.unique(np.append(keys, columns - 1), return_index=True)
+        frequency = np.append(frequency, 1)[where]
     rows, places = np.divmod(keys, columns)
     values = np.minimum((1 + np.log(frequency)) * np.log1p(places + 1.0), 99)
     digits = len(str(columns))
