@@ -263,7 +263,13 @@ def _label_lines(documents: Documents) -> list[bytes]:
     return [b" ".join(names[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
-def _feature_lines(documents: Documents, labels: list[bytes], sizes: Sizes, generator: np.random.Generator) -> bytes:
+def _feature_lines(
+    documents: Documents,
+    labels: list[bytes],
+    sizes: Sizes,
+    generator: np.random.Generator,
+    first_chunk: bool,
+) -> bytes:
     """Return ``l,l f:v f:v`` lines: different words of each document, folded into the columns, counted from 1."""
     columns = sizes.features
     count = len(documents.word_ends)
