@@ -15,6 +15,9 @@ from longtail.kernels.sparse import unit_rows
 __all__ = ["Features", "join_blocks", "prepared_rows", "unit_vectors"]
 
 
+_ROWS = 4096  # that are scaled together
+
+
 @dataclass(frozen=True, slots=True)
 class Features:
     """Rows of numbers: a dense block, a sparse block beside it, or both (Φcat); never densified.
@@ -82,13 +85,34 @@ def prepared_rows(rows: csr_array, normalise: bool) -> csr_array:
     return scaled
 
 
-def join_blocks(rows: csr_array, vectors: NDArray[np.float32] | None, weight: float = 1.0) -> Features:
-    """Return sparse rows as they are and, beside them, ``vectors`` with each row scaled to length ``weight``."""
-    return Features.of(rows, None if vectors is None else unit_vectors(vectors) * np.float32(weight))
+def join_blocks(
+    rows: csr_array, vectors: NDArray[np.float32] | None, weight: float = 1.0, *, in_place: bool = False
+) -> Features:
+    """Return sparse rows as they are and, beside them, ``vectors`` with each row scaled to length ``weight``.
+
+    Args:
+        rows: the sparse block.
+        vectors: the dense block; None: there is none.
+        weight: the length of its rows.
+        in_place: whether ``vectors`` may be overwritten, so that there is no second copy of them.
+    """
+    if vectors is None:
+        return Features.of(rows)
+    return Features.of(rows, unit_vectors(vectors, weight, in_place=in_place))
 
 
-def unit_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the rows of a dense block at length one; a row of zeros stays one."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: NDArray[np.float32] = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+def unit_vectors(vectors: NDArray[np.float32], length: float = 1.0, *, in_place: bool = False) -> NDArray[np.float32]:
+    """Return the rows of a dense block scaled to ``length``; a row of zeros stays one.
+
+    Some rows at a time, so that nothing else of the size of the block is in memory, and not even a result of that size
+    where ``vectors`` may be overwritten.
+    """
+    unit = vectors if in_place and vectors.flags.writeable else np.empty_like(vectors)
+    for first in range(0, len(vectors), _ROWS):
+        block, scaled = vectors[first : first + _ROWS], unit[first : first + _ROWS]
+        norms = np.linalg.norm(block, axis=1, keepdims=True)
+        np.divide(block, norms, out=scaled, where=norms > 0)
+        scaled[~(norms[:, 0] > 0)] = 0
+        if length != 1:
+            scaled *= vectors.dtype.type(length)
     return unit

@@ -131,7 +131,7 @@ def _add_network(course: _Course, plan: TrainingPlan, network: NetworkForecast, 
     if plan.joined.dense_width > plan.text.dense_width:
         vectors = 4.0 * sizes.documents * network.width
         reading = rows + network.token_bytes + here * network.reading_bytes + vectors
-        joining = resting + 3.0 * vectors  # as the encoder gives them, of length one, and beside the other features
+        joining = resting + vectors  # scaled where they are
         resting += vectors
         course.add("embeddings", max(reading, joining), resting)
     return resting

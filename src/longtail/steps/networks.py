@@ -162,7 +162,7 @@ def combined_features(documents: Dataset, features: Features, network: Embedder 
         say(f"{vectors.shape[1]} columns")
     if config.features == "dnn":
         return document_features(replace(documents, features=None), None, config, vectors)
-    return join_blocks(features.sparse, vectors, config.encoder.weight)
+    return join_blocks(features.sparse, vectors, config.encoder.weight, in_place=True)
 
 
 def kept_network(network: Embedder | None, config: Config) -> Embedder | None:

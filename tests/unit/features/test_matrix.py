@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import sparse
 
-from longtail.features.matrix import Features
+from longtail.features import matrix
+from longtail.features.matrix import Features, join_blocks, unit_vectors
 
 
 def block(n=5, d=7, seed=0):
@@ -78,3 +81,41 @@ def test_no_rows():
     features = Features.of(sparse.csr_array((0, 4), dtype=np.float32), np.zeros((0, 2)))
     assert_layout(features)
     assert features.shape == (0, 6)
+
+
+# ------------------------------------------------------------------------------------------------- dense rows
+
+
+@pytest.mark.parametrize("length", [1.0, 0.25])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_dense_rows_have_the_length_wanted(monkeypatch, length, in_place):
+    monkeypatch.setattr(matrix, "_ROWS", 7)
+    vectors = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
+    vectors[[3, 29]] = 0
+    given, norms = vectors.copy(), np.linalg.norm(vectors, axis=1, keepdims=True)
+    expected = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0) * np.float32(length)
+    found = unit_vectors(given, length, in_place=in_place)
+    assert found.tobytes() == expected.tobytes()
+    assert (found is given) == in_place
+    assert in_place or given.tobytes() == vectors.tobytes()
+
+
+def test_rows_that_may_not_be_written_are_left():
+    vectors = np.ones((3, 4), np.float32)
+    vectors.flags.writeable = False
+    found = join_blocks(sparse.csr_array((3, 2), dtype=np.float32), vectors, 2.0, in_place=True)
+    np.testing.assert_array_equal(found.dense, np.ones((3, 4)))
+    assert not np.shares_memory(found.dense, vectors)
+
+
+def test_joining_blocks_takes_no_second_copy_of_vectors():
+    vectors, rows = np.ones((40_000, 64), np.float32), sparse.csr_array((40_000, 3), dtype=np.float32)
+    extra = []
+    for in_place in (True, False):
+        tracemalloc.start()
+        features = join_blocks(rows, vectors, 0.5, in_place=in_place)
+        extra.append(tracemalloc.get_traced_memory()[1] / vectors.nbytes)
+        tracemalloc.stop()
+        np.testing.assert_allclose(features.dense[[0, -1]], 0.5 / 8)
+    assert extra[0] < 0.5
+    assert 1 < extra[1] < 1.5
