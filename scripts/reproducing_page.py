@@ -73,7 +73,7 @@ features `train_v1.txt` (`train.txt`), `test.txt` | the page of [AttentionXML](h
 section Datasets |
 | PECOS | `X.trn.txt`, `X.tst.txt`, `Y.trn.npz`, `Y.tst.npz`, and the same tf-idf features as \
 `tfidf-attnxml/X.trn.npz`, `tfidf-attnxml/X.tst.npz` | the page of \
-[XR-Transformer](https://github.com/amzn/pecos/tree/mainline/examples/xr-transformer-neurips21) names the archive \
+[PECOS](https://github.com/amzn/pecos) names the archive \
 `xmc-base`, a file `DATASET.tar.gz` for each dataset |
 | label features | `trn.json.gz`, `tst.json.gz`, `lbl.json.gz`, `filter_labels_test.txt` | the \
 [Extreme Classification Repository](http://manikvarma.org/downloads/XC/XMLRepository.html), raw text; a set of titles \
