@@ -22,6 +22,7 @@ from sklearn.svm import LinearSVC
 import longtail as lt
 from longtail.features.tfidf import TfIdf
 from longtail.kernels import pool
+from longtail.kernels.node_documents import prepare
 from longtail.kernels.node_training import NEWTON, train_spans
 from longtail.linear.spans import _aligned
 from longtail.methods import configure
@@ -87,13 +88,15 @@ def theirs(x, y, dual):
 def ours(x, y, tolerance):
     n, d = x.shape
     ends = np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, y.shape[1], np.int64)
+    rows = x.indptr.astype(np.int64), x.indices, x.data, np.zeros((n, 0), np.float32)
+    everything, bias = np.arange(n, dtype=np.int32), np.float32(1)
     arguments = (
-        *ends, np.arange(y.shape[1]), np.array([0, n]), np.arange(n, dtype=np.int32),
-        y.indptr.astype(np.int64), y.indices.astype(np.int32), np.ones(y.nnz, np.float32),
-        x.indptr.astype(np.int64), x.indices, x.data, np.zeros((n, 0), np.float32), d, *NEWTON,
-        1.0, 1.0, np.float32(1), tolerance, 100, 0.0, np.float32(0), 0, None,
+        *ends, np.arange(y.shape[1]), np.array([0, n]), everything,
+        y.indptr.astype(np.int64), y.indices.astype(np.int32), np.ones(y.nnz, np.float32), *rows, d, *NEWTON,
+        1.0, 1.0, bias, tolerance, 100, 0.0, np.float32(0), 0, None,
     )  # fmt: skip
-    return train_spans(0, 1, *map(_aligned, arguments))
+    documents = prepare(*map(_aligned, (everything, *rows)), bias, *NEWTON[1:], np.full(d, -1, np.int32))
+    return train_spans(0, 1, documents, *map(_aligned, arguments))
 
 
 def weights(trained, x, y):

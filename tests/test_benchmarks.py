@@ -40,6 +40,9 @@ RUNS = {
     "new_labels": ["DATA", "--rows", "decaf", *CPU, *EPOCH],
     "ova": ["DATA", "--labels", "16"],
     "reading": ["ABOVE", "--megabytes", "1"],
+    "root_memory": [
+        "--own-process", "--documents", "300", "--nodes", "40", "--width", "16", "--threads", "1", "--cases", "root",
+    ],
     "tfidf": ["FILE", "--repeat", "1", "--variants", "word"],
     "transformer_methods": ["DATA", "--rows", "xr-transformer", "--members", "", "--encoder", "ENCODER", *CPU],
     "xr_ablations": ["DATA", "--rows", "clusters-16", "--encoder", "ENCODER", *CPU],
