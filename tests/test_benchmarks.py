@@ -20,7 +20,8 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 CPU = ["--device", "cpu"]
 EPOCH = ["--set", "training.epochs=1"]
 
-# Arguments: DATA is a folder of a few documents, ABOVE the one it is in, FILE one of its files, ENCODER a tiny one
+# Arguments: DATA is a folder of a few documents, ABOVE the one it is in, FILE one of its files, MADE a new folder,
+# ENCODER a tiny one
 RUNS = {
     "cascade_accuracy": ["DATA", "--encoder", "ENCODER", *CPU, *EPOCH],
     "cascade_step": [
@@ -43,15 +44,18 @@ RUNS = {
     "root_memory": [
         "--own-process", "--documents", "300", "--nodes", "40", "--width", "16", "--threads", "1", "--cases", "root",
     ],
+    "synthetic_corpus": ["eurlex-4k", "MADE", "--share", "0.01"],
     "tfidf": ["FILE", "--repeat", "1", "--variants", "word"],
     "transformer_methods": ["DATA", "--rows", "xr-transformer", "--members", "", "--encoder", "ENCODER", *CPU],
     "xr_ablations": ["DATA", "--rows", "clusters-16", "--encoder", "ENCODER", *CPU],
 }  # fmt: skip
 ELSEWHERE = {
+    "forecast_memory": "starts a process for each of its trainings",
     "heads": "its kernels need a GPU",
     "label_text_figures": "draws what label_text has printed",
     "linear_vs_peers": "needs an environment with PECOS, omikuji and napkinXC",
     "ray_overhead": "starts a cluster",
+    "rehearsal": "writes a corpus of the published size, and trains on it in a process of its own",
     "serving": "needs wrk, and the whole machine for minutes",
     "ten_million": "starts a process for each of its phases",
     "torchrun": "starts processes for each of its cases",
@@ -83,6 +87,7 @@ def test_it_prints_what_it_measured(name, data, encoder, monkeypatch, capfd, one
     places = {
         "DATA": data,
         "ABOVE": data.parent,
+        "MADE": data.parent / "made",
         "FILE": data / "train.jsonl.gz",
         "ENCODER": encoder,
     }
