@@ -22,7 +22,7 @@ from longtail.models.model_folder import save_model
 from longtail.neural.ranks import FollowedStages, current_ranks
 from longtail.pipeline import follow, train
 from longtail.steps.checks import check_trainable
-from longtail.steps.told import run_log, stages_told_to
+from longtail.steps.told import run_log, stages_told_to, write_event
 from longtail.store import Stages, check_replaceable, clear_leftovers
 from longtail.tree.given import read_parents
 
@@ -70,7 +70,7 @@ def train_to_folder(
                     log.warning("%d stages of an interrupted run are let go, as --resume was not given", count)
                 with suppress(OSError):  # a run log is worth less than the run
                     log_file.unlink()
-            run_loggers.add_line(log_file, _forecast_line(expected))
+            write_event(_forecast_line(expected))
             current_ranks().announce(BEGUN)
             model = train(
                 documents, config, valid=valid, parents=parents, stages=stages, device=device, log_file=log_file

@@ -84,7 +84,7 @@ class TestMethods:
         lines = done.out.splitlines()
         assert "max_tokens = 128  # texts are cut after this many tokens [CascadeXML, appendix, table 9]" in lines
         assert "epochs = 2  # passes over the documents" in lines  # asked for, so not the paper's
-        assert lines.index("# Where this differs from the authors' recipe:") == len(lines) - 3
+        assert lines.index("# Where this differs from the authors' recipe:") == len(lines) - 4
         assert all(line.startswith("# - ") for line in lines[-2:])
         file = tmp_path / "my.toml"
         file.write_text(done.out, "utf-8")
@@ -94,7 +94,7 @@ class TestMethods:
         found = run("methods", "cascadexml", "--preset", "amazon-670k", "--set", "training.epochs=2", "--json").json()
         assert found["sources"]["encoder.max_tokens"] == "CascadeXML, appendix, table 9"
         assert "training.epochs" not in found["sources"]
-        assert len(found["deviations"]) == 2
+        assert len(found["deviations"]) == 3
         assert set(found) == {*Config.__struct_fields__, "sources", "deviations"}
 
     def test_one_as_json(self, run):

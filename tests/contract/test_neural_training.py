@@ -431,7 +431,7 @@ class TestErrors:
         assert "features but no text" in fails_early(*self.encoder(files), data=tmp_path / "data.txt")
 
     def test_without_torch(self, fails_early, files, monkeypatch):
-        monkeypatch.setitem(sys.modules, "longtail.features.encoder", None)
+        monkeypatch.setitem(sys.modules, "longtail.neural.device", None)
         assert "pip install 'longtail[neural]'" in fails_early(*self.encoder(files))
 
     def test_layers_that_the_encoder_has_not(self, fails, train_command, tmp_path):

@@ -13,7 +13,7 @@ import msgspec
 
 from longtail import progress, run_loggers
 
-__all__ = ["StageTime", "read_stage_times", "run_log", "stages_told_to", "told"]
+__all__ = ["StageTime", "read_stage_times", "run_log", "stages_told_to", "told", "write_event"]
 
 log = logging.getLogger("longtail")
 
@@ -44,10 +44,15 @@ def told(stage: str) -> Iterator[Callable[[str], None]]:
     seconds = time.perf_counter() - begin
     run_loggers.tell("seconds", 0, {stage: seconds})
     log.info("%s: %s (%.1f s)", stage, "; ".join(facts), seconds)
-    if (file := _told_to.get()) is not None:
-        event = _StageEvent(stage, round(seconds, 3), round(progress.peak_memory_mb(), 1), "; ".join(facts))
-        if not run_loggers.add_line(file, msgspec.json.encode(event)):
-            _told_to.set(None)
+    event = _StageEvent(stage, round(seconds, 3), round(progress.peak_memory_mb(), 1), "; ".join(facts))
+    write_event(msgspec.json.encode(event))
+
+
+def write_event(line: bytes) -> None:
+    """Add a line to the run log of :func:`stages_told_to`, if there is one; the first that fails is the last."""
+    file = _told_to.get()
+    if file is not None and not run_loggers.add_line(file, line):
+        _told_to.set(None)
 
 
 @contextmanager
