@@ -109,7 +109,7 @@ def check_preset_levels(config: Config) -> None:
         named = config.recursive.levels
         if named and config.recursive.finest != "auto":
             tuned = len(named) + (config.recursive.finest == "labels")
-            layout.level_epochs(config.recursive.epochs, config.training.epochs, tuned)
+            layout.level_lengths(config.recursive, config.training.epochs, tuned)
     if network != "cascade":
         return
     if kind == "transformer":

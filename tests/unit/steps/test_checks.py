@@ -27,6 +27,14 @@ def test_settings_for_another_number_of_levels_are_refused(setting: str, value: 
         check_encoder(config, "cpu")
 
 
+@pytest.mark.parametrize("setting", ["epochs", "steps"])
+def test_lengths_for_another_number_of_tuned_levels_are_refused(setting: str) -> None:
+    recursive = {"levels": [16, 256], "finest": "labels", setting: [5, 6]}
+    config = configure("xr-transformer", None, {"recursive": recursive})
+    with pytest.raises(ConfigError, match=rf"recursive\.{setting}: found numbers for 2 levels; expected 3"):
+        check_encoder(config, "cpu")
+
+
 def test_levels_that_fit_are_accepted() -> None:
     fitting = {"cascade": {"dropout": [0.1, 0.2, 0.3], "shortlist": [8, 8]}}
     check_encoder(configure("cascadexml", None, LEVELS, fitting), "cpu")
