@@ -112,9 +112,14 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return «unknown KIND 'NAME'; did you mean …?», falling back to the list of what is known."""
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
+    """Return «unknown KIND 'NAME'; did you mean …?», falling back to the list of what is known.
+
+    Python callers may give anything in place of a name: what is no text is named as such.
+    """
     known = sorted(known)
+    if not isinstance(name, str):
+        return f"{kind}: found {repr(name)[:200]}; expected a name, one of: {', '.join(map(printable, known))}"
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not near:  # a dotted key whose last part alone is right, e.g. branching for tree.branching
         near = [k for k in known if k.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1]][:1]

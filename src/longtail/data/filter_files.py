@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from longtail.data.dataset import Dataset
 from longtail.data.source import Source
 from longtail.data.xmc_bow import read_filter
+from longtail.errors import UsageError
 
 __all__ = ["AUTO", "filter_pairs", "find_filter"]
 
@@ -32,6 +33,8 @@ def find_filter(mask: Path | str | None, documents: Dataset) -> Path | None:
     """
     if mask is None:
         return None
+    if not isinstance(mask, str | Path):
+        raise UsageError(f"mask: found {type(mask).__name__}; expected the path of a filter file, {AUTO!r}, or None")
     if str(mask) != AUTO:
         return Path(mask)
     source = documents.source

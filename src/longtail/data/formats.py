@@ -260,7 +260,10 @@ def _fields(fields: str | Sequence[str] | None, form: Format, path: Path | str) 
     if form.name != "lf":
         found = f"{path} is read as {form.name}"
         raise UsageError(f"fields are chosen of label-feature sets (lf): title, content or both; {found}")
-    asked = [name.strip() for name in (fields.split(",") if isinstance(fields, str) else fields)]
+    names = fields.split(",") if isinstance(fields, str) else fields
+    if not isinstance(names, list | tuple):
+        raise UsageError(f"fields: found {fields!r}; expected title, content or title,content")
+    asked = [name.strip() if isinstance(name, str) else name for name in names]
     known = import_module("longtail.data.lf").FIELDS
     for name in asked:
         if name not in known:

@@ -48,7 +48,7 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
     named = [own["preset"] for own in overrides if isinstance(own.get("preset"), str) and own["preset"]]
     if preset is None and named:
         preset = named[-1]
-    if preset is not None and preset not in entry.presets:
+    if preset is not None and (not isinstance(preset, str) or preset not in entry.presets):
         if not entry.presets:
             raise ConfigError(f"unknown preset '{preset}'; {name} has none")
         raise ConfigError(unknown_name("preset", preset, entry.presets))

@@ -73,11 +73,20 @@ def choose_constants(propensity: Propensity, names: Iterable[str] = (), preset: 
             raise UsageError(unknown_name("propensity", propensity, FAMILIES))
         return Constants(*FAMILIES[propensity], f"family {propensity}")
     if propensity is not None:
-        return Constants(*propensity, "as given")
+        return Constants(*_numbers(propensity), "as given")
     for kind, name in [*(("name", name) for name in names), ("preset", preset)]:
         if _family_of(name) is not None:
             return Constants(*propensity_constants(name), f"by the {kind} {name}")
     return Constants(*FAMILIES["default"], "default")
+
+
+def _numbers(propensity: object) -> tuple[float, float]:
+    """Return A and B as given by a Python caller, or refuse what is no pair of numbers."""
+    pair = tuple(propensity) if isinstance(propensity, list | tuple) else ()
+    if len(pair) != 2 or not all(isinstance(number, int | float | np.number) for number in pair):
+        known = ", ".join(FAMILIES)
+        raise UsageError(f"propensity: found {propensity!r}; expected (A, B) such as (0.55, 1.5), or one of {known}")
+    return float(pair[0]), float(pair[1])
 
 
 def _family_of(name: str) -> str | None:

@@ -140,7 +140,7 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
 def _config(folder: Folder) -> Config:
     """Return the settings; those that the folder does not have are what they were when it was written.
 
-    Version 0.1 knew no ``normalise_features``, and trained on given features as they were.
+    Models trained before there was ``normalise_features`` took given features as they were.
     """
     config = folder.read_json("config.json", Config)
     if "normalise_features" in folder.read_json("config.json", dict[str, Any]):

@@ -17,7 +17,7 @@ from longtail.errors import UsageError
 from longtail.steps.work import WITHOUT_EFFECT
 from longtail.store import content_hash
 
-__all__ = ["MemberState", "RunFolder", "comparable_settings", "data_hash", "write_json"]
+__all__ = ["MemberState", "RunFolder", "comparable_settings", "data_hash", "refuse_file", "write_json"]
 
 _FILE = "run.json"
 
@@ -128,13 +128,18 @@ def comparable_settings(config: Config) -> dict[str, Any]:
     return found
 
 
+def refuse_file(root: Path) -> None:
+    """Refuse a file where the folder of the run should be."""
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"{root}: is a file; expected a folder for the models and the result")
+
+
 def _read(root: Path) -> _State | None:
     """Return the state of a folder; None for one that is not there, or empty."""
     file = root / _FILE
     if not root.exists():
         return None
-    if not root.is_dir():
-        raise UsageError(f"{root}: is a file; expected a folder for the models and the result")
+    refuse_file(root)
     if not file.is_file():
         if any(root.iterdir()):
             found = f"holds files, but no {_FILE} of a reproduction"

@@ -24,7 +24,7 @@ from longtail.reproduction.documents import Documents, read_documents
 from longtail.reproduction.experiments import Experiment, Member, experiment
 from longtail.reproduction.fusing import fused
 from longtail.reproduction.results import ENSEMBLE, Measure, Result, compared
-from longtail.reproduction.run_state import RunFolder, comparable_settings, data_hash, write_json
+from longtail.reproduction.run_state import RunFolder, comparable_settings, data_hash, refuse_file, write_json
 from longtail.search.predictions import Predictions
 from longtail.steps.checks import check_encoder
 from longtail.store import content_hash, open_folder, write_folder
@@ -91,6 +91,7 @@ def reproduce(
         ignore_memory: train whatever the forecast of memory says.
     """
     _check_numbers(seeds, share)
+    _check_paths(data, output)
     entry = experiment(name)
     members = _members(entry, single)
     trainings = [_training(entry, member, repeat, overrides) for repeat in range(seeds) for member in members]
@@ -105,10 +106,23 @@ def reproduce(
 
 
 def _check_numbers(seeds: int, share: float) -> None:
+    """Refuse numbers out of range, and what is no number: True would be written to run.json as a share."""
+    if isinstance(seeds, bool) or not isinstance(seeds, int):
+        raise UsageError(f"--seeds: found {seeds!r}; expected a whole number, at least 1")
     if seeds < 1:
         raise UsageError(f"--seeds: found {seeds}; expected at least 1")
+    if isinstance(share, bool) or not isinstance(share, int | float):
+        raise UsageError(f"--share: found {share!r}; expected a number above 0 and at most 1, such as 0.01")
     if not 0 < share <= 1:
         raise UsageError(f"--share: found {share:g}; expected more than 0 and at most 1, such as 0.01")
+
+
+def _check_paths(data: Path | str, output: Path | str) -> None:
+    """Refuse, before anything is read, what is no path, and a file where the folder should be."""
+    for what, path in (("data", data), ("output", output)):
+        if not isinstance(path, str | Path):
+            raise UsageError(f"{what}: found {path!r}; expected the path of a folder")
+    refuse_file(Path(output))
 
 
 def _members(entry: Experiment, single: bool) -> Sequence[Member]:

@@ -108,7 +108,7 @@ class InceptionEncoder(WordEncoder):
 
     @classmethod
     def from_config(cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor) -> InceptionEncoder:
-        """Return an encoder as config.json describes it; version 0.1 named no task layers, and had one."""
+        """Return an encoder as config.json describes it; folders that name no task layers have one."""
         task_layers = about.get("task_layers", 1)
         if task_layers not in (1, _TASKS):
             found = f"{str(task_layers)[:60]!r} as task_layers"
