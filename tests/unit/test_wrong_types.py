@@ -70,6 +70,8 @@ def test_a_mask_that_is_no_path(mask):
         ({"share": "a"}, "--share: found 'a'; expected a number"),
         ({"share": True}, "--share: found True; expected a number"),
         ({"seeds": "2"}, "--seeds: found '2'; expected a whole number"),
+        ({"encoder_folder": 3}, "encoder_folder: found 3; expected the path of a folder"),
+        ({"threads": -1}, "threads: found -1; expected a whole number"),
         ({"seeds": 1.5}, "--seeds: found 1.5; expected a whole number"),
     ],
 )
@@ -85,3 +87,10 @@ def test_a_file_as_output_is_refused_before_the_data_are_read(tmp_path):
     (tmp_path / "out").write_text("mine")
     with pytest.raises(UsageError, match="out: is a file; expected a folder for the models and the result"):
         reproduce("dismec/eurlex-4k", tmp_path / "not-there", tmp_path / "out")
+
+
+@pytest.mark.parametrize("threads", ["2", -1, 1.5])
+def test_threads_that_are_no_count(threads):
+    documents = longtail.Dataset.of(["a b", "b c", "c d"], [["x"], ["y"], ["x"]])
+    with pytest.raises(UsageError, match=re.escape(f"threads: found {threads!r}; expected a whole number")):
+        longtail.Longtail(threads=threads).fit(documents)

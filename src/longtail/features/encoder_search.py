@@ -27,6 +27,9 @@ _folders: ContextVar[tuple[Path, ...]] = ContextVar("encoder folders", default=(
 @contextmanager
 def search_encoders_in(*folders: Path | str | None) -> Iterator[None]:
     """Look for encoders and word vectors in these folders as well, in the body; None stands for no folder."""
+    for folder in folders:
+        if folder is not None and not isinstance(folder, str | Path):
+            raise UsageError(f"encoder_folder: found {folder!r}; expected the path of a folder")
     paths = tuple(Path(folder).expanduser() for folder in folders if folder is not None)
     for path in paths:
         if not path.is_dir():

@@ -26,7 +26,7 @@ from longtail.reproduction.fusing import fused
 from longtail.reproduction.results import ENSEMBLE, Measure, Result, compared
 from longtail.reproduction.run_state import RunFolder, comparable_settings, data_hash, refuse_file, write_json
 from longtail.search.predictions import Predictions
-from longtail.steps.checks import check_encoder
+from longtail.steps.checks import check_encoder, check_threads
 from longtail.store import content_hash, open_folder, write_folder
 from longtail.training_run import train_to_folder
 
@@ -92,6 +92,7 @@ def reproduce(
     """
     _check_numbers(seeds, share)
     _check_paths(data, output)
+    check_threads(threads)
     entry = experiment(name)
     members = _members(entry, single)
     trainings = [_training(entry, member, repeat, overrides) for repeat in range(seeds) for member in members]

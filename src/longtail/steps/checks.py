@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
@@ -16,7 +18,7 @@ from longtail.steps.networks import network_widths
 from longtail.steps.ranker_checks import check_ranker
 from longtail.tree.given import Parents
 
-__all__ = ["check_encoder", "check_network", "check_trainable"]
+__all__ = ["check_encoder", "check_network", "check_threads", "check_trainable"]
 
 
 def check_trainable(documents: Dataset, config: Config, device: str = "auto", parents: Parents | None = None) -> None:
@@ -154,3 +156,9 @@ def _check_surrogate(config: Config) -> None:
     if len(levels := config.cascade.levels or config.tree.levels) > 1:
         expected = "one number, that of the clusters, or [] to have it chosen"
         raise ConfigError(f"{name}: found {list(levels)} with surrogate phases; expected {expected}")
+
+
+def check_threads(count: object) -> None:
+    """Refuse what a Python caller gives that is no number of threads."""
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
+        raise UsageError(f"threads: found {count!r}; expected a whole number, 0 for all cores")
