@@ -76,7 +76,7 @@ def begun(folder: Path) -> Counter:
 @pytest.mark.parametrize(
     ("method", "place", "task", "name"),
     [
-        ("xr-linear", spans, "_train", lambda arguments: f"{arguments[0]} of {len(arguments[1])} spans"),
+        ("xr-linear", spans, "_train", lambda arguments: f"{arguments[0]} of {len(arguments[2])} spans"),
         ("dismec", rankers, "_arrays_of", lambda arguments: str(arguments[1])),
     ],
     ids=["runs of nodes", "batches of labels"],
