@@ -171,7 +171,7 @@ def read_features(path: Path | str) -> Any:
 
 def _read_features(path: Path | str, n_documents: int | None) -> tuple[Any, bool]:
     """Return features, and whether their file has no header, so that it may lack the last columns."""
-    expected = "expected features as .npz, .npy or BoW"
+    expected = "expected features as .npz, .npy, BoW or svmlight"
     if Path(path).suffix in (".npz", ".npy"):
         reader = import_module("longtail.data.npz")
         matrix = reader.read_csr_npz(path) if Path(path).suffix == ".npz" else reader.read_dense_npy(path)

@@ -344,7 +344,7 @@ FEATURES = whole(
      "bad.npz: format.npy that claims 8796093022208 bytes and holds 0; expected as many"),
     ("NaN or Inf", "BoW", {"bad.bow": b"1 3 0\n 1:nan\n"}, "bad.bow:2: value 'nan'; expected a finite number"),
     ("wrong types", "texts", {"bad.jsonl": b'{"text": "x"}\n'},
-     "bad.jsonl: holds texts; expected features as .npz, .npy or BoW", USAGE),
+     "bad.jsonl: holds texts; expected features as .npz, .npy, BoW or svmlight", USAGE),
 )
 
 pair = Frame("filter", "bad.filter", b"0 1\n", b"1 2\n", ([0, 1], [1, 2]), skips=False)

@@ -384,13 +384,15 @@ def test_features_of_a_bag_of_words_file(tmp_path):
 
 def test_texts_are_no_features(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(WIND)
-    with pytest.raises(UsageError, match=r"a.jsonl: holds texts; expected features as .npz, .npy or BoW"):
+    with pytest.raises(UsageError, match=r"a.jsonl: holds texts; expected features as .npz, .npy, BoW or svmlight"):
         read_features(tmp_path / "a.jsonl")
 
 
 def test_a_file_of_another_kind_is_no_features(tmp_path):
     (tmp_path / "glove.txt").write_bytes(b"the 0.1 0.2\n")
-    with pytest.raises(UsageError, match=r"glove.txt: unknown format; expected features as .npz, .npy or BoW$"):
+    with pytest.raises(
+        UsageError, match=r"glove.txt: unknown format; expected features as .npz, .npy, BoW or svmlight$"
+    ):
         read_features(tmp_path / "glove.txt")
 
 
