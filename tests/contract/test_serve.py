@@ -99,7 +99,10 @@ def half_sent(port: int, sent: str) -> socket.socket:
     return connection
 
 
-HEAD = f"POST /v1/predict HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {len(BODY)}\r\n\r\n"
+HEAD = (
+    "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    f"content-length: {len(BODY)}\r\n\r\n"
+)
 
 
 def test_one_process(folders, tmp_path):
