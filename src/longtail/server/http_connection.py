@@ -98,6 +98,7 @@ class Connection(HttpToolsProtocol):
         _loop: the event loop.
         limits: of size and time.
         connections: largest number of connections of this process.
+        waiting: all connections without a request that is being answered, the longest waiting first.
         front: sheds predictions.
         refused: counts what is refused here.
     """
@@ -111,12 +112,14 @@ class Connection(HttpToolsProtocol):
         *,
         limits: Limits,
         connections: int,
+        waiting: dict[Connection, None],
         front: Front,
         refused: RefusedConnections,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
         self._most_connections = connections
+        self._waiting = waiting
         self._front = front
         self._refused = refused
         self._deadline: asyncio.TimerHandle | None = None  # of the headers, the rest of a body, or the end
@@ -136,15 +139,19 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for headers; refuse one connection too many."""
+        """Begin to wait for headers; one too many takes the place of one that waits, or is refused."""
         super().connection_made(transport)
         if len(self.connections) > self._most_connections:
-            self._refuse(_TOO_MANY)
-        else:
-            self._start_deadline(self._limits.body_seconds, self._headers_too_late)
+            if not self._waiting:
+                self._refuse(_TOO_MANY)
+                return
+            next(iter(self._waiting))._make_room()
+        self._waiting[self] = None
+        self._start_deadline(self._limits.body_seconds, self._headers_too_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers."""
+        self._waiting.pop(self, None)
         self._stop_deadline()
         self._stop_write_check()
         self._unset_keepalive_if_required()
@@ -195,6 +202,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin the request, or shed it."""
         self._stop_deadline()
+        self._waiting.pop(self, None)
         self._unparsed = 0
         self._in_body = True
         if self.url != _PREDICT_URL:
@@ -223,6 +231,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request; for the rest of a body that nobody reads, or for the end, not without bound."""
         super().on_response_complete()
+        if not self._is_answering:
+            self._waiting[self] = None
         if self.transport.is_closing():
             self._start_deadline(self._limits.body_seconds, self.transport.abort)
         elif self._in_body and not self._is_answering:
@@ -278,6 +288,12 @@ class Connection(HttpToolsProtocol):
             self.transport.write_eof()
         self._start_deadline(_LINGER_SECONDS, self.transport.abort)
 
+    def _make_room(self) -> None:
+        """End this connection, so that another client has its place."""
+        self._refused.count("made_room")
+        del self._waiting[self]
+        self.transport.abort()
+
     def _discard(self, data: bytes) -> None:
         self._discarded += len(data)
         if self._discarded > _LINGER_BYTES:
@@ -323,7 +339,13 @@ class Connection(HttpToolsProtocol):
 
 def connections_of(limits: Limits, connections: int, front: Front, telemetry: Telemetry) -> type[asyncio.Protocol]:
     """Return what uvicorn calls for each connection."""
+    waiting: dict[Connection, None] = {}
     made = partial(
-        Connection, limits=limits, connections=connections, front=front, refused=RefusedConnections(telemetry)
+        Connection,
+        limits=limits,
+        connections=connections,
+        waiting=waiting,
+        front=front,
+        refused=RefusedConnections(telemetry),
     )
     return cast("type[asyncio.Protocol]", made)

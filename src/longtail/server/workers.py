@@ -27,7 +27,7 @@ log = logging.getLogger("longtail")
 
 _POLL_SECONDS = 0.2
 _SPARE_SECONDS = 5  # beyond the grace, before a worker is killed
-_LONGEST_PAUSE = 60.0  # seconds, between two attempts to start a worker
+_LONGEST_PAUSE = 15.0  # seconds, between two attempts to start a worker
 
 
 @dataclass

@@ -29,12 +29,15 @@ LIVE = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
 class Listening:
     """A server on a port of this machine."""
 
-    def __init__(self, port, served):
+    def __init__(self, port, state, served):
         self.port = port
+        self.state = state
         self.served = served
+        self.clients = []
 
     async def connect(self, sent=b""):
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.clients.append(writer)
         writer.write(sent)
         return reader, writer
 
@@ -100,9 +103,12 @@ async def listen(served, limits, connections, keep_alive):
     made = lambda: protocol(config=config, server_state=state, app_state={}, _loop=loop)  # noqa: E731
     listener = await loop.create_server(made, "127.0.0.1", 0)
     try:
-        yield Listening(listener.sockets[0].getsockname()[1], served)
+        server = Listening(listener.sockets[0].getsockname()[1], state, served)
+        yield server
     finally:
         listener.close()
+        for client in server.clients:
+            client.transport.abort()
         for connection in list(state.connections):
             connection.transport.abort()
         while state.connections or state.tasks:
@@ -270,15 +276,43 @@ async def blank_lines(writer):
 
 
 class TestNumber:
-    def test_too_many(self, serving):
+    def test_idle_ones_make_room(self, serving):
+        """The one that has waited longest goes, be it silent, half sent or kept alive."""
+
         async def question(server):
-            idle = [await server.connect() for _ in range(3)]
+            first = await server.connect(LIVE)
+            await read_answer(first[0])
+            second = await server.connect(b"GET /")
+            third = await server.connect()
+            first[1].write(LIVE)
+            await read_answer(first[0])
+            for waiting in (second, third, first):
+                reader, _ = await server.connect(LIVE)
+                assert (await read_answer(reader)).startswith(b"HTTP/1.1 200 ")
+                with suppress(ConnectionError):
+                    assert await read_to_end(waiting[0]) == b""
+            return await server.refused()
+
+        assert listening(serving, question, connections=3) == {"made_room": 3}
+
+    def test_busy_ones_do_not(self, serving):
+        async def question(server):
+            go = asyncio.Event()
+            predicted = server.served.app._predict
+
+            async def held(scope, receive):
+                await go.wait()
+                return await predicted(scope, receive)
+
+            server.served.app._predict = held
+            busy = [await server.connect(WHOLE) for _ in range(3)]
+            while len(server.state.tasks) < 3:
+                await asyncio.sleep(0.001)
             refused = await server.answers_until_end(LIVE)
-            for reader, writer in idle:
-                writer.write(LIVE)
+            go.set()
+            for reader, writer in busy:
                 assert (await read_answer(reader)).startswith(b"HTTP/1.1 200 ")
                 writer.close()
-                await read_to_end(reader)
             reader, writer = await server.connect(LIVE)
             assert (await read_answer(reader)).startswith(b"HTTP/1.1 200 ")
             writer.close()
@@ -287,7 +321,7 @@ class TestNumber:
         answer, refused = listening(serving, question, connections=3)
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"\r\nretry-after: 1\r\n" in answer
-        assert refused == {"too_many_connections": 1}
+        assert refused["too_many_connections"] == 1
 
     @pytest.mark.parametrize(("files", "connections"), [(256, 192), (1024, 768), (1 << 20, 10_000), (-1, 10_000)])
     def test_of_what_may_be_open(self, monkeypatch, files, connections):

@@ -81,7 +81,7 @@ def test_pauses_grow_until_a_worker_is_ready(supervisor, monkeypatch):
         supervisor._replace_dead()
         now += 0.25
     pauses = [round(later - earlier) for earlier, later in itertools.pairwise(started)]
-    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert pauses == [1, 2, 4, 8, 15, 15, 15, 15, 15]
     supervisor._workers[0].is_ready = True
     before = now
     while len(started) < 11:
