@@ -40,6 +40,7 @@ mutants: $(READY)   ## breaks modules on purpose (MODULES, else all), SAMPLE pla
 HOSTILE := tests/security tests/contract/test_golden_models.py tests/faults/test_damaged_folders.py tests/fuzz \
   tests/unit/data/test_bad_input.py tests/unit/data/test_lines.py tests/unit/server/test_server_limits.py \
   tests/unit/server/test_server_overload.py tests/unit/server/test_server_reload.py \
+  tests/unit/server/test_server_connections.py tests/unit/server/test_server_request_source.py \
   tests/contract/test_serve_schema.py tests/unit/store tests/unit/report/test_report_page.py \
   tests/browser/test_page_safety.py
 
