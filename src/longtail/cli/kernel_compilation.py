@@ -1,7 +1,7 @@
 """Compilation of the CPU kernels before they are needed, by calling all that calls them on a little data.
 
-What is trained, predicted and measured here goes through the same functions as everybody's data, so kernels are compiled
-for the types that they will be called with, and no list of them has to be kept.
+Training, prediction and measurement go through the same functions as any data does, so kernels are compiled for the
+types that they will be called with, and no list of them has to be kept.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ log = logging.getLogger("longtail")
 
 
 class _Steps:
-    """Calls a function for each kernel that is compiled."""
+    """Calls a function for each kernel that is compiled, for at most the number that was expected."""
 
-    def __init__(self, advance: Callable[[int], None]) -> None:
+    def __init__(self, advance: Callable[[int], None], expected: int) -> None:
         self._advance = advance
+        self._left = expected
 
     def start(self, kernel: str) -> None:
         """Begin a kernel."""
 
     def step(self) -> None:
         """Count one."""
-        self._advance(1)
+        if self._left > 0:
+            self._left -= 1
+            self._advance(1)
 
     def finish(self) -> None:
         """End a kernel."""
@@ -53,21 +56,25 @@ def linear_trainings() -> list[Config]:
 
 
 def compile_missing_kernels(config: Config) -> None:
-    """Compile what training, predicting and measuring by these settings need, unless this machine has done so."""
+    """Compile the kernels of training, prediction and measurement by these settings, unless this machine has."""
     if compilation_kernels(config):
         compile_kernels([config])
 
 
 def compile_kernels(configs: Sequence[Config]) -> None:
-    """Compile what training, predicting and measuring by each of the settings need; show one bar for all."""
+    """Compile the kernels of training, prediction and measurement by each of the settings, with one bar for all."""
     begin = time.perf_counter()
     names = ", ".join(dict.fromkeys(config.method for config in configs))
     log.info("compiling kernels, once on this machine: %s", names)
-    with whole_stage("compiling kernels", compilation_kernels(*configs), "kernels") as advance:
-        with _observed_by(_Steps(advance)), _warnings_only():
-            for config in configs:
-                _use(config)
-                note_compiled(config)
+    expected = compilation_kernels(*configs)
+    with (
+        whole_stage("compiling kernels", expected, "kernels") as advance,
+        _observed_by(_Steps(advance, expected)),
+        _warnings_only(),
+    ):
+        for config in configs:
+            _use(config)
+            note_compiled(config)
     log.info("kernels compiled, %.1f s", time.perf_counter() - begin)
 
 
@@ -82,7 +89,7 @@ def _use(config: Config) -> None:
         trained.config = config
         trained.fit(few).save(model)
         loaded = load(model)
-        loaded.predict(unseen)
+        loaded.predict(train)  # which are enough for several blocks of text
         loaded.evaluate(unseen, bootstrap=10)
 
 

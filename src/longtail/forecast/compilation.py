@@ -1,7 +1,7 @@
 """The kernels that a method calls, in groups that are compiled together, and how long that takes.
 
-A group is what one setting decides: the text features, the label tree, each solver. Seconds were measured on one core of
-a server of 2 GHz with nothing compiled before; the numbers of kernels are for a progress bar and need not be exact.
+A group depends on one setting: the text features, the label tree, each solver. Seconds were measured on one core of a
+server with nothing compiled before; the numbers of kernels are for a progress bar and need not be exact.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class CompilationCost(NamedTuple):
 
 
 _COSTS = {
-    "text": CompilationCost(7, 90),
-    "tree": CompilationCost(4, 40),
+    "text": CompilationCost(8, 65),
+    "tree": CompilationCost(4, 35),
     "free tree": CompilationCost(1.5, 7),  # where clusters are not balanced
     "label graph": CompilationCost(4, 20),
-    "search": CompilationCost(15, 80),
+    "search": CompilationCost(15, 90),  # with the metrics by which scores become probabilities
     "several trees": CompilationCost(2, 12),
-    "squared-hinge": CompilationCost(20, 60),
-    "logistic": CompilationCost(9, 30),
-    "newton": CompilationCost(24, 60),
-    "proximal": CompilationCost(15, 30),
+    "squared-hinge": CompilationCost(20, 111),
+    "logistic": CompilationCost(9, 13),
+    "newton": CompilationCost(24, 59),
+    "proximal": CompilationCost(15, 27),
     "forest": CompilationCost(13, 46),
     "neighbours": CompilationCost(5, 20),
 }

@@ -13,7 +13,7 @@ import os
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 __all__ = ["CompilationRecord", "Observer", "observe", "observer"]
 
@@ -89,14 +89,15 @@ class CompilationRecord:
         if self._file is None:
             return {}
         try:
-            found = json.loads(self._file.read_text("utf-8"))
+            content = json.loads(self._file.read_text("utf-8"))
         except (OSError, ValueError):
             return {}
-        if not isinstance(found, dict) or found.get("version") != self._version:
+        if not isinstance(content, dict) or content.get("version") != self._version:
             return {}
-        groups = found.get("groups")
-        is_list_of_names = isinstance(groups, list) and all(isinstance(name, str) for name in groups)
-        return {"groups": groups} if is_list_of_names else {}
+        groups: Any = content.get("groups")
+        if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
+            return {}
+        return {"groups": groups}
 
 
 @cache

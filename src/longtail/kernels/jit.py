@@ -88,7 +88,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 class _Announcer(event.Listener):
-    """Announces the first compilation on a machine, and calls the observer around each; a cache hit gets here never."""
+    """Announces the first compilation on a machine, and calls the observer around each; a cache hit is none."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -140,7 +140,7 @@ def compilation_record() -> CompilationRecord:
 
 def compiles() -> bool:
     """Tell whether kernels are compiled at all, which NUMBA_DISABLE_JIT turns off."""
-    return not numba.config.DISABLE_JIT
+    return hasattr(_nothing, "signatures")
 
 
 event.register("numba:compile", _Announcer())  # type: ignore[no-untyped-call]
