@@ -55,16 +55,16 @@ def test_every_benchmark_has_results():
 def extras_with_torch():
     """Return the extras that bring torch, by themselves or by another extra."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    found = {"torch"}
+    names = {"torch"}
     while True:
         more = {
-            name
-            for name, needed in extras.items()
-            if any(found & set(re.findall(r"[\w-]+", line.partition(">")[0])) for line in needed)
+            extra
+            for extra, needed in extras.items()
+            if any(names & set(re.findall(r"[\w-]+", line.partition(">")[0])) for line in needed)
         }
-        if more <= found:
-            return found - {"torch"}
-        found |= more
+        if more <= names:
+            return names - {"torch"}
+        names |= more
 
 
 def test_extras_with_torch():
