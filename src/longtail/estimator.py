@@ -25,6 +25,7 @@ from longtail.pipeline import train
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.search.predictions import Predictions
 from longtail.steps.checks import check_threads
+from longtail.store import check_replaceable
 from longtail.tree.given import Parents
 
 __all__ = ["Longtail", "load"]
@@ -135,8 +136,9 @@ class Longtail:
         """
         return self.model.explain(text, label)
 
-    def save(self, path: str | Path) -> None:
-        """Write the model folder."""
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write the model folder; another model that is there is replaced with ``force`` alone."""
+        check_replaceable(path, force)
         save_model(self.model, path)
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
+from longtail.data.fingerprints import Fingerprints, document_hashes
 from longtail.methods import METHODS, classifiers_alone, uses_encoder
 from longtail.models.model import Facts, Model, document_features
 from longtail.steps.checks import check_trainable
-from longtail.steps.held_out import calibrate, hold_out, weigh
+from longtail.steps.held_out import calibrate, check_unseen, hold_out, weigh
 from longtail.steps.networks import combined_features, encoder_hash, fit_network, kept_network
 from longtail.steps.rankers import fit_rankers
 from longtail.steps.run import Run
@@ -47,6 +48,9 @@ def train(
     goes to ``log_file``, a JSON line each.
     """
     check_trainable(documents, config, device, parents)
+    fingerprints = Fingerprints.of(document_hashes(documents))
+    if valid is not None:
+        check_unseen(valid, [fingerprints], documents)
     fitted, held_out, run = _begun(documents, config, valid, parents, stages, device, log_file)
 
     points = with_label_points(fitted, run)  # the documents, and with Gandalf the labels' own texts
@@ -60,8 +64,9 @@ def train(
     facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *features.widths, share)
     vectoriser = None if config.features == "dnn" else vectoriser
     graph = label_graph_of(fitted, config, run.work) if uses_label_graph(config) else None
-    model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network, graph)
-    return calibrate(weigh(model, held_out), held_out)
+    parts = config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network, graph
+    model = Model(*parts, fingerprints=fingerprints)
+    return calibrate(weigh(model, held_out), held_out, of_training=valid is None)
 
 
 def follow(

@@ -49,7 +49,7 @@ def test_weights_and_probabilities_from_documents(run, models, tmp_path, caplog)
     done = run("ensemble", models / "linear", models / "flat", "-o", out, *arguments)
     assert done.code == 0
     assert "mean of P@1, P@3 and P@5" in caplog.text
-    assert "calibration: 60 documents held out" in caplog.text
+    assert "calibration: 60 documents given for it" in caplog.text
     loaded = lt.load(out).model
     assert (loaded.fusion, loaded.calibration is not None) == ("weights", True)
     found = run("-q", "evaluate", out, models / "test.jsonl", "--json").json()

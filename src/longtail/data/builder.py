@@ -38,6 +38,9 @@ class Reading:
     needs_text: bool = True  # not where ready-made features stand in for it
     skip_bad: int | None = 0  # bad records that may be left out; None where all are needed
     label_separator: str = ";"  # between the labels of one CSV, TSV or Parquet cell
+    separator: str | None = None  # between the cells of a CSV or TSV; None: by the format
+    text_column: str | None = None  # of a table, in place of "text"
+    labels_column: str | None = None  # of a table, in place of "labels"
     fields: tuple[str, ...] | None = None  # of documents and labels of a label-feature set; None: by the folder's name
     folder_features: bool = True  # whether features that lie beside the texts are read
     n_documents: int | None = None  # where known before: of features that are read for them

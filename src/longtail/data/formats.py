@@ -98,6 +98,9 @@ def read(
     labelled: bool = True,
     skip_bad: int | None = 0,
     label_separator: str = ";",
+    separator: str | None = None,
+    text_column: str | None = None,
+    labels_column: str | None = None,
 ) -> Dataset:
     """Read documents with labels from a file, a folder that holds ``split``, or ``-``, standard input.
 
@@ -113,6 +116,9 @@ def read(
         labelled: Whether every record must have labels.
         skip_bad: Bad records that may be left out, also of the label file; None for data that is read whole or not.
         label_separator: Between the labels of one cell of a table.
+        separator: Between the cells of a CSV or TSV file, where it is not the usual one.
+        text_column: Name of the column of texts of a table, in place of ``text``.
+        labels_column: Name of the column of labels of a table, in place of ``labels``.
     """
     form = _format(format) if format else sniff(path)
     folder = str(path) != "-" and Path(path).is_dir()
@@ -130,9 +136,13 @@ def read(
         file is None,
         skip_bad,
         label_separator,
+        separator,
+        text_column,
+        labels_column,
         fields=_fields(fields, form, path),
         folder_features=features is None or Path(file or "").suffix == ".npy",
     )
+    _check_table_options(reading, form, path)
     with stage(f"reading {Path(path).name}", _size(path), "B"):
         dataset: Dataset = form.function("read")(path, reading)
     dataset = _with_source(dataset, path, split, skip_bad)
@@ -142,6 +152,21 @@ def read(
         return dataset
     matrix, headerless = _read_features(file, len(dataset))
     return dataset.with_features(matrix, file, headerless)
+
+
+def _check_table_options(reading: Reading, form: Format, path: Path | str) -> None:
+    """Warn of options of tables for documents of another format; refuse a separator that cannot be one."""
+    if reading.separator is not None and (len(reading.separator) != 1 or reading.separator in '"\r\n'):
+        raise UsageError(f"separator {reading.separator!r}; expected one character, such as ';'")
+    options = {
+        "label_separator": reading.label_separator != ";",
+        "separator": reading.separator is not None,
+        "text_column": reading.text_column is not None,
+        "labels_column": reading.labels_column is not None,
+    }
+    used = [name for name, is_used in options.items() if is_used]
+    if used and form.name not in ("csv", "tsv", "parquet"):
+        log.warning("%s: is read as %s; without effect there: %s", path, form.name, ", ".join(used))
 
 
 def _with_source(dataset: Dataset, path: Path | str, split: str, skip_bad: int | None) -> Dataset:
