@@ -10,7 +10,7 @@ from few_documents import put
 import longtail as lt
 from longtail.errors import UsageError
 
-WORDS = "wind sea sun moon tree bird fish stone river cloud".split()
+WORDS = ["wind", "sea", "sun", "moon", "tree", "bird", "fish", "stone", "river", "cloud"]
 COMMAS = 'text,labels\nwind turbines at sea,"wind, sea"\nsea birds,"sea, birds"\nfarms,"wind, farms"\n'
 
 
@@ -188,3 +188,45 @@ class TestReplacing:
     def test_nothing_to_resume_is_remarked(self, run, data, tmp_path, caplog):
         assert run("-q", "train", data, "-o", tmp_path / "new", "--resume").code == 0
         assert "found no finished stage of an interrupted run to resume; training begins anew" in caplog.text
+
+
+class TestVocabularies:
+    def test_a_label_file_of_other_labels_is_named_not_the_documents(self, fails, data, tmp_path):
+        labels = tmp_path / "labels.tsv"
+        labels.write_text("id\tname\n" + "".join(f"http://example.org/c/{name}\t{name}\n" for name in WORDS))
+        said = fails(3, "train", data, "-o", tmp_path / "out", "--labels", labels)
+        assert said.startswith(f"{labels}: no label of {data} ('wind', ")
+        assert "is among its 10 ('http://example.org/c/wind'" in said
+        assert "'wind' is the name of 'http://example.org/c/wind'" in said
+        assert said.count("wind") < 10
+
+    def test_one_unknown_label_is_that_of_its_document(self, fails, data, tmp_path):
+        labels = tmp_path / "labels.tsv"
+        labels.write_text("id\tname\n" + "".join(f"{name}\t\n" for name in WORDS[1:]) + "http://x/w\twind\n")
+        said = fails(3, "check", data, "--labels", labels)
+        assert "data.jsonl:1: unknown label 'wind' (the name of the label 'http://x/w')" in said
+
+    def test_texts_of_labels_that_are_not_read_are_spoken_of(self, data, tmp_path, caplog):
+        labels = put(tmp_path / "labels.jsonl", [{"id": name, "text": f"all of {name}"} for name in WORDS])
+        caplog.set_level("INFO", "longtail")
+        documents = lt.read(data, labels=labels)
+        lt.Longtail().fit(documents)
+        said = "xr-linear does not read the texts of labels (10 have one); --gandalf (gandalf.use) trains on them"
+        assert said in caplog.text
+        assert "decaf, eclare, inceptionxml-lf" in caplog.text
+        caplog.clear()
+        lt.Longtail(gandalf={"use": True}).fit(documents)
+        lt.Longtail().fit(lt.read(data))
+        assert "texts of labels" not in caplog.text
+
+
+class TestEmptyDocuments:
+    def test_empty_texts_are_counted_once(self, model, caplog):
+        trained = lt.load(model)
+        trained.predict(["wind", "", "  \n"])
+        trained.predict([""])
+        assert "2 of the 3 documents have no text or features" in caplog.text
+        assert caplog.text.count("no text or features") == 1
+        caplog.clear()
+        lt.load(model).predict(["wind"])
+        assert caplog.text == ""

@@ -139,6 +139,7 @@ def read(
         separator,
         text_column,
         labels_column,
+        labels_file=str(labels) if isinstance(labels, Path | str) else "",
         fields=_fields(fields, form, path),
         folder_features=features is None or Path(file or "").suffix == ".npy",
     )

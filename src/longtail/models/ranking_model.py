@@ -29,6 +29,7 @@ __all__ = ["Facts", "RankingModel", "members_k", "replace_beam"]
 
 log = logging.getLogger("longtail")
 
+_SHORT = 8  # bytes of a text that may be nothing but white space
 _MEMBERS = 2  # labels that each member of an ensemble gives, as a multiple of those asked for
 
 
@@ -111,6 +112,7 @@ class RankingModel(ABC):
         most, search = self._asked(k, beam_size)
         ids = documents.ids if isinstance(documents, Dataset) else None
         documents = self._readable(documents)
+        self._warn_of_empty(documents)
         ranked = self._calibrated(self.raw_scores(documents, most, search, self._excluded(exclude, len(documents))))
         return Predictions(at_least(ranked, threshold) if threshold else ranked, self.labels, ids)
 
@@ -123,6 +125,17 @@ class RankingModel(ABC):
             "threshold %g: this model is not calibrated, so it is compared with raw scores, not with probabilities; "
             "to calibrate the model, make it with documents for that: --valid, or valid=",
             threshold,
+        )
+
+    def _warn_of_empty(self, documents: Dataset | Strings) -> None:
+        """Warn, once a model, of documents in which there is nothing to read."""
+        if "empty" in self._warned_of or not (count := _count_empty(documents)):
+            return
+        self._warned_of.add("empty")
+        log.warning(
+            "%s of the %s documents have no text or features: their labels are those that any document might have",
+            f"{count:,}",
+            f"{len(documents):,}",
         )
 
     @cached_property
@@ -164,6 +177,26 @@ class RankingModel(ABC):
         indptr = np.cumsum([0, *map(len, columns)])
         indices = np.array([column for own in columns for column in own], np.int32)
         return csr_of(np.ones(len(indices), np.float32), indices, indptr, len(self.labels))
+
+
+def _count_empty(documents: Dataset | Strings) -> int:
+    """Return how many documents have neither a text nor features."""
+    texts = documents if isinstance(documents, Strings) else documents.texts
+    empty = np.ones(len(documents), bool) if texts is None else _blank(texts)
+    if isinstance(documents, Dataset) and documents.features is not None:
+        empty &= np.diff(documents.features.indptr) == 0
+    if isinstance(documents, Dataset) and documents.dense is not None:
+        empty &= ~documents.dense.any(axis=1)
+    return int(empty.sum())
+
+
+def _blank(texts: Strings) -> NDArray[np.bool_]:
+    """Return (n,) whether each text is empty or a little white space."""
+    lengths = texts.lengths
+    found: NDArray[np.bool_] = lengths == 0
+    for row in np.flatnonzero((lengths > 0) & (lengths <= _SHORT)).tolist():
+        found[row] = texts[row].isspace()
+    return found
 
 
 def members_k(k: int, n_labels: int) -> int:
