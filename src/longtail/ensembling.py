@@ -146,6 +146,12 @@ def _check_labels(members: Sequence[Model], names: Sequence[str]) -> None:
         others = [other.labels for at, other in enumerate(members) if at != number]
         if not any(label in labels for labels in others for label in member.labels.ids):
             raise UsageError(f"{name}: has no label in common with the others; expected models of the same labels")
+    first = members[0].labels
+    for member, name in zip(members[1:], names[1:], strict=True):
+        common = sum(label in first for label in member.labels.ids)
+        if not common == len(first) == len(member.labels):
+            found = f"{len(member.labels):,} labels, {common:,} of them among the {len(first):,} of {names[0]}"
+            log.warning("%s: has %s; a label that a member does not know gets a lower score", name, found)
 
 
 def _check_features(members: Sequence[Model], names: Sequence[str]) -> None:

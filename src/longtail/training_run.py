@@ -14,14 +14,14 @@ import msgspec
 from longtail import __version__, run_loggers
 from longtail.config import Config, settings
 from longtail.data.dataset import Dataset
-from longtail.errors import UsageError
+from longtail.errors import UsageError, place_at
 from longtail.forecast import Forecast, check_memory, forecast
 from longtail.kernels import pool
 from longtail.models.model import Model
 from longtail.models.model_folder import save_model
 from longtail.neural.ranks import FollowedStages, current_ranks
 from longtail.pipeline import follow, train
-from longtail.steps.checks import check_trainable
+from longtail.steps.checks import check_trainable, warn_of_documents
 from longtail.steps.told import run_log, stages_told_to, write_event
 from longtail.store import Stages, check_replaceable, clear_leftovers, holds_a_model
 from longtail.tree.given import read_parents
@@ -57,18 +57,19 @@ def train_to_folder(
     begin, stages_at = time.perf_counter(), work_folder(output)
     log_file = run_log(output)
     parents = None if tree is None else read_parents(tree)
-    goes_on = resume and is_interrupted(output)
-    check_replaceable(output, force or goes_on)  # now, not after hours of training
-    if resume and not goes_on:
+    unfinished = resume and stages_at.is_dir()  # it was decided then that a model is replaced
+    check_replaceable(output, force or unfinished)  # now, not after hours of training
+    if resume and not is_interrupted(output):
         log.warning("%s: found no finished stage of an interrupted run to resume; training begins anew", output)
     check_trainable(documents, config, device, parents)
+    warn_of_documents(documents)
     with pool.threads(threads), run_loggers.logging_to(log_to, output.resolve().name):
         run_loggers.tell_settings(_facts(documents, config))
         expected = forecast(documents, config, device)
         log.info("%s", expected)
         if not ignore_memory:
             check_memory(expected)
-        with Stages(stages_at) as stages, stages_told_to(log_file), _hint_to_resume(output):
+        with _stages(stages_at, output) as stages, stages_told_to(log_file), _hint_to_resume(output):
             clear_leftovers(output)
             if not resume:
                 if count := stages.clear():
@@ -102,6 +103,15 @@ def take_part(
     parents, stages = None if tree is None else read_parents(tree), FollowedStages(work_folder(output))
     with pool.threads(threads):
         follow(documents, config, valid=valid, parents=parents, stages=stages, device=device)
+
+
+def _stages(stages_at: Path, output: Path) -> Stages:
+    """Return the work folder of a run; an error of the disk names the model folder that was asked for."""
+    try:
+        return Stages(stages_at)
+    except OSError as error:
+        place_at(error, output, stages_at)
+        raise
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def test_explanation(run, models):
 
 def test_an_older_model_is_replaced_and_a_file_is_not(run, fails, models, tmp_path):
     shutil.copytree(models / "flat", tmp_path / "old")
-    arguments = ("-q", "ensemble", models / "linear", models / "flat", "-o")
+    arguments = ("-q", "ensemble", models / "linear", models / "flat", "--force", "-o")
     assert run(*arguments, tmp_path / "old").code == 0
     assert (tmp_path / "old/ensemble.json").exists()
     (tmp_path / "file").touch()

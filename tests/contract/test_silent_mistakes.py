@@ -1,4 +1,4 @@
-"""Mistakes that give a model or numbers all the same are spoken of: data in the wrong place, raw scores, lost models."""
+"""Mistakes that give a model or numbers all the same are spoken of: data in the wrong place, raw scores."""
 
 from __future__ import annotations
 
@@ -230,3 +230,76 @@ class TestEmptyDocuments:
         caplog.clear()
         lt.load(model).predict(["wind"])
         assert caplog.text == ""
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            ("train DATA -o OUT --epochs 3", "It is a setting: --set training.epochs=3"),
+            ("train DATA -o OUT --set tree.branching 4", "--set tree.branching=4"),
+            ("train -q DATA -o OUT", "It stands before the command: longtail -q train"),
+            ("predict MODEL DATA --top 3", "Labels a document are given by -k: -k 3"),
+            ("train DATA -o OUT --labls x", "Possible options"),
+        ],
+    )
+    def test_the_option_that_was_meant_is_named(self, fails, data, tmp_path, words, expected):
+        places = {"DATA": data, "OUT": tmp_path / "out", "MODEL": tmp_path}
+        said = fails(2, *(places.get(word, word) for word in words.split()))
+        assert expected in " ".join(said.replace("│", " ").split())
+
+    def test_an_error_of_the_disk_names_the_folder_that_was_asked_for(self, fails, data):
+        said = fails(1, "-q", "train", data, "-o", "/proc/x1")
+        assert said.startswith("longtail: /proc/x1: ")
+
+    def test_a_name_that_is_no_folder_is_refused_for_a_comparison(self, fails, model, data, tmp_path):
+        said = fails(2, "compare", model, data, "-o", tmp_path / "cmp.txt")
+        assert "found .txt; expected a folder, or a file that ends in one of .png" in said
+        assert not (tmp_path / "cmp.txt").exists()
+
+
+class TestFiles:
+    @pytest.mark.parametrize("name", ["array.json", "array.jsonl"])
+    def test_a_list_over_several_lines_is_one_problem(self, fails, tmp_path, name):
+        file = tmp_path / name
+        file.write_text(json.dumps(documents(0, 3), indent=2))
+        said = fails(3, "check", file)
+        assert "jq -c '.[]' makes lines of a list" in said
+        assert said.count("array") == 1
+
+    def test_an_object_over_several_lines_is_one_problem(self, fails, tmp_path):
+        file = tmp_path / "pretty.jsonl"
+        file.write_text("\n".join(json.dumps(own, indent=2) for own in documents(0, 3)))
+        said = fails(3, "check", file)
+        assert "1: a JSON object over several lines; expected one JSON object a line; jq -c ." in said
+        assert said.count("pretty") == 1
+
+    def test_a_text_file_is_sent_to_a_folder(self, fails, model, tmp_path):
+        (tmp_path / "note.txt").write_text("wind at sea")
+        assert "plain texts are read from a folder" in fails(2, "predict", model, tmp_path / "note.txt")
+
+    def test_latin_1_is_told_how_to_convert(self, fails, tmp_path):
+        file = tmp_path / "latin.jsonl"
+        file.write_bytes('{"text": "Küste", "labels": ["sea"]}\n'.encode("latin-1"))
+        said = fails(3, "check", file)
+        assert r"a byte that is not UTF-8 ('\xfc'); expected UTF-8; " in said
+        assert "iconv -f LATIN1 -t UTF-8" in said
+
+
+class TestFindings:
+    def test_training_repeats_what_check_warns_of(self, tmp_path, caplog):
+        same = [{"id": "b0", "text": " ", "labels": ["sea"]}, {"id": "b0", "text": "x", "labels": []}]
+        file = put(tmp_path / "data.jsonl", [*documents(0, 120), *same])
+        lt.Longtail().fit(lt.read(file))
+        assert "1 document with empty text: b0" in caplog.text
+        assert "1 document without a label: b0" in caplog.text
+        assert "1 document id that stands more than once: b0" in caplog.text
+
+    def test_counts_have_the_number_of_their_nouns(self, run, tmp_path):
+        file = put(tmp_path / "data.jsonl", [{"id": "b1", "text": "x", "labels": []}])
+        assert "error    no document has a label: b1\n" in run("check", file).out
+
+
+def test_members_of_other_labels_are_remarked(fitted, raw, caplog):
+    lt.ensemble([fitted, lt.load(raw)])
+    assert "model 2: has 4 labels, 3 of them among the 10 of model 1" in caplog.text

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.cli.hints import App
 from longtail.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ __all__ = [
 
 _METHOD = "xr-linear"  # where none is asked for
 
-app = typer.Typer(
+app = App(
     name="longtail",
     help="Give any text the right few of a million labels.",
     no_args_is_help=True,

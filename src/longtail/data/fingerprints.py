@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.data.dataset import Dataset
 from longtail.data.strings import Strings
 
-__all__ = ["KEPT", "Fingerprints", "document_hashes", "shared_ids", "shared_with"]
+if TYPE_CHECKING:
+    from longtail.data.dataset import Dataset
+
+__all__ = ["KEPT", "Fingerprints", "document_hashes", "shared_ids", "shared_with", "string_hashes"]
 
 KEPT = 1 << 20  # hashes that a model keeps, at most: 8 MiB
 _BYTES = 8
@@ -79,21 +82,23 @@ def shared_ids(documents: Dataset, others: Dataset) -> int:
 def document_hashes(documents: Dataset) -> NDArray[np.uint64]:
     """Return (N,) hashes of texts, else of ready-made features; 0 for documents that have neither."""
     if documents.texts is not None:
-        pieces = _text_pieces(documents.texts)
+        return string_hashes(documents.texts)
     elif documents.features is not None:
-        pieces = _row_pieces(documents.features)
+        return _hashes(_row_pieces(documents.features))
     elif documents.dense is not None:
-        pieces = (row.tobytes() if row.any() else b"" for row in documents.dense)
-    else:
-        return np.zeros(len(documents), np.uint64)
+        return _hashes(row.tobytes() if row.any() else b"" for row in documents.dense)
+    return np.zeros(len(documents), np.uint64)
+
+
+def string_hashes(strings: Strings) -> NDArray[np.uint64]:
+    """Return (n,) hashes of strings without outer white space; 0 for those that are empty then."""
+    return _hashes(text.strip().encode() for text in strings)
+
+
+def _hashes(pieces: Iterable[bytes]) -> NDArray[np.uint64]:
     nothing = bytes(_BYTES)
     raw = b"".join(blake2b(piece, digest_size=_BYTES).digest() if piece else nothing for piece in pieces)
     return np.frombuffer(raw, "<u8").astype(np.uint64)
-
-
-def _text_pieces(texts: Strings) -> Iterator[bytes]:
-    for text in texts:
-        yield text.strip().encode()
 
 
 def _row_pieces(features: sparse.csr_array) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from longtail.data.builder import Reading, Split, Unknown
 from longtail.data.dataset import Dataset
 from longtail.data.headers import has_header, is_headerless
+from longtail.data.json_lines import LINES_OF_A_LIST
 from longtail.data.labels import Labels
 from longtail.data.lines import beginning, uncompressed
 from longtail.data.origin import log_origin
@@ -227,8 +228,16 @@ def sniff(path: Path | str) -> Format:
         return FORMATS["jsonl"]
     form = _told(path)
     if form is None:
-        raise UsageError(f"{path}: unknown format; give one with --format: {', '.join(FORMATS)}")
+        raise UsageError(f"{path}: unknown format; {_way_out(path)}")
     return form
+
+
+def _way_out(path: Path) -> str:
+    """Return what to do with a file of no known format."""
+    formats = f"give one with --format: {', '.join(FORMATS)}"
+    if path.suffix.lower() == ".txt":
+        return f"plain texts are read from a folder, one .txt file a document: give the folder; else {formats}"
+    return formats
 
 
 def _format(name: str) -> Format:
@@ -308,6 +317,8 @@ def _by_content(path: Path) -> Format | None:
         return FORMATS["parquet"]
     if first.startswith(b"{"):
         return FORMATS["jsonl"]
+    if first.startswith(b"[") and uncompressed(path.name).suffix.lower() == ".json":
+        Problems(path).fatal("a list", LINES_OF_A_LIST, 1)
     if has_header(start) or is_headerless(start):
         return FORMATS["bow"]
     if first.startswith(b"__label__"):

@@ -111,7 +111,7 @@ class Labels:
             ids = ", ".join(repr(self.ids[at]) for at in named[:3])
             raise UsageError(f"label {label!r}: found {len(named)} labels of this name; give an id, such as {ids}")
         known = {text.casefold(): text for text in (*self.ids, *(self.names or ())) if text}
-        near = difflib.get_close_matches(label.casefold(), known, 1, 0.5)
+        near = difflib.get_close_matches(label.casefold(), known, 1, 0.6)
         hint = f"did you mean {known[near[0]]!r}?" if near else "expected the id or name of a label"
         raise UsageError(f"unknown label {label[:200]!r}; {hint}")
 

@@ -111,8 +111,8 @@ def column_places(
     for name in required:
         if name not in names:
             asked = {"text": reading.text_column, "labels": reading.labels_column}[name]
-            ways = "--separator" if by else "--text-column and --labels-column"
-            expected = f"the columns 'text' and 'labels'{by}; or name others: {ways}"
+            options = "--separator names another" if by else "--text-column and --labels-column name others"
+            expected = f"the columns 'text' and 'labels'{by} ({options})"
             problems.fatal(no_column(asked or name, header), expected, line)
     return {name: names.index(name) for name in COLUMNS if name in names}
 

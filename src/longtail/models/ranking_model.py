@@ -18,7 +18,7 @@ from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
 from longtail.data.fingerprints import Fingerprints
 from longtail.data.labels import Labels
-from longtail.data.strings import Strings
+from longtail.data.strings import Strings, blank
 from longtail.errors import ModelFolderError, UsageError
 from longtail.metrics import Evaluation
 from longtail.metrics.analysis import at_least
@@ -29,7 +29,6 @@ __all__ = ["Facts", "RankingModel", "members_k", "replace_beam"]
 
 log = logging.getLogger("longtail")
 
-_SHORT = 8  # bytes of a text that may be nothing but white space
 _MEMBERS = 2  # labels that each member of an ensemble gives, as a multiple of those asked for
 
 
@@ -182,21 +181,12 @@ class RankingModel(ABC):
 def _count_empty(documents: Dataset | Strings) -> int:
     """Return how many documents have neither a text nor features."""
     texts = documents if isinstance(documents, Strings) else documents.texts
-    empty = np.ones(len(documents), bool) if texts is None else _blank(texts)
+    empty = np.ones(len(documents), bool) if texts is None else blank(texts)
     if isinstance(documents, Dataset) and documents.features is not None:
         empty &= np.diff(documents.features.indptr) == 0
     if isinstance(documents, Dataset) and documents.dense is not None:
         empty &= ~documents.dense.any(axis=1)
     return int(empty.sum())
-
-
-def _blank(texts: Strings) -> NDArray[np.bool_]:
-    """Return (n,) whether each text is empty or a little white space."""
-    lengths = texts.lengths
-    found: NDArray[np.bool_] = lengths == 0
-    for row in np.flatnonzero((lengths > 0) & (lengths <= _SHORT)).tolist():
-        found[row] = texts[row].isspace()
-    return found
 
 
 def members_k(k: int, n_labels: int) -> int:
