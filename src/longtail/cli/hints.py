@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
+from typer.models import CommandFunctionType
 
 __all__ = ["App", "hint"]
 
@@ -17,9 +18,11 @@ _PREFERRED = ("training.", "ranker.", "tree.", "search.")  # groups, where sever
 class App(typer.Typer):
     """An application whose commands give hints."""
 
-    def command(self, *arguments: Any, **options: Any) -> Any:
+    def command(  # type: ignore[override]  # by name and epilog alone, as commands here are made
+        self, name: str | None = None, *, epilog: str | None = None
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
         """Return the decorator of a command."""
-        return super().command(*arguments, cls=_Command, **options)
+        return super().command(name, cls=_Command, epilog=epilog)
 
 
 class _Command(TyperCommand):
