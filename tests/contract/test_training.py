@@ -144,7 +144,7 @@ class TestCommands:
 
     def test_second_training_into_the_same_folder_replaces_it(self, run, files, tmp_path):
         for seed in ("1", "2"):
-            assert run("train", files / "train.jsonl", "-o", tmp_path / "m", "--seed", seed).code == 0
+            assert run("train", files / "train.jsonl", "-o", tmp_path / "m", "--seed", seed, "--force").code == 0
         assert load_model(tmp_path / "m").config.seed == 2
 
 
