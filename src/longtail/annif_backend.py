@@ -86,7 +86,8 @@ class LongtailBackend(AnnifBackend):  # type: ignore[misc]  # Annif is not typed
         self.info(f"training on {len(documents)} documents with {documents.n_labels} subjects")
         self._tagger = self._columns = None
         with self._own_errors():
-            train_to_folder(documents, self._folder, _config(params), threads=jobs, device=str(params["device"]))
+            device = str(params["device"])
+            train_to_folder(documents, self._folder, _config(params), force=True, threads=jobs, device=device)
 
     def _documents(self, corpus: Any) -> Dataset:
         """Return the documents that have a subject of the vocabulary."""

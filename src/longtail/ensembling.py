@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +25,17 @@ from longtail.models.ranking_model import Facts
 from longtail.progress import advance, stage
 from longtail.search.ensemble import above_missing
 from longtail.search.ensemble_weights import FITTED, fit_weights
-from longtail.steps.held_out import calibrate
+from longtail.steps.held_out import calibrate, check_unseen
 from longtail.steps.told import told
 from longtail.store import Folder, check_replaceable, open_folder
 
 __all__ = ["checked_fusion", "ensemble", "ensemble_to_folder"]
+
+log = logging.getLogger("longtail")
+
+_UNCALIBRATED = (
+    "the ensemble is not calibrated, so its scores are not probabilities; --valid, or valid=, gives documents for that"
+)
 
 
 def ensemble(
@@ -48,7 +55,12 @@ def ensemble(
     with pool.threads(threads):
         trained, folders = _loaded(models, names, device)
         joined = _joined(trained, names, folders, fusion)
-        return Longtail.of(joined if valid is None else _fitted(joined, valid), threads, device)
+        if valid is not None:
+            check_unseen(valid, joined.all_fingerprints)
+            joined = _fitted(joined, valid)
+        else:
+            log.warning("%s", _UNCALIBRATED)
+        return Longtail.of(joined, threads, device)
 
 
 def checked_fusion(models: Sequence[Longtail | Path | str], fusion: str, has_valid: bool) -> Fusion:
@@ -71,14 +83,15 @@ def ensemble_to_folder(
     fusion: Fusion = "mean",
     valid: Dataset | None = None,
     *,
+    force: bool = False,
     threads: int = 0,
     device: str = "auto",
 ) -> None:
-    """Write the ensemble of model folders as one model folder, which may replace an older one, but no member."""
+    """Write the ensemble of model folders as one; with ``force`` it may replace an older model, but no member."""
     if output.resolve() in {model.resolve() for model in models}:
         raise UsageError(f"{output}: is one of the models; give another folder for the ensemble")
-    check_replaceable(output)  # now, not after a long validation
-    ensemble(models, fusion, valid, threads=threads, device=device).save(output)
+    check_replaceable(output, force)  # now, not after a long validation
+    ensemble(models, fusion, valid, threads=threads, device=device).save(output, force=force)
 
 
 def _names(models: Sequence[Longtail | Path | str]) -> list[str]:
@@ -133,6 +146,12 @@ def _check_labels(members: Sequence[Model], names: Sequence[str]) -> None:
         others = [other.labels for at, other in enumerate(members) if at != number]
         if not any(label in labels for labels in others for label in member.labels.ids):
             raise UsageError(f"{name}: has no label in common with the others; expected models of the same labels")
+    first = members[0].labels
+    for member, name in zip(members[1:], names[1:], strict=True):
+        common = sum(label in first for label in member.labels.ids)
+        if not common == len(first) == len(member.labels):
+            found = f"{len(member.labels):,} labels, {common:,} of them among the {len(first):,} of {names[0]}"
+            log.warning("%s: has %s; a label that a member does not know gets a lower score", name, found)
 
 
 def _check_features(members: Sequence[Model], names: Sequence[str]) -> None:

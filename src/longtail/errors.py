@@ -120,7 +120,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     known = sorted(known)
     if not isinstance(name, str):
         return f"{kind}: found {repr(name)[:200]}; expected a name, one of: {', '.join(map(printable, known))}"
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if not near:  # a dotted key whose last part alone is right, e.g. branching for tree.branching
         near = [k for k in known if k.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1]][:1]
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(map(printable, known))}"

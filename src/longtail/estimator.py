@@ -24,7 +24,8 @@ from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import train
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.search.predictions import Predictions
-from longtail.steps.checks import check_threads
+from longtail.steps.checks import check_threads, warn_of_documents
+from longtail.store import check_replaceable
 from longtail.tree.given import Parents
 
 __all__ = ["Longtail", "load"]
@@ -83,6 +84,8 @@ class Longtail:
         if isinstance(self._model, Ensemble):
             raise UsageError("an ensemble is made of trained models; train each of them, then longtail.ensemble")
         check_threads(self.threads)
+        if isinstance(documents, Dataset):
+            warn_of_documents(documents)
         with pool.threads(self.threads), search_encoders_in(self.encoder_folder):
             self._model = train(documents, self.config, valid=valid, parents=parents, device=self.device)
         return self
@@ -135,8 +138,9 @@ class Longtail:
         """
         return self.model.explain(text, label)
 
-    def save(self, path: str | Path) -> None:
-        """Write the model folder."""
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write the model folder; another model that is there is replaced with ``force`` alone."""
+        check_replaceable(path, force)
         save_model(self.model, path)
 
 

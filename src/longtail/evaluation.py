@@ -15,6 +15,7 @@ from scipy import sparse
 from longtail.data.csr import csr_of, csr_where, places_in_rows
 from longtail.data.dataset import Dataset
 from longtail.data.filter_files import AUTO, filter_pairs, find_filter
+from longtail.data.fingerprints import shared_with
 from longtail.metrics import (
     Constants,
     Evaluation,
@@ -90,11 +91,19 @@ def evaluate_model(
     n_ranked = max(*measure.ks, _RANKED)
     ranked = model.predict(test, n_ranked, beam_size=beam_size).matrix if ranked is None else _first(ranked, n_ranked)
     counts, n_train = frequencies or (model.label_counts, model.facts.documents)
-    found = _measured(ranked, test, counts, n_train, measure)
+    found = _with_trained_on(_measured(ranked, test, counts, n_train, measure), test, model)
     if model.calibration is None:
         return found
     right = hits(_widened(ranked, test.n_labels), test.label_matrix)
     return msgspec.structs.replace(found, reliability=tuple(reliability(ranked.data, right)))
+
+
+def _with_trained_on(found: Measured, test: Dataset, model: RankingModel) -> Measured:
+    """Return what was measured with the number of test documents that the model was trained on; warn of these."""
+    evaluation = msgspec.structs.replace(found.evaluation, trained_on=shared_with(test, model.all_fingerprints))
+    if evaluation.trained_on:
+        log.warning("%s", evaluation.trained_on_in_words)
+    return msgspec.structs.replace(found, evaluation=evaluation)
 
 
 def evaluate_predictions(

@@ -58,14 +58,23 @@ def extend(
 
 
 def extend_to_folder(
-    model: Path, labels: Path | str, output: Path, *, skip_bad: int = 0, threads: int = 0, device: str = "auto"
+    model: Path,
+    labels: Path | str,
+    output: Path,
+    *,
+    force: bool = False,
+    skip_bad: int = 0,
+    threads: int = 0,
+    device: str = "auto",
 ) -> None:
-    """Write a model folder with the labels of ``model`` and of a label file; it may replace the model's own.
+    """Write a model folder with the labels of ``model`` and of a label file.
 
-    Up to ``skip_bad`` bad records of the file are left out.
+    With ``force`` it may replace a model, also ``model`` itself. Up to ``skip_bad`` bad records of the label file are
+    left out.
     """
-    check_replaceable(output)
-    extend(model, read_labels(labels, skip_bad=skip_bad), threads=threads, device=device).save(output)
+    check_replaceable(output, force)
+    extended = extend(model, read_labels(labels, skip_bad=skip_bad), threads=threads, device=device)
+    extended.save(output, force=force)
 
 
 def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, CascadeRanker]:

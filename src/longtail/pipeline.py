@@ -9,15 +9,17 @@ A neural method trains a network on a tree first; its vectors then stand beside 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
-from longtail.methods import METHODS, classifiers_alone, uses_encoder
+from longtail.data.fingerprints import Fingerprints, document_hashes
+from longtail.methods import METHODS, classifiers_alone, reads_label_texts, uses_encoder
 from longtail.models.model import Facts, Model, document_features
 from longtail.steps.checks import check_trainable
-from longtail.steps.held_out import calibrate, hold_out, weigh
+from longtail.steps.held_out import calibrate, check_unseen, hold_out, weigh
 from longtail.steps.networks import combined_features, encoder_hash, fit_network, kept_network
 from longtail.steps.rankers import fit_rankers
 from longtail.steps.run import Run
@@ -28,6 +30,8 @@ from longtail.store import Stages
 from longtail.tree.given import Parents
 
 __all__ = ["follow", "train"]
+
+log = logging.getLogger("longtail")
 
 
 def train(
@@ -47,6 +51,10 @@ def train(
     goes to ``log_file``, a JSON line each.
     """
     check_trainable(documents, config, device, parents)
+    fingerprints = Fingerprints.of(document_hashes(documents))
+    if valid is not None:
+        check_unseen(valid, [fingerprints], documents)
+    _remark_unread_texts(documents, config)
     fitted, held_out, run = _begun(documents, config, valid, parents, stages, device, log_file)
 
     points = with_label_points(fitted, run)  # the documents, and with Gandalf the labels' own texts
@@ -60,8 +68,26 @@ def train(
     facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *features.widths, share)
     vectoriser = None if config.features == "dnn" else vectoriser
     graph = label_graph_of(fitted, config, run.work) if uses_label_graph(config) else None
-    model = Model(config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network, graph)
-    return calibrate(weigh(model, held_out), held_out)
+    parts = config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network, graph
+    model = Model(*parts, fingerprints=fingerprints)
+    return calibrate(weigh(model, held_out), held_out, of_training=valid is None)
+
+
+def _remark_unread_texts(documents: Dataset, config: Config) -> None:
+    """Say in the log that the labels have texts which this training does not read."""
+    texts = documents.labels.texts
+    if texts is None or not texts.lengths.any() or reads_label_texts(config):
+        return
+    able = sorted(
+        entry.name for entry in METHODS.values() if "text" in entry.settings.get("label_text", {}).get("parts", ())
+    )
+    count = int((texts.lengths > 0).sum())
+    log.info(
+        "%s does not read the texts of labels (%s have one); --gandalf (gandalf.use) trains on them, and so do %s",
+        config.method,
+        f"{count:,}",
+        ", ".join(able),
+    )
 
 
 def follow(

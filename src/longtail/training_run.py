@@ -14,19 +14,19 @@ import msgspec
 from longtail import __version__, run_loggers
 from longtail.config import Config, settings
 from longtail.data.dataset import Dataset
-from longtail.errors import UsageError
+from longtail.errors import UsageError, place_at
 from longtail.forecast import Forecast, check_memory, forecast, note_compiled
 from longtail.kernels import pool
 from longtail.models.model import Model
 from longtail.models.model_folder import save_model
 from longtail.neural.ranks import FollowedStages, current_ranks
 from longtail.pipeline import follow, train
-from longtail.steps.checks import check_trainable
+from longtail.steps.checks import check_trainable, warn_of_documents
 from longtail.steps.told import run_log, stages_told_to, write_event
-from longtail.store import Stages, check_replaceable, clear_leftovers
+from longtail.store import Stages, check_replaceable, clear_leftovers, holds_a_model
 from longtail.tree.given import read_parents
 
-__all__ = ["BEGUN", "take_part", "train_to_folder", "work_folder"]
+__all__ = ["BEGUN", "is_interrupted", "take_part", "train_to_folder", "work_folder"]
 
 BEGUN = "begun"  # what the first rank announces when the others may read the data, too
 
@@ -42,6 +42,7 @@ def train_to_folder(
     tree: Path | None = None,
     threads: int = 0,
     resume: bool = False,
+    force: bool = False,
     ignore_memory: bool = False,
     device: str = "auto",
     log_to: Sequence[str] = (),
@@ -50,20 +51,25 @@ def train_to_folder(
 
     Also beside it, in a file that ends in ``.run.jsonl``, stands how the training went: time and memory of each stage,
     and what the forecast said of them.
-    ``log_to`` are loggers that are told of the run, such as ``mlflow:http://host:5000``.
+    ``log_to`` are loggers that are told of the run, such as ``mlflow:http://host:5000``. A model that is in ``output``
+    is replaced with ``force`` alone, or where ``resume`` finds stages of a run that was to replace it.
     """
     begin, stages_at = time.perf_counter(), work_folder(output)
     log_file = run_log(output)
     parents = None if tree is None else read_parents(tree)
-    check_replaceable(output)  # now, not after hours of training
+    unfinished = resume and stages_at.is_dir()  # it was decided then that a model is replaced
+    check_replaceable(output, force or unfinished)  # now, not after hours of training
+    if resume and not is_interrupted(output):
+        log.warning("%s: found no finished stage of an interrupted run to resume; training begins anew", output)
     check_trainable(documents, config, device, parents)
+    warn_of_documents(documents)
     with pool.threads(threads), run_loggers.logging_to(log_to, output.resolve().name):
         run_loggers.tell_settings(_facts(documents, config))
         expected = forecast(documents, config, device)
         log.info("%s", expected)
         if not ignore_memory:
             check_memory(expected)
-        with Stages(stages_at) as stages, stages_told_to(log_file), _hint_to_resume(output):
+        with _stages(stages_at, output) as stages, stages_told_to(log_file), _hint_to_resume(output):
             clear_leftovers(output)
             if not resume:
                 if count := stages.clear():
@@ -100,6 +106,15 @@ def take_part(
         follow(documents, config, valid=valid, parents=parents, stages=stages, device=device)
 
 
+def _stages(stages_at: Path, output: Path) -> Stages:
+    """Return the work folder of a run; an error of the disk names the model folder that was asked for."""
+    try:
+        return Stages(stages_at)
+    except OSError as error:
+        place_at(error, output, stages_at)
+        raise
+
+
 @contextmanager
 def _hint_to_resume(output: Path) -> Iterator[None]:
     """Say how to go on where the body ends by a signal or for want of disk or memory."""
@@ -129,6 +144,12 @@ def _forecast_line(expected: Forecast) -> bytes:
         "stages": {name: round(peak / 1e6, 1) for name, peak in expected.peaks().items()},
     }
     return msgspec.json.encode(line)
+
+
+def is_interrupted(output: Path) -> bool:
+    """Tell whether a run into ``output`` left finished stages."""
+    stages_at = work_folder(output)
+    return stages_at.is_dir() and any(map(holds_a_model, stages_at.iterdir()))
 
 
 def work_folder(output: Path) -> Path:

@@ -55,8 +55,8 @@ class TestCheck:
         twice = put(tmp_path / "a.jsonl", [*TRAIN, TRAIN[0]])
         done = run("check", twice)
         assert done.code == 0
-        assert "warning  1 document ids that stand more than once: 1\n" in done.out
-        assert "warning  1 texts that stand more than once: wind turbines at sea\n" in done.out
+        assert "warning  1 document id that stands more than once: 1\n" in done.out
+        assert "warning  1 text that stands more than once: wind turbines at sea\n" in done.out
 
     def test_nothing_to_learn_is_an_error(self, run, tmp_path):
         done = run("check", put(tmp_path / "a.jsonl", [{"text": "words", "labels": []}]), "--json")

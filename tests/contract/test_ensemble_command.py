@@ -49,7 +49,7 @@ def test_weights_and_probabilities_from_documents(run, models, tmp_path, caplog)
     done = run("ensemble", models / "linear", models / "flat", "-o", out, *arguments)
     assert done.code == 0
     assert "mean of P@1, P@3 and P@5" in caplog.text
-    assert "calibration: 60 documents held out" in caplog.text
+    assert "calibration: 60 documents given for it" in caplog.text
     loaded = lt.load(out).model
     assert (loaded.fusion, loaded.calibration is not None) == ("weights", True)
     found = run("-q", "evaluate", out, models / "test.jsonl", "--json").json()
@@ -88,7 +88,7 @@ def test_explanation(run, models):
 
 def test_an_older_model_is_replaced_and_a_file_is_not(run, fails, models, tmp_path):
     shutil.copytree(models / "flat", tmp_path / "old")
-    arguments = ("-q", "ensemble", models / "linear", models / "flat", "-o")
+    arguments = ("-q", "ensemble", models / "linear", models / "flat", "--force", "-o")
     assert run(*arguments, tmp_path / "old").code == 0
     assert (tmp_path / "old/ensemble.json").exists()
     (tmp_path / "file").touch()

@@ -64,7 +64,7 @@ def test_what_is_left_out_is_said_however_quiet(run, place, tmp_path, caplog):
 def test_in_place(run, place, tmp_path):
     run("-q", "extend", place / "model", place / "labels.jsonl", "-o", tmp_path / "more")
     (tmp_path / "late.tsv").write_text("late\ttram and wind\n")
-    assert run("-q", "extend", tmp_path / "more", tmp_path / "late.tsv", "-o", tmp_path / "more").code == 0
+    assert run("-q", "extend", tmp_path / "more", tmp_path / "late.tsv", "-o", tmp_path / "more", "--force").code == 0
     assert list(lt.load(tmp_path / "more").model.labels.ids)[-2:] == ["n1", "late"]
 
 

@@ -13,6 +13,7 @@ COMMANDS = {
     f"cli.{name}"
     for name in (
         "options",
+        "hints",
         "data_commands",
         "ensemble_commands",
         "label_commands",

@@ -221,7 +221,7 @@ class TestLearning:
         """A network alone, which knows nothing at first, learns most of what few documents say."""
         few = data[0].take(np.arange(60))
         settings = {"training": {**TRAINING, "epochs": 20}, "cascade": {"combine": "never"}}
-        assert fit(few, valid=few, **settings).evaluate(few)["P@1"] > 0.8
+        assert fit(few, **settings).evaluate(few)["P@1"] > 0.8
 
     def test_best_epoch_is_kept(self, fit, data):
         """A rate so high that later epochs are worse: what is measured at the end is the best epoch's."""

@@ -42,7 +42,7 @@ class TestProcess:
         done = spawn("check", file, env=environment, text=False)
         assert (done.returncode, done.stderr) == (0, b"")
         assert "█ 2\n" in done.stdout.decode()
-        assert "documents without a label: ü\n" in done.stdout.decode()
+        assert "document without a label: ü\n" in done.stdout.decode()
 
     @pytest.mark.parametrize("lines", [1, 20_000])
     def test_closed_pipe(self, tmp_path, lines):

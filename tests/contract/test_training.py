@@ -144,7 +144,7 @@ class TestCommands:
 
     def test_second_training_into_the_same_folder_replaces_it(self, run, files, tmp_path):
         for seed in ("1", "2"):
-            assert run("train", files / "train.jsonl", "-o", tmp_path / "m", "--seed", seed).code == 0
+            assert run("train", files / "train.jsonl", "-o", tmp_path / "m", "--seed", seed, "--force").code == 0
         assert load_model(tmp_path / "m").config.seed == 2
 
 
@@ -192,7 +192,7 @@ class TestResume:
     @pytest.mark.parametrize("change", [["--set", "tree.branching=4"], ["--seed", "5"]])
     def test_not_with_other_settings(self, run, files, tmp_path, monkeypatch, caplog, change):
         with monkeypatch.context() as patch:
-            patch.setattr(pipeline, "calibrate", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(pipeline, "calibrate", lambda *_, **options: (_ for _ in ()).throw(KeyboardInterrupt))
             assert run("train", files / "train.jsonl", "-o", tmp_path / "m").code == 130
         done = run("train", files / "train.jsonl", "-o", tmp_path / "m", "--resume", *change)
         assert done.code == 0
@@ -201,7 +201,7 @@ class TestResume:
 
     def test_not_unless_asked(self, run, files, tmp_path, monkeypatch, caplog):
         with monkeypatch.context() as patch:
-            patch.setattr(pipeline, "calibrate", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(pipeline, "calibrate", lambda *_, **options: (_ for _ in ()).throw(KeyboardInterrupt))
             run("train", files / "train.jsonl", "-o", tmp_path / "m")
         assert "let go" not in caplog.text
         assert run("train", files / "train.jsonl", "-o", tmp_path / "m").code == 0

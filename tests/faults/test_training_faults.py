@@ -50,7 +50,8 @@ def test_after_a_fault_at_any_call_it_goes_on_to_the_same_bytes(trained, tmp_pat
             assert place.name == "longtail.lock" or "go on with --resume" in ended.said, ended.said
         else:
             assert contents(model) == expected
-        again = here(own.arguments(model, "--resume"), tmp_path / "said")
+        force = [] if ended.code else ["--force"]
+        again = here(own.arguments(model, "--resume", *force), tmp_path / "said")
         assert again.code == 0, again
         assert contents(model) == expected, (nth, called, place)
         assert left_behind(model) == []
@@ -62,7 +63,7 @@ def test_a_run_log_that_cannot_be_written_does_not_end_the_run(trained, tmp_path
     model = tmp_path / "run" / "model"
     model.parent.mkdir()
     (model.parent / "model.run.jsonl").mkdir()  # nobody, not even root, writes there
-    for options in ([], ["--resume"]):
+    for options in ([], ["--resume", "--force"]):
         ended = here(own.arguments(model, *options), tmp_path / "said")
         assert ended.code == 0, ended
         assert ended.said.count("cannot be written (Is a directory); the run goes on without it") in (1, 2)

@@ -81,7 +81,7 @@ def test_others_may_write_the_model_meanwhile_and_the_last_one_is_there_wholly(o
     assert len(load_model(model).members) == 2
     save_model(load_model(whole), model)
     assert contents(model) == contents(whole)
-    assert here(joined, tmp_path / "said").code == 0
+    assert here([*joined, "--force"], tmp_path / "said").code == 0
     (tmp_path / "go").touch()
     assert end_of(first, tmp_path / "first").code == 0
     assert contents(model) == contents(whole)

@@ -103,6 +103,7 @@ def demo(
     from longtail.cli.model_commands import explain, train
     from longtail.config import Config
     from longtail.data.sample import FOLDER
+    from longtail.store import holds_a_model
 
     if output.is_file():
         raise UsageError(f"{output}: is a file; expected a folder, or the name of a new one")
@@ -111,8 +112,9 @@ def demo(
     model, test = output / "model", str(FOLDER)
     print(f"$ longtail check {FOLDER}\n")
     check(str(FOLDER), report=output / "labels.png")
-    print(f"\n$ longtail train {FOLDER} -o {model}\n")
-    train(str(FOLDER), model, threads=threads)
+    force = holds_a_model(model)
+    print(f"\n$ longtail train {FOLDER} -o {model}{' --force' if force else ''}\n")
+    train(str(FOLDER), model, force=force, threads=threads)
     print(f"\n$ longtail evaluate {model} {FOLDER} --bootstrap 1000 --report {output / 'report.html'}\n")
     evaluate([str(model), test], bootstrap=1000, report=output / "report.html", threads=threads)
     text = "A small editor for sound files: cut, mix and listen to recordings, with a window for GNOME."

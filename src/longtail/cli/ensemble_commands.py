@@ -7,7 +7,23 @@ from typing import Annotated
 
 import typer
 
-from longtail.cli.options import Device, Features, Fields, Format, NoFeatures, SkipBad, Threads, app, read_data, say
+from longtail.cli.options import (
+    Device,
+    Features,
+    Fields,
+    Force,
+    Format,
+    LabelsColumn,
+    LabelSeparator,
+    NoFeatures,
+    Separator,
+    SkipBad,
+    TextColumn,
+    Threads,
+    app,
+    read_data,
+    say,
+)
 
 __all__ = ["ensemble"]
 
@@ -22,10 +38,15 @@ def ensemble(
     valid: Annotated[
         str | None, typer.Option(help="Documents that no model has seen, for the weights and the calibration.")
     ] = None,
+    force: Force = False,
     features: Features = None,
     no_features: NoFeatures = False,
     fields: Fields = None,
     format: Format = None,
+    label_separator: LabelSeparator = ";",
+    separator: Separator = None,
+    text_column: TextColumn = None,
+    labels_column: LabelsColumn = None,
     skip_bad: SkipBad = 0,
     threads: Threads = 0,
     device: Device = "auto",
@@ -38,11 +59,15 @@ def ensemble(
         documents = read_data(
             valid,
             format=format,
+            label_separator=label_separator,
+            separator=separator,
+            text_column=text_column,
+            labels_column=labels_column,
             features=features,
             no_features=no_features,
             fields=fields,
             split="test",
             skip_bad=skip_bad,
         )
-    ensemble_to_folder(models, output, known, documents, threads=threads, device=device)
+    ensemble_to_folder(models, output, known, documents, force=force, threads=threads, device=device)
     say(f"{output}: written")

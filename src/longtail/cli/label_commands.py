@@ -10,13 +10,18 @@ import typer
 from longtail.cli.options import (
     Device,
     Fields,
+    Force,
     Format,
     Json,
     Labels,
+    LabelsColumn,
+    LabelSeparator,
     ModelFolder,
+    Separator,
     SetOptions,
     SkipBad,
     Split,
+    TextColumn,
     Threads,
     app,
     overrides,
@@ -45,6 +50,10 @@ def labels(
     figure: Annotated[Path | None, typer.Option(help="Draw the neighbours (.png, .svg, .pdf).")] = None,
     vocabulary: Labels = None,
     format: Format = None,
+    label_separator: LabelSeparator = ";",
+    separator: Separator = None,
+    text_column: TextColumn = None,
+    labels_column: LabelsColumn = None,
     fields: Fields = None,
     split: Split = "train",
     skip_bad: SkipBad = 0,
@@ -64,7 +73,18 @@ def labels(
             say("--labels has no effect on a model, which has its own")
         source = _of_model(Path(path), neighbours is not None)
     else:
-        documents = read_data(path, format=format, labels=vocabulary, fields=fields, split=split, skip_bad=skip_bad)
+        documents = read_data(
+            path,
+            format=format,
+            labels=vocabulary,
+            fields=fields,
+            split=split,
+            skip_bad=skip_bad,
+            label_separator=label_separator,
+            separator=separator,
+            text_column=text_column,
+            labels_column=labels_column,
+        )
         source = _of_data(documents, config, neighbours is not None)
     if neighbours is None or source.graph is None:
         _show_vocabulary(source, k, json)
@@ -83,6 +103,7 @@ def extend(
     model: ModelFolder,
     labels: Annotated[Path, typer.Argument(metavar="LABELS", help="Label file (JSONL, TSV, SKOS).")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Model folder to write.")],
+    force: Force = False,
     skip_bad: SkipBad = 0,
     threads: Threads = 0,
     device: Device = "auto",
@@ -90,7 +111,7 @@ def extend(
     """Give a model labels that it was never trained on, by their words: inceptionxml-lf, decaf, eclare."""
     from longtail.extending import extend_to_folder
 
-    extend_to_folder(model, labels, output, skip_bad=skip_bad, threads=threads, device=device)
+    extend_to_folder(model, labels, output, force=force, skip_bad=skip_bad, threads=threads, device=device)
     say(f"{output}: written")
 
 

@@ -15,8 +15,12 @@ from longtail.cli.options import (
     Fields,
     Format,
     Json,
+    LabelsColumn,
+    LabelSeparator,
     NoFeatures,
     ResampleSeed,
+    Separator,
+    TextColumn,
     Threads,
     app,
     read_data,
@@ -67,6 +71,10 @@ def evaluate(
     no_features: NoFeatures = False,
     fields: Fields = None,
     format: Format = None,
+    label_separator: LabelSeparator = ";",
+    separator: Separator = None,
+    text_column: TextColumn = None,
+    labels_column: LabelsColumn = None,
     threads: Threads = 0,
     device: Device = "auto",
     json: Json = False,
@@ -89,16 +97,22 @@ def evaluate(
         "bootstrap": _resamples(bootstrap, report),
         "seed": seed,
     }
+    tables: dict[str, Any] = {
+        "label_separator": label_separator,
+        "separator": separator,
+        "text_column": text_column,
+        "labels_column": labels_column,
+    }
     if predictions is None:
         if train is not None:
             say("--train has no effect without --predictions: a model knows what it was trained on")
-        reading = {"format": format, "features": features, "no_features": no_features, "fields": fields}
+        reading = tables | {"format": format, "features": features, "no_features": no_features, "fields": fields}
         own = options | {"beam_size": beam_size}
         measured = _measured_model(paths[0], paths[1], report, device, threads, reading, own)
     else:
         if train is None and propensity != _AUTO:
             say("--propensity has no effect without --train")
-        reading = {"format": format, "fields": fields}
+        reading = tables | {"format": format, "fields": fields}
         measured = _measured_predictions(predictions, paths[0], train, report, reading, options)
     if json:
         print_json(measured)
@@ -171,6 +185,10 @@ def compare(
     no_features: NoFeatures = False,
     fields: Fields = None,
     format: Format = None,
+    label_separator: LabelSeparator = ";",
+    separator: Separator = None,
+    text_column: TextColumn = None,
+    labels_column: LabelsColumn = None,
     threads: Threads = 0,
     device: Device = "auto",
     json: Json = False,
@@ -194,6 +212,10 @@ def compare(
     test = read_data(
         data,
         format=format,
+        label_separator=label_separator,
+        separator=separator,
+        text_column=text_column,
+        labels_column=labels_column,
         features=features,
         no_features=no_features,
         fields=fields,

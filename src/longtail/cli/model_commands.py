@@ -18,17 +18,22 @@ from longtail.cli.options import (
     EncoderFolder,
     Features,
     Fields,
+    Force,
     Format,
     Json,
     Labels,
+    LabelsColumn,
+    LabelSeparator,
     MethodName,
     ModelFolder,
     NoFeatures,
     Preset,
     Ray,
+    Separator,
     SetOptions,
     Shards,
     SkipBad,
+    TextColumn,
     Threads,
     app,
     method_of,
@@ -63,10 +68,17 @@ def train(
     fields: Fields = None,
     tree: Annotated[Path | None, typer.Option(help="Hierarchy of the labels: child<TAB>parent, JSONL or SKOS.")] = None,
     format: Format = None,
+    label_separator: LabelSeparator = ";",
+    separator: Separator = None,
+    text_column: TextColumn = None,
+    labels_column: LabelsColumn = None,
     skip_bad: SkipBad = 0,
     seed: Annotated[int | None, typer.Option(min=0, help="Same seed, settings and data: same bytes.")] = None,
     threads: Threads = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was interrupted; begin anew where there is none.")
+    ] = False,
+    force: Force = False,
     ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")] = False,
     device: Device = "auto",
     gandalf: Annotated[bool, typer.Option("--gandalf", help="Train on texts of labels as well (gandalf.use).")] = False,
@@ -97,12 +109,21 @@ def train(
         given = [*overrides(config, set_), _gandalf(gandalf, gandalf_share), {} if seed is None else {"seed": seed}]
         settings = configure(method_of(method, given), preset, *given)
         _check_settings(settings, own_device, ranks.count > 1, ray is not None)  # before documents are read
-        reading: dict[str, Any] = {"format": format, "no_features": no_features, "fields": fields, "skip_bad": skip_bad}
+        reading: dict[str, Any] = {
+            "format": format,
+            "no_features": no_features,
+            "fields": fields,
+            "skip_bad": skip_bad,
+            "label_separator": label_separator,
+            "separator": separator,
+            "text_column": text_column,
+            "labels_column": labels_column,
+        }
         documents = read_data(data, labels=labels, features=features, **reading)
         valid_documents = None if valid is None else read_data(valid, split="test", **reading)
         options: dict[str, Any] = {"valid": valid_documents, "tree": tree, "threads": threads, "device": own_device}
         if ranks.first:
-            options |= {"resume": resume, "ignore_memory": ignore_memory, "log_to": log_to or ()}
+            options |= {"resume": resume, "force": force, "ignore_memory": ignore_memory, "log_to": log_to or ()}
         run = train_to_folder if ranks.first else take_part
         with redirect_stdout(sys.stderr), connected(ray, threads):  # Ray would tell of lost workers on stdout
             run(documents, output, settings, **options)
@@ -135,13 +156,18 @@ def predict(
     model: ModelFolder,
     data: Data,
     k: Annotated[int, typer.Option("-k", min=1, help="Labels a document, at most.")] = 5,
-    threshold: Annotated[float, typer.Option("-t", "--threshold", min=0, max=1, help="Least probability.")] = 0.0,
+    threshold: Annotated[
+        float,
+        typer.Option("-t", "--threshold", min=0, max=1, help="Least score: a probability of a calibrated model."),
+    ] = 0.0,
     beam_size: BeamSize = None,
     output: Annotated[str, typer.Option("-o", "--output", help="File to write; - for stdout.")] = "-",
     features: Features = None,
     no_features: NoFeatures = False,
     fields: Fields = None,
     format: Format = None,
+    separator: Separator = None,
+    text_column: TextColumn = None,
     skip_bad: SkipBad = 0,
     threads: Threads = 0,
     device: Device = "auto",
@@ -166,6 +192,8 @@ def predict(
     documents = read_data(
         data,
         format=format,
+        separator=separator,
+        text_column=text_column,
         features=features,
         no_features=no_features,
         fields=fields,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.cli.hints import App
 from longtail.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,19 +24,24 @@ __all__ = [
     "EncoderFolder",
     "Features",
     "Fields",
+    "Force",
     "Format",
     "Json",
+    "LabelSeparator",
     "Labels",
+    "LabelsColumn",
     "MethodName",
     "ModelFolder",
     "NoFeatures",
     "Preset",
     "Ray",
     "ResampleSeed",
+    "Separator",
     "SetOptions",
     "Shards",
     "SkipBad",
     "Split",
+    "TextColumn",
     "Threads",
     "app",
     "method_of",
@@ -47,7 +53,7 @@ __all__ = [
 
 _METHOD = "xr-linear"  # where none is asked for
 
-app = typer.Typer(
+app = App(
     name="longtail",
     help="Give any text the right few of a million labels.",
     no_args_is_help=True,
@@ -79,9 +85,18 @@ Fields = Annotated[
     str | None,
     typer.Option(help="Of a label-feature set: title, content or title,content, of documents and labels."),
 ]
+LabelSeparator = Annotated[str, typer.Option("--label-separator", help="Between labels in one cell of a table.")]
+Separator = Annotated[
+    str | None, typer.Option("--separator", metavar="CHARACTER", help="Between cells of a CSV or TSV file.")
+]
+TextColumn = Annotated[str | None, typer.Option("--text-column", help="Column of texts of a table, if not text.")]
+LabelsColumn = Annotated[
+    str | None, typer.Option("--labels-column", help="Column of labels of a table, if not labels.")
+]
 SkipBad = Annotated[int, typer.Option("--skip-bad", min=0, metavar="N", help="Leave out up to N bad records.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a model that is in the output folder.")]
 Threads = Annotated[int, typer.Option("-j", "--threads", min=0, help="Threads; 0 = all cores. Results stay the same.")]
 Device = Annotated[
     str,

@@ -62,8 +62,7 @@ def print_description(description: Description, findings: Sequence[Finding]) -> 
     print(f"memory     {d.memory_mb:,.1f} MB\n")
     print(frequency_plot(d.frequency_curve))
     for finding in findings:
-        examples = f": {', '.join(map(printable, finding.examples))}" if finding.examples else ""
-        print(f"{finding.level:8} {finding.count:,} {finding.what}{examples}")
+        print(f"{finding.level:8} {finding.in_words}")
 
 
 def frequency_plot(curve: Sequence[tuple[int, int]], rows: int = 12, width: int = 48) -> str:

@@ -18,11 +18,15 @@ from longtail.cli.options import (
     Format,
     Json,
     Labels,
+    LabelsColumn,
+    LabelSeparator,
     MethodName,
     NoFeatures,
     Preset,
+    Separator,
     SetOptions,
     SkipBad,
+    TextColumn,
     Threads,
     app,
     method_of,
@@ -64,6 +68,10 @@ def tune(
     no_features: NoFeatures = False,
     fields: Fields = None,
     format: Format = None,
+    label_separator: LabelSeparator = ";",
+    separator: Separator = None,
+    text_column: TextColumn = None,
+    labels_column: LabelsColumn = None,
     skip_bad: SkipBad = 0,
     threads: Threads = 0,
     device: Device = "auto",
@@ -81,7 +89,16 @@ def tune(
     seconds = None if time is None else _seconds(time)
     dimensions = _space(space, search)
     given = overrides(config, set_)
-    reading: dict[str, Any] = {"format": format, "no_features": no_features, "fields": fields, "skip_bad": skip_bad}
+    reading: dict[str, Any] = {
+        "format": format,
+        "no_features": no_features,
+        "fields": fields,
+        "skip_bad": skip_bad,
+        "label_separator": label_separator,
+        "separator": separator,
+        "text_column": text_column,
+        "labels_column": labels_column,
+    }
     documents = read_data(data, labels=labels, features=features, **reading)
     measured = None if valid is None else read_data(valid, split="test", **reading)
     with search_encoders_in(encoder_folder):

@@ -18,12 +18,14 @@ from longtail.data.growing import ArrayBuilder
 from longtail.data.labels import LabelIndex, Labels
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
 from longtail.data.strings import Strings, StringsBuilder
-from longtail.errors import UsageError, unknown_name
+from longtail.errors import DataError, Problem, UsageError, unknown_name
 
 __all__ = ["Builder", "Index", "PackedDocuments", "Reading", "Record", "Split", "Unknown", "in_vocabulary"]
 
 Split = Literal["train", "test"]
 Unknown = Literal["error", "drop", "add"]
+_LITTLE = 0.1  # share of known labels up to which documents are of another vocabulary
+_EXAMPLES = 3
 _LEAST, _MOST = 2.0**-149, float(np.finfo(np.float32).max)  # relevances that float32 can hold
 
 
@@ -38,6 +40,10 @@ class Reading:
     needs_text: bool = True  # not where ready-made features stand in for it
     skip_bad: int | None = 0  # bad records that may be left out; None where all are needed
     label_separator: str = ";"  # between the labels of one CSV, TSV or Parquet cell
+    separator: str | None = None  # between the cells of a CSV or TSV; None: by the format
+    text_column: str | None = None  # of a table, in place of "text"
+    labels_column: str | None = None  # of a table, in place of "labels"
+    labels_file: str = ""  # that the vocabulary was read from, for messages
     fields: tuple[str, ...] | None = None  # of documents and labels of a label-feature set; None: by the folder's name
     folder_features: bool = True  # whether features that lie beside the texts are read
     n_documents: int | None = None  # where known before: of features that are read for them
@@ -110,6 +116,7 @@ class Builder:
         self._columns, self._row_ends = ArrayBuilder("i"), ArrayBuilder("q", [0])
         self._relevance: ArrayBuilder | None = None
         self._dropped = 0
+        self._unknown: list[str] = []  # labels for which records were bad
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -165,7 +172,7 @@ class Builder:
         """Add one record, or report it as bad with its line."""
         wrong = self._wrong_with(record)
         if wrong:
-            self.problems.add(line, *wrong)
+            self._report(line, *wrong)
             return
         labels = record.labels or []
         columns = [self._columns_of[label] for label in labels]
@@ -185,6 +192,31 @@ class Builder:
         self._columns.extend(columns)
         self._row_ends.append(len(self._columns))
 
+    def _report(self, line: int, found: str, expected: str) -> None:
+        """Note a bad record; where nothing in the labels fits the vocabulary, say so in place of a list of records."""
+        try:
+            self.problems.add(line, found, expected)
+        except DataError:
+            self._refuse_another_vocabulary()
+            raise
+
+    def _refuse_another_vocabulary(self) -> None:
+        """Raise for documents of other labels than the vocabulary's: it is not their records that are bad."""
+        unknown, known = len(self._unknown), len(self._columns)
+        vocabulary = self._reading.labels
+        if vocabulary is None or unknown < 2 or known > _LITTLE * (unknown + known):
+            return
+        names = [label for label in self._unknown if vocabulary.named(label)]
+        some = ", ".join(quoted(label) for label in self._unknown[:_EXAMPLES])
+        theirs = ", ".join(quoted(label) for label in list(vocabulary.ids[:_EXAMPLES]))
+        any_label = "hardly any label" if known else "no label"
+        found = f"{any_label} of {self.problems.file} ({some}) is among its {len(vocabulary):,} ({theirs})"
+        if names:
+            label = names[0]
+            found += f"; {quoted(label)} is the name of {quoted(vocabulary.named(label)[0])}"
+        expected = "labels by the ids of the documents: give another label file, or none"
+        raise DataError([Problem(self._reading.labels_file or "labels", 0, found, expected)])
+
     def _wrong_with(self, record: Record) -> tuple[str, str] | None:
         """Return (found, expected) for a record that cannot be taken."""
         if record.document() is None and self._reading.needs_text:
@@ -195,6 +227,7 @@ class Builder:
         if self._closed and self._reading.unknown == "error":
             for label in labels:
                 if self._columns_of[label] < 0:
+                    self._unknown.append(label)
                     return self._unknown_label(label)
         if record.relevance is not None:
             if len(record.relevance) != len(labels):
@@ -215,7 +248,11 @@ class Builder:
 
     def finish(self) -> Dataset:
         """Return the dataset, or raise for the bad records that may not be skipped."""
-        self.problems.close()
+        try:
+            self.problems.close()
+        except DataError:
+            self._refuse_another_vocabulary()
+            raise
         if not len(self):
             self.problems.fatal("no document", "at least one")
         labels = self._labels()
@@ -247,6 +284,9 @@ class Builder:
         if len(known) <= 10_000 and len(label) <= 200 and self.problems.skipped < MAX_SHOWN:
             _, near, name = unknown_name("label", label, known).rpartition("; did you mean ")
             found += f" (did you mean {name})" if near else ""
+        named = [] if self._reading.labels is None else self._reading.labels.named(label)
+        if named:
+            found += f" (the name of the label {quoted(named[0])})"
         return found, "a label of the given vocabulary"
 
 

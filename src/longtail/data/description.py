@@ -10,12 +10,26 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.strings import Strings
+from longtail.data.fingerprints import string_hashes
+from longtail.data.strings import Strings, blank
+from longtail.errors import printable
 
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
 
-__all__ = ["Description", "Finding", "check", "describe"]
+__all__ = ["Description", "Finding", "check", "check_before_training", "describe"]
+
+_NO_LABEL = "no document has a label"
+_OF_ONE = {
+    "documents without a label": "document without a label",
+    "labels without a document": "label without a document",
+    "labels that every document has": "label that every document has",
+    "document ids that stand more than once": "document id that stands more than once",
+    "documents with empty text": "document with empty text",
+    "texts that stand more than once": "text that stands more than once",
+    "labels that stood twice in one record and were kept once": "label that stood twice in one record, kept once",
+    "unknown labels that were dropped": "unknown label that was dropped",
+}
 
 Level = Literal["error", "warning", "note"]
 
@@ -48,6 +62,13 @@ class Finding(msgspec.Struct, frozen=True):
     what: str
     count: int
     examples: list[str] = []
+
+    @property
+    def in_words(self) -> str:
+        """The count with its noun, and the examples."""
+        what = _OF_ONE.get(self.what, self.what) if self.count == 1 else self.what
+        counted = what if self.what == _NO_LABEL else f"{self.count:,} {what}"
+        return f"{counted}: {', '.join(map(printable, self.examples))}" if self.examples else counted
 
 
 def describe(dataset: Dataset) -> Description:
@@ -93,21 +114,31 @@ def check(dataset: Dataset) -> list[Finding]:
     counts, sizes = dataset.label_counts, np.diff(dataset.label_matrix.indptr)
     document, label = dataset.document_id, dataset.labels.ids.__getitem__
     found = [
-        _finding("error", "no document has a label", [] if counts.any() else [0], document),
+        _finding("error", _NO_LABEL, [] if counts.any() else [0], document),
         _finding("warning", "documents without a label", _where(sizes == 0), document),
         _finding("warning", "labels without a document", _where(counts == 0), label),
         _finding("note", "labels that every document has", _where(counts == len(dataset)), label),
         _finding("warning", "document ids that stand more than once", _repeated(dataset.ids), str),
     ]
     if dataset.texts is not None:
-        empty = [row for row, text in enumerate(dataset.texts) if not text or text.isspace()]
-        found.append(_finding("warning", "documents with empty text", empty, document))
+        found.append(_finding("warning", "documents with empty text", _where(blank(dataset.texts)), document))
         found.append(_finding("warning", "texts that stand more than once", _repeated(dataset.texts), _short))
     kept_once = "labels that stood twice in one record and were kept once"
     found.append(Finding("note", kept_once, dataset.merged_duplicates))
     found.append(Finding("note", "unknown labels that were dropped", dataset.dropped_unknown))
     order = ("error", "warning", "note")
     return sorted((f for f in found if f.count), key=lambda f: order.index(f.level))
+
+
+def check_before_training(dataset: Dataset) -> list[Finding]:
+    """Return the warnings of :func:`check` that are cheap to find also of millions of documents."""
+    sizes, document = np.diff(dataset.label_matrix.indptr), dataset.document_id
+    found = [_finding("warning", "documents without a label", _where(sizes == 0), document)]
+    if dataset.ids is not None and len(np.unique(string_hashes(dataset.ids))) < len(dataset):
+        found.append(_finding("warning", "document ids that stand more than once", _repeated(dataset.ids), str))
+    if dataset.texts is not None and dataset.features is None:
+        found.append(_finding("warning", "documents with empty text", _where(blank(dataset.texts)), document))
+    return [finding for finding in found if finding.count]
 
 
 def _finding(level: Level, what: str, places: Sequence[Any], show: Callable[[Any], str]) -> Finding:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from longtail.data.builder import Reading, Split, Unknown
 from longtail.data.dataset import Dataset
 from longtail.data.headers import has_header, is_headerless
+from longtail.data.json_lines import LINES_OF_A_LIST
 from longtail.data.labels import Labels
 from longtail.data.lines import beginning, uncompressed
 from longtail.data.origin import log_origin
@@ -98,6 +99,9 @@ def read(
     labelled: bool = True,
     skip_bad: int | None = 0,
     label_separator: str = ";",
+    separator: str | None = None,
+    text_column: str | None = None,
+    labels_column: str | None = None,
 ) -> Dataset:
     """Read documents with labels from a file, a folder that holds ``split``, or ``-``, standard input.
 
@@ -113,6 +117,9 @@ def read(
         labelled: Whether every record must have labels.
         skip_bad: Bad records that may be left out, also of the label file; None for data that is read whole or not.
         label_separator: Between the labels of one cell of a table.
+        separator: Between the cells of a CSV or TSV file, where it is not the usual one.
+        text_column: Name of the column of texts of a table, in place of ``text``.
+        labels_column: Name of the column of labels of a table, in place of ``labels``.
     """
     form = _format(format) if format else sniff(path)
     folder = str(path) != "-" and Path(path).is_dir()
@@ -130,9 +137,14 @@ def read(
         file is None,
         skip_bad,
         label_separator,
+        separator,
+        text_column,
+        labels_column,
+        labels_file=str(labels) if isinstance(labels, Path | str) else "",
         fields=_fields(fields, form, path),
         folder_features=features is None or Path(file or "").suffix == ".npy",
     )
+    _check_table_options(reading, form, path)
     with stage(f"reading {Path(path).name}", _size(path), "B"):
         dataset: Dataset = form.function("read")(path, reading)
     dataset = _with_source(dataset, path, split, skip_bad)
@@ -142,6 +154,21 @@ def read(
         return dataset
     matrix, headerless = _read_features(file, len(dataset))
     return dataset.with_features(matrix, file, headerless)
+
+
+def _check_table_options(reading: Reading, form: Format, path: Path | str) -> None:
+    """Warn of options of tables for documents of another format; refuse a separator that cannot be one."""
+    if reading.separator is not None and (len(reading.separator) != 1 or reading.separator in '"\r\n'):
+        raise UsageError(f"separator {reading.separator!r}; expected one character, such as ';'")
+    options = {
+        "label_separator": reading.label_separator != ";",
+        "separator": reading.separator is not None,
+        "text_column": reading.text_column is not None,
+        "labels_column": reading.labels_column is not None,
+    }
+    used = [name for name, is_used in options.items() if is_used]
+    if used and form.name not in ("csv", "tsv", "parquet"):
+        log.warning("%s: is read as %s; without effect there: %s", path, form.name, ", ".join(used))
 
 
 def _with_source(dataset: Dataset, path: Path | str, split: str, skip_bad: int | None) -> Dataset:
@@ -201,8 +228,16 @@ def sniff(path: Path | str) -> Format:
         return FORMATS["jsonl"]
     form = _told(path)
     if form is None:
-        raise UsageError(f"{path}: unknown format; give one with --format: {', '.join(FORMATS)}")
+        raise UsageError(f"{path}: unknown format; {_way_out(path)}")
     return form
+
+
+def _way_out(path: Path) -> str:
+    """Return what to do with a file of no known format."""
+    formats = f"give one with --format: {', '.join(FORMATS)}"
+    if path.suffix.lower() == ".txt":
+        return f"plain texts are read from a folder, one .txt file a document: give the folder; else {formats}"
+    return formats
 
 
 def _format(name: str) -> Format:
@@ -282,6 +317,8 @@ def _by_content(path: Path) -> Format | None:
         return FORMATS["parquet"]
     if first.startswith(b"{"):
         return FORMATS["jsonl"]
+    if first.startswith(b"[") and uncompressed(path.name).suffix.lower() == ".json":
+        Problems(path).fatal("a list", LINES_OF_A_LIST, 1)
     if has_header(start) or is_headerless(start):
         return FORMATS["bow"]
     if first.startswith(b"__label__"):

@@ -14,18 +14,31 @@ import numpy as np
 from longtail.data.lines import Block, blocks
 from longtail.data.problems import Problems, not_utf8, quoted
 
-__all__ = ["JsonBlock", "json_blocks"]
+__all__ = ["LINES_OF_A_LIST", "JsonBlock", "json_blocks"]
 
 T = TypeVar("T")
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]")
+LINES_OF_A_LIST = "one JSON object a line; jq -c '.[]' makes lines of a list"
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 
 
 def json_blocks(path: Path | str, decoder: msgspec.json.Decoder[T], problems: Problems) -> Iterator[JsonBlock[T]]:
     """Yield the lines of a file block by block, decoded."""
-    for block in blocks(path, problems):
+    for number, block in enumerate(blocks(path, problems)):
+        if number == 0:
+            _check_first_line(block, problems, path)
         yield JsonBlock(block, decoder, problems, path)
+
+
+def _check_first_line(block: Block, problems: Problems, path: Path | str) -> None:
+    """Stop at a file that begins like pretty-printed JSON: each of its lines would be a problem."""
+    first = block.data.lstrip().partition(b"\n")[0].strip()
+    if first == b"[":
+        problems.fatal("a list over several lines", LINES_OF_A_LIST, block.first_line, path)
+    if first == b"{":
+        expected = "one JSON object a line; jq -c . makes lines of them"
+        problems.fatal("a JSON object over several lines", expected, block.first_line, path)
 
 
 class JsonBlock(Generic[T]):
@@ -93,7 +106,7 @@ def _wrong_type(said: str) -> tuple[str, str]:
     where = f" in '{field}'" if field else ""
     if wrong := re.fullmatch("Expected `(.*)`, got `(.*)`", what):
         if wrong[2] == "array" and not field:  # a newcomer's first file is often one large list
-            return "a list", "one JSON object a line; jq -c '.[]' makes lines of a list"
+            return "a list", LINES_OF_A_LIST
         return f"{_word(wrong[2])}{where}", _word(wrong[1])
     if missing := re.fullmatch("Object missing required field `(.*)`", what):
         return f"no field '{missing[1]}'{where}", f"a JSON object with '{missing[1]}'"

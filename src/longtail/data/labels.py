@@ -111,9 +111,21 @@ class Labels:
             ids = ", ".join(repr(self.ids[at]) for at in named[:3])
             raise UsageError(f"label {label!r}: found {len(named)} labels of this name; give an id, such as {ids}")
         known = {text.casefold(): text for text in (*self.ids, *(self.names or ())) if text}
-        near = difflib.get_close_matches(label.casefold(), known, 1, 0.5)
+        near = difflib.get_close_matches(label.casefold(), known, 1, 0.6)
         hint = f"did you mean {known[near[0]]!r}?" if near else "expected the id or name of a label"
         raise UsageError(f"unknown label {label[:200]!r}; {hint}")
+
+    def named(self, name: str) -> list[str]:
+        """Return the ids of the labels of a name."""
+        return [self.ids[column] for column in self._columns_of_names.get(name, ())]
+
+    @cached_property
+    def _columns_of_names(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for column, name in enumerate(self.names or ()):
+            if name:
+                found.setdefault(name, []).append(column)
+        return found
 
     def _found(self, label: str) -> int | None:
         if len(self) < _MANY or "columns" in self.__dict__:

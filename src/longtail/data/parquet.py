@@ -12,7 +12,7 @@ from longtail.data.lines import MAX_EXPANSION
 from longtail.data.output import open_output
 from longtail.data.parquet_footer import column_chunks
 from longtail.data.problems import Problems, quoted
-from longtail.data.tables import add_row, column_places, columns_to_write
+from longtail.data.tables import LabelCells, add_row, column_places, columns_to_write, standard_names
 from longtail.errors import MissingExtra, UsageError
 from longtail.progress import advance
 
@@ -27,13 +27,17 @@ _TOO_LARGE = f"data that grows more than {MAX_EXPANSION} times", "a table of tex
 def read_parquet(path: Path | str, reading: Reading) -> Dataset:
     """Read a Parquet file; ``labels`` is a list of strings, or a cell as in CSV. Problems count rows from 1."""
     builder = Builder(path, reading)
+    label_cells = LabelCells(path, reading.label_separator)
     row = 0
     for batch in _batches(path, reading, builder.problems):
-        names = [name.strip().lower() for name in batch.schema.names]
+        names = standard_names(batch.schema.names, reading)
         for values in zip(*map(_values, batch.columns), strict=True):
             row += 1
-            add_row(builder, row, dict(zip(names, values, strict=True)), reading.label_separator)
-    return builder.finish()
+            add_row(builder, row, dict(zip(names, values, strict=True)), label_cells)
+    dataset = builder.finish()
+    if reading.labelled:
+        label_cells.warn()
+    return dataset
 
 
 def _batches(path: Path | str, reading: Reading, problems: Problems) -> Iterator[Any]:

@@ -52,7 +52,8 @@ class Problems:
 
 def not_utf8(error: UnicodeDecodeError) -> tuple[str, str]:
     """Return (found, expected) for bytes that cannot be decoded."""
-    return f"a byte that is not UTF-8 ({quoted(error.object[error.start : error.end])})", "UTF-8 text"
+    shown = "".join(f"\\x{byte:02x}" for byte in error.object[error.start : error.end])
+    return f"a byte that is not UTF-8 ('{shown}')", "UTF-8; text in Latin-1 is converted with: iconv -f LATIN1 -t UTF-8"
 
 
 def quoted(value: object, most: int = 60) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from longtail.data.growing import ArrayBuilder
 
-__all__ = ["Strings", "StringsBuilder"]
+__all__ = ["Strings", "StringsBuilder", "blank"]
 
 _BLOCK = 4096  # strings encoded or decoded at a time
 
@@ -97,6 +97,20 @@ class Strings(Sequence[str]):
         if start == 0 and end == len(self.arena):
             return self
         return Strings(self.arena[start:end], self.offsets - start)
+
+
+def blank(strings: Strings) -> NDArray[np.bool_]:
+    """Return (n,) whether each string is empty or nothing but white space."""
+    lengths = strings.lengths
+    found: NDArray[np.bool_] = lengths == 0
+    first = np.where(found, 0, strings.offsets[:-1])
+    if not len(strings.arena):
+        return found
+    begins = strings.arena[np.minimum(first, len(strings.arena) - 1)]
+    maybe = (begins <= 0x20) | (begins >= 0x80)  # any other character is not white space
+    for row in np.flatnonzero(~found & maybe).tolist():
+        found[row] = strings[row].isspace()
+    return found
 
 
 class StringsBuilder:

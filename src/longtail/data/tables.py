@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -25,6 +27,7 @@ from longtail.errors import UsageError, unknown_name
 
 __all__ = [
     "BadRecord",
+    "LabelCells",
     "add_row",
     "column_places",
     "columns_to_write",
@@ -33,6 +36,7 @@ __all__ = [
     "read_csv",
     "read_tsv",
     "split_cell",
+    "standard_names",
     "table_line",
     "table_rows",
     "write_csv",
@@ -40,6 +44,11 @@ __all__ = [
 ]
 
 T = TypeVar("T", str, float)
+log = logging.getLogger("longtail")
+
+_SEPARATORS = ",|;"  # that people put between labels
+_COMMONLY = 0.2  # share of the cells of labels that hold one of these
+_HARDLY_ANY = 0.01  # share of those that hold the separator in use
 COLUMNS = ("id", "title", "text", "labels", "relevance")
 
 
@@ -49,12 +58,12 @@ class BadRecord(Exception):
 
 def read_csv(path: Path | str, reading: Reading) -> Dataset:
     """Read comma-separated values with a header row; cells may be quoted and hold newlines."""
-    return _read_text_table(path, reading, ",")
+    return _read_text_table(path, reading, reading.separator or ",")
 
 
 def read_tsv(path: Path | str, reading: Reading) -> Dataset:
     """Read tab-separated values with a header row, quoted as CSV is."""
-    return _read_text_table(path, reading, "\t")
+    return _read_text_table(path, reading, reading.separator or "\t")
 
 
 def write_csv(dataset: Dataset, path: Path | str) -> None:
@@ -76,12 +85,16 @@ def _read_text_table(path: Path | str, reading: Reading, delimiter: str) -> Data
         builder.problems.fatal("no header row", f"a first line such as text{shown}labels")
     by = f", separated by {shown}" if len(header) == 1 else ""
     places = column_places(header, reading, builder.problems, line, by)
+    label_cells = LabelCells(path, reading.label_separator)
     for line, row in rows:
         if len(row) != len(header):
             builder.problems.add(line, f"{len(row)} cells", f"{len(header)}, as in the header")
         else:
-            add_row(builder, line, {name: row[place] for name, place in places.items()}, reading.label_separator)
-    return builder.finish()
+            add_row(builder, line, {name: row[place] for name, place in places.items()}, label_cells)
+    dataset = builder.finish()
+    if reading.labelled:
+        label_cells.warn()
+    return dataset
 
 
 def column_places(
@@ -90,15 +103,29 @@ def column_places(
     """Return the position of each column that is there, or stop for one that has to be; ``by`` ends the message."""
     if not reading.label_separator:
         raise UsageError("label_separator '': found no character; expected one or more, such as ';'")
-    names = [name.strip().lower() for name in header]
+    names = standard_names(header, reading)
     twice = [name for name in COLUMNS if names.count(name) > 1]
     if twice:
         problems.fatal(f"two columns '{twice[0]}'", "each column once", line)
     required = [*(["text"] if "title" not in names else []), *(["labels"] if reading.labelled else [])]
     for name in required:
         if name not in names:
-            problems.fatal(no_column(name, header), f"the columns 'text' and 'labels'{by}", line)
+            asked = {"text": reading.text_column, "labels": reading.labels_column}[name]
+            options = "--separator names another" if by else "--text-column and --labels-column name others"
+            expected = f"the columns 'text' and 'labels'{by} ({options})"
+            problems.fatal(no_column(asked or name, header), expected, line)
     return {name: names.index(name) for name in COLUMNS if name in names}
+
+
+def standard_names(header: Sequence[str], reading: Reading) -> list[str]:
+    """Return the names of the columns in lower case, those that the reading asks for as ``text`` and ``labels``."""
+    names = [name.strip().lower() for name in header]
+    for name, asked in (("text", reading.text_column), ("labels", reading.labels_column)):
+        if asked is not None:  # a column of the standard name is another one
+            names = [f"other {own}" if own == name else own for own in names]
+            wanted = asked.strip().lower()
+            names = [name if own in (wanted, f"other {wanted}") else own for own in names]
+    return names
 
 
 def no_column(name: str, header: Sequence[str]) -> str:
@@ -108,8 +135,42 @@ def no_column(name: str, header: Sequence[str]) -> str:
     return f"no column '{name}'{hint} in {quoted(list(header), 200)}"
 
 
-def add_row(builder: Builder, line: int, cells: dict[str, Any], separator: str) -> None:
+class LabelCells:
+    """The cells of labels of a table: their separator, and whether they look as if another one was meant."""
+
+    def __init__(self, path: Path | str, separator: str) -> None:
+        self.separator = separator
+        self._path = path
+        self._cells = 0
+        self._separated = 0
+        self._others = Counter[str]()
+
+    def count(self, cell: Any) -> None:
+        """Look at one cell; lists of JSON and Parquet have no separator."""
+        if not isinstance(cell, str) or not cell.strip() or cell.lstrip().startswith("["):
+            return
+        self._cells += 1
+        if self.separator in cell:
+            self._separated += 1
+        else:
+            self._others.update(own for own in _SEPARATORS if own in cell)
+
+    def warn(self) -> None:
+        """Warn where many cells are one label that holds a comma or the like, and hardly any is separated."""
+        if not self._others or self._separated > _HARDLY_ANY * self._cells:
+            return
+        other, count = self._others.most_common(1)[0]
+        if count < max(2, _COMMONLY * self._cells):
+            return
+        found = f"{count:,} of {self._cells:,} cells of labels hold {other!r}, and each is read as one label"
+        way_out = f"where it separates labels, give --label-separator {other!r}, or label_separator={other!r}"
+        log.warning("%s: %s, as labels are separated by %r; %s", self._path, found, self.separator, way_out)
+
+
+def add_row(builder: Builder, line: int, cells: dict[str, Any], label_cells: LabelCells) -> None:
     """Add the record of one row, whose cells are strings or, from Parquet, also lists, integers and None."""
+    separator = label_cells.separator
+    label_cells.count(cells.get("labels"))
     try:
         labels = _list(cells, "labels", separator, str)
         # an empty cell says that the relevances are all 1

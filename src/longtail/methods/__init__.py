@@ -3,6 +3,23 @@
 from __future__ import annotations
 
 from longtail.methods.catalogue import Method
-from longtail.methods.resolving import METHODS, classifiers_alone, configure, method, ranks_alone, uses_encoder
+from longtail.methods.resolving import (
+    METHODS,
+    classifiers_alone,
+    configure,
+    method,
+    ranks_alone,
+    reads_label_texts,
+    uses_encoder,
+)
 
-__all__ = ["METHODS", "Method", "classifiers_alone", "configure", "method", "ranks_alone", "uses_encoder"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "classifiers_alone",
+    "configure",
+    "method",
+    "ranks_alone",
+    "reads_label_texts",
+    "uses_encoder",
+]

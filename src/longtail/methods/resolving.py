@@ -6,7 +6,7 @@ from longtail.config import Config, file_of, resolve
 from longtail.errors import ConfigError, unknown_name
 from longtail.methods.catalogue import CATALOGUE, Method, Settings
 
-__all__ = ["METHODS", "classifiers_alone", "configure", "method", "ranks_alone", "uses_encoder"]
+__all__ = ["METHODS", "classifiers_alone", "configure", "method", "ranks_alone", "reads_label_texts", "uses_encoder"]
 
 METHODS: dict[str, Method] = {entry.name: entry for entry in CATALOGUE}
 
@@ -31,6 +31,15 @@ def ranks_alone(config: Config) -> bool:
 def classifiers_alone(config: Config) -> bool:
     """Tell whether linear classifiers rank in the place of a network that could, on its vectors."""
     return METHODS[config.method].network_ranks and config.cascade.combine == "only"
+
+
+def reads_label_texts(config: Config) -> bool:
+    """Tell whether names and texts of labels have a part in what is trained, beside the vocabulary of words."""
+    entry = METHODS[config.method]
+    in_tree = entry.ranker == "tree" and config.label_features.kind.endswith("text")
+    at_first = entry.network == "cascade" and config.cascade.label_rows == "centroid+text"
+    in_classifiers = entry.network == "cascade" and config.label_text.parts != ("free",)
+    return config.gandalf.use or in_tree or at_first or in_classifiers
 
 
 def _beside_a_network(classifier: str) -> Settings:

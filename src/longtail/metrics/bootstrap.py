@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from longtail.errors import UsageError
 from longtail.kernels.ranking import BLOCK, resample_sums
 
-__all__ = ["Difference", "paired_differences", "percentile_intervals", "resampled_sums"]
+__all__ = ["Difference", "least_p", "paired_differences", "percentile_intervals", "resampled_sums"]
 
 _MOST_RESAMPLES = 1_000_000  # all are held at once
 
@@ -69,6 +69,11 @@ def paired_differences(
     return {name: Difference(*intervals[name], _two_sided(values)) for name, values in differences.items()}
 
 
+def least_p(n_resamples: int) -> float:
+    """Return the least p of :class:`Difference` that ``n_resamples`` can show: no resample is on the other side."""
+    return 2 / (n_resamples + 1)
+
+
 def _two_sided(values: NDArray[np.float64]) -> float:
     below, above = np.count_nonzero(values <= 0), np.count_nonzero(values >= 0)
-    return float(min(1.0, 2 * (min(below, above) + 1) / (len(values) + 1)))
+    return float(min(1.0, (min(below, above) + 1) * least_p(len(values))))

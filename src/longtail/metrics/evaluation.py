@@ -9,6 +9,7 @@ from longtail.metrics.layout import in_columns
 
 __all__ = ["NAMES", "Evaluation"]
 
+_HELD_OUT = "documents held out of the training data, easier than new ones: all their labels have others there"
 NAMES = ("P", "nDCG", "R", "PSP", "PSnDCG", "coverage", "macro-F1")  # in front of @k, in the order of a table
 
 
@@ -18,6 +19,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     Documents without labels are in no mean. ``hits`` are right labels among the k best, one number a k; ``intervals``
     are (low, high) by name where there were resamples; ``a`` and ``b`` are those of the propensities, if known, and
     ``constants_from`` what decided them. ``filter`` is the name of the filter file, of ``filter_pairs`` pairs, if any.
+    ``trained_on`` counts the documents that the model was trained on. ``held_out`` says that the documents were held
+    out of the training data, such that each of their labels has other documents there.
     """
 
     n_documents: int
@@ -35,6 +38,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     constants_from: str = ""
     filter: str = ""
     filter_pairs: int = 0
+    trained_on: int = 0
+    held_out: bool = False
 
     def __getitem__(self, name: str) -> float:
         return self.metrics[name]
@@ -66,4 +71,22 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f"filtered by {printable(self.filter)}, {self.filter_pairs:,} pairs")
         if self.intervals:
             parts.append(f"[{100 * self.confidence:g} % intervals of {self.n_resamples} resamples, seed {self.seed}]")
+        if self.measured_on:
+            parts.append(self.measured_on)
+        if self.trained_on:
+            parts.append(self.trained_on_in_words)
         return "; ".join(parts)
+
+    @property
+    def measured_on(self) -> str:
+        """What has to be known of the documents to read the numbers; empty for documents of no relation to training."""
+        return _HELD_OUT if self.held_out else ""
+
+    @property
+    def trained_on_in_words(self) -> str:
+        """How many of the documents the model was trained on, and what this means; empty for none."""
+        if not self.trained_on:
+            return ""
+        share = self.trained_on / max(1, self.n_documents)
+        found = f"{self.trained_on:,} of the {self.n_documents:,} documents ({share:.1%}) are training documents"
+        return f"{found} of the model, so the numbers are higher than for new documents"

@@ -15,6 +15,7 @@ from scipy import sparse
 from longtail.config import Search
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
+from longtail.data.fingerprints import Fingerprints
 from longtail.data.labels import Label, Labels
 from longtail.data.strings import Strings
 from longtail.errors import UsageError
@@ -86,6 +87,11 @@ class Ensemble(RankingModel):
         """The preset that all members have in common; empty for none."""
         presets = {member.preset for member in self.members}
         return presets.pop() if len(presets) == 1 else ""
+
+    @property
+    def all_fingerprints(self) -> tuple[Fingerprints, ...]:
+        """Fingerprints of the training documents of each member."""
+        return tuple(found for member in self.members for found in member.all_fingerprints)
 
     @property
     def calibrated_members(self) -> bool:

@@ -111,6 +111,7 @@ class Model(RankingModel):
             raise UsageError("this model has no shards; load a model of one label tree in shards, or use predict")
         if self.neural_ranker is not None:
             raise UsageError("this model has a network that ranks as well, whose scores no shard has; use predict")
+        self.warn_of_threshold(threshold)
         most, search = self._asked(k, beam_size)
         found = ranker.found(self.features(documents), search, most)
         ranked = self._calibrated(ranked_labels(found, ranker.tree, search.last_level))

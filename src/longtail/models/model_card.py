@@ -70,8 +70,8 @@ def model_card(model: Model) -> str:
         "| | |\n|---|---|" + "".join(f"\n| {name} | {value} |" for name, value in card_rows(model).items()),
     ]
     if model.metrics is not None:
-        lines.append("## Measured on the documents held out\n\nNone of them is the only one of a label, which "
-                     f"makes them easier than new ones.\n\n```\n{model.metrics}\n```")  # fmt: skip
+        which = "the documents held out" if model.metrics.held_out else "the documents of the calibration"
+        lines.append(f"## Measured on {which}\n\n```\n{model.metrics}\n```")
     lines.append("## Use\n\n```\nlongtail predict THIS_FOLDER documents.jsonl -k 5\n```")
     lines.append(f"## Settings\n\n```toml\n{to_toml(model.config).strip()}\n```")
     return "\n\n".join(lines) + "\n"

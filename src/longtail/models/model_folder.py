@@ -134,7 +134,7 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
     graph = _label_graph(folder, len(own.labels)) if _GRAPH in names else None
     _check_widths(vectoriser, rankers, own.facts)
     parts = config, own.labels, own.label_counts, own.facts, vectoriser, rankers, network, graph
-    return Model(*parts, calibration=own.calibration, metrics=own.metrics)
+    return Model(*parts, calibration=own.calibration, metrics=own.metrics, fingerprints=own.fingerprints)
 
 
 def _config(folder: Folder) -> Config:

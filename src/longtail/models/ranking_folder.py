@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.data.fingerprints import Fingerprints
 from longtail.data.label_files import read_labels, write_labels
 from longtail.data.labels import Labels
 from longtail.metrics import Evaluation
@@ -19,6 +20,7 @@ __all__ = ["RankingParts", "read_parts", "write_parts"]
 
 _FACTS, _LABELS, _COUNTS = "training.json", "labels.jsonl", "label_counts.safetensors"
 _CALIBRATION, _METRICS = "calibration.safetensors", "metrics.json"
+_FINGERPRINTS = "fingerprints.safetensors"
 
 
 class RankingParts(NamedTuple):
@@ -29,6 +31,7 @@ class RankingParts(NamedTuple):
     facts: Facts
     calibration: Calibration | None
     metrics: Evaluation | None
+    fingerprints: Fingerprints | None
 
 
 def write_parts(model: RankingModel, folder: FolderWriter) -> None:
@@ -40,6 +43,9 @@ def write_parts(model: RankingModel, folder: FolderWriter) -> None:
         folder.write_arrays(_CALIBRATION, model.calibration.to_arrays())
     if model.metrics is not None:
         folder.write_json(_METRICS, model.metrics)
+    if model.fingerprints is not None:
+        own = model.fingerprints
+        folder.write_arrays(_FINGERPRINTS, {"hashes": own.hashes, "complete": np.array([own.complete], np.uint8)})
 
 
 def read_parts(folder: Folder) -> RankingParts:
@@ -53,7 +59,19 @@ def read_parts(folder: Folder) -> RankingParts:
         folder.read_json(_FACTS, Facts),
         Calibration.from_arrays(folder.arrays(_CALIBRATION)) if calibrated else None,
         folder.read_json(_METRICS, Evaluation) if _METRICS in folder.files else None,
+        _fingerprints(folder) if _FINGERPRINTS in folder.files else None,
     )
+
+
+def _fingerprints(folder: Folder) -> Fingerprints:
+    arrays = folder.arrays(_FINGERPRINTS)
+    check_kinds(arrays, {"hashes": "u", "complete": "u"})
+    hashes, complete = arrays["hashes"], arrays["complete"]
+    if hashes.dtype != np.uint64 or len(complete) != 1:
+        raise ValueError(f"fingerprints: found {hashes.dtype} and {len(complete)} marks; expected uint64 and 1 mark")
+    if (hashes[1:] <= hashes[:-1]).any():
+        raise ValueError("fingerprints: found hashes in another order; expected rising ones")
+    return Fingerprints(hashes, bool(complete[0]))
 
 
 def _label_counts(folder: Folder, n_labels: int) -> NDArray[np.int64]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -14,8 +16,9 @@ from scipy import sparse
 from longtail.config import Config, Search
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
+from longtail.data.fingerprints import Fingerprints
 from longtail.data.labels import Labels
-from longtail.data.strings import Strings
+from longtail.data.strings import Strings, blank
 from longtail.errors import ModelFolderError, UsageError
 from longtail.metrics import Evaluation
 from longtail.metrics.analysis import at_least
@@ -23,6 +26,8 @@ from longtail.search.calibration import Calibration
 from longtail.search.predictions import Predictions
 
 __all__ = ["Facts", "RankingModel", "members_k", "replace_beam"]
+
+log = logging.getLogger("longtail")
 
 _MEMBERS = 2  # labels that each member of an ensemble gives, as a multiple of those asked for
 
@@ -48,6 +53,7 @@ class RankingModel(ABC):
     facts: Facts
     calibration: Calibration | None = field(default=None, kw_only=True)
     metrics: Evaluation | None = field(default=None, kw_only=True)  # on the documents held out
+    fingerprints: Fingerprints | None = field(default=None, kw_only=True)  # of the documents of training
 
     @abstractmethod
     def raw_scores(
@@ -63,6 +69,11 @@ class RankingModel(ABC):
     def missing_score(self) -> float:
         """The score, before calibration, of a label that is not found: 0, or −1 where scores are margins."""
         return 0.0
+
+    @property
+    def all_fingerprints(self) -> tuple[Fingerprints, ...]:
+        """Fingerprints of the training documents, of an ensemble those of each member; older models have none."""
+        return () if self.fingerprints is None else (self.fingerprints,)
 
     @property
     @abstractmethod
@@ -91,15 +102,45 @@ class RankingModel(ABC):
         Args:
             documents: texts, or a dataset.
             k: labels of each document.
-            threshold: the least score; 0 keeps all, also those below 0.
+            threshold: the least score; 0 keeps all, also those below 0. It is a probability where the model is
+                calibrated; where it is not, the log warns once.
             beam_size: nodes kept on each level of a label tree; None: as the settings say.
             exclude: labels of each document that may not come out.
         """
+        self.warn_of_threshold(threshold)
         most, search = self._asked(k, beam_size)
         ids = documents.ids if isinstance(documents, Dataset) else None
         documents = self._readable(documents)
+        self._warn_of_empty(documents)
         ranked = self._calibrated(self.raw_scores(documents, most, search, self._excluded(exclude, len(documents))))
         return Predictions(at_least(ranked, threshold) if threshold else ranked, self.labels, ids)
+
+    def warn_of_threshold(self, threshold: float) -> None:
+        """Warn, once a model, of a threshold for scores that are not probabilities."""
+        if not threshold or self.calibration is not None or "threshold" in self._warned_of:
+            return
+        self._warned_of.add("threshold")
+        log.warning(
+            "threshold %g: this model is not calibrated, so it is compared with raw scores, not with probabilities; "
+            "to calibrate the model, make it with documents for that: --valid, or valid=",
+            threshold,
+        )
+
+    def _warn_of_empty(self, documents: Dataset | Strings) -> None:
+        """Warn, once a model, of documents in which there is nothing to read."""
+        if "empty" in self._warned_of or not (count := _count_empty(documents)):
+            return
+        self._warned_of.add("empty")
+        log.warning(
+            "%s of the %s documents have no text or features: their labels are those that any document might have",
+            f"{count:,}",
+            f"{len(documents):,}",
+        )
+
+    @cached_property
+    def _warned_of(self) -> set[str]:
+        """What the log has been told once of this model."""
+        return set()
 
     def _asked(self, k: int, beam_size: int | None) -> tuple[int, Search]:
         """Return how many labels to look for, no more than there are, and how."""
@@ -145,6 +186,17 @@ class RankingModel(ABC):
         """Return the columns of labels, rising; names that the model lacks have none."""
         known = {self.labels.column(name) for name in names if name in self.labels}
         return np.array(sorted(known), np.int32)
+
+
+def _count_empty(documents: Dataset | Strings) -> int:
+    """Return how many documents have neither a text nor features."""
+    texts = documents if isinstance(documents, Strings) else documents.texts
+    empty = np.ones(len(documents), bool) if texts is None else blank(texts)
+    if isinstance(documents, Dataset) and documents.features is not None:
+        empty &= np.diff(documents.features.indptr) == 0
+    if isinstance(documents, Dataset) and documents.dense is not None:
+        empty &= ~documents.dense.any(axis=1)
+    return int(empty.sum())
 
 
 def members_k(k: int, n_labels: int) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longtail.data.output import check_output
+from longtail.errors import UsageError
 from longtail.report.analysis_figures import Table, prepare_folder, tidy, write_csv
 from longtail.report.colours import ON_WHITE
 from longtail.report.picture_files import save_picture
@@ -28,6 +30,9 @@ def comparison_files(output: Path) -> list[Path]:
     if output.suffix in _FILES and not output.is_dir():
         check_output(output)
         return [output]
+    if re.fullmatch(r"\.[a-z]{2,4}", output.suffix) and not output.is_dir():
+        known = ", ".join(_FILES)
+        raise UsageError(f"{output}: found {output.suffix}; expected a folder, or a file that ends in one of {known}")
     prepare_folder(output)
     return [output / "compare.png", output / "compare.csv"]
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from longtail.metrics.bootstrap import least_p
 from longtail.report.page import Section, note, pair, paragraph, percent, table, text, write_page
 from longtail.report.pictures import bands, bars, curves, drawn
 
@@ -72,7 +73,13 @@ def _difference_table(comparison: Comparison, group: tuple[str, ...]) -> str:
     first, *others = comparison.models
     names = [f"{metric}@{k}" for metric in group for k in comparison.ks]
     rows = [
-        [text(model.name), *(_difference(_change(first, model, name), model.differences[name]) for name in names)]
+        [
+            text(model.name),
+            *(
+                _difference(_change(first, model, name), model.differences[name], first.measured.evaluation.n_resamples)
+                for name in names
+            ),
+        ]
         for model in others
     ]
     return table(["model", *names], rows, "wide stacked")
@@ -82,19 +89,22 @@ def _change(first: ComparedModel, model: ComparedModel, name: str) -> float:
     return model.measured.evaluation[name] - first.measured.evaluation[name]
 
 
-def _difference(change: float, found: Difference) -> str:
+def _difference(change: float, found: Difference, n_resamples: int) -> str:
     sure = found.p < _SURE
     kind = (' class="good"' if change > 0 else ' class="bad"') if sure else ""
     span = f"{_points(found.low)} to {_points(found.high)}"
-    return f"<span{kind}>{_points(change)}</span> <small>{span}</small> <small>p\xa0{_p(found.p)}</small>"
+    p = text(_p(found.p, n_resamples))
+    return f"<span{kind}>{_points(change)}</span> <small>{span}</small> <small>p\xa0{p}</small>"
 
 
 def _points(value: float) -> str:
     return f"{100 * value:+.2f}".replace("-", "−")
 
 
-def _p(p: float) -> str:
-    return f"{p:.3f}" if p >= 0.001 else f"{p:.1g}"
+def _p(p: float, n_resamples: int) -> str:
+    """Return a p-value; the least that so many resamples can show is a bound."""
+    shown = f"{p:.3f}" if p >= 0.001 else f"{p:.1g}"
+    return f"< {shown}" if p <= least_p(n_resamples) else f"= {shown}"
 
 
 def _curves(comparison: Comparison) -> Section:

@@ -28,7 +28,7 @@ from longtail.reproduction.run_state import RunFolder, comparable_settings, data
 from longtail.search.predictions import Predictions
 from longtail.steps.checks import check_encoder, check_threads
 from longtail.store import content_hash, open_folder, write_folder
-from longtail.training_run import train_to_folder
+from longtail.training_run import is_interrupted, train_to_folder
 
 __all__ = ["reproduce"]
 
@@ -201,7 +201,7 @@ def _train(training: _Training, documents: Documents, folder: RunFolder, options
             place,
             training.config,
             threads=options.threads,
-            resume=True,
+            resume=is_interrupted(place),
             ignore_memory=options.ignore_memory,
             device=options.device,
         )

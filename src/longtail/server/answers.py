@@ -123,6 +123,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     labels: int
     documents: int
     metrics: dict[str, float]
+    measured_on: str
     calibrated: bool
     has_tree: bool
     has_text: bool

@@ -158,6 +158,7 @@ class Server:
                 labels=len(trained.labels),
                 documents=trained.facts.documents,
                 metrics={} if trained.metrics is None else trained.metrics.metrics,
+                measured_on="" if trained.metrics is None else trained.metrics.measured_on,
                 calibrated=trained.calibration is not None,
                 has_tree=service.has_tree,
                 has_text=service.has_text,

@@ -58,7 +58,7 @@ class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     documents: list[Document]
     k: Annotated[float, _whole(1, LARGEST_K, "labels a document, at most")] = 5
-    threshold: Annotated[float, Meta(ge=0, le=1, description="least score")] = 0.0
+    threshold: Annotated[float, Meta(ge=0, le=1, description="least score, a probability if calibrated")] = 0.0
     exclude: Annotated[
         list[str],
         Meta(

@@ -78,6 +78,7 @@ class Service:
         ends, columns, scores = ranked.indptr.tolist(), ranked.indices.tolist(), ranked.data.tolist()
         found = []
         for row, own in enumerate(asked):
+            self.model.warn_of_threshold(own.threshold)
             here = slice(ends[row], min(ends[row + 1], ends[row] + own.k))
             pairs = zip(columns[here], scores[here], strict=True)
             least = own.threshold or -math.inf  # 0 keeps all: a score may be a margin

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
+from longtail.data.description import check_before_training
 from longtail.data.labels import Labels
 from longtail.errors import ConfigError, DataError, MissingExtra, Problem, UsageError, printable
 from longtail.features.encoder_folder import encoder_folder, encoder_shape, is_pretrained, pretrained_pooling
@@ -18,7 +21,9 @@ from longtail.steps.networks import network_widths
 from longtail.steps.ranker_checks import check_ranker
 from longtail.tree.given import Parents
 
-__all__ = ["check_encoder", "check_network", "check_threads", "check_trainable"]
+__all__ = ["check_encoder", "check_network", "check_threads", "check_trainable", "warn_of_documents"]
+
+log = logging.getLogger("longtail")
 
 
 def check_trainable(documents: Dataset, config: Config, device: str = "auto", parents: Parents | None = None) -> None:
@@ -41,6 +46,12 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
         check_gandalf(documents)
     if uses_encoder(config):
         check_network(documents, config, device, parents)
+
+
+def warn_of_documents(documents: Dataset) -> None:
+    """Repeat in the log what ``longtail check`` warns of."""
+    for finding in check_before_training(documents):
+        log.warning("training documents: %s", finding.in_words)
 
 
 def _names_any(parents: Parents, labels: Labels) -> bool:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace as replace_settings
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
+from longtail.data.fingerprints import Fingerprints, shared_ids, shared_with
 from longtail.data.labels import Labels
+from longtail.errors import UsageError
 from longtail.metrics import evaluate
 from longtail.models.model import Model
 from longtail.models.ranking_model import RankingModel
@@ -18,13 +23,45 @@ from longtail.search.calibration import Calibration, hits
 from longtail.search.ensemble import mean_scores
 from longtail.steps.told import told
 
-__all__ = ["best_share", "calibrate", "hold_out", "weigh", "with_known_labels"]
+__all__ = ["best_share", "calibrate", "check_unseen", "hold_out", "weigh", "with_known_labels"]
+
+log = logging.getLogger("longtail")
 
 Ranking = TypeVar("Ranking", bound=RankingModel)
 
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the network's scores, to choose from by held-out documents
 _RANKED = 20  # best labels of each held-out document that the choice looks at
 _CALIBRATED = 20  # best labels of each held-out document that the calibration looks at
+_MOST = 0.5  # share of the validation documents from which they are the training data by mistake
+
+
+def check_unseen(valid: Dataset, training: Sequence[Fingerprints], documents: Dataset | None = None) -> None:
+    """Refuse validation data that is training data for the most part; warn where some of it is.
+
+    Args:
+        valid: The validation data.
+        training: Fingerprints of the training documents, of each member of an ensemble.
+        documents: The training documents, where they are at hand, for the ids.
+    """
+    same = shared_with(valid, training)
+    same_ids = 0 if documents is None else shared_ids(valid, documents)
+    if not same and not same_ids:
+        return
+    found = f"{same:,} of the {len(valid):,} documents are training documents by their text or features"
+    found += f", {same_ids:,} by their id" if same_ids else ""
+    if documents is not None and _from_one_place(valid, documents):
+        found += ", and both are read from one file"
+    if same >= _MOST * len(valid):
+        expected = "expected documents that training does not see"
+        raise UsageError(f"--valid, or valid=: {found}; {expected}; without any, some are held out where there is room")
+    log.warning("validation data: %s; probabilities and metrics on them come out too high", found)
+
+
+def _from_one_place(valid: Dataset, documents: Dataset) -> bool:
+    first, second = valid.source, documents.source
+    if first is None or second is None:
+        return False
+    return (first.path.resolve(), first.split) == (second.path.resolve(), second.split)
 
 
 def hold_out(documents: Dataset, config: Config) -> tuple[Dataset, Dataset | None]:
@@ -86,18 +123,36 @@ def best_share(model: Model, held_out: Dataset) -> tuple[float, dict[float, floa
     return max(values, key=lambda share: (values[share], share)), values
 
 
-def calibrate(model: Ranking, held_out: Dataset | None) -> Ranking:
-    """Return the model with a map from scores to probabilities, learnt on documents that it has not seen."""
-    if held_out is None or not len(held_out) or model.config.calibration.method == "none":
+def calibrate(model: Ranking, held_out: Dataset | None, *, of_training: bool = False) -> Ranking:
+    """Return the model with a map from scores to probabilities, learnt on documents that it has not seen.
+
+    ``of_training`` says that these were held out of the training data. Where none is made, the log says why.
+    """
+    if model.config.calibration.method == "none":
+        log.info("no calibration, as calibration.method is none: scores are not probabilities")
+        return model
+    if held_out is None or not len(held_out):
+        way_out = "give documents for it: --valid, or valid="
+        log.warning("no calibration, so scores are not probabilities: %s; %s", _missing(model), way_out)
         return model
     with told("calibration") as say:
         truth = held_out.with_labels(model.labels, unknown="drop").label_matrix
         ranked = model.raw_scores(held_out, min(_CALIBRATED, len(model.labels)), model.config.search)
         if not truth.nnz or not ranked.nnz:
-            say("none of the documents for it has a known label, so scores are not calibrated")
+            say("none of the documents for it has a known label, so scores are not probabilities")
             return model
         right = hits(ranked, truth)
         metrics = evaluate(ranked, truth, label_counts=model.label_counts, n_train=model.facts.documents)
-        say(f"{len(held_out):,} documents held out: P@1 {metrics['P@1']:.1%}, P@5 {metrics['P@5']:.1%}")
+        documents = f"{len(held_out):,} {'documents held out' if of_training else 'documents given for it'}"
+        say(f"{documents}: P@1 {metrics['P@1']:.1%}, P@5 {metrics['P@5']:.1%}")
+        metrics = msgspec.structs.replace(metrics, held_out=of_training)
         calibration = Calibration.fit(ranked.data, right, model.config.calibration.method)
         return replace(model, calibration=calibration, metrics=metrics)
+
+
+def _missing(model: RankingModel) -> str:
+    """Return why no documents of training were held out for the calibration."""
+    count, share = model.facts.documents, model.config.calibration.share
+    if int(share * count) < 1:
+        return f"{count:,} documents are too few to hold out {share:.0%} of them"
+    return "no document could be held out, as each is the only one of a label"

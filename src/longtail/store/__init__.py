@@ -19,7 +19,7 @@ from longtail.store.hashing import content_hash
 from longtail.store.manifest import FileEntry, Manifest
 from longtail.store.reading import Folder, open_folder
 from longtail.store.stages import Stages
-from longtail.store.writing import FolderWriter, check_replaceable, clear_leftovers, write_folder
+from longtail.store.writing import FolderWriter, check_replaceable, clear_leftovers, holds_a_model, write_folder
 
 __all__ = [
     "FileEntry",
@@ -30,6 +30,7 @@ __all__ = [
     "check_replaceable",
     "clear_leftovers",
     "content_hash",
+    "holds_a_model",
     "open_folder",
     "write_folder",
 ]

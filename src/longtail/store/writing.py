@@ -161,9 +161,14 @@ def check_outside(folder: Path) -> None:
             raise UsageError(f"{own}: is a model folder, which more in it would damage; write elsewhere")
 
 
-def check_replaceable(path: str | Path) -> None:
-    """Refuse a place where a model folder may not be written, for what is there would be lost."""
+def check_replaceable(path: str | Path, force: bool = True) -> None:
+    """Refuse a place where a model folder may not be written, for what is there would be lost.
+
+    Without ``force`` an older model folder is refused as well.
+    """
     place = Path(path).resolve()
+    if not force and holds_a_model(place):
+        raise UsageError(f"{path}: holds a model already; give another folder, or replace it: --force, or force=True")
     check_outside(place.parent)
     while True:
         before = durable.identity(place)

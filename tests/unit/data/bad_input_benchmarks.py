@@ -174,7 +174,7 @@ LF = lf.cases(
      "no field 'target_ind'; expected a list of label numbers, [] for none"),
     ("unknown label", "closed", TARGETS % (b"0, 1", b"1, 1"), "",
      {"options": {"labels": Labels.of(["l1"])}, "rest": [SEA], "problems": tuple(
-         f"set/trn.json:{line}: unknown label 'l0' (did you mean 'l1'?); expected a label of the given vocabulary"
+         f"set/trn.json:{line}: unknown label 'l0'; expected a label of the given vocabulary"
          for line in (2, 3))}),
     ("duplicate label", "once", TARGETS % (b"1, 0, 1", b"0.5, 1, 2"), [("x", {"l0": 1.0, "l1": 0.5})], TWICE),
     ("indices", "range", TARGETS % (b"2", b"1"),

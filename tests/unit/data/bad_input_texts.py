@@ -16,7 +16,8 @@ TWICE = {"counts": (1, 0)}
 LINE = "; expected one JSON object a line"
 NO_TEXT = "no field 'text' or 'title'; expected a document such as {\"text\": \"…\", \"labels\": [\"…\"]}"
 NO_DOCUMENT = "no document; expected at least one"
-NOT_UTF8 = "a byte that is not UTF-8 ('\\\\xff'); expected UTF-8 text"
+NOT_UTF8 = "a byte that is not UTF-8 ('\\xff'); expected UTF-8; " \
+    "text in Latin-1 is converted with: iconv -f LATIN1 -t UTF-8"
 SURROGATE = "half of a surrogate pair (\\ud800 to \\udfff alone); expected whole characters"
 UNKNOWN = "unknown label 'd'; expected a label of the given vocabulary"
 UTF16 = "UTF-16 text; expected UTF-8; convert it with: iconv -f UTF-16 -t UTF-8"
@@ -114,7 +115,8 @@ JSONL = jsonl.cases(
 csv = Frame("csv", "bad.csv", b"text,labels\nsea,b\n", b"wind,a\n", (SEA, WIND))
 graded = Frame("csv", "bad.csv", b"text,labels,relevance\nsea,b,\n", b"wind,a,1\n", (SEA, WIND))
 LIST = ' as a list; expected a list such as ["one", "two"]'
-COLUMNS = "; expected the columns 'text' and 'labels'"
+_COLUMNS = "; expected the columns 'text' and 'labels'"
+COLUMNS = f"{_COLUMNS} (--text-column and --labels-column name others)"
 
 CSV = csv.cases(
     ("wrong JSON", "list", b"x,[a", "'[a'" + LIST),
@@ -149,7 +151,7 @@ CSV = csv.cases(
     ("missing fields", "header", b"sea,b\nwind,a\n", "bad.csv:1: no column 'text' in ['sea', 'b']" + COLUMNS),
     ("missing fields", "unlabelled", b"text\nx\n", [("x", [])], {"options": {"labelled": False}}),
     ("header", "semicolons", b"text;labels\nx;a\n",
-     "bad.csv:1: no column 'text' in ['text;labels']; expected the columns 'text' and 'labels', separated by ,"),
+     "bad.csv:1: no column 'text' in ['text;labels']" + _COLUMNS + ", separated by , (--separator names another)"),
     ("header", "a column twice", b"text,text,labels\n", "bad.csv:1: two columns 'text'; expected each column once"),
     ("malformed table", "open quote", b'text,labels\nsea,b\n"x,a\nwind,a\n',
      'bad.csv:3: a quote that is never closed; expected a closing "'),
@@ -174,7 +176,7 @@ TSV = tsv.cases(
     "tsv",
     ("empty file", "nothing", b"", "bad.tsv: no header row; expected a first line such as text<TAB>labels"),
     ("header", "commas", b"text,labels\nx,a\n",
-     "bad.tsv:1: no column 'text' in ['text,labels']; expected the columns 'text' and 'labels', separated by <TAB>"),
+     "bad.tsv:1: no column 'text' in ['text,labels']" + _COLUMNS + ", separated by <TAB> (--separator names another)"),
     ("malformed table", "open quote", b'text\tlabels\n"x\ta\n',
      'bad.tsv:2: a quote that is never closed; expected a closing "'),
     ("BOM", "first", b"\xef\xbb\xbftext\tlabels\nwind\ta\n", [WIND]),

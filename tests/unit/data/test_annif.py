@@ -61,7 +61,7 @@ def test_bad_lines_of_a_tsv_are_named(tmp_path):
     assert [problem[:2] for problem in problems_of(caught)] == [
         (2, "no tab in 'no tab'"),
         (3, "an empty URI <>"),
-        (4, "a byte that is not UTF-8 ('\\\\xff')"),
+        (4, "a byte that is not UTF-8 ('\\xff')"),
     ]
     assert contents(read_annif_tsv(file, Reading(skip_bad=2, labelled=False)))[0] == ["good", "no tab"]
 
@@ -158,7 +158,7 @@ def test_bad_files_of_a_folder_are_named(corpus, monkeypatch):
         read_annif_folder(corpus, Reading())
     found = [(Path(problem.file).name, problem.found) for problem in caught.value.problems]
     assert found == [
-        ("c.txt", "a byte that is not UTF-8 ('\\\\xff')"),
+        ("c.txt", "a byte that is not UTF-8 ('\\xff')"),
         ("d.tsv", "an empty URI <>"),
         ("e.txt", "more than 1 MiB"),
         ("f.txt", "not a regular file"),

@@ -75,7 +75,7 @@ def test_bad_lines_are_named(tmp_path):
         read_fasttext(file, Reading())
     assert [problem[:2] for problem in problems_of(caught)] == [
         (2, "'__label__' without a name"),
-        (3, "a byte that is not UTF-8 ('\\\\xff')"),
+        (3, "a byte that is not UTF-8 ('\\xff')"),
     ]
     assert contents(read_fasttext(file, Reading(skip_bad=2)))[0] == ["good", "also good"]
 

@@ -160,7 +160,11 @@ LIST = "one JSON object a line; jq -c '.[]' makes lines of a list"
         (b"[1]", "a list", LIST),
         (b"3", "a whole number", "a JSON object"),
         (b"null", "null", "a JSON object"),
-        (b'{"text": "x\xff", "labels": []}', r"a byte that is not UTF-8 ('\\xff')", "UTF-8 text"),
+        (
+            b'{"text": "x\xff", "labels": []}',
+            r"a byte that is not UTF-8 ('\xff')",
+            "UTF-8; text in Latin-1 is converted with: iconv -f LATIN1 -t UTF-8",
+        ),
         (rb'{"text": "\ud800", "labels": []}', PAIR, "whole characters"),
         (rb'{"text": "\udc00", "labels": []}', PAIR, "whole characters"),
         (rb'{"text": "\ud83d\ude00', "JSON that ends too early near ", "one JSON object a line"),

@@ -128,7 +128,7 @@ BAD = {
     "text after a quote": ('text,labels\n"a\nb"c,d\n', 2, "text after the closing quote of a cell"),
     "lone carriage return": ("text,labels\na\rb,c\n", 2, "a carriage return outside quotes"),
     "old Mac line ends": ("text,labels\ra,b\r", 1, "a carriage return outside quotes"),
-    "not UTF-8": (b'text,labels\n"a\n\xff",b\n', 2, "a byte that is not UTF-8 ('\\\\xff')"),
+    "not UTF-8": (b'text,labels\n"a\n\xff",b\n', 2, "a byte that is not UTF-8 ('\\xff')"),
     "JSON that is none": ("text,labels\na,\"['x', 'y']\"\n", 2, "\"['x', 'y']\" as a list"),
     "JSON of numbers": ('text,labels\na,"[1, 2]"\n', 2, "'[1, 2]' as a list"),
     "half a surrogate": ('text,labels\na,"[""\\ud800""]"\n', 2, "'[\"\\\\ud800\"]' as a list"),
@@ -249,7 +249,7 @@ def test_bad_rows_of_parquet_are_named_by_number(tmp_path, monkeypatch):
         (2, "no field 'text' or 'title'"),
         (3, "no field 'labels'"),
         (4, "a null in 'labels'"),
-        (6, "a byte that is not UTF-8 ('\\\\xff')"),
+        (6, "a byte that is not UTF-8 ('\\xff')"),
     ]
     assert contents(read_parquet(file, Reading(skip_bad=4)))[0] == ["a", "e"]
     assert contents(read_parquet(file, Reading(skip_bad=3, labelled=False)))[0] == ["a", "c", "e"]

@@ -83,8 +83,8 @@ class TestPage:
         assert "<td>–</td>" in page
 
     def test_only_what_is_sure_has_a_colour(self):
-        assert 'class="good">+1.00<' in _difference(0.01, Difference(0.001, 0.02, 0.01))
-        assert 'class="bad">−1.00<' in _difference(-0.01, Difference(-0.02, -0.001, 0.01))
-        assert _difference(0.01, Difference(-0.001, 0.02, 0.2)) == (
-            "<span>+1.00</span> <small>−0.10 to +2.00</small> <small>p\xa00.200</small>"
+        assert 'class="good">+1.00<' in _difference(0.01, Difference(0.001, 0.02, 0.01), 1000)
+        assert 'class="bad">−1.00<' in _difference(-0.01, Difference(-0.02, -0.001, 0.01), 1000)
+        assert _difference(0.01, Difference(-0.001, 0.02, 0.2), 1000) == (
+            "<span>+1.00</span> <small>−0.10 to +2.00</small> <small>p\xa0= 0.200</small>"
         )

@@ -60,6 +60,7 @@ async function refresh() {
     const measured = model.metrics ?? {};
     $("metrics-card").hidden = Object.keys(measured).length === 0;
     $("metrics").replaceChildren(metrics(measured));
+    $("measured-on").textContent = ["in percent", model.measured_on].filter(Boolean).join("; ");
     $("card").replaceChildren(...markdown(model.card ?? ""));
   } catch (error) {
     if (error.name !== "AbortError") showProblem($("model-problem"), error, refresh);
