@@ -15,6 +15,7 @@ from longtail.errors import DataError, UsageError
 from longtail.kernels import pool
 from longtail.linear.tree_ranker import LevelProblems
 from longtail.methods import configure
+from longtail.models import ranking_folder
 from longtail.models.model_folder import load_model
 from small_methods import WITH_LABEL_TREE
 
@@ -146,6 +147,21 @@ class TestCommands:
         for seed in ("1", "2"):
             assert run("train", files / "train.jsonl", "-o", tmp_path / "m", "--seed", seed).code == 0
         assert load_model(tmp_path / "m").config.seed == 2
+
+    def test_a_model_that_does_not_open_never_replaces_one_that_does(self, run, fails, files, tmp_path, monkeypatch):
+        run("train", files / "test.jsonl", "-o", tmp_path / "m", "-j", "1")
+        before = contents(tmp_path / "m")
+        with monkeypatch.context() as patch:
+            patch.setattr(ranking_folder, "write_labels", lambda labels, file: file.write_bytes(b'{"id": ""}\n'))
+            said = fails(1, "train", files / "train.jsonl", "-o", tmp_path / "m", "-j", "1")
+        assert "m: the model was trained but cannot be opened (m" in said
+        assert "m/labels.jsonl:1: an empty id;" in said
+        assert "finished stages are kept" in said
+        assert contents(tmp_path / "m") == before
+        assert (tmp_path / "m.stages").is_dir()
+        run("train", files / "train.jsonl", "-o", tmp_path / "m", "-j", "1", "--resume")
+        assert contents(tmp_path / "m") != before
+        assert not (tmp_path / "m.stages").exists()
 
 
 class TestSameBytes:

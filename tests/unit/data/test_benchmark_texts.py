@@ -27,7 +27,7 @@ TRN = b"""{"uid": "0000031909", "title": "Girls Ballet", "content": "Red", "targ
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\ufeff")  # a file may begin with this mark
 texts = st.lists(st.text(characters, max_size=12), min_size=1, max_size=5)
-ids = st.lists(st.text(characters, max_size=5), unique=True, min_size=1, max_size=4)
+ids = st.lists(st.text(characters, min_size=1, max_size=5), unique=True, min_size=1, max_size=4)
 
 
 @st.composite

@@ -13,7 +13,14 @@ from longtail.errors import UsageError
 
 quick = settings(deadline=None, max_examples=80)
 short = st.text(max_size=3)
-label = st.builds(Label, id=short, name=short, text=short, aliases=st.lists(short, max_size=2).map(tuple), uri=short)
+label = st.builds(
+    Label,
+    id=st.text(min_size=1, max_size=3),
+    name=short,
+    text=short,
+    aliases=st.lists(short, max_size=2).map(tuple),
+    uri=short,
+)
 label_lists = st.lists(label, max_size=6, unique_by=lambda one: one.id)
 
 WIND = Label("w1", "Wind power", "energy from moving air", ("wind energy", "turbines"), "http://example.org/w1")
