@@ -24,7 +24,7 @@ from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import train
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.search.predictions import Predictions
-from longtail.steps.checks import check_threads
+from longtail.steps.checks import check_threads, warn_of_few_words
 from longtail.tree.given import Parents
 
 __all__ = ["Longtail", "load"]
@@ -83,6 +83,7 @@ class Longtail:
         if isinstance(self._model, Ensemble):
             raise UsageError("an ensemble is made of trained models; train each of them, then longtail.ensemble")
         check_threads(self.threads)
+        warn_of_few_words(documents, self.config)
         with pool.threads(self.threads), search_encoders_in(self.encoder_folder):
             self._model = train(documents, self.config, valid=valid, parents=parents, device=self.device)
         return self

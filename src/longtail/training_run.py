@@ -23,7 +23,7 @@ from longtail.models.model import Model
 from longtail.models.model_folder import load_model, save_model
 from longtail.neural.ranks import FollowedStages, current_ranks
 from longtail.pipeline import follow, train
-from longtail.steps.checks import check_trainable
+from longtail.steps.checks import check_trainable, warn_of_few_words
 from longtail.steps.told import run_log, stages_told_to, write_event
 from longtail.store import Stages, check_replaceable, clear_leftovers
 from longtail.tree.given import read_parents
@@ -59,6 +59,7 @@ def train_to_folder(
     parents = None if tree is None else read_parents(tree)
     check_replaceable(output)  # now, not after hours of training
     check_trainable(documents, config, device, parents)
+    warn_of_few_words(documents, config)
     with pool.threads(threads), run_loggers.logging_to(log_to, output.resolve().name):
         run_loggers.tell_settings(_facts(documents, config))
         expected = forecast(documents, config, device)

@@ -86,7 +86,7 @@ def _add(builder: Builder, number: int, text: str, uris: str | None, document: s
 def write_annif_tsv(dataset: Dataset, path: Path | str) -> None:
     """Write short texts; labels without white space read back exactly.
 
-    White space in a label is percent-encoded, and the empty label is ``%20``; tabs and newlines in a text become
+    White space in a label is percent-encoded; tabs and newlines in a text become
     spaces. Ids and relevances are left out. What was changed or lost is logged.
     """
     uris = {label: _encoded(label, r"\s") for label in dataset.labels.ids}

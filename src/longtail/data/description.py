@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.data.strings import Strings
+from longtail.data.word_boundaries import READ_CHARACTERS, are_many, hardly_split
 
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
@@ -102,12 +103,22 @@ def check(dataset: Dataset) -> list[Finding]:
     if dataset.texts is not None:
         empty = [row for row, text in enumerate(dataset.texts) if not text or text.isspace()]
         found.append(_finding("warning", "documents with empty text", empty, document))
+        found += _hardly_split(dataset.texts)
         found.append(_finding("warning", "texts that stand more than once", _repeated(dataset.texts), _short))
     kept_once = "labels that stood twice in one record and were kept once"
     found.append(Finding("note", kept_once, dataset.merged_duplicates))
     found.append(Finding("note", "unknown labels that were dropped", dataset.dropped_unknown))
     order = ("error", "warning", "note")
     return sorted((f for f in found if f.count), key=lambda f: order.index(f.level))
+
+
+def _hardly_split(texts: Strings) -> list[Finding]:
+    """Return the warning for texts of which the words that features are made of are too few."""
+    rows = hardly_split(texts)
+    if not are_many(len(rows), len(texts)):
+        return []
+    what = f"documents with one word or none, or without spaces; read characters instead: {READ_CHARACTERS}"
+    return [_finding("warning", what, rows, lambda row: _short(texts[row]))]
 
 
 def _finding(level: Level, what: str, places: Sequence[Any], show: Callable[[Any], str]) -> Finding:

@@ -25,7 +25,7 @@ from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.metrics.evaluation import NAMES
 from longtail.pipeline import train
-from longtail.steps.checks import check_trainable
+from longtail.steps.checks import check_trainable, warn_of_few_words
 from longtail.tuning.journal import BEST, Journal, Study, Trial, check_study_folder
 from longtail.tuning.shared import SharedStages
 from longtail.tuning.space import Dimension, check_space, default_space
@@ -87,6 +87,7 @@ def tune(
     space = check_space(default_space(base, documents.texts is not None) if space is None else space, base)
     fitted, held_out = _held_out(documents, seed) if valid is None else (documents, valid)
     check_trainable(fitted, base, device)
+    warn_of_few_words(fitted, base)
     check_study_folder(output, resume)
     output.mkdir(parents=True, exist_ok=True)
     with SharedStages(output / "stages", fitted, share) as stages, pool.threads(threads):

@@ -114,12 +114,12 @@ def test_a_label_of_every_document():
 
 
 def test_five_examples_the_most_frequent_first_and_long_texts_cut():
-    long = "w" * 60
-    texts = [f"t{kind}" for kind in range(6) for _ in range(2)] + ["often"] * 3 + [long + "x"] * 4 + [long] * 5
+    long = "ww " + "w" * 57
+    texts = [f"text t{kind}" for kind in range(6) for _ in range(2)] + ["very often"] * 3 + [long + "x"] * 4 + [long] * 5
     dataset = Dataset.of(texts, [["a"] if row else ["b"] for row in range(len(texts))])
     (finding,) = dataset.check()
     assert finding.count == 9
-    assert finding.examples == [long, "w" * 59 + "…", "often", "t0", "t1"]
+    assert finding.examples == [long, long[:59] + "…", "very often", "text t0", "text t1"]
 
 
 def test_features_without_texts():
