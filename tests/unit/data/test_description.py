@@ -115,7 +115,9 @@ def test_a_label_of_every_document():
 
 def test_five_examples_the_most_frequent_first_and_long_texts_cut():
     long = "ww " + "w" * 57
-    texts = [f"text t{kind}" for kind in range(6) for _ in range(2)] + ["very often"] * 3 + [long + "x"] * 4 + [long] * 5
+    texts = (
+        [f"text t{kind}" for kind in range(6) for _ in range(2)] + ["very often"] * 3 + [long + "x"] * 4 + [long] * 5
+    )
     dataset = Dataset.of(texts, [["a"] if row else ["b"] for row in range(len(texts))])
     (finding,) = dataset.check()
     assert finding.count == 9
