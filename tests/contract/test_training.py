@@ -12,6 +12,7 @@ import longtail as lt
 from folder_contents import contents
 from longtail import pipeline
 from longtail.errors import DataError, UsageError
+from longtail.forecast.memory import MemoryLimit
 from longtail.kernels import pool
 from longtail.linear.tree_ranker import LevelProblems
 from longtail.methods import configure
@@ -408,7 +409,7 @@ class TestMistakes:
         assert "ranker-0-0.safetensors" in fails(4, "predict", tmp_path / "m", files / "test.jsonl")
 
     def test_not_enough_memory(self, fails, files, tmp_path, monkeypatch):
-        monkeypatch.setattr("longtail.forecast.memory.memory_limit", lambda: 50_000_000)
+        monkeypatch.setattr("longtail.forecast.memory.memory_limit", lambda: MemoryLimit(50_000_000, "made"))
         message = fails(2, "train", files / "train.jsonl", "-o", tmp_path / "m")
         assert "--ignore-memory" in message
 
