@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
+from unicodedata import is_normalized, normalize
 
 import msgspec
 import numpy as np
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
 
 __all__ = ["Description", "Finding", "check", "describe"]
+
+_LOOK_THE_SAME = (
+    "labels that look like another one and differ in Unicode form (é as one or two code points); "
+    "write all of them in the form NFC"
+)
+_DECOMPOSED = (
+    "documents not in the Unicode form NFC (é as two code points), whose words differ from those in it; "
+    "write all texts, also those to predict, in the form NFC"
+)
 
 Level = Literal["error", "warning", "note"]
 
@@ -98,18 +108,27 @@ def check(dataset: Dataset) -> list[Finding]:
         _finding("warning", "documents without a label", _where(sizes == 0), document),
         _finding("warning", "labels without a document", _where(counts == 0), label),
         _finding("note", "labels that every document has", _where(counts == len(dataset)), label),
+        _finding("warning", _LOOK_THE_SAME, _looking_the_same(dataset.labels.ids), str),
         _finding("warning", "document ids that stand more than once", _repeated(dataset.ids), str),
     ]
     if dataset.texts is not None:
         empty = [row for row, text in enumerate(dataset.texts) if not text or text.isspace()]
         found.append(_finding("warning", "documents with empty text", empty, document))
         found += _hardly_split(dataset.texts)
+        decomposed = [row for row, text in enumerate(dataset.texts) if not is_normalized("NFC", text)]
+        found.append(_finding("warning", _DECOMPOSED, decomposed, document))
         found.append(_finding("warning", "texts that stand more than once", _repeated(dataset.texts), _short))
     kept_once = "labels that stood twice in one record and were kept once"
     found.append(Finding("note", kept_once, dataset.merged_duplicates))
     found.append(Finding("note", "unknown labels that were dropped", dataset.dropped_unknown))
     order = ("error", "warning", "note")
     return sorted((f for f in found if f.count), key=lambda f: order.index(f.level))
+
+
+def _looking_the_same(ids: Strings) -> list[str]:
+    """Return the labels that are equal to one before once both are in the composed form of Unicode."""
+    first: dict[str, str] = {}
+    return [label for label in ids if first.setdefault(normalize("NFC", label), label) != label]
 
 
 def _hardly_split(texts: Strings) -> list[Finding]:
