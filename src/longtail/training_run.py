@@ -97,9 +97,9 @@ def _check_opens(output: Path, documents: Dataset, folder: Path) -> None:
     try:
         load_model(folder, "cpu").predict(documents.take(np.arange(1)), 1)
     except LongtailError as error:
-        found = str(error).replace(str(folder), output.name)
+        problem = str(error).replace(str(folder), output.name)
         raise LongtailError(
-            f"{output}: the model was trained but cannot be opened ({found}), so it was not put there; "
+            f"{output}: the model was trained but cannot be opened ({problem}), so it was not put there; "
             "finished stages are kept"
         ) from error
 

@@ -136,7 +136,7 @@ class Builder:
         plain = self._relevance is None and relevance.count(None) == len(records)
         if not plain or None in texts or None in labels:
             return False
-        if any("" in given for given in labels):
+        if any("" in labels_of_record for labels_of_record in labels):
             return False
         columns = array("i", map(self._columns_of.__getitem__, chain.from_iterable(labels)))
         if self._closed and -1 in columns:

@@ -54,19 +54,19 @@ class Dataset:
         if vocabulary is not None and not isinstance(vocabulary, Labels):
             vocabulary = Labels.of(vocabulary)
         builder = Builder("documents", Reading(labels=vocabulary))
-        for position, (text, given) in enumerate(zip(texts, labels, strict=True), 1):
-            if isinstance(text, str) and isinstance(given, str):
-                found = f"labels {given!r}"
-                raise UsageError(f"document {position}: found {found}; expected a string and a list of strings")
-            own = list(given)
-            wrong = [value for value in (text, *own) if not isinstance(value, str)]
+        for position, (text, names) in enumerate(zip(texts, labels, strict=True), 1):
+            if isinstance(text, str) and isinstance(names, str):
+                shown = f"labels {names!r}"
+                raise UsageError(f"document {position}: found {shown}; expected a string and a list of strings")
+            labels_of_text = list(names)
+            wrong = [value for value in (text, *labels_of_text) if not isinstance(value, str)]
             if wrong:
-                found = repr(wrong[0])
-                raise UsageError(f"document {position}: found {found}; expected a string and a list of strings")
-            if "" in own:
+                shown = repr(wrong[0])
+                raise UsageError(f"document {position}: found {shown}; expected a string and a list of strings")
+            if "" in labels_of_text:
                 raise UsageError(f"document {position}: found {EMPTY_LABEL[0]}; expected {EMPTY_LABEL[1]}")
             try:
-                builder.add(position, Record(text=text, labels=own))
+                builder.add(position, Record(text=text, labels=labels_of_text))
             except UnicodeEncodeError:
                 raise UsageError(f"document {position}: half of a surrogate pair; expected whole characters") from None
         return builder.finish()

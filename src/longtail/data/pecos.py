@@ -100,8 +100,8 @@ def _read_labels(files: SplitFiles, count: int, targets: Path | None, problems: 
     empty = int(np.count_nonzero(lines.lengths == 0))
     if not repeated and not empty:
         return Labels(lines)
-    found = f"{repeated} items stand there before" if repeated else f"{empty} empty items"
-    log.warning("%s: found %s; the labels are called by their column numbers", items, found)
+    problem = f"{repeated} items stand there before" if repeated else f"{empty} empty items"
+    log.warning("%s: found %s; the labels are called by their column numbers", items, problem)
     return replace(number_labels(count, count * 100, problems), names=lines)
 
 

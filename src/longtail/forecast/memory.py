@@ -51,9 +51,9 @@ def check_memory(expected: Forecast) -> None:
 
 
 def _refusal(needed: str, limit: MemoryLimit, ways: str) -> UsageError:
-    found = f"{size_in_words(limit.nbytes)} ({limit.name})"
+    there = f"{size_in_words(limit.nbytes)} ({limit.name})"
     return UsageError(
-        f"training needs {needed}; found {found}, of which it may take {_MOST:.0%}; "
+        f"training needs {needed}; found {there}, of which it may take {_MOST:.0%}; "
         f"set {ways}, or train all the same with --ignore-memory"
     )
 
@@ -101,10 +101,10 @@ def _installed_memory() -> MemoryLimit | None:
 
 def _available_memory(process: _ProcessSizes | None) -> MemoryLimit | None:
     """Return what Linux says is available now, and the part of this process, which a forecast counts."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read(_PROC / "meminfo"), re.MULTILINE)
-    if found is None or process is None:
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", _read(_PROC / "meminfo"), re.MULTILINE)
+    if available is None or process is None:
         return None
-    return MemoryLimit(1024 * int(found[1]) + process.resident, "the memory of this machine that is available now")
+    return MemoryLimit(1024 * int(available[1]) + process.resident, "the memory of this machine that is available now")
 
 
 def _address_space(process: _ProcessSizes | None) -> MemoryLimit | None:

@@ -173,12 +173,12 @@ def warn_of_few_words(documents: Dataset, config: Config) -> None:
     if METHODS[config.method].network or config.features == "dnn":
         return
     rows = np.unique(np.linspace(0, len(documents) - 1, min(len(documents), _LOOKED_AT)).astype(np.int64))
-    found = hardly_split(documents.texts.take(rows))
-    if are_many(len(found), len(rows)):
+    hardly = hardly_split(documents.texts.take(rows))
+    if are_many(len(hardly), len(rows)):
         log.warning(
             "%.0f %% of the documents have one word or none, or no spaces between words, so that little is learnt of "
             "them; read characters instead: %s",
-            100 * len(found) / len(rows),
+            100 * len(hardly) / len(rows),
             READ_CHARACTERS,
         )
 

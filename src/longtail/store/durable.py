@@ -144,11 +144,11 @@ def put_in_place(new: Path, place: Path) -> None:
     raise OSError(errno.EBUSY, "other processes keep replacing this folder", str(place))
 
 
-def put_where_free(new: Path, place: Path) -> None:
-    """Rename the folder ``new`` to ``place``, where nothing is, or an empty folder."""
-    if not _rename_to_free(new, place):
-        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(place))
-    sync_folder(place.parent)
+def put_where_free(new: Path, target: Path) -> None:
+    """Rename the folder ``new`` to ``target``, where nothing is, or an empty folder."""
+    if not _rename_to_free(new, target):
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(target))
+    sync_folder(target.parent)
 
 
 def _finish(place: Path, older: Path) -> None:

@@ -150,36 +150,36 @@ def write_new_folder(path: str | Path) -> Iterator[Path]:
 
     The place must be free, or an empty folder.
     """
-    place = Path(path).resolve()
-    _check_free(place)
-    with _temporary_folder(place) as temporary:
+    target = Path(path).resolve()
+    _check_free(target)
+    with _temporary_folder(target) as temporary:
         yield temporary
         if hasattr(os, "sync"):  # once: to sync many small files one by one takes minutes
             os.sync()
-        _check_free(place)
-        durable.put_where_free(temporary, place)
+        _check_free(target)
+        durable.put_where_free(temporary, target)
 
 
-def _check_free(place: Path) -> None:
+def _check_free(target: Path) -> None:
     """Refuse a place of a new folder where something else is."""
-    if os.path.ismount(place):
-        raise UsageError(f"{place}: is a mount point, which cannot be replaced; give a folder inside it")
-    if place.exists() and not place.is_dir():
-        raise UsageError(f"{place}: is a file; expected an empty or a new folder")
-    if place.exists() and any(place.iterdir()):
-        raise UsageError(f"{place}: is not empty; expected an empty or a new folder")
+    if os.path.ismount(target):
+        raise UsageError(f"{target}: is a mount point, which cannot be replaced; give a folder inside it")
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"{target}: is a file; expected an empty or a new folder")
+    if target.exists() and any(target.iterdir()):
+        raise UsageError(f"{target}: is not empty; expected an empty or a new folder")
 
 
 @contextmanager
-def _temporary_folder(place: Path) -> Iterator[Path]:
-    """Make a temporary folder beside ``place``, which is locked while it is filled, and deleted on an error."""
-    clear_leftovers(place)
-    temporary, fd = _claim_temporary(place)
+def _temporary_folder(target: Path) -> Iterator[Path]:
+    """Make a temporary folder beside ``target``, which is locked while it is filled, and deleted on an error."""
+    clear_leftovers(target)
+    temporary, fd = _claim_temporary(target)
     try:
         yield temporary
     except BaseException as error:
         if isinstance(error, OSError):
-            place_at(error, place, temporary)
+            place_at(error, target, temporary)
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     finally:
