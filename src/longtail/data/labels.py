@@ -53,7 +53,7 @@ class Labels:
     uris: Strings | None = None
 
     def __post_init__(self) -> None:
-        empty = np.flatnonzero(self.ids.lengths == 0)
+        empty = np.flatnonzero(Strings.of(self.ids).lengths == 0)
         if len(empty):
             raise UsageError(f"label {empty[0] + 1}: an empty id; expected one character or more")
 
