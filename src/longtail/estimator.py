@@ -24,7 +24,7 @@ from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import train
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.search.predictions import Predictions
-from longtail.steps.checks import check_threads, warn_of_documents
+from longtail.steps.checks import check_threads, warn_of_documents, warn_of_few_words
 from longtail.store import check_replaceable
 from longtail.tree.given import Parents
 
@@ -86,6 +86,7 @@ class Longtail:
         check_threads(self.threads)
         if isinstance(documents, Dataset):
             warn_of_documents(documents)
+        warn_of_few_words(documents, self.config)
         with pool.threads(self.threads), search_encoders_in(self.encoder_folder):
             self._model = train(documents, self.config, valid=valid, parents=parents, device=self.device)
         return self

@@ -6,22 +6,24 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from longtail import __version__, run_loggers
 from longtail.config import Config, settings
 from longtail.data.dataset import Dataset
-from longtail.errors import UsageError, place_at
+from longtail.errors import LongtailError, UsageError, place_at
 from longtail.forecast import Forecast, check_memory, forecast, note_compiled
 from longtail.kernels import pool
 from longtail.models.model import Model
-from longtail.models.model_folder import save_model
+from longtail.models.model_folder import load_model, save_model
 from longtail.neural.ranks import FollowedStages, current_ranks
 from longtail.pipeline import follow, train
-from longtail.steps.checks import check_trainable, warn_of_documents
+from longtail.steps.checks import check_trainable, warn_of_documents, warn_of_few_words
 from longtail.steps.told import run_log, stages_told_to, write_event
 from longtail.store import Stages, check_replaceable, clear_leftovers, holds_a_model
 from longtail.tree.given import read_parents
@@ -63,6 +65,7 @@ def train_to_folder(
         log.warning("%s: found no finished stage of an interrupted run to resume; training begins anew", output)
     check_trainable(documents, config, device, parents)
     warn_of_documents(documents)
+    warn_of_few_words(documents, config)
     with pool.threads(threads), run_loggers.logging_to(log_to, output.resolve().name):
         run_loggers.tell_settings(_facts(documents, config))
         expected = forecast(documents, config, device)
@@ -81,13 +84,31 @@ def train_to_folder(
             model = train(
                 documents, config, valid=valid, parents=parents, stages=stages, device=device, log_file=log_file
             )
-            save_model(model, output)
+            save_model(model, output, check=partial(_check_opens, output, documents))
             stages.remove()
         note_compiled(config)
         run_loggers.tell("final", 0, {} if model.metrics is None else model.metrics.metrics)
         run_loggers.tell("seconds", 0, {"in all": time.perf_counter() - begin})
     log.info("%s: written, %.1f s", output, time.perf_counter() - begin)
     return model
+
+
+def _check_opens(output: Path, documents: Dataset, folder: Path) -> None:
+    """Refuse the folder of a trained model that does not open, or that labels no document.
+
+    Args:
+        output: Where the model is to be, for the message.
+        documents: What it was trained on; one of them is labelled.
+        folder: The folder as it is written so far, under a temporary name.
+    """
+    try:
+        load_model(folder, "cpu").predict(documents.take(np.arange(1)), 1)
+    except LongtailError as error:
+        problem = str(error).replace(str(folder), output.name)
+        raise LongtailError(
+            f"{output}: the model was trained but cannot be opened ({problem}), so it was not put there; "
+            "finished stages are kept"
+        ) from error
 
 
 def take_part(

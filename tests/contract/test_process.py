@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -69,6 +70,31 @@ class TestProcess:
             assert process.stdout.read() == b""
             assert b"Traceback" not in process.stderr.read()
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep this limit")
+    @pytest.mark.parametrize("kilobytes", [400_000, 450_000, 600_000])
+    def test_too_little_address_space(self, tmp_path, kilobytes):
+        data = put(tmp_path / "train.jsonl", TRAIN)
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (kilobytes << 10, kilobytes << 10))
+
+        done = spawn("train", data, "-o", tmp_path / "m", preexec_fn=limit)
+        assert (done.returncode, done.stdout) == (1, "")
+        found = f"longtail: ulimit -v: found {kilobytes:,} kB of address space; expected at least 716,800 kB, "
+        assert done.stderr.startswith(found)
+        assert done.stderr.count("\n") == 1
+        assert spawn("--version", preexec_fn=limit).returncode == 0
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep this limit")
+    def test_enough_address_space(self, tmp_path):
+        data = put(tmp_path / "train.jsonl", TRAIN)
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (716_800 << 10, 716_800 << 10))
+
+        done = spawn("check", data, preexec_fn=limit)
+        assert done.returncode == 0, done.stderr
 
     def test_a_signal_while_something_is_let_go_is_not_lost(self):
         start = """if True:

@@ -12,9 +12,11 @@ import longtail as lt
 from folder_contents import contents
 from longtail import pipeline
 from longtail.errors import DataError, UsageError
+from longtail.forecast.memory import MemoryLimit
 from longtail.kernels import pool
 from longtail.linear.tree_ranker import LevelProblems
 from longtail.methods import configure
+from longtail.models import ranking_folder
 from longtail.models.model_folder import load_model
 from small_methods import WITH_LABEL_TREE
 
@@ -72,6 +74,16 @@ class TestCommands:
             assert line["labels"] == [label.id for label in expected[row]]
             assert line["scores"] == pytest.approx([label.score for label in expected[row]])
             assert sorted(line["scores"], reverse=True) == line["scores"]
+
+    def test_predict_counts_the_documents_that_it_cannot_read(self, run, model, tmp_path):
+        texts = ["a sound editor", "猫は屋根の上で寝ている", "?", "qqqq", "window manager"]
+        file = tmp_path / "new.jsonl"
+        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        done = run("-q", "predict", model, file, "-k", "3")
+        assert done.err == "3 of 5 documents hold nothing that the model knows, and have the same labels\n"
+        assert done.out.count("\n") == 5
+        file.write_text(json.dumps({"text": "a sound editor"}) + "\n")
+        assert run("-q", "predict", model, file).err == ""
 
     def test_threshold_leaves_out_what_is_unlikely(self, run, files, model):
         every = run("predict", model, files / "test.jsonl", "-k", "5").out.splitlines()
@@ -146,6 +158,21 @@ class TestCommands:
         for seed in ("1", "2"):
             assert run("train", files / "train.jsonl", "-o", tmp_path / "m", "--seed", seed, "--force").code == 0
         assert load_model(tmp_path / "m").config.seed == 2
+
+    def test_a_model_that_does_not_open_never_replaces_one_that_does(self, run, fails, files, tmp_path, monkeypatch):
+        run("train", files / "test.jsonl", "-o", tmp_path / "m", "-j", "1")
+        before = contents(tmp_path / "m")
+        with monkeypatch.context() as patch:
+            patch.setattr(ranking_folder, "write_labels", lambda labels, file: file.write_bytes(b'{"id": ""}\n'))
+            said = fails(1, "train", files / "train.jsonl", "-o", tmp_path / "m", "-j", "1")
+        assert "m: the model was trained but cannot be opened (m" in said
+        assert "m/labels.jsonl:1: an empty id;" in said
+        assert "finished stages are kept" in said
+        assert contents(tmp_path / "m") == before
+        assert (tmp_path / "m.stages").is_dir()
+        run("train", files / "train.jsonl", "-o", tmp_path / "m", "-j", "1", "--resume")
+        assert contents(tmp_path / "m") != before
+        assert not (tmp_path / "m.stages").exists()
 
 
 class TestSameBytes:
@@ -382,7 +409,7 @@ class TestMistakes:
         assert "ranker-0-0.safetensors" in fails(4, "predict", tmp_path / "m", files / "test.jsonl")
 
     def test_not_enough_memory(self, fails, files, tmp_path, monkeypatch):
-        monkeypatch.setattr("longtail.forecast.memory.memory_limit", lambda: 50_000_000)
+        monkeypatch.setattr("longtail.forecast.memory.memory_limit", lambda: MemoryLimit(50_000_000, "made"))
         message = fails(2, "train", files / "train.jsonl", "-o", tmp_path / "m")
         assert "--ignore-memory" in message
 

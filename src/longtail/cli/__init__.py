@@ -27,6 +27,7 @@ from longtail.cli import (
     shard_commands,
     tune_commands,
 )
+from longtail.cli.address_space import check_address_space, spare_address_space
 from longtail.cli.options import app, say
 from longtail.errors import DataError, LongtailError, interruption
 
@@ -77,6 +78,7 @@ def root(
     """Give any text the right few of a million labels."""
     from longtail.cli.progress_display import show_progress
 
+    check_address_space()
     show_progress(quiet)
 
 
@@ -100,6 +102,7 @@ def main() -> NoReturn:
     sys.unraisablehook = _send_again
     # torch's threads sleep while they wait: spinning halves the speed of a network where others use the cores, too
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    spare_address_space()
     if isinstance(sys.stdout, TextIOWrapper):  # a pipe is UTF-8 in every locale; what a terminal lacks is escaped
         encoding = sys.stdout.encoding if sys.stdout.isatty() else "utf-8"
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")

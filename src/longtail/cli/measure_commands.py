@@ -67,6 +67,9 @@ def evaluate(
     seed: ResampleSeed = 0,
     beam_size: BeamSize = None,
     report: Report = None,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Measure times for the report, too, which then differs each time.")
+    ] = False,
     features: Features = None,
     no_features: NoFeatures = False,
     fields: Fields = None,
@@ -107,7 +110,7 @@ def evaluate(
         if train is not None:
             say("--train has no effect without --predictions: a model knows what it was trained on")
         reading = tables | {"format": format, "features": features, "no_features": no_features, "fields": fields}
-        own = options | {"beam_size": beam_size}
+        own = options | {"beam_size": beam_size} | ({"timings": timings} if report else {})
         measured = _measured_model(paths[0], paths[1], report, device, threads, reading, own)
     else:
         if train is None and propensity != _AUTO:

@@ -213,7 +213,11 @@ def predict(
 
         write_partial(tagger.predict_part(documents, k, **options), output)
     else:
-        write_predictions(tagger.predict(documents, k, **options), output)
+        found = tagger.predict(documents, k, **options)
+        write_predictions(found, output)
+        if unread := tagger.model.count_unread(documents, found, beam_size):
+            count = f"{unread:,} of {len(documents):,} documents"
+            say(f"{count} hold nothing that the model knows, and have the same labels")
 
 
 @app.command(epilog="Example: longtail embed model new.jsonl -o vectors.npy")

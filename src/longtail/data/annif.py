@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -24,8 +24,8 @@ from longtail.data.losses import IN_LABEL_FILE, left_out, tell_losses
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, not_utf8, quoted
 from longtail.data.tables import BadRecord, no_column, table_line, table_rows
-from longtail.errors import DataError, UsageError, place_at
-from longtail.store.writing import check_outside
+from longtail.errors import DataError, UsageError
+from longtail.store.writing import check_outside, write_new_folder
 
 __all__ = [
     "read_annif_csv",
@@ -86,7 +86,7 @@ def _add(builder: Builder, number: int, text: str, uris: str | None, document: s
 def write_annif_tsv(dataset: Dataset, path: Path | str) -> None:
     """Write short texts; labels without white space read back exactly.
 
-    White space in a label is percent-encoded, and the empty label is ``%20``; tabs and newlines in a text become
+    White space in a label is percent-encoded; tabs and newlines in a text become
     spaces. Ids and relevances are left out. What was changed or lost is logged.
     """
     uris = {label: _encoded(label, r"\s") for label in dataset.labels.ids}
@@ -219,7 +219,7 @@ def _shown(file: Path) -> str:
 
 
 def write_annif_folder(dataset: Dataset, path: Path | str, split: str = "train") -> None:
-    """Write a .txt and a .tsv for each document straight into a folder that has none; ``split`` plays no part.
+    """Write a .txt and a .tsv for each document into a new or an empty folder; ``split`` plays no part.
 
     A file's name is the document's id with unsafe characters percent-encoded. Where ids are missing, repeated or
     long, all documents are numbered instead. In labels, tabs and newlines are percent-encoded. Relevances are left
@@ -231,39 +231,18 @@ def write_annif_folder(dataset: Dataset, path: Path | str, split: str = "train")
     if not folder.parent.is_dir():
         raise UsageError(f"{folder}: the folder {folder.parent} does not exist; make it first")
     check_outside(folder)
-    folder.mkdir(exist_ok=True)
     names, numbered = _names(dataset)
     uris = {label: _encoded(label, _LINE_ENDS) for label in dataset.labels.ids}
     lines = {
         label: f"<{uri}>\t{re.sub(_LINE_ENDS, ' ', dataset.labels.name(column))}\n"
         for column, (label, uri) in enumerate(uris.items())
     }
-    with _all_or_none(folder) as put:
+    with write_new_folder(folder) as temporary:
         for row, text in enumerate(dataset.document_texts()):
             subjects = "".join(lines[label] for label in dataset.labels_of(row))
-            put(f"{names[row]}.txt", re.sub("^\ufeff", " ", text).encode())
-            put(f"{names[row]}.tsv", subjects.encode())
+            (temporary / f"{names[row]}.txt").write_bytes(re.sub("^\ufeff", " ", text).encode())
+            (temporary / f"{names[row]}.tsv").write_bytes(subjects.encode())
     _tell_losses(dataset, path, uris, numbered)
-
-
-@contextmanager
-def _all_or_none(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
-    """Write files into a folder; when that fails, half of the documents must not be taken for all."""
-    made: list[Path] = []
-
-    def put(name: str, content: bytes) -> None:
-        made.append(folder / name)
-        made[-1].write_bytes(content)
-
-    try:
-        yield put
-    except BaseException as error:
-        for file in made:
-            with suppress(OSError):
-                file.unlink()
-        if isinstance(error, OSError):
-            place_at(error, folder, folder)
-        raise
 
 
 def _names(dataset: Dataset) -> tuple[list[str], int]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from longtail.data.dataset import Dataset, label_matrix_of
 from longtail.data.growing import ArrayBuilder
 from longtail.data.labels import LabelIndex, Labels
-from longtail.data.problems import MAX_SHOWN, Problems, quoted
+from longtail.data.problems import EMPTY_LABEL, MAX_SHOWN, Problems, quoted
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.errors import DataError, Problem, UsageError, unknown_name
 
@@ -143,6 +143,8 @@ class Builder:
         plain = self._relevance is None and relevance.count(None) == len(records)
         if not plain or None in texts or None in labels:
             return False
+        if any("" in labels_of_record for labels_of_record in labels):
+            return False
         columns = array("i", map(self._columns_of.__getitem__, chain.from_iterable(labels)))
         if self._closed and -1 in columns:
             return False
@@ -224,6 +226,8 @@ class Builder:
         if record.labels is None and self._reading.labelled:
             return "no field 'labels'", "a list of strings, [] for none"
         labels = record.labels or []
+        if "" in labels:
+            return EMPTY_LABEL
         if self._closed and self._reading.unknown == "error":
             for label in labels:
                 if self._columns_of[label] < 0:

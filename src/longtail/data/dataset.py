@@ -12,6 +12,7 @@ from scipy import sparse
 from longtail.data.csr import csr_of
 from longtail.data.description import Description, Finding, check, describe
 from longtail.data.labels import Label, Labels
+from longtail.data.problems import EMPTY_LABEL
 from longtail.data.source import Source
 from longtail.data.strings import Strings
 from longtail.errors import DataError, Problem, UsageError
@@ -53,13 +54,19 @@ class Dataset:
         if vocabulary is not None and not isinstance(vocabulary, Labels):
             vocabulary = Labels.of(vocabulary)
         builder = Builder("documents", Reading(labels=vocabulary))
-        for position, (text, own) in enumerate(zip(texts, labels, strict=True), 1):
-            wrong = [value for value in (text, *own) if not isinstance(value, str)]
-            if wrong or isinstance(own, str):
-                found = f"{wrong[0]!r}" if wrong else f"labels {own!r}"
-                raise UsageError(f"document {position}: found {found}; expected a string and a list of strings")
+        for position, (text, names) in enumerate(zip(texts, labels, strict=True), 1):
+            if isinstance(text, str) and isinstance(names, str):
+                shown = f"labels {names!r}"
+                raise UsageError(f"document {position}: found {shown}; expected a string and a list of strings")
+            labels_of_text = list(names)
+            wrong = [value for value in (text, *labels_of_text) if not isinstance(value, str)]
+            if wrong:
+                shown = repr(wrong[0])
+                raise UsageError(f"document {position}: found {shown}; expected a string and a list of strings")
+            if "" in labels_of_text:
+                raise UsageError(f"document {position}: found {EMPTY_LABEL[0]}; expected {EMPTY_LABEL[1]}")
             try:
-                builder.add(position, Record(text=text, labels=list(own)))
+                builder.add(position, Record(text=text, labels=labels_of_text))
             except UnicodeEncodeError:
                 raise UsageError(f"document {position}: half of a surrogate pair; expected whole characters") from None
         return builder.finish()

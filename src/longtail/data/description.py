@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
+from unicodedata import is_normalized, normalize
 
 import msgspec
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from longtail.data.fingerprints import string_hashes
 from longtail.data.strings import Strings, blank
+from longtail.data.word_boundaries import READ_CHARACTERS, are_many, hardly_split
 from longtail.errors import printable
 
 if TYPE_CHECKING:
@@ -30,6 +32,15 @@ _OF_ONE = {
     "labels that stood twice in one record and were kept once": "label that stood twice in one record, kept once",
     "unknown labels that were dropped": "unknown label that was dropped",
 }
+
+_LOOK_THE_SAME = (
+    "labels that look like another one and differ in Unicode form (é as one or two code points); "
+    "write all of them in the form NFC"
+)
+_DECOMPOSED = (
+    "documents not in the Unicode form NFC (é as two code points), whose words differ from those in it; "
+    "write all texts, also those to predict, in the form NFC"
+)
 
 Level = Literal["error", "warning", "note"]
 
@@ -118,10 +129,14 @@ def check(dataset: Dataset) -> list[Finding]:
         _finding("warning", "documents without a label", _where(sizes == 0), document),
         _finding("warning", "labels without a document", _where(counts == 0), label),
         _finding("note", "labels that every document has", _where(counts == len(dataset)), label),
+        _finding("warning", _LOOK_THE_SAME, _looking_the_same(dataset.labels.ids), str),
         _finding("warning", "document ids that stand more than once", _repeated(dataset.ids), str),
     ]
     if dataset.texts is not None:
         found.append(_finding("warning", "documents with empty text", _where(blank(dataset.texts)), document))
+        found += _hardly_split(dataset.texts)
+        decomposed = [row for row, text in enumerate(dataset.texts) if not is_normalized("NFC", text)]
+        found.append(_finding("warning", _DECOMPOSED, decomposed, document))
         found.append(_finding("warning", "texts that stand more than once", _repeated(dataset.texts), _short))
     kept_once = "labels that stood twice in one record and were kept once"
     found.append(Finding("note", kept_once, dataset.merged_duplicates))
@@ -139,6 +154,21 @@ def check_before_training(dataset: Dataset) -> list[Finding]:
     if dataset.texts is not None and dataset.features is None:
         found.append(_finding("warning", "documents with empty text", _where(blank(dataset.texts)), document))
     return [finding for finding in found if finding.count]
+
+
+def _looking_the_same(ids: Strings) -> list[str]:
+    """Return the labels that are equal to one before once both are in the composed form of Unicode."""
+    first: dict[str, str] = {}
+    return [label for label in ids if first.setdefault(normalize("NFC", label), label) != label]
+
+
+def _hardly_split(texts: Strings) -> list[Finding]:
+    """Return the warning for texts of which the words that features are made of are too few."""
+    rows = hardly_split(texts)
+    if not are_many(len(rows), len(texts)):
+        return []
+    what = f"documents with one word or none, or without spaces; read characters instead: {READ_CHARACTERS}"
+    return [_finding("warning", what, rows, lambda row: _short(texts[row]))]
 
 
 def _finding(level: Level, what: str, places: Sequence[Any], show: Callable[[Any], str]) -> Finding:

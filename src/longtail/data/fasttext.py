@@ -38,11 +38,11 @@ def read_fasttext(path: Path | str, reading: Reading) -> Dataset:
 def write_fasttext(dataset: Dataset, path: Path | str) -> None:
     """Write fastText lines; labels without white space read back exactly.
 
-    In a label each white space character becomes ``_``, and the empty label is ``_``; in a text, newlines become
+    In a label each white space character becomes ``_``; in a text, newlines become
     spaces, outer white space and byte order marks are lost, and a word that would read as a label loses its first
     underscore. Ids, relevances, and documents with neither text nor label are left out. Losses are logged.
     """
-    written = {label: re.sub(f"[{_SPACE}]", "_", label) or "_" for label in dataset.labels.ids}
+    written = {label: re.sub(f"[{_SPACE}]", "_", label) for label in dataset.labels.ids}
     words = empty = 0
     with open_output(path) as out:
         for row, text in enumerate(dataset.document_texts()):

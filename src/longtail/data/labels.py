@@ -52,6 +52,11 @@ class Labels:
     aliases: tuple[tuple[str, ...], ...] | None = None
     uris: Strings | None = None
 
+    def __post_init__(self) -> None:
+        empty = np.flatnonzero(Strings.of(self.ids).lengths == 0)
+        if len(empty):
+            raise UsageError(f"label {empty[0] + 1}: an empty id; expected one character or more")
+
     @classmethod
     def of(cls, labels: Iterable[Label | str]) -> Labels:
         """Build the vocabulary from labels or bare ids; ids must be unique."""

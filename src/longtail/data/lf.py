@@ -143,7 +143,9 @@ def _read_label_file(path: Path, fields: Sequence[str]) -> Labels:
     for block in json_blocks(path, _decoder, problems):
         for number, record in block:
             uid = str(len(ids) if record.uid is None else record.uid)
-            if uid in seen:
+            if not uid:
+                problems.add(number, "an empty uid", "a uid of its own for each label")
+            elif uid in seen:
                 problems.add(number, f"uid {quoted(uid)} again", "a uid of its own for each label")
             seen.add(uid)
             ids.append(uid)

@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from scipy import sparse
 
 from longtail.data.builder import Reading, in_vocabulary
@@ -95,12 +96,13 @@ def _read_labels(files: SplitFiles, count: int, targets: Path | None, problems: 
     if items is None:
         return number_labels(count, targets.stat().st_size, problems)
     lines = read_strings(items, count)
-    labels = Labels(lines)
-    repeated = count - len(labels.columns)
-    if repeated:
-        log.warning("%s: %d items stand there before; the labels are called by their column numbers", items, repeated)
-        return replace(number_labels(count, count * 100, problems), names=lines)
-    return labels
+    repeated = count - len(set(lines))
+    empty = int(np.count_nonzero(lines.lengths == 0))
+    if not repeated and not empty:
+        return Labels(lines)
+    problem = f"{repeated} items stand there before" if repeated else f"{empty} empty items"
+    log.warning("%s: found %s; the labels are called by their column numbers", items, problem)
+    return replace(number_labels(count, count * 100, problems), names=lines)
 
 
 def write_pecos(dataset: Dataset, folder: Path | str, split: str = "train") -> None:

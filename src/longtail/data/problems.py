@@ -7,8 +7,9 @@ from typing import NoReturn
 
 from longtail.errors import DataError, Problem
 
-__all__ = ["MAX_SHOWN", "Problems", "not_utf8", "quoted"]
+__all__ = ["EMPTY_LABEL", "MAX_SHOWN", "Problems", "not_utf8", "quoted"]
 
+EMPTY_LABEL = "an empty label", "labels of one character or more"  # found, and expected
 MAX_SHOWN = 20
 log = logging.getLogger("longtail")
 

@@ -1,7 +1,8 @@
 """Tables with one document a row: CSV and TSV with a header row; Parquet shares their columns.
 
 The columns are ``text`` (or ``title``, or both), ``labels``, and if wanted ``id`` and ``relevance``, in any order
-and case; others are ignored. A cell of several labels is ``a;b;c``, or a JSON list where a label could be misread.
+and case; others are ignored. A cell of several labels is ``a;b;c``, or a JSON list where a label could be misread. An
+id that is empty or begins with a quote is written as a JSON string.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ __all__ = [
     "column_places",
     "columns_to_write",
     "join_cell",
+    "join_id",
     "no_column",
     "read_csv",
     "read_tsv",
     "split_cell",
     "standard_names",
+    "split_id",
     "table_line",
     "table_rows",
     "write_csv",
@@ -67,7 +70,7 @@ def read_tsv(path: Path | str, reading: Reading) -> Dataset:
 
 
 def write_csv(dataset: Dataset, path: Path | str) -> None:
-    """Write texts, labels and, where there are any, ids and relevances; an empty id reads back as the position."""
+    """Write texts, labels and, where there are any, ids and relevances; ids are cells of :func:`join_id`."""
     _write_text_table(dataset, path, ",")
 
 
@@ -90,7 +93,10 @@ def _read_text_table(path: Path | str, reading: Reading, delimiter: str) -> Data
         if len(row) != len(header):
             builder.problems.add(line, f"{len(row)} cells", f"{len(header)}, as in the header")
         else:
-            add_row(builder, line, {name: row[place] for name, place in places.items()}, label_cells)
+            cells: dict[str, Any] = {name: row[column] for name, column in places.items()}
+            if "id" in cells:
+                cells["id"] = split_id(cells["id"])
+            add_row(builder, line, cells, label_cells)
     dataset = builder.finish()
     if reading.labelled:
         label_cells.warn()
@@ -179,7 +185,7 @@ def add_row(builder: Builder, line: int, cells: dict[str, Any], label_cells: Lab
     except BadRecord as bad:
         builder.problems.add(line, *bad.args)
     else:
-        builder.add(line, Record(text=text, title=title, labels=labels, id=given or None, relevance=relevance))
+        builder.add(line, Record(text=text, title=title, labels=labels, id=given, relevance=relevance))
 
 
 def _string(value: Any) -> str | None:
@@ -212,6 +218,23 @@ def split_cell(cell: str, separator: str = ";", of: Any = str) -> Any:
     except (msgspec.DecodeError, RecursionError, ValueError):
         example = '["one", "two"]' if of is str else "[1, 0.5]"
         raise BadRecord(f"{quoted(cell)} as a list", f"a list such as {example}") from None
+
+
+def split_id(cell: str) -> str | None:
+    """Return the document id of one cell: None for an empty cell, the string of a cell that is a JSON string."""
+    if not cell.startswith('"'):
+        return cell or None
+    try:
+        return msgspec.json.decode(cell, type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return cell
+
+
+def join_id(document: str) -> str:
+    """Return the cell that :func:`split_id` reads back exactly: a JSON string for an empty id or one with a quote."""
+    if document and not document.startswith('"'):
+        return document
+    return msgspec.json.encode(document).decode()
 
 
 def join_cell(strings: Sequence[str]) -> str:
@@ -299,7 +322,7 @@ def _write_text_table(dataset: Dataset, path: Path | str, delimiter: str) -> Non
         for row, text in enumerate(dataset.document_texts()):
             cells = {"text": text, "labels": join_cell(dataset.labels_of(row))}
             cells["relevance"] = ";".join(map(repr, dataset.relevance_of(row) or []))
-            cells["id"] = dataset.document_id(row)
+            cells["id"] = join_id(dataset.document_id(row))
             out.write(table_line((cells[name] for name in columns), delimiter))
 
 

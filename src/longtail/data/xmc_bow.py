@@ -149,6 +149,9 @@ def _labels(beside: Path | None, found: SparseLines, problems: Problems) -> Labe
     ids = read_strings(beside, count if found.has_header else None)
     if len(ids) < count:
         problems.fatal(f"{len(ids)} lines", f"at least {count}, one a label", file=beside)
+    empty = np.flatnonzero(ids.lengths == 0)
+    if len(empty):
+        problems.fatal("an empty label id", "one id a line", int(empty[0]) + 1, beside)
     labels = Labels(ids)
     if len(labels.columns) != len(ids):
         problems.fatal("a label id that stands twice", "each id once", file=beside)

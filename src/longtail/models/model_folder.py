@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,14 @@ __all__ = ["load_model", "save_model"]
 _GRAPH = "label-graph.safetensors"
 
 
-def save_model(model: Model | Ensemble, path: str | Path) -> None:
-    """Write the model; nothing in the folder depends on when or where it was made."""
+def save_model(model: Model | Ensemble, path: str | Path, check: Callable[[Path], None] | None = None) -> None:
+    """Write the model; nothing in the folder depends on when or where it was made.
+
+    ``check`` is called with the complete folder of a model before it replaces an older one.
+    """
     if isinstance(model, Ensemble):
         return save_ensemble(model, path, save_model)
-    with write_folder(path, config_hash=content_hash(model.config)) as folder:
+    with write_folder(path, config_hash=content_hash(model.config), check=check) as folder:
         folder.write_json("config.json", model.config)
         write_parts(model, folder)
         if model.vectoriser is not None:

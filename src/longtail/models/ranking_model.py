@@ -142,6 +142,27 @@ class RankingModel(ABC):
         """What the log has been told once of this model."""
         return set()
 
+    def count_unread(self, documents: Dataset, predictions: Predictions, beam_size: int | None = None) -> int:
+        """Return how many documents hold nothing that the model knows: their labels are those of an empty text.
+
+        Args:
+            documents: The documents.
+            predictions: Their predictions by :meth:`predict`, with the same ``beam_size``.
+            beam_size: Nodes kept on each level of a label tree.
+        """
+        if documents.texts is None or not self.reads_text:
+            return 0
+        lengths = np.diff(predictions.matrix.indptr)
+        k = int(lengths.max(initial=1)) or 1
+        nothing = self.predict([""], k, beam_size=beam_size).matrix
+        count = 0
+        for length in np.unique(lengths[lengths > 0]):
+            rows = predictions.matrix[np.flatnonzero(lengths == length)]
+            same = rows.indices.reshape(-1, length) == nothing.indices[:length]
+            same &= rows.data.reshape(-1, length) == nothing.data[:length]
+            count += int(same.all(axis=1).sum())
+        return count
+
     def _asked(self, k: int, beam_size: int | None) -> tuple[int, Search]:
         """Return how many labels to look for, no more than there are, and how."""
         if k < 1:

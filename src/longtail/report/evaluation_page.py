@@ -39,18 +39,20 @@ def report_on_model(
     beam_size: int | None = None,
     mask: Path | str | None = AUTO,
     seed: int = 0,
+    timings: bool = False,
     **options: Any,
 ) -> Measured:
     """Measure a model and write its report; ``options`` are those of :func:`evaluate_model`, ``folder`` is the model's.
 
-    Documents are ranked once for metrics and details; for some of them, again with other beam sizes.
+    Documents are ranked once for metrics and details; for some of them, again with other beam sizes. With ``timings``
+    the report says how long these take; without, the same model and data give the same bytes.
     """
     check_report_path(path)
     mask = find_filter(mask, test)
     ranked = wide_ranking(model, test, ks, beam_size)
     measured = evaluate_model(model, test, ks=ks, beam_size=beam_size, mask=mask, seed=seed, ranked=ranked, **options)
     test = test.with_labels(model.labels, unknown="add")
-    details = examine_model(model, over_all(ranked, test, mask), test, folder, seed)
+    details = examine_model(model, over_all(ranked, test, mask), test, folder, seed, timings)
     write_report(measured, path, title, details)
     return measured
 

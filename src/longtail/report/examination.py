@@ -16,7 +16,7 @@ from longtail.metrics import per_label
 from longtail.metrics.analysis import PrecisionRecall, at_least, precision_recall, worst_documents
 from longtail.models.model import Model
 from longtail.models.model_card import card_rows
-from longtail.report.speed import BeamPoint, beam_matters, beam_points, timing_sample
+from longtail.report.speed import BeamPoint, beam_matters, beam_points, beam_sample, timing_sample
 from longtail.steps.told import StageTime, read_stage_times, run_log
 
 if TYPE_CHECKING:
@@ -99,14 +99,28 @@ def examine(
 
 
 def examine_model(
-    model: RankingModel, ranked: sparse.csr_array, test: Dataset, folder: Path | None = None, seed: int = 0
+    model: RankingModel,
+    ranked: sparse.csr_array,
+    test: Dataset,
+    folder: Path | None = None,
+    seed: int = 0,
+    timings: bool = False,
 ) -> Details:
-    """Look closely at a model and its predictions for ``test``, whose labels begin with the model's."""
+    """Look closely at a model and its predictions.
+
+    Args:
+        model: The model.
+        ranked: Its predictions (n, L) for ``test``.
+        test: Documents whose labels begin with the model's.
+        folder: The model's folder.
+        seed: Of the documents that are ranked with other beam sizes.
+        timings: Whether to measure how long that takes, which differs each time.
+    """
     counts = np.zeros(test.n_labels, np.int64)
     counts[: len(model.label_counts)] = model.label_counts
     seen = examine(ranked, test, counts, len(model.labels))
     left_out = {name: why for name, why in seen.left_out.items() if name.startswith("Thresholds")}
-    beams, n_timed = _beams(model, test, seed, left_out)
+    beams, n_timed = _beams(model, test, seed, timings, left_out)
     levels, leaf_sizes = _balance(model, left_out)
     stages = () if folder is None else tuple(read_stage_times(run_log(folder)))
     if not stages:
@@ -163,13 +177,13 @@ def _worst(row: int, ranked: sparse.csr_array, test: Dataset, known: int) -> Wor
 
 
 def _beams(
-    model: RankingModel, test: Dataset, seed: int, left_out: dict[str, str]
+    model: RankingModel, test: Dataset, seed: int, timings: bool, left_out: dict[str, str]
 ) -> tuple[tuple[BeamPoint, ...], int]:
     if not beam_matters(model):
         left_out["Beam size"] = "no linear classifiers on a label tree take part in the ranking."
         return (), 0
-    sample = timing_sample(model, test, seed)
-    return tuple(beam_points(model, sample)), len(sample)
+    sample = timing_sample(model, test, seed) if timings else beam_sample(model, test, seed)
+    return tuple(beam_points(model, sample, timings)), len(sample)
 
 
 def _balance(model: RankingModel, left_out: dict[str, str]) -> tuple[tuple[LevelBalance, ...], tuple[int, ...]]:

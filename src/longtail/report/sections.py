@@ -130,36 +130,42 @@ def _good(right: bool) -> str:
 
 
 def beam_section(points: tuple[BeamPoint, ...], n_documents: int) -> Section:
-    """Return precision and time over beam sizes."""
+    """Return precision over beam sizes, and time where it was measured."""
+    timed = all(point.ms is not None for point in points)
     rows = []
     for point in points:
-        cells = [f"{point.beam_size}", percent(point.p1), percent(point.p5), f"{point.ms:.3f}"]
+        cells = [f"{point.beam_size}", percent(point.p1), percent(point.p5)]
+        cells += [] if point.ms is None else [f"{point.ms:.3f}"]
         rows.append([f'<span class="best">{cell}</span>' if point.own else cell for cell in cells])
     own = " The model's own beam size is in bold." if any(point.own for point in points) else ""
+    where = ", all at once on this machine, from texts to labels" if timed else ""
+    over = "milliseconds a document" if timed else "the beam size"
     parts = [
         paragraph(
             f"Nodes kept on each level of the label tree: more find better labels and take longer. Measured on "
-            f"{n_documents:,} of the test documents, all at once on this machine, from texts to labels.{own}"
+            f"{n_documents:,} of the test documents{where}.{own}"
         ),
         pair(
-            drawn("beams", partial(_beams, points=points), "Curves: P@1 and P@5 over milliseconds a document"),
-            table(["beam size", "P@1", "P@5", "ms a document"], rows),
+            drawn("beams", partial(_beams, points=points), f"Curves: P@1 and P@5 over {over}"),
+            table(["beam size", "P@1", "P@5", *(["ms a document"] if timed else [])], rows),
         ),
     ]
-    return Section("beams", "Beam size, accuracy and time", parts)
+    return Section("beams", "Beam size, accuracy and time" if timed else "Beam size and accuracy", parts)
 
 
 def _beams(axes: Axes, points: tuple[BeamPoint, ...]) -> None:
-    times = [point.ms for point in points]
+    times = [point.ms for point in points if point.ms is not None]
+    timed = len(times) == len(points)
+    over = times if timed else [float(point.beam_size) for point in points]
     for at, (name, values) in enumerate({"P@1": [p.p1 for p in points], "P@5": [p.p5 for p in points]}.items()):
-        axes.plot(times, [100 * value for value in values], label=name, **style(at))
-        for point, value in zip(points, values, strict=True):
-            axes.annotate(f"{point.beam_size}", (point.ms, 100 * value), (0, 6), textcoords="offset points", fontsize=8)
-    axes.set(xlabel="milliseconds a document; at each mark: the beam size", ylabel="%")
-    if max(times) > 10 * min(times):
+        axes.plot(over, [100 * value for value in values], label=name, **style(at))
+        for point, at_x, value in zip(points, over, values, strict=True):
+            axes.annotate(f"{point.beam_size}", (at_x, 100 * value), (0, 6), textcoords="offset points", fontsize=8)
+    axes.set(xlabel="milliseconds a document; at each mark: the beam size" if timed else "beam size", ylabel="%")
+    if max(over) > 10 * min(over):
         axes.set_xscale("log")
     else:
-        axes.set_xlim(0, 1.1 * max(times))
+        axes.set_xlim(0, 1.1 * max(over))
     axes.margins(y=0.15)
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)  # above, where no mark is
 

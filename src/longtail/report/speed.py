@@ -17,21 +17,22 @@ if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
     from longtail.models.ranking_model import RankingModel
 
-__all__ = ["BeamPoint", "beam_matters", "beam_points", "ms_per_document", "timing_sample"]
+__all__ = ["BeamPoint", "beam_matters", "beam_points", "beam_sample", "ms_per_document", "timing_sample"]
 
 _SIZES = (1, 2, 5, 10, 20, 50)
 _MOST = 2000  # documents that are timed
+_UNTIMED = 500  # documents, where times are not wanted
 _FIRST = 100  # of them to see how fast the model is
 _SECONDS = 3.0  # that one beam size may take
 
 
 class BeamPoint(NamedTuple):
-    """What one beam size gives: precisions as fractions, and milliseconds a document."""
+    """What one beam size gives: precisions as fractions, and milliseconds a document where they are measured."""
 
     beam_size: int
     p1: float
     p5: float
-    ms: float
+    ms: float | None
     own: bool  # the size that the model uses where none is given
 
 
@@ -56,6 +57,14 @@ def timing_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
     return test.take(rows[: max(most, _FIRST)])
 
 
+def beam_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
+    """Return some labelled documents by chance, the same on every machine."""
+    ranks_by_network = any(member.facts.network_share > 0 for member in getattr(model, "members", (model,)))
+    rows = np.flatnonzero(np.diff(test.label_matrix.indptr))
+    count = _FIRST if ranks_by_network else _UNTIMED
+    return test.take(np.sort(np.random.default_rng(seed).permutation(rows)[:count]))
+
+
 def ms_per_document(model: RankingModel, documents: Dataset) -> float:
     """Return the time from texts to labels, all documents at once, by one of them."""
     begin = time.perf_counter()
@@ -63,8 +72,8 @@ def ms_per_document(model: RankingModel, documents: Dataset) -> float:
     return 1000 * (time.perf_counter() - begin) / len(documents)
 
 
-def beam_points(model: RankingModel, sample: Dataset) -> list[BeamPoint]:
-    """Return precision and time for some beam sizes, the model's own among them."""
+def beam_points(model: RankingModel, sample: Dataset, timed: bool = True) -> list[BeamPoint]:
+    """Return precision, and time if it is wanted, for some beam sizes, the model's own among them."""
     own = None if model.config.search.exact or not isinstance(model, Model) else model.config.search.beam_size
     sizes = sorted({*_SIZES, *([own] if own else [])})
     points = []
@@ -75,6 +84,6 @@ def beam_points(model: RankingModel, sample: Dataset) -> list[BeamPoint]:
             ms = 1000 * (time.perf_counter() - begin) / len(sample)
             ranked = csr_of(ranked.data, ranked.indices, ranked.indptr, sample.n_labels)
             p1, p5 = (precision_at_k(ranked, sample.label_matrix, k) for k in (1, 5))
-            points.append(BeamPoint(size, p1, p5, ms, size == own))
+            points.append(BeamPoint(size, p1, p5, ms if timed else None, size == own))
             advance(1)
     return points

@@ -16,7 +16,7 @@ from scipy import sparse
 from longtail.data.json_lines import json_blocks
 from longtail.data.labels import LabelIndex, Labels
 from longtail.data.output import open_output
-from longtail.data.problems import Problems, quoted
+from longtail.data.problems import EMPTY_LABEL, Problems, quoted
 from longtail.data.strings import Strings
 from longtail.errors import UsageError, printable
 
@@ -146,6 +146,8 @@ class _Collected:
         scores = prediction.scores if prediction.scores is not None else [1 / rank for rank in range(1, count + 1)]
         if len(scores) != count:
             return f"{len(scores)} scores for {count} labels", "one score a label"
+        if "" in prediction.labels:
+            return EMPTY_LABEL
         if len(set(prediction.labels)) != count:
             return f"label {quoted(Counter(prediction.labels).most_common(1)[0][0])} twice", "each label once"
         if self._has_ids is None:

@@ -10,6 +10,7 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.description import check_before_training
 from longtail.data.labels import Labels
+from longtail.data.word_boundaries import READ_CHARACTERS, are_many, hardly_split
 from longtail.errors import ConfigError, DataError, MissingExtra, Problem, UsageError, printable
 from longtail.features.encoder_folder import encoder_folder, encoder_shape, is_pretrained, pretrained_pooling
 from longtail.features.encoder_search import find_word_vectors
@@ -21,9 +22,18 @@ from longtail.steps.networks import network_widths
 from longtail.steps.ranker_checks import check_ranker
 from longtail.tree.given import Parents
 
-__all__ = ["check_encoder", "check_network", "check_threads", "check_trainable", "warn_of_documents"]
+__all__ = [
+    "check_encoder",
+    "check_network",
+    "check_threads",
+    "check_trainable",
+    "warn_of_documents",
+    "warn_of_few_words",
+]
 
 log = logging.getLogger("longtail")
+
+_LOOKED_AT = 2000  # documents
 
 
 def check_trainable(documents: Dataset, config: Config, device: str = "auto", parents: Parents | None = None) -> None:
@@ -167,6 +177,24 @@ def _check_surrogate(config: Config) -> None:
     if len(levels := config.cascade.levels or config.tree.levels) > 1:
         expected = "one number, that of the clusters, or [] to have it chosen"
         raise ConfigError(f"{name}: found {list(levels)} with surrogate phases; expected {expected}")
+
+
+def warn_of_few_words(documents: Dataset, config: Config) -> None:
+    """Warn where words are counted in texts that words do not divide; of very many texts, some are looked at."""
+    reads_words = all(block.unit == "word" for block in config.tfidf)
+    if documents.features is not None or documents.texts is None or not reads_words:
+        return
+    if METHODS[config.method].network or config.features == "dnn":
+        return
+    rows = np.unique(np.linspace(0, len(documents) - 1, min(len(documents), _LOOKED_AT)).astype(np.int64))
+    hardly = hardly_split(documents.texts.take(rows))
+    if are_many(len(hardly), len(rows)):
+        log.warning(
+            "%.0f %% of the documents have one word or none, or no spaces between words, so that little is learnt of "
+            "them; read characters instead: %s",
+            100 * len(hardly) / len(rows),
+            READ_CHARACTERS,
+        )
 
 
 def check_threads(count: object) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "identity",
     "lock",
     "put_in_place",
+    "put_where_free",
     "sibling",
     "siblings",
     "sync_file",
@@ -141,6 +142,13 @@ def put_in_place(new: Path, place: Path) -> None:
                 return _finish(place, aside)
             shutil.rmtree(aside, ignore_errors=True)
     raise OSError(errno.EBUSY, "other processes keep replacing this folder", str(place))
+
+
+def put_where_free(new: Path, target: Path) -> None:
+    """Rename the folder ``new`` to ``target``, where nothing is, or an empty folder."""
+    if not _rename_to_free(new, target):
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(target))
+    sync_folder(target.parent)
 
 
 def _finish(place: Path, older: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,6 +27,7 @@ __all__ = [
     "holds_a_model",
     "remove_abandoned",
     "write_folder",
+    "write_new_folder",
 ]
 
 
@@ -111,27 +112,74 @@ class FolderWriter:
 
 
 @contextmanager
-def write_folder(path: str | Path, *, config_hash: str = "", version: str = __version__) -> Iterator[FolderWriter]:
+def write_folder(
+    path: str | Path,
+    *,
+    config_hash: str = "",
+    version: str = __version__,
+    check: Callable[[Path], None] | None = None,
+) -> Iterator[FolderWriter]:
     """Make a model folder of what the body of the ``with`` writes; an older model folder at ``path`` is replaced.
 
     When the body or the writing fails, what was at ``path`` stays as it was. Refuses to replace anything
-    that is not an empty folder or a model folder, or that holds files of somebody else. ``version`` is that of
-    the producer.
+    that is not an empty folder or a model folder, or that holds files of somebody else.
+
+    Args:
+        path: The folder.
+        config_hash: Hash of the settings, for the manifest.
+        version: Version of the producer.
+        check: Called with the complete folder before it replaces the older one; it raises where the folder is of no
+            use.
     """
     place = Path(path).resolve()
     check_replaceable(place)
     _make_parents(place)
-    clear_leftovers(place)
-    temporary, fd = _claim_temporary(place)
-    try:
+    with _temporary_folder(place) as temporary:
         writer = FolderWriter(temporary)
         yield writer
         writer.seal(f"longtail {version}", config_hash)
+        if check is not None:
+            check(temporary)
         check_replaceable(place)
         durable.put_in_place(temporary, place)
+
+
+@contextmanager
+def write_new_folder(path: str | Path) -> Iterator[Path]:
+    """Make a folder of the files that the body writes into a temporary one beside it: whole or not at all.
+
+    The place must be free, or an empty folder.
+    """
+    target = Path(path).resolve()
+    _check_free(target)
+    with _temporary_folder(target) as temporary:
+        yield temporary
+        if hasattr(os, "sync"):  # once: to sync many small files one by one takes minutes
+            os.sync()
+        _check_free(target)
+        durable.put_where_free(temporary, target)
+
+
+def _check_free(target: Path) -> None:
+    """Refuse a place of a new folder where something else is."""
+    if os.path.ismount(target):
+        raise UsageError(f"{target}: is a mount point, which cannot be replaced; give a folder inside it")
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"{target}: is a file; expected an empty or a new folder")
+    if target.exists() and any(target.iterdir()):
+        raise UsageError(f"{target}: is not empty; expected an empty or a new folder")
+
+
+@contextmanager
+def _temporary_folder(target: Path) -> Iterator[Path]:
+    """Make a temporary folder beside ``target``, which is locked while it is filled, and deleted on an error."""
+    clear_leftovers(target)
+    temporary, fd = _claim_temporary(target)
+    try:
+        yield temporary
     except BaseException as error:
         if isinstance(error, OSError):
-            place_at(error, place, temporary)
+            place_at(error, target, temporary)
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     finally:

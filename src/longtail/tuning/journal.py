@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,6 +70,11 @@ def check_study_folder(folder: Path, resume: bool) -> None:
             raise UsageError(f"{folder / name}: is there, but no {_STUDY} beside it; {way_out}")
 
 
+def _is_of_the_system(error: str) -> bool:
+    """Tell whether a trial failed for want of disk and the like, as earlier versions wrote it down."""
+    return re.match(r"(OSError|PermissionError|FileNotFoundError): \[Errno \d+\]", error) is not None
+
+
 class Journal:
     """The file ``trials.jsonl``: a line where a trial starts, and one where it ends."""
 
@@ -80,6 +87,10 @@ class Journal:
                 self._take(msgspec.json.decode(line, type=Trial))
             except msgspec.DecodeError:  # half a line, where a run was killed
                 continue
+        for number, trial in self.trials.items():
+            if trial.state == "failed" and _is_of_the_system(trial.error):
+                self.trials[number] = msgspec.structs.replace(trial, state="interrupted", error="")
+                self.attempts[number] = 0
 
     def open(self, study: Study) -> None:
         """Begin a study, or go on with one; refuse a folder that holds another."""
@@ -109,6 +120,12 @@ class Journal:
         self.trials[trial.number] = trial
         before = 0 if trial.state == "interrupted" else self.attempts.get(trial.number, 0)
         self.attempts[trial.number] = before + (trial.state == "started")
+
+    @property
+    def next_number(self) -> int:
+        """The first trial that has not ended."""
+        ended = {trial.number for trial in self.ended}
+        return next(number for number in count(1) if number not in ended)
 
     @property
     def ended(self) -> Sequence[Trial]:

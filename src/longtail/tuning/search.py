@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.metrics.evaluation import NAMES
 from longtail.pipeline import train
-from longtail.steps.checks import check_trainable
+from longtail.steps.checks import check_trainable, warn_of_few_words
 from longtail.tuning.journal import BEST, Journal, Study, Trial, check_study_folder
 from longtail.tuning.shared import SharedStages
 from longtail.tuning.space import Dimension, check_space, default_space
@@ -87,6 +87,7 @@ def tune(
     space = check_space(default_space(base, documents.texts is not None) if space is None else space, base)
     fitted, held_out = _held_out(documents, seed) if valid is None else (documents, valid)
     check_trainable(fitted, base, device)
+    warn_of_few_words(fitted, base)
     check_study_folder(output, resume)
     output.mkdir(parents=True, exist_ok=True)
     with SharedStages(output / "stages", fitted, share) as stages, pool.threads(threads):
@@ -102,6 +103,11 @@ def tune(
         if len(journal.ended) >= trials:
             stages.remove()
     best = journal.best
+    if best is None and journal.ended:
+        raise LongtailError(
+            f"all {len(journal.ended)} trials have failed, the last one so: {journal.ended[-1].error}; "
+            "give other settings or another --search"
+        )
     return Tuning(metric, tuple(journal.ended), best, None if best is None else configs.of(best.params))
 
 
@@ -130,7 +136,7 @@ def _search(
         if seconds is not None and time.monotonic() - begin >= seconds:
             say(f"the time is over after {len(journal.ended)} of {trials} trials")
             return
-        number = len(journal.ended) + 1
+        number = journal.next_number
         pending = journal.trials.get(number)
         params = asker.ask(number) if pending is None else pending.params
         limit = None if seconds is None else _FAR_OVER * seconds - (time.monotonic() - begin)
@@ -164,7 +170,11 @@ class _Run(msgspec.Struct, frozen=True):
     ignore_memory: bool
 
     def trial(self, number: int, params: dict[str, Any], configs: _Configs, limit: float | None) -> Trial:
-        """Train, measure, and write down what came of it; only the end of the whole process ends the study."""
+        """Train, measure, and write down what came of it.
+
+        The study ends with the process, and by an error of the system such as a full disk, which is not a property of
+        the settings: the same trial comes first where the study goes on.
+        """
         if self.journal.attempts.get(number, 0) >= _ATTEMPTS:
             killed = "the process was killed each time it ran; it may need more memory than there is"
             return self._ended(Trial(number, params, "failed", error=killed))
@@ -173,16 +183,23 @@ class _Run(msgspec.Struct, frozen=True):
         try:
             with _quiet(), _stopped_after(limit):
                 value = self._value(configs.of(params))
-        except (Exception, MemoryError) as error:
+        except OSError:
+            self._interrupted(number, params)
+            raise
+        except Exception as error:
             seconds = round(time.perf_counter() - begin, 3)
             what = printable(f"{type(error).__name__}: {error}".split("\n")[0])[:300]
             return self._ended(Trial(number, params, "failed", None, seconds, what, tuple(self.stages.reused)))
-        except BaseException:  # Ctrl-C, SIGTERM: the same trial comes first where the study goes on
-            self.journal.add(Trial(number, params, "interrupted"))
-            log.warning("trial %d was interrupted; those before it are kept: go on with --resume", number)
+        except BaseException:  # Ctrl-C, SIGTERM
+            self._interrupted(number, params)
             raise
         seconds = round(time.perf_counter() - begin, 3)
         return self._ended(Trial(number, params, "done", value, seconds, "", tuple(self.stages.reused)))
+
+    def _interrupted(self, number: int, params: dict[str, Any]) -> None:
+        with suppress(OSError):  # a full disk; then the trial has been started, which is written down already
+            self.journal.add(Trial(number, params, "interrupted"))
+        log.warning("trial %d was interrupted; those before it are kept: go on with --resume", number)
 
     def _value(self, config: Config) -> float:
         self.stages.begin(config)

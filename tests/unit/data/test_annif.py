@@ -67,7 +67,7 @@ def test_bad_lines_of_a_tsv_are_named(tmp_path):
 
 
 def test_white_space_in_labels_is_encoded_and_told(tmp_path, caplog):
-    dataset = Dataset.of(["a\tb"], [["wind power", "", "x", "\xa0\t"]])
+    dataset = Dataset.of(["a\tb"], [["wind power", " ", "x", "\xa0\t"]])
     with caplog.at_level(logging.WARNING, "longtail"):
         write_annif_tsv(dataset, tmp_path / "x.tsv")
     assert (tmp_path / "x.tsv").read_text() == "a b\t<wind%20power> <%20> <x> <%C2%A0%09>\n"

@@ -59,6 +59,7 @@ def expected_content(records, reading):
         if (
             (record.text is None and record.title is None)
             or (record.labels is None and reading.labelled)
+            or "" in labels
             or (unknown and reading.unknown == "error")
             or (relevance is not None and len(relevance) != len(labels))
             or any(not 0 < np.float32(value) < np.inf for value in relevance or [])

@@ -114,14 +114,31 @@ def test_a_label_of_every_document():
 
 
 def test_five_examples_the_most_frequent_first_and_long_texts_cut():
-    long = "w" * 60
-    texts = [f"t{kind}" for kind in range(6) for _ in range(2)] + ["often"] * 3 + [long + "x"] * 4 + [long] * 5
+    long = "ww " + "w" * 57
+    texts = (
+        [f"text t{kind}" for kind in range(6) for _ in range(2)] + ["very often"] * 3 + [long + "x"] * 4 + [long] * 5
+    )
     dataset = Dataset.of(texts, [["a"] if row else ["b"] for row in range(len(texts))])
     (finding,) = dataset.check()
     assert finding.count == 9
-    assert finding.examples == [long, "w" * 59 + "…", "often", "t0", "t1"]
+    assert finding.examples == [long, long[:59] + "…", "very often", "text t0", "text t1"]
 
 
 def test_features_without_texts():
     matrix = sparse.csr_array(np.eye(2, dtype=np.float32))
     assert Dataset(matrix, Labels.of("ab"), features=matrix).check() == []
+
+
+def test_composed_and_decomposed_characters():
+    """Labels and words that look the same are two; nothing is changed in silence."""
+    composed, decomposed = "Caf\u00e9", "Cafe\u0301"
+    texts = [f"a cup in the {composed}", f"a cup in the {decomposed}", "tea and milk"]
+    dataset = Dataset.of(texts, [[composed], [decomposed], ["tea"]])
+    assert dataset.n_labels == 3
+    labels, documents = dataset.check()
+    assert (labels.level, labels.count, labels.examples) == ("warning", 1, [decomposed])
+    assert labels.what.startswith("labels that look like another one")
+    assert (documents.level, documents.count, documents.examples) == ("warning", 1, ["1"])
+    assert documents.what.startswith("documents not in the Unicode form NFC")
+    assert Dataset.of(texts[::2], [[composed], [decomposed]]).check()[0].count == 1
+    assert Dataset.of(texts[::2], [[composed], ["tea"]]).check() == []

@@ -250,7 +250,9 @@ def test_unlabelled_documents(file):
 # --- writing -----------------------------------------------------------------------------------------------------
 
 good_records = st.lists(
-    st.tuples(st.text(max_size=5), st.lists(st.text(max_size=3), max_size=4), st.none() | st.text(max_size=3)),
+    st.tuples(
+        st.text(max_size=5), st.lists(st.text(min_size=1, max_size=3), max_size=4), st.none() | st.text(max_size=3)
+    ),
     min_size=1,
     max_size=6,
 )

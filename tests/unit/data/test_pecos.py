@@ -120,7 +120,8 @@ characters = st.characters(exclude_categories=["Cs"], exclude_characters="\ufeff
 
 @st.composite
 def datasets(draw):
-    rows, ids = draw(st.integers(1, 5)), draw(st.lists(st.text(characters, max_size=5), unique=True, max_size=5))
+    rows = draw(st.integers(1, 5))
+    ids = draw(st.lists(st.text(characters, min_size=1, max_size=5), unique=True, max_size=5))
     relevance = st.floats(0.125, 9, width=32) | st.just(0.0)
 
     def matrix(width, values):
@@ -140,7 +141,7 @@ def datasets(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(dataset=datasets())
-@example(dataset=Dataset.of(["a\r\nb\nc\rd"], [["x\ny", "x,y", ""]]))
+@example(dataset=Dataset.of(["a\r\nb\nc\rd"], [["x\ny", "x,y", " "]]))
 def test_pecos_round_trip(dataset, tmp_path_factory):
     def flat(strings):
         return [string.replace("\r\n", " ").replace("\r", " ").replace("\n", " ") for string in strings]

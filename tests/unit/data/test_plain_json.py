@@ -170,7 +170,7 @@ def test_what_is_not_utf8_is_refused(tmp_path, raw, template):
 
 def test_any_damage_gives_the_same_result_both_ways(tmp_path):
     chance = random.Random(0)
-    record = {"id": "ä", "text": 'Grüße 😀 \u2028 \\ " \n', "labels": ["Σ", "b\tc", ""]}
+    record = {"id": "ä", "text": 'Grüße 😀 \u2028 \\ " \n', "labels": ["Σ", "b\tc", "é"]}
     whole = b"".join(json.dumps(record, ensure_ascii=n % 2 == 0).encode() + b"\n" for n in range(6))
     path = tmp_path / "x.jsonl"
     for _ in range(1500):

@@ -28,7 +28,7 @@ given_strings = strings.filter(bool)
 
 
 @st.composite
-def datasets(draw, texts=strings, labels=strings, ids=given_strings):
+def datasets(draw, texts=strings, labels=given_strings, ids=strings):
     """Documents with labels as wild as the strategies make them, some with ids, some with relevances."""
     own = st.lists(labels, max_size=4, unique=True)
     rows = draw(st.lists(st.tuples(texts, own), min_size=1, max_size=6))

@@ -47,7 +47,7 @@ ONE = st.just(1.0)
 
 @st.composite
 def datasets(draw, relevance=ONE, with_label_features=False):
-    ids = draw(st.lists(names, unique=True, max_size=5))
+    ids = draw(st.lists(names.filter(bool), unique=True, max_size=5))
     numbered = draw(st.booleans())
     own_names = draw(st.lists(names.filter(bool), min_size=len(ids), max_size=len(ids)))
     labels = Labels.of([Label(str(i) if numbered else label, name=own_names[i]) for i, label in enumerate(ids)])

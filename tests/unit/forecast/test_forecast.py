@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 from functools import cache
 
@@ -21,7 +20,7 @@ from longtail.errors import UsageError
 from longtail.features.tfidf import TfIdf
 from longtail.forecast import DataSizes, Forecast, StageMemory, check_memory, forecast, memory
 from longtail.forecast.levels import label_numbers, tree_levels
-from longtail.forecast.memory import memory_limit
+from longtail.forecast.memory import MemoryLimit
 from longtail.forecast.text import text_forecast
 from longtail.kernels import pool
 from longtail.tree.cluster import level_widths
@@ -297,17 +296,15 @@ class TestStages:
 
 class TestMemory:
     def test_nine_tenths_are_the_most(self, monkeypatch):
-        monkeypatch.setattr(memory, "memory_limit", lambda: 1_500_000_000)
+        monkeypatch.setattr(memory, "memory_limit", lambda: MemoryLimit(1_500_000_000, "made"))
         found = with_stages(features=700, level_1_of_1=1_340_000_000)
         check_memory(found)
-        monkeypatch.setattr(memory, "memory_limit", lambda: 1_450_000_000)
+        monkeypatch.setattr(memory, "memory_limit", lambda: MemoryLimit(1_450_000_000, "made"))
         with pytest.raises(UsageError) as refused:
             check_memory(found)
         message = str(refused.value)
-        words = (
-            "training needs about 1.3 GB of memory, most of all in the stage 'level 1 of 1'; found 1.4 GB, of which "
-        )
-        assert message.startswith(f"{words}it may take 90%; ")
+        words = "training needs about 1.3 GB of memory, most of all in the stage 'level 1 of 1'; found 1.4 GB (made), "
+        assert message.startswith(f"{words}of which it may take 90%; ")
         named = set(re.findall(r"[a-z]+\.(?:0\.)?\w+", message))
         assert named == {"tfidf.0.max_features", "tfidf.0.min_df", "ranker.prune"}
         assert named <= {setting.path for setting in settings(Config())}
@@ -315,13 +312,13 @@ class TestMemory:
         assert "\n" not in message
 
     def test_fewer_threads_help_only_where_there_are_any(self, monkeypatch):
-        monkeypatch.setattr(memory, "memory_limit", lambda: 1_000_000_000)
+        monkeypatch.setattr(memory, "memory_limit", lambda: MemoryLimit(1_000_000_000, "made"))
         with pytest.raises(UsageError, match=r"in the stage 'features'; .*set tfidf\.0\.max_features or") as refused:
             check_memory(with_stages(features=1_340_000_000))
         assert "threads" not in str(refused.value)
 
     def test_of_a_network_that_is_most_of_it(self, monkeypatch):
-        monkeypatch.setattr(memory, "memory_limit", lambda: 1_000_000_000)
+        monkeypatch.setattr(memory, "memory_limit", lambda: MemoryLimit(1_000_000_000, "made"))
         network = msgspec.structs.replace(with_stages(network=1_340_000_000), network_bytes=700_000_000)
         with pytest.raises(
             UsageError, match=r"found 1 GB.*set a smaller training\.micro_batch or encoder\.max_tokens, "
@@ -341,12 +338,12 @@ class TestMemory:
         assert {"cascade.label_rows", "recursive.bootstrap"} <= {setting.path for setting in settings(Config())}
 
     def test_features_that_are_given_are_not_chosen_here(self, monkeypatch):
-        monkeypatch.setattr(memory, "memory_limit", lambda: 1_000_000_000)
+        monkeypatch.setattr(memory, "memory_limit", lambda: MemoryLimit(1_000_000_000, "made"))
         with pytest.raises(UsageError, match=r"set a larger ranker\.prune, use fewer threads"):
             check_memory(with_stages(documents=300, level_1_of_2=1_340_000_000))
 
     def test_the_memory_of_a_gpu(self, monkeypatch):
-        monkeypatch.setattr(memory, "memory_limit", lambda: 10_000_000_000)
+        monkeypatch.setattr(memory, "memory_limit", lambda: MemoryLimit(10_000_000_000, "made"))
         gpu = {"on_gpu": True, "gpu": "NVIDIA L4", "gpu_bytes": 24_000_000_000}
         fits = msgspec.structs.replace(EXPECTED, network_bytes=21_000_000_000, **gpu)
         check_memory(fits)
@@ -361,30 +358,3 @@ class TestMemory:
     def test_unknown_memory_refuses_nothing(self, monkeypatch):
         monkeypatch.setattr(memory, "memory_limit", lambda: None)
         check_memory(EXPECTED)
-
-    def test_the_machine(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
-        assert memory_limit() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-    @pytest.mark.parametrize("place", ["memory.max", "memory/memory.limit_in_bytes"])
-    def test_a_container_with_less(self, monkeypatch, tmp_path, place):
-        monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
-        file = tmp_path / place
-        file.parent.mkdir(exist_ok=True)
-        file.write_text("123456789\n")
-        assert memory_limit() == 123_456_789
-        file.write_text("max\n")
-        assert memory_limit() > 123_456_789
-
-    def test_the_group_of_the_process_and_those_above(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
-        own = tmp_path / "user" / "session"
-        own.mkdir(parents=True)
-        read = memory._read
-        monkeypatch.setattr(
-            memory, "_read", lambda place: "0::/user/session\n" if place.name == "cgroup" else read(place)
-        )
-        (own / "memory.max").write_text("900000000")
-        assert memory_limit() == 900_000_000
-        (own.parent / "memory.max").write_text("800000000")
-        assert memory_limit() == 800_000_000

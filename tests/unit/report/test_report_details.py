@@ -107,7 +107,7 @@ class TestModel:
             "What the probabilities mean",
             "Label by label",
             "Worst documents",
-            "Beam size, accuracy and time",
+            "Beam size and accuracy",
             "Balance of the label tree",
             "Time and memory of training",
             "Model and data",
@@ -142,6 +142,15 @@ class TestModel:
         assert points[3].p1 == pytest.approx(evaluate_model(model, test).evaluation["P@1"])
         assert points[0].p5 < points[-1].p5
         assert all(point.ms > 0 for point in points)
+
+    def test_the_same_bytes_unless_times_are_measured(self, sample, tmp_path):
+        model, test = sample
+        for name in "ab":
+            report_on_model(model, test, tmp_path / f"{name}.html", "t")
+        assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+        assert "ms a document" not in (tmp_path / "a.html").read_text()
+        report_on_model(model, test, tmp_path / "c.html", "t", timings=True)
+        assert "ms a document" in (tmp_path / "c.html").read_text()
 
     def test_a_model_without_a_tree(self, sample, tmp_path):
         _, test = sample

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -14,11 +15,12 @@ import longtail as lt
 from longtail import progress
 from longtail.cli import progress_display
 from longtail.config import read_toml
-from longtail.errors import ConfigError, MissingExtra, UsageError
+from longtail.errors import ConfigError, LongtailError, MissingExtra, UsageError
 from longtail.evaluation import evaluate_model
 from longtail.methods import configure
 from longtail.pipeline import train
 from longtail.store import open_folder, write_folder
+from longtail.tuning import journal as journal_module
 from longtail.tuning import search, tune
 from longtail.tuning.journal import Journal, Trial
 from longtail.tuning.space import parse_dimension
@@ -243,6 +245,50 @@ class TestFailures:
         assert [trial.state for trial in found.trials] == ["done", "failed", "failed", "done"]
         assert [trial.error for trial in found.trials] == ["", "MemoryError: no room", "ConfigError: bad", ""]
         assert "MemoryError: no room" in said[1]
+
+    def test_all_trials_failed(self, tmp_path, monkeypatch):
+        with monkeypatch.context() as patch:
+            patch.setattr(search, "train", lambda *_, **__: 1 / 0)
+            for resume in (False, True):
+                with pytest.raises(LongtailError, match=r"^all 2 trials have failed, the last one so: ZeroDivisionE"):
+                    tuned(tmp_path, trials=2, resume=resume)
+        assert [trial.state for trial in Journal(tmp_path).ended] == ["failed", "failed"]
+        assert tuned(tmp_path, trials=3, resume=True).best.number == 3
+
+    @pytest.mark.parametrize("journal_fails", [False, True])
+    def test_a_full_disk_ends_the_study_and_its_trial_comes_again(
+        self, tmp_path, monkeypatch, whole, caplog, journal_fails
+    ):
+        real, calls = search.train, []
+
+        def train(*arguments, **options):
+            calls.append(1)
+            if len(calls) == 2:
+                if journal_fails:
+                    patch.setattr(journal_module, "append_line", full)
+                full()
+            return real(*arguments, **options)
+
+        def full(*_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "stages")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(search, "train", train)
+            with pytest.raises(OSError, match="No space left on device"):
+                tuned(tmp_path, trials=5)
+        assert "trial 2 was interrupted; those before it are kept: go on with --resume" in caplog.text
+        assert [trial.number for trial in Journal(tmp_path).ended] == [1]
+        assert known(tuned(tmp_path, trials=5, resume=True).trials) == known(whole[1].trials)
+
+    def test_trials_that_a_full_disk_has_failed_before_come_again(self, tmp_path, whole):
+        """Earlier versions wrote such trials down as failed."""
+        tuned(tmp_path, trials=3)
+        journal = Journal(tmp_path)
+        second = whole[1].trials[1].params
+        journal.add(Trial(2, second, "failed", error="OSError: [Errno 28] No space left on device: 'x'"))
+        found = tuned(tmp_path, trials=5, resume=True)
+        assert [trial.state for trial in found.trials] == ["done"] * 5
+        assert known(found.trials) == known(whole[1].trials)
 
     def test_settings_that_do_not_go_together(self, tmp_path):
         space = [parse_dimension("tfidf.0.ngram_min=1,3"), parse_dimension("tfidf.0.ngram_max=1,2")]
