@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -75,9 +75,11 @@ class FolderWriter:
         """Return where something else, an encoder say, may write the file or subfolder ``name`` before the end."""
         check_name(name)
         self._entries.pop(name, None)
-        place = self._root / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place
+        folder = self._root  # never made again: whoever has removed it wants nothing more in it
+        for part in name.split("/")[:-1]:
+            folder /= part
+            folder.mkdir(exist_ok=True)
+        return self._root / name
 
     def seal(self, producer: str, config_hash: str) -> None:
         """Sync what others wrote, write the manifest last, and sync the folders."""
@@ -111,16 +113,30 @@ class FolderWriter:
 
 
 @contextmanager
-def write_folder(path: str | Path, *, config_hash: str = "", version: str = __version__) -> Iterator[FolderWriter]:
+def write_folder(
+    path: str | Path,
+    *,
+    config_hash: str = "",
+    version: str = __version__,
+    parents: bool = True,
+    last_check: Callable[[], None] | None = None,
+) -> Iterator[FolderWriter]:
     """Make a model folder of what the body of the ``with`` writes; an older model folder at ``path`` is replaced.
 
     When the body or the writing fails, what was at ``path`` stays as it was. Refuses to replace anything
-    that is not an empty folder or a model folder, or that holds files of somebody else. ``version`` is that of
-    the producer.
+    that is not an empty folder or a model folder, or that holds files of somebody else.
+
+    Args:
+        path: the model folder.
+        config_hash: of the settings that its content was made with.
+        version: of the producer.
+        parents: whether missing parents of the folder are made; FileNotFoundError is raised otherwise.
+        last_check: is called right before the folder is put in its place; its exception keeps the folder out.
     """
     place = Path(path).resolve()
     check_replaceable(place)
-    _make_parents(place)
+    if parents:
+        _make_parents(place)
     clear_leftovers(place)
     temporary, fd = _claim_temporary(place)
     try:
@@ -128,6 +144,8 @@ def write_folder(path: str | Path, *, config_hash: str = "", version: str = __ve
         yield writer
         writer.seal(f"longtail {version}", config_hash)
         check_replaceable(place)
+        if last_check is not None:
+            last_check()
         durable.put_in_place(temporary, place)
     except BaseException as error:
         if isinstance(error, OSError):
