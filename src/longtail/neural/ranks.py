@@ -198,7 +198,8 @@ class FollowedStages(Stages):
 
     def get(self, name: str, input_hash: str) -> Folder:
         """Return a stage that the first rank has found or made; its bytes were verified there."""
-        place, way_out = stage_path(self.root, name), "all ranks must see the folder of the first one, and read the same data"
+        place = stage_path(self.root, name)
+        way_out = "all ranks must see the folder of the first one, and read the same data"
         problem = ""
         for _ in looks():
             try:

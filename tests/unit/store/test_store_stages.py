@@ -13,7 +13,7 @@ from scipy import sparse
 
 from longtail import store
 from longtail.errors import LongtailError, UsageError
-from longtail.store import durable
+from longtail.store import durable, writing
 from longtail.store import stages as stages_module
 
 
@@ -290,25 +290,41 @@ def test_a_stage_is_not_written_into_a_folder_that_another_run_has_taken(tmp_pat
 
 @pytest.mark.parametrize("event", ["another run has begun", "that run has ended", "the folder is removed"])
 def test_a_stage_that_is_being_written_when_its_run_is_over_is_dropped(tmp_path, event):
-    work = tmp_path / "work"
-    run, stages = store.Stages(work), None
-    with pytest.raises(LongtailError, match="found no lock of this training"), run.write("tree", "in") as folder:
-        folder.write_bytes("a", b"1")
-        run.close()
-        if event == "the folder is removed":
-            shutil.rmtree(work)
-        else:
-            stages = store.Stages(work)
-        if stages is not None and event == "that run has ended":
-            stages.remove()
-        if event != "another run has begun":
-            with pytest.raises(FileNotFoundError):
-                folder.write_bytes("b", b"2")
-            with pytest.raises(FileNotFoundError):
-                folder.write_bytes("deep/c", b"3")
-    left = [path.name for path in work.iterdir()] if work.exists() else []
-    assert left == (["longtail.lock"] if event == "another run has begun" else [])
-    assert work.exists() == (event == "another run has begun")
+    work, stages = tmp_path / "work", store.Stages(tmp_path / "work")
+
+    def write_while_the_run_ends():
+        with stages.run.write("tree", "in") as folder:
+            folder.write_bytes("a", b"1")
+            stages.close()
+            if event == "another run has begun":
+                return store.Stages(work)
+            if event == "that run has ended":
+                store.Stages(work).remove()
+            else:
+                shutil.rmtree(work)
+            for name in ("b", "deep/c"):
+                with pytest.raises(FileNotFoundError):
+                    folder.write_bytes(name, b"2")
+
+    with pytest.raises(LongtailError, match="found no lock of this training"):
+        write_while_the_run_ends()
+    left = [path.name for path in work.iterdir()] if work.exists() else None
+    assert left == (["longtail.lock"] if event == "another run has begun" else None)
+
+
+def test_no_folder_is_made_for_a_stage_whose_run_ends_after_the_first_look(tmp_path, monkeypatch):
+    check = writing.check_replaceable
+
+    def removed_first(path):
+        shutil.rmtree(tmp_path / "work")
+        monkeypatch.setattr(writing, "check_replaceable", check)
+        check(path)
+
+    with store.Stages(tmp_path / "work") as stages:
+        monkeypatch.setattr(writing, "check_replaceable", removed_first)
+        with pytest.raises(LongtailError, match="found no lock of this training"):
+            stages.write("tree", "in").__enter__()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_holds_only_left_over_stages_is_taken(tmp_path):
