@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -94,29 +96,67 @@ def test_a_killed_worker_costs_only_its_task(method, place, task, name, tmp_path
     assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
 
 
+def outliving(folder: Path, victim: int):
+    """Return the task of a batch of labels, which kills ``victim`` in the sixth batch and stops its own process.
+
+    A process that is stopped does not notice that its driver has gone; it goes on when it gets a SIGCONT.
+    """
+    kill = killing(folder, "longtail.steps.rankers", "_arrays_of", lambda arguments: str(arguments[1]), 6, victim)
+
+    def task(*arguments):
+        arrays = kill(*arguments)
+        if (folder / "killed").exists() and not (folder / "stopped").exists():
+            (folder / "stopped").write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return arrays
+
+    return task
+
+
 DRIVER = """
 import os, sys
 from pathlib import Path
 import test_ray_kills as test
 folder = Path(sys.argv[1])
 test.one_vs_all.BATCH = test.BATCH
-task, name = ("longtail.steps.rankers", "_arrays_of"), lambda arguments: str(arguments[1])
-test.rankers._arrays_of = test.killing(folder / "done", *task, name, 6, os.getpid())
+test.rankers._arrays_of = test.outliving(folder / "done", os.getpid())
 with test.connected("local", 2):
     test.train_to_folder(test.documents(), folder / "model", test.CONFIGS["dismec"])
 """
 
 
-def test_a_killed_driver_is_resumed_without_ray(tmp_path, caplog):
+@pytest.fixture
+def killed_driver(tmp_path):
+    """Kill a driver in the middle of a training, and return the worker that is stopped in the middle of its task."""
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     killed = subprocess.run(
-        [sys.executable, "-c", DRIVER, tmp_path], env=os.environ | {"PYTHONPATH": path}, timeout=120, check=False
+        [sys.executable, "-c", DRIVER, tmp_path], env=os.environ | {"PYTHONPATH": path}, timeout=250, check=False
     )
     assert killed.returncode == -signal.SIGKILL
+    while not (tmp_path / "done" / "stopped").exists() or not (tmp_path / "done" / "stopped").read_text():
+        time.sleep(0.01)
+    worker = int((tmp_path / "done" / "stopped").read_text())
+    yield worker
+    with suppress(ProcessLookupError):
+        os.kill(worker, signal.SIGKILL)
+
+
+def go_on_to_the_end(worker: int) -> None:
+    """Let a stopped process go on, and wait until it has ended, by whatever ends it; it is not a child of this one."""
+    with suppress(ProcessLookupError):
+        os.kill(worker, signal.SIGCONT)
+    while Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes():  # no zombie
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc for the end of a process")
+def test_a_killed_driver_is_resumed_without_ray(tmp_path, caplog, killed_driver):
     config = CONFIGS["dismec"]
     with caplog.at_level(logging.INFO, "longtail"):
         train_to_folder(documents(), tmp_path / "model", config, resume=True)
     assert "stage ranker-0-batch-0: taken over" in caplog.text
     train_to_folder(documents(), tmp_path / "whole", config)
     assert contents(tmp_path / "model") == contents(tmp_path / "whole")
+    go_on_to_the_end(killed_driver)  # into the work folder of a run that is over
     assert not list(tmp_path.glob("*.stages"))
+    train_to_folder(documents(), tmp_path / "model", config)

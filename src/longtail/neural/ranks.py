@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from longtail.errors import LongtailError, ModelFolderError
 from longtail.kernels import pool
 from longtail.store import Folder, Stages, open_folder
-from longtail.store.stages import looks
+from longtail.store.stages import looks, stage_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -198,7 +198,8 @@ class FollowedStages(Stages):
 
     def get(self, name: str, input_hash: str) -> Folder:
         """Return a stage that the first rank has found or made; its bytes were verified there."""
-        place, way_out = self._place(name), "all ranks must see the folder of the first one, and read the same data"
+        place = stage_path(self.root, name)
+        way_out = "all ranks must see the folder of the first one, and read the same data"
         problem = ""
         for _ in looks():
             try:

@@ -6,7 +6,6 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from longtail.data.dataset import Dataset
 from longtail.errors import ModelFolderError, UsageError
 from longtail.kernels import pool
 from longtail.neural.ranks import current_ranks, found_by_first
-from longtail.store import Stages, content_hash, write_folder
+from longtail.store import RunFolder, Stages, content_hash
 from longtail.store.stages import looks
 
 __all__ = ["WITHOUT_EFFECT", "Work"]
@@ -119,7 +118,7 @@ class Work:
     ) -> Iterator[tuple[str, Arrays]]:
         """Yield the name and the arrays of each item, whose stage is written by then."""
         if pool.handed_over() and self.stages is not None:
-            for own in pool.spread(_write_stage, list(items.items()), make, self.stages.root, self.input_hash):
+            for own in pool.spread(_write_stage, list(items.items()), make, self.stages.run, self.input_hash):
                 yield own, self._arrived(own, mapped)
         elif pool.handed_over():
             results = pool.spread(_call, list(items.values()), make)
@@ -165,16 +164,20 @@ class Work:
         return arrays
 
 
-def _write_stage(named: tuple[str, T], make: Callable[[T], Arrays], root: Path, input_hash: str) -> str:
-    """Make an item and write its stage into the work folder ``root`` of another process, which holds its lock."""
+def _write_stage(named: tuple[str, T], make: Callable[[T], Arrays], folder: RunFolder, input_hash: str) -> str:
+    """Make an item and write its stage into the work folder of another process, which holds its lock.
+
+    When that process has ended, and another run has begun or the folder was removed, nothing is made or written.
+    """
     name, item = named
-    if not root.is_dir():
+    if not folder.root.is_dir():
         raise UsageError(
-            f"{root}: is not there on {socket.gethostname()}, which works for this run; "
+            f"{folder.root}: is not there on {socket.gethostname()}, which works for this run; "
             "write the model to storage that all machines share"
         )
+    folder.check()  # now, not after minutes of work for a run that is over
     arrays = make(item)
-    with write_folder(root / name, config_hash=input_hash) as writer:
+    with folder.write(name, input_hash) as writer:
         writer.write_arrays(_FILE, arrays)
     return name
 

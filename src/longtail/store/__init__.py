@@ -18,7 +18,7 @@ from __future__ import annotations
 from longtail.store.hashing import content_hash
 from longtail.store.manifest import FileEntry, Manifest
 from longtail.store.reading import Folder, open_folder
-from longtail.store.stages import Stages
+from longtail.store.stages import RunFolder, Stages
 from longtail.store.writing import FolderWriter, check_replaceable, clear_leftovers, holds_a_model, write_folder
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Folder",
     "FolderWriter",
     "Manifest",
+    "RunFolder",
     "Stages",
     "check_replaceable",
     "clear_leftovers",

@@ -76,9 +76,11 @@ class FolderWriter:
         """Return where something else, an encoder say, may write the file or subfolder ``name`` before the end."""
         check_name(name)
         self._entries.pop(name, None)
-        place = self._root / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place
+        folder = self._root  # never made again: whoever has removed it wants nothing more in it
+        for part in name.split("/")[:-1]:
+            folder /= part
+            folder.mkdir(exist_ok=True)
+        return self._root / name
 
     def seal(self, producer: str, config_hash: str) -> None:
         """Sync what others wrote, write the manifest last, and sync the folders."""
@@ -117,6 +119,7 @@ def write_folder(
     *,
     config_hash: str = "",
     version: str = __version__,
+    parents: bool = True,
     check: Callable[[Path], None] | None = None,
 ) -> Iterator[FolderWriter]:
     """Make a model folder of what the body of the ``with`` writes; an older model folder at ``path`` is replaced.
@@ -128,19 +131,21 @@ def write_folder(
         path: The folder.
         config_hash: Hash of the settings, for the manifest.
         version: Version of the producer.
-        check: Called with the complete folder before it replaces the older one; it raises where the folder is of no
-            use.
+        parents: Whether missing parents of the folder are made; FileNotFoundError is raised otherwise.
+        check: Called with the complete folder right before it is put in its place; its exception keeps the folder out
+            and an older one in.
     """
     place = Path(path).resolve()
     check_replaceable(place)
-    _make_parents(place)
+    if parents:
+        _make_parents(place)
     with _temporary_folder(place) as temporary:
         writer = FolderWriter(temporary)
         yield writer
         writer.seal(f"longtail {version}", config_hash)
+        check_replaceable(place)
         if check is not None:
             check(temporary)
-        check_replaceable(place)
         durable.put_in_place(temporary, place)
 
 

@@ -8,13 +8,19 @@ import pytest
 
 from longtail.kernels import pool
 
+_HANG = 200  # seconds, after which something has gone wrong
+
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("n", [0, 1, 3, 1000])
 def test_results_come_in_the_order_of_the_items(count, n):
+    others = threading.Event()
+
     def task(item):
-        if item == 0:
-            time.sleep(0.01)  # the first is the last to end
+        if item == 0 and count > 1 and n > 1:
+            assert others.wait(_HANG)  # the first ends after another one
+        if item == 1:
+            others.set()
         return item * item
 
     with pool.threads(count):
@@ -22,7 +28,7 @@ def test_results_come_in_the_order_of_the_items(count, n):
 
 
 def test_as_many_threads_as_wanted_work_at_once():
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=_HANG)
     names = set()
 
     def task(_):

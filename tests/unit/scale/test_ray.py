@@ -25,7 +25,7 @@ from longtail.scale import ray as ray_module
 from longtail.scale.ray import check_trainable, connected, predict_folder
 from longtail.steps import work as work_module
 from longtail.steps.work import Work
-from longtail.store import Stages
+from longtail.store import RunFolder, Stages
 from longtail.training_run import train_to_folder
 
 ray = pytest.importorskip("ray")
@@ -228,7 +228,7 @@ class TestRefusals:
 
     def test_a_worker_without_the_work_folder(self, tmp_path):
         with pytest.raises(UsageError, match=rf"stages: is not there on {socket.gethostname()}.*share"):
-            work_module._write_stage(("a", 1), dict, tmp_path / "stages", "1" * 64)
+            work_module._write_stage(("a", 1), dict, RunFolder(tmp_path / "stages", "0"), "1" * 64)
         assert list(tmp_path.iterdir()) == []
 
     def test_a_stage_that_was_written_elsewhere(self, tmp_path, monkeypatch):

@@ -24,6 +24,8 @@ from longtail.server.service import Service, load_service  # noqa: E402
 from longtail.server.settings import Limits, ServerSettings  # noqa: E402
 from longtail.server.telemetry import Telemetry  # noqa: E402
 
+PATIENT = Limits(body_seconds=200, queue_seconds=200, request_seconds=200)  # sheds nothing, however busy the machine
+
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory):
@@ -53,12 +55,12 @@ class Served(NamedTuple):
 
 @pytest.fixture
 def serving(model_folder, service):
-    """Return a context that serves; ``limits`` and settings as wanted."""
+    """Return a context that serves; ``limits`` and settings as wanted, those of a very patient server otherwise."""
 
     @asynccontextmanager
     async def serving(own: Service = service, limits: Limits | None = None, load=None, **settings):
         known = frozenset(endpoint.path for endpoint in ENDPOINTS)
-        wanted = replace(ServerSettings(model_folder, limits=limits or Limits()), **settings)
+        wanted = replace(ServerSettings(model_folder, limits=limits or PATIENT), **settings)
         reloader = Reloader(wanted.model, own, load or (lambda: own))
         server = Server(wanted, reloader, Telemetry(known))
         app = create_app(server)

@@ -4,28 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from contextlib import asynccontextmanager
 
 import pytest
 
+from longtail.server import batching as batching_module
 from longtail.server.batching import Batcher
 from longtail.server.problem_details import Refusal
 
+_HANG = 200  # seconds, after which something has gone wrong
+
+
+class Clock:
+    """Stands in for ``monotonic`` of the batcher; time goes on when the test or its model says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(batching_module, "monotonic", clock)
+    return clock
+
 
 class Slow:
-    """A model that doubles numbers, notes its batches, and waits to be let go."""
+    """A model that doubles numbers, notes its batches, and waits to be let go; each number takes some seconds."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, clock: Clock | None = None) -> None:
         self.batches: list[tuple[object, list[int]]] = []
         self.go = threading.Event()
         self.go.set()
         self.seconds = seconds
+        self.clock = clock
 
     def __call__(self, key: object, items: list[int]) -> list[int]:
         self.batches.append((key, items))
-        assert self.go.wait(10)
-        time.sleep(self.seconds * len(items))
+        assert self.go.wait(_HANG)
+        if self.clock is not None:
+            self.clock.now += self.seconds * len(items)
         if -1 in items:
             raise ValueError("minus one")
         return [2 * item for item in items]
@@ -44,21 +65,18 @@ async def batching(model: Slow, batch_documents: int = 4, queue_seconds: float =
 
 
 async def until(condition) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("never came true")
+    while not condition():
+        await asyncio.sleep(0.001)
 
 
 async def behind_a_held_batch(model: Slow, batcher, *jobs):
     """Begin the jobs while the model is held by another one, and return the tasks."""
     model.go.clear()
-    first = asyncio.create_task(batcher.submit("held", [0], 10))
+    first = asyncio.create_task(batcher.submit("held", [0], _HANG))
     await until(lambda: ("held", [0]) in model.batches)
     tasks = []
     for key, items in jobs:
-        tasks.append(asyncio.create_task(batcher.submit(key, items, 10)))
+        tasks.append(asyncio.create_task(batcher.submit(key, items, _HANG)))
         await asyncio.sleep(0)
     return first, tasks
 
@@ -66,9 +84,9 @@ async def behind_a_held_batch(model: Slow, batcher, *jobs):
 def test_each_gets_its_own_results():
     async def main():
         async with batching(Slow()) as batcher:
-            jobs = await asyncio.gather(*(batcher.submit("a", [n, n + 1], 10) for n in range(20)))
+            jobs = await asyncio.gather(*(batcher.submit("a", [n, n + 1], _HANG) for n in range(20)))
             assert [job.done.result() for job in jobs] == [[2 * n, 2 * n + 2] for n in range(20)]
-            assert all(0 < job.started <= job.finished for job in jobs)
+            assert all(job.started == job.finished == 1000 for job in jobs)
             assert batcher.documents == 0
 
     asyncio.run(main())
@@ -105,7 +123,7 @@ def test_a_request_larger_than_a_batch_goes_in_pieces():
     async def main():
         model = Slow()
         async with batching(model) as batcher:
-            job = await batcher.submit("a", list(range(9)), 10)
+            job = await batcher.submit("a", list(range(9)), _HANG)
             assert job.done.result() == [2 * n for n in range(9)]
         assert [items for _, items in model.batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
 
@@ -129,24 +147,26 @@ def test_a_large_request_is_left_off_once_it_has_its_503():
     asyncio.run(main())
 
 
-def test_refused_once_the_wait_is_too_long_and_taken_again_after():
+def test_refused_once_the_wait_is_too_long_and_taken_again_after(clock):
     async def main():
         model = Slow()
         async with batching(model, queue_seconds=0.05, first_seconds=0.02) as batcher:
             first, tasks = await behind_a_held_batch(model, batcher, ("a", [1]), ("a", [2]))
-            await until(lambda: not batcher.is_full)  # 2 documents of 20 ms, once the first should be done
-            last = asyncio.create_task(batcher.submit("a", [3], 10))
+            assert batcher.is_full
+            clock.now += 0.02
+            assert not batcher.is_full  # 2 documents of 20 ms, as the first should be done
+            last = asyncio.create_task(batcher.submit("a", [3], _HANG))
             await until(lambda: batcher.documents == 3)
             assert batcher.is_full
             assert batcher.waiting_seconds > 0.05
             with pytest.raises(Refusal) as refused:
-                await batcher.submit("a", [4], 10)
+                await batcher.submit("a", [4], _HANG)
             assert refused.value.status == 503
             assert refused.value.headers == {"retry-after": "1"}
             model.go.set()
             await asyncio.gather(first, last, *tasks)
             assert not batcher.is_full
-            await batcher.submit("a", [5], 10)
+            await batcher.submit("a", [5], _HANG)
 
     asyncio.run(main())
 
@@ -168,19 +188,19 @@ def test_those_expected_count_until_their_turn():
 def test_an_idle_server_takes_what_takes_long():
     async def main():
         async with batching(Slow(), queue_seconds=0.001, first_seconds=10.0) as batcher:
-            assert (await batcher.submit("a", [1], 10)).done.result() == [2]
+            assert (await batcher.submit("a", [1], _HANG)).done.result() == [2]
 
     asyncio.run(main())
 
 
-def test_the_average_follows_the_model():
+def test_the_average_follows_the_model(clock):
     async def main():
-        model = Slow(seconds=0.005)
+        model = Slow(seconds=0.005, clock=clock)
         async with batching(model, first_seconds=0.0) as batcher:
             for n in range(60):
-                await batcher.submit("a", [n], 10)
+                await batcher.submit("a", [n], _HANG)
             first, tasks = await behind_a_held_batch(model, batcher, ("a", [1, 2]))
-            assert batcher.waiting_seconds > 2 * 0.004
+            assert batcher.waiting_seconds == pytest.approx(3 * 0.005, rel=0.01)  # of the one held, and those behind
             model.go.set()
             await asyncio.gather(first, *tasks)
 
@@ -200,12 +220,14 @@ def test_a_batch_takes_a_quarter_of_the_bound(seconds, largest):
     asyncio.run(main())
 
 
-def test_a_batch_that_is_late_says_that_others_will_be():
+def test_a_batch_that_is_late_says_that_others_will_be(clock):
     async def main():
         model = Slow()
         async with batching(model, queue_seconds=0.05, first_seconds=1e-6) as batcher:
             first, tasks = await behind_a_held_batch(model, batcher, ("a", [1]))
-            await until(lambda: batcher.is_full)
+            assert not batcher.is_full
+            clock.now += 1  # as long as 16 documents of 60 ms
+            assert batcher.is_full
             model.go.set()
             await asyncio.gather(first, *tasks)
             assert not batcher.is_full
@@ -223,7 +245,7 @@ def test_too_late_is_503_and_never_run():
             assert refused.value.status == 503
             model.go.set()
             await first
-            await batcher.submit("a", [8], 10)
+            await batcher.submit("a", [8], _HANG)
         assert [7] not in [items for _, items in model.batches]
 
     asyncio.run(main())
@@ -263,9 +285,9 @@ def test_closing_finishes_what_waits_and_takes_no_more():
         async with batching(model) as batcher:
             first, tasks = await behind_a_held_batch(model, batcher, ("a", [1]))
             closing = asyncio.create_task(asyncio.to_thread(batcher.close))
-            await asyncio.sleep(0.05)
+            await until(lambda: batcher._closed)
             with pytest.raises(Refusal, match="503"):
-                await batcher.submit("a", [2], 10)
+                await batcher.submit("a", [2], _HANG)
             model.go.set()
             await asyncio.gather(first, *tasks, closing)
             assert tasks[0].result().done.result() == [2]

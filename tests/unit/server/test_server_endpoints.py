@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
+import threading
 
 import msgspec
 import numpy as np
@@ -17,7 +17,6 @@ import longtail as lt
 from longtail.server.label_neighbours import shortened
 from longtail.server.openapi import ENDPOINTS
 from longtail.server.service import Asked, load_service
-from longtail.server.settings import Limits
 
 TEXT = "A ship with a sail on the sea, and wind in it: WIND and storm"
 
@@ -96,22 +95,27 @@ def test_a_document_is_answered_as_if_alone(serving, service):
 
 
 def test_waiting_documents_share_batches(serving, service, monkeypatch):
-    sizes = []
+    sizes, gate = [], threading.Event()
     predict = type(service).predict
 
-    def slow(self, key, asked):
+    def held(self, key, asked):
         sizes.append(len(asked))
-        if len(sizes) == 1:
-            time.sleep(0.2)
+        assert gate.wait(200)
         return predict(self, key, asked)
 
     async def together(served):
-        monkeypatch.setattr(type(service), "predict", slow)
-        return await asyncio.gather(*(served.predict(TEXT, k=1 + n) for n in range(9)))
+        monkeypatch.setattr(type(service), "predict", held)
+        waiting = [asyncio.create_task(served.predict(TEXT))]
+        while not sizes:
+            await asyncio.sleep(0.001)
+        waiting += [asyncio.create_task(served.predict(TEXT, k=1 + n)) for n in range(8)]
+        while served.server.batcher.documents < 8:
+            await asyncio.sleep(0.001)
+        gate.set()
+        return await asyncio.gather(*waiting)
 
-    assert [response.status_code for response in run(serving, together, limits=Limits(queue_seconds=10))] == [200] * 9
-    assert sum(sizes) == 9
-    assert len(sizes) <= 3
+    assert [response.status_code for response in run(serving, together)] == [200] * 9
+    assert sizes == [1, 8]
 
 
 def test_of_many_labels_k_is_part_of_the_key(service):

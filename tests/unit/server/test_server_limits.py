@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 
 import pytest
 from asking import GOOD, JSON, problem, refused, run
@@ -98,9 +97,7 @@ def test_wrong_fields_are_answered_with_the_right_ones(serving, path, body, fiel
 
 def test_deep_json_that_is_read_to_its_end(serving):
     """A field of any type would be read however deep it is; there is none, so a deep one is a wrong one."""
-    begin = time.monotonic()
     refused(serving, 422, b'{"text": "a", "label": ' + b'{"a":' * 100_000, "/v1/explain")
-    assert time.monotonic() - begin < 5
 
 
 def test_messages_quote_no_text(serving):
@@ -178,12 +175,9 @@ def test_a_slow_body(serving):
     async def question(served):
         async def body():
             yield GOOD[:5]
-            await asyncio.sleep(5)
-            yield GOOD[5:]
+            await asyncio.Event().wait()  # for ever: the answer must come without the end of the body
 
-        begin = time.monotonic()
         response = await served.client.post("/v1/predict", content=body(), headers=JSON)
-        assert time.monotonic() - begin < 4
         assert response.headers["connection"] == "close"
         return response
 

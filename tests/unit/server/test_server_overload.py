@@ -6,52 +6,76 @@ import asyncio
 import json
 import logging
 import threading
-import time
 from dataclasses import replace
 
+import pytest
 from asking import JSON, problem, refused, run
 
 from longtail.server.front import NOBODY
 from longtail.server.settings import Limits
 
+_HANG = 200  # seconds, after which something has gone wrong
+SOON_FULL = Limits(queue_seconds=0.05, request_seconds=_HANG)
+
+
+async def until(condition):
+    """Come back when the condition is true."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
 
 class TestOverload:
-    def held(self, service, seconds):
-        """Return the service with a model that takes its time, a third of it a document as far as is known first."""
-        slow = replace(service)
-        quick = slow.predict
+    @pytest.fixture
+    def gate(self):
+        """Return what holds the model; it is open after the test."""
+        gate = threading.Event()
+        yield gate
+        gate.set()
+
+    @pytest.fixture
+    def held(self, service, gate):
+        """Return the service with a model that waits for the gate, and in ``begun`` the texts that it was given."""
+        held, begun = replace(service), []
 
         def predict(key, asked):
-            time.sleep(seconds)
-            return quick(key, asked)
+            begun.extend(item.text for item in asked)
+            assert gate.wait(_HANG)
+            return service.predict(key, asked)
 
-        slow.__dict__["predict"] = predict
-        return slow
+        held.__dict__["predict"] = predict
+        held.__dict__["_document_seconds"] = 0.001  # rather than what it would wait for the gate
+        return held, begun
 
-    def test_sheds_and_recovers(self, serving, service):
+    async def full(self, served, begun):
+        """Ask until the queue is full: one document is with the model, another waits; return the two requests."""
+        waiting = [asyncio.create_task(served.predict("wind", k=51))]
+        await until(lambda: begun)
+        waiting.append(asyncio.create_task(served.predict("wind", k=52)))
+        await until(lambda: served.server.batcher.documents == 1)
+        await until(lambda: served.server.batcher.is_full)
+        return waiting
+
+    def test_sheds_and_recovers(self, serving, held, gate):
+        held, begun = held
+
         async def question(served):
-            responses = await asyncio.gather(*(served.predict("wind", k=51 + n) for n in range(30)))
-            statuses = [response.status_code for response in responses]
-            shed = [response for response in responses if response.status_code == 503]
-            assert statuses[0] == 200
-            assert set(statuses) == {200, 503}
-            for response in shed:
+            waiting = await self.full(served, begun)
+            for response in await asyncio.gather(*(served.predict("wind", k=60 + n) for n in range(20))):
                 assert problem(response, 503).title == "Overloaded"
                 assert response.headers["retry-after"] == "1"
+            gate.set()
+            assert [response.status_code for response in await asyncio.gather(*waiting)] == [200, 200]
             assert (await served.predict("wind")).status_code == 200
             metrics = (await served.client.get("/metrics")).text
-            assert f'longtail_requests_total{{path="/v1/predict",status="503"}} {len(shed)}.0' in metrics
+            assert 'longtail_requests_total{path="/v1/predict",status="503"} 20.0' in metrics
 
-        run(serving, question, own=self.held(service, 0.03), limits=Limits(queue_seconds=0.05))
+        run(serving, question, own=held, limits=SOON_FULL)
 
-    def test_a_shed_request_is_not_read(self, serving, service):
-        gate, held = threading.Event(), replace(service)
+    def test_a_shed_request_is_not_read(self, serving, held, gate):
+        held, begun = held
 
         async def question(served):
-            held.__dict__["predict"] = lambda key, asked: gate.wait(10) and service.predict(key, asked)
-            waiting = [asyncio.create_task(served.predict("wind", k=51 + n)) for n in range(2)]
-            while not served.server.batcher.is_full:
-                await asyncio.sleep(0.001)
+            waiting = await self.full(served, begun)
 
             async def body():
                 raise AssertionError("read")
@@ -71,25 +95,19 @@ class TestOverload:
 
             assert served.app.shed_early([]) is None
 
-        run(serving, question, own=held, limits=Limits(queue_seconds=0.05))
+        run(serving, question, own=held, limits=SOON_FULL)
 
-    def test_too_late(self, serving, service):
+    def test_too_late(self, serving, held, gate):
         async def question(served):
-            return await served.predict("wind")
+            response = await served.predict("wind")
+            gate.set()
+            return response
 
-        slow = self.held(service, 0.15)
-        problem(run(serving, question, own=slow, limits=Limits(request_seconds=0.05)), 503)
+        problem(run(serving, question, own=held[0], limits=Limits(request_seconds=0.05)), 503)
 
-    def test_a_client_that_left_is_not_computed(self, serving, service):
-        slow = self.held(service, 0.1)
-        asked = []
-        held = slow.predict
-
-        def noting(key, items):
-            asked.extend(item.text for item in items)
-            return held(key, items)
-
-        slow.__dict__["predict"] = noting
+    def test_a_client_that_left_is_not_computed(self, serving, held, gate):
+        held, begun = held
+        held.__dict__["_document_seconds"] = 1000.0  # so long a wait that the server looks who is still there
 
         async def leaving(app):
             """Send a request whole, then be gone."""
@@ -108,18 +126,19 @@ class TestOverload:
 
         async def question(served):
             first = asyncio.create_task(served.predict("wind"))
-            while "wind" not in asked:
-                await asyncio.sleep(0.001)
+            await until(lambda: "wind" in begun)
             assert await leaving(served.app) == NOBODY
+            await until(lambda: all(job.abandoned for job in served.server.batcher._waiting))
+            gate.set()
             await first
             assert (await served.predict("storm")).status_code == 200
 
-        run(serving, question, own=slow, limits=Limits(queue_seconds=10))
-        assert "from one who left" not in asked
+        run(serving, question, own=held)
+        assert begun == ["wind", "storm"]
 
-    def test_lanes_for_the_rest_are_few(self, serving, service):
+    def test_lanes_for_the_rest_are_few(self, serving, service, gate):
         def wait(*arguments):
-            time.sleep(0.1)
+            assert gate.wait(_HANG)
             raise AssertionError("too late to matter")
 
         slow = replace(service)
@@ -128,6 +147,8 @@ class TestOverload:
         async def question(served):
             ask = {"text": "a", "label": "wind"}
             asked = [asyncio.create_task(served.client.post("/v1/explain", json=ask)) for _ in range(20)]
+            await until(lambda: sum(task.done() for task in asked) == 4)
+            gate.set()
             return await asyncio.gather(*asked)
 
         statuses = [response.status_code for response in run(serving, question, own=slow)]

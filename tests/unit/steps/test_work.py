@@ -5,7 +5,8 @@ import logging
 import numpy as np
 import pytest
 
-from longtail.steps.work import Work
+from longtail.errors import LongtailError
+from longtail.steps.work import Work, _write_stage
 from longtail.store import Stages
 
 
@@ -86,3 +87,32 @@ def test_an_error_in_the_making_leaves_no_stage(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             work.arrays("tree", fail)
         assert_made(work.arrays("tree", Maker(3)), 3)
+
+
+@pytest.mark.parametrize("resumed", [False, True], ids=["nothing runs", "another run"])
+def test_a_worker_that_outlives_its_run_writes_nothing(tmp_path, resumed):
+    """The work folder is removed, or another run has it, while the worker makes the arrays of a stage."""
+    work, later = tmp_path / "work", []
+    stages = Stages(work)
+
+    def make(number):
+        stages.close()  # as when its process is killed
+        later.append(Stages(work))
+        if not resumed:
+            later[0].remove()
+        return {"a": np.full(3, number)}
+
+    with pytest.raises(LongtailError, match="work: found no lock of this training"):
+        _write_stage(("ranker-0-batch-5", 1), make, stages.run, "1" * 64)
+    if resumed:
+        assert [path.name for path in work.iterdir()] == ["longtail.lock"]
+        later[0].remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_begins_nothing_for_a_run_that_is_over(tmp_path):
+    make, stages = Maker(), Stages(tmp_path / "work")
+    stages.close()
+    with Stages(tmp_path / "work"), pytest.raises(LongtailError, match="found no lock of this training"):
+        _write_stage(("tree", 1), lambda _: make(), stages.run, "1" * 64)
+    assert make.calls == 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import pytest
 from scipy import sparse
 
 from longtail import store
-from longtail.errors import UsageError
-from longtail.store import durable
+from longtail.errors import LongtailError, UsageError
+from longtail.store import durable, writing
 from longtail.store import stages as stages_module
 
 
@@ -155,7 +156,7 @@ def test_a_lock_names_the_process_that_has_it_and_no_longer_the_one_before(tmp_p
     file.parent.mkdir()
     file.write_text("4194304999\n")
     with store.Stages(tmp_path / "work"):
-        assert file.read_text() == f"{os.getpid()}\n"
+        assert file.read_text().splitlines()[0] == str(os.getpid())
         file.write_text("")
         with pytest.raises(UsageError, match="work: process unknown is training into this folder; wait for it or give"):
             store.Stages(tmp_path / "work")
@@ -258,7 +259,7 @@ def test_a_lock_that_a_run_removes_as_it_ends_is_taken_anew(tmp_path, monkeypatc
 
     monkeypatch.setattr(durable, "lock", removed_at_first)
     with store.Stages(tmp_path / "work"):
-        assert file.read_text() == f"{os.getpid()}\n"
+        assert file.read_text().splitlines()[0] == str(os.getpid())
         with pytest.raises(UsageError, match="is training into this folder"):
             store.Stages(tmp_path / "work")
 
@@ -273,6 +274,117 @@ def test_a_work_folder_of_somebody_else_is_left_alone(tmp_path):
         durable.sibling(tmp_path / "other" / "a", "tmp").mkdir()
         stages.remove()
     assert [file.name for file in (tmp_path / "other").iterdir()] == ["thesis.tex"]
+
+
+def test_a_stage_is_not_written_into_a_folder_that_another_run_has_taken(tmp_path):
+    first = store.Stages(tmp_path / "work")
+    first.close()  # its process was killed, and one of its workers was not
+    with store.Stages(tmp_path / "work") as second:
+        with pytest.raises(LongtailError, match="work: found no lock of this training") as caught:
+            first.run.write("tree", "in").__enter__()
+        assert caught.value.exit_code == 1
+        with second.write("tree", "in") as folder:
+            folder.write_bytes("a", b"1")
+        second.run.check()
+
+
+@pytest.mark.parametrize("event", ["another run has begun", "that run has ended", "the folder is removed"])
+def test_a_stage_that_is_being_written_when_its_run_is_over_is_dropped(tmp_path, event):
+    work, stages = tmp_path / "work", store.Stages(tmp_path / "work")
+
+    def write_while_the_run_ends():
+        with stages.run.write("tree", "in") as folder:
+            folder.write_bytes("a", b"1")
+            stages.close()
+            if event == "another run has begun":
+                return store.Stages(work)
+            if event == "that run has ended":
+                store.Stages(work).remove()
+            else:
+                shutil.rmtree(work)
+            for name in ("b", "deep/c"):
+                with pytest.raises(FileNotFoundError):
+                    folder.write_bytes(name, b"2")
+
+    with pytest.raises(LongtailError, match="found no lock of this training"):
+        write_while_the_run_ends()
+    left = [path.name for path in work.iterdir()] if work.exists() else None
+    assert left == (["longtail.lock"] if event == "another run has begun" else None)
+
+
+def test_no_folder_is_made_for_a_stage_whose_run_ends_after_the_first_look(tmp_path, monkeypatch):
+    check = writing.check_replaceable
+
+    def removed_first(path):
+        shutil.rmtree(tmp_path / "work")
+        monkeypatch.setattr(writing, "check_replaceable", check)
+        check(path)
+
+    with store.Stages(tmp_path / "work") as stages:
+        monkeypatch.setattr(writing, "check_replaceable", removed_first)
+        with pytest.raises(LongtailError, match="found no lock of this training"):
+            stages.write("tree", "in").__enter__()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_holds_only_left_over_stages_is_taken(tmp_path):
+    work = tmp_path / "work"
+    with store.write_folder(work / "tree", config_hash="in") as folder:
+        folder.write_arrays("arrays.safetensors", {"parents": np.arange(5)})
+    (durable.sibling(work / "ranker-0", "tmp") / "deep").mkdir(parents=True)
+    with store.Stages(work) as stages:
+        assert stages.get("tree", "other") is None
+        stages.remove()
+    assert not work.exists()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_folder_of_models_is_not_taken_for_one_of_stages(tmp_path, damaged):
+    with store.write_folder(tmp_path / "work" / "model", config_hash="in") as folder:
+        folder.write_arrays("tree.safetensors", {"parents": np.arange(5)})
+        folder.write_json("config.json", {})
+    manifest = tmp_path / "work" / "model" / "manifest.json"
+    if damaged:
+        manifest.write_bytes(manifest.read_bytes()[:-3])
+    with pytest.raises(UsageError, match="holds something else; move it away"):
+        store.Stages(tmp_path / "work")
+    assert manifest.exists()
+
+
+@pytest.mark.parametrize("then", ["written into", "removed"])
+def test_stages_are_deleted_while_a_worker_of_another_run_writes(tmp_path, monkeypatch, then):
+    """The worker puts a file into a folder, or removes its folder, between two steps of the deletion."""
+    deleted, rmtree = [], shutil.rmtree
+
+    def interfered(folder):
+        deleted.append(folder)
+        if len(deleted) > 1:
+            rmtree(folder)
+        elif then == "removed":
+            rmtree(folder)
+            rmtree(folder)
+        else:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(folder))
+
+    with store.Stages(tmp_path / "work") as stages:
+        durable.sibling(tmp_path / "work" / "tree", "tmp").mkdir()
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", interfered)
+            stages.remove()
+    assert len(deleted) == (2 if then == "written into" else 1)
+    assert not (tmp_path / "work").exists()
+
+
+def test_stages_that_cannot_be_deleted_end_with_the_reason(tmp_path, monkeypatch):
+    def fails(folder):
+        raise OSError(code, os.strerror(code), str(folder))
+
+    with store.Stages(tmp_path / "work") as stages:
+        durable.sibling(tmp_path / "work" / "tree", "tmp").mkdir()
+        monkeypatch.setattr(shutil, "rmtree", fails)
+        for code in (errno.EACCES, errno.ENOTEMPTY):
+            with pytest.raises(OSError, match=re.escape(os.strerror(code))):
+                stages.clear()
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "longtail.lock", ".a", "ä"])
