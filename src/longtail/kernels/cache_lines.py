@@ -37,6 +37,7 @@ def borrowing(function: F) -> F:
     compiled: Any = kernel(function)
     if hasattr(compiled, "targetoptions"):  # a plain function has none
         compiled.targetoptions["_nrt"] = False
+        compiled.targetoptions["forceinline"] = True
     typed: F = compiled
     return typed
 
