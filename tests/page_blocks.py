@@ -22,7 +22,7 @@ def made(block):
     """What ``make`` runs for a block, but for making the environment: that is the one of this test."""
     make, target = block.split()
     assert make == "make"
-    recipe = re.search(rf"^{target}: \$\(READY\)[^\n]*\n((?:\t[^\n]*\n)+)", MAKEFILE, re.M)[1]
+    recipe = re.search(rf"^{target}: \$\((?:CORE|READY)\)[^\n]*\n((?:\t[^\n]*\n)+)", MAKEFILE, re.M)[1]
     assert all(line.startswith("\t$(BIN)/longtail ") for line in recipe.splitlines()), recipe
     return recipe.replace("\t$(BIN)/", "")
 

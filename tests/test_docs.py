@@ -1,6 +1,7 @@
 """The documentation points only at what exists, and names every format, method and module."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from longtail.data.formats import FORMATS
 from longtail.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
 
 
@@ -48,3 +50,40 @@ def test_every_benchmark_has_results():
     text = (ROOT / "benchmarks/RESULTS.md").read_text("utf-8")
     for script in (ROOT / "benchmarks").glob("*.py"):
         assert f"benchmarks/{script.name}" in text
+
+
+def extras_with_torch():
+    """Return the extras that bring torch, by themselves or by another extra."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    names = {"torch"}
+    while True:
+        more = {
+            extra
+            for extra, needed in extras.items()
+            if any(names & set(re.findall(r"[\w-]+", line.partition(">")[0])) for line in needed)
+        }
+        if more <= names:
+            return names - {"torch"}
+        names |= more
+
+
+def test_extras_with_torch():
+    extras = extras_with_torch()
+    assert {"neural", "minilm", "onnx", "tensorboard", "all", "dev"} <= extras
+    assert not extras & {"server", "parquet", "skos", "tune", "ray", "annif"}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "Makefile"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_an_install_with_torch_is_constrained(page):
+    text = page.read_text("utf-8").replace("$(PIP)", re.search(r"^PIP .*", MAKEFILE, re.MULTILINE)[0])
+    for command in re.findall(r"pip\b[^`\n]*\binstall\b[^`\n]*", text):
+        names = set(re.findall(r"[\w-]+", "".join(re.findall(r"\[([^\]]*)\]", command))))
+        names |= set(re.findall(r"\btorch\b", command))
+        if names & {*extras_with_torch(), "torch"}:
+            assert re.search(r"(-c|--constraint) constraints\.txt", command), command
+
+
+def test_the_pages_install_extras_with_torch():
+    commands = re.findall(r"pip install [^`\n]*", (ROOT / "README.md").read_text("utf-8"))
+    assert "pip install ." in commands
+    assert any("minilm" in command for command in commands)

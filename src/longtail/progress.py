@@ -7,11 +7,11 @@ itself; the command line sets a :class:`Reporter` that draws a bar on a terminal
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-__all__ = ["Reporter", "advance", "peak_memory_mb", "report_to", "stage"]
+__all__ = ["Reporter", "advance", "peak_memory_mb", "report_to", "stage", "whole_stage"]
 
 
 class Reporter(Protocol):
@@ -46,6 +46,23 @@ def stage(name: str, total: int | None = None, unit: str = "") -> Iterator[None]
     finally:
         if _reporter is not None:
             _reporter.finish()
+
+
+@contextmanager
+def whole_stage(name: str, total: int | None = None, unit: str = "") -> Iterator[Callable[[int], None]]:
+    """Run the body as one stage that hides the stages inside; yield what notes that more units of it are done."""
+    global _reporter
+    outer = _reporter
+    with stage(name, total, unit):
+        _reporter = None
+        try:
+            yield _ignore if outer is None else outer.advance
+        finally:
+            _reporter = outer
+
+
+def _ignore(amount: int) -> None:
+    """Note nothing."""
 
 
 def advance(amount: int) -> None:

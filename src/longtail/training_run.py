@@ -15,7 +15,7 @@ from longtail import __version__, run_loggers
 from longtail.config import Config, settings
 from longtail.data.dataset import Dataset
 from longtail.errors import UsageError
-from longtail.forecast import Forecast, check_memory, forecast
+from longtail.forecast import Forecast, check_memory, forecast, note_compiled
 from longtail.kernels import pool
 from longtail.models.model import Model
 from longtail.models.model_folder import save_model
@@ -77,6 +77,7 @@ def train_to_folder(
             )
             save_model(model, output)
             stages.remove()
+        note_compiled(config)
         run_loggers.tell("final", 0, {} if model.metrics is None else model.metrics.metrics)
         run_loggers.tell("seconds", 0, {"in all": time.perf_counter() - begin})
     log.info("%s: written, %.1f s", output, time.perf_counter() - begin)
@@ -122,6 +123,7 @@ def _forecast_line(expected: Forecast) -> bytes:
         "event": "forecast",
         "step": 0,
         "seconds": [round(low, 1), round(high, 1)],
+        "compilation_seconds": [round(end, 1) for end in expected.compilation_seconds],
         "memory_mb": round(expected.peak_bytes / 1e6, 1),
         "gpu_memory_mb": round(expected.network_bytes / 1e6, 1) if expected.on_gpu else 0,
         "stages": {name: round(peak / 1e6, 1) for name, peak in expected.peaks().items()},

@@ -99,18 +99,23 @@ def half_sent(port: int, sent: str) -> socket.socket:
     return connection
 
 
-HEAD = f"POST /v1/predict HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {len(BODY)}\r\n\r\n"
+HEAD = (
+    "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    f"content-length: {len(BODY)}\r\n\r\n"
+)
 
 
 def test_one_process(folders, tmp_path):
     """Reload under load without a request that fails, slow clients, and an end that waits for those in flight."""
     live = tmp_path / "live"
     live.symlink_to(folders / "model-0")
-    with serving(live, "--body-timeout", "1", "--access-log") as server:
+    named = "--allowed-host", "labels.example", "--allowed-host", "other.example", "--max-connections", "50"
+    with serving(live, "--body-timeout", "1", "--access-log", *named) as server:
         assert server.lines[0] == f"page: http://127.0.0.1:{server.port}/"
         first = server.version()
         reload_under_load(server, live, folders, first)
         a_bad_folder_leaves_the_old(server, live, tmp_path)
+        only_known_hosts(server)
         slow_clients(server)
         text = "a text that no log may hold"
         server.ask("POST", "/v1/predict", json.dumps({"documents": [{"text": text}]}))
@@ -170,6 +175,11 @@ def a_bad_folder_leaves_the_old(server, live, tmp_path) -> None:
     assert (status, problem["title"]) == (409, "Not reloaded")
     assert server.version() == first
     swap(live, target)
+
+
+def only_known_hosts(server) -> None:
+    for host, status in (("labels.example", 200), ("other.example:80", 200), ("attacker.example", 421)):
+        assert server.ask("GET", "/v1/model", None, {"Host": host})[0] == status
 
 
 def slow_clients(server) -> None:

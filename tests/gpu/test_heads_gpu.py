@@ -64,6 +64,7 @@ def test_rounding_gives_the_bytes_of_the_torch_path():
         assert torch.equal(rows.weight[10:].cpu().view(torch.int16), expected.view(torch.int16))
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_a_step_waits_for_nothing():
     """Scores, gradient and step queue their work without the host ever asking how it went."""
     head = Head(5000, 64, device="cuda")

@@ -72,3 +72,19 @@ def test_predicting_tells_how_many_documents_are_done(noted, method):
     model.predict(["wind"] * 700)
     began = noted.calls.index(("start", "searching", 700, "documents"))
     assert sum(call[1] for call in noted.calls[began:] if call[0] == "advance") == 700
+
+
+def test_a_whole_stage_hides_those_inside(noted):
+    with progress.whole_stage("outer", 5, "kernels") as advance:
+        with progress.stage("inner"):
+            progress.advance(1)
+        advance(2)
+    with progress.stage("after"):
+        pass
+    outer = [("start", "outer", 5, "kernels"), ("advance", 2), ("finish",)]
+    assert noted.calls == [*outer, ("start", "after", None, ""), ("finish",)]
+
+
+def test_a_whole_stage_that_nobody_looks_at():
+    with progress.whole_stage("outer") as advance:
+        advance(2)

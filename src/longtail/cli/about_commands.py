@@ -68,11 +68,20 @@ def _listed(entry: Method) -> dict[str, Any]:
 
 
 @app.command(epilog="Example: longtail doctor --json")
-def doctor(json: Json = False) -> None:
+def doctor(
+    json: Json = False,
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="First compile the CPU kernels of all linear methods: minutes, once.")
+    ] = False,
+) -> None:
     """Look at this machine: versions, cores, memory, kernels, optional parts."""
     from longtail.cli.doctor import examine
     from longtail.cli.terminal import print_json, print_table
 
+    if compile_:
+        from longtail.cli.kernel_compilation import compile_kernels, linear_trainings
+
+        compile_kernels(linear_trainings())
     symptoms = examine()
     if json:
         print_json(symptoms)
@@ -89,13 +98,16 @@ def demo(
 ) -> None:
     """Train, measure and explain on the bundled real sample: descriptions of Debian packages with their tags."""
     from longtail.cli.data_commands import check
+    from longtail.cli.kernel_compilation import compile_missing_kernels
     from longtail.cli.measure_commands import evaluate
     from longtail.cli.model_commands import explain, train
+    from longtail.config import Config
     from longtail.data.sample import FOLDER
 
     if output.is_file():
         raise UsageError(f"{output}: is a file; expected a folder, or the name of a new one")
     output.mkdir(parents=True, exist_ok=True)
+    compile_missing_kernels(Config())
     model, test = output / "model", str(FOLDER)
     print(f"$ longtail check {FOLDER}\n")
     check(str(FOLDER), report=output / "labels.png")

@@ -7,9 +7,10 @@ import sys
 import time
 from typing import Any
 
+from longtail.kernels.compilation import observe
 from longtail.progress import peak_memory_mb, report_to
 
-__all__ = ["BarReporter", "LineReporter", "show_progress"]
+__all__ = ["BarReporter", "CompilationBar", "LineReporter", "show_progress"]
 
 log = logging.getLogger("longtail.progress")  # below «longtail», so that it is heard where stages are kept quiet
 
@@ -97,6 +98,35 @@ class BarReporter(LineReporter):
         if not self._tasks:
             self._bars.stop()
 
+    def compilation(self) -> CompilationBar:
+        """Return what shows compilations among these bars."""
+        return CompilationBar(self._bars)
+
+
+class CompilationBar:
+    """Shows on a terminal that a kernel is compiled, below the bars of the stages."""
+
+    def __init__(self, bars: Any) -> None:
+        self._bars = bars
+        self._task: Any = None
+        self._is_alone = False
+
+    def start(self, kernel: str) -> None:
+        """Show a bar without an end."""
+        self._is_alone = not self._bars.live.is_started
+        if self._is_alone:
+            self._bars.start()
+        self._task = self._bars.add_task(f"compiling {kernel}", total=None, speed="")
+
+    def step(self) -> None:
+        """Show nothing new: how many kernels follow is not known."""
+
+    def finish(self) -> None:
+        """Take the bar away."""
+        self._bars.remove_task(self._task)
+        if self._is_alone:
+            self._bars.stop()
+
 
 def _stderr() -> Any:
     from rich.console import Console
@@ -109,4 +139,13 @@ def show_progress(quiet: bool = False) -> None:
     logging.basicConfig(stream=sys.stderr, format="%(message)s")
     logging.getLogger("longtail").setLevel(logging.WARNING if quiet else logging.INFO)  # not matplotlib's chatter
     if not quiet:
-        report_to(BarReporter() if sys.stderr.isatty() else LineReporter())
+        if sys.stderr.isatty():
+            _show_bars()
+        else:
+            report_to(LineReporter())
+
+
+def _show_bars() -> None:
+    reporter = BarReporter()
+    report_to(reporter)
+    observe(reporter.compilation())

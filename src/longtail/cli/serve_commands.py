@@ -21,6 +21,10 @@ def serve(
     model: ModelFolder,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 = any that is free.")] = 8000,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Name in the header Host that is answered; may be repeated."),
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     documents: Annotated[
         str | None, typer.Option(metavar="TRAIN", help="Training data, for examples and neighbours of labels.")
@@ -38,6 +42,10 @@ def serve(
     max_documents: Annotated[int, typer.Option(min=1, help="Documents of a request, at most.")] = 256,
     max_text: Annotated[int, typer.Option(min=1, help="Characters of a document, at most.")] = 100_000,
     body_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for all of a body to come.")] = 10,
+    max_connections: Annotated[
+        int,
+        typer.Option(min=0, help="Connections of a process, at most; 0 = three quarters of `ulimit -n`, to 10,000."),
+    ] = 0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds for requests in flight when it is told to stop.")] = 10,
     drain: Annotated[float, typer.Option(min=0, help="Seconds of «not ready» before it stops.")] = 0,
     watch: Annotated[float, typer.Option(min=0, help="Look for a new model every so many seconds; 0 = never.")] = 0,
@@ -45,7 +53,7 @@ def serve(
     shards: Shards = None,
 ) -> None:
     """Serve a model over HTTP, with a page to try it: /docs lists the endpoints. SIGHUP loads the folder again."""
-    from longtail.server.settings import Limits, ServerSettings
+    from longtail.server.settings import Limits, ServerSettings, default_connections
 
     limits = Limits(round(max_body * _MB), max_documents, max_text, body_timeout, queue_ms / 1000, timeout)
     settings = ServerSettings(
@@ -64,6 +72,8 @@ def serve(
         drain_seconds=drain,
         watch_seconds=watch,
         access_log=access_log,
+        connections=max_connections or default_connections(),
+        allowed_hosts=tuple(allowed_host or ()),
         limits=limits,
     )
     if settings.token is None and not settings.is_loopback:
@@ -82,7 +92,7 @@ def serve(
 def _check_extra() -> None:
     from importlib.util import find_spec
 
-    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client")):
+    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "httptools", "prometheus_client")):
         raise MissingExtra("longtail serve", "server")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from longtail.forecast.compilation import compilation_kernels, note_compiled
 from longtail.forecast.memory import check_memory
 from longtail.forecast.sizes import DataSizes, PublishedDataset
 from longtail.forecast.stages import StageMemory
@@ -13,7 +14,9 @@ __all__ = [
     "PublishedDataset",
     "StageMemory",
     "check_memory",
+    "compilation_kernels",
     "forecast",
     "forecast_of_sizes",
+    "note_compiled",
     "published_forecast",
 ]

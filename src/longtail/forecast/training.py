@@ -15,6 +15,7 @@ import msgspec
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.features.encoder_folder import EncoderShape
+from longtail.forecast.compilation import compilation_seconds
 from longtail.forecast.encoders import shape_of
 from longtail.forecast.gpus import Gpu, gpu_for
 from longtail.forecast.levels import Level, label_numbers, pruned_weights, tree_levels
@@ -47,7 +48,11 @@ _WEIGHT_BYTES = {"float32": 5.7, "float16": 3.7, "int8": 2.7}  # with their plac
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """Estimates for one run; ``seconds`` are the low and the high end, kernels being compiled."""
+    """Estimates for one run.
+
+    ``seconds`` are the low and the high end where kernels are compiled; ``compilation_seconds`` come to them once, on a
+    machine that has not compiled those of the method.
+    """
 
     documents: int
     features: int  # columns
@@ -64,6 +69,7 @@ class Forecast(msgspec.Struct, frozen=True):
     gpu_bytes: int = 0  # of the device in all; 0: not known
     gpu_seconds: tuple[float, float] | None = None  # of the network; None: there is no GPU, or nobody knows
     stages: tuple[StageMemory, ...] = ()  # in their order
+    compilation_seconds: tuple[float, float] = (0.0, 0.0)
 
     def __str__(self) -> str:
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
@@ -74,9 +80,20 @@ class Forecast(msgspec.Struct, frozen=True):
         elif self.network_bytes:
             own = f" (network {network})"
         return (
-            f"forecast: about {_span(self.seconds)} on {threads}{self._beside()}, {memory} of memory{own}, "
-            f"a model of {model}"
+            f"forecast: about {_span(self._all_seconds())} on {threads}{self._beside()}{self._compiling()}, "
+            f"{memory} of memory{own}, a model of {model}"
         )
+
+    def _all_seconds(self) -> tuple[float, float]:
+        """Return the seconds of the run, compilation among them."""
+        low, high = self.seconds
+        low_compilation, high_compilation = self.compilation_seconds
+        return low + low_compilation, high + high_compilation
+
+    def _compiling(self) -> str:
+        if not any(self.compilation_seconds):
+            return ""
+        return f", {_span(self.compilation_seconds)} of it to compile kernels, once on this machine"
 
     def _beside(self) -> str:
         if not self.on_gpu:
@@ -107,7 +124,10 @@ def forecast(documents: Dataset, config: Config, device: str = "auto") -> Foreca
     """Estimate a run with the threads that :func:`longtail.kernels.pool.threads` says, in some tenths of a second."""
     sizes = DataSizes.trained_on(documents, config)
     shape = shape_of(sizes, config) if uses_encoder(config) else None
-    return forecast_of_sizes(sizes, config, shape, gpu_for(device) if shape is not None else None)
+    expected = forecast_of_sizes(sizes, config, shape, gpu_for(device) if shape is not None else None)
+    compilation = compilation_seconds(config)
+    low, high = _COSTS.spread
+    return msgspec.structs.replace(expected, compilation_seconds=(low * compilation, high * compilation))
 
 
 def published_forecast(dataset: PublishedDataset, config: Config, device: str = "auto") -> Forecast:

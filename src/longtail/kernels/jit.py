@@ -13,14 +13,22 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from llvmlite.binding import get_host_cpu_name
 from numba.core import event
 from numpy.typing import NDArray
 
-__all__ = ["kernel", "read_only"]
+from longtail.kernels.compilation import CompilationRecord, Observer, observer
+
+__all__ = ["compilation_record", "compiles", "kernel", "read_only"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("longtail")
 _FOLDER = Path(__file__).parent
+_KNOWN = "0.68"  # whose cache _bind_cache was written for, as that of 0.60
+_ANNOUNCEMENT = (
+    "compiling kernels, once on this machine: up to a minute or two for a method; "
+    "`longtail doctor --compile` compiles those of all methods at once"
+)
 
 
 def kernel(function: F) -> F:
@@ -31,12 +39,36 @@ def kernel(function: F) -> F:
         _warn_uncached()
         compiled = numba.njit(nogil=True)(function)
     else:
-        if hasattr(compiled, "_cache"):  # a function of Python, where NUMBA_DISABLE_JIT says so, has none
-            compiled._cache.save_overload = _kept_where_it_can_be(compiled._cache.save_overload)
-            index = compiled._cache._cache_file
-            index._source_stamp = (index._source_stamp, _sources(function.__code__.co_filename))
+        # a function of Python, where NUMBA_DISABLE_JIT says so, has no cache
+        if hasattr(compiled, "_cache") and not _bind_cache(compiled._cache, function):
+            compiled = numba.njit(nogil=True)(function)
     typed: F = compiled
     return typed
+
+
+def _bind_cache(cached: Any, function: Callable[..., Any]) -> bool:
+    """Let the cache of a kernel notice changes of imported kernels, and survive a full disk.
+
+    Numba has no public way to do so. Return False for a version without the private attributes: its cache
+    would not notice that an imported kernel has changed, and must not be used.
+    """
+    index = getattr(cached, "_cache_file", None)
+    if not hasattr(index, "_source_stamp") or not hasattr(cached, "save_overload"):
+        _warn_unknown_cache()
+        return False
+    cached.save_overload = _kept_where_it_can_be(cached.save_overload)
+    index._source_stamp = (index._source_stamp, _sources(function.__code__.co_filename))
+    return True
+
+
+@cache  # one warning a process
+def _warn_unknown_cache() -> None:
+    warnings.warn(
+        f"numba {numba.__version__} keeps compiled kernels in another way than expected: they are compiled "
+        f"anew in every process; install numba {_KNOWN}, with which they are kept",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 @cache
@@ -80,18 +112,60 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-class _SayOnce(event.Listener):
-    """Tells the user why the first call takes seconds; a cache hit never gets here."""
+class _Announcer(event.Listener):
+    """Announces the first compilation on a machine, and calls the observer around each; a cache hit is none."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._observer: Observer | None = None
+        self._announced = False
 
     def on_start(self, event: Any) -> None:
-        if not self.said:
-            self.said = True
-            log.info("compiling kernels, once on this machine: seconds, for some methods a minute or two")
+        """Begin a compilation, which may be one inside another; numba does one at a time."""
+        self._depth += 1
+        if self._depth > 1:
+            return
+        self._announce()
+        self._observer = observer()
+        if self._observer is not None:
+            self._observer.start(event.data["dispatcher"].py_func.__name__)
 
     def on_end(self, event: Any) -> None:
-        pass
+        """End a compilation."""
+        self._depth -= 1
+        if self._observer is None:
+            return
+        self._observer.step()
+        if self._depth == 0:
+            self._observer.finish()
 
-    said = False
+    def _announce(self) -> None:
+        if self._announced:
+            return
+        self._announced = True
+        record = compilation_record()
+        if not record.announced():
+            log.info("%s", _ANNOUNCEMENT)
+            record.add()
 
 
-event.register("numba:compile", _SayOnce())  # type: ignore[no-untyped-call]
+@kernel
+def _nothing() -> None:
+    """Does nothing; its folder of compiled kernels is that of all."""
+
+
+@cache
+def compilation_record() -> CompilationRecord:
+    """Return the record of the folder in which this process keeps compiled kernels."""
+    kept = getattr(_nothing, "_cache", None)
+    folder = getattr(kept, "cache_path", None)
+    compiler = f"numba {numba.__version__} {get_host_cpu_name()}"
+    return CompilationRecord(None if folder is None else Path(folder), compiler)
+
+
+def compiles() -> bool:
+    """Tell whether kernels are compiled at all, which NUMBA_DISABLE_JIT turns off."""
+    return hasattr(_nothing, "signatures")
+
+
+event.register("numba:compile", _Announcer())  # type: ignore[no-untyped-call]

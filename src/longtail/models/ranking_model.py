@@ -131,10 +131,20 @@ class RankingModel(ABC):
             return None
         if len(exclude) != n:
             raise UsageError(f"exclude: found {len(exclude)} lists for {n} documents; expected one a document")
-        columns = [sorted({self.labels.column(name) for name in names if name in self.labels}) for names in exclude]
+        exclude = list(exclude)  # which keeps every list alive, and its identity
+        found: dict[int, NDArray[np.int32]] = {}  # by identity: documents of one request share their list
+        for names in exclude:
+            if id(names) not in found:
+                found[id(names)] = self._columns_of(names)
+        columns = [found[id(names)] for names in exclude]
         indptr = np.cumsum([0, *map(len, columns)])
-        indices = np.array([column for own in columns for column in own], np.int32)
+        indices = np.concatenate([np.zeros(0, np.int32), *columns])
         return csr_of(np.ones(len(indices), np.float32), indices, indptr, len(self.labels))
+
+    def _columns_of(self, names: Iterable[str]) -> NDArray[np.int32]:
+        """Return the columns of labels, rising; names that the model lacks have none."""
+        known = {self.labels.column(name) for name in names if name in self.labels}
+        return np.array(sorted(known), np.int32)
 
 
 def members_k(k: int, n_labels: int) -> int:

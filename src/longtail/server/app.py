@@ -17,6 +17,7 @@ from longtail.server.endpoints import Server
 from longtail.server.front import FAILED, NOBODY, ClientLeft, Front
 from longtail.server.openapi import ENDPOINTS, openapi_document
 from longtail.server.problem_details import PROBLEM_TYPE, Refusal, problem_bytes
+from longtail.server.request_source import SourceCheck
 
 __all__ = ["create_app"]
 
@@ -26,8 +27,6 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".
 
 async def _file(path: Path) -> Response:
     """Return a file of the page, from memory of the disk: they are few and small."""
-    if path.suffix not in _TYPES or not path.is_file():
-        raise HTTPException(404)
     headers = {"cache-control": "no-cache"}
     return Response(path.read_bytes(), headers=headers, media_type=f"{_TYPES[path.suffix]}; charset=utf-8")
 
@@ -58,17 +57,29 @@ def create_app(server: Server) -> Front:
     app.add_exception_handler(ClientLeft, _nobody)
     app.add_exception_handler(Exception, _failed)
     settings = server.settings
-    return Front(app, server.predicted, server.telemetry, lambda: server.batcher, settings.token, settings.access_log)
+    return Front(
+        app,
+        server.predicted,
+        server.telemetry,
+        lambda: server.batcher,
+        settings.token,
+        settings.access_log,
+        SourceCheck(settings),
+    )
 
 
 def _add_pages(app: FastAPI, document: dict[str, Any]) -> None:
+    files = {file.name: file for file in (_HERE / "static").iterdir() if file.suffix in _TYPES}
     described, documentation = msgspec.json.encode(document), docs_page(document).encode()
 
     async def page(request: Request) -> Response:
         return await _file(_HERE / "page.html")
 
     async def static(request: Request) -> Response:
-        return await _file(_HERE / "static" / Path(request.path_params["name"]).name)
+        file = files.get(request.path_params["name"])  # no path of a request reaches the disk
+        if file is None:
+            raise HTTPException(404)
+        return await _file(file)
 
     async def openapi(request: Request) -> Response:
         return Response(described, media_type="application/json")

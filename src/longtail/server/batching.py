@@ -1,6 +1,7 @@
 """Micro-batches: documents of all waiting requests go through the model together, in a queue bounded by time.
 
 One thread runs the model, or a few do. Each takes what waits, up to some number of documents, and never waits for more.
+A request of more documents goes through the model in pieces, and is left off where nobody waits for it any more.
 A request is refused when those before it would keep it waiting for longer than the bound: documents that wait, times
 the moving average of seconds a document, what is left of batches under way, and how late the event loop is.
 """
@@ -161,9 +162,7 @@ class Batcher(Generic[T, R]):
         while batch := self._next(thread):
             begin = monotonic()
             results = self._answer(batch)
-            end, count = monotonic(), sum(len(job.items) for job in batch)
-            self._learn(max(count, 1), end - begin)
-            self._observe(count)
+            end = monotonic()
             for job in batch:
                 job.started, job.finished = begin, end
             try:
@@ -211,10 +210,22 @@ class Batcher(Generic[T, R]):
         return batch
 
     def _answer(self, batch: list[Job[T, R]]) -> list[R] | Exception:
-        try:
-            return self._run(batch[0].key, [item for job in batch for item in job.items])
-        except Exception as error:
-            return error
+        items = [item for job in batch for item in job.items]
+        results: list[R] = []
+        while True:
+            piece = items[len(results) : len(results) + self._batch_documents]
+            begin = monotonic()
+            try:
+                results += self._run(batch[0].key, piece)
+            except Exception as error:
+                return error
+            finally:
+                self._learn(max(len(piece), 1), monotonic() - begin)
+                self._observe(len(piece))
+            if len(results) >= len(items):
+                return results
+            if all(job.abandoned or job.deadline < monotonic() for job in batch):
+                return overloaded("no answer in time")
 
     def _deliver(self, batch: Sequence[Job[T, R]], results: list[R] | Exception) -> None:
         """Give each job its own results, or the error, in the event loop."""

@@ -30,6 +30,7 @@ from longtail.server.requests import (
     LARGEST_BEAM,
     LARGEST_K,
     LONGEST_QUERY,
+    MOST_EXCLUDED,
     MOST_FOUND,
     ExplainRequest,
     PathRequest,
@@ -46,6 +47,9 @@ T = TypeVar("T")
 
 _WATCHED = 0.02  # seconds of expected wait from which on it is looked whether the client is still there
 _LANES, _WAIT_FOR_LANE = 2, 16  # threads for all but predictions, and requests that may wait for them
+
+# headers of a proxy, or of a web page
+_THROUGH_OTHERS = frozenset(("x-forwarded-for", "forwarded", "x-real-ip", "via", "origin"))
 
 _predict_decoder = msgspec.json.Decoder(PredictRequest)
 _explain_decoder = msgspec.json.Decoder(ExplainRequest)
@@ -166,6 +170,7 @@ class Server:
                     "text_characters": limits.text_characters,
                     "k": LARGEST_K,
                     "beam_size": LARGEST_BEAM,
+                    "exclude": MOST_EXCLUDED,
                 },
                 shards=None if self.settings.shards is None else sorted(set(self.settings.shards)),
             )
@@ -186,7 +191,7 @@ class Server:
         if self.settings.token is not None:
             return
         host = "" if request.client is None else request.client.host
-        through_others = {"x-forwarded-for", "forwarded", "origin"} & set(request.headers)  # a proxy, or a web page
+        through_others = _THROUGH_OTHERS & set(request.headers)
         if not self.settings.is_loopback or through_others or not (host.startswith("127.") or host == "::1"):
             raise Refusal(403, "Forbidden", "expected a token, or a call from this machine to a server bound to it")
 

@@ -17,6 +17,7 @@ from typing import Any
 from longtail.errors import printable
 from longtail.server.batching import Batcher
 from longtail.server.problem_details import PROBLEM_TYPE, Refusal, overloaded, problem_bytes
+from longtail.server.request_source import SourceCheck
 from longtail.server.telemetry import Telemetry
 
 __all__ = [
@@ -78,9 +79,11 @@ class Front:
         batcher: Callable[[], Batcher[Any, Any] | None],
         token: str | None = None,
         access_log: bool = False,
+        source: SourceCheck | None = None,
     ) -> None:
         self._app, self._predict = app, predict
         self._telemetry, self._batcher, self._access_log = telemetry, batcher, access_log
+        self._source = source
         self._token = None if token is None else token.encode()
         self._prefix, self._numbers = secrets.token_hex(4), count(1)
 
@@ -141,6 +144,9 @@ class Front:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, authorization: bytes) -> None:
         path: str = scope["path"]
+        foreign = None if self._source is None else self._source.refusal(scope["method"], scope["headers"])
+        if foreign is not None:
+            return await send_refusal(foreign, scope, send)
         if self._token is not None and is_guarded(path) and not _shows(authorization, self._token):
             return await send_refusal(_UNAUTHORISED, scope, send)
         try:

@@ -87,7 +87,7 @@ ENDPOINTS = (
     Endpoint(
         "label", "GET", "/v1/label", "Describe a label", answers.LabelResponse, errors=(404, 422, 503), parameters=_ID
     ),
-    Endpoint("reload", "POST", "/v1/reload", "Load the model folder again", answers.ReloadResponse, errors=(403, 409)),
+    Endpoint("reload", "POST", "/v1/reload", "Load the model folder again", answers.ReloadResponse, errors=(409,)),
     Endpoint("live", "GET", "/health/live", "Say whether the process runs", answers.StatusResponse),
     Endpoint(
         "ready", "GET", "/health/ready", "Say whether to send requests here", answers.StatusResponse, errors=(503,)
@@ -98,12 +98,13 @@ ENDPOINTS = (
 _MEANINGS = {
     400: "no JSON, or not UTF-8",
     401: "no token, or a wrong one",
-    403: "not from here",
+    403: "a page of another site, or a reload that is not from this machine",
     404: "unknown label",
     408: "the body came too slowly",
     409: "the folder holds no model; the old one goes on",
     413: "a body, text, or number of documents above the limits of /v1/model",
     415: "a body of another type",
+    421: "another host than the server has",
     422: "fields or parameters that are wrong",
     503: "too busy or not ready; try again after Retry-After seconds",
 }
@@ -137,7 +138,8 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.answer is not None:
         answer = {"application/json": {"schema": _reference(endpoint.answer)}}
     guarded = is_guarded(endpoint.path)
-    errors = sorted({*endpoint.errors, *((401,) if guarded else ())})
+    everywhere = {421} | ({401} if guarded else set()) | ({403} if endpoint.method == "POST" else set())
+    errors = sorted(everywhere.union(endpoint.errors))
     problem = {"application/problem+json": {"schema": _reference(ProblemDetails)}}
     operation: dict[str, Any] = {
         "operationId": endpoint.name,

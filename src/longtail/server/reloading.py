@@ -47,8 +47,12 @@ class Reloader:
             return service
 
     def _load_changed(self) -> Service:
+        """Return the service of the folder; of the same model the current one, once all files are what they were."""
         manifest = open_model_folder(self._path, self._shards, verify="size").manifest
-        return self.current if manifest.sha256.startswith(self.current.name.version) else self._load()
+        if not manifest.sha256.startswith(self.current.name.version):
+            return self._load()  # which verifies every file
+        open_model_folder(self._path, self._shards)
+        return self.current
 
     async def watch(self, seconds: float) -> None:
         """Look at the manifest every so often, and reload when it is another."""

@@ -15,6 +15,7 @@ __all__ = [
     "LARGEST_BEAM",
     "LARGEST_K",
     "LONGEST_QUERY",
+    "MOST_EXCLUDED",
     "MOST_FOUND",
     "Document",
     "ExplainRequest",
@@ -24,16 +25,18 @@ __all__ = [
 ]
 
 LARGEST_K, LARGEST_BEAM, _MOST_NODES = 100, 200, 50
+MOST_EXCLUDED = 1000  # ids of labels, of one request
 LONGEST_QUERY = 200  # characters, where labels are searched
 FOUND, MOST_FOUND = 20, 100  # labels that a search returns, where nothing is said, and at most
 
 T = TypeVar("T")
 Text = Annotated[str, Meta(description="any text")]
 LabelName = Annotated[str, Meta(description="id or name of a label")]
-_EXPECTED = {  # of numbers, where msgspec would say «`float` <= 100.0»
+_EXPECTED = {  # where msgspec would say "`float` <= 100.0"
     "k": f"a whole number from 1 to {LARGEST_K}",
     "threshold": "a number from 0 to 1",
     "beam_size": f"a whole number from 1 to {LARGEST_BEAM}, or null",
+    "exclude": f"a list of at most {MOST_EXCLUDED} ids of labels",
     "alternatives": f"a whole number from 1 to {_MOST_NODES}",
 }
 
@@ -57,7 +60,11 @@ class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     k: Annotated[float, _whole(1, LARGEST_K, "labels a document, at most")] = 5
     threshold: Annotated[float, Meta(ge=0, le=1, description="least score")] = 0.0
     exclude: Annotated[
-        list[str], Meta(description="ids of labels that may not come out; those that the model lacks exclude nothing")
+        list[str],
+        Meta(
+            max_length=MOST_EXCLUDED,
+            description="ids of labels that may not come out; those that the model lacks exclude nothing",
+        ),
     ] = []
     beam_size: Annotated[float, _whole(1, LARGEST_BEAM, "nodes kept on each level")] | None = None
 
@@ -92,6 +99,14 @@ class PathRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_text(self.text, limits)
 
 
+_EXAMPLES: dict[type, str] = {
+    Document: '{"text": "..."}',
+    PredictRequest: '{"documents": [{"text": "..."}]}',
+    ExplainRequest: '{"text": "...", "label": "..."}',
+    PathRequest: '{"text": "..."}',
+}
+
+
 def _check_text(text: str, limits: Limits) -> None:
     if len(text) > limits.text_characters:
         raise too_large(f"found a text of {len(text)} characters; expected at most {limits.text_characters}")
@@ -102,7 +117,7 @@ def decode(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise Refusal(422, "Wrong fields", _wrong_field(str(error))) from None
+        raise Refusal(422, "Wrong fields", _wrong_field(str(error), decoder.type)) from None
     except UnicodeError:
         raise Refusal(400, "Not UTF-8", "the body is not valid UTF-8; expected JSON as UTF-8") from None
     except RecursionError:
@@ -111,7 +126,18 @@ def decode(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         raise Refusal(400, "Not JSON", f"{error}; expected a JSON object") from None
 
 
-def _wrong_field(said: str) -> str:
-    """Return «FIELD: expected WHAT» for what msgspec says of a number at ``$.field``, and its own words of all else."""
-    field = said.rpartition(" - at `$.")[2].removesuffix("`")
-    return f"{field}: expected {_EXPECTED[field]}" if field in _EXPECTED else said
+def _wrong_field(message: str, body: type) -> str:
+    """Return ``FIELD: expected WHAT`` for a field with bounds; else msgspec's message, and the fields of the body."""
+    field = message.rpartition(" - at `$.")[2].removesuffix("`")
+    if field in _EXPECTED:
+        return f"{field}: expected {_EXPECTED[field]}"
+    if not message.startswith("Object "):
+        return message
+    is_document = "`$.documents[" in message
+    return f"{message}; expected {_described(Document if is_document else body)}"
+
+
+def _described(body: type) -> str:
+    """Return an example of an object with its required fields, and the names of the optional ones."""
+    optional = [field.name for field in msgspec.structs.fields(body) if not field.required]
+    return f"an object such as {_EXAMPLES[body]}; optional fields: {', '.join(optional) or 'none'}"

@@ -17,8 +17,9 @@ from longtail.data.formats import read
 from longtail.progress import report_to
 from longtail.server.app import create_app
 from longtail.server.endpoints import Server
+from longtail.server.http_connection import connections_of
 from longtail.server.label_neighbours import shortened
-from longtail.server.listening import SHARES_PORTS, HttpServer, bind, http_protocol, say_where
+from longtail.server.listening import SHARES_PORTS, HttpServer, bind, say_where
 from longtail.server.openapi import ENDPOINTS
 from longtail.server.reloading import Reloader
 from longtail.server.service import load_service
@@ -78,7 +79,7 @@ def _serve(server: Server, listening: socket.socket, started: Callable[[], objec
     app = create_app(server)
     config = uvicorn.Config(
         app,
-        http=http_protocol(settings.limits.body_seconds, app),
+        http=connections_of(settings.limits, settings.connections, app, server.telemetry),
         ws="none",
         lifespan="on",
         log_config=None,

@@ -5,7 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Limits", "ServerSettings"]
+__all__ = ["Limits", "ServerSettings", "default_connections"]
+
+_MOST_CONNECTIONS = 10_000  # also where more files may be open
+_WITHOUT_RLIMIT = 400  # connections, where the system has no limit that can be read
+
+
+def default_connections() -> int:
+    """Return the largest number of connections of a process: three quarters of the files that it may open."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return _WITHOUT_RLIMIT
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return _MOST_CONNECTIONS
+    return max(1, min(_MOST_CONNECTIONS, 3 * files // 4))
 
 
 @dataclass(frozen=True)
@@ -18,6 +33,9 @@ class Limits:
     body_seconds: float = 10.0  # for headers, and again for all of the body
     queue_seconds: float = 0.1  # of waiting that is still taken on
     request_seconds: float = 10.0  # from the last byte of the body to the answer
+    header_bytes: int = 65_536
+    headers: int = 100
+    url_bytes: int = 16_384
 
 
 @dataclass(frozen=True)
@@ -39,6 +57,8 @@ class ServerSettings:
     drain_seconds: float = 0.0  # between «not ready» and the end
     watch_seconds: float = 0.0  # 0: the folder is not watched
     access_log: bool = False
+    connections: int = field(default_factory=default_connections)  # of one process, at most
+    allowed_hosts: tuple[str, ...] = ()  # names in the header Host, beside those of this machine
     limits: Limits = field(default_factory=Limits)
 
     @property

@@ -89,6 +89,8 @@ class Telemetry:
         name, text = "longtail_batch_documents", "Documents of a batch."
         self._batch = Histogram(name, text, buckets=_BATCHES, registry=registry)
         self._shed = Counter("longtail_shed_total", "Requests refused as the queue was full.", registry=registry)
+        name, text = "longtail_connections_refused_total", "Connections refused or cut off, by reason."
+        self._refused = Counter(name, text, ["reason"], registry=registry)
         name, text = "longtail_requests_total", "Requests by path and status."
         self._requests = Counter(name, text, ["path", "status"], registry=registry)
         self._by_path: dict[tuple[str, int], Any] = {}
@@ -115,6 +117,10 @@ class Telemetry:
     def shed(self) -> None:
         """Count a request that was refused as the queue was full."""
         self._shed.inc()
+
+    def refused_connection(self, reason: str) -> None:
+        """Count a connection that was refused or cut off, or an upgrade of one."""
+        self._refused.labels(reason).inc()
 
     def request(self, path: str, status: int) -> None:
         """Count a request; paths that there are none of are one."""

@@ -27,6 +27,7 @@ log = logging.getLogger("longtail")
 
 _POLL_SECONDS = 0.2
 _SPARE_SECONDS = 5  # beyond the grace, before a worker is killed
+_LONGEST_PAUSE = 15.0  # seconds, between two attempts to start a worker
 
 
 @dataclass
@@ -34,6 +35,9 @@ class _Worker:
     process: SpawnProcess
     pipe: Connection  # the worker says that it is ready; its end tells the worker that we are no more
     is_ready: bool = False
+    misses_reload: bool = False  # a reload was asked for before it was ready
+    failures: int = 0  # attempts to start in its place, one after another, that came to nothing
+    start_at: float | None = None  # of the monotonic clock: when another takes the place of this one, which has ended
 
 
 def run_workers(settings: ServerSettings) -> int:
@@ -56,75 +60,107 @@ def run_workers(settings: ServerSettings) -> int:
 class _Supervisor:
     def __init__(self, settings: ServerSettings, listening: socket.socket | None) -> None:
         self._settings, self._listening = settings, listening
-        self._stopping = self._said_ready = False
+        self._stopping = False
+        self._has_served = False  # all workers were ready once
         self._workers: list[_Worker] = []
 
     def run(self) -> int:
-        """Watch over the workers until a signal, or until one cannot start."""
+        """Watch over the workers until a signal, or until one cannot start at the beginning."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
         signal.signal(signal.SIGHUP, self._reload)
         self._workers = [self._started() for _ in range(self._settings.workers)]
         while not self._stopping:
-            wait([end for worker in self._workers for end in (worker.process.sentinel, worker.pipe)], _POLL_SECONDS)
-            for worker in self._workers:
+            alive = [worker for worker in self._workers if worker.start_at is None]
+            wait([end for worker in alive for end in (worker.process.sentinel, worker.pipe)], _POLL_SECONDS)
+            for worker in alive:
                 self._hear(worker)
-            failed = [own.process.exitcode for own in self._workers if not own.is_ready and _has_ended(own)]
-            if failed and not self._stopping:
+            failed = [worker.process.exitcode for worker in alive if not worker.is_ready and _has_ended(worker)]
+            if failed and not self._has_served and not self._stopping:
                 self._end_all()
                 return failed[0] or 1
             self._replace_dead()
         return self._end_all()
 
-    def _started(self) -> _Worker:
+    def _started(self, failures: int = 0) -> _Worker:
         mine, theirs = get_context("spawn").Pipe()
         level = logging.getLogger("longtail").level
         arguments = self._settings, self._listening, theirs, level
         process = get_context("spawn").Process(target=_work, args=arguments, name="longtail-worker")
         process.start()
         theirs.close()
-        return _Worker(process, mine)
+        return _Worker(process, mine, failures=failures)
 
     def _hear(self, worker: _Worker) -> None:
         try:
             if not worker.is_ready and worker.pipe.poll():
                 worker.is_ready = bool(worker.pipe.recv())
-        except EOFError:
+                if self._has_served:
+                    log.warning("worker %s is ready", worker.process.pid)
+                if worker.misses_reload:
+                    _send_reload(worker)
+        except (EOFError, OSError):
             time.sleep(_POLL_SECONDS)  # it has died, and its exit code comes soon
-        if not self._said_ready and all(own.is_ready for own in self._workers):
-            self._said_ready = True
+        if not self._has_served and all(worker.is_ready for worker in self._workers):
+            self._has_served = True
             say_where(self._settings, self._settings.port)
 
     def _replace_dead(self) -> None:
+        """Start a worker for each that has ended: soon, and later each time where it was not even ready."""
+        now = time.monotonic()
+        for at, worker in enumerate(self._workers):
+            if self._stopping:
+                return
+            if worker.start_at is None and _has_ended(worker):
+                self._bury(worker, now)
+            elif worker.start_at is not None and worker.start_at <= now:
+                self._workers[at] = self._started(worker.failures)
+
+    def _bury(self, worker: _Worker, now: float) -> None:
         from prometheus_client.multiprocess import mark_process_dead
 
-        for at, worker in enumerate(self._workers):
-            if _has_ended(worker) and not self._stopping:
-                log.warning("worker %s ended with %s; another starts", worker.process.pid, worker.process.exitcode)
-                mark_process_dead(worker.process.pid)  # type: ignore[no-untyped-call]
-                worker.pipe.close()
-                time.sleep(_POLL_SECONDS)
-                self._workers[at] = self._started()
+        process = worker.process
+        mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
+        worker.pipe.close()
+        if worker.is_ready:
+            worker.failures = 0
+            worker.start_at = now + _POLL_SECONDS
+            log.warning("worker %s ended with %s; another starts", process.pid, process.exitcode)
+            return
+        worker.failures += 1
+        pause = min(2.0 ** (worker.failures - 1), _LONGEST_PAUSE)
+        worker.start_at = now + pause
+        detail = "worker %s ended with %s before it was ready; the others go on, and another starts in %g s"
+        log.warning(detail, process.pid, process.exitcode, pause)
 
     def _end_all(self) -> int:
-        for worker in self._workers:
+        alive = [worker for worker in self._workers if worker.start_at is None]
+        for worker in alive:
             if worker.process.is_alive():
                 worker.process.terminate()
         seconds = self._settings.grace_seconds + self._settings.drain_seconds + _SPARE_SECONDS
-        for worker in self._workers:
+        for worker in alive:
             worker.process.join(seconds)
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
-        return max(abs(worker.process.exitcode or 0) for worker in self._workers)
+        ended = [worker for worker in alive if worker.is_ready or not self._has_served]  # not one that was starting
+        return max((abs(worker.process.exitcode or 0) for worker in ended), default=0)
 
     def _stop(self, number: int, frame: object) -> None:
         self._stopping = True
 
     def _reload(self, number: int, frame: object) -> None:
         for worker in self._workers:
-            if worker.is_ready and worker.process.pid is not None and worker.process.is_alive():
-                os.kill(worker.process.pid, signal.SIGHUP)
+            if worker.is_ready:
+                _send_reload(worker)
+            else:
+                worker.misses_reload = True
+
+
+def _send_reload(worker: _Worker) -> None:
+    if worker.start_at is None and worker.process.pid is not None and worker.process.is_alive():
+        os.kill(worker.process.pid, signal.SIGHUP)
 
 
 def _has_ended(worker: _Worker) -> bool:

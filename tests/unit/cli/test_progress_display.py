@@ -184,3 +184,23 @@ class TestShowProgress:
 
 def test_peak_memory_is_that_of_this_process():
     assert 10 < progress_display.peak_memory_mb() < 100_000
+
+
+class TestCompilationBar:
+    @pytest.mark.parametrize("inside", [False, True])
+    def test_a_kernel_is_shown_while_it_is_compiled(self, inside):
+        bars = BarReporter()
+        bar = bars.compilation()
+        if inside:
+            bars.start("training", 10, "nodes")
+        bar.start("train_spans")
+        shown = [task.description for task in bars._bars.tasks]
+        assert shown == [*(["training"] if inside else []), "compiling train_spans"]
+        assert bars._bars.live.is_started
+        bar.step()
+        bar.finish()
+        assert [task.description for task in bars._bars.tasks] == shown[:-1]
+        assert bars._bars.live.is_started == inside
+        if inside:
+            bars.finish()
+        assert not bars._bars.live.is_started

@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import numba
 import numpy as np
 import pytest
 
-from longtail.kernels import jit
+from longtail.kernels import compilation, jit
 
 MEASURED = """
 from scipy import sparse
@@ -25,7 +26,10 @@ compiled = hasattr(ranking.rank_documents, "signatures")
 print(compiled, metrics.precision_at_k(scores, truth, 1), metrics.recall_at_k(scores, truth, 2))
 """
 
-SAID = "compiling kernels, once on this machine: seconds, for some methods a minute or two"
+ANNOUNCED = (
+    "compiling kernels, once on this machine: up to a minute or two for a method; "
+    "`longtail doctor --compile` compiles those of all methods at once"
+)
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -68,6 +72,25 @@ def test_unwritable_cache_warns_once(fresh, action):
     assert "set NUMBA_CACHE_DIR to a writable folder" in str(warning.message)
 
 
+@pytest.mark.parametrize("cached", [{}, {"_cache_file": object()}, {"_cache_file": SimpleNamespace(_source_stamp=1)}])
+def test_a_cache_of_another_kind_is_not_used(fresh, cached):
+    def njit(**options):
+        """Stand in for a numba whose cache lacks what is set in it."""
+        if options.get("cache"):
+            return lambda function: SimpleNamespace(_cache=SimpleNamespace(**cached))
+        return lambda function: function
+
+    fresh.setattr(numba, "njit", njit)
+    jit._warn_unknown_cache.cache_clear()
+    with pytest.warns(
+        RuntimeWarning, match=r"numba \S+ keeps .* anew in every process; install numba 0\.\d+"
+    ) as caught:
+        kernels = [jit.kernel(lambda x, n=n: x + n) for n in range(3)]
+    assert [kernel(1) for kernel in kernels] == [1, 2, 3]
+    assert len(caught) == 1
+    jit._warn_unknown_cache.cache_clear()
+
+
 def test_other_errors_are_not_taken_for_it(fresh):
     def broken(**options):
         raise TypeError("something else")
@@ -96,13 +119,50 @@ def test_compiles_on_the_first_call_without_the_gil():
     assert type(total._cache).__name__ == "FunctionCache"
 
 
-def test_compiling_is_said_once(caplog):
-    listener = jit._SayOnce()
+class Steps:
+    """Notes how an observer is called."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, ...]] = []
+
+    def start(self, kernel: str) -> None:
+        self.calls.append(("start", kernel))
+
+    def step(self) -> None:
+        self.calls.append(("step",))
+
+    def finish(self) -> None:
+        self.calls.append(("finish",))
+
+
+def test_an_observer_is_called_around_each_compilation():
+    @jit.kernel
+    def doubled(x):
+        return 2 * x
+
+    @jit.kernel
+    def quadrupled(x):
+        return doubled(doubled(x))
+
+    steps = Steps()
+    compilation.observe(steps)
+    try:
+        assert [quadrupled(1), quadrupled(1), doubled(1.0)] == [4, 4, 2]
+    finally:
+        compilation.observe(None)
+    around = [("step",), ("finish",)]
+    assert steps.calls == [("start", "quadrupled"), ("step",), *around, ("start", "doubled"), *around]
+
+
+def test_announced_once_on_a_machine(caplog, monkeypatch, tmp_path):
+    record = compilation.CompilationRecord(tmp_path, "numba")
+    monkeypatch.setattr(jit, "compilation_record", lambda: record)
     caplog.set_level(logging.INFO, "longtail")
-    for _ in range(3):
-        listener.on_start(None)
-        listener.on_end(None)
-    assert [record.getMessage() for record in caplog.records] == [SAID]
+    for _ in range(2):  # as in two processes
+        announcer = jit._Announcer()
+        for _ in range(3):
+            announcer._announce()
+    assert [entry.getMessage() for entry in caplog.records] == [ANNOUNCED]
 
 
 COMPILES = """
@@ -117,12 +177,16 @@ print(sum(_before.stats.cache_hits.values()), "from the cache")
 """
 
 
-def test_compiling_is_said_when_it_happens_and_not_for_a_cached_kernel(tmp_path):
+def test_compiling_is_announced_when_it_happens_and_not_for_a_cached_kernel(tmp_path):
     cold = python(COMPILES, NUMBA_CACHE_DIR=str(tmp_path))
     assert cold.stderr == ""
-    assert cold.stdout.splitlines() == ["imported", SAID, "True", "True", "0 from the cache"]
+    assert cold.stdout.splitlines() == ["imported", ANNOUNCED, "True", "True", "0 from the cache"]
     warm = python(COMPILES, NUMBA_CACHE_DIR=str(tmp_path))
     assert warm.stdout.splitlines() == ["imported", "True", "True", "2 from the cache"]
+    for kept in tmp_path.rglob("*.nbi"):
+        kept.unlink()
+    again = python(COMPILES, NUMBA_CACHE_DIR=str(tmp_path))
+    assert again.stdout.splitlines() == ["imported", "True", "True", "0 from the cache"]
 
 
 INNER = """
@@ -160,6 +224,7 @@ def test_edit_of_a_called_kernel_is_seen(tmp_path):
     kernels = tmp_path / "longtail" / "kernels"
     kernels.mkdir(parents=True)
     shutil.copy(jit.__file__, kernels)
+    shutil.copy(compilation.__file__, kernels)
     for package in (kernels, kernels.parent):
         (package / "__init__.py").touch()
     for name, source in (("inner", INNER.format(step=1)), ("middle", MIDDLE), ("outer", OUTER), ("other", "")):

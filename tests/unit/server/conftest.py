@@ -64,7 +64,7 @@ def serving(model_folder, service):
         app = create_app(server)
         server.start()
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 1234))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             yield Served(client, server, app)
         await asyncio.to_thread(server.stop)
 

@@ -101,13 +101,30 @@ def test_only_jobs_of_one_key_share_a_batch():
     asyncio.run(main())
 
 
-def test_a_request_larger_than_a_batch_is_one():
+def test_a_request_larger_than_a_batch_goes_in_pieces():
     async def main():
         model = Slow()
         async with batching(model) as batcher:
             job = await batcher.submit("a", list(range(9)), 10)
             assert job.done.result() == [2 * n for n in range(9)]
-        assert len(model.batches) == 1
+        assert [items for _, items in model.batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+
+    asyncio.run(main())
+
+
+def test_a_large_request_is_left_off_once_it_has_its_503():
+    """Nothing is computed that nobody waits for, except for the piece under way."""
+
+    async def main():
+        model = Slow()
+        model.go.clear()
+        async with batching(model) as batcher:
+            with pytest.raises(Refusal) as refused:
+                await batcher.submit("a", list(range(400)), 0.05)
+            assert refused.value.status == 503
+            model.go.set()
+            assert (await batcher.submit("b", [1], 10)).done.result() == [2]
+        assert model.batches == [("a", [0, 1, 2, 3]), ("b", [1])]
 
     asyncio.run(main())
 

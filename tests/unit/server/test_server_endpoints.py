@@ -59,6 +59,22 @@ def test_settings_of_a_prediction(serving, service):
     assert labels(k=9, beam_size=1) == [(label.id, label.score) for label in narrow] != every
 
 
+def test_excluded_labels_are_looked_up_once_for_all_documents_of_a_request(service):
+    class Names(tuple):
+        lookups = 0
+
+        def __iter__(self):
+            Names.lookups += 1
+            return super().__iter__()
+
+    names = Names(("ship", "unknown"))
+    asked = [Asked(TEXT, 3, 0.0, names) for _ in range(20)]
+    found = service.predict(service.key(3, None), asked)
+    assert Names.lookups == 1
+    assert len(found) == 20
+    assert all(label.id != "ship" for labels in found for label in labels)
+
+
 def test_no_document_has_no_prediction(serving):
     assert ask(serving, "POST", "/v1/predict", {"documents": []})["predictions"] == []
 

@@ -65,6 +65,37 @@ def test_numbers_out_of_range(serving, value):
         assert detail == "threshold: expected a number from 0 to 1"
 
 
+def test_too_many_excluded_labels(serving):
+    for exclude in (["wind"] * 1001, "wind", 5):
+        body = json.dumps({"documents": [{"text": "a"}], "exclude": exclude}).encode()
+        assert refused(serving, 422, body).detail == "exclude: expected a list of at most 1000 ids of labels"
+    body = json.dumps({"documents": [{"text": "a"}], "exclude": ["wind"] * 1000}).encode()
+
+    async def question(served):
+        return await served.client.post("/v1/predict", content=body, headers=JSON)
+
+    assert run(serving, question).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "example"),
+    [
+        ("/v1/predict", b'{"text": "x"}', "unknown field `text`", '{"documents": [{"text": "..."}]}'),
+        ("/v1/predict", b"{}", "required field `documents`", '{"documents": [{"text": "..."}]}'),
+        ("/v1/predict", b'{"documents": [{"texts": "x"}]}', "unknown field `texts`", '{"text": "..."}'),
+        ("/v1/predict", b'{"documents": [{}]}', "required field `text`", '{"text": "..."}'),
+        ("/v1/explain", b'{"text": "x"}', "required field `label`", '{"text": "...", "label": "..."}'),
+        ("/v1/path", b'{"texts": "x"}', "unknown field `texts`", '{"text": "..."}'),
+    ],
+)
+def test_wrong_fields_are_answered_with_the_right_ones(serving, path, body, field, example):
+    detail = refused(serving, 422, body, path).detail
+    assert field in detail
+    assert f"; expected an object such as {example}; optional fields: " in detail
+    if b"documents" not in body and path == "/v1/predict":
+        assert detail.endswith("optional fields: k, threshold, exclude, beam_size")
+
+
 def test_deep_json_that_is_read_to_its_end(serving):
     """A field of any type would be read however deep it is; there is none, so a deep one is a wrong one."""
     begin = time.monotonic()
@@ -162,6 +193,7 @@ def test_a_slow_body(serving):
 def test_unknown_places_and_methods(serving):
     refused(serving, 404, path="/v1/nothing")
     refused(serving, 404, b"", "/static/none.js", "GET")
+    refused(serving, 404, b"", f"/static/{'a' * 5000}.js", "GET")
     refused(serving, 404, b"", "/static/..%2Fapp.py", "GET")
     refused(serving, 404, b"", "/static/%2e%2e/app.py", "GET")
     refused(serving, 405, b"", "/v1/predict", "GET")

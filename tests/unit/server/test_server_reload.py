@@ -64,6 +64,34 @@ class TestReload:
         assert version == "old"
         assert "not reloaded, version old goes on" in caplog.text
 
+    def test_the_same_model_with_a_damaged_file_is_refused(self, serving, model_folder, tmp_path, caplog):
+        """Not only the manifest is looked at, and what is served goes on."""
+        folder = tmp_path / "model"
+        shutil.copytree(model_folder, folder)
+        served_now = load_service(folder, "cpu", 1, None)
+        file = next(folder.glob("ranker-*.safetensors"))
+        content = file.read_bytes()
+
+        def put(new):
+            other = tmp_path / "other"
+            other.write_bytes(new)
+            other.rename(file)
+
+        async def question(served):
+            put(content[:-1] + bytes([content[-1] ^ 1]))
+            altered = await served.client.post("/v1/reload")
+            put(content[:-1])
+            cut = await served.client.post("/v1/reload")
+            predicted = await served.predict("wind")
+            put(content)
+            return altered, cut, predicted, await served.client.post("/v1/reload")
+
+        altered, cut, predicted, whole = run(serving, question, own=served_now, model=folder)
+        assert f"{file.name}: is damaged or was altered" in problem(altered, 409).detail
+        assert f"{file.name}: is {len(content) - 1} bytes long" in problem(cut, 409).detail
+        assert predicted.status_code == whole.status_code == 200
+        assert caplog.text.count(f"not reloaded, version {served_now.name.version} goes on") == 2
+
     def test_want_of_memory_ends_a_reload_and_not_the_watch(self, serving, service, caplog):
         def bad():
             raise MemoryError

@@ -1,0 +1,351 @@
+"""One connection of a client: bounds of size and time before there is a request, and after an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from time import monotonic
+from typing import Any, NamedTuple, cast
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from longtail.server.front import PREDICT, Front
+from longtail.server.settings import Limits
+from longtail.server.telemetry import Telemetry
+
+__all__ = ["Connection", "RefusedConnections", "connections_of"]
+
+log = logging.getLogger("longtail")
+
+_SHED_SECONDS = 0.05  # that a connection is not read after a 503: a client that retries at once takes time from others
+_LINGER_SECONDS = 1.0  # between a refusal and the end, in which the client can read the answer
+_LINGER_BYTES = 1_000_000  # that are thrown away meanwhile
+_SLOWEST_READER = 1000  # bytes a second of an answer that a client must take
+_HEADER_OVERHEAD = 4  # bytes of a header beside its name and value
+_LOG_SECONDS = 60.0  # between two log lines about the same kind of refusal
+_PREDICT_URL = PREDICT.encode()
+
+
+class _Refusal(NamedTuple):
+    """An answer to what is no request: without a request id, and without problem details."""
+
+    reason: str  # label of the metric
+    status: HTTPStatus
+    detail: str
+    headers: str = ""
+
+    def answer(self) -> bytes:
+        """Return all bytes of the answer."""
+        return (
+            f"HTTP/1.1 {self.status} {self.status.phrase}\r\n{self.headers}"
+            "content-type: text/plain; charset=utf-8\r\n"
+            f"content-length: {len(self.detail)}\r\nconnection: close\r\n\r\n{self.detail}"
+        ).encode()
+
+
+_NOT_HTTP = _Refusal("not_http", HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.")
+_TOO_SLOW = _Refusal("slow_headers", HTTPStatus.REQUEST_TIMEOUT, "The headers did not come in time.")
+_LONG_URL = _Refusal("long_url", HTTPStatus.REQUEST_URI_TOO_LONG, "The URL is too long.")
+_LARGE_HEADERS = _Refusal(
+    "large_headers", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "There are too many headers, or they are too large."
+)
+_TOO_MANY = _Refusal(
+    "too_many_connections",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "There are too many connections; try again.",
+    "retry-after: 1\r\n",
+)
+
+
+class RefusedConnections:
+    """Counts what is refused outside of a request, and logs one line a minute for each reason."""
+
+    def __init__(self, telemetry: Telemetry, clock: Callable[[], float] = monotonic) -> None:
+        self._telemetry, self._clock = telemetry, clock
+        self._logged_at: dict[str, float] = {}
+        self._unlogged: dict[str, int] = {}
+
+    def count(self, reason: str) -> None:
+        """Count a refusal; log it unless another of the same reason was logged within a minute."""
+        self._telemetry.refused_connection(reason)
+        count = self._unlogged.get(reason, 0) + 1
+        now = self._clock()
+        if now - self._logged_at.get(reason, -_LOG_SECONDS) < _LOG_SECONDS:
+            self._unlogged[reason] = count
+            return
+        self._logged_at[reason] = now
+        self._unlogged[reason] = 0
+        log.warning("refused: %s, %d since the last such line", reason, count)
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's HTTP protocol, with bounds for what it takes without any.
+
+    The URL, the number and the bytes of headers are bounded, and so is the number of connections. A timer runs
+    whenever the client has to send something or to read an answer. Predictions that are shed are answered as soon as
+    their headers are there, without a task: under overload this is most of what a server does.
+
+    Args:
+        config: uvicorn's settings.
+        server_state: connections and tasks of the whole server.
+        app_state: state for the application.
+        _loop: the event loop.
+        limits: of size and time.
+        connections: largest number of connections of this process.
+        waiting: all connections without a request that is being answered, the longest waiting first.
+        front: sheds predictions.
+        refused: counts what is refused here.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        limits: Limits,
+        connections: int,
+        waiting: dict[Connection, None],
+        front: Front,
+        refused: RefusedConnections,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._most_connections = connections
+        self._waiting = waiting
+        self._front = front
+        self._refused = refused
+        self._deadline: asyncio.TimerHandle | None = None  # of the headers, the rest of a body, or the end
+        self._write_check: asyncio.TimerHandle | None = None
+        self._unsent = 0  # bytes of answers that the client had not taken at the last check
+        self._unparsed = 0  # bytes since the parser last came to the end of headers, a chunk or a message
+        self._discarded = 0  # bytes after a refusal
+        self._header_count = 0
+        self._header_bytes = 0
+        self._in_body = False  # the headers are there, and the body is not whole
+        self._at_end = False  # the last data ended with a whole request
+        self._is_refused = False
+        self._refusal = _NOT_HTTP  # of what the parser refuses next
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for headers; one too many takes the place of one that waits, or is refused."""
+        super().connection_made(transport)
+        if len(self.connections) > self._most_connections:
+            if not self._waiting:
+                self._refuse(_TOO_MANY)
+                return
+            next(iter(self._waiting))._make_room()
+        self._waiting[self] = None
+        self._start_deadline(self._limits.body_seconds, self._headers_too_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop all timers."""
+        self._waiting.pop(self, None)
+        self._stop_deadline()
+        self._stop_write_check()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, within the bounds of headers."""
+        if self._is_refused:
+            self._discard(data)
+            return
+        self._unset_keepalive_if_required()
+        self._unparsed += len(data)
+        self._at_end = False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._refuse(self._refusal)
+            return
+        except httptools.HttpParserUpgrade:
+            self._refused.count("upgrade")
+        if self._unparsed > self._limits.header_bytes:
+            self._refuse(_LARGE_HEADERS)
+        elif not self._in_body and not self._at_end and self._deadline is None:
+            self._start_deadline(self._limits.body_seconds, self._headers_too_late)
+
+    def on_message_begin(self) -> None:
+        """Begin to count headers."""
+        self._at_end = False
+        self._header_count = 0
+        self._header_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the URL."""
+        super().on_url(url)
+        if len(self.url) > self._limits.url_bytes:
+            self._stop_parsing(_LONG_URL)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; trailers behind a body are counted, and not kept."""
+        self._header_count += 1
+        self._header_bytes += len(name) + len(value) + _HEADER_OVERHEAD
+        if self._header_count > self._limits.headers or self._header_bytes > self._limits.header_bytes:
+            self._stop_parsing(_LARGE_HEADERS)
+        if not self._in_body:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin the request, or shed it."""
+        self._stop_deadline()
+        self._waiting.pop(self, None)
+        self._unparsed = 0
+        self._in_body = True
+        if self.url != _PREDICT_URL:
+            super().on_headers_complete()
+        elif not self._shed():
+            super().on_headers_complete()
+            self._front.expect()
+
+    def on_chunk_header(self) -> None:
+        """Take the size of a chunk."""
+        self._unparsed = 0
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._unparsed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End the request."""
+        self._unparsed = 0
+        self._in_body = False
+        self._at_end = True
+        self._stop_deadline()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request; for the rest of a body that nobody reads, or for the end, not without bound."""
+        super().on_response_complete()
+        if not self._is_answering:
+            self._waiting[self] = None
+        if self.transport.is_closing():
+            self._start_deadline(self._limits.body_seconds, self.transport.abort)
+        elif self._in_body and not self._is_answering:
+            self._start_deadline(self._limits.body_seconds, self._body_too_late)
+
+    def pause_writing(self) -> None:
+        """Begin to look whether the client takes its answers."""
+        super().pause_writing()
+        self._unsent = self.transport.get_write_buffer_size()
+        self._stop_write_check()
+        self._write_check = self.loop.call_later(self._limits.body_seconds, self._check_writing)
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._stop_write_check()
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection without a request, also where its last answer was not read."""
+        self.transport.abort()
+
+    def _shed(self) -> bool:
+        """Answer at once where no other request of this connection is under way; its body is then passed over."""
+        free = self.cycle is not None and self.cycle.response_complete and not self.flow.write_paused
+        plain = self.parser.get_method() == b"POST" and self.parser.should_keep_alive()
+        answer = self._front.shed_early(self.headers) if free and plain and not self.expect_100_continue else None
+        if answer is None:
+            return False
+        self.transport.write(answer)
+        self.on_response_complete()
+        self.flow.pause_reading()
+        self.loop.call_later(_SHED_SECONDS, self.flow.resume_reading)
+        return True
+
+    def _stop_parsing(self, refusal: _Refusal) -> None:
+        """Make the parser stop, so that ``data_received`` refuses."""
+        self._refusal = refusal
+        raise ValueError(refusal.reason)
+
+    def _refuse(self, refusal: _Refusal) -> None:
+        """Answer what is no request, unless another request is being answered, and end the connection soon.
+
+        What comes meanwhile is thrown away: a socket closed with bytes unread may lose the answer.
+        """
+        self._refused.count(refusal.reason)
+        self._is_refused = True
+        self._stop_deadline()
+        if self._is_answering or self.transport.is_closing():
+            self.transport.abort()
+            return
+        self.transport.write(refusal.answer())
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._start_deadline(_LINGER_SECONDS, self.transport.abort)
+
+    def _make_room(self) -> None:
+        """End this connection, so that another client has its place."""
+        self._refused.count("made_room")
+        del self._waiting[self]
+        self.transport.abort()
+
+    def _discard(self, data: bytes) -> None:
+        self._discarded += len(data)
+        if self._discarded > _LINGER_BYTES:
+            self.transport.abort()
+
+    def _headers_too_late(self) -> None:
+        self._deadline = None
+        if self._is_answering:
+            self._start_deadline(self._limits.body_seconds, self._headers_too_late)
+        elif not self.transport.is_closing():
+            self._refuse(_TOO_SLOW)
+
+    def _body_too_late(self) -> None:
+        self._deadline = None
+        if not self._is_answering:  # else the endpoint bounds the time of its body
+            self._refused.count("slow_body")
+            self.transport.abort()
+
+    def _check_writing(self) -> None:
+        self._write_check = None
+        unsent = self.transport.get_write_buffer_size()
+        if self._unsent - unsent < _SLOWEST_READER * self._limits.body_seconds:
+            self._refused.count("slow_reader")
+            self.transport.abort()
+        else:
+            self._unsent = unsent
+            self._write_check = self.loop.call_later(self._limits.body_seconds, self._check_writing)
+
+    def _start_deadline(self, seconds: float, action: Callable[[], object]) -> None:
+        self._stop_deadline()
+        self._deadline = self.loop.call_later(seconds, action)
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _stop_write_check(self) -> None:
+        if self._write_check is not None:
+            self._write_check.cancel()
+            self._write_check = None
+
+
+def connections_of(limits: Limits, connections: int, front: Front, telemetry: Telemetry) -> type[asyncio.Protocol]:
+    """Return what uvicorn calls for each connection."""
+    waiting: dict[Connection, None] = {}
+    made = partial(
+        Connection,
+        limits=limits,
+        connections=connections,
+        waiting=waiting,
+        front=front,
+        refused=RefusedConnections(telemetry),
+    )
+    return cast("type[asyncio.Protocol]", made)
