@@ -22,9 +22,9 @@ from sklearn.svm import LinearSVC
 import longtail as lt
 from longtail.features.tfidf import TfIdf
 from longtail.kernels import pool
-from longtail.kernels.node_documents import prepare
-from longtail.kernels.node_training import NEWTON, train_spans
-from longtail.linear.spans import _aligned
+from longtail.kernels.newton import Newton
+from longtail.kernels.node_training import TrainingSettings, prepare, train_spans
+from longtail.linear.spans import _aligned, _Arguments
 from longtail.methods import configure
 
 
@@ -89,14 +89,18 @@ def ours(x, y, tolerance):
     n, d = x.shape
     ends = np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, y.shape[1], np.int64)
     rows = x.indptr.astype(np.int64), x.indices, x.data, np.zeros((n, 0), np.float32)
-    everything, bias = np.arange(n, dtype=np.int32), np.float32(1)
-    arguments = (
+    everything = np.arange(n, dtype=np.int32)
+    solver = Newton(tolerance, 100)
+    settings = TrainingSettings(solver, 1.0, 1.0, np.float32(1), np.float32(0), 0)
+    leaves = (
         *ends, np.arange(y.shape[1]), np.array([0, n]), everything,
-        y.indptr.astype(np.int64), y.indices.astype(np.int32), np.ones(y.nnz, np.float32), *rows, d, *NEWTON,
-        1.0, 1.0, bias, tolerance, 100, 0.0, np.float32(0), 0, None,
+        y.indptr.astype(np.int64), y.indices.astype(np.int32), np.ones(y.nnz, np.float32), *rows, d,
+        np.zeros((0, 0), np.float32),
     )  # fmt: skip
-    documents = prepare(*map(_aligned, (everything, *rows)), bias, *NEWTON[1:], np.full(d, -1, np.int32))
-    return train_spans(0, 1, documents, *map(_aligned, arguments))
+    arguments = _Arguments(*map(_aligned, leaves), settings)
+    column_at = np.full(d, -1, np.int32)
+    documents = prepare(solver, _aligned(everything), arguments.features, settings.bias, column_at)
+    return train_spans((0, 1), documents, arguments.spans, arguments.data, settings)
 
 
 def weights(trained, x, y):

@@ -14,6 +14,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.cpu import CPUTargetOptions
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import overload
 
@@ -30,13 +31,18 @@ LANES = 8  # numbers that `add_multiple` adds at once
 _BYTE, _NUMBER, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _VECTOR = ir.VectorType(_BYTE, BYTES)
+_BORROWING = {"_nrt": False, "forceinline": True}  # calls would pass each field of a tuple of arrays
 
 
 def borrowing(function: F) -> F:
-    """Compile a kernel that makes no arrays, without counting references to those that it is given."""
+    """Compile a kernel that makes no arrays into its callers, without counting references to arrays.
+
+    Numba's option for it is private: where a version lacks it, references are counted, which takes longer.
+    """
     compiled: Any = kernel(function)
-    if hasattr(compiled, "targetoptions"):  # a plain function has none
-        compiled.targetoptions["_nrt"] = False
+    options = getattr(compiled, "targetoptions", None)  # a plain function has none
+    if options is not None:
+        options.update({name: value for name, value in _BORROWING.items() if hasattr(CPUTargetOptions, name)})
     typed: F = compiled
     return typed
 

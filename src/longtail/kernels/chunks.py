@@ -16,10 +16,20 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from longtail.kernels.cache_lines import BYTES, LANES, LINE, add_multiple, borrowing, lowest_bit, matches, prefetch
+from longtail.kernels.cache_lines import (
+    BYTES,
+    LANES,
+    LINE,
+    add_multiple,
+    borrowing,
+    lowest_bit,
+    matches,
+    prefetch,
+)
+from longtail.kernels.feature_rows import FeatureRows
 
-__all__ = ["GROUP_BITS", "LAST", "LONG", "SIBLING_BITS", "Level", "add_by_buckets", "add_by_table", "decoded"]
-__all__ += ["fill_table", "start_of"]
+__all__ = ["GROUP_BITS", "LAST", "LONG", "SIBLING_BITS", "Level", "RowTable", "add_by_buckets"]
+__all__ += ["add_by_table", "decoded", "fill_table", "start_of"]
 
 SIBLING_BITS = 7  # in the first plane of siblings
 LAST = 1 << SIBLING_BITS  # beside them: no further entry in this row
@@ -41,6 +51,41 @@ class Level(NamedTuple):
     bias: Any  # float32 (n_nodes,) weight of the bias feature
     dense: Any  # (dense_width, n_siblings) of each chunk end to end; float32 or codes like `values`
     dense_table: Any  # float32
+
+
+class RowTable(NamedTuple):
+    """Where the rows of a chunk begin, by column."""
+
+    row_starts: Any  # int32 (n_columns,): the first entry of each column's row, counted from 1 within
+    # the chunk, or the row's number in ``full_rows``, counted from −1 downwards; 0 where it has none
+    full_rows: Any  # float32, room for rows with a number for each sibling
+    columns: Any  # int32 (n_columns,), room for the columns that have a row
+
+
+class _Shape(NamedTuple):
+    """Where a chunk lies in the arrays of its level, and how it is packed."""
+
+    start_at: Any  # its first start,
+    low_at: Any  # first byte of columns,
+    entry_at: Any  # first entry,
+    sibling_at: Any  # and first byte of siblings
+    n_entries: Any
+    n_rows: Any
+    shift: Any  # a bucket spans 2^shift columns
+    low_more: Any  # planes of columns after the first
+    more: Any  # planes of siblings after the first
+    is_long: Any  # whether starts have a second plane,
+    stride: Any  # and how far it is from the first
+
+
+class _Entries(NamedTuple):
+    """The entries of a chunk: arrays of a level, and the planes of siblings."""
+
+    siblings: Any
+    values: Any
+    table: Any
+    stride: Any  # from plane to plane
+    more: Any  # planes after the first
 
 
 def decoded(values: Any, table: Any, at: Any) -> Any:
@@ -99,70 +144,82 @@ def _find_low(lows: Any, at: int, stride: int, more: Any, first: int, last: int,
 
 
 @borrowing
-def _add_row(
-    siblings: Any,  # IN
-    values: Any,  # IN
-    table: Any,  # IN
-    entry: int,  # IN  where the row begins in values
-    shown: int,  # IN  and in siblings
-    stride: int,  # IN  from plane to plane of siblings
-    more: int,  # IN  planes after the first
-    x: Any,  # IN
-    sums: Any,  # IN/OUT
-) -> None:
-    """Add x times the entries of a row."""
+def _shape(level: Level, chunk: Any) -> _Shape:
+    """Return the shape of a chunk."""
+    heads = level.heads
+    start_at = heads[chunk, 0]
+    low_at = heads[chunk, 1]
+    entry_at = heads[chunk, 2]
+    sibling_at = heads[chunk, 3]
+    n_entries = heads[chunk + 1, 2] - entry_at
+    shift = np.int64(level.shifts[chunk])
+    low_more = 0 if shift <= 8 else (shift - 1) >> 3
+    n_rows = (heads[chunk + 1, 1] - low_at) // (low_more + 1)
+    more = (heads[chunk + 1, 3] - sibling_at) // max(n_entries, 1) - 1
+    is_long = n_entries >= LONG
+    stride = (heads[chunk + 1, 0] - start_at) >> 1
+    return _Shape(
+        start_at,
+        low_at,
+        entry_at,
+        sibling_at,
+        n_entries,
+        n_rows,
+        shift,
+        low_more,
+        more,
+        is_long,
+        stride,
+    )
+
+
+@borrowing
+def _add_row(entries: _Entries, entry: int, sibling_at: int, x: Any, sums: Any) -> None:
+    """Add x times the entries of a row, which begins at ``entry`` of values, ``sibling_at`` of siblings."""
+    siblings, values, table, stride, more = entries
     while more == 0:  # as in nearly every chunk; apart, because this is the hottest loop
-        sibling = siblings[shown]
+        sibling = siblings[sibling_at]
         sums[sibling & np.uint8(LAST - 1)] += x * decoded(values, table, entry)
         if sibling >= LAST:
             return
         entry += 1
-        shown += 1
+        sibling_at += 1
     while True:
-        sums[_wide(siblings, shown, stride, more, SIBLING_BITS)] += x * decoded(values, table, entry)
-        if siblings[shown] >= LAST:
+        weight = decoded(values, table, entry)
+        sums[_wide(siblings, sibling_at, stride, more, SIBLING_BITS)] += x * weight
+        if siblings[sibling_at] >= LAST:
             return
         entry += 1
-        shown += 1
-
-
-# Kernels below take arrays and bounds, not a Level and slices: numba would count references to make these.
+        sibling_at += 1
 
 
 @borrowing
 def add_by_buckets(
-    heads: Any,  # IN  arrays of a Level
-    shifts: Any,
-    starts: Any,
-    lows: Any,
-    siblings: Any,
-    values: Any,
-    table: Any,
-    n_columns: int,  # IN
+    level: Level,  # IN
     chunk: Any,  # IN
-    columns: Any,  # IN  (nnz,) sparse features of all documents
-    xs: Any,  # IN  (nnz,)
-    begin: int,  # IN  those of one document
-    end: int,
-    found: Any,  # buffer (2, ≥ end - begin) int64
+    features: FeatureRows,  # IN
+    document: int,  # IN
+    scratch: Any,  # buffer (2, ≥ features of the document) int64
     sums: Any,  # IN/OUT (n_siblings,) columns add to it in their order
 ) -> None:
     """Look each column up in its bucket: for a chunk that few documents visit.
 
-    Most of the time would go into waiting for memory. So each step is done for all columns before the next one, and
-    asks for what the next one reads: starts of buckets; columns in them; entries of the rows found.
+    Most of the time would go into waiting for memory. So each step is done for all columns before the
+    next one, and prefetches its data: starts of buckets; columns in them; entries of the rows.
     """
-    start_at, low_at, entry_at, sibling_at = heads[chunk, 0], heads[chunk, 1], heads[chunk, 2], heads[chunk, 3]
-    n_entries = heads[chunk + 1, 2] - entry_at
+    starts = level.starts
+    lows = level.columns
+    siblings = level.siblings
+    values = level.values
+    columns = features.columns
+    xs = features.values
+    begin = features.pointers[document]
+    end = features.pointers[document + 1]
+    shape = _shape(level, chunk)
+    start_at, low_at, entry_at, sibling_at, n_entries, n_rows, shift, low_more, more, is_long, stride = shape
     if n_entries == 0:
-        end = begin
-    more = (heads[chunk + 1, 3] - sibling_at) // max(n_entries, 1) - 1
-    is_long = n_entries >= LONG
-    stride = (heads[chunk + 1, 0] - start_at) >> 1
-    shift = np.int64(shifts[chunk])
-    group_at = start_at + (n_columns >> shift) + 2
-    low_more = 0 if shift <= 8 else (shift - 1) >> 3
-    n_rows = (heads[chunk + 1, 1] - low_at) // (low_more + 1)
+        return
+    group_at = start_at + (features.n_columns >> shift) + 2
     for j in range(begin, end):
         at = start_at + (np.int64(columns[j]) >> shift)
         prefetch(starts, at)
@@ -175,60 +232,53 @@ def add_by_buckets(
         prefetch(starts, group_at + (first >> GROUP_BITS))
         if is_long:
             prefetch(starts, group_at + (first >> GROUP_BITS) + stride)
-    n_found = 0
+    count = 0
     for j in range(begin, end):
         column = np.int64(columns[j])
         at = start_at + (column >> shift)
-        first, last = start_of(starts, at, stride, is_long), start_of(starts, at + 1, stride, is_long)
-        row = _find_low(lows, low_at, n_rows, low_more, first, last, column & ((1 << shift) - 1))
+        first = start_of(starts, at, stride, is_long)
+        last = start_of(starts, at + 1, stride, is_long)
+        low_bits = column & ((1 << shift) - 1)
+        row = _find_low(lows, low_at, n_rows, low_more, first, last, low_bits)
         if row >= 0:
             entry = start_of(starts, group_at + (row >> GROUP_BITS), stride, is_long)
             prefetch(siblings, sibling_at + entry)
             prefetch(values, entry_at + entry)
             prefetch(values, entry_at + entry + 32)  # rows before it in its group may fill a line
-            found[0, n_found], found[1, n_found] = j, entry << GROUP_BITS | row & ((1 << GROUP_BITS) - 1)
-            n_found += 1
-    for i in range(n_found):
-        entry = found[1, i] >> GROUP_BITS
-        for _ in range(found[1, i] & ((1 << GROUP_BITS) - 1)):  # over the rows before it in its group
+            scratch[0, count] = j
+            scratch[1, count] = entry << GROUP_BITS | row & ((1 << GROUP_BITS) - 1)
+            count += 1
+    entries = _Entries(siblings, values, level.table, n_entries, more)
+    for i in range(count):
+        entry = scratch[1, i] >> GROUP_BITS
+        for _ in range(scratch[1, i] & ((1 << GROUP_BITS) - 1)):  # rows before it in its group
             while siblings[sibling_at + entry] < LAST:
                 entry += 1
             entry += 1
-        _add_row(siblings, values, table, entry_at + entry, sibling_at + entry, n_entries, more, xs[found[0, i]], sums)
+        _add_row(entries, entry_at + entry, sibling_at + entry, xs[scratch[0, i]], sums)
 
 
 @borrowing
-def fill_table(
-    heads: Any,  # IN  arrays of a Level
-    shifts: Any,
-    starts: Any,
-    lows: Any,
-    siblings: Any,
-    values: Any,
-    table: Any,
-    n_columns: int,  # IN
-    chunk: Any,  # IN
-    width: Any,  # IN  siblings of the chunk
-    row_starts: Any,  # OUT (n_columns,) the first entry of each column's row, counted from 1 within the chunk, or
-    full_rows: Any,  # OUT  where the row stands in full here, counted from −1 downwards
-    filled: Any,  # OUT (n_columns,) the columns that have a row
-) -> Any:
-    """Write where each row of a chunk begins: one pass, after which a look-up is one read; return how many there are.
+def fill_table(level: Level, chunk: Any, n_columns: int, table: RowTable) -> Any:
+    """Write where each row of a chunk begins; return how many rows there are.
 
-    A row that at least a sixteenth of the siblings have is written out in full, zeros and all, as far as there is room:
-    such rows are those of frequent words, and adding one is then SIMD, faster than entry by entry.
-    Where 16 children share a parent, that is every row.
+    This is one pass, after which a look-up is one read. A row that at least a sixteenth of the siblings
+    have is written out in full, zeros and all, as far as there is room: such rows are those of frequent
+    words, and adding one is then SIMD, faster than entry by entry. Where 16 children share a parent,
+    that is every row.
     """
-    start_at, low_at, entry_at, sibling_at = heads[chunk, 0], heads[chunk, 1], heads[chunk, 2], heads[chunk, 3]
-    n_entries = heads[chunk + 1, 2] - entry_at
-    is_long, one_plane = n_entries >= LONG, heads[chunk + 1, 3] - sibling_at == n_entries
+    starts = level.starts
+    lows = level.columns
+    siblings = level.siblings
+    row_starts, full_rows, filled = table
+    width = level.offsets[chunk + 1] - level.offsets[chunk]
+    shape = _shape(level, chunk)
+    start_at, low_at, entry_at, sibling_at, _, n_rows, shift, low_more, more, is_long, stride = shape
     lanes = (width + LANES - 1) // LANES * LANES
-    n_full, room = np.int64(0), full_rows.shape[0] // lanes if one_plane else 0
-    stride = (heads[chunk + 1, 0] - start_at) >> 1
-    shift = np.int64(shifts[chunk])
-    low_more = 0 if shift <= 8 else (shift - 1) >> 3
-    n_rows = (heads[chunk + 1, 1] - low_at) // (low_more + 1)
-    entry, row = np.int64(0), np.int64(0)
+    room = full_rows.shape[0] // lanes if more == 0 else 0
+    n_full = np.int64(0)
+    entry = np.int64(0)
+    row = np.int64(0)
     for bucket in range((n_columns >> shift) + 1):
         last = start_of(starts, start_at + bucket + 1, stride, is_long)
         while row < last:
@@ -244,56 +294,62 @@ def fill_table(
             else:
                 row_starts[column] = -1 - n_full
                 at = n_full * lanes
-                for k in range(np.uint64(at), np.uint64(at + lanes)):  # unsigned: no place before the first
+                for k in range(np.uint64(at), np.uint64(at + lanes)):  # unsigned: none below 0
                     full_rows[k] = 0
                 for k in range(begin, entry):
                     sibling = siblings[sibling_at + k] & np.uint8(LAST - 1)
-                    full_rows[at + sibling] = decoded(values, table, entry_at + k)
+                    full_rows[at + sibling] = decoded(level.values, level.table, entry_at + k)
                 n_full += 1
     return row
 
 
 @borrowing
 def add_by_table(
-    heads: Any,  # IN  arrays of a Level
-    siblings: Any,
-    values: Any,
-    table: Any,
-    row_starts: Any,  # IN  (n_columns,) from `fill_table`
-    full_rows: Any,  # IN
-    width: Any,  # IN  siblings of the chunk
+    level: Level,  # IN
     chunk: Any,  # IN
-    columns: Any,  # IN  (nnz,) sparse features of all documents
-    xs: Any,  # IN  (nnz,)
-    begin: int,  # IN  those of one document
-    end: int,
-    found: Any,  # buffer (2, > end - begin) int64
-    sums: Any,  # IN/OUT (n_siblings,) rounded up to LANES, the same additions in the same order as `add_by_buckets`
+    table: RowTable,  # IN  from `fill_table`
+    features: FeatureRows,  # IN
+    document: int,  # IN
+    scratch: Any,  # buffer (2, > features of the document) int64
+    sums: Any,  # IN/OUT (n_siblings,) rounded up to LANES, the same additions as `add_by_buckets`
 ) -> None:
     """Look each column up in the table: for a chunk that many documents visit.
 
-    Columns that have a row are gathered first, without a branch that could be guessed wrong, and their rows asked for.
+    Columns that have a row are gathered first, without a branch that could be guessed wrong, and their
+    rows prefetched.
     """
-    entry_at, sibling_at = heads[chunk, 2], heads[chunk, 3]
-    n_entries = heads[chunk + 1, 2] - entry_at
-    more = (heads[chunk + 1, 3] - sibling_at) // max(n_entries, 1) - 1
-    lanes, n_found = (width + LANES - 1) // LANES * LANES, np.int64(0)
-    for j in range(begin, end):
+    siblings = level.siblings
+    values = level.values
+    columns = features.columns
+    xs = features.values
+    row_starts = table.row_starts
+    full_rows = table.full_rows
+    entry_at = level.heads[chunk, 2]
+    sibling_at = level.heads[chunk, 3]
+    n_entries = level.heads[chunk + 1, 2] - entry_at
+    more = (level.heads[chunk + 1, 3] - sibling_at) // max(n_entries, 1) - 1
+    entries = _Entries(siblings, values, level.table, n_entries, more)
+    width = level.offsets[chunk + 1] - level.offsets[chunk]
+    lanes = (width + LANES - 1) // LANES * LANES
+    count = np.int64(0)
+    for j in range(features.pointers[document], features.pointers[document + 1]):
         start = np.int64(row_starts[columns[j]])
-        found[0, n_found], found[1, n_found] = j, start
-        n_found += np.int64(start != 0)
-    for i in range(n_found):
-        start = found[1, i]
+        scratch[0, count] = j
+        scratch[1, count] = start
+        count += np.int64(start != 0)
+    for i in range(count):
+        start = scratch[1, i]
         if start > 0:
             prefetch(siblings, sibling_at + start - 1)
             prefetch(values, entry_at + start - 1)
         else:
             for at in range((-1 - start) * lanes, -start * lanes, LINE):
                 prefetch(full_rows, at)
-    for i in range(n_found):
-        start, x = found[1, i], xs[found[0, i]]
+    for i in range(count):
+        start = scratch[1, i]
+        x = xs[scratch[0, i]]
         if start < 0:
             add_multiple(sums, x, full_rows, (-1 - start) * lanes, lanes)
         else:
             entry = start - 1
-            _add_row(siblings, values, table, entry_at + entry, sibling_at + entry, n_entries, more, x, sums)
+            _add_row(entries, entry_at + entry, sibling_at + entry, x, sums)

@@ -24,6 +24,7 @@ __all__ = ["compilation_record", "compiles", "kernel", "read_only"]
 F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("longtail")
 _FOLDER = Path(__file__).parent
+_KNOWN = "0.68"  # whose cache _bind_cache was written for, as that of 0.60
 _ANNOUNCEMENT = (
     "compiling kernels, once on this machine: up to a minute or two for a method; "
     "`longtail doctor --compile` compiles those of all methods at once"
@@ -38,12 +39,36 @@ def kernel(function: F) -> F:
         _warn_uncached()
         compiled = numba.njit(nogil=True)(function)
     else:
-        if hasattr(compiled, "_cache"):  # a function of Python, where NUMBA_DISABLE_JIT says so, has none
-            compiled._cache.save_overload = _kept_where_it_can_be(compiled._cache.save_overload)
-            index = compiled._cache._cache_file
-            index._source_stamp = (index._source_stamp, _sources(function.__code__.co_filename))
+        # a function of Python, where NUMBA_DISABLE_JIT says so, has no cache
+        if hasattr(compiled, "_cache") and not _bind_cache(compiled._cache, function):
+            compiled = numba.njit(nogil=True)(function)
     typed: F = compiled
     return typed
+
+
+def _bind_cache(cached: Any, function: Callable[..., Any]) -> bool:
+    """Let the cache of a kernel notice changes of imported kernels, and survive a full disk.
+
+    Numba has no public way to do so. Return False for a version without the private attributes: its cache
+    would not notice that an imported kernel has changed, and must not be used.
+    """
+    index = getattr(cached, "_cache_file", None)
+    if not hasattr(index, "_source_stamp") or not hasattr(cached, "save_overload"):
+        _warn_unknown_cache()
+        return False
+    cached.save_overload = _kept_where_it_can_be(cached.save_overload)
+    index._source_stamp = (index._source_stamp, _sources(function.__code__.co_filename))
+    return True
+
+
+@cache  # one warning a process
+def _warn_unknown_cache() -> None:
+    warnings.warn(
+        f"numba {numba.__version__} keeps compiled kernels in another way than expected: they are compiled "
+        f"anew in every process; install numba {_KNOWN}, with which they are kept",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 @cache

@@ -1,187 +1,253 @@
-"""Newton's method for the classifiers of a block of siblings (``sibling_blocks.py`` says what a block is): DiSMEC.
+"""Newton's method for the classifiers of a block of siblings (see ``sibling_blocks.py``): DiSMEC.
 
-Margins of all siblings are cached, and moved together by one pass over the documents a step. The step itself is found
-for one sibling at a time (``newton_step.py``), as each has other documents inside its margin.
+Margins of all siblings are cached, and moved together by one pass over the documents per step. The step
+itself is computed for one sibling at a time (``newton_step.py``), as each has other documents inside its
+margin.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
 from longtail.kernels.lanes import sum_of_rows
-from longtail.kernels.mean_separation import mean_separating, means, take_out_own_columns, unusual
-from longtail.kernels.newton_step import newton_step
-from longtail.kernels.tiles import TILE, add_multiples, by_sibling, dots, list_places, multiply, tiled
+from longtail.kernels.mean_separation import (
+    ShortenedRows,
+    mean_separating,
+    means,
+    shortened,
+    unusual,
+)
+from longtail.kernels.newton_step import ActiveDocuments, NewtonWeights, newton_step
+from longtail.kernels.sibling_blocks import Problem
+from longtail.kernels.tiles import (
+    TILE,
+    add_multiples,
+    by_sibling,
+    dots,
+    list_positions,
+    multiply,
+    tiled,
+)
 
-__all__ = ["solve_newton"]
+__all__ = ["Newton", "solve_newton"]
 
-_ZERO, _TWO = np.float32(0), np.float32(2)
+_ZERO = np.float32(0)
+_TWO = np.float32(2)
 _FLAT = 0.1  # a line search ends where the slope is this share of the first one
 _SEARCHES = 20  # its steps at most
 _SUMS = 128  # partial sums, so that additions need not wait for one another
 
 
+class Newton(NamedTuple):
+    """Settings of :func:`solve_newton`; its targets are y C."""
+
+    tolerance: float  # ε
+    max_passes: int  # Newton steps at most
+
+
+class _Margins(NamedTuple):
+    """A number per document and sibling, at document * width + sibling."""
+
+    targets: Any  # (m * width,) float32 y C, 0 is padding
+    z: Any  # (m * width,) float32, margins at w
+    q: Any  # (m * width,) float32, their change by the step s
+    width: int
+
+
 @kernel
 def solve_newton(
-    pointers: NDArray[np.int64],  # IN
-    columns: NDArray[np.uint32],  # IN
-    values: NDArray[np.float32],  # IN
-    dense: NDArray[np.float32],  # IN
-    dense_rows: NDArray[np.int32],  # IN (m) row of each document in ``dense``
-    bias: np.float32,  # IN value of the constant feature
-    targets: NDArray[np.float32],  # IN (m * width), changed: y C; 0 is padding
-    siblings: int,  # IN how many of the width are no padding
-    tolerance: float,  # IN ε
-    max_passes: int,  # IN Newton steps at most
-    start: NDArray[np.float32] | None,  # IN (e * width) dense weights to start from
+    solver: Newton,  # IN
+    problem: Problem,  # IN  targets y C; they are changed
     out: NDArray[np.float32],  # OUT (rows * width)
 ) -> int:
-    """Solve min ½‖w‖² + Σ C_i max(0, 1 − y_i w·x_i)² for each sibling in the primal; return the steps made.
+    """Solve min ½‖w‖² + Σ C_i max(0, 1 − y_i w·x_i)² for each sibling in the primal; return the steps.
 
-    Keerthi and DeCoste 2005, algorithm 2.1, with conjugate gradients for the step and a line search on cached margins,
-    from a mean-separating start or from the best multiple up to one of ``start``. A sibling is done at
-    ‖∇f(w)‖ ≤ ε min(positives, negatives) / m · ‖∇f(0)‖, as in liblinear, and where a step promises to gain no more than
-    a thousandth of f: of frequent labels the first alone may leave a hundredth.
+    Keerthi and DeCoste 2005, algorithm 2.1, with conjugate gradients for the step and a line search on
+    cached margins, from a mean-separating start or from the best multiple up to one of the problem's. A
+    sibling is solved at ‖∇f(w)‖ ≤ ε min(positives, negatives) / m · ‖∇f(0)‖, as in liblinear, and where
+    a step promises to gain no more than a thousandth of f: of frequent labels the first alone may leave
+    a hundredth.
     """
-    m, width = len(pointers) - 1, len(targets) // max(len(pointers) - 1, 1)
-    rows, constant = len(out) // width, np.full(1, bias, np.float32)
-    marked, usual = unusual(targets, width)
-    ends, own = take_out_own_columns(pointers, columns, values, targets, width, rows)
-    block = (pointers, ends, columns, values, dense, dense_rows)
-    mean, least = means(*block, constant, targets, width, marked, usual, own, rows)
-    w, s = np.zeros(len(out), np.float32), np.zeros(len(out), np.float32)
-    z, q = np.zeros(m * width, np.float32), np.empty(m * width, np.float32)
+    documents = problem.documents
+    targets = problem.targets
+    m = len(documents.pointers) - 1
+    width = len(targets) // max(m, 1)
+    n_columns = len(out) // width
+    block = unusual(targets, width)
+    rows = shortened(documents, targets, width, n_columns)
+    mean, least = means(rows, block, n_columns)
+    w = np.zeros(len(out), np.float32)
+    s = np.zeros(len(out), np.float32)
+    margins = _Margins(targets, np.zeros(m * width, np.float32), np.empty(m * width, np.float32), width)
     live = np.zeros(width)
-    live[:siblings] = 1.0
+    live[: problem.siblings] = 1.0
     t = live.copy()
-    listed, places = np.empty(m * width + 1, np.int32), np.empty(m * width, np.int32)
-    column_at = np.empty(rows, np.int32)
-    if start is None:
-        mean_separating(*block, constant, targets, width, marked, mean, s)
-        _step_margins(*block, bias, targets, s, z, q, width, listed)
+    listed = np.empty(m * width + 1, np.int32)
+    positions = np.empty(m * width, np.int32)
+    column_at = np.empty(n_columns, np.int32)
+    if len(problem.start) == 0:
+        mean_separating(rows, block, mean, s)
+        _step_margins(rows, margins, s, listed)
     else:
-        s[: len(start)] = start
-        n = _step_margins(*block, bias, targets, s, z, q, width, listed)
-        begins = by_sibling(listed[:n], width, places)
-        _search(places, begins, z, q, targets, np.zeros(width), dots(s, s, width), live, t)
-    out[:], steps = _ZERO, 0
+        for k in range(problem.siblings):
+            for j in range(problem.start.shape[1]):
+                s[j * width + k] = problem.start[k, j]
+        n = _step_margins(rows, margins, s, listed)
+        begins = by_sibling(listed[:n], width, positions)
+        _search(margins, positions, begins, np.zeros(width), dots(s, s, width), live, t)
+    out[:] = _ZERO
+    steps = 0
     while True:
         add_multiples(w, s, t, width)
-        begins = by_sibling(listed[: _move(z, q, t, targets, width, listed)], width, places)
+        begins = by_sibling(listed[: _move(margins, t, listed)], width, positions)
         s[:] = -w
-        squares, n_live = dots(w, w, width), live.sum()
+        squares = dots(w, w, width)
+        n_live = live.sum()
         for k in range(width):
             if live[k] == 0.0:
                 continue
-            limit = np.inf if steps == max_passes else tolerance * least[k]
-            docs, slopes, curves = _derivatives(places[begins[k] : begins[k + 1]], z, targets, width)
-            if newton_step(
-                docs, *block, bias, slopes, curves, width, k, squares[k], limit, column_at, w, s
-            ):  # fmt: skip
+            limit = np.inf if steps == solver.max_passes else solver.tolerance * least[k]
+            active = _derivatives(positions[begins[k] : begins[k + 1]], margins)
+            weights = NewtonWeights(w, s, width, k)
+            if newton_step(active, rows, weights, squares[k], limit, column_at):
                 live[k] = 0.0
-                _write_own_columns(docs, ends, own, pointers, columns, slopes, width, k, out)
+                _write_private_columns(active, rows, width, k, out)
         if live.sum() == 0.0:
             out += w
             return steps
-        if live.sum() < n_live:
-            multiply(targets, live, width)  # as if it were padding: its documents need not be looked at any more
-        n = _step_margins(*block, bias, targets, s, z, q, width, listed)
-        begins = by_sibling(listed[:n], width, places)
-        _search(places, begins, z, q, targets, dots(w, s, width), dots(s, s, width), live, t)
+        if live.sum() < n_live:  # make solved siblings padding, whose documents are not looked at
+            multiply(targets, live, width)
+        n = _step_margins(rows, margins, s, listed)
+        begins = by_sibling(listed[:n], width, positions)
+        _search(margins, positions, begins, dots(w, s, width), dots(s, s, width), live, t)
         steps += 1
 
 
 @kernel
-def _move(z: Any, q: Any, t: Any, targets: Any, width: int, listed: Any) -> int:
-    """Move the margins by ``t`` q, and list the places (document * width + sibling) inside the margin."""
-    n, far, marks = 0, tiled(t, width), np.zeros(TILE, np.uint8)
-    for begin in range(0, len(z), TILE):
-        margins, steps, signs = z[begin : begin + TILE], q[begin : begin + TILE], targets[begin : begin + TILE]
-        for k in range(len(margins)):
-            margins[k] += far[k] * steps[k]
-            marks[k] = signs[k] * margins[k] < abs(signs[k])
-        n = list_places(marks, len(margins), begin, listed, n)
+def _move(margins: _Margins, t: Any, listed: Any) -> int:
+    """Move the margins by ``t`` q, and list the positions inside the margin; return how many."""
+    n = 0
+    far = tiled(t, margins.width)
+    marks = np.zeros(TILE, np.uint8)
+    for begin in range(0, len(margins.z), TILE):
+        z = margins.z[begin : begin + TILE]
+        q = margins.q[begin : begin + TILE]
+        signs = margins.targets[begin : begin + TILE]
+        for k in range(len(z)):
+            z[k] += far[k] * q[k]
+            marks[k] = signs[k] * z[k] < abs(signs[k])
+        n = list_positions(marks, len(z), begin, listed, n)
     return n
 
 
 @kernel
-def _derivatives(places: Any, z: Any, targets: Any, width: int) -> Any:
-    """Return the documents at these places, and the first and second derivative of C (1 − y z)² by z there."""
-    docs = np.empty(len(places), np.int32)
-    slopes, curves = np.empty(len(places), np.float32), np.empty(len(places), np.float32)
-    for a in range(len(places)):
-        place = np.uint32(places[a])
-        target, cost = targets[place], abs(targets[place])
-        inside = cost - target * z[place]
-        docs[a], curves[a] = place // np.uint32(width), _TWO * cost
+def _derivatives(positions: Any, margins: _Margins) -> ActiveDocuments:
+    """Return the documents at these positions, and the derivatives of C (1 − y z)² by z there."""
+    documents = np.empty(len(positions), np.int32)
+    slopes = np.empty(len(positions), np.float32)
+    curves = np.empty(len(positions), np.float32)
+    width = np.uint32(margins.width)
+    targets = margins.targets
+    z = margins.z
+    for a in range(len(positions)):
+        position = np.uint32(positions[a])
+        target = targets[position]
+        cost = abs(target)
+        inside = cost - target * z[position]
+        documents[a] = position // width
+        curves[a] = _TWO * cost
         slopes[a] = -_TWO * inside if target > _ZERO else _TWO * inside
-    return docs, slopes, curves
+    return ActiveDocuments(documents, slopes, curves)
 
 
 @kernel
-def _step_margins(
-    pointers: Any, ends: Any, columns: Any, values: Any, dense: Any, dense_rows: Any, bias: Any, targets: Any, s: Any,
-    z: Any, q: Any, width: int, listed: Any,
-) -> int:  # fmt: skip
-    """Write q = s·x, and list the places inside the margin at w or at w + s; return how many."""
-    n, per, marks = 0, TILE // width, np.zeros(TILE, np.uint8)
-    e, flat, constant = dense.shape[1], dense.ravel(), tiled(bias * s[len(s) - width :], width)
-    for first in range(0, len(ends), per):
+def _step_margins(rows: ShortenedRows, margins: _Margins, s: Any, listed: Any) -> int:
+    """Write q = s·x, and list the positions inside the margin at w or at w + s; return how many."""
+    starts, ends, columns, values, dense, dense_rows, bias, _ = rows
+    targets, all_z, all_q, width = margins
+    m = len(ends)
+    per_tile = TILE // width
+    marks = np.zeros(TILE, np.uint8)
+    e = dense.shape[1]
+    flat = dense.ravel()
+    constant = tiled(bias * s[len(s) - width :], width)
+    n = 0
+    for first in range(0, m, per_tile):
         begin = first * width
-        steps, margins, signs = q[begin : begin + TILE], z[begin : begin + TILE], targets[begin : begin + TILE]
-        steps[:] = constant[: len(steps)]
-        for i in range(first, min(first + per, len(ends))):
+        q = all_q[begin : begin + TILE]
+        z = all_z[begin : begin + TILE]
+        signs = targets[begin : begin + TILE]
+        q[:] = constant[: len(q)]
+        for i in range(first, min(first + per_tile, m)):
             at = (i - first) * width
             if e:
-                begin_of_row = np.int64(dense_rows[i]) * e
-                sum_of_rows(steps, at, s, width, None, flat, begin_of_row, begin_of_row + e)
-            sum_of_rows(steps, at, s, width, columns, values, pointers[i], ends[i])
-        for k in range(len(steps)):
-            target, before = signs[k], signs[k] * margins[k]
-            after = before + target * steps[k]
+                row = np.int64(dense_rows[i]) * e
+                sum_of_rows(q, at, s, width, None, flat, row, row + e)
+            sum_of_rows(q, at, s, width, columns, values, starts[i], ends[i])
+        for k in range(len(q)):
+            target = signs[k]
+            before = signs[k] * z[k]
+            after = before + target * q[k]
             marks[k] = (before if before < after else after) < abs(target)
-        n = list_places(marks, len(steps), begin, listed, n)
+        n = list_positions(marks, len(q), begin, listed, n)
     return n
 
 
 @kernel
 def _search(
-    places: Any, begins: Any, z: Any, q: Any, targets: Any, ws: Any, ss: Any, live: Any, t: Any
-) -> None:  # fmt: skip
+    margins: _Margins,  # IN
+    positions: Any,  # IN  those inside the margin at some t, by sibling
+    begins: Any,  # IN (width + 1,) where those of each sibling begin
+    ws: Any,  # IN (width,) w·s
+    ss: Any,  # IN (width,) s·s
+    live: Any,  # IN (width,)
+    t: Any,  # OUT (width,)
+) -> None:
     """Set ``t`` of each sibling to where f(w + t s) is about least, 0 ≤ t ≤ 1; 0 if it is not live.
 
-    Only the documents inside the margin somewhere on the way count, those at ``places``: margins are linear in t.
+    Only documents inside the margin at some t count: margins are linear in t.
     """
     for k in range(len(t)):
         t[k] = 0.0
         if live[k] > 0.0:
-            inside, falls, steps = _lines(places[begins[k] : begins[k + 1]], z, q, targets)
+            inside, falls, steps = _lines(positions[begins[k] : begins[k + 1]], margins)
             t[k] = _best_multiple(inside, falls, steps, ws[k], ss[k])
 
 
 @kernel
-def _lines(places: Any, z: Any, q: Any, targets: Any) -> Any:
-    """Return C (1 − y z), C y q and y q at these places: the first falls by the second as t grows."""
-    size = len(places)
-    inside, falls, steps = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
+def _lines(positions: Any, margins: _Margins) -> Any:
+    """Return C (1 − y z), C y q and y q at these positions: the first falls by the second as t grows."""
+    targets = margins.targets
+    z = margins.z
+    q = margins.q
+    size = len(positions)
+    inside = np.empty(size, np.float32)
+    falls = np.empty(size, np.float32)
+    steps = np.empty(size, np.float32)
     for a in range(size):
-        place = np.uint32(places[a])
-        target, by = targets[place], q[place]
-        inside[a], falls[a] = abs(target) - target * z[place], target * by
+        position = np.uint32(positions[a])
+        target = targets[position]
+        by = q[position]
+        inside[a] = abs(target) - target * z[position]
+        falls[a] = target * by
         steps[a] = by if target > _ZERO else -by
     return inside, falls, steps
 
 
 @kernel
 def _best_multiple(inside: Any, falls: Any, steps: Any, ws: float, ss: float) -> float:
-    """Return t of one sibling; the slope is that of ½‖w + t s‖² and of the losses of these documents."""
+    """Return t of one sibling; the slope is that of ½‖w + t s‖² and the losses of these documents."""
     first, _ = _along(inside, falls, steps, ws, ss, 0.0)
-    low, high, t = 0.0, 1.0, 1.0 if first < 0.0 else 0.0
-    for turn in range(_SEARCHES if first < 0.0 else 0):
+    if not first < 0.0:
+        return 0.0
+    low = 0.0
+    high = 1.0
+    t = 1.0
+    for turn in range(_SEARCHES):
         slope, curve = _along(inside, falls, steps, ws, ss, t)
         if abs(slope) <= _FLAT * abs(first) or (turn == 0 and slope < 0.0):
             break
@@ -198,14 +264,19 @@ def _best_multiple(inside: Any, falls: Any, steps: Any, ws: float, ss: float) ->
 @kernel
 def _along(inside: Any, falls: Any, steps: Any, ws: float, ss: float, t: float) -> Any:
     """Return the first and second derivative of f(w + t s) by t."""
-    far, slopes, curves = np.float32(t), np.zeros(_SUMS, np.float32), np.zeros(_SUMS, np.float32)
+    far = np.float32(t)
+    slopes = np.zeros(_SUMS, np.float32)
+    curves = np.zeros(_SUMS, np.float32)
     for begin in range(0, len(inside), _SUMS):
-        now, fall, step = inside[begin : begin + _SUMS], falls[begin : begin + _SUMS], steps[begin : begin + _SUMS]
+        now = inside[begin : begin + _SUMS]
+        fall = falls[begin : begin + _SUMS]
+        step = steps[begin : begin + _SUMS]
         for k in range(len(now)):
             left = now[k] - far * fall[k]
             slopes[k] += left * step[k] if left > _ZERO else _ZERO
             curves[k] += fall[k] * step[k] if left > _ZERO else _ZERO
-    slope, curve = 0.0, 0.0
+    slope = 0.0
+    curve = 0.0
     for k in range(_SUMS):
         slope += slopes[k]
         curve += curves[k]
@@ -213,11 +284,13 @@ def _along(inside: Any, falls: Any, steps: Any, ws: float, ss: float, t: float) 
 
 
 @kernel
-def _write_own_columns(
-    docs: Any, ends: Any, own: Any, pointers: Any, columns: Any, slopes: Any, width: int, k: int, out: Any
-) -> None:
-    """Write one sibling's weights of columns that only one document has; they are 0 but for active documents."""
-    for a in range(len(docs)):
-        i = docs[a]
-        if ends[i] < pointers[i + 1]:
-            out[np.int64(columns[ends[i]]) * width + k] = -own[i] * slopes[a]
+def _write_private_columns(active: ActiveDocuments, rows: ShortenedRows, width: int, k: int, out: Any) -> None:
+    """Write sibling k's weights of columns that only one document has.
+
+    They are 0 but for active documents.
+    """
+    for a in range(len(active.documents)):
+        i = active.documents[a]
+        if rows.ends[i] < rows.starts[i + 1]:
+            column = np.int64(rows.columns[rows.ends[i]])
+            out[column * width + k] = -rows.private[i] * active.slopes[a]

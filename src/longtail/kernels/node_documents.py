@@ -1,4 +1,4 @@
-"""The documents of a group as its solvers read them: dense rows in place, sparse rows renumbered and joined."""
+"""The documents of a group as its solvers read them: dense rows as they lie, sparse rows renumbered and joined."""
 
 from __future__ import annotations
 
@@ -7,80 +7,150 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longtail.kernels.dense_block import inner_products
+from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.jit import kernel
 from longtail.kernels.proximal import index_columns
-from longtail.kernels.sibling_blocks import square_norms
+from longtail.kernels.proximal_steps import ColumnIndex
+from longtail.kernels.sibling_blocks import Documents, square_norms
 
-__all__ = ["NodeDocuments", "prepare"]
+__all__ = ["JoinedColumns", "NodeDocuments", "prepare_dual", "prepare_primal", "prepare_proximal"]
+
+
+class JoinedColumns(NamedTuple):
+    """Where solvers have the weights of the sparse columns of some documents."""
+
+    names: Any  # int32, rising: the columns of the features
+    sources: Any  # int32, of each: the column that solvers see,
+    scales: Any  # float32, and the factor of its weight
+    n_solved: int  # sparse columns that solvers see
 
 
 class NodeDocuments(NamedTuple):
-    """What all blocks of siblings over the same documents share; solvers only read it, so that threads may share it.
+    """Data shared by all blocks of siblings over the same documents; threads share it, too.
 
-    Rows of the dense block are never copied (but for a proximal solver, where they are not one behind another): the
-    row of document i is ``dense[rows[i]]``. The sparse rows are a copy with columns numbered from e on.
+    Rows of the dense block are never copied (but for a proximal solver, where they are not one behind
+    another). The sparse rows are a copy with columns numbered from e on.
     """
 
-    rows: Any  # (m,) int32, rising: rows of the features
-    pointers: Any  # (m + 1,) int64
-    columns: Any  # uint32
-    values: Any  # float32
-    n_columns: int  # sparse columns that solvers see
-    found: Any  # int32, rising: the columns that the documents have
-    source: Any  # int32, of each column found: where its weight stands,
-    scale: Any  # float32, and what to multiply it by
-    norms: Any  # (m,) float32, ‖x‖² with the constant feature; empty unless the solver is a dual one
-    products: Any  # (m, m) float32 inner products of the dense rows, or empty
-    index: Any  # of ``index_columns``; of no documents unless the solver is proximal
+    documents: Documents
+    columns: JoinedColumns
+    index: ColumnIndex  # of no documents unless the solver is proximal
 
 
 @kernel
-def prepare(
-    mine: Any,  # IN  int32, rising: rows of the features
-    row_pointers: Any,  # IN  sparse block of the features
-    indices: Any,  # IN
-    values: Any,  # IN
-    dense: Any,  # IN  dense block of the features
+def prepare_dual(
+    solver: Any,  # IN  settings of a dual solver, which choose this kernel
+    rows: Any,  # IN  int32, rising: rows of the features
+    features: FeatureRows,  # IN
     bias: Any,  # IN  value of the constant feature
-    newton: bool | None,  # IN  as in ``train_spans``
-    proximal: bool | None,  # IN
-    column_at: Any,  # IN/OUT (n_columns,) -1 where unused; left filled in the columns found
-) -> Any:
-    """Return the :class:`NodeDocuments` of some rows of the features."""
-    pointers, local, local_values, n_local, found, source, scale = _renumbered(
-        mine, row_pointers, indices, values, dense.shape[1], proximal, column_at
-    )
-    rows, dual, m = mine.copy(), newton is None and proximal is None, len(mine) if dense.shape[1] else 0
-    few = dual and m < dense.shape[1]  # the shorter of the two rows of a document
-    products = inner_products(dense[rows[: m if few else 0]])
-    norms = square_norms(pointers if dual else pointers[:1], local_values, dense, rows, bias)
-    index = _index(pointers, local, local_values, dense, rows, dense.shape[1] + n_local, bias, proximal)
-    return NodeDocuments(rows, pointers, local, local_values, n_local, found, source, scale, norms, products, index)
+    column_at: Any,  # IN/OUT (n_columns,) -1 where unused; left filled in the columns of the rows
+) -> NodeDocuments:
+    """Return some rows of the features as the dual solvers read them."""
+    joined = _number_columns(rows, features, column_at)
+    pointers, columns, values, n_solved = _renumbered(rows, features, column_at, joined, True)
+    dense_rows = rows.copy()
+    dense = features.dense
+    m = len(rows)
+    if m >= dense.shape[1]:  # inner products only where they are the shorter rows
+        m = 0
+    products = inner_products(dense[dense_rows[:m]])
+    norms = square_norms(pointers, values, dense, dense_rows, bias)
+    documents = Documents(pointers, columns, values, dense, dense_rows, np.float64(bias), norms, products)
+    return NodeDocuments(documents, _with_count(joined, n_solved), _no_index(documents))
 
 
 @kernel
-def _renumbered(
-    mine: Any, row_pointers: Any, indices: Any, values: Any, e: int, proximal: bool | None, column_at: Any
-) -> Any:
+def prepare_primal(solver: Any, rows: Any, features: FeatureRows, bias: Any, column_at: Any) -> NodeDocuments:
+    """Return the same as Newton's method reads them."""
+    joined = _number_columns(rows, features, column_at)
+    pointers, columns, values, n_solved = _renumbered(rows, features, column_at, joined, True)
+    documents = _without_norms(pointers, columns, values, features, rows, bias)
+    return NodeDocuments(documents, _with_count(joined, n_solved), _no_index(documents))
+
+
+@kernel
+def prepare_proximal(solver: Any, rows: Any, features: FeatureRows, bias: Any, column_at: Any) -> NodeDocuments:
+    """Return the same as the proximal solver reads them."""
+    joined = _number_columns(rows, features, column_at)
+    pointers, columns, values, n_solved = _renumbered(rows, features, column_at, joined, False)
+    documents = _without_norms(pointers, columns, values, features, rows, bias)
+    dense = _block(features.dense, rows)
+    index = index_columns(documents, dense, dense.shape[1] + n_solved)
+    return NodeDocuments(documents, _with_count(joined, n_solved), index)
+
+
+@kernel
+def _without_norms(pointers: Any, columns: Any, values: Any, features: FeatureRows, rows: Any, bias: Any) -> Documents:
+    """Return documents for a solver that reads neither norms nor inner products."""
+    dense = features.dense
+    products = np.empty((0, 0), np.float32)
+    norms = np.empty(0, np.float32)
+    return Documents(pointers, columns, values, dense, rows.copy(), np.float64(bias), norms, products)
+
+
+@kernel
+def _with_count(joined: JoinedColumns, n_solved: int) -> JoinedColumns:
+    return JoinedColumns(joined.names, joined.sources, joined.scales, n_solved)
+
+
+@kernel
+def _no_index(documents: Documents) -> ColumnIndex:
+    """Return an index of no documents."""
+    none = Documents(
+        documents.pointers[:1],
+        documents.columns[:0],
+        documents.values[:0],
+        documents.dense,
+        documents.dense_rows,
+        documents.bias,
+        documents.norms,
+        documents.products,
+    )
+    dense = documents.dense[:0]
+    return index_columns(none, dense, dense.shape[1])
+
+
+@kernel
+def _renumbered(rows: Any, features: FeatureRows, column_at: Any, joined: JoinedColumns, by_length: bool) -> Any:
     """Copy sparse rows and renumber their columns, so that the weights of a block fit the cache.
 
-    The columns that only one of the documents has are joined into one, of their common length: the weights of all
-    of them are multiples of that document's row, so this is the same problem with fewer non-zeros. Under an L1 penalty
-    it is cheapest for the column of the largest value to bear it all, so that one stands for them. Returns pointers,
-    columns, values, the number of columns that solvers see, the columns found, and of each of these where its weight
-    stands and what to multiply it by.
+    The columns that only one of the documents has are joined into one, of their common length: the
+    weights of all of them are multiples of that document's row, so this is the same problem with fewer
+    non-zeros. Under an L1 penalty it is cheapest for the column of the largest value to bear it all, so
+    that one stands for them.
+
+    Args:
+        rows: rows of the features.
+        features: of all documents.
+        column_at: number of each column that several rows have; −2 − rank of one that a single row has.
+        joined: their sources and scales are completed.
+        by_length: whether joined columns get their common length; else the largest value.
+
+    Returns pointers, columns, values, and how many columns solvers see.
     """
-    found, source, scale, n_local, total = _number_columns(mine, row_pointers, indices, column_at)
-    pointers, local = np.zeros(len(mine) + 1, np.int64), np.empty(total, np.uint32)
+    features_at = features.pointers
+    indices = features.columns
+    values = features.values
+    sources = joined.sources
+    scales = joined.scales
+    e = features.dense.shape[1]
+    n_solved = joined.n_solved
+    total = 0
+    for i in rows:
+        total += features_at[i + 1] - features_at[i]
+    pointers = np.zeros(len(rows) + 1, np.int64)
+    local = np.empty(total, np.uint32)
     local_values = np.empty(total, np.float32)
     at = 0
-    for position in range(len(mine)):
-        i = mine[position]
-        square, largest = 0.0, row_pointers[i]
-        for k in range(row_pointers[i], row_pointers[i + 1]):
-            place = column_at[indices[k]]
-            if place >= 0:
-                local[at] = place + e
+    for position in range(len(rows)):
+        start = features_at[rows[position]]
+        end = features_at[rows[position] + 1]
+        square = 0.0
+        largest = start
+        for k in range(start, end):
+            number = column_at[indices[k]]
+            if number >= 0:
+                local[at] = number + e
                 local_values[at] = values[k]
                 at += 1
             else:
@@ -88,62 +158,55 @@ def _renumbered(
                     largest = k
                 square += np.float64(values[k]) * values[k]
         if square > 0:
-            length = np.sqrt(square) if proximal is None else np.float64(values[largest])
-            for k in range(row_pointers[i], row_pointers[i + 1]):
+            length = np.sqrt(square) if by_length else np.float64(values[largest])
+            for k in range(start, end):
                 rank = -2 - column_at[indices[k]]
                 if rank >= 0:
-                    source[rank] = n_local
-                    scale[rank] = values[k] / length if proximal is None else np.float64(k == largest)
-            local[at] = n_local + e
+                    sources[rank] = n_solved
+                    scale = values[k] / length if by_length else np.float64(k == largest)
+                    scales[rank] = scale
+            local[at] = n_solved + e
             local_values[at] = length
             at += 1
-            n_local += 1
+            n_solved += 1
         pointers[position + 1] = at
-    return pointers, local[:at], local_values[:at], n_local, found, source, scale
+    return pointers, local[:at], local_values[:at], n_solved
 
 
 @kernel
-def _number_columns(mine: Any, row_pointers: Any, indices: Any, column_at: Any) -> Any:
-    """Find the columns of some documents; fill ``column_at`` with numbers of those that several have, −2 − rank else.
-
-    Returns the columns, where the weight of each stands and what to multiply it by, how many are numbered, and how many
-    entries the documents have.
-    """
-    once, shared, total = -2, -3, 0
-    for i in mine:
-        total += row_pointers[i + 1] - row_pointers[i]
-    found = np.empty(min(total, len(column_at)), np.int32)
-    n_found = 0
-    for i in mine:
-        for k in range(row_pointers[i], row_pointers[i + 1]):
+def _number_columns(rows: Any, features: FeatureRows, column_at: Any) -> JoinedColumns:
+    """Number the columns that several of the rows have; fill ``column_at`` with these, else −2 − rank."""
+    once = -2
+    shared = -3
+    pointers = features.pointers
+    indices = features.columns
+    total = 0
+    for i in rows:
+        total += pointers[i + 1] - pointers[i]
+    names = np.empty(min(total, len(column_at)), np.int32)
+    count = 0
+    for i in rows:
+        for k in range(pointers[i], pointers[i + 1]):
             column = indices[k]
             if column_at[column] == -1:
                 column_at[column] = once
-                found[n_found] = column
-                n_found += 1
+                names[count] = column
+                count += 1
             else:
                 column_at[column] = shared
-    found = np.sort(found[:n_found])
-    # a column that holds nothing but a zero keeps a scale of 0
-    source, scale, n_local = np.zeros(n_found, np.int32), np.zeros(n_found, np.float32), 0
-    for rank in range(n_found):
-        if column_at[found[rank]] == shared:
-            source[rank], scale[rank] = n_local, 1
-            column_at[found[rank]] = n_local
-            n_local += 1
+    names = np.sort(names[:count])
+    sources = np.zeros(count, np.int32)
+    scales = np.zeros(count, np.float32)  # a column that holds nothing but a zero keeps a scale of 0
+    n_shared = 0
+    for rank in range(count):
+        if column_at[names[rank]] == shared:
+            sources[rank] = n_shared
+            scales[rank] = 1
+            column_at[names[rank]] = n_shared
+            n_shared += 1
         else:
-            column_at[found[rank]] = -2 - rank
-    return found, source, scale, n_local, total
-
-
-@kernel
-def _index(
-    pointers: Any, columns: Any, values: Any, dense: Any, rows: Any, n_columns: int, bias: Any, proximal: bool | None
-) -> Any:  # fmt: skip
-    """Return the documents of each column: of no documents, if the solver does not want it."""
-    if proximal is None:
-        return index_columns(pointers[:1], columns[:0], values[:0], dense[:0], dense.shape[1], bias)
-    return index_columns(pointers, columns, values, _block(dense, rows), n_columns, bias)
+            column_at[names[rank]] = -2 - rank
+    return JoinedColumns(names, sources, scales, n_shared)
 
 
 @kernel

@@ -3,28 +3,83 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from longtail.kernels.cache_lines import LANES, LINE, borrowing, from_a_line_on, prefetch
-from longtail.kernels.chunks import Level, add_by_buckets, add_by_table, fill_table
+from longtail.kernels.chunks import Level, RowTable, add_by_buckets, add_by_table, fill_table
 from longtail.kernels.dense_block import decode, in_lines, panel_count, sums_of_four, sums_of_one
+from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.jit import kernel
 from longtail.kernels.vectors import DOCUMENTS, PANEL
 
-__all__ = ["HINGE_2", "HINGE_3", "MARGIN", "SIGMOID", "path_scores", "step_down"]
+__all__ = [
+    "HINGE_2",
+    "HINGE_3",
+    "MARGIN",
+    "SIGMOID",
+    "Beam",
+    "Candidates",
+    "path_scores",
+    "step_down",
+]
 
-HINGE_2, HINGE_3, SIGMOID = 0, 1, 2  # what an activation costs; a node's score is exp(−costs along its path)
+# the cost of an activation; a node's score is exp(−costs along its path)
+HINGE_2 = 0
+HINGE_3 = 1
+SIGMOID = 2
 MARGIN = 3  # a node's score is its activation alone, whatever its path
 _GROUP = 16  # documents whose dense part is computed together: a multiple of DOCUMENTS
 _AHEAD = 2  # pairs
-_FULL_ROWS = 1 << 22  # room for weights of rows written out in full: 16 MB, of which only what is used is touched
+_FULL_ROWS = 1 << 22  # numbers of rows written out in full: 16 MB, touched only as far as used
+
+
+class Beam(NamedTuple):
+    """Nodes of a level per document, from best to worst."""
+
+    pointers: Any  # (n + 1,) int64
+    nodes: Any  # int32
+    scores: Any  # float32 log scores, or margins
+
+
+class Candidates(NamedTuple):
+    """Which children may be kept."""
+
+    floors: Any  # (n,) float32 log scores below which no child is kept
+    labels: Any  # the label of each node, read where labels are excluded
+    pointers: Any  # (n + 1,) int64
+    excluded: Any  # int32 labels excluded per document, rising
+
+
+class _Pairs(NamedTuple):
+    """The pairs of a document and a chunk that it visits."""
+
+    chunks: Any  # int32, the chunk of each pair
+    documents: Any  # int64, the document of each pair
+    order: Any  # int64, the pairs in the order in which they are scored
+
+
+class _Heaps(NamedTuple):
+    """A heap of nodes per document, the worst on top."""
+
+    starts: Any  # (n + 1,) int64
+    sizes: Any  # (n,) int64
+    nodes: Any  # int32
+    scores: Any  # float32
+
+
+class _DenseGroup(NamedTuple):
+    """Room for the dense part of a group of documents."""
+
+    documents: Any  # (_GROUP,) int64
+    weights: Any  # float32, the weights of a chunk as numbers
+    sums: Any  # (_GROUP, siblings) float32
 
 
 @borrowing
 def _better(score: Any, node: Any, other_score: Any, other_node: Any) -> Any:
-    """The order of a ranking: falling score, ties by position in the level."""
+    """Return whether a node ranks before another: falling score, ties by position in the level."""
     return score > other_score or (score == other_score and node < other_node)
 
 
@@ -34,33 +89,42 @@ def _sift_down(scores: Any, nodes: Any, start: int, size: int, score: Any, node:
     at = 0
     while 2 * at + 1 < size:
         child = 2 * at + 1
-        a, b = start + child, start + child + 1
+        a = start + child
+        b = a + 1
         if child + 1 < size and _better(scores[a], nodes[a], scores[b], nodes[b]):
-            child, a = child + 1, b
+            child += 1
+            a = b
         if not _better(score, node, scores[a], nodes[a]):
             break
-        scores[start + at], nodes[start + at] = scores[a], nodes[a]
+        scores[start + at] = scores[a]
+        nodes[start + at] = nodes[a]
         at = child
-    scores[start + at], nodes[start + at] = score, node
+    scores[start + at] = score
+    nodes[start + at] = node
 
 
 @borrowing
 def _sift_up(scores: Any, nodes: Any, start: int, at: int, score: Any, node: Any) -> None:
+    """Let (score, node) rise from position ``at`` of the heap that begins at ``start``."""
     while at > 0:
         parent = (at - 1) >> 1
         if not _better(scores[start + parent], nodes[start + parent], score, node):
             break
-        scores[start + at], nodes[start + at] = scores[start + parent], nodes[start + parent]
+        scores[start + at] = scores[start + parent]
+        nodes[start + at] = nodes[start + parent]
         at = parent
-    scores[start + at], nodes[start + at] = score, node
+    scores[start + at] = score
+    nodes[start + at] = node
 
 
 @borrowing
 def _sort(scores: Any, nodes: Any, start: int, size: int) -> None:
     """Turn the heap into a list from best to worst."""
     for last in range(start + size - 1, start, -1):
-        score, node = scores[last], nodes[last]
-        scores[last], nodes[last] = scores[start], nodes[start]
+        score = scores[last]
+        node = nodes[last]
+        scores[last] = scores[start]
+        nodes[last] = nodes[start]
         _sift_down(scores, nodes, start, last - start, score, node)
 
 
@@ -84,9 +148,9 @@ def _to_log_scores(
     parent: Any,  # IN  log score of the parent
     score: int,  # IN  HINGE_2, HINGE_3, SIGMOID or MARGIN
 ) -> None:
-    """log score = parent's − max(0, 1 − v)^p, or − log(1 + e^−v); logs, because products along deep paths reach 0.
+    """Compute log scores: the parent's − max(0, 1 − v)^p, or − log(1 + e^−v).
 
-    Of a MARGIN, the activation stays.
+    Logs, because products along deep paths reach 0. Of a MARGIN, the activation stays.
     """
     if score == MARGIN:
         return
@@ -105,56 +169,77 @@ def _to_log_scores(
 
 
 @kernel
-def _by_chunk(beam: Any, n_chunks: int, n_documents: int) -> Any:
-    """Order (document, chunk) pairs by chunk, so that a chunk is read once a block; one document keeps its order."""
+def _pairs(beam: Beam, n_chunks: int) -> _Pairs:
+    """Order (document, chunk) pairs by chunk, so that a chunk is read once per block of documents.
+
+    The pairs of one document alone keep their order.
+    """
+    n_documents = beam.pointers.shape[0] - 1
+    pointers = beam.pointers
+    chunks = beam.nodes
+    documents = np.empty(pointers[-1], np.int64)
+    for document in range(n_documents):
+        documents[pointers[document] : pointers[document + 1]] = document
     if n_documents == 1:
-        return np.arange(beam.shape[0])
+        return _Pairs(chunks, documents, np.arange(chunks.shape[0]))
     ends = np.zeros(n_chunks + 1, np.int64)
-    for chunk in beam:
+    for chunk in chunks:
         ends[chunk + 1] += 1
     for chunk in range(n_chunks):
         ends[chunk + 1] += ends[chunk]
-    order = np.empty(beam.shape[0], np.int64)
-    for pair in range(beam.shape[0]):
-        order[ends[beam[pair]]] = pair
-        ends[beam[pair]] += 1
-    return order
+    order = np.empty(chunks.shape[0], np.int64)
+    for pair in range(chunks.shape[0]):
+        order[ends[chunks[pair]]] = pair
+        ends[chunks[pair]] += 1
+    return _Pairs(chunks, documents, order)
 
 
 @kernel
-def _places(beam_ptr: Any, beam: Any, offsets: Any, limit: int) -> Any:
-    """Return where the places of each document begin, at most ``limit`` each, and the width of the widest chunk."""
-    starts, widest = np.zeros(beam_ptr.shape[0], np.int64), np.int64(0)
-    for document in range(beam_ptr.shape[0] - 1):
+def _heaps(beam: Beam, offsets: Any, limit: int) -> Any:
+    """Return empty heaps of at most ``limit`` nodes, and the width of the widest chunk in the beam."""
+    pointers, chunks, _ = beam
+    n_documents = pointers.shape[0] - 1
+    starts = np.zeros(n_documents + 1, np.int64)
+    widest = np.int64(0)
+    for document in range(n_documents):
         count = np.int64(0)
-        for pair in range(beam_ptr[document], beam_ptr[document + 1]):
-            width = offsets[beam[pair] + 1] - offsets[beam[pair]]
+        for pair in range(pointers[document], pointers[document + 1]):
+            width = offsets[chunks[pair] + 1] - offsets[chunks[pair]]
             count += width
             widest = max(widest, width)
         starts[document + 1] = starts[document] + min(count, limit)
-    return starts, widest
+    sizes = np.zeros(n_documents, np.int64)
+    nodes = np.empty(starts[-1], np.int32)
+    scores = np.empty(starts[-1], np.float32)
+    return _Heaps(starts, sizes, nodes, scores), widest
 
 
 @borrowing
 def _offer(
-    candidates: Any,  # IN  (width,) log scores
+    sums: Any,  # IN  (width,) log scores of the children of a chunk
     width: int,  # IN
-    first: int,  # IN  node of the first candidate
-    floor: Any,  # IN  candidates below are left out
-    labels: Any,  # IN  label of each node, read where something is excluded
-    excluded: Any,  # IN  labels that may not come out: those from begin to end, rising
-    begin: int,
-    end: int,
-    scores: Any,  # IN/OUT heap of the document, worst on top, from `start` on
-    nodes: Any,  # IN/OUT
-    start: int,  # IN
-    size: int,  # IN  places taken
-    capacity: int,  # IN
-) -> Any:
-    """Put the candidates that are good enough into the heap; return its new size."""
+    first: int,  # IN  node of the first child
+    document: int,  # IN
+    candidates: Candidates,  # IN
+    heaps: _Heaps,  # IN/OUT
+) -> None:
+    """Put the children that may be kept and are good enough into the heap of a document."""
+    labels = candidates.labels
+    excluded = candidates.excluded
+    scores = heaps.scores
+    nodes = heaps.nodes
+    floor = candidates.floors[document]
+    begin = candidates.pointers[document]
+    end = candidates.pointers[document + 1]
+    start = heaps.starts[document]
+    capacity = heaps.starts[document + 1] - start
+    size = heaps.sizes[document]
     for i in range(width):
-        score, node = candidates[i], first + i
-        if score < floor or (size == capacity and not _better(score, node, scores[start], nodes[start])):
+        score = sums[i]
+        node = first + i
+        if score < floor:
+            continue
+        if size == capacity and not _better(score, node, scores[start], nodes[start]):
             continue
         if begin < end and _contains(excluded, begin, end, labels[node]):
             continue
@@ -163,38 +248,48 @@ def _offer(
             size += 1
         else:
             _sift_down(scores, nodes, start, size, score, node)
-    return size
+    heaps.sizes[document] = size
 
 
 @kernel
-def _compact(starts: Any, sizes: Any, nodes: Any, scores: Any) -> Any:
-    """Sort the heap of each document and close the gaps; return CSR arrays."""
-    ptr = np.zeros(starts.shape[0], np.int64)
+def _compact(heaps: _Heaps) -> Any:
+    """Sort the heap of each document, close the gaps, and return the fields of a Beam."""
+    starts, sizes, nodes, scores = heaps
+    pointers = np.zeros(starts.shape[0], np.int64)
     for document in range(sizes.shape[0]):
-        start, to = starts[document], ptr[document]
+        start = starts[document]
+        to = pointers[document]
         _sort(scores, nodes, start, sizes[document])
-        ptr[document + 1] = to + sizes[document]
+        pointers[document + 1] = to + sizes[document]
         for i in range(sizes[document]):
-            nodes[to + i], scores[to + i] = nodes[start + i], scores[start + i]
-    return ptr, nodes[: ptr[-1]], scores[: ptr[-1]]
+            nodes[to + i] = nodes[start + i]
+            scores[to + i] = scores[start + i]
+    return pointers, nodes[: pointers[-1]], scores[: pointers[-1]]
 
 
 @borrowing
-def _look_ups(beam: Any, order: Any, at: int, document_of: Any, rows: Any) -> Any:
+def _look_ups(pairs: _Pairs, at: int, rows: Any) -> Any:
     """Count the features of all documents that visit the chunk of pair ``at`` from there on."""
-    count, chunk = np.int64(0), beam[order[at]]
-    while at < order.shape[0] and beam[order[at]] == chunk:
-        document = document_of[order[at]]
+    chunks, documents, order = pairs
+    count = np.int64(0)
+    chunk = chunks[order[at]]
+    while at < order.shape[0] and chunks[order[at]] == chunk:
+        document = documents[order[at]]
         count += rows[document + 1] - rows[document]
         at += 1
     return count
 
 
 @kernel
-def _next_documents(beam: Any, order: Any, at: int, document_of: Any, documents: Any) -> Any:
-    """Write the documents of the next pairs of a chunk, the last one again where there are fewer; return how many."""
+def _next_documents(pairs: _Pairs, at: int, documents: Any) -> Any:
+    """Write the documents of the next pairs of a chunk; return how many.
+
+    Where there are fewer than fit, the last one is written again.
+    """
+    chunks, document_of, order = pairs
+    chunk = chunks[order[at]]
     count = 0
-    while count < documents.shape[0] and at + count < order.shape[0] and beam[order[at + count]] == beam[order[at]]:
+    while count < documents.shape[0] and at + count < order.shape[0] and chunks[order[at + count]] == chunk:
         documents[count] = document_of[order[at + count]]
         count += 1
     documents[count:] = documents[count - 1]
@@ -203,38 +298,44 @@ def _next_documents(beam: Any, order: Any, at: int, document_of: Any, documents:
 
 @kernel
 def _dense_sums(
-    weights: Any, table: Any, at: int, dense: Any, documents: Any, group: Any, width: int,
-    written: bool,  # IN  whether ``numbers`` holds the weights of the chunk
-    numbers: Any,  # IN/OUT
-    sums: Any,  # OUT (group, width) of the documents
-) -> Any:  # fmt: skip
-    """Compute the dense part of the next documents of a chunk; return of how many, and whether weights are written."""
-    count, depth = documents.shape[0], dense.shape[1]
-    if not written and count < DOCUMENTS:  # too few to write the weights out for
-        sums_of_one(weights, table, at, dense[documents[0]], sums[0, :width])
+    level: Level,  # IN
+    at: int,  # IN  where the dense weights of the chunk begin
+    width: int,  # IN  siblings of the chunk
+    dense: Any,  # IN  (n, dense_width) float32
+    count: int,  # IN  documents of the group
+    is_decoded: bool,  # IN  whether the group holds the weights of the chunk
+    group: _DenseGroup,  # IN/OUT
+) -> Any:
+    """Compute the dense part of the first documents of a group.
+
+    Returns of how many, and whether the weights are decoded.
+    """
+    if not is_decoded and count < DOCUMENTS:  # too few to write the weights out for
+        row = dense[group.documents[0]]
+        sums_of_one(level.dense, level.dense_table, at, row, group.sums[0, :width])
         return 1, False
-    if not written:
-        decode(weights, table, at, width, depth, numbers)
-    sums_of_four(numbers, dense, group[: -(-count // DOCUMENTS) * DOCUMENTS], width, sums)
+    if not is_decoded:
+        decode(level.dense, level.dense_table, at, width, dense.shape[1], group.weights)
+    documents = group.documents[: -(-count // DOCUMENTS) * DOCUMENTS]
+    sums_of_four(group.weights, dense, documents, width, group.sums)
     return count, True
 
 
 @borrowing
-def _ask_ahead(
-    order: Any, at: int, document_of: Any, rows: Any, columns: Any, xs: Any, starts: Any, nodes: Any, scores: Any
-) -> None:
-    """Ask for what a pair soon to come reads: documents of a chunk lie far from each other."""
+def _prefetch_next(pairs: _Pairs, at: int, features: FeatureRows, heaps: _Heaps) -> None:
+    """Prefetch the data of a pair soon to come: documents of a chunk lie far from each other."""
+    order = pairs.order
     if at + 2 * _AHEAD >= order.shape[0]:
         return
-    later = document_of[order[at + 2 * _AHEAD]]
-    prefetch(rows, later)
-    prefetch(starts, later)
-    document = document_of[order[at + _AHEAD]]
-    for j in range(rows[document], rows[document + 1], LINE):
-        prefetch(columns, j)
-        prefetch(xs, j)
-    prefetch(nodes, starts[document])
-    prefetch(scores, starts[document])
+    later = pairs.documents[order[at + 2 * _AHEAD]]
+    prefetch(features.pointers, later)
+    prefetch(heaps.starts, later)
+    document = pairs.documents[order[at + _AHEAD]]
+    for j in range(features.pointers[document], features.pointers[document + 1], LINE):
+        prefetch(features.columns, j)
+        prefetch(features.values, j)
+    prefetch(heaps.nodes, heaps.starts[document])
+    prefetch(heaps.scores, heaps.starts[document])
 
 
 @kernel
@@ -247,100 +348,101 @@ def _longest(rows: Any) -> Any:
 
 
 @kernel
-def _documents(ptr: Any) -> Any:
-    """Return the document of each pair."""
-    documents = np.empty(ptr[-1], np.int64)
-    for document in range(ptr.shape[0] - 1):
-        documents[ptr[document] : ptr[document + 1]] = document
-    return documents
-
-
-@kernel
 def step_down(
     level: Level,  # IN  ranker of the children
-    rows: Any,  # IN  (n + 1,) int64: sparse features of the block's documents
-    columns: Any,  # IN  int32
-    xs: Any,  # IN  float32
-    n_columns: int,  # IN  of the sparse block
-    dense: Any,  # IN  (n, dense_width) float32
-    beam_ptr: Any,  # IN  (n + 1,) int64: parents of each document
-    beam: Any,  # IN  int32
-    parents: Any,  # IN  float32 log scores of the parents
-    bias: Any,  # IN  float32 value of the bias feature
+    features: FeatureRows,  # IN  of the documents
+    beam: Beam,  # IN  parents
+    bias: Any,  # IN  float32, value of the bias feature
     score: int,  # IN  HINGE_2, HINGE_3, SIGMOID or MARGIN
-    limit: int,  # IN  children kept, a document
-    floors: Any,  # IN  (n,) float32 log scores below which no child is kept
-    labels: Any,  # IN  label of each node
-    excluded_ptr: Any,  # IN  (n + 1,) int64: labels that may not come out, rising in a row
-    excluded: Any,  # IN  int32
+    limit: int,  # IN  children kept per document
+    candidates: Candidates,  # IN
 ) -> Any:
-    """Return (ptr, nodes, log scores) of the best children of each document's beam, best first."""
-    offsets, heads, shifts, level_starts, lows, siblings, values, table, biases, weights, dense_table = level
-    n_documents = beam_ptr.shape[0] - 1
-    starts, widest = _places(beam_ptr, beam, offsets, limit)
-    sizes = np.zeros(n_documents, np.int64)
-    nodes, scores = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
-    order, document_of = _by_chunk(beam, offsets.shape[0] - 1, n_documents), _documents(beam_ptr)
-    sums, found = np.empty(widest + LANES, np.float32), np.empty((2, _longest(rows) + 1), np.int64)
-    row_starts = np.zeros(n_columns if n_documents > 1 else 0, np.int32)
-    full_rows = from_a_line_on(_FULL_ROWS if n_documents > 1 else 0)
-    filled, n_filled = np.empty(n_columns if n_documents > 1 else 0, np.int32), np.int64(0)
-    dense_sums, group = np.empty((_GROUP, max(widest, PANEL)), np.float32), np.empty(_GROUP, np.int64)
-    dense_weights = in_lines(panel_count(widest) * dense.shape[1] * PANEL if n_documents > 1 else 0)
-    chunk, by_table, group_at, in_group, written = np.int64(-1), False, 0, 0, False
+    """Return the fields of the Beam of best children; as a plain tuple, which is cheaper to return."""
+    offsets = level.offsets
+    heads = level.heads
+    biases = level.bias
+    rows = features.pointers
+    dense = features.dense
+    parents = beam.scores
+    has_dense = dense.shape[1] > 0
+    n_documents = beam.pointers.shape[0] - 1
+    several = n_documents > 1
+    heaps, widest = _heaps(beam, offsets, limit)
+    starts = heaps.starts
+    sizes = heaps.sizes
+    heap_scores = heaps.scores
+    pairs = _pairs(beam, offsets.shape[0] - 1)
+    sums = np.empty(widest + LANES, np.float32)
+    scratch = np.empty((2, _longest(rows) + 1), np.int64)
+    table = RowTable(
+        np.zeros(features.n_columns if several else 0, np.int32),
+        from_a_line_on(_FULL_ROWS if several else 0),
+        np.empty(features.n_columns if several else 0, np.int32),
+    )
+    n_filled = np.int64(0)
+    group = _DenseGroup(
+        np.empty(_GROUP, np.int64),
+        in_lines(panel_count(widest) * dense.shape[1] * PANEL if several else 0),
+        np.empty((_GROUP, max(widest, PANEL)), np.float32),
+    )
+    dense_sums = group.sums
+    chunk_of = pairs.chunks
+    document_of = pairs.documents
+    order = pairs.order
+    row_starts = table.row_starts
+    filled = table.columns
+    group_at = 0
+    in_group = 0
+    is_decoded = False
+    by_table = False
+    chunk = np.int64(-1)
     for at in range(order.shape[0]):
         pair = order[at]
         document = document_of[pair]
-        start, capacity = starts[document], starts[document + 1] - starts[document]
-        _ask_ahead(order, at, document_of, rows, columns, xs, starts, nodes, scores)
-        full = sizes[document] == capacity and score != MARGIN
-        if full and parents[pair] < scores[start]:  # no child scores above its parent
+        _prefetch_next(pairs, at, features, heaps)
+        start = starts[document]
+        is_full = sizes[document] == starts[document + 1] - start and score != MARGIN
+        if is_full and parents[pair] < heap_scores[start]:  # no child scores above its parent
             continue
-        if beam[pair] != chunk:
+        if chunk_of[pair] != chunk:
             for row in range(n_filled):
                 row_starts[filled[row]] = 0
-            chunk, n_filled, in_group, written = np.int64(beam[pair]), np.int64(0), 0, False
+            chunk = np.int64(chunk_of[pair])
+            n_filled = np.int64(0)
+            in_group = 0
+            is_decoded = False
             n_rows = heads[chunk + 1, 1] - heads[chunk, 1]
-            look_ups = _look_ups(beam, order, at, document_of, rows)
-            by_table = n_documents > 1 and look_ups > n_rows  # to write a row takes as long as to look one up
+            # to write a row takes as long as to look one up
+            by_table = several and _look_ups(pairs, at, rows) > n_rows
             if by_table:
-                n_filled = fill_table(
-                    heads, shifts, level_starts, lows, siblings, values, table, n_columns, chunk,
-                    offsets[chunk + 1] - offsets[chunk], row_starts, full_rows, filled,
-                )  # fmt: skip
-        first, begin, end = offsets[chunk], rows[document], rows[document + 1]
+                n_filled = fill_table(level, chunk, features.n_columns, table)
+        first = offsets[chunk]
         width = offsets[chunk + 1] - first
         for i in range(width):
             sums[i] = bias * biases[first + i]
         if by_table:
-            add_by_table(
-                heads, siblings, values, table, row_starts, full_rows, width, chunk, columns, xs, begin, end, found,
-                sums,
-            )  # fmt: skip
+            add_by_table(level, chunk, table, features, document, scratch, sums)
         else:
-            add_by_buckets(
-                heads, shifts, level_starts, lows, siblings, values, table, n_columns, chunk, columns, xs, begin, end,
-                found, sums,
-            )  # fmt: skip
-        if dense.shape[1] and at >= group_at + in_group:
-            group_at, documents = at, group[: _next_documents(beam, order, at, document_of, group)]
-            in_group, written = _dense_sums(
-                weights, dense_table, first * dense.shape[1], dense, documents, group, width, written, dense_weights,
-                dense_sums,
-            )  # fmt: skip
-        for i in range(width if dense.shape[1] else 0):
-            sums[i] += dense_sums[at - group_at, i]
+            add_by_buckets(level, chunk, features, document, scratch, sums)
+        if has_dense:
+            if at >= group_at + in_group:
+                group_at = at
+                count = _next_documents(pairs, at, group.documents)
+                dense_at = first * dense.shape[1]
+                in_group, is_decoded = _dense_sums(level, dense_at, width, dense, count, is_decoded, group)
+            for i in range(width):
+                sums[i] += dense_sums[at - group_at, i]
         _to_log_scores(sums, width, parents[pair], score)
-        sizes[document] = _offer(
-            sums, width, first, floors[document], labels, excluded, excluded_ptr[document], excluded_ptr[document + 1],
-            scores, nodes, start, sizes[document], capacity,
-        )  # fmt: skip
-    return _compact(starts, sizes, nodes, scores)
+        _offer(sums, width, first, document, candidates, heaps)
+    return _compact(heaps)
 
 
 @kernel
 def path_scores(log_scores: Any) -> Any:
-    """Return the products along the paths; in float64 on the way, so that a value never depends on its place."""
+    """Return the products along the paths.
+
+    In float64 on the way, so that a value never depends on its position.
+    """
     scores = np.empty(log_scores.shape[0], np.float32)
     for i in range(log_scores.shape[0]):
         scores[i] = math.exp(np.float64(log_scores[i]))

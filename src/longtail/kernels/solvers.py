@@ -1,11 +1,8 @@
-"""Dual coordinate descent for the classifiers of a block of siblings (``sibling_blocks.py`` says what a block is).
-
-``targets`` is (m, width): the sign is y, what the absolute value is, each solver says.
-"""
+"""Dual coordinate descent for the classifiers of a block of siblings (see ``sibling_blocks.py``)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +12,9 @@ from longtail.kernels.dense_block import in_lines
 from longtail.kernels.jit import kernel
 from longtail.kernels.sibling_blocks import (
     BLOCK,
+    Documents,
+    Problem,
+    Weights,
     add_dense_margins,
     add_dense_row,
     add_row,
@@ -24,26 +24,60 @@ from longtail.kernels.sibling_blocks import (
     step_and_add_dense_margins,
 )
 
-__all__ = ["solve_hinge", "solve_logistic"]
+__all__ = ["DualHinge", "DualLogistic", "solve_hinge", "solve_logistic"]
 
-_ZERO, _ONE, _INFINITY = np.float32(0), np.float32(1), np.float32(np.inf)
-# where each part of a block's state begins
-_MARGIN, _STEP, _HIGH, _LOW, _LIMIT, _LIVE, _PARTS = 0, BLOCK, 2 * BLOCK, 3 * BLOCK, 4 * BLOCK, 5 * BLOCK, 6
-_FIRST_ALPHA = 1e-8  # α may not be 0 in the logistic dual, where its logarithm is taken
+_ZERO = np.float32(0)
+_ONE = np.float32(1)
+_INFINITY = np.float32(np.inf)
+# offsets of the parts of a block's state, each with a number per sibling
+_MARGIN = 0
+_STEP = BLOCK
+_HIGH = 2 * BLOCK  # largest projected gradient of the pass
+_LOW = 3 * BLOCK  # smallest one
+_LIMIT = 4 * BLOCK  # gradient above which a document at α = 0 is shrunk
+_LIVE = 5 * BLOCK  # 1 until the sibling is solved
+_STATE = 6 * BLOCK
+_FIRST_ALPHA = 1e-8  # α may not be 0 in the logistic dual, which takes its logarithm
 _NEWTON_STEPS = 100
-_AHEAD, _FAR = 2, 1024  # documents that are asked for before their turn, where there are so many
+_AHEAD = 2  # documents that are prefetched before their turn
+_MANY = 1024  # documents from which on prefetching pays
+
+
+class DualHinge(NamedTuple):
+    """Settings of :func:`solve_hinge`; its targets are y / (2 C)."""
+
+    tolerance: float  # ε
+    max_passes: int
+
+
+class DualLogistic(NamedTuple):
+    """Settings of :func:`solve_logistic`; its targets are y C."""
+
+    tolerance: float  # ε
+    max_passes: int
+
+
+class _Block(NamedTuple):
+    """Variables of a block while it is solved; ``width`` may shrink to that of the live siblings."""
+
+    alpha: Any  # (m * width,)
+    targets: Any  # (m * width,)
+    weights: Weights
+    width: int
 
 
 @kernel
-def _freeze(
-    slot: int, sibling: int, w: Any, by_products: bool, alpha: Any, targets: Any, dense: Any, dense_rows: Any,
-    width: int, out: Any, full: int,
-) -> None:  # fmt: skip
-    """Copy the weights of one sibling to where the caller finds them: ``out`` [column][sibling], ``full`` wide."""
-    for row in range(len(w) // width):
-        out[row * full + sibling] = w[row * width + slot]
-    if by_products:
-        out[sibling : dense.shape[1] * full : full] = dense_weights(alpha, targets, width, slot, dense, dense_rows)
+def _freeze(slot: int, sibling: int, documents: Documents, block: _Block, out: Any) -> None:
+    """Copy the weights of the sibling in a slot to ``out`` [column][sibling]."""
+    w = block.weights.w
+    width = block.width
+    rows = len(w) // width
+    out_width = len(out) // rows
+    for row in range(rows):
+        out[row * out_width + sibling] = w[row * width + slot]
+    if len(documents.products):
+        dense = dense_weights(block.alpha, block.targets, block.width, slot, documents)
+        out[sibling : len(dense) * out_width : out_width] = dense
 
 
 @kernel
@@ -58,113 +92,128 @@ def _narrow(array: Any, width: int, slots: Any, narrow: int) -> Any:
 
 @kernel
 def _remaining(live: Any, sibling: Any, width: int, narrow: int) -> Any:
-    """Return ``narrow`` slots that hold all live ones, and renumber ``live`` and ``sibling`` to them."""
+    """Return ``narrow`` slots with all live ones, and renumber ``live`` and ``sibling`` to them."""
     slots = np.empty(narrow, np.int64)
     count = 0
-    for wanted in (1, 0):  # live ones, then dead ones as padding
+    for wanted in (1, 0):  # live ones, then solved ones as padding
         for s in range(width):
             if count < narrow and live[s] == wanted:
                 slots[count] = s
                 count += 1
-    live_now, sibling_now = live[slots], sibling[slots]
-    live[:narrow], sibling[:narrow] = live_now, sibling_now
+    live[:narrow] = live[slots]
+    sibling[:narrow] = sibling[slots]
     return slots
 
 
 @kernel
 def solve_hinge(
-    pointers: NDArray[np.int64],  # IN
-    columns: NDArray[np.uint32],  # IN
-    values: NDArray[np.float32],  # IN
-    dense: NDArray[np.float32],  # IN
-    dense_rows: NDArray[np.int32],  # IN (m) row of each document in ``dense``
-    bias: np.float32,  # IN value of the constant feature
-    targets: NDArray[np.float32],  # IN (m * width), changed: y / (2 C); 0 is padding
-    siblings: int,  # IN how many of the width are no padding
-    tolerance: float,  # IN ε
-    max_passes: int,  # IN
-    seed: int,  # IN
-    norms: NDArray[np.float32],  # IN (m) of ``square_norms``
-    products: NDArray[np.float32],  # IN (m, m) inner products of dense rows to work with in their place, or (0, 0)
+    solver: DualHinge,  # IN
+    problem: Problem,  # IN  targets y / (2 C); they are changed
     out: NDArray[np.float32],  # OUT (rows * width)
 ) -> int:
-    """Solve min ½‖w‖² + Σ C_i max(0, 1 − y_i w·x_i)² for each sibling in the dual; return the passes made.
+    """Solve min ½‖w‖² + Σ C_i max(0, 1 − y_i w·x_i)² for each sibling in the dual; return the passes.
 
-    Hsieh et al. 2008, algorithm 3, with shrinking: a document rests when all siblings would let it rest, and a
-    sibling is done when its projected gradients over all documents lie within ``tolerance``.
+    Hsieh et al. 2008, algorithm 3, with shrinking: a document is shrunk where it may be for all
+    siblings, and a sibling is solved when its projected gradients over all documents lie within
+    ``tolerance``.
     """
-    m, rows = len(pointers) - 1, (pointers, columns, values, dense, dense_rows, bias, products)
-    full = len(targets) // max(m, 1)
-    width = full
-    w, alpha = in_lines(len(out)), np.zeros(m * width, np.float32)
-    by_products, pull = len(products) > 0, in_lines(len(products) * width)
-    order, random = np.arange(m), np.array([np.uint64(seed) * np.uint64(2) + np.uint64(1)], np.uint64)
+    documents = problem.documents
+    m = len(documents.pointers) - 1
+    width = len(problem.targets) // max(m, 1)
+    weights = Weights(in_lines(len(out)), in_lines(len(documents.products) * width))
+    block = _Block(np.zeros(m * width, np.float32), problem.targets, weights, width)
+    order = np.arange(m)
+    random = np.array([np.uint64(problem.seed) * np.uint64(2) + np.uint64(1)], np.uint64)
     sibling = np.arange(width)
-    # one array for all that is kept of a sibling, so that the compiler need not fear overlaps and vectorises
-    state = np.zeros(_PARTS * BLOCK, np.float32)
-    high, low, limit = state[_HIGH:][:BLOCK], state[_LOW:][:BLOCK], state[_LIMIT:][:BLOCK]
+    # one array for all variables of a sibling, so that the compiler rules out overlaps and vectorises
+    state = np.zeros(_STATE, np.float32)
+    high = state[_HIGH:][:BLOCK]
+    low = state[_LOW:][:BLOCK]
+    limit = state[_LIMIT:][:BLOCK]
     live = state[_LIVE:][:BLOCK]
-    live[:siblings], limit[:] = _ONE, _INFINITY
-    active, passes = m, 0
-    while passes < max_passes:
+    live[: problem.siblings] = _ONE
+    limit[:] = _INFINITY
+    active = m
+    passes = 0
+    while passes < solver.max_passes:
         passes += 1
         shuffle(order, active, random)
-        high[:], low[:] = -_INFINITY, _INFINITY
-        active = _pass(order, active, rows, norms, targets, width, state, alpha, w, pull)
-        open_ = 0
-        for s in range(width):
-            if live[s] > _ZERO and high[s] - low[s] > tolerance:
-                open_ += 1
+        high[:] = -_INFINITY
+        low[:] = _INFINITY
+        active = _pass(order, active, documents, block, state)
+        n_open = 0
+        for s in range(block.width):
+            if live[s] > _ZERO and high[s] - low[s] > solver.tolerance:
+                n_open += 1
         if active < m:
-            if open_ == 0:  # all are done on the documents that do not rest: look at all documents once more
+            if n_open == 0:  # all are solved on the active documents: visit all documents once more
                 active = m
                 limit[:] = _INFINITY
                 continue
         else:
-            for s in range(width):
-                if live[s] > _ZERO and high[s] - low[s] <= tolerance:
+            for s in range(block.width):
+                if live[s] > _ZERO and high[s] - low[s] <= solver.tolerance:
                     live[s] = _ZERO
-                    _freeze(s, sibling[s], w, by_products, alpha, targets, dense, dense_rows, width, out, full)
-            if open_ == 0:
+                    _freeze(s, sibling[s], documents, block, out)
+            if n_open == 0:
                 return passes
-            if width > 8 and open_ <= 8:
-                slots = _remaining(live, sibling, width, 8)
-                high[:8], low[:8] = high[slots], low[slots]
-                w, alpha = _narrow(w, width, slots, 8), _narrow(alpha, width, slots, 8)
-                pull = _narrow(pull, width, slots, 8)
-                targets, width = _narrow(targets, width, slots, 8), 8
-        for s in range(width):
+            if block.width > 8 and n_open <= 8:
+                slots = _remaining(live, sibling, block.width, 8)
+                high[:8] = high[slots]
+                low[:8] = low[slots]
+                block = _narrowed(block, slots)
+        for s in range(block.width):
             limit[s] = high[s] if high[s] > _ZERO else _INFINITY
-    for s in range(width):
+    for s in range(block.width):
         if live[s] > _ZERO:
-            _freeze(s, sibling[s], w, by_products, alpha, targets, dense, dense_rows, width, out, full)
+            _freeze(s, sibling[s], documents, block, out)
     return passes
 
 
 @kernel
-def _pass(
-    order: Any, active: int, rows: Any, norms: Any, targets: Any, width: int, state: Any, alpha: Any, w: Any, pull: Any
-) -> int:
-    """Visit the first ``active`` documents of ``order``, and put those that may rest behind; return how many do not.
+def _narrowed(block: _Block, slots: Any) -> _Block:
+    """Return the block of some slots; its arrays are changed."""
+    width = block.width
+    narrow = len(slots)
+    weights = Weights(
+        _narrow(block.weights.w, width, slots, narrow),
+        _narrow(block.weights.dense_margins, width, slots, narrow),
+    )
+    alpha = _narrow(block.alpha, width, slots, narrow)
+    targets = _narrow(block.targets, width, slots, narrow)
+    return _Block(alpha, targets, weights, narrow)
 
-    The step of a document in the dense weights waits for the margins of the next one, which read the same weights.
+
+@kernel
+def _pass(order: Any, active: int, documents: Documents, block: _Block, state: Any) -> int:
+    """Visit the active documents, the first of ``order``; return how many of them stay active.
+
+    Shrunk documents are moved behind the active ones. The step of a document in the dense weights
+    waits for the margins of the next one, which read the same weights.
     """
-    pointers, columns, values, dense, dense_rows, bias, products = rows
-    margins, step, position = state[_MARGIN:][:BLOCK], state[_STEP:][:BLOCK], 0
-    waiting, by_rows = -1, dense.shape[1] > 0 and len(pull) == 0
+    pointers, columns, values, dense, dense_rows, constant, norms, products = documents
+    alpha, targets, weights, width = block
+    w, dense_margins = weights
+    bias = np.float32(constant)
+    margins = state[_MARGIN:][:BLOCK]
+    step = state[_STEP:][:BLOCK]
+    by_rows = dense.shape[1] > 0 and len(dense_margins) == 0
+    position = 0
+    waiting = -1
     while position < active:
         i = order[position]
-        start, end = pointers[i], pointers[i + 1]
-        if len(order) >= _FAR:
-            _ask_ahead(order, position, rows, targets, alpha, w, width)
+        start = pointers[i]
+        end = pointers[i + 1]
+        if len(order) >= _MANY:
+            _prefetch_next(order, position, documents, targets, alpha, w, width)
         margins_of(margins, w, width, start, end, columns, values, bias)
         if waiting >= 0:
             step_and_add_dense_margins(step, waiting, margins, w, width, i, dense, dense_rows)
             waiting = -1
         elif dense.shape[1]:
-            add_dense_margins(margins, w, pull, width, i, dense, dense_rows)
-        moved, rest = _visit(state, alpha, targets, i * width, width, norms[i])
-        if rest:
+            add_dense_margins(margins, w, dense_margins, width, i, dense, dense_rows)
+        moved, shrunk = _visit(state, alpha, targets, i * width, width, norms[i])
+        if shrunk:
             active -= 1
             order[position], order[active] = order[active], order[position]
             continue
@@ -173,47 +222,54 @@ def _pass(
             if by_rows:
                 waiting = i
             elif dense.shape[1]:
-                add_dense_row(step, w, pull, width, i, dense, dense_rows, products)
+                add_dense_row(step, w, dense_margins, width, i, dense, dense_rows, products)
         position += 1
     if waiting >= 0:
-        add_dense_row(step, w, pull, width, waiting, dense, dense_rows, products)
+        add_dense_row(step, w, dense_margins, width, waiting, dense, dense_rows, products)
     return active
 
 
 @kernel
-def _ask_ahead(order: Any, position: int, rows: Any, targets: Any, alpha: Any, w: Any, width: int) -> None:
-    """Ask for what the next documents read: they lie anywhere in memory."""
-    pointers, columns, values, dense, dense_rows, _, _ = rows
+def _prefetch_next(
+    order: Any, position: int, documents: Documents, targets: Any, alpha: Any, w: Any, width: int
+) -> None:
+    """Prefetch the data of the next documents, which lie anywhere in memory."""
+    pointers, columns, values, dense, dense_rows, _, _, _ = documents
     if position + _AHEAD >= len(order):
         return
     later = order[position + _AHEAD]
     for k in range(pointers[later], pointers[later + 1], LINE):
         prefetch(columns, k)
         prefetch(values, k)
-    after = order[position + 1]
-    prefetch(targets, after * width)
-    prefetch(alpha, after * width)
-    flat, begin = dense.ravel(), np.int64(dense_rows[after]) * dense.shape[1]
+    following = order[position + 1]
+    prefetch(targets, following * width)
+    prefetch(alpha, following * width)
+    flat = dense.ravel()
+    begin = np.int64(dense_rows[following]) * dense.shape[1]
     for k in range(begin, begin + dense.shape[1], LINE):
         prefetch(flat, k)
-    for k in range(pointers[after], pointers[after + 1]):
+    for k in range(pointers[following], pointers[following + 1]):
         prefetch(w, np.int64(columns[k]) * width)
 
 
 @kernel
 def _visit(state: Any, alpha: Any, targets: Any, at: int, width: int, norm: Any) -> Any:
-    """Move α of one document for each sibling; return whether any moved, and whether all let the document rest."""
-    moved, wanted = np.int32(0), np.int32(0)
-    # slices have no negative indices, and np.divide no error for 0: either would keep the loop from being vectorised
-    signs, alphas = targets[at : at + width], alpha[at : at + width]
+    """Move α of one document for each sibling; return (whether any moved, whether it is shrunk)."""
+    moved = np.int32(0)
+    needed = np.int32(0)
+    # slices have no negative indices, and np.divide no error for 0: either would prevent vectorising
+    signs = targets[at : at + width]
+    alphas = alpha[at : at + width]
     for s in range(width):
-        target, old = signs[s], alphas[s]
+        target = signs[s]
+        old = alphas[s]
         y = _ONE if target > _ZERO else -_ONE
         diagonal = target * y
         gradient = y * state[_MARGIN + s] - _ONE + old * diagonal
-        rests = (old == _ZERO) & (gradient > state[_LIMIT + s])
+        shrinks = (old == _ZERO) & (gradient > state[_LIMIT + s])
         projected = gradient if (old > _ZERO) | (gradient < _ZERO) else _ZERO
-        high, low = state[_HIGH + s], state[_LOW + s]
+        high = state[_HIGH + s]
+        low = state[_LOW + s]
         state[_HIGH + s] = projected if projected > high else high
         state[_LOW + s] = projected if projected < low else low
         new = old - np.divide(gradient, norm + diagonal)
@@ -222,19 +278,21 @@ def _visit(state: Any, alpha: Any, targets: Any, at: int, width: int, norm: Any)
         alphas[s] = old + change
         state[_STEP + s] = change * y
         moved |= np.int32(change != _ZERO)
-        wanted |= np.int32((state[_LIVE + s] > _ZERO) & (not rests))
-    return moved != 0, wanted == 0
+        needed |= np.int32((state[_LIVE + s] > _ZERO) & (not shrinks))
+    return moved != 0, needed == 0
 
 
 @kernel
 def _newton(a: float, b: float, cost: float, old: float, precision: float) -> tuple[float, float, int]:
-    """Minimise z ln z + (C−z) ln(C−z) + ½a(z−α)² + b(z−α) over z, Newton's steps kept inside (0, C).
+    """Minimise z ln z + (C−z) ln(C−z) + ½a(z−α)² + b(z−α) over z, steps kept inside (0, C).
 
-    Returns z, the size of the gradient before the first step, and the steps made (Yu et al. 2011, algorithm 4).
+    Returns z, the size of the gradient before the first step, and the steps made (Yu et al. 2011,
+    algorithm 4).
     """
     z = 0.1 * old if cost - old < 0.5 * cost else old
     gradient = a * (z - old) + b + np.log(z / (cost - z))
-    size, steps = abs(gradient), 0
+    size = abs(gradient)
+    steps = 0
     while abs(gradient) >= precision and steps <= _NEWTON_STEPS:
         z_next = z - gradient / (a + cost / ((cost - z) * z))
         z = 0.1 * z if z_next <= 0.0 else z_next
@@ -243,79 +301,106 @@ def _newton(a: float, b: float, cost: float, old: float, precision: float) -> tu
     return z, size, steps
 
 
+class _LogisticState(NamedTuple):
+    """A number per sibling of a block whose logistic dual is being solved."""
+
+    margins: Any  # float32
+    step: Any  # float32
+    live: Any  # int64, 1 until the sibling is solved
+    largest: Any  # float64, largest gradient of the pass
+    precision: Any  # float64, to which gradients are brought to 0
+    newton_steps: Any  # int64, of the pass
+
+
 @kernel
 def solve_logistic(
-    pointers: NDArray[np.int64],  # IN
-    columns: NDArray[np.uint32],  # IN
-    values: NDArray[np.float32],  # IN
-    dense: NDArray[np.float32],  # IN
-    dense_rows: NDArray[np.int32],  # IN (m) row of each document in ``dense``
-    bias: np.float32,  # IN
-    targets: NDArray[np.float32],  # IN (m * width): y C; 0 is padding
-    siblings: int,  # IN
-    tolerance: float,  # IN ε
-    max_passes: int,  # IN
-    seed: int,  # IN
-    norms: NDArray[np.float32],  # IN (m) of ``square_norms``
-    products: NDArray[np.float32],  # IN (m, m) inner products of dense rows to work with in their place, or (0, 0)
+    solver: DualLogistic,  # IN
+    problem: Problem,  # IN  targets y C
     out: NDArray[np.float32],  # OUT (rows * width)
 ) -> int:
-    """Solve min ½‖w‖² + Σ C_i ln(1 + exp(−y_i w·x_i)) for each sibling in the dual; return the passes made.
+    """Solve min ½‖w‖² + Σ C_i ln(1 + exp(−y_i w·x_i)) for each sibling in the dual; return the passes.
 
-    Yu, Huang and Lin 2011, algorithm 5: a Newton step on each pair (α, C − α). A sibling is done when no
-    gradient of a pass is above ``tolerance``.
+    Yu, Huang and Lin 2011, algorithm 5: a Newton step on each pair (α, C − α). A sibling is solved
+    when no gradient of a pass is above ``tolerance``.
     """
-    m, e = len(pointers) - 1, dense.shape[1]
+    documents = problem.documents
+    targets = problem.targets
+    m = len(documents.pointers) - 1
     width = len(targets) // max(m, 1)
-    w, alpha = in_lines(len(out)), np.empty(m * width, np.float64)
-    for place in range(len(alpha)):
-        alpha[place] = min(0.001 * abs(targets[place]), _FIRST_ALPHA)
-    by_products, pull = len(products) > 0, in_lines(len(products) * width)
-    order, state = np.arange(m), np.array([np.uint64(seed) * np.uint64(2) + np.uint64(1)], np.uint64)
-    live = np.zeros(width, np.int64)
-    live[:siblings] = 1
-    margins, step = np.empty(width, np.float32), np.empty(width, np.float32)
-    largest, precision, newton_steps = np.empty(width), np.full(width, 1e-2), np.empty(width, np.int64)
+    weights = Weights(in_lines(len(out)), in_lines(len(documents.products) * width))
+    alpha = np.empty(m * width, np.float64)
+    for at in range(len(alpha)):
+        alpha[at] = min(0.001 * abs(targets[at]), _FIRST_ALPHA)
+    block = _Block(alpha, targets, weights, width)
+    pointers, columns, values, dense, dense_rows, constant, norms, products = documents
+    w, dense_margins = weights
+    bias = np.float32(constant)
+    order = np.arange(m)
+    random = np.array([np.uint64(problem.seed) * np.uint64(2) + np.uint64(1)], np.uint64)
+    state = _LogisticState(
+        np.empty(width, np.float32),
+        np.empty(width, np.float32),
+        np.zeros(width, np.int64),
+        np.empty(width),
+        np.full(width, 1e-2),
+        np.empty(width, np.int64),
+    )
+    state.live[: problem.siblings] = 1
     passes = 0
-    while passes < max_passes:
+    while passes < solver.max_passes:
         passes += 1
-        shuffle(order, m, state)
-        largest[:], newton_steps[:] = 0.0, 0
+        shuffle(order, m, random)
+        state.largest[:] = 0.0
+        state.newton_steps[:] = 0
         for i in order:
-            start, end, moved = pointers[i], pointers[i + 1], False
-            margins_of(margins, w, width, start, end, columns, values, bias)
-            if e:
-                add_dense_margins(margins, w, pull, width, i, dense, dense_rows)
-            for s in range(width):
-                step[s] = _ZERO
-                if live[s] == 0:
-                    continue
-                at = i * width + s
-                target = targets[at]
-                y, cost, a = 1.0 if target > _ZERO else -1.0, np.float64(abs(target)), np.float64(norms[i])
-                b, old, sign = y * margins[s], alpha[at], 1.0
-                if 0.5 * a * (cost - 2.0 * old) + b < 0.0:  # the other of the pair is the one near 0
-                    old, sign = cost - old, -1.0
-                z, size, steps = _newton(a, sign * b, cost, old, precision[s])
-                largest[s] = max(largest[s], size)
-                newton_steps[s] += steps
-                if steps:
-                    alpha[at] = z if sign > 0.0 else cost - z
-                    step[s] = sign * (z - old) * y
-                    moved = True
-            if moved:
-                add_row(step, w, width, start, end, columns, values, bias)
-                if e:
-                    add_dense_row(step, w, pull, width, i, dense, dense_rows, products)
-        open_ = 0
+            start = pointers[i]
+            end = pointers[i + 1]
+            margins_of(state.margins, w, width, start, end, columns, values, bias)
+            if dense.shape[1]:
+                add_dense_margins(state.margins, w, dense_margins, width, i, dense, dense_rows)
+            if _visit_logistic(state, alpha, targets, i * width, norms[i]):
+                add_row(state.step, w, width, start, end, columns, values, bias)
+                if dense.shape[1]:
+                    add_dense_row(state.step, w, dense_margins, width, i, dense, dense_rows, products)
+        n_open = 0
         for s in range(width):
-            if live[s] and largest[s] < tolerance:
-                live[s] = 0
-            open_ += live[s]
-            if newton_steps[s] <= m // 10:
-                precision[s] = max(1e-8, 0.1 * precision[s])
-        if open_ == 0:
+            if state.live[s] and state.largest[s] < solver.tolerance:
+                state.live[s] = 0
+            n_open += state.live[s]
+            if state.newton_steps[s] <= m // 10:
+                state.precision[s] = max(1e-8, 0.1 * state.precision[s])
+        if n_open == 0:
             break
     for s in range(width):
-        _freeze(s, s, w, by_products, alpha, targets, dense, dense_rows, width, out, width)
+        _freeze(s, s, documents, block, out)
     return passes
+
+
+@kernel
+def _visit_logistic(state: _LogisticState, alpha: Any, targets: Any, begin: int, norm: Any) -> bool:
+    """Move α of one document for each sibling, write the step of w; return whether any moved."""
+    margins, step, live, largest, precision, newton_steps = state
+    moved = False
+    a = np.float64(norm)
+    for s in range(len(step)):
+        step[s] = _ZERO
+        if live[s] == 0:
+            continue
+        at = begin + s
+        target = targets[at]
+        y = 1.0 if target > _ZERO else -1.0
+        cost = np.float64(abs(target))
+        b = y * margins[s]
+        old = alpha[at]
+        sign = 1.0
+        if 0.5 * a * (cost - 2.0 * old) + b < 0.0:  # the other of the pair is the one near 0
+            old = cost - old
+            sign = -1.0
+        z, size, steps = _newton(a, sign * b, cost, old, precision[s])
+        largest[s] = max(largest[s], size)
+        newton_steps[s] += steps
+        if steps:
+            alpha[at] = z if sign > 0.0 else cost - z
+            step[s] = sign * (z - old) * y
+            moved = True
+    return moved

@@ -1,6 +1,7 @@
-"""Arithmetic along all siblings of many rows, by tiles: loops over 8 or 16 numbers would be mostly checks.
+"""Arithmetic along all siblings of many rows, by tiles.
 
-A *tile* is ``TILE`` numbers, a whole number of rows of 8 or 16 siblings.
+Loops over 8 or 16 numbers would be mostly checks. A *tile* is ``TILE`` numbers, a whole number of rows of
+8 or 16 siblings.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import numpy as np
 
 from longtail.kernels.jit import kernel
 
-__all__ = ["TILE", "add_multiples", "by_sibling", "dots", "folded", "list_marked", "list_places", "multiply", "tiled"]
+__all__ = ["TILE", "add_multiples", "by_sibling", "dots", "folded", "list_marked"]
+__all__ += ["list_positions", "multiply", "tiled"]
 
 TILE = 1024
 
@@ -27,7 +29,7 @@ def tiled(numbers: Any, width: int) -> Any:
 
 @kernel
 def folded(tile: Any, width: int) -> Any:
-    """Add up what belongs to the same sibling."""
+    """Return the sum of each sibling."""
     total = np.zeros(width)
     for at in range(TILE):
         total[at % width] += tile[at]
@@ -39,7 +41,8 @@ def dots(a: Any, b: Any, width: int) -> Any:
     """Return the dot product of each sibling."""
     sums = np.zeros(TILE)
     for begin in range(0, len(a), TILE):
-        left, right = a[begin : begin + TILE], b[begin : begin + TILE]
+        left = a[begin : begin + TILE]
+        right = b[begin : begin + TILE]
         for k in range(len(left)):
             sums[k] += np.float64(left[k]) * right[k]
     return folded(sums, width)
@@ -50,7 +53,8 @@ def add_multiples(to: Any, by: Any, factors: Any, width: int) -> None:
     """Add ``by`` times a factor for each sibling."""
     tile = tiled(factors, width)
     for begin in range(0, len(to), TILE):
-        left, right = to[begin : begin + TILE], by[begin : begin + TILE]
+        left = to[begin : begin + TILE]
+        right = by[begin : begin + TILE]
         for k in range(len(left)):
             left[k] += tile[k] * right[k]
 
@@ -66,43 +70,53 @@ def multiply(array: Any, factors: Any, width: int) -> None:
 
 
 @kernel
-def list_marked(marks: Any, count: int, first: int, width: int, docs: Any, n: int) -> int:
-    """List the documents from ``first`` on with a mark (uint8) at any of their ``width`` places among ``count``."""
+def list_marked(
+    marks: Any,  # IN  (TILE,) uint8
+    count: int,  # IN  marks that count
+    first: int,  # IN  the document of the first mark
+    width: int,  # IN  marks per document
+    documents: Any,  # OUT
+    n: int,  # IN  documents that are listed already
+) -> int:
+    """List the documents that have any mark; return how many are listed."""
     words = marks.view(np.uint64)
-    per = width // 8
+    per_document = width // 8
     for i in range(count // width):
-        if (words[i * per] | words[i * per + per - 1]) != 0:
-            docs[n] = first + i
+        if (words[i * per_document] | words[i * per_document + per_document - 1]) != 0:
+            documents[n] = first + i
             n += 1
     return n
 
 
 @kernel
-def list_places(marks: Any, count: int, first: int, places: Any, n: int) -> int:
-    """List the places with a mark (uint8, 0 or 1) among ``count``, a multiple of 8, counted from ``first`` on.
-
-    They are written behind the ``n`` that ``places`` has; it needs room for one more than there are. Returns how many.
-    """
+def list_positions(
+    marks: Any,  # IN  uint8, 0 or 1
+    count: int,  # IN  marks that count, a multiple of 8
+    first: int,  # IN  the position of the first mark
+    positions: Any,  # OUT  with room for one more than there are
+    n: int,  # IN  positions that are listed already
+) -> int:
+    """List the positions with a mark; return how many are listed."""
     words = marks.view(np.uint64)
     for word in range(count // 8):
         if words[word] != 0:
-            for k in range(word * 8, word * 8 + 8):  # no branch: which of the 8 has a mark is hard to foretell
-                places[n] = first + k
+            for k in range(word * 8, word * 8 + 8):  # no branch: a mark is hard to predict
+                positions[n] = first + k
                 n += marks[k]
     return n
 
 
 @kernel
-def by_sibling(places: Any, width: int, out: Any) -> Any:
-    """Write the places by sibling, rising in each; return where each sibling's begin, and the end (width + 1)."""
+def by_sibling(positions: Any, width: int, out: Any) -> Any:
+    """Write the positions by sibling, rising in each; return where each begins, and the end (width + 1)."""
     begins = np.zeros(width + 1, np.int64)
-    for place in places:
-        begins[(place & (width - 1)) + 1] += 1
+    for position in positions:
+        begins[(position & (width - 1)) + 1] += 1
     for k in range(width):
         begins[k + 1] += begins[k]
     behind = begins.copy()
-    for place in places:
-        k = place & (width - 1)
-        out[behind[k]] = place
+    for position in positions:
+        k = position & (width - 1)
+        out[behind[k]] = position
         behind[k] += 1
     return begins

@@ -20,9 +20,10 @@ from longtail import progress
 from longtail.config import Ranker
 from longtail.features.label_features import label_features
 from longtail.features.matrix import Features
+from longtail.kernels.node_training import GroupDocuments, Positives
 from longtail.kernels.sibling_blocks import BLOCK
 from longtail.linear.shared_documents import SharedDocuments
-from longtail.linear.spans import Documents, Positives, Spans, positives_of, train_chunks
+from longtail.linear.spans import Spans, positives_of, train_chunks
 from longtail.search.beam import shortlist
 from longtail.search.chunks import Chunks, Part, WeightType
 from longtail.tree.tree import LabelTree
@@ -55,7 +56,7 @@ class LabelProblems:
 
     features: Features
     positives: Positives
-    documents: Documents  # of each block of 16 labels, or one group of all
+    documents: GroupDocuments  # of each block of 16 labels, or one group of all
     ranker: Ranker
     seed: int
     start: NDArray[np.float32] | None = None  # (L, e) first weights of the dense block
@@ -77,7 +78,8 @@ class LabelProblems:
         candidates = hints.candidates
         if ranker.hard_negatives and candidates is None:
             candidates = nearest_labels(features, label_matrix, ranker.hard_negatives)
-        documents = (np.array([0, len(features)], np.int64), np.arange(len(features), dtype=np.int32))
+        n = len(features)
+        documents = GroupDocuments(np.array([0, n], np.int64), np.arange(n, dtype=np.int32))
         if ranker.hard_negatives and candidates is not None:
             documents = _of_blocks(label_matrix, candidates, seed)
         return cls(features, positives_of(label_matrix, ranker), documents, ranker, seed, hints.start)
@@ -85,7 +87,7 @@ class LabelProblems:
     @property
     def n_labels(self) -> int:
         """Labels to be solved."""
-        return len(self.positives[0]) - 1
+        return len(self.positives.pointers) - 1
 
     def solve(self, batch: tuple[int, int]) -> Chunks:
         """Return the weights of a batch of :func:`label_batches`: labels from the first to before the last."""
@@ -97,7 +99,7 @@ class LabelProblems:
             return Chunks.build(offsets, parts, *self.features.widths, _batch_type(self.ranker))
 
     def _spans(self, first: int, last: int) -> Spans:
-        if len(self.documents[0]) == 2:
+        if len(self.documents.pointers) == 2:
             return Spans.of([(0, start, min(start + _SPAN, last), 0) for start in range(first, last, _SPAN)])
         return Spans.of([(start // BLOCK, start, min(start + BLOCK, last), 0) for start in range(first, last, BLOCK)])
 
@@ -142,7 +144,7 @@ def _part(rows: sparse.csr_array, dense: NDArray[np.float32]) -> Part:
     return Part(filled, np.concatenate([[0], np.cumsum(counts[filled])]), columns.indices, columns.data, dense)
 
 
-def _of_blocks(label_matrix: sparse.csr_array, candidates: sparse.csr_array, seed: int) -> Documents:
+def _of_blocks(label_matrix: sparse.csr_array, candidates: sparse.csr_array, seed: int) -> GroupDocuments:
     """Return the documents of each block of labels: those of its labels, their hard negatives, and as many by chance.
 
     Without the last, a label would know nothing of documents far from it, and could score anything there.
@@ -155,4 +157,4 @@ def _of_blocks(label_matrix: sparse.csr_array, candidates: sparse.csr_array, see
     shape = (label_matrix.shape[0], n_blocks)
     by_block = sparse.csc_array((np.ones(len(rows), np.float32), (rows, blocks)), shape=shape)
     by_block.sum_duplicates()
-    return by_block.indptr.astype(np.int64), by_block.indices.astype(np.int32)
+    return GroupDocuments(by_block.indptr.astype(np.int64), by_block.indices.astype(np.int32))

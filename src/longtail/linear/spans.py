@@ -20,22 +20,33 @@ from longtail import progress
 from longtail.config import Ranker
 from longtail.features.matrix import Features
 from longtail.kernels import pool
+from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.jit import read_only
-from longtail.kernels.node_documents import NodeDocuments, prepare
-from longtail.kernels.node_training import ALONE, DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
+from longtail.kernels.newton import Newton
+from longtail.kernels.node_documents import NodeDocuments
+from longtail.kernels.node_training import (
+    ALONE,
+    GroupDocuments,
+    Positives,
+    SiblingSpans,
+    Solver,
+    TrainedSpans,
+    TrainingData,
+    TrainingSettings,
+    prepare,
+    train_spans,
+)
+from longtail.kernels.proximal import Proximal
+from longtail.kernels.solvers import DualHinge, DualLogistic
 from longtail.linear.shared_documents import SharedDocuments
 from longtail.search.chunks import Part
 
-__all__ = ["Documents", "Positives", "Spans", "positives_of", "train_chunks"]
+__all__ = ["Spans", "positives_of", "train_chunks"]
 
 _TASK = 1 << 18  # documents × siblings of one task: some tenths of a second
 _BLOCKS = 8  # a span has a multiple of this many siblings
 _FEW = 64  # nodes of a level that may become spans of one
 _TOGETHER = 8  # tasks that may travel to another process as one, where there are many
-
-Documents = tuple[NDArray[np.int64], NDArray[np.int32]]  # pointers (groups + 1), documents of each group, rising
-Positives = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # pointers (nodes + 1), documents, R̂
-Trained = tuple[NDArray[Any], ...]  # what ``train_spans`` gives
 
 
 class Spans(NamedTuple):
@@ -95,7 +106,7 @@ class Spans(NamedTuple):
 
 
 class _Arguments(NamedTuple):
-    """What ``train_spans`` takes behind the spans and documents of a task."""
+    """Arguments of a task beside its spans: arrays one by one, as what many calls share travels once."""
 
     groups: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -111,18 +122,25 @@ class _Arguments(NamedTuple):
     values: NDArray[np.float32]
     dense: NDArray[np.float32]
     n_columns: int
-    logistic: bool | None
-    newton: bool | None
-    proximal: bool | None
-    cost_positive: float
-    cost_negative: float
-    bias: np.float32
-    tolerance: float
-    max_passes: int
-    penalty: float
-    prune: np.float32
-    seed: int
-    start_weights: NDArray[np.float32] | None
+    start_weights: NDArray[np.float32]
+    settings: TrainingSettings
+
+    @property
+    def spans(self) -> SiblingSpans:
+        """All spans, as kernels take them."""
+        return SiblingSpans(self.groups, self.starts, self.stops, self.order)
+
+    @property
+    def features(self) -> FeatureRows:
+        """Features of all documents."""
+        return FeatureRows(self.row_pointers, self.indices, self.values, self.dense, self.n_columns)
+
+    @property
+    def data(self) -> TrainingData:
+        """Documents and nodes."""
+        groups = GroupDocuments(self.document_pointers, self.documents)
+        positives = Positives(self.positive_pointers, self.positives, self.relevance)
+        return TrainingData(groups, positives, self.features, self.start_weights)
 
 
 class _Here(NamedTuple):
@@ -144,13 +162,13 @@ def positives_of(relevance: sparse.csr_array, ranker: Ranker) -> Positives:
     if ranker.cost_sensitive:
         totals = np.maximum(np.asarray(relevance.sum(axis=1)).ravel(), 1)
         weights = (by_node.data / totals[by_node.indices]).astype(np.float32)
-    return by_node.indptr.astype(np.int64), by_node.indices.astype(np.int32), weights
+    return Positives(by_node.indptr.astype(np.int64), by_node.indices.astype(np.int32), weights)
 
 
 def train_chunks(
     features: Features,
     spans: Spans,
-    documents: Documents,
+    documents: GroupDocuments,
     positives: Positives,
     ranker: Ranker,
     seed: int,
@@ -172,39 +190,28 @@ def train_chunks(
         shared: where documents that several tasks read are kept; None: for this call alone.
     """
     shared = SharedDocuments() if shared is None else shared
-    rows, sizes = features.sparse, np.diff(documents[0])
+    rows = features.sparse
+    sizes = np.diff(documents.pointers)
     scale = np.float32(ranker.dense_penalty ** (-1.0 if ranker.solver == "proximal" else -0.5))
     tasks = spans.tasks(sizes)
-    logistic, newton, proximal = _solver(ranker)
-    document_pointers, group_documents = documents
-    positive_pointers, node_positives, relevance = positives
+    no_start = np.zeros((0, features.dense.shape[1]), np.float32)
     arguments = _Arguments(
         groups=spans.groups,
         starts=spans.starts,
         stops=spans.stops,
-        order=spans.solving_order(np.diff(positive_pointers)),
-        document_pointers=document_pointers,
-        documents=group_documents,
-        positive_pointers=positive_pointers,
-        positives=node_positives,
-        relevance=relevance,
+        order=spans.solving_order(np.diff(positives.pointers)),
+        document_pointers=documents.pointers,
+        documents=documents.documents,
+        positive_pointers=positives.pointers,
+        positives=positives.documents,
+        relevance=positives.relevance,
         row_pointers=rows.indptr,
         indices=rows.indices,
         values=rows.data,
         dense=shared.dense_block(features.dense, scale),
         n_columns=rows.shape[1],
-        logistic=logistic,
-        newton=newton,
-        proximal=proximal,
-        cost_positive=ranker.cost_positive,
-        cost_negative=ranker.cost_negative * (ranker.alpha if ranker.cost_sensitive else 1.0),
-        bias=np.float32(ranker.bias),
-        tolerance=ranker.tolerance,
-        max_passes=ranker.max_passes,
-        penalty=ranker.penalty,
-        prune=np.float32(ranker.prune),
-        seed=seed,
-        start_weights=None if start is None else start / scale,
+        start_weights=no_start if start is None else start / scale,
+        settings=_settings(ranker, seed),
     )
     users = np.bincount([spans.groups[first] for first, _ in tasks], minlength=len(sizes))
     # other processes share no memory with this one: a task there prepares what it reads
@@ -213,29 +220,52 @@ def train_chunks(
     return _whole(_parts(tasks, results, spans, scale), spans)
 
 
-def _train(ends: tuple[int, int], here: _Here | None, *arguments: Any) -> Trained:
-    """Train the spans from the first to before the last; ``here`` is given where memory is shared with other tasks."""
-    given = _Arguments(*map(_aligned, arguments))
-    group = int(given.groups[ends[0]])
+def _settings(ranker: Ranker, seed: int) -> TrainingSettings:
+    """Return the settings of classifiers as kernels take them."""
+    factor = ranker.alpha if ranker.cost_sensitive else 1.0
+    return TrainingSettings(
+        solver=_solver(ranker),
+        cost_positive=ranker.cost_positive,
+        cost_negative=ranker.cost_negative * factor,
+        bias=np.float32(ranker.bias),
+        prune=np.float32(ranker.prune),
+        seed=seed,
+    )
+
+
+def _solver(ranker: Ranker) -> Solver:
+    tolerance, max_passes = ranker.tolerance, ranker.max_passes
+    if ranker.solver == "newton":
+        return Newton(tolerance, max_passes)
+    if ranker.solver == "proximal":
+        return Proximal(tolerance, max_passes, ranker.penalty)
+    if ranker.loss == "logistic":
+        return DualLogistic(tolerance, max_passes)
+    return DualHinge(tolerance, max_passes)
+
+
+def _train(ends: tuple[int, int], here: _Here | None, *leaves: Any) -> TrainedSpans:
+    """Train the spans from the first to before the last; ``here`` is None in other processes."""
+    arguments = _Arguments(*map(_aligned, leaves))
+    group = int(arguments.groups[ends[0]])
     if here is None or here.users[group] < 2:
-        return _trained(ends, _prepared(given, 0, 0), given)
-    first, last = given.document_pointers[group : group + 2].tolist()
-    with here.shared.borrowed(group, int(here.users[group]), partial(_prepared, given, first, last)) as documents:
-        return _trained(ends, documents, given)
+        return _trained(ends, _prepared(arguments, 0, 0), arguments)
+    first, last = arguments.document_pointers[group : group + 2].tolist()
+    prepared = partial(_prepared, arguments, first, last)
+    with here.shared.borrowed(group, int(here.users[group]), prepared) as documents:
+        return _trained(ends, documents, arguments)
 
 
-def _trained(ends: tuple[int, int], documents: NodeDocuments, given: _Arguments) -> Trained:
-    arguments: tuple[Any, ...] = given
-    trained: Trained = train_spans(*ends, documents, *arguments)
-    return trained
+def _trained(ends: tuple[int, int], documents: NodeDocuments, arguments: _Arguments) -> TrainedSpans:
+    return train_spans(ends, documents, arguments.spans, arguments.data, arguments.settings)
 
 
-def _prepared(given: _Arguments, first: int, last: int) -> NodeDocuments:
+def _prepared(arguments: _Arguments, first: int, last: int) -> NodeDocuments:
     """Prepare the documents of groups from the first to before the last."""
-    column_at = np.full(given.n_columns if first < last else 0, -1, np.int32)
-    rows = given.row_pointers, given.indices, given.values, given.dense
-    rest = given.bias, given.newton, given.proximal, column_at
-    prepared: NodeDocuments = prepare(given.documents[first:last], *rows, *rest)
+    settings = arguments.settings
+    column_at = np.full(arguments.n_columns if first < last else 0, -1, np.int32)
+    rows = arguments.documents[first:last]
+    prepared: NodeDocuments = prepare(settings.solver, rows, arguments.features, settings.bias, column_at)
     return prepared
 
 
@@ -244,24 +274,25 @@ def _aligned(argument: Any) -> Any:
     return read_only(np.require(argument, requirements="A")) if isinstance(argument, np.ndarray) else argument
 
 
-def _solver(ranker: Ranker) -> tuple[bool | None, bool | None, bool | None]:
-    if ranker.solver == "dual":
-        return DUAL_LOGISTIC if ranker.loss == "logistic" else DUAL_HINGE
-    return NEWTON if ranker.solver == "newton" else PROXIMAL
-
-
 def _parts(
-    tasks: Sequence[tuple[int, int]], results: Iterable[Trained], spans: Spans, scale: np.float32
+    tasks: Sequence[tuple[int, int]], results: Iterable[TrainedSpans], spans: Spans, scale: np.float32
 ) -> Iterator[Part]:
     """Cut what each task gives into the parts of its spans."""
     widths = spans.stops - spans.starts
-    for (first, last), (span_rows, rows, counts, siblings, values, dense) in zip(tasks, results, strict=True):
+    for (first, last), trained in zip(tasks, results, strict=True):
         row = entry = node = 0
         for span in range(first, last):
-            row_end, node_end = row + int(span_rows[span - first]), node + int(widths[span])
-            ptr = np.concatenate([[0], np.cumsum(counts[row:row_end])])
-            entry_end, own = entry + int(ptr[-1]), dense[node:node_end] * scale
-            yield Part(rows[row:row_end], ptr, siblings[entry:entry_end], values[entry:entry_end], own)
+            row_end = row + int(trained.span_rows[span - first])
+            node_end = node + int(widths[span])
+            ptr = np.concatenate([[0], np.cumsum(trained.counts[row:row_end])])
+            entry_end = entry + int(ptr[-1])
+            yield Part(
+                trained.columns[row:row_end],
+                ptr,
+                trained.siblings[entry:entry_end],
+                trained.weights[entry:entry_end],
+                trained.dense[node:node_end] * scale,
+            )
             progress.advance(node_end - node)
             row, entry, node = row_end, entry_end, node_end
 

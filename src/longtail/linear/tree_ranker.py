@@ -17,8 +17,9 @@ from scipy import sparse
 from longtail import progress
 from longtail.config import Ranker, Search
 from longtail.features.matrix import Features
+from longtail.kernels.node_training import GroupDocuments, Positives
 from longtail.linear.level_settings import level_ranker
-from longtail.linear.spans import Documents, Positives, Spans, positives_of, train_chunks
+from longtail.linear.spans import Spans, positives_of, train_chunks
 from longtail.search.beam import Beam, Descent, LevelWeights, ranked_labels, shortlist
 from longtail.search.chunks import Chunks, Part
 from longtail.search.exact import exact_best
@@ -72,7 +73,7 @@ class LevelProblems:
     """The problems of all nodes of a level below others: what is common to its shards."""
 
     features: Features
-    documents: Documents  # of each parent
+    documents: GroupDocuments  # of each parent
     positives: Positives
     offsets: NDArray[np.int64]  # (parents + 1,) first child of each parent
     ranker: Ranker
@@ -137,7 +138,7 @@ class LevelProblems:
         """Yield the trained children of each parent from the first to before the last."""
         first, last = parents
         alone = self.ranker.solver == "dual" and self.features.dense.shape[1] >= _WIDE
-        spans = Spans.below(np.diff(self.documents[0])[first:last], self.offsets[first : last + 1], alone)
+        spans = Spans.below(np.diff(self.documents.pointers)[first:last], self.offsets[first : last + 1], alone)
         spans = spans._replace(groups=spans.groups + first)
         return train_chunks(self.features, spans, self.documents, self.positives, self.ranker, self.seed)
 
@@ -166,13 +167,13 @@ def fit_rows(
     return weights, bias
 
 
-def _documents(given: sparse.csr_array | None, n: int) -> Documents:
+def _documents(given: sparse.csr_array | None, n: int) -> GroupDocuments:
     """Return the documents of each parent; all ``n`` of the root."""
     if given is None:
-        return np.array([0, n], np.int64), np.arange(n, dtype=np.int32)
+        return GroupDocuments(np.array([0, n], np.int64), np.arange(n, dtype=np.int32))
     by_parent = given.tocsc()
     by_parent.sort_indices()
-    return by_parent.indptr.astype(np.int64), by_parent.indices.astype(np.int32)
+    return GroupDocuments(by_parent.indptr.astype(np.int64), by_parent.indices.astype(np.int32))
 
 
 def _given(

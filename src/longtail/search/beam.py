@@ -15,10 +15,20 @@ from longtail.data.csr import csr_of
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
+from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.jit import read_only
-from longtail.kernels.search import HINGE_2, HINGE_3, MARGIN, SIGMOID, path_scores, step_down
+from longtail.kernels.search import (
+    HINGE_2,
+    HINGE_3,
+    MARGIN,
+    SIGMOID,
+    Beam,
+    Candidates,
+    path_scores,
+    step_down,
+)
 from longtail.search.chunks import Chunks
-from longtail.search.shards import Beam, Shards, step_down_shards
+from longtail.search.shards import Shards, step_down_shards
 
 if TYPE_CHECKING:
     from longtail.tree.tree import LabelTree
@@ -154,27 +164,31 @@ class Descent:
                 progress.advance(len(found[0]) - 1)
         ptrs, nodes, scores = zip(*blocks, strict=True)
         counts = np.concatenate([np.diff(ptr) for ptr in ptrs])
-        return np.concatenate([[0], np.cumsum(counts)]), np.concatenate(nodes), np.concatenate(scores)
+        pointers = np.concatenate([[0], np.cumsum(counts)])
+        return Beam(pointers, np.concatenate(nodes), np.concatenate(scores))
 
     def _block(self, first: int, last: int, limits: Sequence[int], floors: NDArray[np.float32]) -> Beam:
         rows, columns, values, dense = self.arrays
         n, n_columns = last - first, self.features.sparse.shape[1]
-        own = rows[first : last + 1], columns, values, n_columns, dense[first:last]  # once: slices take time, too
-        floors, nothing = floors[first:last], (np.zeros(n + 1, np.int64), _NONE)
+        # once: slices take time, too
+        features = FeatureRows(rows[first : last + 1], columns, values, dense[first:last], n_columns)
+        nothing = Candidates(floors[first:last], self.labels, np.zeros(n + 1, np.int64), _NONE)
         roots = self.levels[0].n_chunks  # one, or the batches of labels where there is no tree above them
-        nodes = np.tile(np.arange(roots, dtype=np.int32), n)
-        beam: Beam = np.arange(0, n * roots + 1, roots), nodes, np.zeros(n * roots, np.float32)
+        nodes = np.arange(n * roots, dtype=np.int32) % np.int32(roots)
+        beam = Beam(np.arange(0, n * roots + 1, roots), nodes, np.zeros(n * roots, np.float32))
         for depth, (chunks, limit) in enumerate(zip(self.levels, limits, strict=True)):
-            excluded, score = nothing, self.score
+            candidates = nothing
+            score = self.score
             if depth == len(self.levels) - 1:
                 score = self.last_score
                 if self.excluded is not None:
-                    excluded = self.excluded[0][first : last + 1], self.excluded[1]
-            rest = self.bias, score, limit
+                    pointers, excluded = self.excluded
+                    candidates = nothing._replace(pointers=pointers[first : last + 1], excluded=excluded)
             if isinstance(chunks, Shards):
-                beam = step_down_shards(chunks, own, beam, rest, floors, self.labels, excluded)
+                beam = step_down_shards(chunks, features, beam, self.bias, score, limit, candidates)
             else:
-                beam = step_down(chunks.level, *own, *beam, *rest, floors, self.labels, *excluded)
+                level = chunks.level
+                beam = Beam(*step_down(level, features, beam, self.bias, score, limit, candidates))
         return beam
 
 

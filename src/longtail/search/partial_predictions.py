@@ -27,8 +27,9 @@ from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.strings import Strings
 from longtail.errors import UsageError
+from longtail.kernels.search import Beam
 from longtail.search.predictions import Predictions
-from longtail.search.shards import Beam, Shards
+from longtail.search.shards import Shards
 
 __all__ = ["PartialPredictions", "merge_predictions", "write_partial"]
 

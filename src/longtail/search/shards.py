@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import UsageError
+from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.ranked_lists import merge_ranked, pairs_below, raised_floors
-from longtail.kernels.search import MARGIN, step_down
+from longtail.kernels.search import MARGIN, Beam, Candidates, step_down
 from longtail.search.chunks import Chunks, WeightType
 from longtail.store import Folder
 
-__all__ = ["Beam", "Shards", "checked_shards", "cut_parents", "step_down_shards"]
+__all__ = ["Shards", "checked_shards", "cut_parents", "step_down_shards"]
 
 _NONE = np.zeros(0, np.int32)
-
-Beam = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # CSR: ptr, nodes, log scores
 
 
 def cut_parents(offsets: NDArray[np.integer], shard_labels: int) -> NDArray[np.int64]:
@@ -147,32 +145,45 @@ class Shards:
 
 def step_down_shards(
     shards: Shards,
-    own: tuple[Any, Any, Any, int, Any],
+    features: FeatureRows,
     beam: Beam,
-    rest: tuple[Any, Any, int],
-    floors: NDArray[np.float32],
-    labels: NDArray[np.int32],
-    excluded: tuple[NDArray[np.int64], NDArray[np.int32]],
+    bias: np.float32,
+    score: int,
+    limit: int,
+    candidates: Candidates,
 ) -> Beam:
-    """Return what ``step_down`` would for the whole level; ``own`` are features, ``rest`` is bias, score and limit.
+    """Return the result of ``step_down`` on the whole level.
 
-    Shard after shard: what is no better than the best so far need not be looked at in the next one.
+    Shard after shard: nodes no better than the best so far need not be looked at in the next one.
+
+    Args:
+        shards: the ranker of the children.
+        features: of the documents.
+        beam: parents.
+        bias: value of the bias feature.
+        score: HINGE_2, HINGE_3, SIGMOID or MARGIN.
+        limit: children kept per document.
+        candidates: which children may be kept.
     """
-    n, limit = len(beam[0]) - 1, rest[2]
-    anything = np.full(n, -np.inf, np.float32)
-    owners = np.searchsorted(shards.parents, beam[1], side="right") - 1
-    # of one document the shard of its best parent first, after which most of the others are done with
-    numbers = list(dict.fromkeys(owners.tolist())) if n == 1 else np.unique(owners).tolist()
-    found: Beam = np.zeros(n + 1, np.int64), _NONE, np.zeros(0, np.float32)
+    n = len(beam.pointers) - 1
+    owners = np.searchsorted(shards.parents, beam.nodes, side="right") - 1
+    numbers = np.unique(owners).tolist()
+    if n == 1:  # the shard of the best parent first, after which most of the others are done with
+        numbers = list(dict.fromkeys(owners.tolist()))
+    best = Beam(np.zeros(n + 1, np.int64), _NONE, np.zeros(0, np.float32))
+    no_floors = np.full(n, -np.inf, np.float32)
     for number in numbers:
         part = shards.parts[number]
         if part is None:
             continue
-        least = anything if rest[1] == MARGIN else floors  # a margin may be above what its parent scores
-        below: Beam = pairs_below(*beam, least, *shards.parents[number : number + 2])
-        if len(below[1]):
+        # a margin may be above the score of its parent
+        floors = no_floors if score == MARGIN else candidates.floors
+        below = pairs_below(beam, floors, *shards.parents[number : number + 2])
+        if len(below.nodes):
             first, last = shards.nodes[number : number + 2]
-            best: Beam = step_down(part.level, *own, *below, *rest, floors, labels[first:last], *excluded)
-            found = merge_ranked(*found, *best, first, limit)
-            floors = raised_floors(floors, found[0], found[2], limit)
-    return found
+            here = candidates._replace(labels=candidates.labels[first:last])
+            ranked = Beam(*step_down(part.level, features, below, bias, score, limit, here))
+            best = merge_ranked(best, ranked, first, limit)
+            raised = raised_floors(candidates.floors, best, limit)
+            candidates = candidates._replace(floors=raised)
+    return best

@@ -135,11 +135,11 @@ class TestChoice:
 class TestSoftTargets:
     def test_positives_weigh_by_relevance_up_to_1(self):
         relevance = sparse.csr_array(np.array([[1.0, 0.25], [1.7, 0], [0, 2.0]], np.float32))
-        assert positives_of(relevance, Ranker())[2].tolist() == [1, 1, 0.25, 1]
-        shares = positives_of(relevance, Ranker(cost_sensitive=True))[2]
+        assert positives_of(relevance, Ranker()).relevance.tolist() == [1, 1, 0.25, 1]
+        shares = positives_of(relevance, Ranker(cost_sensitive=True)).relevance
         assert shares == pytest.approx([0.8, 1, 0.2, 1])
         below_1 = sparse.csr_array(np.array([[0.25, 0.5], [0, 0.125]], np.float32))
-        assert positives_of(below_1, Ranker(cost_sensitive=True))[2].tolist() == [0.25, 0.5, 0.125]
+        assert positives_of(below_1, Ranker(cost_sensitive=True)).relevance.tolist() == [0.25, 0.5, 0.125]
 
     def test_label_features_weigh_by_relevance(self):
         rng = np.random.default_rng(0)

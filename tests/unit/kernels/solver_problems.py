@@ -7,6 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from longtail.kernels import sibling_blocks
+from longtail.kernels.proximal import index_columns
+from longtail.kernels.sibling_blocks import Documents, square_norms
+
 
 class Problem(NamedTuple):
     """Documents with a sparse and a dense block, and of each (document, sibling) y C."""
@@ -23,15 +27,9 @@ class Problem(NamedTuple):
         return np.hstack([self.dense, self.rows.toarray(), constant]).astype(np.float64)
 
     @property
-    def block(self):
-        """What every kernel takes first: pointers, columns, values, dense."""
-        columns = (self.rows.indices + self.dense.shape[1]).astype(np.uint32)
-        return self.rows.indptr.astype(np.int64), columns, self.rows.data, self.dense
-
-    @property
-    def placed(self):
-        """The same with dense rows that lie among others: pointers, columns, values, dense, dense rows."""
-        return *self.block[:3], *among_others(self.dense)
+    def documents(self):
+        """The documents as a solver reads them."""
+        return documents_of(self.rows, self.dense, self.bias)
 
     @property
     def width(self):
@@ -41,6 +39,30 @@ class Problem(NamedTuple):
     def only(self, *siblings):
         """Return the problem of some of the siblings."""
         return self._replace(targets=self.targets[:, list(siblings)])
+
+
+def documents_of(rows, dense, bias, *, products=False):
+    """Return documents as solvers read them; their dense rows lie among others."""
+    return Documents(
+        rows.indptr.astype(np.int64),
+        (rows.indices + dense.shape[1]).astype(np.uint32),
+        rows.data,
+        *among_others(dense),
+        float(bias),
+        square_norms(rows.indptr, rows.data, dense, np.arange(len(dense)), np.float32(bias)),
+        dense @ dense.T if products else np.zeros((0, 0), np.float32),
+    )
+
+
+def problem_of(documents, targets, siblings, *, index=None, start=None, seed=0):
+    """Return the problem of a block; without ``index`` its index is of no documents."""
+    if index is None:
+        nothing = documents._replace(
+            pointers=documents.pointers[:1], columns=documents.columns[:0], values=documents.values[:0]
+        )
+        index = index_columns(nothing, documents.dense[:0], documents.dense.shape[1])
+    start = np.zeros((0, documents.dense.shape[1]), np.float32) if start is None else start
+    return sibling_blocks.Problem(documents, index, targets, siblings, start, seed)
 
 
 def among_others(dense):

@@ -6,6 +6,7 @@ from numba import njit
 from numba.core import config
 from numba.core.errors import NumbaError
 
+from longtail.kernels import cache_lines
 from longtail.kernels.cache_lines import (
     BYTES,
     LANES,
@@ -86,3 +87,16 @@ def test_what_borrows_its_arrays_cannot_make_one():
     assert borrowing(total)(np.array([1.0, 2.0])) == 3.0
     with pytest.raises(NumbaError, match="array"):
         borrowing(copied)(np.ones(2))
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
+def test_options_that_numba_does_not_know_are_left_out(monkeypatch):
+    def total(array):
+        return array[0] + array[-1]
+
+    assert borrowing(total).targetoptions["_nrt"] is False
+    monkeypatch.setattr(cache_lines, "CPUTargetOptions", type("Options", (), {"forceinline": None}))
+    kernel = borrowing(total)
+    assert "_nrt" not in kernel.targetoptions
+    assert kernel.targetoptions["forceinline"] is True
+    assert kernel(np.array([1.0, 2.0])) == 3.0

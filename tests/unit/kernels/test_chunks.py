@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from longtail.kernels.cache_lines import LANES
-from longtail.kernels.chunks import add_by_buckets, add_by_table, fill_table
+from longtail.kernels.chunks import RowTable, add_by_buckets, add_by_table, fill_table
 from longtail.kernels.dense_block import sums_of_one
+from longtail.kernels.feature_rows import FeatureRows
 from longtail.search.chunks import Chunks, Part
 
 
@@ -19,6 +20,12 @@ def chunk_of(weights, n_columns, dtype):
     dense = np.random.default_rng(0).normal(size=(width, 5)).astype(np.float32)
     part = Part(np.array(rows), ptr, siblings.astype(int), values.astype(np.float32), dense)
     return Chunks.build([0, width], [part], n_columns, 5, dtype), width, dense
+
+
+def features_of(columns, xs, n_columns, pointers=None):
+    """Return the features of documents, by default of one."""
+    pointers = np.array([0, len(columns)] if pointers is None else pointers, np.int64)
+    return FeatureRows(pointers, columns, xs, np.zeros((len(pointers) - 1, 0), np.float32), n_columns)
 
 
 def random_weights(rng, n_columns, width, n_rows, mean_entries):
@@ -59,13 +66,14 @@ def test_buckets_and_table_add_what_a_product_adds(n_columns, width, n_rows, mea
     by_buckets, by_table = np.zeros(width, np.float32), np.zeros(lanes, np.float32)
     table, filled = np.zeros(n_columns, np.int32), np.empty(n_columns, np.int32)
     scratch = np.empty((2, len(columns) + 1), np.int64)
-    add_by_buckets(*level[1:8], n_columns, 0, columns, xs, 0, len(columns), scratch, by_buckets)
+    features = features_of(columns, xs, n_columns)
+    add_by_buckets(level, 0, features, 0, scratch, by_buckets)
     full_rows = np.full(room * lanes, np.nan, np.float32)
-    count = fill_table(*level[1:8], n_columns, 0, width, table, full_rows, filled)
+    count = fill_table(level, 0, n_columns, RowTable(table, full_rows, filled))
     assert filled[:count].tolist() == np.flatnonzero(table).tolist() == sorted(weights)
     often = sum(16 * len(row) >= width for row in weights.values()) if width <= 128 else 0
     assert np.count_nonzero(table < 0) == min(often, room)
-    add_by_table(level.heads, *level[5:8], table, full_rows, width, 0, columns, xs, 0, len(columns), scratch, by_table)
+    add_by_table(level, 0, RowTable(table, full_rows, filled), features, 0, scratch, by_table)
     assert np.array_equal(by_buckets, expected)
     assert np.array_equal(by_table[:width], expected)
 
@@ -77,7 +85,7 @@ def test_every_type_adds_the_weights_that_it_holds(dtype):
     level = chunks.level
     columns, xs = np.array([1, 3, 7], np.int32), np.array([2, 9, -1], np.float32)
     sums = np.zeros(width, np.float32)
-    add_by_buckets(*level[1:8], 8, 0, columns, xs, 0, 3, np.empty((2, 4), np.int64), sums)
+    add_by_buckets(level, 0, features_of(columns, xs, 8), 0, np.empty((2, 4), np.int64), sums)
     assert np.allclose(sums, [0.6 - 1.1, -0.7, -2.5 + 0.2], atol=0.002)
     features = np.arange(10, dtype=np.float32).reshape(2, 5)
     got = np.zeros(width, np.float32)
@@ -88,17 +96,8 @@ def test_every_type_adds_the_weights_that_it_holds(dtype):
 def test_only_the_features_of_the_document_are_read():
     chunks, width, _ = chunk_of({c: {0: 1.0} for c in range(8)}, 8, "float32")
     sums = np.zeros(width, np.float32)
-    add_by_buckets(
-        *chunks.level[1:8],
-        8,
-        0,
-        np.arange(8, dtype=np.int32),
-        np.ones(8, np.float32) * 2,
-        3,
-        5,
-        np.empty((2, 3), np.int64),
-        sums,
-    )
+    features = features_of(np.arange(8, dtype=np.int32), np.full(8, 2, np.float32), 8, [0, 3, 5, 8])
+    add_by_buckets(chunks.level, 0, features, 1, np.empty((2, 3), np.int64), sums)
     assert sums.tolist() == [4.0]
 
 
@@ -113,5 +112,5 @@ def test_a_row_is_found_in_a_crowded_bucket_at_the_end_of_the_arrays():
     for column in asked.tolist():
         sums = np.zeros(1, np.float32)
         one, x, scratch = np.array([column], np.int32), np.ones(1, np.float32), np.empty((2, 2), np.int64)
-        add_by_buckets(*chunks.level[1:8], 200_000, 0, one, x, 0, 1, scratch, sums)
+        add_by_buckets(chunks.level, 0, features_of(one, x, 200_000), 0, scratch, sums)
         assert sums[0] == weights.get(column, {0: 0.0})[0]

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -69,6 +70,25 @@ def test_unwritable_cache_warns_once(fresh, action):
     (warning,) = caught
     assert warning.category is RuntimeWarning
     assert "set NUMBA_CACHE_DIR to a writable folder" in str(warning.message)
+
+
+@pytest.mark.parametrize("cached", [{}, {"_cache_file": object()}, {"_cache_file": SimpleNamespace(_source_stamp=1)}])
+def test_a_cache_of_another_kind_is_not_used(fresh, cached):
+    def njit(**options):
+        """Stand in for a numba whose cache lacks what is set in it."""
+        if options.get("cache"):
+            return lambda function: SimpleNamespace(_cache=SimpleNamespace(**cached))
+        return lambda function: function
+
+    fresh.setattr(numba, "njit", njit)
+    jit._warn_unknown_cache.cache_clear()
+    with pytest.warns(
+        RuntimeWarning, match=r"numba \S+ keeps .* anew in every process; install numba 0\.\d+"
+    ) as caught:
+        kernels = [jit.kernel(lambda x, n=n: x + n) for n in range(3)]
+    assert [kernel(1) for kernel in kernels] == [1, 2, 3]
+    assert len(caught) == 1
+    jit._warn_unknown_cache.cache_clear()
 
 
 def test_other_errors_are_not_taken_for_it(fresh):

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.svm import LinearSVC
-from solver_problems import Problem, padded
+from solver_problems import Problem, padded, problem_of
 
 from longtail.kernels import newton_step
-from longtail.kernels.mean_separation import mean_separating, means, take_out_own_columns, unusual
-from longtail.kernels.newton import solve_newton
+from longtail.kernels.mean_separation import mean_separating, means, shortened, unusual
+from longtail.kernels.newton import Newton, solve_newton
 
 
 def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, costs=None, own=0):
@@ -35,11 +35,9 @@ def solve(problem, *, width=None, tolerance=1e-6, max_passes=200, start=None):
     width = width or problem.width
     out = np.full(problem.x.shape[1] * width, 77, np.float32)
     if start is not None:
-        start = padded(start, width)
-    steps = solve_newton(
-        *problem.placed, np.float32(problem.bias), padded(problem.targets, width), siblings, tolerance, max_passes,
-        start, out,
-    )  # fmt: skip
+        start = np.ascontiguousarray(start.T, np.float32)
+    block = problem_of(problem.documents, padded(problem.targets, width), siblings, start=start)
+    steps = solve_newton(Newton(tolerance, max_passes), block, out)
     out = out.reshape(-1, width)
     assert (out[:, siblings:] == 0).all()
     return out[:, :siblings].astype(np.float64), steps
@@ -173,22 +171,21 @@ def test_steps_end_at_their_limit_with_the_weights_reached():
 
 
 def prepared(problem):
-    """Return what comes before the first step: the block with its constant, targets, ends, marked, mean, least."""
-    width, rows = 16, problem.x.shape[1]
-    targets, constant = padded(problem.targets, width), np.full(1, problem.bias, np.float32)
-    pointers, columns, values, dense, dense_rows = problem.placed
-    marked, usual = unusual(targets, width)
-    ends, own = take_out_own_columns(pointers, columns, values, targets, width, rows)
-    block = (pointers, ends, columns, values, dense, dense_rows, constant, targets, width, marked)
-    return block, *means(*block, usual, own, rows)
+    """Return the rows and targets before the first step, the mean of all documents, and least gradients."""
+    width, n_columns = 16, problem.x.shape[1]
+    targets = padded(problem.targets, width)
+    block = unusual(targets, width)
+    rows = shortened(problem.documents, targets, width, n_columns)
+    mean, least = means(rows, block, n_columns)
+    return rows, block, mean, least
 
 
 @pytest.mark.parametrize(("bias", "e"), [(1.0, 0), (0.0, 2), (2.0, 3)])
 def test_the_start_separates_the_means(bias, e):
     problem = make(12, m=60, e=e, bias=bias, costs=1.0)
-    block, mean, _ = prepared(problem)
+    rows, block, mean, _ = prepared(problem)
     w = np.full(problem.x.shape[1] * 16, 77, np.float32)
-    mean_separating(*block, mean, w)
+    mean_separating(rows, block, mean, w)
     np.testing.assert_allclose(mean, problem.x.mean(axis=0), atol=1e-6)
     for s, own in enumerate(w.reshape(-1, 16).T[:12]):
         positive = problem.targets[:, s] > 0
@@ -199,16 +196,16 @@ def test_the_start_separates_the_means(bias, e):
 @pytest.mark.parametrize(("sign", "value"), [(1, 1.0), (-1, -2.0)])
 def test_without_other_documents_the_start_is_along_their_mean(sign, value):
     problem = make(2, m=20)._replace(targets=np.full((20, 2), sign, np.float32))
-    block, mean, _ = prepared(problem)
+    rows, block, mean, _ = prepared(problem)
     w = np.empty(13 * 16, np.float32)
-    mean_separating(*block, mean, w)
+    mean_separating(rows, block, mean, w)
     np.testing.assert_allclose(w.reshape(-1, 16)[:, :2].T @ mean, value, rtol=1e-5)
     np.testing.assert_allclose(w.reshape(-1, 16)[:, 0] / w[-16], mean / mean[-1], rtol=1e-4)
 
 
 def test_the_scale_of_gradients_is_the_one_at_zero():
     problem = make(7, m=30, e=2)
-    _, _, least = prepared(problem)
+    *_, least = prepared(problem)
     positives = (problem.targets > 0).sum(axis=0)
     norms = np.linalg.norm(gradient(problem, np.zeros((15, 7))), axis=0)
     np.testing.assert_allclose(least[:7], np.minimum(positives, 30 - positives) / 30 * norms, rtol=1e-5)
@@ -224,10 +221,10 @@ def test_the_hessian_is_the_slope_of_the_gradient():
     expected = (gradient(problem, w + 1e-6 * p) - gradient(problem, w - 1e-6 * p)) / 2e-6
     rows = problem.rows[inside]
     order = [*range(3, 13), 13, 0, 1, 2]  # found columns, the bias, dense columns
-    found = newton_step._hessian_times(
-        p[order, 0].astype(np.float32), rows.indptr.astype(np.int64), rows.indices.astype(np.uint32), rows.data,
-        problem.dense, inside, np.float32(0.7), 2 * np.abs(target[inside]),
-    )  # fmt: skip
+    local = newton_step._LocalRows(
+        rows.indptr.astype(np.int64), rows.indices.astype(np.uint32), rows.data, problem.dense, inside, np.float32(0.7)
+    )
+    found = newton_step._hessian_times(p[order, 0].astype(np.float32), local, 2 * np.abs(target[inside]))
     assert 5 < len(inside) < 45
     np.testing.assert_allclose(found, expected[order, 0], rtol=1e-3, atol=1e-3)
 
@@ -237,7 +234,7 @@ def test_the_preconditioner_is_solved_exactly(n):
     random = np.random.default_rng(n)
     diagonal, u, r = (random.uniform(1, 3, n).astype(np.float32) for _ in range(3))
     across, out = u / diagonal, np.empty(n, np.float32)
-    newton_step._solve(r, diagonal, across, 1.0 / (1.0 + across @ u), out)
+    newton_step._solve(r, newton_step._Hessian(diagonal, across, 1.0 / (1.0 + across @ u)), out)
     np.testing.assert_allclose((np.diag(diagonal) + np.outer(u, u)) @ out, r, rtol=1e-4, atol=1e-5)
 
 

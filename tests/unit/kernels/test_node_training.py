@@ -8,9 +8,12 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from longtail.kernels.node_documents import prepare
-from longtail.kernels.node_training import ALONE, DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
-from longtail.linear.spans import _aligned  # as training calls the kernel, which is compiled for that alone
+from longtail.kernels.feature_rows import FeatureRows
+from longtail.kernels.newton import Newton
+from longtail.kernels.node_training import ALONE, TrainingSettings, prepare, train_spans
+from longtail.kernels.proximal import Proximal
+from longtail.kernels.solvers import DualHinge, DualLogistic
+from longtail.linear.spans import _aligned, _Arguments  # as training calls the kernel, which is compiled for that alone
 
 D = 30
 
@@ -23,6 +26,10 @@ class Setup(NamedTuple):
     documents: list[np.ndarray]  # of each parent
     offsets: list[int]  # of the nodes of each parent
     relevance: np.ndarray  # (n, nodes), 0 for negatives
+
+
+def proximal(tolerance, max_passes, penalty=0.0):
+    return Proximal(tolerance, max_passes, penalty)
 
 
 def setup(*, e=0, offsets=(0, 5, 24), n=50, seed=0, share=0.3):
@@ -43,7 +50,7 @@ def setup(*, e=0, offsets=(0, 5, 24), n=50, seed=0, share=0.3):
 def train(case, spans=None, first=0, last=None, **given):
     """Train and return the parts: a dict (column, sibling) → weight and the dense weights of each span."""
     settings = {
-        "solver": DUAL_HINGE,
+        "solver": DualHinge,
         "positive": 1.0,
         "negative": 1.0,
         "bias": 1.0,
@@ -61,21 +68,24 @@ def train(case, spans=None, first=0, last=None, **given):
     order = np.zeros(case.relevance.shape[1], np.int64)
     for _, start, stop in spans:
         order[start:stop] = np.argsort(-np.diff(by_node.indptr)[start:stop], kind="stable")
-    arguments = (
+    solver = settings["solver"](settings["tolerance"], settings["passes"])
+    if isinstance(solver, Proximal):
+        solver = solver._replace(penalty=settings["penalty"])
+    leaves = (
         *np.array(spans, np.int64).T.copy(), order,
         pointers.astype(np.int64), np.concatenate(case.documents).astype(np.int32),
         by_node.indptr.astype(np.int64), by_node.indices.astype(np.int32), by_node.data,
-        rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, case.dense, D, *settings["solver"],
-        settings["positive"], settings["negative"], np.float32(settings["bias"]), settings["tolerance"],
-        settings["passes"], settings["penalty"], np.float32(settings["prune"]), 0, settings["start"],
+        rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, case.dense, D,
+        np.zeros((0, case.dense.shape[1]), np.float32) if settings["start"] is None else settings["start"],
     )  # fmt: skip
-    arguments = tuple(map(_aligned, arguments))
+    costs = settings["positive"], settings["negative"], np.float32(settings["bias"]), np.float32(settings["prune"])
+    arguments = _Arguments(*map(_aligned, leaves), TrainingSettings(solver, *costs, 0))
     mine = case.documents[settings["group"]] if settings["group"] is not None else np.zeros(0)
     ready = prepare(
-        _aligned(mine.astype(np.int32)), *arguments[9:13], arguments[19], *settings["solver"][1:],
+        solver, _aligned(mine.astype(np.int32)), arguments.features, arguments.settings.bias,
         np.full(D, -1, np.int32),
     )  # fmt: skip
-    result = train_spans(first, last, ready, *arguments)
+    result = train_spans((first, last), ready, arguments.spans, arguments.data, arguments.settings)
     return parts(result, [stop - start for _, start, stop in spans[first:last]])
 
 
@@ -102,13 +112,13 @@ def parts(result, widths):
     return found
 
 
-def oracle(case, parent, node, *, solver=DUAL_HINGE, positive=1.0, negative=1.0, bias=1.0):
+def oracle(case, parent, node, *, solver=DualHinge, positive=1.0, negative=1.0, bias=1.0):
     """Return the sparse and bias weights, and the dense ones, that scikit-learn finds for a node."""
     mine = case.documents[parent]
     relevance = case.relevance[mine, node]
     settings = {"dual": True, "tol": 1e-10, "max_iter": 1_000_000, "random_state": 0}
     settings |= {"fit_intercept": bias > 0, "intercept_scaling": bias or 1.0}
-    model = LinearSVC(**settings) if solver != DUAL_LOGISTIC else LogisticRegression(solver="liblinear", **settings)
+    model = LinearSVC(**settings) if solver != DualLogistic else LogisticRegression(solver="liblinear", **settings)
     costs = np.where(relevance > 0, positive * relevance, negative)
     model.fit(np.hstack([case.dense, case.x])[mine], relevance > 0, costs)
     e = case.dense.shape[1]
@@ -127,7 +137,7 @@ def assert_like_the_oracle(case, found, **settings):
 # ------------------------------------------------------------------------------------------------- the same answer
 
 
-@pytest.mark.parametrize("solver", [DUAL_HINGE, DUAL_LOGISTIC, NEWTON])
+@pytest.mark.parametrize("solver", [DualHinge, DualLogistic, Newton])
 @pytest.mark.parametrize(
     ("e", "bias", "positive", "negative"),
     [(0, 1.0, 1.0, 1.0), (3, 0.5, 2.0, 0.25), (2, 0.0, 0.5, 3.0), (29, 1.0, 1.0, 0.5)],  # of 29, one by inner products
@@ -143,7 +153,7 @@ def test_each_node_is_what_scikit_learn_finds_on_its_documents(solver, e, bias, 
     assert (alone[[26, 28, 29]] == 0).all()
 
 
-@pytest.mark.parametrize("solver", [DUAL_HINGE, NEWTON])
+@pytest.mark.parametrize("solver", [DualHinge, Newton])
 def test_relevance_is_a_factor_of_the_cost(solver):
     case = setup()
     random = np.random.default_rng(3)
@@ -163,7 +173,7 @@ def sparse_objective(case, parent, w, *, penalty, positive, negative):
 def test_under_an_l1_penalty_one_of_the_columns_of_one_document_bears_it_all():
     case, settings = setup(), {"penalty": 0.05, "positive": 2.0, "negative": 1.0}
     case.x[5, 28], case.x[5, 27] = -3.0, 2.0  # the larger one comes later, and is negative
-    found = train(case, solver=PROXIMAL, **settings)
+    found = train(case, solver=proximal, **settings)
     w = found[1][0]
     assert (w[[24, 27]] == 0).all()  # beside columns 25 and 28
     assert (w[25] != 0).any()
@@ -181,13 +191,13 @@ def test_dense_weights_to_start_from_change_the_way_and_not_the_end():
     case = setup(e=3)
     start = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
     for (w, dense), (other, other_dense) in zip(
-        train(case, solver=NEWTON), train(case, solver=NEWTON, start=start), strict=True
+        train(case, solver=Newton), train(case, solver=Newton, start=start), strict=True
     ):
         np.testing.assert_allclose(w, other, atol=2e-3)
         np.testing.assert_allclose(dense, other_dense, atol=2e-3)
     spans = [(0, 0, 5), (1, 5, 24)]
-    good = np.concatenate([dense for _, dense in train(case, solver=NEWTON)])
-    first = train(case, spans, solver=NEWTON, start=good, passes=0)
+    good = np.concatenate([dense for _, dense in train(case, solver=Newton)])
+    first = train(case, spans, solver=Newton, start=good, passes=0)
     for (_, dense), (begin, end) in zip(first, [(0, 5), (5, 24)], strict=True):
         share = (dense * good[begin:end]).sum(axis=1) / (good[begin:end] ** 2).sum(axis=1)
         np.testing.assert_allclose(dense, share[:, None] * good[begin:end], atol=1e-5)  # a multiple of each node's own
@@ -253,7 +263,7 @@ def test_several_spans_in_one_call_are_the_same_as_one_each():
     np.testing.assert_allclose(np.hstack([together[2][0], together[3][0]]), whole[1][0], atol=1e-3)
 
 
-@pytest.mark.parametrize("solver", [DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL])
+@pytest.mark.parametrize("solver", [DualHinge, DualLogistic, Newton, proximal])
 @pytest.mark.parametrize("e", [0, 2, 60])  # of 60, the dual solvers go by inner products
 def test_documents_prepared_before_are_those_that_each_span_prepares(solver, e):
     case = setup(e=e)
@@ -264,24 +274,23 @@ def test_documents_prepared_before_are_those_that_each_span_prepares(solver, e):
         np.testing.assert_array_equal(own[1], shared[1])
 
 
-@pytest.mark.parametrize("solver", [DUAL_HINGE, NEWTON, PROXIMAL])
+@pytest.mark.parametrize("solver", [DualHinge, Newton, proximal])
 @pytest.mark.parametrize("mine", [range(50), range(10, 40), range(0, 50, 2)], ids=["all", "run", "some"])
 def test_the_dense_block_is_read_where_it_is(solver, mine):
     case = setup(e=3)
     x, documents = sparse.csr_array(case.x), np.fromiter(mine, np.int32)
     dense = _aligned(case.dense)
-    given = _aligned(x.indptr.astype(np.int64)), _aligned(x.indices.astype(np.int32)), _aligned(x.data)
-    found = prepare(
-        _aligned(documents), *given, dense, np.float32(1), *solver[1:], np.full(D, -1, np.int32)
-    )  # fmt: skip
-    np.testing.assert_array_equal(found.rows, documents)
-    blocks = [array for array in [*found, *found.index] if isinstance(array, np.ndarray) and array.ndim == 2]
+    rows = _aligned(x.indptr.astype(np.int64)), _aligned(x.indices.astype(np.int32)), _aligned(x.data)
+    features = FeatureRows(*rows, dense, D)
+    found = prepare(solver(0.1, 10), _aligned(documents), features, np.float32(1), np.full(D, -1, np.int32))
+    np.testing.assert_array_equal(found.documents.dense_rows, documents)
+    blocks = [array for array in [*found.documents, *found.index] if isinstance(array, np.ndarray) and array.ndim == 2]
     copies = [block.shape for block in blocks if block.size and not np.shares_memory(block, case.dense)]
-    scattered = solver == PROXIMAL and len(mine) == 25  # which reads columns, not rows
+    scattered = solver == proximal and len(mine) == 25  # which reads columns, not rows
     assert copies == ([(25, 3)] if scattered else [])
 
 
-@pytest.mark.parametrize("solver", [DUAL_HINGE, DUAL_LOGISTIC])
+@pytest.mark.parametrize("solver", [DualHinge, DualLogistic])
 def test_a_node_alone_over_very_many_documents_is_what_it_is_beside_others(solver):
     random = np.random.default_rng(0)
     n = ALONE

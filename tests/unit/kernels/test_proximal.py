@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.svm import LinearSVC
-from solver_problems import Problem, padded
+from solver_problems import Problem, documents_of, padded, problem_of
 
-from longtail.kernels.proximal import index_columns, solve_proximal
+from longtail.kernels.proximal import Proximal, index_columns, solve_proximal
 
 
 def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, equal_costs=False, positive=0.3):
@@ -29,22 +29,17 @@ def arguments(problem, *, width=None, tolerance=1e-6, max_passes=2000, penalty=0
     width = width or problem.width
     out = np.full(problem.x.shape[1] * width, 77, np.float32)
     targets, siblings = padded(problem.targets, width), problem.targets.shape[1]
-    return *problem.block, np.float32(problem.bias), targets, siblings, tolerance, max_passes, penalty, out
-
-
-def run(pointers, columns, values, dense, bias, targets, *rest):
-    """Solve with an index of its own; return the steps made."""
-    width = len(targets) // max(len(pointers) - 1, 1) or 1
-    index = index_columns(pointers, columns, values, dense, len(rest[-1]) // width - 1, bias)
-    return solve_proximal(pointers, columns, values, index, targets, *rest)
+    index = index_columns(problem.documents, problem.dense, problem.x.shape[1] - 1)
+    block = problem_of(problem.documents, targets, siblings, index=index)
+    return Proximal(tolerance, max_passes, penalty), block, out
 
 
 def solve(problem, **settings):
     """Return the weights (columns, siblings), the bias last, and the steps made."""
-    given = arguments(problem, **settings)
-    steps = run(*given)
+    solver, block, out = arguments(problem, **settings)
+    steps = solve_proximal(solver, block, out)
     m, siblings = problem.targets.shape
-    return given[-1].reshape(-1, len(given[5]) // m)[:, :siblings].astype(np.float64), steps
+    return out.reshape(-1, len(block.targets) // m)[:, :siblings].astype(np.float64), steps
 
 
 def objective(problem, w, penalty=0.1):
@@ -172,9 +167,9 @@ def test_siblings_do_not_influence_each_other():
 
 @pytest.mark.parametrize(("siblings", "width"), [(3, 8), (8, 16), (0, 8)])
 def test_padding_gets_zeros(siblings, width):
-    given = arguments(make(siblings, seed=5), width=width)
-    run(*given)
-    out = given[-1].reshape(-1, width)
+    solver, block, out = arguments(make(siblings, seed=5), width=width)
+    solve_proximal(solver, block, out)
+    out = out.reshape(-1, width)
     assert (out[:, siblings:] == 0).all()
     assert siblings == 0 or np.abs(out[:, :siblings]).max(axis=0).all()
 
@@ -182,12 +177,11 @@ def test_padding_gets_zeros(siblings, width):
 def test_an_index_serves_many_blocks():
     first, second = make(4, m=50, d=30, e=2, seed=6), make(9, m=50, d=30, e=2, seed=7)
     second = second._replace(rows=first.rows, dense=first.dense)
-    pointers, columns, values, dense, bias = arguments(first)[:5]
-    index = index_columns(pointers, columns, values, dense, 32, bias)
+    index = index_columns(first.documents, first.dense, 32)
     for problem in (first, second, first):
-        given = arguments(problem)
-        assert solve_proximal(pointers, columns, values, index, *given[5:]) == solve(problem)[1]
-        np.testing.assert_array_equal(given[-1].reshape(33, -1)[:, : problem.targets.shape[1]], solve(problem)[0])
+        solver, block, out = arguments(problem)
+        assert solve_proximal(solver, block._replace(index=index), out) == solve(problem)[1]
+        np.testing.assert_array_equal(out.reshape(33, -1)[:, : problem.targets.shape[1]], solve(problem)[0])
 
 
 # ------------------------------------------------------------------------------------------------------- edges
@@ -230,14 +224,14 @@ def test_documents_without_features_count_in_the_bias():
 
 def test_no_documents_give_zeros():
     out = np.full(8, 77, np.float32)
-    nothing = np.empty(0, np.float32)
-    given = (np.zeros(1, np.int64), np.empty(0, np.uint32), nothing, np.empty((0, 0), np.float32), np.float32(1))
-    assert run(*given, nothing, 8, 0.1, 10, 0.1, out) == 0
+    documents = documents_of(sparse.csr_array((0, 0), dtype=np.float32), np.empty((0, 0), np.float32), 1.0)
+    block = problem_of(documents, np.empty(0, np.float32), 8)
+    assert solve_proximal(Proximal(0.1, 10, 0.1), block, out) == 0
     assert (out == 0).all()
 
 
 def test_targets_are_left_as_they_were():
-    given = arguments(make(4, seed=12))
-    before = given[5].copy()
-    run(*given)
-    np.testing.assert_array_equal(given[5], before)
+    solver, block, out = arguments(make(4, seed=12))
+    before = block.targets.copy()
+    solve_proximal(solver, block, out)
+    np.testing.assert_array_equal(block.targets, before)

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from scipy import sparse, special
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
-from solver_problems import among_others
+from solver_problems import documents_of, problem_of
 
 from longtail.kernels import solvers
-from longtail.kernels.sibling_blocks import square_norms
-from longtail.kernels.solvers import solve_hinge, solve_logistic
+from longtail.kernels.solvers import DualHinge, DualLogistic, solve_hinge, solve_logistic
 
 SOLVERS = [solve_hinge, solve_logistic]
 
@@ -57,21 +56,9 @@ def arguments(solver, problem, *, width=None, tolerance=1e-5, max_passes=3000, s
     targets[:, :siblings] = problem.y * (0.5 / problem.costs if solver is not solve_logistic else problem.costs)
     rows, e = problem.rows, problem.dense.shape[1]
     out = np.full((e + rows.shape[1] + 1) * width, 77, np.float32)
-    return (
-        rows.indptr.astype(np.int64),
-        (rows.indices + e).astype(np.uint32),
-        rows.data,
-        *among_others(problem.dense),
-        np.float32(problem.bias),
-        targets.ravel(),
-        siblings,
-        tolerance,
-        max_passes,
-        seed,
-        square_norms(rows.indptr, rows.data, problem.dense, np.arange(m), np.float32(problem.bias)),
-        problem.dense @ problem.dense.T if products else np.zeros((0, 0), np.float32),
-        out,
-    )
+    documents = documents_of(rows, problem.dense, problem.bias, products=products)
+    settings = (DualLogistic if solver is solve_logistic else DualHinge)(tolerance, max_passes)
+    return settings, problem_of(documents, targets.ravel(), siblings, seed=seed), out
 
 
 def solve(solver, problem, **settings):
@@ -79,7 +66,7 @@ def solve(solver, problem, **settings):
     given = arguments(solver, problem, **settings)
     passes = solver(*given)
     m, siblings = problem.positive.shape
-    return given[-1].reshape(-1, len(given[6]) // m)[:, :siblings].astype(np.float64), passes
+    return given[-1].reshape(-1, len(given[1].targets) // m)[:, :siblings].astype(np.float64), passes
 
 
 def peer(solver, problem, sibling):
@@ -295,6 +282,7 @@ def test_documents_rest_and_the_block_becomes_narrow(monkeypatch):
     monkeypatch.setattr(solvers, "_pass", getattr(solvers._pass, "py_func", solvers._pass))
     monkeypatch.setattr(solvers, "_visit", counting_visit)
     monkeypatch.setattr(solvers, "_narrow", counting_narrow)
+    monkeypatch.setattr(solvers, "_narrowed", getattr(solvers._narrowed, "py_func", solvers._narrowed))
     monkeypatch.setattr(solvers, "shuffle", counting_shuffle)
     plain, steps = solve(getattr(solve_hinge, "py_func", solve_hinge), problem, tolerance=1e-2)
     assert calls["narrow"] == 4  # w, what the dense block pulls, α and targets, once

@@ -40,11 +40,11 @@ def test_rows_with_a_mark_anywhere_are_listed(width):
 
 @pytest.mark.parametrize("width", [8, 16])
 @pytest.mark.parametrize("share", [0.0, 0.05, 1.0])
-def test_marked_places_are_listed_and_dealt_to_their_siblings(width, share):
+def test_marked_positions_are_listed_and_dealt_to_their_siblings(width, share):
     marks = (np.random.default_rng(width).random(tiles.TILE) < share).astype(np.uint8)
     count, first = tiles.TILE - 2 * width, 3 * tiles.TILE  # what lies behind does not count
     listed, places = np.full((2, tiles.TILE + 2), -1, np.int32)
-    n = tiles.list_places(marks, count, first, listed, 1)
+    n = tiles.list_positions(marks, count, first, listed, 1)
     expected = first + np.flatnonzero(marks[:count])
     assert listed[0] == -1
     np.testing.assert_array_equal(listed[1:n], expected)

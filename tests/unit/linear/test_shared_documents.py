@@ -34,8 +34,8 @@ def prepared(monkeypatch):
     """Return a list of all that is prepared, and cut the work of every group into several tasks."""
     found, prepare = [], spans.prepare
 
-    def watched(mine, *rest):
-        found.append(prepare(mine, *rest))
+    def watched(*arguments):
+        found.append(prepare(*arguments))
         return found[-1]
 
     monkeypatch.setattr(spans, "prepare", watched)
@@ -47,7 +47,7 @@ def prepared(monkeypatch):
 
 def memory_of(group, features):
     """Return the bytes of what was prepared that are not the features' own."""
-    arrays = [array for array in (*group, *group.index) if isinstance(array, np.ndarray)]
+    arrays = [array for array in (*group.documents, *group.columns, *group.index) if isinstance(array, np.ndarray)]
     return sum(array.nbytes for array in arrays if not np.shares_memory(array, features.dense))
 
 
@@ -62,12 +62,13 @@ def test_memory_and_bytes_do_not_depend_on_threads(prepared, solver, kind):
         prepared.clear()
         with pool.threads(threads):
             fitted = fit_tree_ranker(features, y, tree, ranker)
-        shared = [group for group in prepared if len(group.rows) == N]
+        shared = [group for group in prepared if len(group.documents.dense_rows) == N]
         size = sum(memory_of(group, features) for group in shared)
         runs.append((len(shared), size, [level.to_arrays() for level in fitted.levels]))
         assert len(shared) == 1  # of 12 tasks, in one-vs-all of 3 batches
         assert size < 2 * features.nbytes
-        assert not any(array.shape == (N, E) for array in shared[0] if isinstance(array, np.ndarray))
+        dense = [shared[0].documents.dense, shared[0].index.dense]
+        assert all(np.shares_memory(block, features.dense) for block in dense if block.size)
     first = runs[0]
     for count, size, levels in runs[1:]:
         assert (count, size) == first[:2]  # no more with more threads
@@ -78,15 +79,18 @@ def test_memory_and_bytes_do_not_depend_on_threads(prepared, solver, kind):
 def test_all_tasks_get_the_very_same_arrays(prepared, monkeypatch):
     features, y = documents()
     seen, train = [], spans.train_spans
-    monkeypatch.setattr(spans, "train_spans", lambda first, last, own, *rest: (seen.append((own, rest)), train(
-        first, last, own, *rest))[1])  # fmt: skip
+
+    def watched(ends, shared, spans, data, settings):
+        seen.append((shared, data))
+        return train(ends, shared, spans, data, settings)
+
+    monkeypatch.setattr(spans, "train_spans", watched)
     with pool.threads(4):
         solved(LabelProblems.of(features, y, Ranker(solver="newton", max_passes=2), 0))
     assert len(seen) == 12
-    assert len({id(own.values) for own, _ in seen}) == 1
-    for _, rest in seen:
-        dense = spans._Arguments(*rest).dense
-        assert np.shares_memory(dense, features.dense)
+    assert len({id(shared.documents.values) for shared, _ in seen}) == 1
+    for _, data in seen:
+        assert np.shares_memory(data.features.dense, features.dense)
 
 
 def test_groups_below_the_root_are_released(prepared):

@@ -253,10 +253,9 @@ def test_kernels_get_one_type_of_arrays_wherever_they_run(monkeypatch):
     blank = spans._Arguments(*[None] * len(spans._Arguments._fields))
     monkeypatch.setattr(spans, "_prepared", lambda *given: "own")
     given = blank._replace(groups=np.zeros(3, np.int64), values=odd, n_columns=5)
-    first, last, own, *rest = spans._train((0, 1), None, *given)
-    ends, arguments = [first, last], spans._Arguments(*rest)
-    assert (ends, own, arguments.n_columns, arguments.start_weights) == ([0, 1], "own", 5, None)
-    for array in (arguments.groups, arguments.values):
+    ends, own, siblings, data, settings = spans._train((0, 1), None, *given)
+    assert (ends, own, data.features.n_columns, data.start_weights, settings) == ((0, 1), "own", 5, None, None)
+    for array in (siblings.groups, data.features.values):
         assert (array.flags.writeable, array.flags.aligned) == (False, True)
 
 

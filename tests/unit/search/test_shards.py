@@ -15,6 +15,7 @@ from longtail.errors import UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.ranked_lists import merge_ranked
+from longtail.kernels.search import Beam
 from longtail.search.beam import Descent, shortlist
 from longtail.search.chunks import Chunks, Part
 from longtail.search.exact import exact_best
@@ -138,7 +139,7 @@ def test_the_best_of_all_holders_are_the_best_of_the_whole(seed, shard_labels, k
     shards = sharded[-1]
     holders = np.array(data.draw(st.lists(st.integers(0, 2), min_size=shards.n_shards, max_size=shards.n_shards)))
     parts = [best(only(shards, np.flatnonzero(holders == holder))) for holder in np.unique(holders)]
-    merged = reduce(lambda own, other: merge_ranked(*own, *other, 0, k), parts)
+    merged = reduce(lambda own, other: merge_ranked(own, other, 0, k), parts)
     for found, whole in zip(merged, best(levels[-1]), strict=True):
         assert found.tobytes() == whole.tobytes()
 
@@ -155,9 +156,9 @@ def test_two_rankings_are_merged_as_sorting_both_would(documents, limit):
         kept = [sorted(own[:2] for own in row if own[2] in wanted) for row in rows]
         ends = np.cumsum([0, *map(len, kept)])
         pairs = np.array([pair for own in kept for pair in own]).reshape(-1, 2)
-        return ends, pairs[:, 1].astype(np.int32), -pairs[:, 0].astype(np.float32)
+        return Beam(ends, pairs[:, 1].astype(np.int32), -pairs[:, 0].astype(np.float32))
 
-    ends, nodes, scores = merge_ranked(*ranked([True]), *ranked([False]), 0, limit)
+    ends, nodes, scores = merge_ranked(ranked([True]), ranked([False]), 0, limit)
     whole_ends, whole_nodes, whole_scores = ranked([True, False])
     at = [i for a, b in pairwise(whole_ends.tolist()) for i in range(a, min(b, a + limit))]
     assert nodes.tolist() == whole_nodes[at].tolist()
