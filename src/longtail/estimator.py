@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,8 @@ class Longtail:
     ``settings`` are groups of settings or single ones, as above; ``encoder`` may be a name or a folder alone.
     ``threads`` 0 stands for all cores; results of linear methods do not depend on it. ``device`` is where a network
     runs: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. ``encoder_folder`` holds pretrained encoders by name, such as
-    ``bert-base-uncased``, which the presets of the papers ask for.
+    ``bert-base-uncased``, which the presets of the papers ask for. ``loss`` is a network's loss in the place of
+    ``training.loss``: a function of scores, targets and counted slots, or a loss of ``longtail.neural.losses``.
     """
 
     def __init__(
@@ -50,10 +51,14 @@ class Longtail:
         threads: int = 0,
         device: str = "auto",
         encoder_folder: Path | str | None = None,
+        loss: Callable[..., Any] | None = None,
         **settings: Any,
     ) -> None:
         if isinstance(settings.get("encoder"), str):
             settings["encoder"] = {"name": settings["encoder"]}
+        if loss is not None:
+            settings["training"] = _with_custom_loss(loss, settings.get("training", {}))
+        self.loss = loss
         self.config: Config = configure(method, preset, settings)
         self.threads, self.device = threads, device
         self.encoder_folder = encoder_folder
@@ -84,7 +89,9 @@ class Longtail:
             raise UsageError("an ensemble is made of trained models; train each of them, then longtail.ensemble")
         check_threads(self.threads)
         with pool.threads(self.threads), search_encoders_in(self.encoder_folder):
-            self._model = train(documents, self.config, valid=valid, parents=parents, device=self.device)
+            self._model = train(
+                documents, self.config, valid=valid, parents=parents, device=self.device, loss=self.loss
+            )
         return self
 
     def predict(
@@ -138,6 +145,19 @@ class Longtail:
     def save(self, path: str | Path) -> None:
         """Write the model folder."""
         save_model(self.model, path)
+
+
+def _with_custom_loss(loss: object, training: Any) -> Any:
+    """Return the settings of training with ``custom`` as their loss; UsageError where they name another one."""
+    if not callable(loss):
+        expected = "a function of scores, targets and counted slots, or a loss of longtail.neural.losses"
+        raise UsageError(f"loss: found {loss!r}; expected {expected}")
+    if not isinstance(training, Mapping):
+        return training  # which is refused as no table of settings
+    named = training.get("loss", "custom")
+    if named != "custom":
+        raise UsageError(f"loss: found a loss beside training.loss={named}; expected one of the two")
+    return {**training, "loss": "custom"}
 
 
 def load(path: str | Path, threads: int = 0, device: str = "auto", shards: Collection[int] | None = None) -> Longtail:

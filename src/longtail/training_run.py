@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -45,18 +45,20 @@ def train_to_folder(
     ignore_memory: bool = False,
     device: str = "auto",
     log_to: Sequence[str] = (),
+    loss: Callable[..., Any] | None = None,
 ) -> Model:
     """Train and write the model folder; until it is there, finished stages are kept beside it for ``resume``.
 
     Also beside it, in a file that ends in ``.run.jsonl``, stands how the training went: time and memory of each stage,
     and what the forecast said of them.
-    ``log_to`` are loggers that are told of the run, such as ``mlflow:http://host:5000``.
+    ``log_to`` are loggers that are told of the run, such as ``mlflow:http://host:5000``. ``loss`` is the loss of a
+    network, where ``training.loss`` is ``custom``; a resumed run needs the same one again.
     """
     begin, stages_at = time.perf_counter(), work_folder(output)
     log_file = run_log(output)
     parents = None if tree is None else read_parents(tree)
     check_replaceable(output)  # now, not after hours of training
-    check_trainable(documents, config, device, parents)
+    check_trainable(documents, config, device, parents, loss)
     with pool.threads(threads), run_loggers.logging_to(log_to, output.resolve().name):
         run_loggers.tell_settings(_facts(documents, config))
         expected = forecast(documents, config, device)
@@ -73,7 +75,14 @@ def train_to_folder(
             write_event(_forecast_line(expected))
             current_ranks().announce(BEGUN)
             model = train(
-                documents, config, valid=valid, parents=parents, stages=stages, device=device, log_file=log_file
+                documents,
+                config,
+                valid=valid,
+                parents=parents,
+                stages=stages,
+                device=device,
+                log_file=log_file,
+                loss=loss,
             )
             save_model(model, output)
             stages.remove()

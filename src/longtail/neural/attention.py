@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from torch.utils.checkpoint import checkpoint
 
 from longtail.config import Recursive as Settings
@@ -23,6 +22,7 @@ from longtail.config import Training
 from longtail.neural.batches import Batch
 from longtail.neural.heads.head import Head
 from longtail.neural.layout import ATTENTION_HIDDEN
+from longtail.neural.losses import Loss
 from longtail.neural.networks import Ranked
 from longtail.neural.recursive import Resolution
 from longtail.neural.shortlist import best_nodes
@@ -52,9 +52,10 @@ class AttentionLevel(Resolution):
         training: Training,
         seed: int,
         std: float = _STD,
+        loss: Loss | None = None,
     ) -> None:
-        """Make the network of a level where the encoder is; ``parents`` are to be set before it learns."""
-        super().__init__(encoder, tree, level, settings, training, seed, std)
+        """Make the network of a level where the encoder is, as :class:`Resolution`."""
+        super().__init__(encoder, tree, level, settings, training, seed, std, loss)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.first = nn.Linear(encoder.width, ATTENTION_HIDDEN)  # W_1
@@ -71,14 +72,14 @@ class AttentionLevel(Resolution):
         self.second.bias.add_(shift)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the binary cross-entropy, its mean over the candidates of each document.
+        """Return the loss, binary cross-entropy in the paper, as its mean over the candidates of each document.
 
         The batch's positives are nodes of this level, their values what σ is to be.
         """
         candidates = self.shortlist(batch)
         _, p = self.scores(batch.ids, batch.mask, candidates.nodes)
         counted = candidates.counted(p)
-        loss = (bce(p, candidates.targets, reduction="none") * counted).sum(1) / counted.sum(1)
+        loss = self.loss.value(p, candidates.targets, counted) / counted.sum(1)
         return {f"level {self.level + 1}": loss.mean()}
 
     def scores(self, ids: Tensor, mask: Tensor | None, nodes: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 from longtail.config import Cascade as Settings
 from longtail.config import Training
@@ -36,6 +35,7 @@ from longtail.neural.layout import (
     shortlist_sizes,
     vector_widths,
 )
+from longtail.neural.losses import Loss, NodeLoss, loss_named
 from longtail.neural.merging import merged, merging_layers
 from longtail.neural.networks import Ranked
 from longtail.neural.ranks import current_ranks
@@ -64,13 +64,15 @@ class CascadeXML(nn.Module):
         std: float = 0.02,
         of_labels: TextHead | None = None,
         fixed: int = 0,
+        loss: Loss | None = None,
     ) -> None:
         """Make a network whose classifiers are normal with deviation ``std``, or as ``settings.label_rows`` says.
 
         With ``std`` 0 they are still to be set. ``of_labels`` are those of the labels if their words make them; the
-        first ``fixed`` levels do not learn.
+        first ``fixed`` levels do not learn. ``loss`` stands in the place of ``training.loss``.
         """
         super().__init__()
+        self.loss = loss or loss_named(training.loss)
         self.encoder, self.tables, self.settings, self.training_settings = encoder, TreeTables(tree), settings, training
         check_levels(tree.widths, settings)
         self.layers = settings.layers or level_layers(encoder.depth, tree.n_levels, settings.merge)
@@ -124,21 +126,21 @@ class CascadeXML(nn.Module):
         for t, head in enumerate(self.heads):
             y, values = self.tables.cover(t, batch.positives, batch.values)  # ground-truth (meta-)labels
             vector = self.dropouts[t](theta[t])
-            if self._full(t):
-                losses.append(head.full_loss(vector, y, values))
+            if self._full(t) and isinstance(self.loss, NodeLoss):
+                losses.append(head.full_loss(vector, y, values, self.loss))
                 sizes.append(y.new_full((len(y),), self.tables.widths[t]))
                 break
             shortlist = self._shortlist(t, top, y, values)  # S^(t), the true ones among them
             p = head.scores(vector, shortlist.nodes)  # sparse prediction: ⟨w_i, ϑ^(t)⟩ for i in S^(t)
             counted = shortlist.counted(p)
             if t >= self.fixed:
-                losses.append((bce(p, shortlist.targets, reduction="none") * counted).sum(1))
+                losses.append(self.loss.value(p, shortlist.targets, counted))
                 sizes.append(counted.sum(1))
             top, _ = best_nodes(p, shortlist.nodes, self.kept[t]) if t < self.last else (None, None)  # S_top
         return self._weighted(losses, torch.stack(sizes).float())
 
     def _shortlist(self, t: int, top: Tensor | None, y: Tensor, values: Tensor) -> Shortlist:
-        if top is None:
+        if top is None or self._full(t):
             return self.tables.all_nodes(t, y, values)
         return self.tables.refine_with(t - 1, top, y, values)
 

@@ -60,6 +60,10 @@ def check_method(config: Config) -> None:
         raise UsageError(f"torchrun with {config.method}: found a network that is trained level by level; {way_out}")
     if config.label_text.parts != ("free",) or config.label_text.phases != "one":
         raise UsageError(f"torchrun with {config.method}: found classifiers of label words or phases; {way_out}")
+    if config.training.loss == "decoupled-softmax" and config.cascade.last_level != "shortlist":
+        found = f"training.loss=decoupled-softmax with cascade.last_level={config.cascade.last_level}"
+        why = "its normaliser over all labels is not shared among processes"
+        raise UsageError(f"torchrun with {config.method}: found {found}; {why}; expected cascade.last_level=shortlist")
     if config.encoder.kind not in _ENCODERS:
         why = "normalises over a batch" if config.encoder.kind in _NORMALISED else "is not shared yet"
         found = f"encoder.kind={config.encoder.kind}, which {why}"

@@ -57,7 +57,9 @@ class _Levels(NamedTuple):
         """Return the network of the next level, trained: LSTM, W_1 and W_2 go on from the level above."""
         config, t = self.run.config, len(above)
         encoder = cast(LstmEncoder, self.run.embedder.network.encoder) if not above else deepcopy(above[-1].encoder)
-        level = AttentionLevel(encoder, self.run.tree, t, config.recursive, config.training, config.seed)
+        level = AttentionLevel(
+            encoder, self.run.tree, t, config.recursive, config.training, config.seed, loss=self.run.loss
+        )
 
         def make() -> dict[str, np.ndarray]:
             level.parents = None if chosen is None else joined_nodes(chosen, self.matrices[t - 1])

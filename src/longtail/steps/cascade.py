@@ -104,7 +104,9 @@ class _Phases(NetworkRun):
     def _ranker(self, tree: LabelTree, config: Config, **options: Any) -> CascadeRanker:
         """Return a network that is still to be trained; ``options`` are those of :class:`CascadeXML`."""
         encoder, device = self.embedder.network.encoder, self.embedder.device
-        network = CascadeXML(encoder, tree, config.cascade, config.training, config.seed, device, **options)
+        network = CascadeXML(
+            encoder, tree, config.cascade, config.training, config.seed, device, loss=self.loss, **options
+        )
         return CascadeRanker(self.embedder.tokeniser, network, tree)
 
     def _trained(self, ranker: CascadeRanker, stage: str, number: int, config: Config) -> CascadeRanker:

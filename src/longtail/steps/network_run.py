@@ -9,6 +9,7 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.features.tokens import Tokens
 from longtail.neural.embedder import Embedder
+from longtail.neural.losses import Loss
 from longtail.neural.training.checkpoints import Checkpoints
 from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree
@@ -27,6 +28,7 @@ class NetworkRun(NamedTuple):
     work: Work
     valid: Dataset | None = None  # over the labels of ``documents``; tells which epoch is the best
     log_file: Path | None = None
+    loss: Loss | None = None  # given from Python, in the place of ``training.loss``
 
     def checkpoints(self, number: int) -> Checkpoints:
         """Return those of the network ``number`` of this run."""

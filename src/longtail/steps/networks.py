@@ -77,6 +77,7 @@ def fit_network(
         from longtail.neural.embedder import pretrained_embedder
 
         return pretrained_embedder(config.encoder, config.training.precision, run.device).freeze()
+    from longtail.neural.losses import loss_of
     from longtail.steps.attention import fit_attention
     from longtail.steps.cascade import fit_cascade
     from longtail.steps.network_run import NetworkRun
@@ -88,7 +89,8 @@ def fit_network(
     [tree] = label_trees(documents, features, vectoriser, run._replace(config=levels), seeds)
     measured = with_known_labels(run.valid, documents.labels)
     tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
-    network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, run.log_file))
+    loss = None if run.loss is None else loss_of(run.loss)
+    network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, run.log_file, loss))
     current_ranks().leave()
     return network
 

@@ -68,7 +68,9 @@ class _Level(NamedTuple):
         """Return the network of the level, trained: Θ goes on from the level above (algorithm 1)."""
         config, embedder, t = self.run.config, self.run.embedder, self.t
         encoder = embedder.network.encoder
-        network = Resolution(encoder, self.run.tree, t, config.recursive, config.training, config.seed)
+        network = Resolution(
+            encoder, self.run.tree, t, config.recursive, config.training, config.seed, loss=self.run.loss
+        )
         matcher = Matcher(embedder.tokeniser, network, config.training.precision)
 
         def make() -> dict[str, np.ndarray]:
@@ -121,10 +123,11 @@ class _Level(NamedTuple):
         if settings.bootstrap and (self.t > 0 or settings.bootstrap_root):
             head.set_rows(*self._first_rows(handed, given))
             return
+        hinge = self.run.config.training.loss == "squared-hinge"
         slots = len(head.bias)
         if given is not None:
             slots = round(float((given >= 0).sum(1).mean()) * network.tables.most_children[self.t - 1])
-        bias = prior_logit(self.levels[self.t], slots) if settings.loss == "bce" else -1.0
+        bias = -1.0 if hinge else prior_logit(self.levels[self.t], slots)
         head.set_rows(head.weight, np.full(len(head.bias), bias, np.float32))
 
     def _first_rows(
@@ -136,7 +139,7 @@ class _Level(NamedTuple):
         config, tree, settings = self.run.config, self.run.tree, self.run.config.recursive
         ranker = replace_settings(
             config.ranker,
-            loss="logistic" if settings.loss == "bce" else "squared-hinge",
+            loss="squared-hinge" if config.training.loss == "squared-hinge" else "logistic",
             solver="dual",
             cost_negative=config.ranker.cost_positive,  # R̂ alone tells negatives from positives
             cost_sensitive=settings.cost_sensitive,

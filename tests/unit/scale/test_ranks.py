@@ -29,6 +29,7 @@ from longtail.neural.cascade import CascadeXML
 from longtail.neural.heads import random_rows
 from longtail.neural.heads.head import Head
 from longtail.neural.heads.sharded_head import ShardedHead, new_head
+from longtail.neural.losses import BinaryCrossEntropy
 from longtail.neural.ranks import FollowedStages, Ranks, as_ranks, current_ranks, shared_cores, total_gradients
 from longtail.neural.training.checkpoints import Checkpoints
 from longtail.neural.training.loop import fit
@@ -123,7 +124,7 @@ def trained_head(ranks, kind, n_nodes, dtype, optimiser, documents=7):
         nodes = torch.nn.functional.pad(nodes.int(), (0, slots - 3), value=-1)[own]
         weights = torch.randn(documents, max(7, n_nodes), generator=chance, dtype=wide)[own]
         if kind == "full loss":
-            given = head.full_loss(x, nodes, (nodes >= 0) * 0.75)
+            given = head.full_loss(x, nodes, (nodes >= 0) * 0.75, BinaryCrossEntropy())
             (given * weights[:, 0].abs()).sum().backward()
         else:
             given = head.scores(x, nodes if kind == "candidates" else None)

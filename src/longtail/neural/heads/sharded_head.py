@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 from longtail.neural.heads.head import Head, bits_of
 from longtail.neural.heads.random_rows import draw_rows
 from longtail.neural.heads.updates import HeadRows
+from longtail.neural.losses import NodeLoss
 from longtail.neural.ranks import Ranks, Shard, current_ranks, run_of
 
 __all__ = ["ShardedHead", "new_head"]
@@ -80,13 +81,15 @@ class ShardedHead(Head):
         scored = super().scores(everywhere, own)
         return self._added(pad(scored, (0, slots - own.shape[1])), lengths)[:, : candidates.shape[1]]
 
-    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor) -> Tensor:
-        """Binary cross-entropy over the nodes of all ranks; see `Head.full_loss`."""
+    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, loss: NodeLoss) -> Tensor:
+        """The loss over the nodes of all ranks; see `Head.full_loss`. A normaliser would need all of them at once."""
+        if loss.has_normaliser:
+            raise NotImplementedError(f"{loss.name} over a head that is split among ranks")
         everywhere, lengths, slots = self._to_all(x, positives)
         targets = self.ranks.gathered(_widened(positives.to(torch.int32), slots), lengths) - self.nodes.start
         targets = targets.masked_fill((targets < 0) | (targets >= len(self.bias)), -1)
         values = self.ranks.gathered(pad(values, (0, slots - values.shape[1])), lengths)
-        return self._added(super().full_loss(everywhere, targets, values), lengths)
+        return self._added(super().full_loss(everywhere, targets, values, loss), lengths)
 
     def gathered(self, nodes: Tensor) -> Tensor:
         """Refused: rows of other ranks are never here."""

@@ -23,6 +23,7 @@ from longtail.neural.heads.gathers import as_written, product
 from longtail.neural.heads.head import Head
 from longtail.neural.heads.label_text import LabelText
 from longtail.neural.heads.updates import BETA1, EPSILON, HeadRows, Optimiser
+from longtail.neural.losses import NodeLoss
 
 __all__ = ["TextHead"]
 
@@ -90,11 +91,11 @@ class TextHead(nn.Module):
             logits = _Logits.apply(x, self._rows(labels), self.bias[labels], slots, half)  # type: ignore[no-untyped-call]
             return logits.masked_fill(candidates < 0, 0)
 
-    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor) -> Tensor:
-        """Binary cross-entropy summed over all labels, as :meth:`Head.full_loss`; no (B, L) tensor exists."""
+    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, loss: NodeLoss) -> Tensor:
+        """The loss of each document (B,) over all labels, as :meth:`Head.full_loss`; no (B, L) tensor exists."""
         if not self.training:
-            return self._as_it_is().full_loss(x, positives, values)
-        targets = Targets(positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous())
+            return self._as_it_is().full_loss(x, positives, values, loss)
+        targets = Targets(positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous(), loss)
         half = self._multiplies_in_half(x)
         with as_written(x):
             losses: Tensor = _FullLosses.apply(x, self._rows(None), self.bias, targets, half)  # type: ignore[no-untyped-call]
@@ -227,14 +228,16 @@ class _Logits(torch.autograd.Function):
 
 
 class _FullLosses(torch.autograd.Function):
-    """Cross-entropy of each document (B,) over all labels; logits are made again for the gradient of the rows."""
+    """The loss of each document (B,) over all labels; logits are made again for the gradient of the rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor, bias: Tensor, targets: Targets, half: bool) -> Tensor:
         operand = x.to(torch.bfloat16 if half else bias.dtype)
-        losses, gradient = full_head.losses_and_gradient(HeadRows(rows, bias, {}, "sgd", 0.0), operand, targets)
+        head = HeadRows(rows, bias, {}, "sgd", 0.0)
+        ctx.targets = full_head.with_normaliser(head, operand, targets)
+        ctx.dtype = x.dtype
+        losses, gradient = full_head.losses_and_gradient(head, operand, ctx.targets)
         ctx.save_for_backward(operand, rows, bias, gradient)
-        ctx.targets, ctx.dtype = targets, x.dtype
         return losses
 
     @staticmethod
