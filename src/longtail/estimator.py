@@ -40,7 +40,7 @@ class Longtail:
     ``threads`` 0 stands for all cores; results of linear methods do not depend on it. ``device`` is where a network
     runs: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. ``encoder_folder`` holds pretrained encoders by name, such as
     ``bert-base-uncased``, which the presets of the papers ask for. ``loss`` is a network's loss in the place of
-    ``training.loss``: a function of scores, targets and counted slots, or a loss of ``longtail.neural.losses``.
+    ``training.loss``: its name, a function of scores, targets and counted slots, or one of ``longtail.neural.losses``.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class Longtail:
         threads: int = 0,
         device: str = "auto",
         encoder_folder: Path | str | None = None,
-        loss: Callable[..., Any] | None = None,
+        loss: Callable[..., Any] | str | None = None,
         **settings: Any,
     ) -> None:
         if isinstance(settings.get("encoder"), str):
             settings["encoder"] = {"name": settings["encoder"]}
         if loss is not None:
-            settings["training"] = _with_custom_loss(loss, settings.get("training", {}))
-        self.loss = loss
+            settings["training"] = _with_loss(loss, settings.get("training", {}))
+        self.loss = None if isinstance(loss, str) else loss
         self.config: Config = configure(method, preset, settings)
         self.threads, self.device = threads, device
         self.encoder_folder = encoder_folder
@@ -147,17 +147,18 @@ class Longtail:
         save_model(self.model, path)
 
 
-def _with_custom_loss(loss: object, training: Any) -> Any:
-    """Return the settings of training with ``custom`` as their loss; UsageError where they name another one."""
-    if not callable(loss):
-        expected = "a function of scores, targets and counted slots, or a loss of longtail.neural.losses"
-        raise UsageError(f"loss: found {loss!r}; expected {expected}")
+def _with_loss(loss: object, training: Any) -> Any:
+    """Return the settings of training with the name of the loss; UsageError where they name another one."""
+    if not callable(loss) and not isinstance(loss, str):
+        expected = "the name of a loss, a function of scores, targets and counted slots"
+        raise UsageError(f"loss: found {loss!r}; expected {expected}, or one of longtail.neural.losses")
     if not isinstance(training, Mapping):
         return training  # which is refused as no table of settings
-    named = training.get("loss", "custom")
-    if named != "custom":
+    name = loss if isinstance(loss, str) else "custom"
+    named = training.get("loss", name)
+    if named != name:
         raise UsageError(f"loss: found a loss beside training.loss={named}; expected one of the two")
-    return {**training, "loss": "custom"}
+    return {**training, "loss": name}
 
 
 def load(path: str | Path, threads: int = 0, device: str = "auto", shards: Collection[int] | None = None) -> Longtail:

@@ -95,7 +95,7 @@ def _begun(
 ) -> tuple[Dataset, Dataset | None, Run]:
     """Return what to train on, what to calibrate by, and the run, whose stages go by all that they are made from."""
     fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
-    seen = [fitted, parents, *([valid, encoder_hash(config)] if uses_encoder(config) else [])]
+    seen: list[object] = [fitted, parents, *([valid, encoder_hash(config)] if uses_encoder(config) else [])]
     if loss is not None:
         seen.append([getattr(loss, "__module__", ""), getattr(loss, "__qualname__", type(loss).__qualname__)])
     return fitted, held_out, Run(config, Work.begin(stages, config, *seen), parents, valid, device, log_file, loss)

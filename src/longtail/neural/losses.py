@@ -13,8 +13,8 @@ over the nodes that are scored for it, padding left out. ``bce`` with 0 < y < 1 
 Focal: Lin et al. 2017, Focal Loss for Dense Object Detection. Asymmetric: Ridnik et al. 2021, Asymmetric Loss for
 Multi-Label Classification. Decoupled softmax: Gupta et al. 2024, Dual-Encoders for Extreme Multi-Label Classification.
 
-On a shortlist torch differentiates :meth:`Loss.value`. Where all labels of a level are scored, no tensor of documents by
-labels exists: :meth:`NodeLoss.chunk` gives the losses and the gradient of one chunk of the labels after another.
+On a shortlist torch differentiates :meth:`Loss.value`. Where all labels of a level are scored, no tensor of documents
+by labels exists: :meth:`NodeLoss.chunk` gives the losses and the gradient of one chunk of the labels after another.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Focal(PointwiseLoss):
 
 
 class Asymmetric(PointwiseLoss):
-    """Asymmetric loss (ASL): positives and negatives have a γ each; negatives with σ below the margin m count nothing."""
+    """Asymmetric loss (ASL): a γ for positives and one for negatives; negatives with σ below the margin count nothing."""
 
     name = "asymmetric"
 

@@ -10,6 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from test_cascade import LAYERS, TREE, TRUTH, alone, batch_of, network_of, path, weights_of  # noqa: E402
+from test_recursive import TREE as MATCH_TREE  # noqa: E402
+from test_recursive import batch_of as nodes_batch  # noqa: E402
+from test_recursive import label_matrix  # noqa: E402
+
 from head_scenarios import positives  # noqa: E402
 from longtail.config import Cascade, Recursive, Training  # noqa: E402
 from longtail.errors import UsageError  # noqa: E402
@@ -30,10 +35,6 @@ from longtail.neural.losses import (  # noqa: E402
     loss_of,
 )
 from longtail.neural.recursive import Resolution, joined_nodes  # noqa: E402
-from test_cascade import LAYERS, TREE, TRUTH, alone, batch_of, network_of, path, weights_of  # noqa: E402
-from test_recursive import TREE as MATCH_TREE  # noqa: E402
-from test_recursive import batch_of as nodes_batch  # noqa: E402
-from test_recursive import label_matrix  # noqa: E402
 from tiny_encoder import tiny_encoder  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -213,7 +214,9 @@ class TestLevels:
         weights = weights_of(network)
         flat = [tensor for pair in weights for tensor in pair]
         documents = [
-            slow_levels(name, network, weights, [own[0].double() for own in network.vectors(alone(batch, at), None)], own)
+            slow_levels(
+                name, network, weights, [own[0].double() for own in network.vectors(alone(batch, at), None)], own
+            )
             for at, own in enumerate(TRUTH)
         ]
         expected = torch.stack([torch.stack(own) for own in documents]).mean(0)
