@@ -38,7 +38,7 @@ def train_ranker(
     log_file: Path | None = None,
 ) -> History:
     """Train the network of ``ranker`` on the documents and their tokens; relevances above 1 count as 1."""
-    with shared_cores(current_ranks()), _graphs_let_go(ranker.network):
+    with shared_cores(current_ranks()), _graphs_of_training(ranker.network):
         levels = [_targets(matrix) for matrix in ranker.tree.coarsen(documents.label_matrix)]
         if checkpoints is None or not checkpoints.exists():
             set_first_rows(ranker, tokens, levels, config.cascade, documents.labels)
@@ -57,13 +57,12 @@ def train_ranker(
 
 
 @contextmanager
-def _graphs_let_go(network: CascadeXML) -> Iterator[None]:
-    """Let go of the CUDA graphs of training after the body."""
+def _graphs_of_training(network: CascadeXML) -> Iterator[None]:
+    """Let go of the CUDA graphs that were recorded in the body."""
     try:
         yield
     finally:
-        if network.graphs is not None:
-            network.graphs.forget()
+        network.read.forget_graphs()
 
 
 def _validation(ranker: CascadeRanker, valid: Dataset) -> Callable[[], dict[str, float]]:
@@ -71,8 +70,9 @@ def _validation(ranker: CascadeRanker, valid: Dataset) -> Callable[[], dict[str,
     tokens = ranker.tokeniser(valid.document_texts())
 
     def measure() -> dict[str, float]:
-        metrics = evaluate(ranker.search(tokens, min(5, ranker.tree.n_labels))[0], valid.label_matrix)
-        recalls = ranker.shortlist_recall(tokens, valid.label_matrix)
+        with ranker.distributed(current_ranks()):
+            metrics = evaluate(ranker.search(tokens, min(5, ranker.tree.n_labels))[0], valid.label_matrix)
+            recalls = ranker.shortlist_recall(tokens, valid.label_matrix)
         kept = {f"{RECALL}{level}": recall for level, recall in enumerate(recalls, 1)}
         return {name: float(metrics[name]) for name in BEST_BY} | kept
 

@@ -293,7 +293,8 @@ class DecoupledSoftmax(NodeLoss):
 
     def weighted(self, scores: Tensor, positive: Tensor, negative: Tensor, counted: Tensor) -> Tensor:
         """Return Σ positive·log(1 + Z/eᵖ) of each document (B,), Z = Σ negative·eᵖ."""
-        losses: Tensor = _DecoupledSoftmax.apply(scores, positive * counted, negative * counted)  # type: ignore[no-untyped-call]
+        weights = positive * counted, negative * counted
+        losses: Tensor = _DecoupledSoftmax.apply(scores, *weights)  # type: ignore[no-untyped-call]
         return losses
 
     def normaliser(self, chunks: Iterable[tuple[Tensor, ChunkTargets]]) -> Tensor | None:
@@ -333,8 +334,7 @@ class DecoupledSoftmax(NodeLoss):
 
 
 class _DecoupledSoftmax(torch.autograd.Function):
-    """The decoupled softmax of shortlists, by weights that are 0 at padding; its gradient exists for documents
-    without negatives as well, where Z is 0."""
+    """The decoupled softmax of shortlists, by weights that are 0 at padding; documents may have no negatives."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -13,9 +14,11 @@ from torch import Tensor
 from longtail.data.csr import csr_of, csr_of_slots
 from longtail.data.strings import Strings
 from longtail.features.tokens import Tokeniser, Tokens
+from longtail.neural.distributed_ranking import DistributedRanking
 from longtail.neural.embedder import Embedder
 from longtail.neural.graphs import LARGEST_BATCH
 from longtail.neural.networks import Ranked, RankingNetwork
+from longtail.neural.ranks import Ranks
 from longtail.tree.tree import LabelTree
 
 __all__ = ["NeuralRanker"]
@@ -58,6 +61,17 @@ class NeuralRanker(Embedder):
             scores[rows], nodes[rows] = ranked.scores.float().cpu(), ranked.nodes.cpu()
             vectors[rows] = ranked.vectors.float().cpu()
         return self._matrix(scores, nodes, k, exclude), vectors
+
+    @contextmanager
+    def distributed(self, group: Ranks) -> Iterator[None]:
+        """Have each process of a group rank its part of the documents in the body; all of them have all results."""
+        before = self._running
+        if group.count > 1:
+            self._running = DistributedRanking(before, group)
+        try:
+            yield
+        finally:
+            self._running = before
 
     def label_scores(self, texts: Strings | Iterable[str] | Tokens, label: int) -> NDArray[np.float64]:
         """Return the (n,) scores of one label, as :meth:`search` has them, also where it is not among the best."""

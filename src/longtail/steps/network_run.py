@@ -1,9 +1,9 @@
-"""What every way of training a network is given: documents, the encoder as it begins, the label tree, settings."""
+"""The inputs of a network's training: documents, the initial encoder, the label tree, settings."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
@@ -17,7 +17,8 @@ from longtail.tree.tree import LabelTree
 __all__ = ["NetworkRun"]
 
 
-class NetworkRun(NamedTuple):
+@dataclass(frozen=True)
+class NetworkRun:
     """The training of one network; ``tokens`` are those of ``documents``."""
 
     documents: Dataset
@@ -31,5 +32,5 @@ class NetworkRun(NamedTuple):
     loss: Loss | None = None  # given from Python, in the place of ``training.loss``
 
     def checkpoints(self, number: int) -> Checkpoints:
-        """Return those of the network ``number`` of this run."""
+        """Return the checkpoints of the network ``number`` of this run."""
         return Checkpoints(self.work.stages, self.work.input_hash, number)

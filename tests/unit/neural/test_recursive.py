@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -29,7 +30,7 @@ from longtail.neural.recursive import Matcher, Resolution, joined_nodes
 from longtail.neural.training.schedule import Schedule
 from longtail.steps.levels import level_training
 from longtail.steps.network_run import NetworkRun
-from longtail.steps.recursive import _Handed, _Level
+from longtail.steps.recursive import _Level, _LevelOutput
 from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree
 from tiny_encoder import tiny_encoder, write_encoder
@@ -353,7 +354,7 @@ class TestFirstRows:
         head, given = Head(6, 5, std=0.5), joined_nodes(np.full((40, 1), 2, np.int32), levels[0])
         before = head.weight.clone()
         network = SimpleNamespace(heads=[head], parents=given, tables=SimpleNamespace(most_children=[3]))
-        level._set_first_rows(network, None)
+        level._set_initial_weights(network, None)
         share = levels[1].nnz / 40 / round((given >= 0).sum(1).mean() * 3)  # of the slots of a document
         expected = np.log(share / (1 - share)) if bias is None else bias
         np.testing.assert_allclose(head.bias.numpy(), np.full(6, expected), rtol=1e-5)
@@ -371,13 +372,13 @@ class TestFirstRows:
             asked.append(level.t)
             return np.zeros((TREE.widths[level.t], 5), np.float32), np.zeros(TREE.widths[level.t], np.float32)
 
-        monkeypatch.setattr(_Level, "_first_rows", first_rows)
+        monkeypatch.setattr(_Level, "_bootstrapped", first_rows)
         config = configure("xr-transformer", None, {"recursive": settings})
         for t in (0, 1):
-            level = level_of(levels, config)._replace(t=t)
+            level = replace(level_of(levels, config), t=t)
             head = Head(TREE.widths[t], 5)
             network = SimpleNamespace(heads=[head], parents=None, tables=SimpleNamespace(most_children=[3]))
-            level._set_first_rows(network, None)
+            level._set_initial_weights(network, None)
             assert bool(head.weight.any()) == (t not in solved)
         assert asked == solved
 
@@ -391,7 +392,7 @@ class TestFirstRows:
         level = level_of(levels, config)
         matched = np.full((40, 1), 2, np.int32)
         given = joined_nodes(matched, levels[0])
-        rows = level._first_rows(_Handed(vectors * length, matched), given)
+        rows = level._bootstrapped(_LevelOutput(vectors * length, matched), given)
         head = Head(6, 5)
         head.set_rows(*rows)
         found = head.eval().scores(torch.from_numpy(vectors * length), None).numpy()

@@ -26,6 +26,7 @@ from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.neural.batches import Batches
 from longtail.neural.cascade import CascadeXML
+from longtail.neural.distributed_ranking import DistributedRanking
 from longtail.neural.heads import random_rows
 from longtail.neural.heads.head import Head
 from longtail.neural.heads.sharded_head import ShardedHead, new_head
@@ -337,7 +338,8 @@ def test_ranking_is_shared_and_known_to_all(tmp_path, count, last_level):
     ids = torch.from_numpy(np.random.default_rng(0).integers(4, 200, (5, 9)))
 
     def body(ranks):
-        ranked = network_of(last_level).eval().rank(ids, torch.ones(5, 9, dtype=torch.bool), 4)
+        network = DistributedRanking(network_of(last_level).eval(), ranks)
+        ranked = network.rank(ids, torch.ones(5, 9, dtype=torch.bool), 4)
         return {"scores": ranked.scores.numpy(), "nodes": ranked.nodes.numpy(), "vectors": ranked.vectors.numpy()} | {
             f"kept {level}": np.sort(kept.numpy(), 1) for level, kept in enumerate(ranked.kept)
         }

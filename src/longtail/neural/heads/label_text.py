@@ -74,11 +74,11 @@ class LabelText(nn.Module):
         self.texts = _Bags(texts)
         self.graph = _Bags(graph) if graph is not None and "graph" in self.parts else None
         count, width = len(self.parts), embedding.embedding_dim
-        self.first_scale = _first_scale(embedding.weight)
+        self.initial_scale = _initial_scale(embedding.weight)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.phi_l = _Phi(width, self.first_scale) if "text" in self.parts else None
-            self.phi_g = _Phi(width, self.first_scale) if "graph" in self.parts else None
+            self.phi_l = _Phi(width, self.initial_scale) if "text" in self.parts else None
+            self.phi_g = _Phi(width, self.initial_scale) if "graph" in self.parts else None
             self.attention = nn.Linear(count * width, count) if combine == "attention" and count > 1 else None
         self.to(embedding.weight)  # its type and device
 
@@ -155,8 +155,8 @@ class LabelText(nn.Module):
 
 
 @torch.no_grad()
-def _first_scale(E: Tensor) -> float:
-    """Return what makes long vectors of words, as GloVe's, 1 long: else first scores would be huge."""
+def _initial_scale(E: Tensor) -> float:
+    """Return the factor by which long vectors of words, as GloVe's, become 1 long: else initial scores would be huge."""
     return 1 / max(float(E.norm(dim=1).square().mean().sqrt()), 1.0)
 
 
