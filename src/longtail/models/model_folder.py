@@ -128,7 +128,9 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
         network = load_network(folder, config, device)
     if not rankers and network is None:
         raise ValueError("neither linear classifiers nor a network")
-    ranking = rankers if network is None or network.tree is None else (*rankers, network.tree)
+    ranking: list[Any] = [*rankers]
+    if network is not None and network.ranker is not None:
+        ranking.append(network.ranker)
     for ranker in ranking:
         if ranker.n_labels != len(own.labels):
             raise ValueError(f"a ranker of {ranker.n_labels} labels beside {len(own.labels)} labels")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -149,6 +149,7 @@ class AttentionLevel(Resolution):
 class AttentionXML(nn.Module):
     """The levels from the first down to that of the labels, or while they are trained, to the last that there is."""
 
+    family: ClassVar[str] = "attention"
     levels: Sequence[AttentionLevel]
 
     def __init__(self, levels: Sequence[AttentionLevel]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ __all__ = ["CascadeXML"]
 class CascadeXML(nn.Module):
     """Encoder, label tree and one :class:`Head` per level."""
 
+    family: ClassVar[str] = "cascade"
     heads: Sequence[Head | TextHead]
 
     def __init__(

@@ -33,6 +33,11 @@ class CascadeRanker(NeuralRanker):
     network: CascadeXML
     label_text: LabelText | None = None
 
+    @property
+    def composer(self) -> CascadeRanker | None:
+        """This network, if label words made its classifiers, and can make those of further labels."""
+        return None if self.label_text is None else self
+
     def compose_label_head(self) -> None:
         """Turn classifiers that label words make into plain ones, and keep their composition for labels to come."""
         label_head = self.network.heads[-1]

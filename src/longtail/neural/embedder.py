@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +23,9 @@ from longtail.neural.device import arithmetic, choose_device, computes_in_half, 
 from longtail.neural.graphs import LARGEST_BATCH, RankGraphs
 from longtail.neural.networks import Ranked, VectorNetwork
 from longtail.neural.words.word_encoder import without_norms
-from longtail.tree.tree import LabelTree
+
+if TYPE_CHECKING:
+    from longtail.neural.ranker import NeuralRanker
 
 __all__ = ["Embedder", "LastLayer", "pretrained_embedder"]
 
@@ -34,6 +36,8 @@ _BATCH = {"cuda": 512, "cpu": 32}  # documents at a time
 
 class LastLayer(nn.Module):
     """An encoder alone: its last layer's vector is the document's."""
+
+    family: ClassVar[str] = "encoder"
 
     def __init__(self, encoder: TextEncoder) -> None:
         super().__init__()
@@ -60,7 +64,6 @@ class Embedder:
     """Tokeniser and network; ``precision`` is the arithmetic of the encoder, as in the settings of training."""
 
     network: VectorNetwork
-    tree: LabelTree | None = None  # one that ranks labels by itself has a label tree
 
     def __init__(self, tokeniser: Tokeniser, network: VectorNetwork, precision: str = "auto") -> None:
         self.tokeniser, self.network, self.precision = tokeniser, network, precision
@@ -84,6 +87,11 @@ class Embedder:
             with self._arithmetic():  # norms are rounded as they were in every pass
                 self._running = without_norms(self.network)
         return self
+
+    @property
+    def ranker(self) -> NeuralRanker | None:
+        """This network, if it ranks labels by itself."""
+        return None
 
     @property
     def n_parameters(self) -> int:

@@ -234,7 +234,7 @@ class Focal(PointwiseLoss):
 
 
 class Asymmetric(PointwiseLoss):
-    """Asymmetric loss (ASL): a γ for positives and one for negatives; negatives with σ below the margin count nothing."""
+    """Asymmetric loss (ASL): a γ for positives and one for negatives, which count nothing with σ below the margin."""
 
     name = "asymmetric"
 

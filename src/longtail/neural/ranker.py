@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from longtail.neural.networks import Ranked, RankingNetwork
 from longtail.neural.ranks import Ranks
 from longtail.tree.tree import LabelTree
 
+if TYPE_CHECKING:
+    from longtail.neural.cascade_ranker import CascadeRanker
+
 __all__ = ["NeuralRanker"]
 
 
@@ -37,6 +41,16 @@ class NeuralRanker(Embedder):
     def __init__(self, tokeniser: Tokeniser, network: RankingNetwork, tree: LabelTree) -> None:
         super().__init__(tokeniser, network, network.training_settings.precision)
         self.tree = tree
+
+    @property
+    def ranker(self) -> NeuralRanker:
+        """This network, which ranks labels by itself."""
+        return self
+
+    @property
+    def composer(self) -> CascadeRanker | None:
+        """This network, if it composes classifiers of further labels from their words."""
+        return None
 
     @property
     def n_labels(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace as replace_settings
@@ -32,7 +32,6 @@ from longtail.tree.cluster import level_widths
 if TYPE_CHECKING:
     from longtail.features.tokens import Tokeniser, Tokens
     from longtail.neural.embedder import Embedder  # torch is imported only where a network is wanted
-    from longtail.neural.ranker import NeuralRanker
 
 __all__ = [
     "combined_features",
@@ -169,25 +168,28 @@ def combined_features(documents: Dataset, features: Features, network: Embedder 
 
 def kept_network(network: Embedder | None, config: Config) -> Embedder | None:
     """Return what the model has of its network: not its classifiers, where linear ones rank in their place."""
-    if not classifiers_alone(config) or not _ranks(network):
+    ranker = None if network is None else network.ranker
+    if ranker is None or not classifiers_alone(config):
         return network
     from longtail.neural.label_vectors import without_classifiers
 
-    return without_classifiers(network)
+    return without_classifiers(ranker)
 
 
 def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> LabelHints:
     """Return what a network that ranks knows of the problems of single labels: hard negatives, and first weights."""
-    config, work = run.config, run.work
+    config = run.config
+    work = run.work
     count = config.ranker.hard_negatives
-    if not _ranks(network) or config.cascade.classifier != "dismec":
+    ranker = None if network is None else network.ranker
+    if ranker is None or config.cascade.classifier != "dismec":
         return LabelHints()
-    start = network.label_weights() if config.cascade.warm_start else None
+    start = ranker.label_weights() if config.cascade.warm_start else None
     if not count:
         return LabelHints(None, start)
 
     def make() -> dict[str, np.ndarray]:
-        ranked = network.search(_tokens(documents, network.tokeniser, work), min(count, documents.n_labels))[0]
+        ranked = ranker.search(_tokens(documents, ranker.tokeniser, work), min(count, documents.n_labels))[0]
         return {"labels": ranked.indices, "ends": ranked.indptr}
 
     with told("hard negatives") as say:
@@ -195,8 +197,3 @@ def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> Label
         say(f"{len(arrays['labels']) / len(documents):.0f} labels a document")
     values = np.ones(len(arrays["labels"]), np.float32)
     return LabelHints(csr_of(values, arrays["labels"], arrays["ends"], documents.n_labels), start)
-
-
-def _ranks(network: Embedder | None) -> TypeGuard[NeuralRanker]:
-    """Tell whether there is a network that ranks labels by itself."""
-    return network is not None and network.tree is not None

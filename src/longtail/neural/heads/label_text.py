@@ -156,7 +156,7 @@ class LabelText(nn.Module):
 
 @torch.no_grad()
 def _initial_scale(E: Tensor) -> float:
-    """Return the factor by which long vectors of words, as GloVe's, become 1 long: else initial scores would be huge."""
+    """Return the factor that makes long vectors of words, as GloVe's, 1 long: else initial scores would be huge."""
     return 1 / max(float(E.norm(dim=1).square().mean().sqrt()), 1.0)
 
 
