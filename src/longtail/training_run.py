@@ -19,7 +19,7 @@ from longtail.forecast import Forecast, check_memory, forecast
 from longtail.kernels import pool
 from longtail.models.model import Model
 from longtail.models.model_folder import save_model
-from longtail.neural.ranks import FollowedStages, current_ranks
+from longtail.neural.process_group import FollowedStages, current_group
 from longtail.pipeline import follow, train
 from longtail.steps.checks import check_trainable
 from longtail.steps.told import run_log, stages_told_to, write_event
@@ -73,7 +73,7 @@ def train_to_folder(
                 with suppress(OSError):  # a run log is worth less than the run
                     log_file.unlink()
             write_event(_forecast_line(expected))
-            current_ranks().announce(BEGUN)
+            current_group().announce(BEGUN)
             model = train(
                 documents,
                 config,

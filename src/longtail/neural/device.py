@@ -10,7 +10,7 @@ import torch
 from longtail.errors import UsageError
 from longtail.kernels import pool
 
-__all__ = ["arithmetic", "choose_device", "computes_in_half", "own_threads", "quick_products"]
+__all__ = ["allow_tf32", "arithmetic", "choose_device", "computes_in_half", "pool_threads"]
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -39,7 +39,7 @@ def computes_in_half(precision: str, device: torch.device) -> bool:
 
 
 @contextmanager
-def quick_products(precision: str, device: torch.device) -> Iterator[None]:
+def allow_tf32(precision: str, device: torch.device) -> Iterator[None]:
     """Let a GPU multiply float32 as TF32, both ways, where its encoder runs in bfloat16, which is coarser."""
     before = torch.get_float32_matmul_precision()
     if device.type == "cuda" and computes_in_half(precision, device):
@@ -51,7 +51,7 @@ def quick_products(precision: str, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def own_threads() -> Iterator[None]:
+def pool_threads() -> Iterator[None]:
     """Let torch use as many threads as the kernels of this library do."""
     before = torch.get_num_threads()
     torch.set_num_threads(pool.thread_count())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from longtail.neural.networks import Ranked
-from longtail.neural.ranks import Ranks
+from longtail.neural.process_group import ProcessGroup
 
 __all__ = ["DistributedRanking"]
 
@@ -16,7 +16,7 @@ __all__ = ["DistributedRanking"]
 class DistributedRanking:
     """A network in the processes that train it together; all of them are given the same documents."""
 
-    def __init__(self, network: Any, group: Ranks) -> None:
+    def __init__(self, network: Any, group: ProcessGroup) -> None:
         self._network = network
         self._group = group
 
@@ -27,5 +27,5 @@ class DistributedRanking:
         lengths = self._group.lengths(len(ids))
         ranked = self._network.rank(ids[part], None if mask is None else mask[part], k)
         tensors = ranked.scores.float(), ranked.nodes, ranked.vectors.float(), *ranked.kept
-        scores, nodes, vectors, *kept = (self._group.gathered(tensor, lengths) for tensor in tensors)
+        scores, nodes, vectors, *kept = (self._group.all_gather(tensor, lengths) for tensor in tensors)
         return Ranked(scores, nodes, vectors, tuple(kept))

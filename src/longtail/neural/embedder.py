@@ -19,7 +19,7 @@ from longtail.features.encoder import Encoder, encoder_folder
 from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.neural.batches import Batch, Batches
-from longtail.neural.device import arithmetic, choose_device, computes_in_half, own_threads
+from longtail.neural.device import arithmetic, choose_device, computes_in_half, pool_threads
 from longtail.neural.graphs import LARGEST_BATCH, RankGraphs
 from longtail.neural.networks import Ranked, VectorNetwork
 from longtail.neural.words.word_encoder import without_norms
@@ -78,7 +78,7 @@ class Embedder:
         """
         self.network.train(False)
         for head in self.network.heads:
-            head.settle()
+            head.drop_optimiser_state()
         if self.device.type == "cuda":
             self._in_half = computes_in_half(self.precision, self.device)
             self._running = self.network.in_half() if self._in_half else self.network
@@ -145,7 +145,7 @@ class Embedder:
         size = _BATCH[device.type]
         self.network.train(False)
         try:
-            with progress.stage("vectors", len(tokens), unit), own_threads():
+            with progress.stage("vectors", len(tokens), unit), pool_threads():
                 for batch in Batches.in_order(tokens, size):
                     with torch.inference_mode(), self._arithmetic():
                         result = run(batch.to(device))

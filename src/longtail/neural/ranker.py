@@ -19,7 +19,7 @@ from longtail.neural.distributed_ranking import DistributedRanking
 from longtail.neural.embedder import Embedder
 from longtail.neural.graphs import LARGEST_BATCH
 from longtail.neural.networks import Ranked, RankingNetwork
-from longtail.neural.ranks import Ranks
+from longtail.neural.process_group import ProcessGroup
 from longtail.tree.tree import LabelTree
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ class NeuralRanker(Embedder):
         return self._matrix(scores, nodes, k, exclude), vectors
 
     @contextmanager
-    def distributed(self, group: Ranks) -> Iterator[None]:
+    def distributed(self, group: ProcessGroup) -> Iterator[None]:
         """Have each process of a group rank its part of the documents in the body; all of them have all results."""
         before = self._running
-        if group.count > 1:
+        if group.size > 1:
             self._running = DistributedRanking(before, group)
         try:
             yield

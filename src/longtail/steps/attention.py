@@ -77,7 +77,7 @@ class _LevelTraining:
 
         level.load_arrays(self.run.work.arrays(f"attention-{t}", make))
         level.parents = None
-        level.heads[0].settle()
+        level.heads[0].drop_optimiser_state()
         return level
 
     def _train(self, level: AttentionLevel, levels: Sequence[AttentionLevel], length: LevelLength) -> None:

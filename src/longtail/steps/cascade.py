@@ -29,7 +29,7 @@ from longtail.neural.heads.head import head_settings
 from longtail.neural.heads.label_text import LabelText, Part, label_words
 from longtail.neural.heads.text_head import TextHead
 from longtail.neural.layout import phase_epochs
-from longtail.neural.ranks import Ranks, as_ranks, current_ranks
+from longtail.neural.process_group import ProcessGroup, current_group, use_group
 from longtail.neural.words.word_encoder import WordEncoder
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.told import told
@@ -154,8 +154,8 @@ class _CascadeTraining:
 
         with told(stage) as note:
             arrays = run.work.together(stage, make)
-            group = current_ranks()
-            trained = self._in_one_process(ranker.tree, config) if group.count > 1 and group.first else ranker
+            group = current_group()
+            trained = self._in_one_process(ranker.tree, config) if group.size > 1 and group.is_first else ranker
             trained.network.load_arrays(arrays)
             note(f"{trained.n_parameters:,} parameters")
         return trained
@@ -164,7 +164,7 @@ class _CascadeTraining:
         """Return a network with the rows of all processes: what follows training is done by the first one alone."""
         training = replace_settings(config.training, head_optimiser="sgd")  # no optimiser's state in memory
         config = replace_settings(config, training=training)
-        with as_ranks(Ranks()):
+        with use_group(ProcessGroup()):
             try:
                 return self._ranker(tree, config, std=0)
             except torch.OutOfMemoryError:

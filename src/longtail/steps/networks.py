@@ -21,7 +21,7 @@ from longtail.linear.one_vs_all import LabelHints
 from longtail.methods import METHODS, classifiers_alone, ranks_alone, uses_encoder
 from longtail.models.model import document_features
 from longtail.neural import layout
-from longtail.neural.ranks import current_ranks
+from longtail.neural.process_group import current_group
 from longtail.steps.held_out import with_known_labels
 from longtail.steps.run import Run
 from longtail.steps.told import told
@@ -90,7 +90,7 @@ def fit_network(
     tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
     loss = None if run.loss is None else loss_of(run.loss)
     network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, run.log_file, loss))
-    current_ranks().leave()
+    current_group().leave()
     return network
 
 

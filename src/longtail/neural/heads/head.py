@@ -81,7 +81,7 @@ class Head(torch.nn.Module):
             self.register_buffer(name, tensor)
         self._records: list[Record | LossRecord | RowGradients] = []
 
-    def settle(self) -> None:
+    def drop_optimiser_state(self) -> None:
         """Let go of the optimiser's state: the head is trained."""
         for name in self._state_names:
             delattr(self, name)

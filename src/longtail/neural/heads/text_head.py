@@ -115,10 +115,10 @@ class TextHead(nn.Module):
         if self.free is not None:
             self.free.forget()
 
-    def settle(self) -> None:
+    def drop_optimiser_state(self) -> None:
         """Let go of the optimiser's state: the head is trained."""
         if self.free is not None:
-            self.free.settle()
+            self.free.drop_optimiser_state()
 
     def set_free(self, rows: Tensor | NDArray[Any]) -> None:
         """Set w_l to rows (L, D), where there is such a part: phase II starts them at z¹."""

@@ -109,8 +109,8 @@ def _directions(
 def _averaged(state: Tensor, index: Tensor | slice, news: Tensor, times: Tensor, beta: float) -> Tensor:
     """Moves the running mean of the rows towards the news; returns it corrected for its start at zero."""
     state[index] = moved = beta * state[index] + (1 - beta) * news
-    ripe = -torch.expm1(times.to(moved.dtype) * math.log(beta))
-    return moved / (ripe[:, None] if moved.ndim == 2 else ripe)
+    bias_correction = -torch.expm1(times.to(moved.dtype) * math.log(beta))
+    return moved / (bias_correction[:, None] if moved.ndim == 2 else bias_correction)
 
 
 def update_touched_rows(

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longtail.neural.ranks import Shard
+from longtail.neural.process_group import Shard
 
 __all__ = ["Average"]
 
@@ -67,7 +67,7 @@ class Average:
                 weight.data = data
 
     @torch.no_grad()
-    def settle(self) -> None:
+    def apply(self) -> None:
         """Make the mean the network's weights for good, if there is one."""
         if self.count:
             for weight, mean in zip(self._weights, self._means, strict=True):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from longtail.neural.ranks import current_ranks, found_by_first
+from longtail.neural.process_group import current_group, lookup_by_first
 from longtail.store import Folder, Stages
 
 __all__ = ["Checkpoints", "Epoch", "History", "State", "StopRequest", "Weights", "adamw_arrays", "stop_requests"]
@@ -77,7 +77,7 @@ class Checkpoints:
     """
 
     def __init__(self, stages: Stages | None = None, input_hash: str = "", number: int = 0) -> None:
-        self._stages, self._hash, self._ranks = stages, input_hash, current_ranks()
+        self._stages, self._hash, self._group = stages, input_hash, current_group()
         self._last, self._best = f"checkpoint-{number}", f"best-{number}"
         self._kept: dict[str, NDArray[Any]] | None = None
         self._found: Folder | None = None
@@ -137,15 +137,15 @@ class Checkpoints:
 
     def _get(self, name: str) -> Folder | None:
         stages = self._stages
-        return None if stages is None else found_by_first(self._ranks, lambda: stages.get(name, self._hash))
+        return None if stages is None else lookup_by_first(self._group, lambda: stages.get(name, self._hash))
 
     def _write(self, name: str, arrays: Arrays, state: State | None = None) -> None:
-        if self._stages is not None and self._ranks.first:
+        if self._stages is not None and self._group.is_first:
             with self._stages.write(name, self._hash) as folder:
                 folder.write_arrays(_ARRAYS, arrays)
                 if state is not None:
                     folder.write_json(_STATE, state)
-        self._ranks.wait()
+        self._group.barrier()
 
 
 def _prefixed(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
@@ -182,11 +182,11 @@ class StopRequest:
     number: int | None = None
 
     def __init__(self) -> None:
-        self._ranks, self._before = current_ranks(), dict[int, Any]()
+        self._group, self._before = current_group(), dict[int, Any]()
 
     def came(self) -> bool:
         """Tell whether one came, to this rank or another; all ask at once."""
-        number = self._ranks.largest(self.number or 0)
+        number = self._group.all_reduce_max(self.number or 0)
         if number:  # else one may come just now, to be heeded next time
             self.number = number
         return number > 0
@@ -211,7 +211,7 @@ class StopRequest:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.number = number
-        if self._ranks.count == 1:
+        if self._group.size == 1:
             self.give_back()
 
 

@@ -79,7 +79,7 @@ def _expect_other_streams() -> None:
 def _recorded(reading: _Reading, ids: Tensor) -> _Reading:
     """Record both passes; what the runs before it change, norms and chance, is put back."""
     buffers = [(own, own.clone()) for own in reading.buffers()]
-    chance = torch.cuda.get_rng_state(ids.device)
+    rng = torch.cuda.get_rng_state(ids.device)
     half = torch.is_autocast_enabled("cuda")
     _expect_other_streams()
     with torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False):  # casts are part of the graph
@@ -88,5 +88,5 @@ def _recorded(reading: _Reading, ids: Tensor) -> _Reading:
     with torch.no_grad():
         for own, before in buffers:
             own.copy_(before)
-    torch.cuda.set_rng_state(chance, ids.device)
+    torch.cuda.set_rng_state(rng, ids.device)
     return cast(_Reading, graphed)

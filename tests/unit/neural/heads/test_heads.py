@@ -161,9 +161,9 @@ def test_optimisers_follow_their_formulas(optimiser, candidates, beta1, epsilon,
         first, first_bias = g[t], g_bias[t]
         if optimiser == "adamw":
             first, first_bias = m[t] / (1 - b ** times[t])[:, None], m_bias[t] / (1 - b ** times[t])
-        ripe = 1 - 0.999 ** times[t]
-        weight[t] -= 0.1 * (first / (np.sqrt(v[t] / ripe[:, None]) + epsilon) + 0.1 * weight[t])
-        bias[t] -= 0.1 * first_bias / (np.sqrt(v_bias[t] / ripe) + epsilon)
+        bias_correction = 1 - 0.999 ** times[t]
+        weight[t] -= 0.1 * (first / (np.sqrt(v[t] / bias_correction[:, None]) + epsilon) + 0.1 * weight[t])
+        bias[t] -= 0.1 * first_bias / (np.sqrt(v_bias[t] / bias_correction) + epsilon)
     np.testing.assert_allclose(head.weight.numpy(), weight, rtol=1e-9)
     np.testing.assert_allclose(head.bias.numpy(), bias, rtol=1e-9, atol=1e-12)
     if candidates:
