@@ -98,7 +98,7 @@ class AttentionLevel(Resolution):
         attend: Any = self._attended
         if len(chunks) > 1 and torch.is_grad_enabled():
             attend = partial(checkpoint, self._attended, use_reentrant=False, preserve_rng_state=False)
-        logits = [attend(H, W1_H, mask, w, own) for own in chunks]
+        logits = [attend(H, W1_H, mask, w, chunk) for chunk in chunks]
         return logits[0] if len(logits) == 1 else torch.cat(logits, 1)
 
     def _attention_vectors(self, nodes: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -111,14 +111,14 @@ class AttentionLevel(Resolution):
             return head.weight, None if nodes is None else nodes.clamp(min=0).long()
         if nodes is None:
             return head.gathered(torch.arange(len(head.weight), device=head.weight.device)), None
-        found, at = torch.unique(nodes, return_inverse=True)
-        padding = int(found[0] < 0)
-        return head.gathered(found[padding:].long()), (at - padding).clamp(min=0)
+        unique, at = torch.unique(nodes, return_inverse=True)
+        padding = int(unique[0] < 0)
+        return head.gathered(unique[padding:].long()), (at - padding).clamp(min=0)
 
     def _attended(self, H: Tensor, W1_H: Tensor, mask: Tensor | None, w: Tensor, slots: Tensor) -> Tensor:
         """Return the logits (B, S) of the rows of ``w`` that ``slots`` names, (B, S), or (S,) for all documents."""
-        own = functional.embedding(slots, w).to(W1_H.dtype)
-        logits = own @ H.to(W1_H.dtype).mT  # (B, S, 2h) x (B, 2h, T) -> (B, S, T)
+        rows = functional.embedding(slots, w).to(W1_H.dtype)
+        logits = rows @ H.to(W1_H.dtype).mT  # (B, S, 2h) x (B, 2h, T) -> (B, S, T)
         if mask is not None:
             logits = logits.masked_fill(~mask[:, None, :], torch.finfo(logits.dtype).min)
         alpha = logits.softmax(-1)
@@ -129,8 +129,8 @@ class AttentionLevel(Resolution):
     def in_half(self) -> AttentionLevel:
         """Return a network for ranking that shares the attention vectors; the rest is bfloat16 there."""
         half = copy(self)
-        own = {name: deepcopy(getattr(self, name)).bfloat16() for name in ("encoder", "first", "second")}
-        half._modules = self._modules | own
+        in_bfloat16 = {name: deepcopy(getattr(self, name)).bfloat16() for name in ("encoder", "first", "second")}
+        half._modules = self._modules | in_bfloat16
         return half.eval()
 
     def optimiser_groups(self) -> list[dict[str, Any]]:
@@ -142,7 +142,9 @@ class AttentionLevel(Resolution):
     def trained(self) -> dict[str, Tensor]:
         """Return what AdamW trains, by name."""
         shared = {"first": self.first, "second": self.second}
-        maps = {f"{part}.{name}": tensor for part, own in shared.items() for name, tensor in own.state_dict().items()}
+        maps = {
+            f"{part}.{name}": tensor for part, linear in shared.items() for name, tensor in linear.state_dict().items()
+        }
         return super().trained() | maps
 
 

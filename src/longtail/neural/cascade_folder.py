@@ -86,12 +86,12 @@ def _label_text(encoder: TextEncoder, config: Config, arrays: Mapping[str, NDArr
 def map_rows(head: Head, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Let the classifiers be the file's own pages, not a copy."""
     for name in ("weight", "bias"):
-        known, found = getattr(head, name), arrays[name]
-        if found.shape != tuple(known.shape):
-            raise ValueError(f"a head of {found.shape} for a level of {tuple(known.shape)}")
-        if found.dtype not in (np.float32, np.uint16):  # uint16: the bits of bfloat16
-            raise ValueError(f"a head of {found.dtype}; expected float32, or bfloat16 as uint16")
+        known, array = getattr(head, name), arrays[name]
+        if array.shape != tuple(known.shape):
+            raise ValueError(f"a head of {array.shape} for a level of {tuple(known.shape)}")
+        if array.dtype not in (np.float32, np.uint16):  # uint16: the bits of bfloat16
+            raise ValueError(f"a head of {array.dtype}; expected float32, or bfloat16 as uint16")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the pages cannot be written to
-            tensor = torch.from_numpy(found)
-        setattr(head, name, tensor.view(torch.bfloat16) if found.dtype == np.uint16 else tensor)
+            tensor = torch.from_numpy(array)
+        setattr(head, name, tensor.view(torch.bfloat16) if array.dtype == np.uint16 else tensor)

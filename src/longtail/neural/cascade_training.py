@@ -92,12 +92,12 @@ def set_initial_weights(
     if settings.label_rows in ("random", "xavier"):
         return
     vectors = _level_vectors(ranker, tokens, group)
-    said = settings.label_rows == "centroid+text" and (labels.names is not None or labels.texts is not None)
-    texts = _text_vectors(ranker, labels, group) if said else [(None, None)] * len(heads)
-    for head, own, matrix, prior, (text, mean) in zip(heads, vectors, levels, priors, texts, strict=True):
+    with_texts = settings.label_rows == "centroid+text" and (labels.names is not None or labels.texts is not None)
+    texts = _text_vectors(ranker, labels, group) if with_texts else [(None, None)] * len(heads)
+    for head, level_vectors, matrix, prior, (text, mean) in zip(heads, vectors, levels, priors, texts, strict=True):
         if isinstance(head, TextHead):  # its words say where it starts
             continue
-        rows: Rows = centroid_rows(own, matrix, prior, text, mean, head.nodes)
+        rows: Rows = centroid_rows(level_vectors, matrix, prior, text, mean, head.nodes)
         head.set_rows(rows.weights, rows.bias)
 
 
@@ -107,8 +107,8 @@ def _level_vectors(ranker: CascadeRanker, tokens: Tokens, group: ProcessGroup) -
         return ranker.level_vectors(tokens)
     part, lengths = group.part(len(tokens)), group.lengths(len(tokens))
     ends = tokens.ends[part.start : part.stop + 1]
-    own = replace(tokens, ids=tokens.ids[ends[0] : ends[-1]], ends=ends - ends[0])
-    return [group.all_gather_array(level, lengths) for level in ranker.level_vectors(own)]
+    part_tokens = replace(tokens, ids=tokens.ids[ends[0] : ends[-1]], ends=ends - ends[0])
+    return [group.all_gather_array(level, lengths) for level in ranker.level_vectors(part_tokens)]
 
 
 def _text_vectors(
@@ -120,20 +120,20 @@ def _text_vectors(
     """
     tree = ranker.tree
     runs = [group.part(width) for width in tree.widths]
-    own = np.sort(tree.order[runs[-1]])
-    said = labels.described()
-    levels = ranker.level_vectors(ranker.tokeniser([said[label] for label in own]), "label texts")
+    labels_of_part = np.sort(tree.order[runs[-1]])
+    descriptions = labels.described()
+    levels = ranker.level_vectors(ranker.tokeniser([descriptions[label] for label in labels_of_part]), "label texts")
     nodes = tree.coarsen(sparse.csr_array(sparse.eye_array(tree.n_labels, format="csr", dtype=np.float32)))
     if group.size == 1:
         return [(matrix.T.tocsr() @ vectors, None) for matrix, vectors in zip(nodes, levels, strict=True)]
-    found = list[tuple[np.ndarray, np.ndarray | None]]()
+    by_level = list[tuple[np.ndarray, np.ndarray | None]]()
     for level, (run, matrix, vectors) in enumerate(zip(runs, nodes, levels, strict=True)):
         mean = group.all_reduce_array(vectors.sum(0, dtype=np.float64)) / matrix.shape[1]
-        rows = matrix[own].T.tocsr()
+        rows = matrix[labels_of_part].T.tocsr()
         last = level == tree.n_levels - 1  # whose rows are those of own labels; above, texts of other ranks count, too
         texts = rows[run] @ vectors if last else group.all_reduce_array(rows @ vectors)[run]
-        found.append((texts, mean.astype(np.float32)))
-    return found
+        by_level.append((texts, mean.astype(np.float32)))
+    return by_level
 
 
 def _targets(matrix: sparse.csr_array) -> sparse.csr_array:

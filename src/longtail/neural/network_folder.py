@@ -68,8 +68,8 @@ def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedd
         if _wants_memory(error):
             way_out = "use a larger machine, or on a GPU --device cpu; if it should fit, get another copy"
             raise ModelFolderError(f"network: not enough memory to load it; {way_out}") from error
-        found = printable(" ".join(str(error).split())[:300]) or type(error).__name__
-        raise ModelFolderError(f"network: {found}; train the model again, or get another copy") from error
+        reason = printable(" ".join(str(error).split())[:300]) or type(error).__name__
+        raise ModelFolderError(f"network: {reason}; train the model again, or get another copy") from error
 
 
 def _wants_memory(error: BaseException | None) -> bool:
@@ -141,6 +141,6 @@ def _check_sizes(folder: Folder, config: Config) -> None:
     about = json.loads(folder.read_bytes("encoder/config.json"))
     sizes = {"max_tokens": config.encoder.max_tokens, **(about if isinstance(about, dict) else {})}
     for name, most in _MOST.items():
-        found = sizes.get(name, 0)
-        if isinstance(found, int) and found > most:
-            raise ModelFolderError(f"encoder: found {str(found)[:20]} as {name}; expected at most {most}")
+        size = sizes.get(name, 0)
+        if isinstance(size, int) and size > most:
+            raise ModelFolderError(f"encoder: found {str(size)[:20]} as {name}; expected at most {most}")

@@ -74,7 +74,7 @@ def occlusions(ranker: LabelScorer, text: str, label: int) -> Occlusions:
     falls = logits[0] - logits[1:]
     order = np.argsort(-np.abs(falls), kind="stable").tolist()
     spans = [left_out[read[at]] for at in order]
-    words = tuple(text[slice(*own[0])] for own in spans)
+    words = tuple(text[slice(*occurrences[0])] for occurrences in spans)
     return Occlusions(float(scores[0]), words, tuple(map(len, spans)), tuple(falls[order].tolist()))
 
 
@@ -92,9 +92,9 @@ def _readable_part(text: str, max_tokens: int) -> tuple[str, dict[str, list[tupl
     places: dict[str, list[tuple[int, int]]] = {}
     most = 0
     for number, (start, end) in enumerate(_words(text), 1):
-        own = places.setdefault(normalize("NFC", text[start:end]).casefold(), [])
-        own.append((start, end))
-        most = max(most, len(own))
+        occurrences = places.setdefault(normalize("NFC", text[start:end]).casefold(), [])
+        occurrences.append((start, end))
+        most = max(most, len(occurrences))
         if number - most > max_tokens:
             return text[:end], places
     return text, places

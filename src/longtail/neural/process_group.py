@@ -66,9 +66,9 @@ class ProcessGroup:
         """Return which of ``n`` things are this rank's."""
         return run_of(self.lengths(n), self.rank)
 
-    def all_gather_numbers(self, *own: int) -> list[list[int]]:
+    def all_gather_numbers(self, *values: int) -> list[list[int]]:
         """Return the numbers that each rank gives, as many of each."""
-        return [list(own)]
+        return [list(values)]
 
     def broadcast(self, value: int) -> int:
         """Return the value of the first rank."""
@@ -142,10 +142,10 @@ def shared_cores(group: ProcessGroup) -> Iterator[None]:
 
 def lookup_by_first(group: ProcessGroup, find: Callable[[], T | None]) -> T | None:
     """Return what the first rank finds, and then the others, too; None on all where it finds nothing."""
-    found = find() if group.is_first else None
-    if group.size > 1 and group.broadcast(found is not None) and not group.is_first:
+    result = find() if group.is_first else None
+    if group.size > 1 and group.broadcast(result is not None) and not group.is_first:
         return find()
-    return found
+    return result
 
 
 def all_reduce_gradients(group: ProcessGroup, parameters: Sequence[Tensor], losses: Tensor, learns: bool) -> Tensor:
@@ -156,13 +156,13 @@ def all_reduce_gradients(group: ProcessGroup, parameters: Sequence[Tensor], loss
     """
     import torch
 
-    have = torch.tensor([float(own.grad is not None) for own in parameters], device=losses.device)
-    grads = [torch.zeros_like(own) if own.grad is None else own.grad for own in parameters]
+    have = torch.tensor([float(parameter.grad is not None) for parameter in parameters], device=losses.device)
+    grads = [torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in parameters]
     flat = group.all_reduce(torch.cat([part.reshape(-1).to(grads[0].dtype) for part in (*grads, have, losses)]))
-    *sums, have, total = torch.split(flat, [*(own.numel() for own in parameters), len(have), len(losses)])
-    known = have.tolist() if not learns else [own.grad is not None for own in parameters]
-    for own, part, is_known in zip(parameters, sums, known, strict=True):
-        own.grad = part.view_as(own) if is_known else None
+    *sums, have, total = torch.split(flat, [*(parameter.numel() for parameter in parameters), len(have), len(losses)])
+    known = have.tolist() if not learns else [parameter.grad is not None for parameter in parameters]
+    for parameter, part, is_known in zip(parameters, sums, known, strict=True):
+        parameter.grad = part.view_as(parameter) if is_known else None
     return total.to(losses.dtype)
 
 
@@ -182,7 +182,7 @@ class Shard:
         """Return the rows of all nodes at the first rank, given those of this one."""
         return self.group.gather(tensor, self.group.lengths(self.n_nodes))
 
-    def own(self, array: NDArray[Any]) -> NDArray[Any]:
+    def local_rows(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the rows of this rank; of a memory map, only these are read."""
         return array[self.nodes]
 
@@ -198,16 +198,16 @@ class FollowedStages(Stages):
 
     def get(self, name: str, input_hash: str) -> Folder:
         """Return a stage that the first rank has found or made; its bytes were verified there."""
-        place, way_out = self._place(name), "all ranks must see the folder of the first one, and read the same data"
+        path, way_out = self._place(name), "all ranks must see the folder of the first one, and read the same data"
         problem = ""
         for _ in looks():
             try:
-                folder = open_folder(place, verify="size")
+                folder = open_folder(path, verify="size")
                 break
             except ModelFolderError as error:
                 problem = str(error)
         else:
-            raise LongtailError(f"{place}: found no stage that can be read ({problem}); {way_out}")
+            raise LongtailError(f"{path}: found no stage that can be read ({problem}); {way_out}")
         if folder.manifest.config_hash != input_hash:
-            raise LongtailError(f"{place}: found the stage of another input than this rank's; {way_out}")
+            raise LongtailError(f"{path}: found the stage of another input than this rank's; {way_out}")
         return folder

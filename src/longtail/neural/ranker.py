@@ -93,8 +93,10 @@ class NeuralRanker(Embedder):
         path = self.tree.ancestors(label)
         scores = np.zeros(len(tokens))
         running = self._running
-        for rows, own in self._each(tokens, lambda batch: running.path_scores(batch.ids, batch.mask, path), "texts"):
-            scores[rows] = own.cpu()
+        for rows, batch_scores in self._each(
+            tokens, lambda batch: running.path_scores(batch.ids, batch.mask, path), "texts"
+        ):
+            scores[rows] = batch_scores.cpu()
         return scores
 
     def label_weights(self) -> NDArray[np.float32]:

@@ -67,8 +67,8 @@ class Resolution(LastLayer):
         self.tables, self.level = TreeTables(tree), level
         self.settings, self.training_settings = settings, training
         device = next(encoder.parameters()).device
-        own = head_settings(training)
-        head = Head(tree.widths[level], encoder.width, seed=seed + level, std=std, device=device, **own)
+        settings_of_head = head_settings(training)
+        head = Head(tree.widths[level], encoder.width, seed=seed + level, std=std, device=device, **settings_of_head)
         self.heads = nn.ModuleList([head])  # type: ignore[assignment]
         self.dropout = nn.Dropout(settings.dropout)
         self.parents: Nodes | None = None  # of every document, those above M^(t); None: all nodes are trained on
@@ -119,9 +119,11 @@ class Resolution(LastLayer):
         """Return M^(t): the children of the parents set (eq. 8)."""
         if self.parents is None:
             return self.tables.all_nodes(self.level, batch.positives, batch.values)
-        own = self.parents[batch.rows]
-        own = own[:, : (own >= 0).sum(1).max()]  # as wide as the batch needs, not all documents
-        parents = torch.from_numpy(own).to(batch.positives.device)
+        batch_parents = self.parents[batch.rows]
+        batch_parents = batch_parents[
+            :, : (batch_parents >= 0).sum(1).max()
+        ]  # as wide as the batch needs, not all documents
+        parents = torch.from_numpy(batch_parents).to(batch.positives.device)
         return self.tables.refine_with(self.level - 1, parents, batch.positives, batch.values)
 
     def best(self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
@@ -144,8 +146,8 @@ class Resolution(LastLayer):
         with torch.no_grad():
             for name, tensor in self.trained().items():
                 tensor.copy_(torch.from_numpy(np.array(arrays[name])))
-        own = {name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")}
-        self.heads[0].load_arrays(own)
+        of_head = {name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")}
+        self.heads[0].load_arrays(of_head)
 
     def trained(self) -> dict[str, Tensor]:
         """Return what AdamW trains, by name."""
@@ -174,8 +176,8 @@ class Matcher(Embedder):
         nodes = np.full((len(tokens), k), -1, np.int32)
 
         def run(batch: Batch) -> tuple[Tensor, Tensor]:
-            own = None if parents is None else torch.from_numpy(parents[batch.rows]).to(batch.ids.device)
-            return self.network.best(batch.ids, batch.mask, own, k)
+            batch_parents = None if parents is None else torch.from_numpy(parents[batch.rows]).to(batch.ids.device)
+            return self.network.best(batch.ids, batch.mask, batch_parents, k)
 
         for rows, (x, top) in self._each(tokens, run):
             vectors[rows], nodes[rows, : top.shape[1]] = x.float().cpu(), top.cpu()

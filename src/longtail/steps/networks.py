@@ -103,15 +103,15 @@ def with_levels(config: Config, n_labels: int) -> Config:
     """
     without_levels = ("flat", "unbalanced") if config.cascade.levels else ("flat",)
     kind = "balanced" if config.tree.kind in without_levels else config.tree.kind
-    given = config.cascade.levels or config.tree.levels
+    named = config.cascade.levels or config.tree.levels
     if METHODS[config.method].network == "recursive":
         levels = config.recursive.levels or layout.resolution_widths(n_labels, config.recursive.resolutions)
     elif config.encoder.kind != "transformer":
-        levels = given or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
+        levels = named or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
     elif config.cascade.merge == "concat":
-        levels = given or layout.cluster_widths(n_labels, config.cascade.last_level)
+        levels = named or layout.cluster_widths(n_labels, config.cascade.last_level)
     else:
-        levels = given or layout.level_widths(n_labels)
+        levels = named or layout.level_widths(n_labels)
     tree = replace_settings(config.tree, kind=kind if levels else "flat", levels=levels)
     return replace_settings(config, tree=tree)
 
@@ -130,9 +130,9 @@ def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
 
     config = run.config
     tokeniser = tokeniser_for(documents, config.encoder)
-    with told("tokens") as say:
+    with told("tokens") as note:
         tokens = _tokens(documents, tokeniser, run.work)
-        say(f"{len(tokens.ids) / len(tokens):.1f} a document")
+        note(f"{len(tokens.ids) / len(tokens):.1f} a document")
     encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
     return Embedder(tokeniser, LastLayer(encoder).to(choose_device(run.device)), config.training.precision), tokens
 
@@ -158,9 +158,9 @@ def combined_features(documents: Dataset, features: Features, network: Embedder 
         texts = _tokens(documents, network.tokeniser, work) if trained else documents.document_texts()
         return {"vectors": network.embed(texts)}
 
-    with told("embeddings") as say:
+    with told("embeddings") as note:
         vectors = work.arrays("embeddings", make)["vectors"]
-        say(f"{vectors.shape[1]} columns")
+        note(f"{vectors.shape[1]} columns")
     if config.features == "dnn":
         return document_features(replace(documents, features=None), None, config, vectors)
     return join_blocks(features.sparse, vectors, config.encoder.weight, in_place=True)
@@ -192,8 +192,8 @@ def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> Label
         ranked = ranker.search(_tokens(documents, ranker.tokeniser, work), min(count, documents.n_labels))[0]
         return {"labels": ranked.indices, "ends": ranked.indptr}
 
-    with told("hard negatives") as say:
+    with told("hard negatives") as note:
         arrays = work.arrays("hard-negatives", make)
-        say(f"{len(arrays['labels']) / len(documents):.0f} labels a document")
+        note(f"{len(arrays['labels']) / len(documents):.0f} labels a document")
     values = np.ones(len(arrays["labels"]), np.float32)
     return LabelHints(csr_of(values, arrays["labels"], arrays["ends"], documents.n_labels), start)

@@ -199,9 +199,9 @@ class Head(torch.nn.Module):
                 continue
             bits = bits_of(tensor)
             expected = f"{tuple(bits.shape)} {str(bits.dtype).removeprefix('torch.')}"
-            found = f"{arrays[name].shape} {arrays[name].dtype}" if name in arrays else "nothing"
-            if found != expected:
-                raise ModelFolderError(f"head, {name}: found {found}; expected {expected}; were the settings changed?")
+            actual = f"{arrays[name].shape} {arrays[name].dtype}" if name in arrays else "nothing"
+            if actual != expected:
+                raise ModelFolderError(f"head, {name}: found {actual}; expected {expected}; were the settings changed?")
             bits.copy_(torch.from_numpy(np.array(arrays[name])))
 
     def _tensors(self) -> dict[str, Tensor]:

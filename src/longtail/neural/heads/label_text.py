@@ -119,24 +119,24 @@ class LabelText(nn.Module):
         pairs: list[tuple[nn.Module | None, nn.Module | None]] = [(self.phi_l, other.phi_l), (self.phi_g, other.phi_g)]
         if self.parts == other.parts:
             pairs.append((self.attention, other.attention))
-        for own, theirs in pairs:
-            if own is not None and theirs is not None:
-                own.load_state_dict(theirs.state_dict())
+        for ours, theirs in pairs:
+            if ours is not None and theirs is not None:
+                ours.load_state_dict(theirs.state_dict())
 
     def _composed(self, z1: Tensor | None, z2: Tensor | None, free: Tensor | None) -> Tensor:
         """Return 𝒜(Φ_l(z¹), Φ_g(z²), w_l) of those that are parts."""
-        given = [
+        candidates = [
             self.phi_l(z1) if self.phi_l is not None and z1 is not None else None,
             self.phi_g(z2) if self.phi_g is not None and z2 is not None else None,
             free if "free" in self.parts else None,
         ]
-        parts = [part for part in given if part is not None]
+        parts = [part for part in candidates if part is not None]
         if len(parts) != len(self.parts):
             raise ValueError(f"label text: found {len(parts)} parts; expected {', '.join(self.parts)}")
         if self.attention is None:
             return reduce(torch.add, parts)
         columns = torch.split(self.attention.weight, parts[0].shape[1], 1)  # of each part: no copy side by side
-        of_parts = (part @ own.T for part, own in zip(parts, columns, strict=True))
+        of_parts = (part @ weight.T for part, weight in zip(parts, columns, strict=True))
         alpha = (reduce(torch.add, of_parts) + self.attention.bias).softmax(1)  # (U, parts)
         total: Tensor = alpha[:, :1] * parts[0]
         for at, part in enumerate(parts[1:], 1):

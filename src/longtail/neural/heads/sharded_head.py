@@ -46,11 +46,11 @@ class ShardedHead(Head):
         self, n_nodes: int, width: int, group: ProcessGroup, *, seed: int = 0, std: float = 0.02, **settings: Any
     ) -> None:
         self.shard = Shard(group, n_nodes)
-        own = self.shard.nodes
-        super().__init__(own.stop - own.start, width, std=0, **settings)
+        nodes = self.shard.nodes
+        super().__init__(nodes.stop - nodes.start, width, std=0, **settings)
         self.group, self.n_nodes = group, n_nodes
         if std:
-            draw_rows(self.weight, own, n_nodes, seed, lambda drawn, rng: drawn.normal_(0, std, generator=rng))
+            draw_rows(self.weight, nodes, n_nodes, seed, lambda drawn, rng: drawn.normal_(0, std, generator=rng))
 
     @property
     def nodes(self) -> slice:
@@ -75,11 +75,11 @@ class ShardedHead(Head):
             return self._added(pad(super().scores(everywhere, None), columns), lengths)
         spread = self.group.all_gather(_widened(candidates.to(torch.int32), slots), lengths)
         spread = spread - self.nodes.start
-        own = spread.masked_fill((spread < 0) | (spread >= len(self.bias)), -1)
+        local = spread.masked_fill((spread < 0) | (spread >= len(self.bias)), -1)
         if not len(self.bias):  # more ranks than nodes: this one has none to look up
-            own = own[:, :0]
-        scored = super().scores(everywhere, own)
-        return self._added(pad(scored, (0, slots - own.shape[1])), lengths)[:, : candidates.shape[1]]
+            local = local[:, :0]
+        scored = super().scores(everywhere, local)
+        return self._added(pad(scored, (0, slots - local.shape[1])), lengths)[:, : candidates.shape[1]]
 
     def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, loss: NodeLoss) -> Tensor:
         """The loss over the nodes of all ranks; see `Head.full_loss`. A normaliser would need all of them at once."""
@@ -100,12 +100,14 @@ class ShardedHead(Head):
         """The k best of the nodes of all ranks; see `Head.best`."""
         everywhere, lengths, _ = self._to_all(x, None)
         logits, nodes = super().best(everywhere, k)
-        found = self.group.all_reduce_max(logits.shape[1])
-        logits = pad(logits, (0, found - logits.shape[1]), value=-torch.inf)
-        nodes = pad(nodes + self.nodes.start, (0, found - nodes.shape[1]), value=-1)
+        widest = self.group.all_reduce_max(logits.shape[1])
+        logits = pad(logits, (0, widest - logits.shape[1]), value=-torch.inf)
+        nodes = pad(nodes + self.nodes.start, (0, widest - nodes.shape[1]), value=-1)
         alike = [len(logits)] * self.group.size
-        by_rank = [self.group.all_gather(own, alike).view(self.group.size, *own.shape) for own in (logits, nodes)]
-        logits, nodes = (own[:, run_of(lengths, self.group.rank)].transpose(0, 1).flatten(1) for own in by_rank)
+        by_rank = [
+            self.group.all_gather(tensor, alike).view(self.group.size, *tensor.shape) for tensor in (logits, nodes)
+        ]
+        logits, nodes = (tensor[:, run_of(lengths, self.group.rank)].transpose(0, 1).flatten(1) for tensor in by_rank)
         top, places = logits.topk(min(k, self.n_nodes), 1)
         return top, nodes.gather(1, places)
 
@@ -116,7 +118,7 @@ class ShardedHead(Head):
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Takes this rank's rows of the arrays of all nodes."""
-        super().load_arrays({name: self.shard.own(array) for name, array in arrays.items()})
+        super().load_arrays({name: self.shard.local_rows(array) for name, array in arrays.items()})
 
     def _to_all(self, x: Tensor, nodes: Tensor | None) -> tuple[Tensor, list[int], int]:
         """The vectors of all ranks, how many each has, and the most nodes (B, S) that one has for a document.
@@ -124,11 +126,11 @@ class ShardedHead(Head):
         A rank without documents does not know of what type the others' vectors are.
         """
         kind, slots = _TYPES.index(x.dtype) if len(x) else 0, 0 if nodes is None else nodes.shape[1]
-        told = self.group.all_gather_numbers(len(x), slots, kind)
-        lengths = [length for length, _, _ in told]
-        x = x.to(_TYPES[max(kind for *_, kind in told)])
+        sizes = self.group.all_gather_numbers(len(x), slots, kind)
+        lengths = [length for length, _, _ in sizes]
+        x = x.to(_TYPES[max(kind for *_, kind in sizes)])
         everywhere: Tensor = _ToAll.apply(x, self.group, lengths)  # type: ignore[no-untyped-call]
-        return everywhere, lengths, max(slots for _, slots, _ in told)
+        return everywhere, lengths, max(slots for _, slots, _ in sizes)
 
     def _added(self, partial: Tensor, lengths: Sequence[int]) -> Tensor:
         result: Tensor = _FromAll.apply(partial, self.group, lengths)  # type: ignore[no-untyped-call]
@@ -139,9 +141,9 @@ class _ToAll(torch.autograd.Function):
     """The rows of all ranks; backward, the sum over ranks of the own rows' gradients."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, group: ProcessGroup, lengths: Sequence[int]) -> Tensor:
+    def forward(ctx: Any, local: Tensor, group: ProcessGroup, lengths: Sequence[int]) -> Tensor:
         ctx.group, ctx.lengths = group, lengths
-        return group.all_gather(own.detach(), lengths)
+        return group.all_gather(local.detach(), lengths)
 
     @staticmethod
     @once_differentiable

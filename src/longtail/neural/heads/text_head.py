@@ -71,7 +71,9 @@ class TextHead(nn.Module):
     def optimiser_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Return what AdamW is to train, with weight decay and without; E is the encoder's to list."""
         parameters = [*self.text.parameters(), self.bias]
-        return [own for own in parameters if own.ndim > 1], [own for own in parameters if own.ndim <= 1]
+        matrices = [parameter for parameter in parameters if parameter.ndim > 1]
+        biases = [parameter for parameter in parameters if parameter.ndim <= 1]
+        return matrices, biases
 
     def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
         """Logits W_e·x + b, as :meth:`Head.scores`: x (B, D), candidates (B, S) with −1 for padding, or None for all.
@@ -150,14 +152,14 @@ class TextHead(nn.Module):
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Takes back what `to_arrays` gave, exactly; without the optimiser's state it starts anew."""
         for name, tensor in self._tensors().items():
-            found = arrays[name].shape if name in arrays else "nothing"
-            if found != tensor.shape:
+            shape = arrays[name].shape if name in arrays else "nothing"
+            if shape != tensor.shape:
                 expected = f"expected {tuple(tensor.shape)}; were the settings changed?"
-                raise ModelFolderError(f"head, {name}: found {found}; {expected}")
+                raise ModelFolderError(f"head, {name}: found {shape}; {expected}")
             tensor.copy_(torch.from_numpy(np.array(arrays[name])))
         if self.free is not None:
-            own = {name.removeprefix(_FREE): array for name, array in arrays.items() if name.startswith(_FREE)}
-            self.free.load_arrays(own)
+            free = {name.removeprefix(_FREE): array for name, array in arrays.items() if name.startswith(_FREE)}
+            self.free.load_arrays(free)
         self._plain = None
 
     def train(self, mode: bool = True) -> TextHead:
@@ -178,8 +180,8 @@ class TextHead(nn.Module):
         """W_e of labels (U,), of all if None, with all gradients."""
         if self.free is None:
             return self.text(labels, None)  # type: ignore[no-any-return]
-        own = torch.arange(len(self.bias), device=self.bias.device) if labels is None else labels
-        return self.text(labels, self.free.gathered(own))  # type: ignore[no-any-return]
+        composed = torch.arange(len(self.bias), device=self.bias.device) if labels is None else labels
+        return self.text(labels, self.free.gathered(composed))  # type: ignore[no-any-return]
 
     def _as_it_is(self) -> Head:
         """The plain head of this moment, kept outside training until a number that it is made of changes."""
@@ -194,8 +196,8 @@ class TextHead(nn.Module):
         return self._plain[1]
 
     def _tensors(self) -> dict[str, Tensor]:
-        own = {f"text.{name}": tensor for name, tensor in self.text.state_dict().items()}
-        return {"bias": self.bias.detach(), **own}
+        of_text = {f"text.{name}": tensor for name, tensor in self.text.state_dict().items()}
+        return {"bias": self.bias.detach(), **of_text}
 
     def _multiplies_in_half(self, x: Tensor) -> bool:
         """Whether products with all labels are taken in bf16, as in :class:`Head`."""

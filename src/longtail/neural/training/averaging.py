@@ -57,13 +57,13 @@ class Average:
         if not self.count:
             yield
             return
-        own = [weight.data for weight in self._weights]
+        before = [weight.data for weight in self._weights]
         try:
             for weight, mean in zip(self._weights, self._means, strict=True):
                 weight.data = mean.to(weight.dtype)
             yield
         finally:
-            for weight, data in zip(self._weights, own, strict=True):
+            for weight, data in zip(self._weights, before, strict=True):
                 weight.data = data
 
     @torch.no_grad()
@@ -88,7 +88,7 @@ class Average:
         self.count = int(arrays["count"]) if arrays else 0
         for at, mean in enumerate(self._means if arrays else []):
             array, shard = arrays[str(at)], self._shards[at]
-            mean.copy_(torch.from_numpy(np.array(array if shard is None else shard.own(array))))
+            mean.copy_(torch.from_numpy(np.array(array if shard is None else shard.local_rows(array))))
 
 
 def _wide(weight: Tensor) -> torch.dtype:

@@ -71,9 +71,9 @@ class Stepper:
         )  # faster than the plain one, on a CPU as well
         self.rates = [float(group["lr"]) for group in self.adamw.param_groups]
         for parameter in self.parameters:  # now: no step is the first to need the memory, and a checkpoint finds them
-            place = self.device if self.device.type == "cuda" else None
+            counter_device = self.device if self.device.type == "cuda" else None
             moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-            self.adamw.state[parameter] = {"step": torch.tensor(0.0, device=place), **moments}
+            self.adamw.state[parameter] = {"step": torch.tensor(0.0, device=counter_device), **moments}
 
     def step(self, batch: Batch, number: int) -> tuple[list[str], Tensor]:
         """Train on a batch; return the names of the levels, and their losses followed by the gradient's norm.
@@ -170,6 +170,6 @@ def _own(batch: Batch, group: ProcessGroup) -> Batch:
     """Return this rank's documents of a batch, which may be none; padded as the whole is."""
     if group.size == 1:
         return batch
-    own = group.part(len(batch))
-    mask = None if batch.mask is None else batch.mask[own]
-    return Batch(batch.ids[own], mask, batch.positives[own], batch.values[own], batch.rows[own], batch.epoch)
+    part = group.part(len(batch))
+    mask = None if batch.mask is None else batch.mask[part]
+    return Batch(batch.ids[part], mask, batch.positives[part], batch.values[part], batch.rows[part], batch.epoch)
