@@ -169,7 +169,7 @@ def network_of(data, config, start, arguments, device):
     of_labels = TextHead(
         text, optimiser=training.head_optimiser, dtype=dtype, weight_decay=training.head_decay, seed=seed
     )
-    network = CascadeXML(encoder, data.tree, config.cascade, training, seed, device, of_labels=of_labels)
+    network = CascadeXML(encoder, data.tree, config.cascade, training, seed, device, label_head=of_labels)
     if start is not None:
         network.load_arrays(start)
     return network.train()

@@ -305,7 +305,7 @@ def test_free_rows_can_be_given_forgotten_and_settled(rng):
     assert torch.equal(head.free.weight, before)
     head.drop_optimiser_state()
     assert head.to_arrays().keys() == head.to_arrays(state=False).keys()
-    for method in ("forget", "settle"):
+    for method in ("forget", "drop_optimiser_state"):
         getattr(head_of(("text",)), method)()
 
 
