@@ -1,4 +1,4 @@
-"""What a network does inside: attention of the class token, likeness of levels, recall of shortlists.
+"""Inner quantities of a network: attention of the class token, likeness of levels, recall of shortlists.
 
 The measurements of appendix B of CascadeXML (figures 2, 3 and 4, table 11), beside the encoder before training.
 """

@@ -140,7 +140,7 @@ class AttentionLevel(Resolution):
         return [decayed | {"params": decayed["params"] + weights}, plain | {"params": plain["params"] + biases}]
 
     def trained(self) -> dict[str, Tensor]:
-        """Return what AdamW trains, by name."""
+        """Return the tensors that AdamW trains, by name."""
         shared = {"first": self.first, "second": self.second}
         maps = {
             f"{part}.{name}": tensor for part, linear in shared.items() for name, tensor in linear.state_dict().items()

@@ -1,5 +1,5 @@
-"""How batches go through an encoder: by CUDA graphs in training where these serve, and as nothing where a process of
-several has no document of a batch."""
+"""Batches through an encoder: by CUDA graphs in training where these serve, and without any document where a process
+of several has none of a batch."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class CascadeXML(nn.Module):
         return self.last > 0 and epoch < self.settings.detach_epochs
 
     def _scores_all(self, t: int) -> bool:
-        """Tell whether all nodes of a level below the first are scored: the labels, one-vs-all."""
+        """Tell whether the level is that of the labels, and all of them are scored, one-vs-all."""
         return self.full and t == self.last
 
     def _shortlist(self, t: int, top: Tensor | None, y: Tensor, values: Tensor) -> Shortlist:
@@ -269,7 +269,7 @@ class CascadeXML(nn.Module):
             head.load_arrays({name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)})
 
     def _trained(self) -> dict[str, Tensor]:
-        """Return what AdamW trains, by name."""
+        """Return the tensors that AdamW trains, by name."""
         parts = {"encoder": self.encoder, "merges": self.merges}
         return {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.state_dict().items()}
 

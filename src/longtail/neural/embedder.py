@@ -1,4 +1,4 @@
-"""An encoder behind one face: texts in, a vector of each document out (Φ_dnn)."""
+"""`Embedder`, an encoder with its tokeniser: texts in, a vector of each document out (Φ_dnn)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Embedder:
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """The device of the network."""
         return next(self.network.parameters()).device
 
     @property

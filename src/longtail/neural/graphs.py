@@ -21,7 +21,7 @@ _WARM_UP = 3  # runs before recording: libraries choose their kernels, Triton co
 
 
 def graph_length(tokens: int, max_tokens: int) -> int:
-    """Return how many tokens the graph for documents of ``tokens`` reads; few lengths need few graphs."""
+    """Return the number of tokens that the graph for documents of ``tokens`` reads; few lengths need few graphs."""
     return min(-(-tokens // _TOKENS) * _TOKENS, max(max_tokens, tokens))
 
 

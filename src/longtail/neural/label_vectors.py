@@ -65,7 +65,7 @@ class LabelVectors(LastLayer):
 
 
 def without_classifiers(ranker: NeuralRanker) -> Embedder:
-    """Return what gives the vectors that ``ranker`` gives, ready for use, without classifiers and label tree."""
+    """Return an embedder with the vectors of ``ranker``, ready for use, without classifiers and label tree."""
     network: Any = ranker.network
     if isinstance(network, CascadeXML):
         vectors = LabelVectors(network.encoder, network.layers[-1], network.merges[-1])

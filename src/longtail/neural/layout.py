@@ -1,4 +1,4 @@
-"""What a network uses where the settings leave it open, for any size and depth.
+"""Levels, layers and sizes of a network where the settings leave them open, for any size and depth.
 
 Table 9 of CascadeXML where several layers become one vector (merge "mean"), LightXML where they stand side by side
 ("concat").
@@ -162,7 +162,7 @@ def scores_all_labels(last_level: str, n_labels: int) -> bool:
 
 
 def documents_at_a_time(micro_batch: int, batch_size: int, on_gpu: bool) -> int:
-    """Return how many documents of a batch are on the device at once: what is set, else all, on a CPU 32 of them."""
+    """Return the number of documents of a batch on the device at once: as set, else all, on a CPU 32 of them."""
     return min(micro_batch or (batch_size if on_gpu else _CPU_DOCUMENTS), batch_size)
 
 
@@ -180,7 +180,7 @@ def resolution_widths(n_labels: int, resolutions: str) -> tuple[int, ...]:
 
 
 def tuned_levels(widths: tuple[int, ...], finest: str) -> int:
-    """Return how many levels XR-Transformer tunes on; the last of ``widths`` is the labels, which may be too many."""
+    """Return the number of levels that XR-Transformer tunes on; the last of ``widths``, the labels, may be too many."""
     labels = finest == "labels" or (finest == "auto" and widths[-1] < _LARGE)
     return len(widths) if labels else max(len(widths) - 1, 1)
 
@@ -198,7 +198,7 @@ def level_epochs(chosen: tuple[int, ...], epochs: int, n_levels: int, last: int 
 
 
 class LevelLength(NamedTuple):
-    """How long a level is trained: so many epochs, or so many optimiser steps."""
+    """The length of a level's training: epochs, or optimiser steps."""
 
     epochs: int
     steps: int = 0

@@ -104,7 +104,7 @@ class NodeLoss(Loss):
         return self.weighted(scores, positive, negative, counted)
 
     def normaliser(self, chunks: Iterable[tuple[Tensor, ChunkTargets]]) -> Tensor | None:
-        """Return what the gradient of a chunk needs of all labels, (B, n); None if it needs nothing.
+        """Return sums over all labels (B, n) for the gradient of a chunk; None if it needs none.
 
         Args:
             chunks: Scores (B, C) and targets of each chunk of the labels.
@@ -364,7 +364,7 @@ class UserLoss(Loss):
         self.function = function
 
     def value(self, scores: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
-        """Return what the function returns; UsageError if that is no loss of each document."""
+        """Return the function's result; UsageError if that is no loss of each document."""
         losses = self.function(scores, targets, counted)
         if not isinstance(losses, Tensor) or losses.shape != scores.shape[:1]:
             found = f"a tensor {tuple(losses.shape)}" if isinstance(losses, Tensor) else repr(losses)[:80]

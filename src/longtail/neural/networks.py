@@ -39,7 +39,7 @@ class VectorNetwork(Protocol):
         """Return a copy for inference in bfloat16."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Return what AdamW trains."""
+        """Return the parameters that AdamW trains."""
 
     def train(self, mode: bool = True) -> Any:
         """Switch dropout on or off."""

@@ -1,4 +1,4 @@
-"""The processes that train one network together, as each of them sees the others.
+"""The group of processes that train one network together, as each of them sees it.
 
 With one process, the usual case, nothing is exchanged. `scale/ranks.py` joins those that torchrun has started. torch is
 imported inside of functions, as stages of linear methods pass here, too.
@@ -59,7 +59,7 @@ class ProcessGroup:
         return self.rank == 0
 
     def lengths(self, n: int) -> list[int]:
-        """Return how many of ``n`` things each rank has: a run each, as even as can be."""
+        """Return the number of each rank's things among ``n``: a run each, as even as can be."""
         return [n // self.size + (rank < n % self.size) for rank in range(self.size)]
 
     def part(self, n: int) -> slice:
@@ -103,7 +103,7 @@ class ProcessGroup:
         return array
 
     def announce(self, name: str) -> None:
-        """Let those go on who wait for ``name``."""
+        """Release the processes that wait for ``name``."""
 
     def wait_for(self, name: str) -> None:
         """Wait until the first rank has announced ``name``."""
@@ -122,7 +122,7 @@ def current_group() -> ProcessGroup:
 
 @contextmanager
 def use_group(group: ProcessGroup) -> Iterator[ProcessGroup]:
-    """Let the body be one of these ranks; ``Ranks()`` stands for one process by itself."""
+    """Use a process group in the body; ``ProcessGroup()`` is that of one process."""
     token = _current.set(group)
     try:
         yield group
@@ -141,7 +141,7 @@ def shared_cores(group: ProcessGroup) -> Iterator[None]:
 
 
 def lookup_by_first(group: ProcessGroup, find: Callable[[], T | None]) -> T | None:
-    """Return what the first rank finds, and then the others, too; None on all where it finds nothing."""
+    """Look something up on the first rank, then on the others; None on all where the first has no result."""
     result = find() if group.is_first else None
     if group.size > 1 and group.broadcast(result is not None) and not group.is_first:
         return find()
@@ -149,7 +149,7 @@ def lookup_by_first(group: ProcessGroup, find: Callable[[], T | None]) -> T | No
 
 
 def all_reduce_gradients(group: ProcessGroup, parameters: Sequence[Tensor], losses: Tensor, learns: bool) -> Tensor:
-    """Let each parameter have the sum of its gradients over ranks, in one exchange; return the sum of ``losses``.
+    """All-reduce the gradients of the parameters in one exchange; return the sum of ``losses``.
 
     A rank that had no document (``learns`` is False) is told by the others which parameters have a gradient at all:
     AdamW leaves those without one as they are.

@@ -1,4 +1,4 @@
-"""A trained network behind the face of every ranker: texts in, ranked labels and vectors out."""
+"""`NeuralRanker`, a trained network that ranks: texts in, ranked labels and vectors out."""
 
 from __future__ import annotations
 

@@ -150,12 +150,12 @@ class Resolution(LastLayer):
         self.heads[0].load_arrays(of_head)
 
     def trained(self) -> dict[str, Tensor]:
-        """Return what AdamW trains, by name."""
+        """Return the tensors that AdamW trains, by name."""
         return {f"encoder.{name}": tensor for name, tensor in self.encoder.state_dict().items()}
 
 
 class NodeNetwork(VectorNetwork, Protocol):
-    """What ranks the nodes of a level, ``level`` of ``tables``."""
+    """A network that ranks the nodes of a level, ``level`` of ``tables``."""
 
     tables: TreeTables
     level: int

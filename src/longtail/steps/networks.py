@@ -1,4 +1,4 @@
-"""The steps of the pipeline that have to do with a network: its training, and its vectors."""
+"""Training of a network in the pipeline, and its vectors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def fit_network(
 ) -> Embedder | None:
     """Return the network of the method, ready for use, or the pretrained encoder if the features want one.
 
-    Several ranks part when it is trained: the rest is the first one's.
+    With several processes, all but the first one leave after its training.
     """
     config = run.config
     if not uses_encoder(config):
@@ -148,7 +148,7 @@ def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
 
 
 def combined_features(documents: Dataset, features: Features, network: Embedder | None, run: Run) -> Features:
-    """Return what linear classifiers read: Φcat, the network's vectors beside the text features, or one of the two."""
+    """Return the features of linear classifiers: Φcat, the network's vectors beside text features, or one of the two."""
     config, work = run.config, run.work
     if network is None or config.features == "tfidf" or ranks_alone(config):
         return features
@@ -167,7 +167,7 @@ def combined_features(documents: Dataset, features: Features, network: Embedder 
 
 
 def kept_network(network: Embedder | None, config: Config) -> Embedder | None:
-    """Return what the model has of its network: not its classifiers, where linear ones rank in their place."""
+    """Return the network as the model keeps it: without its classifiers, where linear ones rank in their place."""
     ranker = None if network is None else network.ranker
     if ranker is None or not classifiers_alone(config):
         return network
@@ -177,7 +177,7 @@ def kept_network(network: Embedder | None, config: Config) -> Embedder | None:
 
 
 def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> LabelHints:
-    """Return what a network that ranks knows of the problems of single labels: hard negatives, and first weights."""
+    """Return a ranking network's hints for the problems of single labels: hard negatives, and initial weights."""
     config = run.config
     work = run.work
     count = config.ranker.hard_negatives

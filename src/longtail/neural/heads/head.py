@@ -31,7 +31,7 @@ __all__ = ["Head", "bits_of", "head_settings"]
 
 
 def head_settings(training: Training) -> dict[str, Any]:
-    """Return what training says of every head, as `Head` takes it."""
+    """Return the settings of every head, as `Head` takes them."""
     dtype = getattr(torch, training.head_weights)
     return {
         "optimiser": training.head_optimiser,
@@ -82,13 +82,13 @@ class Head(torch.nn.Module):
         self._records: list[Record | LossRecord | RowGradients] = []
 
     def drop_optimiser_state(self) -> None:
-        """Let go of the optimiser's state: the head is trained."""
+        """Drop the optimiser's state: the head is trained."""
         for name in self._state_names:
             delattr(self, name)
         self._state_names, self.optimiser = (), "sgd"
 
     def learnt(self) -> tuple[Tensor, ...]:
-        """Return what `step` changes beside the optimiser's state."""
+        """Return the tensors that `step` changes beside the optimiser's state."""
         return self.weight, self.bias
 
     @property

@@ -1,4 +1,4 @@
-"""Where classifiers start: at the centroids of their documents' vectors, so that rare labels are not left at random."""
+"""Initial weights of classifiers: centroids of their documents' vectors, so that rare labels are not left at random."""
 
 from __future__ import annotations
 

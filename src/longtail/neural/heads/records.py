@@ -1,4 +1,4 @@
-"""What backward passes leave with a head, and how the records of a batch become one optimiser step on its rows."""
+"""Records that backward passes leave with a head, and the optimiser step on its rows by the records of a batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["LossRecord", "Record", "RowGradients", "update_by"]
 
 @dataclass(frozen=True)
 class Record:
-    """What the backward pass of scores leaves with its head."""
+    """The record of the backward pass of scores."""
 
     x: Tensor  # (B, d)
     candidates: Tensor | None  # (B, S) int32; None: all nodes
@@ -26,13 +26,13 @@ class Record:
 
     @property
     def kind(self) -> str:
-        """What was scored; the records of one step are all of one kind."""
+        """The nodes that were scored; the records of one step are all of one kind."""
         return "scores of all nodes" if self.candidates is None else "scores of candidates"
 
 
 @dataclass(frozen=True)
 class LossRecord:
-    """What the backward pass of a loss over all nodes leaves with its head: the very targets, and loss, of the pass."""
+    """The record of the backward pass of a loss over all nodes, with the very targets and loss of the pass."""
 
     x: Tensor  # (B, d)
     targets: Targets
@@ -42,7 +42,7 @@ class LossRecord:
 
 @dataclass(frozen=True)
 class RowGradients:
-    """What the backward pass of gathered rows leaves with its head."""
+    """The record of the backward pass of gathered rows."""
 
     nodes: Tensor  # (U,) int64, each once
     gradients: Tensor  # (U, d)

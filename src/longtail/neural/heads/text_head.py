@@ -1,4 +1,4 @@
-"""The classifiers of labels as their words make them, behind the face of :class:`~longtail.neural.heads.head.Head`.
+"""A :class:`~longtail.neural.heads.head.Head` whose label classifiers are composed from the labels' words.
 
 In training, the rows of the labels at hand are composed once a call, and the gradient goes on to the words: AdamW moves
 these, while free rows w_l move themselves, as a head does. Else a plain head stands in, whose rows are composed once.
@@ -65,11 +65,11 @@ class TextHead(nn.Module):
         return self._as_it_is().weight
 
     def learnt(self) -> tuple[Tensor, ...]:
-        """Return what `step` changes beside the optimiser's state."""
+        """Return the tensors that `step` changes beside the optimiser's state."""
         return () if self.free is None else (self.free.weight,)
 
     def optimiser_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Return what AdamW is to train, with weight decay and without; E is the encoder's to list."""
+        """Return the parameters for AdamW, with weight decay and without; E is among the encoder's."""
         parameters = [*self.text.parameters(), self.bias]
         matrices = [parameter for parameter in parameters if parameter.ndim > 1]
         biases = [parameter for parameter in parameters if parameter.ndim <= 1]
@@ -118,7 +118,7 @@ class TextHead(nn.Module):
             self.free.forget()
 
     def drop_optimiser_state(self) -> None:
-        """Let go of the optimiser's state: the head is trained."""
+        """Drop the optimiser's state: the head is trained."""
         if self.free is not None:
             self.free.drop_optimiser_state()
 

@@ -53,7 +53,7 @@ class Average:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let the network have the mean as its weights meanwhile, if there is one yet; float32 ones are not copied."""
+        """Use the mean as the network's weights in the body, if there is one yet; float32 ones are not copied."""
         if not self.count:
             yield
             return

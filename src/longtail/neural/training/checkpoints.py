@@ -1,4 +1,4 @@
-"""What a run needs to go on where it stopped, to the same bytes: weights, optimiser state, and the place it was at."""
+"""Checkpoints of a run: weights, optimiser state and position, by which it goes on to the same bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
-    """How one epoch went; ``number`` counts from 1, ``rate`` is the encoder's at its end."""
+    """The record of one epoch; ``number`` counts from 1, ``rate`` is the encoder's at its end."""
 
     number: int
     losses: dict[str, float]  # mean over documents, by level
@@ -39,7 +39,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run went; ``best`` is the number of the best epoch on validation data, 0 without such data."""
+    """The record of a run; ``best`` is the number of the best epoch on validation data, 0 without such data."""
 
     epochs: tuple[Epoch, ...] = ()
     best: int = 0
@@ -205,7 +205,7 @@ class StopRequest:
                 self._before[number] = signal.signal(number, self._note)
 
     def give_back(self) -> None:
-        """Let the handlers of before have the signals again."""
+        """Restore the signal handlers of before the run."""
         while self._before:
             signal.signal(*self._before.popitem())
 

@@ -31,7 +31,7 @@ class OutOfMemory(LongtailError):
 
 
 class Network(Weights, Protocol):
-    """What can be trained: parameters by AdamW, and heads that update themselves."""
+    """A network that can be trained: parameters by AdamW, and heads that update themselves."""
 
     @property
     def heads(self) -> Iterable[Any]:

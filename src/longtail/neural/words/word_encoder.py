@@ -62,7 +62,7 @@ class WordEncoder(TextEncoder):
         return [self.layer(hidden.detach() if number in detached else hidden, number) for number in layers]
 
     def read(self, ids: Tensor) -> Tensor:
-        """Return what all layers share; ``ids`` (B, T) has padding where there is no token."""
+        """Return the input of all layers; ``ids`` (B, T) has padding where there is no token."""
         raise NotImplementedError
 
     def layer(self, hidden: Tensor, number: int) -> Tensor:
@@ -70,7 +70,7 @@ class WordEncoder(TextEncoder):
         raise NotImplementedError
 
     def options(self) -> dict[str, int]:
-        """Return what else config.json holds of an encoder of this kind."""
+        """Return the further content of config.json for an encoder of this kind."""
         return {}
 
     @classmethod
