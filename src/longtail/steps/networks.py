@@ -148,7 +148,7 @@ def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
 
 
 def combined_features(documents: Dataset, features: Features, network: Embedder | None, run: Run) -> Features:
-    """Return the features of linear classifiers: Φcat, the network's vectors beside text features, or one of the two."""
+    """Return the features of linear classifiers: Φcat, the network's vectors beside text features, or one of both."""
     config, work = run.config, run.work
     if network is None or config.features == "tfidf" or ranks_alone(config):
         return features
