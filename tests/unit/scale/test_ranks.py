@@ -486,6 +486,13 @@ def test_a_sum_of_words_is_not_said_to_normalise():
         check_method(configure("astec", None, {"label_text": {"phases": "one"}}))
 
 
+def test_a_normaliser_over_all_labels_is_not_shared():
+    settings = {"training": {"loss": "decoupled-softmax"}}
+    with pytest.raises(UsageError, match=r"decoupled-softmax with cascade\.last_level=auto; its normaliser"):
+        check_method(configure("cascadexml", None, settings))
+    check_method(configure("cascadexml", None, {**settings, "cascade": {"last_level": "shortlist"}}))
+
+
 @pytest.mark.parametrize("method", ["cascadexml", "lightxml", "xml-cnn"])
 def test_methods_that_they_can(method):
     check_method(configure(method))
