@@ -17,12 +17,14 @@ import statistics
 import torch
 
 from longtail.neural.heads.head import Head
+from longtail.neural.losses import BinaryCrossEntropy
 
 SHAPES = {  # nodes, parents, parents kept, positives
     "670k": (670_091, 1 << 16, 400, 0),
     "3m": (2_812_281, 1 << 16, 400, 36),
 }
 GIB = 1 << 30
+LOSS = BinaryCrossEntropy()
 
 
 def shortlists(n_nodes, parents, kept, positives, batch, generator):
@@ -77,7 +79,7 @@ def full_turns(head, x, positives):
     def turn(seed):
         x.grad = None
         yield
-        loss = head.full_loss(x, positives, values).sum()
+        loss = head.full_loss(x, positives, values, LOSS).sum()
         yield
         loss.backward()
         yield

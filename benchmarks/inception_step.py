@@ -34,7 +34,7 @@ from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.neural.batches import Batches
 from longtail.neural.cascade import CascadeXML
-from longtail.neural.device import arithmetic, choose_device, own_threads, quick_products
+from longtail.neural.device import allow_tf32, arithmetic, choose_device, pool_threads
 from longtail.neural.heads.initial_rows import centroid_rows, prior_logit
 from longtail.neural.heads.label_text import LabelText, _Bags, label_words
 from longtail.neural.heads.text_head import TextHead
@@ -66,7 +66,7 @@ def main():
     parser.add_argument("--threads", type=int, default=0)
     arguments = parser.parse_args()
     device = choose_device(arguments.device)
-    with pool.threads(arguments.threads), own_threads():
+    with pool.threads(arguments.threads), pool_threads():
         result = compared(arguments, device)
     print(json.dumps({"benchmark": "inception_step", **vars(arguments), "device": device.type, **result}), flush=True)
 
@@ -169,7 +169,7 @@ def network_of(data, config, start, arguments, device):
     of_labels = TextHead(
         text, optimiser=training.head_optimiser, dtype=dtype, weight_decay=training.head_decay, seed=seed
     )
-    network = CascadeXML(encoder, data.tree, config.cascade, training, seed, device, of_labels=of_labels)
+    network = CascadeXML(encoder, data.tree, config.cascade, training, seed, device, label_head=of_labels)
     if start is not None:
         network.load_arrays(start)
     return network.train()
@@ -276,7 +276,7 @@ def plain_step(data, config, start, arguments, device):
     adamw = torch.optim.AdamW(network.parameters(), lr=training.encoder_rate, fused=True)
 
     def step(batch, _):
-        with quick_products(training.precision, device):
+        with allow_tf32(training.precision, device):
             with arithmetic(training.precision, device):
                 loss = network.loss(batch.to(device))
             loss.backward()

@@ -35,7 +35,7 @@ def measure(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     size, tokens, labels = arguments.batch, arguments.tokens, 1024
     with joined("cpu") as (ranks, device):
-        batch_size = size * ranks.count if arguments.batch_a_process else size
+        batch_size = size * ranks.size if arguments.batch_a_process else size
         n = batch_size * (arguments.steps + arguments.warm_up)
         chance = np.random.default_rng(0)
         ids = chance.integers(1000, 20000, n * tokens).astype(np.uint16)
@@ -48,13 +48,13 @@ def measure(arguments: argparse.Namespace) -> None:
         stepper = Stepper(network, training, Schedule.of(training, len(batches)), 0)
         seconds = []
         for number, batch in enumerate(batches.epoch(0)):
-            ranks.wait()
+            ranks.barrier()
             begin = time.perf_counter()
             stepper.step(batch, number)
             seconds.append(time.perf_counter() - begin)
-        if ranks.first:
+        if ranks.is_first:
             usual = float(np.median(seconds[arguments.warm_up :]))
-            facts = {"processes": ranks.count, "batch": batch_size, "tokens": tokens, "step_s": round(usual, 4)}
+            facts = {"processes": ranks.size, "batch": batch_size, "tokens": tokens, "step_s": round(usual, 4)}
             print(json.dumps({"what": "torchrun", **facts, "samples_per_s": round(batch_size / usual, 2)}), flush=True)
 
 

@@ -10,9 +10,11 @@ import torch
 from longtail.neural.heads import triton_launch
 from longtail.neural.heads.head import Head
 from longtail.neural.heads.updates import BETA1, EPSILON
+from longtail.neural.losses import BinaryCrossEntropy
 
 OPTIMISERS = ("sgd", "row-adam", "adamw")
 KINDS = ("candidates", "all nodes", "full loss")
+LOSS = BinaryCrossEntropy()
 
 
 def shortlists(rng, documents, slots, n_nodes):
@@ -57,7 +59,7 @@ def _output(head, kind, x, rng, slots):
         return head.scores(x, shortlists(rng, len(x), slots, len(head.weight)).to(x.device))
     if kind == "all nodes":
         return head.scores(x, None)
-    return head.full_loss(x, *(part.to(x.device) for part in positives(rng, len(x), 4, len(head.weight))))
+    return head.full_loss(x, *(part.to(x.device) for part in positives(rng, len(x), 4, len(head.weight))), LOSS)
 
 
 def assert_alike(found, expected, dtype, tolerance=2e-4):

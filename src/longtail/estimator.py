@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,8 @@ class Longtail:
     ``settings`` are groups of settings or single ones, as above; ``encoder`` may be a name or a folder alone.
     ``threads`` 0 stands for all cores; results of linear methods do not depend on it. ``device`` is where a network
     runs: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. ``encoder_folder`` holds pretrained encoders by name, such as
-    ``bert-base-uncased``, which the presets of the papers ask for.
+    ``bert-base-uncased``, which the presets of the papers ask for. ``loss`` is a network's loss in the place of
+    ``training.loss``: its name, a function of scores, targets and counted slots, or one of ``longtail.neural.losses``.
     """
 
     def __init__(
@@ -51,10 +52,14 @@ class Longtail:
         threads: int = 0,
         device: str = "auto",
         encoder_folder: Path | str | None = None,
+        loss: Callable[..., Any] | str | None = None,
         **settings: Any,
     ) -> None:
         if isinstance(settings.get("encoder"), str):
             settings["encoder"] = {"name": settings["encoder"]}
+        if loss is not None:
+            settings["training"] = _with_loss(loss, settings.get("training", {}))
+        self.loss = None if isinstance(loss, str) else loss
         self.config: Config = configure(method, preset, settings)
         self.threads, self.device = threads, device
         self.encoder_folder = encoder_folder
@@ -88,7 +93,9 @@ class Longtail:
             warn_of_documents(documents)
         warn_of_few_words(documents, self.config)
         with pool.threads(self.threads), search_encoders_in(self.encoder_folder):
-            self._model = train(documents, self.config, valid=valid, parents=parents, device=self.device)
+            self._model = train(
+                documents, self.config, valid=valid, parents=parents, device=self.device, loss=self.loss
+            )
         return self
 
     def predict(
@@ -143,6 +150,20 @@ class Longtail:
         """Write the model folder; another model that is there is replaced with ``force`` alone."""
         check_replaceable(path, force)
         save_model(self.model, path)
+
+
+def _with_loss(loss: object, training: Any) -> Any:
+    """Return the settings of training with the name of the loss; UsageError where they name another one."""
+    if not callable(loss) and not isinstance(loss, str):
+        expected = "the name of a loss, a function of scores, targets and counted slots"
+        raise UsageError(f"loss: found {loss!r}; expected {expected}, or one of longtail.neural.losses")
+    if not isinstance(training, Mapping):
+        return training  # which is refused as no table of settings
+    name = loss if isinstance(loss, str) else "custom"
+    named = training.get("loss", name)
+    if named != name:
+        raise UsageError(f"loss: found a loss beside training.loss={named}; expected one of the two")
+    return {**training, "loss": name}
 
 
 def load(path: str | Path, threads: int = 0, device: str = "auto", shards: Collection[int] | None = None) -> Longtail:

@@ -99,12 +99,7 @@ def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, CascadeRanke
 
 def _ranker_by_words(model: Model) -> CascadeRanker | None:
     """Return the network, if it makes classifiers of words."""
-    if model.neural_ranker is None:
-        return None
-    from longtail.neural.cascade_ranker import CascadeRanker
-
-    ranker = model.neural_ranker
-    return ranker if isinstance(ranker, CascadeRanker) and ranker.label_text is not None else None
+    return None if model.neural_ranker is None else model.neural_ranker.composer
 
 
 def _extended(model: Model, ranker: CascadeRanker, labels: Labels) -> Model:

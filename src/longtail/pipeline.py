@@ -10,8 +10,10 @@ A neural method trains a network on a tree first; its vectors then stand beside 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
@@ -43,19 +45,20 @@ def train(
     stages: Stages | None = None,
     device: str = "auto",
     log_file: Path | None = None,
+    loss: Callable[..., Any] | None = None,
 ) -> Model:
     """Train a model; what ``stages`` holds of an interrupted run is not done again.
 
     ``valid`` is for the calibration, which otherwise has some documents held out, and for the epochs of a network;
     ``parents`` is a hierarchy of the labels in place of a clustered tree. What a network's training tells of its steps
-    goes to ``log_file``, a JSON line each.
+    goes to ``log_file``, a JSON line each. ``loss`` is the loss of a network, where ``training.loss`` is ``custom``.
     """
-    check_trainable(documents, config, device, parents)
+    check_trainable(documents, config, device, parents, loss)
     fingerprints = Fingerprints.of(document_hashes(documents))
     if valid is not None:
         check_unseen(valid, [fingerprints], documents)
     _remark_unread_texts(documents, config)
-    fitted, held_out, run = _begun(documents, config, valid, parents, stages, device, log_file)
+    fitted, held_out, run = _begun(documents, config, valid, parents, stages, device, log_file, loss)
 
     points = with_label_points(fitted, run)  # the documents, and with Gandalf the labels' own texts
     vectoriser, features = text_features(points, run)
@@ -114,8 +117,11 @@ def _begun(
     stages: Stages | None,
     device: str,
     log_file: Path | None = None,
+    loss: Callable[..., Any] | None = None,
 ) -> tuple[Dataset, Dataset | None, Run]:
     """Return what to train on, what to calibrate by, and the run, whose stages go by all that they are made from."""
     fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
-    seen = [fitted, parents, *([valid, encoder_hash(config)] if uses_encoder(config) else [])]
-    return fitted, held_out, Run(config, Work.begin(stages, config, *seen), parents, valid, device, log_file)
+    seen: list[object] = [fitted, parents, *([valid, encoder_hash(config)] if uses_encoder(config) else [])]
+    if loss is not None:
+        seen.append([getattr(loss, "__module__", ""), getattr(loss, "__qualname__", type(loss).__qualname__)])
+    return fitted, held_out, Run(config, Work.begin(stages, config, *seen), parents, valid, device, log_file, loss)

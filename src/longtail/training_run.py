@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from longtail.forecast import Forecast, check_memory, forecast, note_compiled
 from longtail.kernels import pool
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model, save_model
-from longtail.neural.ranks import FollowedStages, current_ranks
+from longtail.neural.process_group import FollowedStages, current_group
 from longtail.pipeline import follow, train
 from longtail.steps.checks import check_trainable, warn_of_documents, warn_of_few_words
 from longtail.steps.told import run_log, stages_told_to, write_event
@@ -48,13 +48,15 @@ def train_to_folder(
     ignore_memory: bool = False,
     device: str = "auto",
     log_to: Sequence[str] = (),
+    loss: Callable[..., Any] | None = None,
 ) -> Model:
     """Train and write the model folder; until it is there, finished stages are kept beside it for ``resume``.
 
     Also beside it, in a file that ends in ``.run.jsonl``, stands how the training went: time and memory of each stage,
     and what the forecast said of them.
     ``log_to`` are loggers that are told of the run, such as ``mlflow:http://host:5000``. A model that is in ``output``
-    is replaced with ``force`` alone, or where ``resume`` finds stages of a run that was to replace it.
+    is replaced with ``force`` alone, or where ``resume`` finds stages of a run that was to replace it. ``loss`` is the
+    loss of a network, where ``training.loss`` is ``custom``; a resumed run needs the same one again.
     """
     begin, stages_at = time.perf_counter(), work_folder(output)
     log_file = run_log(output)
@@ -63,7 +65,7 @@ def train_to_folder(
     check_replaceable(output, force or unfinished)  # now, not after hours of training
     if resume and not is_interrupted(output):
         log.warning("%s: found no finished stage of an interrupted run to resume; training begins anew", output)
-    check_trainable(documents, config, device, parents)
+    check_trainable(documents, config, device, parents, loss)
     warn_of_documents(documents)
     warn_of_few_words(documents, config)
     with pool.threads(threads), run_loggers.logging_to(log_to, output.resolve().name):
@@ -80,9 +82,16 @@ def train_to_folder(
                 with suppress(OSError):  # a run log is worth less than the run
                     log_file.unlink()
             write_event(_forecast_line(expected))
-            current_ranks().announce(BEGUN)
+            current_group().announce(BEGUN)
             model = train(
-                documents, config, valid=valid, parents=parents, stages=stages, device=device, log_file=log_file
+                documents,
+                config,
+                valid=valid,
+                parents=parents,
+                stages=stages,
+                device=device,
+                log_file=log_file,
+                loss=loss,
             )
             save_model(model, output, check=partial(_check_opens, output, documents))
             stages.remove()

@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import longtail as lt
-from longtail.neural.ranks import Ranks
+from longtail.neural.process_group import ProcessGroup
 from tiny_encoder import write_sample
 
 SETTINGS = [
@@ -89,8 +89,8 @@ def test_a_failing_rank_is_the_one_that_is_heard(command, tmp_path):
 
 
 def test_a_method_without_a_network(files, fails, monkeypatch, tmp_path):
-    class Two(Ranks):
-        count = 2
+    class Two(ProcessGroup):
+        size = 2
 
     @contextmanager
     def joined(device):

@@ -230,9 +230,10 @@ class TestLearning:
     def test_on_its_own_documents(self, fit, data):
         """Tuned, an encoder with random weights says most of what few documents say; as it is, much less."""
         few = data[0].take(np.arange(60))
-        settings = {"training": {**TRAINING, "epochs": 15}, "search": {"beam_size": 50}, "features": "dnn"}
-        tuned = fit("xr-transformer", few, few, **settings, recursive={"loss": "squared-hinge"}).evaluate(few)["P@1"]
-        frozen = fit("xr-linear", few, few, **settings).evaluate(few)["P@1"]
+        settings = {"search": {"beam_size": 50}, "features": "dnn"}
+        training = {**TRAINING, "epochs": 15, "loss": "squared-hinge"}
+        tuned = fit("xr-transformer", few, few, **settings, training=training).evaluate(few)["P@1"]
+        frozen = fit("xr-linear", few, few, **settings, training=TRAINING).evaluate(few)["P@1"]
         assert tuned > max(frozen + 0.1, 0.75)
 
     def test_levels_choose_below_what_those_above_chose(self, fit, data, monkeypatch):
@@ -263,11 +264,13 @@ class TestLearning:
         assert all(set(own) <= set(given) for own, given in zip(chosen, matches[-1][0].parents, strict=True))
 
     def test_settings_of_the_ablations_change_the_network(self, fit, data):
-        base = {"training": {**TRAINING, "epochs": 2}, "calibration": {"method": "none"}, "ranker": {"trees": 1}}
+        base = {"calibration": {"method": "none"}, "ranker": {"trees": 1}}
 
-        def embedded(**settings):
-            recursive = {"loss": "squared-hinge", "cost_sensitive": True, **settings}
-            return fit("xr-transformer", data[0].take(np.arange(80)), **base, recursive=recursive).embed(["a b"])
+        def embedded(loss="squared-hinge", **settings):
+            recursive = {"cost_sensitive": True, **settings}
+            training = {**TRAINING, "epochs": 2, "loss": loss}
+            few = data[0].take(np.arange(80))
+            return fit("xr-transformer", few, **base, recursive=recursive, training=training).embed(["a b"])
 
         found = [
             embedded(**settings)

@@ -102,13 +102,13 @@ def train(
 
     check_targets(log_to or ())
     with search_encoders_in(encoder_folder), joined(device) as (ranks, own_device):
-        if not ranks.first:
+        if not ranks.is_first:
             ranks.wait_for(BEGUN)
-        elif ranks.count > 1:
+        elif ranks.size > 1:
             check_sources(data, valid)
         given = [*overrides(config, set_), _gandalf(gandalf, gandalf_share), {} if seed is None else {"seed": seed}]
         settings = configure(method_of(method, given), preset, *given)
-        _check_settings(settings, own_device, ranks.count > 1, ray is not None)  # before documents are read
+        _check_settings(settings, own_device, ranks.size > 1, ray is not None)  # before documents are read
         reading: dict[str, Any] = {
             "format": format,
             "no_features": no_features,
@@ -122,9 +122,9 @@ def train(
         documents = read_data(data, labels=labels, features=features, **reading)
         valid_documents = None if valid is None else read_data(valid, split="test", **reading)
         options: dict[str, Any] = {"valid": valid_documents, "tree": tree, "threads": threads, "device": own_device}
-        if ranks.first:
+        if ranks.is_first:
             options |= {"resume": resume, "force": force, "ignore_memory": ignore_memory, "log_to": log_to or ()}
-        run = train_to_folder if ranks.first else take_part
+        run = train_to_folder if ranks.is_first else take_part
         with redirect_stdout(sys.stderr), connected(ray, threads):  # Ray would tell of lost workers on stdout
             run(documents, output, settings, **options)
 

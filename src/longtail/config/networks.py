@@ -159,7 +159,6 @@ class Recursive(Stage, frozen=True):
     epochs: Annotated[
         tuple[Count, ...], Meta(description="passes over the documents on each level; empty = training.epochs, 1:1:3")
     ] = ()
-    loss: Annotated[Literal["squared-hinge", "bce"], Meta(description="loss of a node (L of eq. 9)")] = "squared-hinge"
     cost_sensitive: Annotated[bool, Meta(description="weigh nodes by how many labels lie below (R̂ of eq. 6)")] = True
     alpha: Annotated[Positive, Meta(description="weight of a negative node, if cost_sensitive (α)")] = 1.0
     steps: Annotated[
@@ -189,6 +188,10 @@ class Recursive(Stage, frozen=True):
 class Training(Stage, frozen=True):
     """How a network is trained."""
 
+    loss: Annotated[
+        Literal["bce", "squared-hinge", "focal", "asymmetric", "decoupled-softmax", "custom"],
+        Meta(description="loss of a network's scores; custom: the one given from Python as loss="),
+    ] = "bce"
     epochs: Annotated[Count, Meta(description="passes over the documents")] = 10
     batch_size: Annotated[Count, Meta(description="documents an optimiser step")] = 256
     micro_batch: Annotated[

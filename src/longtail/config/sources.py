@@ -31,6 +31,9 @@ __all__ = [
 ]
 
 
+_MOVED = {"recursive.loss": "training.loss"}  # settings of before, and their names of now
+
+
 class Setting(NamedTuple):
     """One leaf of the config: dotted path, value, and its documentation."""
 
@@ -138,6 +141,8 @@ def merge(base: Any, over: Any, path: str) -> Any:
         if not isinstance(over, Mapping):  # at once, for a later source could put anything into what is no group
             raise ConfigError(f"{path[:-1]}: found {over!r}; expected a table of settings")
         for key in over:
+            if f"{path}{key}" in _MOVED:
+                raise ConfigError(f"{path}{key}: is now called {_MOVED[path + key]}; rename it")
             if key not in base:
                 known = [setting.path for setting in settings(Config())] + list(Config.__struct_fields__)
                 raise ConfigError(unknown_name("setting", f"{path}{key}", {*known, *(f"{path}{k}" for k in base)}))

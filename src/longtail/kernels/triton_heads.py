@@ -128,7 +128,7 @@ def _update_row(
     decay: tl.tensor,
     seed: tl.tensor,
     beta1: tl.tensor,  # of adamw, with 1 − β₁ and ln β₁: they may be others in each step
-    rest1: tl.tensor,
+    one_minus_beta1: tl.tensor,
     log_beta1: tl.tensor,
     WIDTH: tl.constexpr,
     OPTIMISER: tl.constexpr,
@@ -151,24 +151,24 @@ def _update_row(
         second = BETA2 * tl.load(square + row) + (1.0 - BETA2) * (tl.sum(gradient * gradient, axis=0) / WIDTH)
     if OPTIMISER == 2:
         second = BETA2 * tl.load(square + at, mask=inside, other=0.0) + (1.0 - BETA2) * gradient * gradient
-        first = beta1 * tl.load(mean + at, mask=inside, other=0.0) + rest1 * gradient
-        first_bias = beta1 * tl.load(bias_mean + row) + rest1 * bias_gradient
+        first = beta1 * tl.load(mean + at, mask=inside, other=0.0) + one_minus_beta1 * gradient
+        first_bias = beta1 * tl.load(bias_mean + row) + one_minus_beta1 * bias_gradient
     tl.debug_barrier()
     step, bias_step = gradient, bias_gradient
     if OPTIMISER != 0:
-        ripe = 1.0 - tl.exp(times.to(tl.float32) * LOG_BETA2)
+        bias_correction = 1.0 - tl.exp(times.to(tl.float32) * LOG_BETA2)
         tl.store(count + row, times)
         tl.store(bias_square + row, second_bias)
         if OPTIMISER == 1:
             tl.store(square + row, second)
         else:
-            ripe_mean = 1.0 - tl.exp(times.to(tl.float32) * log_beta1)
+            mean_bias_correction = 1.0 - tl.exp(times.to(tl.float32) * log_beta1)
             tl.store(square + at, second, mask=inside)
             tl.store(mean + at, first, mask=inside)
             tl.store(bias_mean + row, first_bias)
-            step, bias_step = first / ripe_mean, first_bias / ripe_mean
-        step = step / (tl.sqrt(second / ripe) + EPSILON)
-        bias_step = bias_step / (tl.sqrt(second_bias / ripe) + EPSILON)
+            step, bias_step = first / mean_bias_correction, first_bias / mean_bias_correction
+        step = step / (tl.sqrt(second / bias_correction) + EPSILON)
+        bias_step = bias_step / (tl.sqrt(second_bias / bias_correction) + EPSILON)
     new = old - lr * (step + decay * old)
     if weight.dtype.element_ty == tl.bfloat16:
         tl.store(weight + at, _stochastic_bf16(new, row, columns, seed), mask=inside)
@@ -196,7 +196,7 @@ def update_touched_rows(
     decay: tl.tensor,
     seed: tl.tensor,
     beta1: tl.tensor,  # of adamw, with 1 − β₁ and ln β₁: they may be others in each step
-    rest1: tl.tensor,
+    one_minus_beta1: tl.tensor,
     log_beta1: tl.tensor,
     WIDTH: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -234,7 +234,8 @@ def update_touched_rows(
                     pair += 1
             _update_row(
                 weight, bias, mean, square, bias_mean, bias_square, count, node, columns, inside, gradient,
-                bias_gradient, lr, decay, seed, beta1, rest1, log_beta1, WIDTH, OPTIMISER, BETA2, LOG_BETA2, EPSILON,
+                bias_gradient, lr, decay, seed, beta1, one_minus_beta1, log_beta1,
+                WIDTH, OPTIMISER, BETA2, LOG_BETA2, EPSILON,
             )  # fmt: skip
 
 
@@ -254,7 +255,7 @@ def update_all_rows(
     decay: tl.tensor,
     seed: tl.tensor,
     beta1: tl.tensor,  # of adamw, with 1 − β₁ and ln β₁: they may be others in each step
-    rest1: tl.tensor,
+    one_minus_beta1: tl.tensor,
     log_beta1: tl.tensor,
     WIDTH: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -270,6 +271,6 @@ def update_all_rows(
     row_gradient = tl.load(gradient + place.to(tl.int64) * WIDTH + columns, mask=inside, other=0.0)
     _update_row(
         weight, bias, mean, square, bias_mean, bias_square, count, first + place, columns, inside, row_gradient,
-        tl.load(bias_gradient + place), lr, decay, seed, beta1, rest1, log_beta1,
+        tl.load(bias_gradient + place), lr, decay, seed, beta1, one_minus_beta1, log_beta1,
         WIDTH, OPTIMISER, BETA2, LOG_BETA2, EPSILON,
     )  # fmt: skip

@@ -179,7 +179,7 @@ CATALOGUE = [
         # few epochs, as vectors that know their documents by heart mislead the classifiers on them (RESULTS.md)
         settings={
             **RECURSIVE,
-            "recursive": {"loss": "bce", "cost_sensitive": False},
+            "recursive": {"cost_sensitive": False},
             "ranker": {"max_passes": PASSES, "negatives": "tfn+man", "trees": 3},
         },
         network="recursive",
@@ -192,6 +192,7 @@ CATALOGUE = [
         settings={
             **RECURSIVE,
             "recursive": {"resolutions": "one", "finest": "clusters", "bootstrap": False, "cost_sensitive": False},
+            "training": {**RECURSIVE["training"], "loss": "squared-hinge"},
             "ranker": {"max_passes": PASSES, "negatives": "tfn+man", "trees": 3},
         },
         network="recursive",

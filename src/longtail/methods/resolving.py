@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longtail.config import Config, file_of, resolve
+from longtail.config import Config, Training, file_of, resolve
 from longtail.errors import ConfigError, unknown_name
 from longtail.methods.catalogue import CATALOGUE, Method, Settings
 
@@ -70,6 +70,9 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
     if config.method != name:
         found = f"method: found '{config.method}' among the settings for '{name}'"
         raise ConfigError(f"{file_of(overrides, 'method')}{found}; expected '{name}' or nothing")
+    if config.training.loss != Training().loss and not entry.network:
+        found = f"training.loss: found {config.training.loss} with {name}, which trains no network"
+        raise ConfigError(f"{file_of(overrides, 'training.loss')}{found}; leave it out, or choose a neural method")
     if config.preset != (preset or ""):
         found = f"preset: found {config.preset!r} among the settings for '{preset}'"
         raise ConfigError(f"{file_of(overrides, 'preset')}{found}; expected one of them")

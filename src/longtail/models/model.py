@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +63,7 @@ class Model(RankingModel):
     @property
     def neural_ranker(self) -> NeuralRanker | None:
         """The network, if it ranks labels by itself."""
-        ranks = self.network is not None and self.network.tree is not None
-        return cast("NeuralRanker", self.network) if ranks else None
+        return None if self.network is None else self.network.ranker
 
     @property
     def missing_score(self) -> float:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace as replace_settings
 from scipy import sparse
 
 from longtail.config import Config, Ranker
@@ -20,6 +19,7 @@ from longtail.linear.forest import Forest
 from longtail.linear.neighbours import Neighbours
 from longtail.linear.one_vs_all import batch_offsets
 from longtail.linear.tree_ranker import TreeRanker
+from longtail.methods import METHODS
 from longtail.models.ensemble_folder import ENSEMBLE, read_ensemble, save_ensemble
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Facts, Model
@@ -36,6 +36,7 @@ from longtail.tree.tree import LabelTree
 __all__ = ["load_model", "save_model"]
 
 _GRAPH = "label-graph.safetensors"
+_RECURSIVE = {name for name, entry in METHODS.items() if entry.network == "recursive"}
 
 
 def save_model(model: Model | Ensemble, path: str | Path, check: Callable[[Path], None] | None = None) -> None:
@@ -130,7 +131,9 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
         network = load_network(folder, config, device)
     if not rankers and network is None:
         raise ValueError("neither linear classifiers nor a network")
-    ranking = rankers if network is None or network.tree is None else (*rankers, network.tree)
+    ranking: list[Any] = [*rankers]
+    if network is not None and network.ranker is not None:
+        ranking.append(network.ranker)
     for ranker in ranking:
         if ranker.n_labels != len(own.labels):
             raise ValueError(f"a ranker of {ranker.n_labels} labels beside {len(own.labels)} labels")
@@ -143,12 +146,24 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
 def _config(folder: Folder) -> Config:
     """Return the settings; those that the folder does not have are what they were when it was written.
 
-    Models trained before there was ``normalise_features`` took given features as they were.
+    Models trained before there was ``normalise_features`` took given features as they were. ``recursive.loss`` is
+    ``training.loss`` now, for the networks that read it.
     """
-    config = folder.read_json("config.json", Config)
-    if "normalise_features" in folder.read_json("config.json", dict[str, Any]):
-        return config
-    return replace_settings(config, normalise_features=False)
+    return folder.read_json("config.json", Config, _upgraded)
+
+
+def _upgraded(settings: Any) -> Any:
+    """Return the settings of an earlier version as this one has them; what is no table is refused later."""
+    if not isinstance(settings, dict):
+        return settings
+    upgraded = {"normalise_features": False, **settings}
+    recursive = settings.get("recursive")
+    training = settings.get("training")
+    if isinstance(recursive, dict) and isinstance(training, dict) and "loss" in recursive:
+        upgraded["recursive"] = {name: value for name, value in recursive.items() if name != "loss"}
+        if settings.get("method") in _RECURSIVE:
+            upgraded["training"] = {"loss": recursive["loss"], **training}
+    return upgraded
 
 
 def _label_graph(folder: Folder, n_labels: int) -> sparse.csr_array:

@@ -1,4 +1,4 @@
-"""What a network does inside: attention of the class token, likeness of levels, recall of shortlists.
+"""Inner quantities of a network: attention of the class token, likeness of levels, recall of shortlists.
 
 The measurements of appendix B of CascadeXML (figures 2, 3 and 4, table 11), beside the encoder before training.
 """
@@ -86,7 +86,7 @@ def analyse(ranker: NeuralRanker, untuned: Encoder | None, documents: Dataset, m
     wide = documents.take(order[: max(most, _PER_DIMENSION * ranker.width)])
     vector_tokens = ranker.tokeniser(wide.document_texts())
     encoder = transformer_of(ranker)
-    layers = tuple(max(own) for own in cast(CascadeXML, ranker.network).layers)  # the network on a transformer
+    layers = tuple(max(read) for read in cast(CascadeXML, ranker.network).layers)  # the network on a transformer
     encoders = {"trained": encoder} | ({"untuned": untuned} if untuned is not None else {})
     return Analysis(
         len(tokens),
@@ -113,12 +113,12 @@ def untuned_encoder(settings: EncoderSettings, trained: Encoder) -> Encoder | No
     except UsageError as error:
         log.warning("the encoder before training is left out: %s", error)
         return None
-    found, expected = _shape(untuned), _shape(trained)
-    if found != expected:
+    untuned_shape, expected = _shape(untuned), _shape(trained)
+    if untuned_shape != expected:
         log.warning(
             "the encoder before training is left out: encoder %r: found %s; expected %s, as in the model",
             settings.name,
-            found,
+            untuned_shape,
             expected,
         )
         return None
@@ -174,8 +174,10 @@ def _layer_vectors(encoder: Encoder, tokens: Tokens, layers: Sequence[int]) -> d
     """Return the pooled (n, d) vectors after each of ``layers``."""
     vectors = {layer: np.zeros((len(tokens), encoder.width), np.float32) for layer in sorted(set(layers))}
     for batch in _batches(encoder, tokens, "vectors"):
-        for own, pooled in zip(vectors.values(), encoder(batch.ids, batch.mask, list(vectors)), strict=True):
-            own[batch.rows] = pooled.float().cpu()
+        for vectors_of_layer, pooled in zip(
+            vectors.values(), encoder(batch.ids, batch.mask, list(vectors)), strict=True
+        ):
+            vectors_of_layer[batch.rows] = pooled.float().cpu()
     return vectors
 
 
@@ -197,14 +199,14 @@ def _likenesses(
 def _pairs(
     vectors: dict[int, NDArray[np.float32]], layers: Sequence[int], shuffled: NDArray[np.int64]
 ) -> tuple[Likeness, ...]:
-    spans = {layer: _span(own) for layer, own in vectors.items()}
-    found = []
+    spans = {layer: _span(layer_vectors) for layer, layer_vectors in vectors.items()}
+    likenesses = []
     for (level, layer), (other_level, other_layer) in combinations(enumerate(layers, 1), 2):
         one, other = spans[layer], spans[other_layer]
         chance = _Span(other.directions[shuffled], other.coordinates)
         similarities = [float(np.mean(_weighted(one, second))) for second in (other, chance)]
-        found.append(Likeness((level, other_level), (layer, other_layer), *similarities))
-    return tuple(found)
+        likenesses.append(Likeness((level, other_level), (layer, other_layer), *similarities))
+    return tuple(likenesses)
 
 
 class _Span(NamedTuple):

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from torch.utils.checkpoint import checkpoint
 
 from longtail.config import Recursive as Settings
@@ -23,6 +22,7 @@ from longtail.config import Training
 from longtail.neural.batches import Batch
 from longtail.neural.heads.head import Head
 from longtail.neural.layout import ATTENTION_HIDDEN
+from longtail.neural.losses import Loss
 from longtail.neural.networks import Ranked
 from longtail.neural.recursive import Resolution
 from longtail.neural.shortlist import best_nodes
@@ -52,9 +52,10 @@ class AttentionLevel(Resolution):
         training: Training,
         seed: int,
         std: float = _STD,
+        loss: Loss | None = None,
     ) -> None:
-        """Make the network of a level where the encoder is; ``parents`` are to be set before it learns."""
-        super().__init__(encoder, tree, level, settings, training, seed, std)
+        """Make the network of a level where the encoder is, as :class:`Resolution`."""
+        super().__init__(encoder, tree, level, settings, training, seed, std, loss)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.first = nn.Linear(encoder.width, ATTENTION_HIDDEN)  # W_1
@@ -71,14 +72,14 @@ class AttentionLevel(Resolution):
         self.second.bias.add_(shift)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the binary cross-entropy, its mean over the candidates of each document.
+        """Return the loss, binary cross-entropy in the paper, as its mean over the candidates of each document.
 
         The batch's positives are nodes of this level, their values what σ is to be.
         """
         candidates = self.shortlist(batch)
         _, p = self.scores(batch.ids, batch.mask, candidates.nodes)
         counted = candidates.counted(p)
-        loss = (bce(p, candidates.targets, reduction="none") * counted).sum(1) / counted.sum(1)
+        loss = self.loss.value(p, candidates.targets, counted) / counted.sum(1)
         return {f"level {self.level + 1}": loss.mean()}
 
     def scores(self, ids: Tensor, mask: Tensor | None, nodes: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -97,7 +98,7 @@ class AttentionLevel(Resolution):
         attend: Any = self._attended
         if len(chunks) > 1 and torch.is_grad_enabled():
             attend = partial(checkpoint, self._attended, use_reentrant=False, preserve_rng_state=False)
-        logits = [attend(H, W1_H, mask, w, own) for own in chunks]
+        logits = [attend(H, W1_H, mask, w, chunk) for chunk in chunks]
         return logits[0] if len(logits) == 1 else torch.cat(logits, 1)
 
     def _attention_vectors(self, nodes: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -110,14 +111,14 @@ class AttentionLevel(Resolution):
             return head.weight, None if nodes is None else nodes.clamp(min=0).long()
         if nodes is None:
             return head.gathered(torch.arange(len(head.weight), device=head.weight.device)), None
-        found, at = torch.unique(nodes, return_inverse=True)
-        padding = int(found[0] < 0)
-        return head.gathered(found[padding:].long()), (at - padding).clamp(min=0)
+        unique, at = torch.unique(nodes, return_inverse=True)
+        padding = int(unique[0] < 0)
+        return head.gathered(unique[padding:].long()), (at - padding).clamp(min=0)
 
     def _attended(self, H: Tensor, W1_H: Tensor, mask: Tensor | None, w: Tensor, slots: Tensor) -> Tensor:
         """Return the logits (B, S) of the rows of ``w`` that ``slots`` names, (B, S), or (S,) for all documents."""
-        own = functional.embedding(slots, w).to(W1_H.dtype)
-        logits = own @ H.to(W1_H.dtype).mT  # (B, S, 2h) x (B, 2h, T) -> (B, S, T)
+        rows = functional.embedding(slots, w).to(W1_H.dtype)
+        logits = rows @ H.to(W1_H.dtype).mT  # (B, S, 2h) x (B, 2h, T) -> (B, S, T)
         if mask is not None:
             logits = logits.masked_fill(~mask[:, None, :], torch.finfo(logits.dtype).min)
         alpha = logits.softmax(-1)
@@ -128,8 +129,8 @@ class AttentionLevel(Resolution):
     def in_half(self) -> AttentionLevel:
         """Return a network for ranking that shares the attention vectors; the rest is bfloat16 there."""
         half = copy(self)
-        own = {name: deepcopy(getattr(self, name)).bfloat16() for name in ("encoder", "first", "second")}
-        half._modules = self._modules | own
+        in_bfloat16 = {name: deepcopy(getattr(self, name)).bfloat16() for name in ("encoder", "first", "second")}
+        half._modules = self._modules | in_bfloat16
         return half.eval()
 
     def optimiser_groups(self) -> list[dict[str, Any]]:
@@ -139,15 +140,18 @@ class AttentionLevel(Resolution):
         return [decayed | {"params": decayed["params"] + weights}, plain | {"params": plain["params"] + biases}]
 
     def trained(self) -> dict[str, Tensor]:
-        """Return what AdamW trains, by name."""
+        """Return the tensors that AdamW trains, by name."""
         shared = {"first": self.first, "second": self.second}
-        maps = {f"{part}.{name}": tensor for part, own in shared.items() for name, tensor in own.state_dict().items()}
+        maps = {
+            f"{part}.{name}": tensor for part, linear in shared.items() for name, tensor in linear.state_dict().items()
+        }
         return super().trained() | maps
 
 
 class AttentionXML(nn.Module):
     """The levels from the first down to that of the labels, or while they are trained, to the last that there is."""
 
+    family: ClassVar[str] = "attention"
     levels: Sequence[AttentionLevel]
 
     def __init__(self, levels: Sequence[AttentionLevel]) -> None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from longtail.config import Config
+from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser
 from longtail.neural.attention import AttentionLevel, AttentionXML
 from longtail.neural.cascade_folder import TREE, map_rows
@@ -23,9 +24,11 @@ from longtail.neural.words.lstm import LstmEncoder
 from longtail.store import Folder, FolderWriter
 from longtail.tree.tree import LabelTree
 
-__all__ = ["load_attention", "save_attention"]
+__all__ = ["ATTENTION", "load_attention", "save_attention"]
 
-_ENCODER, _HEAD = "encoder.", "head."
+ATTENTION = "attention-"  # beginning of the names of the levels' files
+_ENCODER = "encoder."
+_HEAD = "head."
 
 
 def save_attention(ranker: NeuralRanker, folder: FolderWriter) -> None:
@@ -33,20 +36,22 @@ def save_attention(ranker: NeuralRanker, folder: FolderWriter) -> None:
     folder.write_arrays(TREE, ranker.tree.to_arrays())
     for level in cast(AttentionXML, ranker.network).levels:
         arrays = level.to_arrays()
-        own = {name: array for name, array in arrays.items() if level.level or not name.startswith(_ENCODER)}
-        folder.write_arrays(_file(level.level), own)
+        written = {name: array for name, array in arrays.items() if level.level or not name.startswith(_ENCODER)}
+        folder.write_arrays(_file(level.level), written)
 
 
 def load_attention(
-    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: LstmEncoder, device: torch.device
+    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: TextEncoder, device: torch.device
 ) -> NeuralRanker:
     """Read the levels below an encoder, which becomes the first one's; on the CPU attention vectors stay mapped."""
+    if not isinstance(encoder, LstmEncoder):
+        raise ValueError(f"attention: found an encoder {type(encoder).__name__}; expected an LSTM")
     tree = LabelTree.from_arrays(folder.arrays(TREE))
     training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
     levels = []
     for t in range(tree.n_levels):
-        own = deepcopy(encoder) if t else encoder
-        level = AttentionLevel(own, tree, t, config.recursive, training, config.seed, std=0)
+        level_encoder = deepcopy(encoder) if t else encoder
+        level = AttentionLevel(level_encoder, tree, t, config.recursive, training, config.seed, std=0)
         _load(level, folder.arrays(_file(t)))
         levels.append(level)
     return NeuralRanker(tokeniser, AttentionXML(levels).to(device), tree).freeze()
@@ -57,11 +62,11 @@ def _load(level: AttentionLevel, arrays: Mapping[str, NDArray[Any]]) -> None:
         if name.startswith(_ENCODER) and not level.level:
             continue
         if name not in arrays or arrays[name].shape != tuple(tensor.shape):
-            found = arrays[name].shape if name in arrays else "nothing"
-            raise ValueError(f"{_file(level.level)}, {name}: found {found}; expected {tuple(tensor.shape)}")
+            shape = arrays[name].shape if name in arrays else "nothing"
+            raise ValueError(f"{_file(level.level)}, {name}: found {shape}; expected {tuple(tensor.shape)}")
         tensor.copy_(torch.from_numpy(np.array(arrays[name])))
     map_rows(level.heads[0], {name: arrays[_HEAD + name] for name in ("weight", "bias")})
 
 
 def _file(level: int) -> str:
-    return f"attention-{level}.safetensors"
+    return f"{ATTENTION}{level}.safetensors"

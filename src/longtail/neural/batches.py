@@ -106,13 +106,13 @@ class Batches:
 
     def _order(self, number: int) -> list[NDArray[np.int64]]:
         """Return the rows of each batch of an epoch."""
-        chance = np.random.default_rng((self.seed, number))
-        shuffled = chance.permutation(self._labelled)
+        rng = np.random.default_rng((self.seed, number))
+        shuffled = rng.permutation(self._labelled)
         windows = _cut(shuffled, self._window * self.batch_size)
         lengths = self.tokens.lengths
         by_length = [window[np.argsort(lengths[window], kind="stable")] for window in windows]
         batches = [rows for window in by_length for rows in _cut(window, self.batch_size)]
-        return [batches[at] for at in chance.permutation(len(batches))]
+        return [batches[at] for at in rng.permutation(len(batches))]
 
     def _batch(self, rows: NDArray[np.int64], epoch: int = 0) -> Batch:
         ids, mask = self.tokens.padded(rows)

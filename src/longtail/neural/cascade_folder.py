@@ -1,4 +1,4 @@
-"""What ranks labels of a cascade inside a model folder, beside the encoder: tree, merging layers and classifiers."""
+"""A cascade inside a model folder, beside the encoder: tree, merging layers and classifiers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def load_cascade(
 
 
 def _label_text(encoder: TextEncoder, config: Config, arrays: Mapping[str, NDArray[Any]]) -> LabelText:
-    """Return what composes classifiers of further labels; the vectors of words are the encoder's."""
+    """Return the composition of classifiers of further labels; the vectors of words are the encoder's."""
     if not isinstance(encoder, WordEncoder):
         raise ValueError(f"{_LABEL_TEXT}: found it beside an encoder without vectors of words")
     settings, none = config.label_text, no_words(encoder.embedding)
@@ -84,14 +84,14 @@ def _label_text(encoder: TextEncoder, config: Config, arrays: Mapping[str, NDArr
 
 
 def map_rows(head: Head, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Let the classifiers be the file's own pages, not a copy."""
+    """Map the classifiers from the file's pages, without a copy."""
     for name in ("weight", "bias"):
-        known, found = getattr(head, name), arrays[name]
-        if found.shape != tuple(known.shape):
-            raise ValueError(f"a head of {found.shape} for a level of {tuple(known.shape)}")
-        if found.dtype not in (np.float32, np.uint16):  # uint16: the bits of bfloat16
-            raise ValueError(f"a head of {found.dtype}; expected float32, or bfloat16 as uint16")
+        known, array = getattr(head, name), arrays[name]
+        if array.shape != tuple(known.shape):
+            raise ValueError(f"a head of {array.shape} for a level of {tuple(known.shape)}")
+        if array.dtype not in (np.float32, np.uint16):  # uint16: the bits of bfloat16
+            raise ValueError(f"a head of {array.dtype}; expected float32, or bfloat16 as uint16")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the pages cannot be written to
-            tensor = torch.from_numpy(found)
-        setattr(head, name, tensor.view(torch.bfloat16) if found.dtype == np.uint16 else tensor)
+            tensor = torch.from_numpy(array)
+        setattr(head, name, tensor.view(torch.bfloat16) if array.dtype == np.uint16 else tensor)

@@ -33,12 +33,17 @@ class CascadeRanker(NeuralRanker):
     network: CascadeXML
     label_text: LabelText | None = None
 
-    def settle_label_text(self) -> None:
-        """Turn classifiers that label words make into plain ones, and keep what makes them for labels to come."""
-        own = self.network.heads[-1]
-        if isinstance(own, TextHead):
-            self.network.heads[-1] = own.as_head()  # type: ignore[index]
-            self.label_text = _same_weights(own.text, no_words(own.text.embedding))
+    @property
+    def composer(self) -> CascadeRanker | None:
+        """This network, if label words made its classifiers, and can make those of further labels."""
+        return None if self.label_text is None else self
+
+    def compose_label_head(self) -> None:
+        """Turn classifiers that label words make into plain ones, and keep their composition for labels to come."""
+        label_head = self.network.heads[-1]
+        if isinstance(label_head, TextHead):
+            self.network.heads[-1] = label_head.as_head()  # type: ignore[index]
+            self.label_text = _same_weights(label_head.text, no_words(label_head.text.embedding))
 
     def composed(self, words: sparse.csr_array) -> NDArray[np.float32]:
         """Return classifiers (n, d) of labels that were never trained on, made of their words (n, V)."""
@@ -57,8 +62,9 @@ class CascadeRanker(NeuralRanker):
         network = CascadeXML(old.encoder, tree, settings, training, seed=0, device=self.device, std=0)
         network.merges = old.merges
         for level, head in enumerate(old.heads):
-            own = _joined(head, rows[level], self.tree, tree) if level in rows else head
-            network.heads[level] = own  # type: ignore[index]
+            network.heads[level] = (  # type: ignore[index]
+                _joined(head, rows[level], self.tree, tree) if level in rows else head
+            )
         ranker = CascadeRanker(self.tokeniser, network, tree)
         ranker.label_text = self.label_text
         ranker.n_added = self.n_added + tree.n_labels - self.tree.n_labels

@@ -20,7 +20,7 @@ from longtail.neural.cascade import CascadeXML
 from longtail.neural.cascade_ranker import CascadeRanker
 from longtail.neural.heads.initial_rows import Rows, centroid_rows, prior_logit
 from longtail.neural.heads.text_head import TextHead
-from longtail.neural.ranks import Ranks, current_ranks, shared_cores
+from longtail.neural.process_group import ProcessGroup, current_group, shared_cores
 from longtail.neural.training.checkpoints import Checkpoints
 from longtail.neural.training.loop import History, fit
 from longtail.neural.training.run_log import BEST_BY, RECALL
@@ -38,10 +38,10 @@ def train_ranker(
     log_file: Path | None = None,
 ) -> History:
     """Train the network of ``ranker`` on the documents and their tokens; relevances above 1 count as 1."""
-    with shared_cores(current_ranks()), _graphs_let_go(ranker.network):
+    with shared_cores(current_group()), _graphs_of_training(ranker.network):
         levels = [_targets(matrix) for matrix in ranker.tree.coarsen(documents.label_matrix)]
         if checkpoints is None or not checkpoints.exists():
-            set_first_rows(ranker, tokens, levels, config.cascade, documents.labels)
+            set_initial_weights(ranker, tokens, levels, config.cascade, documents.labels)
         by_length = config.encoder.kind == "transformer"  # others pad every text, or normalise over a batch
         batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed, by_length)
         validate = None if valid is None else _validation(ranker, valid.with_labels(documents.labels, unknown="drop"))
@@ -57,13 +57,12 @@ def train_ranker(
 
 
 @contextmanager
-def _graphs_let_go(network: CascadeXML) -> Iterator[None]:
-    """Let go of the CUDA graphs of training after the body."""
+def _graphs_of_training(network: CascadeXML) -> Iterator[None]:
+    """Let go of the CUDA graphs that were recorded in the body."""
     try:
         yield
     finally:
-        if network.graphs is not None:
-            network.graphs.forget()
+        network.read.forget_graphs()
 
 
 def _validation(ranker: CascadeRanker, valid: Dataset) -> Callable[[], dict[str, float]]:
@@ -71,19 +70,20 @@ def _validation(ranker: CascadeRanker, valid: Dataset) -> Callable[[], dict[str,
     tokens = ranker.tokeniser(valid.document_texts())
 
     def measure() -> dict[str, float]:
-        metrics = evaluate(ranker.search(tokens, min(5, ranker.tree.n_labels))[0], valid.label_matrix)
-        recalls = ranker.shortlist_recall(tokens, valid.label_matrix)
+        with ranker.distributed(current_group()):
+            metrics = evaluate(ranker.search(tokens, min(5, ranker.tree.n_labels))[0], valid.label_matrix)
+            recalls = ranker.shortlist_recall(tokens, valid.label_matrix)
         kept = {f"{RECALL}{level}": recall for level, recall in enumerate(recalls, 1)}
         return {name: float(metrics[name]) for name in BEST_BY} | kept
 
     return measure
 
 
-def set_first_rows(
+def set_initial_weights(
     ranker: CascadeRanker, tokens: Tokens, levels: list[sparse.csr_array], settings: Cascade, labels: Labels
 ) -> None:
     """Set the initial classifiers of each level; random rows are those that the network was made with."""
-    heads, ranks = ranker.network.heads, current_ranks()
+    heads, group = ranker.network.heads, current_group()
     priors = [0.0] * len(heads)
     if settings.prior_bias:
         priors = [prior_logit(matrix, size) for matrix, size in zip(levels, ranker.network.slots, strict=True)]
@@ -91,47 +91,49 @@ def set_first_rows(
         head.set_bias(prior)
     if settings.label_rows in ("random", "xavier"):
         return
-    vectors = _level_vectors(ranker, tokens, ranks)
-    said = settings.label_rows == "centroid+text" and (labels.names is not None or labels.texts is not None)
-    texts = _text_vectors(ranker, labels, ranks) if said else [(None, None)] * len(heads)
-    for head, own, matrix, prior, (text, mean) in zip(heads, vectors, levels, priors, texts, strict=True):
+    vectors = _level_vectors(ranker, tokens, group)
+    with_texts = settings.label_rows == "centroid+text" and (labels.names is not None or labels.texts is not None)
+    texts = _text_vectors(ranker, labels, group) if with_texts else [(None, None)] * len(heads)
+    for head, level_vectors, matrix, prior, (text, mean) in zip(heads, vectors, levels, priors, texts, strict=True):
         if isinstance(head, TextHead):  # its words say where it starts
             continue
-        rows: Rows = centroid_rows(own, matrix, prior, text, mean, head.nodes)
+        rows: Rows = centroid_rows(level_vectors, matrix, prior, text, mean, head.nodes)
         head.set_rows(rows.weights, rows.bias)
 
 
-def _level_vectors(ranker: CascadeRanker, tokens: Tokens, ranks: Ranks) -> list[np.ndarray]:
+def _level_vectors(ranker: CascadeRanker, tokens: Tokens, group: ProcessGroup) -> list[np.ndarray]:
     """Return the vectors of all documents for each level; each rank reads some of them."""
-    if ranks.count == 1:
+    if group.size == 1:
         return ranker.level_vectors(tokens)
-    part, lengths = ranks.part(len(tokens)), ranks.lengths(len(tokens))
+    part, lengths = group.part(len(tokens)), group.lengths(len(tokens))
     ends = tokens.ends[part.start : part.stop + 1]
-    own = replace(tokens, ids=tokens.ids[ends[0] : ends[-1]], ends=ends - ends[0])
-    return [ranks.gathered_array(level, lengths) for level in ranker.level_vectors(own)]
+    part_tokens = replace(tokens, ids=tokens.ids[ends[0] : ends[-1]], ends=ends - ends[0])
+    return [group.all_gather_array(level, lengths) for level in ranker.level_vectors(part_tokens)]
 
 
-def _text_vectors(ranker: CascadeRanker, labels: Labels, ranks: Ranks) -> list[tuple[np.ndarray, np.ndarray | None]]:
+def _text_vectors(
+    ranker: CascadeRanker, labels: Labels, group: ProcessGroup
+) -> list[tuple[np.ndarray, np.ndarray | None]]:
     """Return the vectors of the nodes' texts: of a label its own, of a node above the mean of its labels'.
 
     Of several ranks each reads the texts of its own labels, and has the rows of its own nodes and the mean of all.
     """
     tree = ranker.tree
-    runs = [ranks.part(width) for width in tree.widths]
-    own = np.sort(tree.order[runs[-1]])
-    said = labels.described()
-    levels = ranker.level_vectors(ranker.tokeniser([said[label] for label in own]), "label texts")
+    runs = [group.part(width) for width in tree.widths]
+    labels_of_part = np.sort(tree.order[runs[-1]])
+    descriptions = labels.described()
+    levels = ranker.level_vectors(ranker.tokeniser([descriptions[label] for label in labels_of_part]), "label texts")
     nodes = tree.coarsen(sparse.csr_array(sparse.eye_array(tree.n_labels, format="csr", dtype=np.float32)))
-    if ranks.count == 1:
+    if group.size == 1:
         return [(matrix.T.tocsr() @ vectors, None) for matrix, vectors in zip(nodes, levels, strict=True)]
-    found = list[tuple[np.ndarray, np.ndarray | None]]()
+    by_level = list[tuple[np.ndarray, np.ndarray | None]]()
     for level, (run, matrix, vectors) in enumerate(zip(runs, nodes, levels, strict=True)):
-        mean = ranks.total_array(vectors.sum(0, dtype=np.float64)) / matrix.shape[1]
-        rows = matrix[own].T.tocsr()
+        mean = group.all_reduce_array(vectors.sum(0, dtype=np.float64)) / matrix.shape[1]
+        rows = matrix[labels_of_part].T.tocsr()
         last = level == tree.n_levels - 1  # whose rows are those of own labels; above, texts of other ranks count, too
-        texts = rows[run] @ vectors if last else ranks.total_array(rows @ vectors)[run]
-        found.append((texts, mean.astype(np.float32)))
-    return found
+        texts = rows[run] @ vectors if last else group.all_reduce_array(rows @ vectors)[run]
+        by_level.append((texts, mean.astype(np.float32)))
+    return by_level
 
 
 def _targets(matrix: sparse.csr_array) -> sparse.csr_array:

@@ -1,4 +1,4 @@
-"""Which device a network runs on."""
+"""The device of a network, and the arithmetic there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from longtail.errors import UsageError
 from longtail.kernels import pool
 
-__all__ = ["arithmetic", "choose_device", "computes_in_half", "own_threads", "quick_products"]
+__all__ = ["allow_tf32", "arithmetic", "choose_device", "computes_in_half", "pool_threads"]
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -39,8 +39,8 @@ def computes_in_half(precision: str, device: torch.device) -> bool:
 
 
 @contextmanager
-def quick_products(precision: str, device: torch.device) -> Iterator[None]:
-    """Let a GPU multiply float32 as TF32, both ways, where its encoder runs in bfloat16, which is coarser."""
+def allow_tf32(precision: str, device: torch.device) -> Iterator[None]:
+    """Allow TF32 products, forward and backward, on a GPU whose encoder runs in bfloat16, which is coarser."""
     before = torch.get_float32_matmul_precision()
     if device.type == "cuda" and computes_in_half(precision, device):
         torch.set_float32_matmul_precision("high")
@@ -51,8 +51,8 @@ def quick_products(precision: str, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def own_threads() -> Iterator[None]:
-    """Let torch use as many threads as the kernels of this library do."""
+def pool_threads() -> Iterator[None]:
+    """Give torch as many threads as the kernels of this library use."""
     before = torch.get_num_threads()
     torch.set_num_threads(pool.thread_count())
     try:

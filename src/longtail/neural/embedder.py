@@ -1,11 +1,11 @@
-"""An encoder behind one face: texts in, a vector of each document out (Φ_dnn)."""
+"""`Embedder`, an encoder with its tokeniser: texts in, a vector of each document out (Φ_dnn)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -19,11 +19,13 @@ from longtail.features.encoder import Encoder, encoder_folder
 from longtail.features.text_encoder import TextEncoder
 from longtail.features.tokens import Tokeniser, Tokens
 from longtail.neural.batches import Batch, Batches
-from longtail.neural.device import arithmetic, choose_device, computes_in_half, own_threads
+from longtail.neural.device import arithmetic, choose_device, computes_in_half, pool_threads
 from longtail.neural.graphs import LARGEST_BATCH, RankGraphs
 from longtail.neural.networks import Ranked, VectorNetwork
 from longtail.neural.words.word_encoder import without_norms
-from longtail.tree.tree import LabelTree
+
+if TYPE_CHECKING:
+    from longtail.neural.ranker import NeuralRanker
 
 __all__ = ["Embedder", "LastLayer", "pretrained_embedder"]
 
@@ -34,6 +36,8 @@ _BATCH = {"cuda": 512, "cpu": 32}  # documents at a time
 
 class LastLayer(nn.Module):
     """An encoder alone: its last layer's vector is the document's."""
+
+    family: ClassVar[str] = "encoder"
 
     def __init__(self, encoder: TextEncoder) -> None:
         super().__init__()
@@ -60,7 +64,6 @@ class Embedder:
     """Tokeniser and network; ``precision`` is the arithmetic of the encoder, as in the settings of training."""
 
     network: VectorNetwork
-    tree: LabelTree | None = None  # one that ranks labels by itself has a label tree
 
     def __init__(self, tokeniser: Tokeniser, network: VectorNetwork, precision: str = "auto") -> None:
         self.tokeniser, self.network, self.precision = tokeniser, network, precision
@@ -75,7 +78,7 @@ class Embedder:
         """
         self.network.train(False)
         for head in self.network.heads:
-            head.settle()
+            head.drop_optimiser_state()
         if self.device.type == "cuda":
             self._in_half = computes_in_half(self.precision, self.device)
             self._running = self.network.in_half() if self._in_half else self.network
@@ -86,6 +89,11 @@ class Embedder:
         return self
 
     @property
+    def ranker(self) -> NeuralRanker | None:
+        """This network, if it ranks labels by itself."""
+        return None
+
+    @property
     def n_parameters(self) -> int:
         """Numbers of the encoder, and of the classifiers on it."""
         classifiers = int(sum(head.weight.numel() for head in self.network.heads))
@@ -93,7 +101,7 @@ class Embedder:
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """The device of the network."""
         return next(self.network.parameters()).device
 
     @property
@@ -137,7 +145,7 @@ class Embedder:
         size = _BATCH[device.type]
         self.network.train(False)
         try:
-            with progress.stage("vectors", len(tokens), unit), own_threads():
+            with progress.stage("vectors", len(tokens), unit), pool_threads():
                 for batch in Batches.in_order(tokens, size):
                     with torch.inference_mode(), self._arithmetic():
                         result = run(batch.to(device))

@@ -21,7 +21,7 @@ _WARM_UP = 3  # runs before recording: libraries choose their kernels, Triton co
 
 
 def graph_length(tokens: int, max_tokens: int) -> int:
-    """Return how many tokens the graph for documents of ``tokens`` reads; few lengths need few graphs."""
+    """Return the number of tokens that the graph for documents of ``tokens`` reads; few lengths need few graphs."""
     return min(-(-tokens // _TOKENS) * _TOKENS, max(max_tokens, tokens))
 
 
@@ -50,10 +50,10 @@ class RankGraphs:
         n, tokens = ids.shape
         width = graph_length(tokens, self._max_tokens)
         graph = self._graph(1 << (n - 1).bit_length(), width, k)
-        place = slice(width - tokens, width) if self._pad_left else slice(tokens)
+        columns = slice(width - tokens, width) if self._pad_left else slice(tokens)
         graph.mask[:] = False
         graph.mask[:, -1 if self._pad_left else 0] = True  # attention of a row without tokens would be no number
-        graph.ids[:n, place], graph.mask[:n, place] = ids, mask
+        graph.ids[:n, columns], graph.mask[:n, columns] = ids, mask
         graph.graph.replay()
         torch.cuda.current_stream(self._device).synchronize()
         result = graph.result[:n].copy()

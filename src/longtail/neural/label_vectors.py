@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ LABEL_VECTORS = "label-vectors.safetensors"
 
 class LabelVectors(LastLayer):
     """An encoder whose vector of a document is made of some layers, as the classifiers of labels read it."""
+
+    family: ClassVar[str] = "label-vectors"
 
     def __init__(self, encoder: TextEncoder, layers: Sequence[int], merge: nn.Module) -> None:
         """Take the encoder, the layers that are read, counted from 1, and what merges their vectors."""
@@ -63,7 +65,7 @@ class LabelVectors(LastLayer):
 
 
 def without_classifiers(ranker: NeuralRanker) -> Embedder:
-    """Return what gives the vectors that ``ranker`` gives, ready for use, without classifiers and label tree."""
+    """Return an embedder with the vectors of ``ranker``, ready for use, without classifiers and label tree."""
     network: Any = ranker.network
     if isinstance(network, CascadeXML):
         vectors = LabelVectors(network.encoder, network.layers[-1], network.merges[-1])
@@ -75,8 +77,9 @@ def without_classifiers(ranker: NeuralRanker) -> Embedder:
     return Embedder(ranker.tokeniser, vectors, ranker.precision).freeze()
 
 
-def save_label_vectors(network: LabelVectors, folder: FolderWriter) -> None:
+def save_label_vectors(embedder: Embedder, folder: FolderWriter) -> None:
     """Write which layers are read, and the map that merges them; the encoder is written by others."""
+    network = cast(LabelVectors, embedder.network)
     arrays: dict[str, NDArray[Any]] = {"layers": np.array(network.layers, np.int64)}
     linear = network.linear
     if linear is not None:

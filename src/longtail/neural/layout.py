@@ -1,4 +1,4 @@
-"""What a network uses where the settings leave it open, for any size and depth.
+"""Levels, layers and sizes of a network where the settings leave them open, for any size and depth.
 
 Table 9 of CascadeXML where several layers become one vector (merge "mean"), LightXML where they stand side by side
 ("concat").
@@ -107,7 +107,9 @@ def shortlist_sizes(widths: tuple[int, ...]) -> tuple[int, ...]:
     """Return the nodes kept on each level above the labels: 64, or for many labels what table 9's shortlists hold."""
     kept = [_KEPT] * (len(widths) - 1)
     if widths[:-1] == _LARGE_WIDTHS:  # a shortlist is the kept nodes' children
-        kept = [round(size * own / below) for size, own, below in zip(_LARGE_SIZES, widths, widths[1:], strict=False)]
+        kept = [
+            round(size * width / below) for size, width, below in zip(_LARGE_SIZES, widths, widths[1:], strict=False)
+        ]
     return tuple(max(1, min(k, width)) for k, width in zip(kept, widths[:-1], strict=True))
 
 
@@ -116,13 +118,14 @@ def check_levels(widths: Sequence[int | str], settings: Cascade) -> None:
 
     ``widths`` are the nodes of each level, or what stands for their number in a message.
     """
-    given = {"layers": settings.layers, "shortlist": settings.shortlist, "dropout": settings.dropout}
-    levels = {name: len(own) + (name == "shortlist") for name, own in given.items() if own}  # labels have no shortlist
+    by_name = {"layers": settings.layers, "shortlist": settings.shortlist, "dropout": settings.dropout}
+    # labels have no shortlist
+    levels = {name: len(values) + (name == "shortlist") for name, values in by_name.items() if values}
     if wrong := [name for name, count in levels.items() if count != len(widths)]:
-        own = " → ".join(map(str, widths))
+        tree_widths = " → ".join(map(str, widths))
         way_out = f"or {', '.join(f'cascade.{name}=[]' for name in wrong)} to have them chosen"
         found = f"cascade.{wrong[0]}: found settings for {levels[wrong[0]]} levels"
-        raise ConfigError(f"{found}; expected {len(widths)}, as the tree has ({own}), {way_out}")
+        raise ConfigError(f"{found}; expected {len(widths)}, as the tree has ({tree_widths}), {way_out}")
 
 
 def check_depth(layers: Sequence[Sequence[int]], depth: int) -> None:
@@ -135,7 +138,7 @@ def check_depth(layers: Sequence[Sequence[int]], depth: int) -> None:
 
 def vector_widths(layers: Sequence[Sequence[int]], encoder_width: int, merge: str, bottleneck: int) -> tuple[int, ...]:
     """Return the columns of the vector that each level's classifiers read; ``layers`` are those of each level."""
-    widths = [len(own) * encoder_width if merge == "concat" else encoder_width for own in layers]
+    widths = [len(read) * encoder_width if merge == "concat" else encoder_width for read in layers]
     return (*widths[:-1], bottleneck if has_bottleneck(len(layers), bottleneck) else widths[-1])
 
 
@@ -159,7 +162,7 @@ def scores_all_labels(last_level: str, n_labels: int) -> bool:
 
 
 def documents_at_a_time(micro_batch: int, batch_size: int, on_gpu: bool) -> int:
-    """Return how many documents of a batch are on the device at once: what is set, else all, on a CPU 32 of them."""
+    """Return the number of documents of a batch on the device at once: as set, else all, on a CPU 32 of them."""
     return min(micro_batch or (batch_size if on_gpu else _CPU_DOCUMENTS), batch_size)
 
 
@@ -177,25 +180,25 @@ def resolution_widths(n_labels: int, resolutions: str) -> tuple[int, ...]:
 
 
 def tuned_levels(widths: tuple[int, ...], finest: str) -> int:
-    """Return how many levels XR-Transformer tunes on; the last of ``widths`` is the labels, which may be too many."""
+    """Return the number of levels that XR-Transformer tunes on; the last of ``widths``, the labels, may be too many."""
     labels = finest == "labels" or (finest == "auto" and widths[-1] < _LARGE)
     return len(widths) if labels else max(len(widths) - 1, 1)
 
 
-def level_epochs(given: tuple[int, ...], epochs: int, n_levels: int, last: int = 3) -> tuple[int, ...]:
+def level_epochs(chosen: tuple[int, ...], epochs: int, n_levels: int, last: int = 3) -> tuple[int, ...]:
     """Return the epochs of each level: those given, else ``epochs`` in all, ``last`` times as many for the last one."""
-    if given:
-        if len(given) != n_levels:
+    if chosen:
+        if len(chosen) != n_levels:
             expected = f"{n_levels}, as many as are tuned on, or recursive.epochs=[] to have them chosen"
-            raise ConfigError(f"recursive.epochs: found numbers for {len(given)} levels; expected {expected}")
-        return given
+            raise ConfigError(f"recursive.epochs: found numbers for {len(chosen)} levels; expected {expected}")
+        return chosen
     share = epochs / (n_levels - 1 + last)
     above = [max(1, round(share))] * (n_levels - 1)
     return *above, max(1, epochs - sum(above))
 
 
 class LevelLength(NamedTuple):
-    """How long a level is trained: so many epochs, or so many optimiser steps."""
+    """The length of a level's training: epochs, or optimiser steps."""
 
     epochs: int
     steps: int = 0
@@ -222,7 +225,7 @@ def level_lengths(settings: Recursive, epochs: int, n_levels: int, last: int = 3
         raise ConfigError(f"recursive.steps: found numbers for {len(settings.steps)} levels; expected {expected}")
     if settings.steps:
         return [LevelLength(0, steps) for steps in settings.steps]
-    return [LevelLength(own) for own in level_epochs(settings.epochs, epochs, n_levels, last)]
+    return [LevelLength(n_epochs) for n_epochs in level_epochs(settings.epochs, epochs, n_levels, last)]
 
 
 def phase_epochs(share: float, epochs: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What lies between the encoder's layers and a level's classifiers: several vectors of a text become one.
+"""Layers between the encoder and a level's classifiers: several vectors of a text become one.
 
 CascadeXML maps them back to the encoder's width; LightXML puts them side by side, and narrows them for the labels.
 """
@@ -21,12 +21,12 @@ _MEAN_DROPOUT = 0.2  # between layers and the map back to the encoder's width (C
 def merging_layers(
     layers: Sequence[Sequence[int]], width: int, settings: Settings, rates: Sequence[float], seed: int
 ) -> tuple[nn.ModuleList, nn.ModuleList]:
-    """Return what merges the vectors of each level, and the dropout of each between that and its classifiers.
+    """Return the layers that merge the vectors of each level, and the dropout of each before its classifiers.
 
     ``layers`` are those that each level reads, ``width`` is the encoder's, ``rates`` are the levels' dropouts. With
     ``label_rows`` "xavier" the maps of several layers to one start at Xavier uniform, as the classifiers do.
     """
-    sizes, rates = [len(own) for own in layers], list(rates)
+    sizes, rates = [len(read) for read in layers], list(rates)
     xavier = settings.label_rows == "xavier"
     merges = [
         _mean(size, width, seed + level if xavier else None) if settings.merge == "mean" else nn.Identity()

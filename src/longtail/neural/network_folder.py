@@ -1,24 +1,24 @@
-"""The network of a model inside its folder: the encoder in the layout of Hugging Face, and what ranks, if it does."""
+"""The network of a model inside its folder: the encoder in the layout of Hugging Face, and the files of its family."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import msgspec
 import torch
 
 from longtail.config import Config
 from longtail.errors import MissingExtra, ModelFolderError, printable
 from longtail.features.encoder import Encoder
 from longtail.features.tokens import Tokeniser
-from longtail.neural.attention_folder import load_attention, save_attention
+from longtail.neural.attention_folder import ATTENTION, load_attention, save_attention
 from longtail.neural.cascade_folder import TREE, load_cascade, save_cascade
-from longtail.neural.cascade_ranker import CascadeRanker
 from longtail.neural.device import choose_device
 from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.first_encoder import load_text_encoder
-from longtail.neural.label_vectors import LABEL_VECTORS, LabelVectors, load_label_vectors, save_label_vectors
-from longtail.neural.ranker import NeuralRanker
-from longtail.neural.words.lstm import LstmEncoder
+from longtail.neural.label_vectors import LABEL_VECTORS, load_label_vectors, save_label_vectors
 from longtail.neural.words.word_encoder import WordEncoder
 from longtail.store import Folder, FolderWriter
 
@@ -31,17 +31,29 @@ _MOST = {  # of what a file may ask for before its weights are compared: none th
 }
 
 
+class _Family(NamedTuple):
+    """The files of a kind of network beside its encoder."""
+
+    save: Callable[[Any, FolderWriter], None]
+    load: Callable[[Folder, Config, Tokeniser, Any, torch.device], Embedder]
+
+
+class _About(msgspec.Struct, frozen=True):
+    """The content of ``network.json``."""
+
+    family: str
+
+
+_ABOUT = "network.json"
+
+
 def save_network(network: Embedder, folder: FolderWriter) -> None:
-    """Write ``encoder/``, and the label tree and classifiers of a network that has them."""
-    place = folder.path("encoder")
-    network.network.encoder.save(place)
-    network.tokeniser.save(place)
-    if isinstance(network, CascadeRanker):
-        save_cascade(network, folder)
-    elif isinstance(network, NeuralRanker):
-        save_attention(network, folder)
-    elif isinstance(network.network, LabelVectors):
-        save_label_vectors(network.network, folder)
+    """Write ``encoder/``, the name of the network's family, and the label tree and classifiers if it has them."""
+    encoder_folder = folder.path("encoder")
+    network.network.encoder.save(encoder_folder)
+    network.tokeniser.save(encoder_folder)
+    folder.write_json(_ABOUT, _About(network.network.family))
+    _FAMILIES[network.network.family].save(network, folder)
 
 
 def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedder:
@@ -56,8 +68,8 @@ def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedd
         if _wants_memory(error):
             way_out = "use a larger machine, or on a GPU --device cpu; if it should fit, get another copy"
             raise ModelFolderError(f"network: not enough memory to load it; {way_out}") from error
-        found = printable(" ".join(str(error).split())[:300]) or type(error).__name__
-        raise ModelFolderError(f"network: {found}; train the model again, or get another copy") from error
+        reason = printable(" ".join(str(error).split())[:300]) or type(error).__name__
+        raise ModelFolderError(f"network: {reason}; train the model again, or get another copy") from error
 
 
 def _wants_memory(error: BaseException | None) -> bool:
@@ -70,18 +82,47 @@ def _wants_memory(error: BaseException | None) -> bool:
 
 
 def _load(folder: Folder, config: Config, where: torch.device) -> Embedder:
-    place = folder.path("encoder")
-    encoder = load_text_encoder(place, config.encoder)
+    family = _family_of(folder)
+    encoder_folder = folder.path("encoder")
+    encoder = load_text_encoder(encoder_folder, config.encoder)
     cleaning = config.encoder.cleaning if config.encoder.kind == "transformer" else "none"
-    tokeniser = Tokeniser.load(place, config.encoder.max_tokens, cleaning)
+    tokeniser = Tokeniser.load(encoder_folder, config.encoder.max_tokens, cleaning)
     _check_fit(encoder, tokeniser)
+    return _FAMILIES[family].load(folder, config, tokeniser, encoder, where)
+
+
+def _family_of(folder: Folder) -> str:
+    """Return the name of the network's family; folders without it are told apart by their files."""
+    if _ABOUT in folder.files:
+        family = folder.read_json(_ABOUT, _About).family
+        if family not in _FAMILIES:
+            expected = ", ".join(_FAMILIES)
+            raise ModelFolderError(f"{_ABOUT}: found the family {printable(family)!r}; expected one of {expected}")
+        return family
     if LABEL_VECTORS in folder.files:
-        return load_label_vectors(folder, config, tokeniser, encoder, where)
-    if isinstance(encoder, LstmEncoder):
-        return load_attention(folder, config, tokeniser, encoder, where)
-    if TREE in folder.files:
-        return load_cascade(folder, config, tokeniser, encoder, where)
-    return Embedder(tokeniser, LastLayer(encoder).to(where), config.training.precision).freeze()
+        return "label-vectors"
+    if any(name.startswith(ATTENTION) for name in folder.files):
+        return "attention"
+    return "cascade" if TREE in folder.files else "encoder"
+
+
+def _save_encoder(embedder: Embedder, folder: FolderWriter) -> None:
+    """Write nothing: the encoder is all."""
+
+
+def _load_encoder(
+    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: Encoder | WordEncoder, device: torch.device
+) -> Embedder:
+    """Return an encoder that gives vectors alone."""
+    return Embedder(tokeniser, LastLayer(encoder).to(device), config.training.precision).freeze()
+
+
+_FAMILIES = {
+    "encoder": _Family(_save_encoder, _load_encoder),
+    "label-vectors": _Family(save_label_vectors, load_label_vectors),
+    "cascade": _Family(save_cascade, load_cascade),
+    "attention": _Family(save_attention, load_attention),
+}
 
 
 def _check_fit(encoder: Encoder | WordEncoder, tokeniser: Tokeniser) -> None:
@@ -100,6 +141,6 @@ def _check_sizes(folder: Folder, config: Config) -> None:
     about = json.loads(folder.read_bytes("encoder/config.json"))
     sizes = {"max_tokens": config.encoder.max_tokens, **(about if isinstance(about, dict) else {})}
     for name, most in _MOST.items():
-        found = sizes.get(name, 0)
-        if isinstance(found, int) and found > most:
-            raise ModelFolderError(f"encoder: found {str(found)[:20]} as {name}; expected at most {most}")
+        size = sizes.get(name, 0)
+        if isinstance(size, int) and size > most:
+            raise ModelFolderError(f"encoder: found {str(size)[:20]} as {name}; expected at most {most}")

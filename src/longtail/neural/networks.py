@@ -1,9 +1,9 @@
-"""What a network can do, for those who use one whatever it is made of: give vectors, and rank labels."""
+"""Protocols of trained networks: `VectorNetwork` embeds documents, `RankingNetwork` also ranks labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,9 @@ __all__ = ["Ranked", "RankingNetwork", "VectorNetwork"]
 
 
 class VectorNetwork(Protocol):
-    """What gives vectors: an encoder, and the classifiers that read them, if any."""
+    """An encoder, and the classifiers that read its vectors, if any."""
 
+    family: ClassVar[str]  # its name in a model folder (network_folder.py)
     training: bool
 
     @property
@@ -38,7 +39,7 @@ class VectorNetwork(Protocol):
         """Return a copy for inference in bfloat16."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Return what AdamW trains."""
+        """Return the parameters that AdamW trains."""
 
     def train(self, mode: bool = True) -> Any:
         """Switch dropout on or off."""
@@ -57,7 +58,7 @@ class Ranked(NamedTuple):
 
 
 class RankingNetwork(VectorNetwork, Protocol):
-    """What ranks labels by itself, on the way down a label tree."""
+    """A network that ranks labels by itself, on the way down a label tree."""
 
     training_settings: Training
 

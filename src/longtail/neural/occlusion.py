@@ -32,7 +32,7 @@ _LARGEST = 1 - 2**-53  # the score next to 1, whose logit is a number
 
 
 class LabelScorer(Protocol):
-    """What is explained: a network that ranks, as :class:`~longtail.neural.ranker.NeuralRanker` does."""
+    """The network to explain: one that ranks, as :class:`~longtail.neural.ranker.NeuralRanker` does."""
 
     tokeniser: Tokeniser
 
@@ -42,7 +42,7 @@ class LabelScorer(Protocol):
 
 @dataclass(frozen=True)
 class Occlusions:
-    """What leaving out each word of a text does to the logit of a label's score, log(s / (1 − s))."""
+    """Changes of the logit of a label's score, log(s / (1 − s)), by leaving out each word of a text."""
 
     score: float  # of the text as it is
     words: tuple[str, ...]  # as each first stands there; the largest fall, by absolute value, first
@@ -58,7 +58,7 @@ class Occlusions:
 
 
 def occlusions(ranker: LabelScorer, text: str, label: int) -> Occlusions:
-    """Return what leaving out each word does: all its occurrences, in upper and lower case, of the first 256 words.
+    """Return the change by leaving out each word: all its occurrences, in upper and lower case, of the first 256 words.
 
     Words whose absence changes no token, as those behind the last one that is read, are not listed.
     """
@@ -74,7 +74,7 @@ def occlusions(ranker: LabelScorer, text: str, label: int) -> Occlusions:
     falls = logits[0] - logits[1:]
     order = np.argsort(-np.abs(falls), kind="stable").tolist()
     spans = [left_out[read[at]] for at in order]
-    words = tuple(text[slice(*own[0])] for own in spans)
+    words = tuple(text[slice(*occurrences[0])] for occurrences in spans)
     return Occlusions(float(scores[0]), words, tuple(map(len, spans)), tuple(falls[order].tolist()))
 
 
@@ -92,9 +92,9 @@ def _readable_part(text: str, max_tokens: int) -> tuple[str, dict[str, list[tupl
     places: dict[str, list[tuple[int, int]]] = {}
     most = 0
     for number, (start, end) in enumerate(_words(text), 1):
-        own = places.setdefault(normalize("NFC", text[start:end]).casefold(), [])
-        own.append((start, end))
-        most = max(most, len(own))
+        occurrences = places.setdefault(normalize("NFC", text[start:end]).casefold(), [])
+        occurrences.append((start, end))
+        most = max(most, len(occurrences))
         if number - most > max_tokens:
             return text[:end], places
     return text, places

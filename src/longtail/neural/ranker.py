@@ -1,8 +1,10 @@
-"""A trained network behind the face of every ranker: texts in, ranked labels and vectors out."""
+"""`NeuralRanker`, a trained network that ranks: texts in, ranked labels and vectors out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,10 +15,15 @@ from torch import Tensor
 from longtail.data.csr import csr_of, csr_of_slots
 from longtail.data.strings import Strings
 from longtail.features.tokens import Tokeniser, Tokens
+from longtail.neural.distributed_ranking import DistributedRanking
 from longtail.neural.embedder import Embedder
 from longtail.neural.graphs import LARGEST_BATCH
 from longtail.neural.networks import Ranked, RankingNetwork
+from longtail.neural.process_group import ProcessGroup
 from longtail.tree.tree import LabelTree
+
+if TYPE_CHECKING:
+    from longtail.neural.cascade_ranker import CascadeRanker
 
 __all__ = ["NeuralRanker"]
 
@@ -34,6 +41,16 @@ class NeuralRanker(Embedder):
     def __init__(self, tokeniser: Tokeniser, network: RankingNetwork, tree: LabelTree) -> None:
         super().__init__(tokeniser, network, network.training_settings.precision)
         self.tree = tree
+
+    @property
+    def ranker(self) -> NeuralRanker:
+        """This network, which ranks labels by itself."""
+        return self
+
+    @property
+    def composer(self) -> CascadeRanker | None:
+        """This network, if it composes classifiers of further labels from their words."""
+        return None
 
     @property
     def n_labels(self) -> int:
@@ -59,14 +76,27 @@ class NeuralRanker(Embedder):
             vectors[rows] = ranked.vectors.float().cpu()
         return self._matrix(scores, nodes, k, exclude), vectors
 
+    @contextmanager
+    def distributed(self, group: ProcessGroup) -> Iterator[None]:
+        """Have each process of a group rank its part of the documents in the body; all of them have all results."""
+        before = self._running
+        if group.size > 1:
+            self._running = DistributedRanking(before, group)
+        try:
+            yield
+        finally:
+            self._running = before
+
     def label_scores(self, texts: Strings | Iterable[str] | Tokens, label: int) -> NDArray[np.float64]:
         """Return the (n,) scores of one label, as :meth:`search` has them, also where it is not among the best."""
         tokens = self._tokens(texts)
         path = self.tree.ancestors(label)
         scores = np.zeros(len(tokens))
         running = self._running
-        for rows, own in self._each(tokens, lambda batch: running.path_scores(batch.ids, batch.mask, path), "texts"):
-            scores[rows] = own.cpu()
+        for rows, batch_scores in self._each(
+            tokens, lambda batch: running.path_scores(batch.ids, batch.mask, path), "texts"
+        ):
+            scores[rows] = batch_scores.cpu()
         return scores
 
     def label_weights(self) -> NDArray[np.float32]:

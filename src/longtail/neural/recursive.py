@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
-from torch.nn import functional
 
 from longtail.config import Recursive as Settings
 from longtail.config import Training
@@ -24,6 +23,7 @@ from longtail.features.tokens import Tokens
 from longtail.neural.batches import Batch
 from longtail.neural.embedder import Embedder, LastLayer
 from longtail.neural.heads.head import Head, head_settings
+from longtail.neural.losses import Loss, NodeLoss, loss_named
 from longtail.neural.networks import VectorNetwork
 from longtail.neural.shortlist import Shortlist, TreeTables, best_nodes
 from longtail.neural.training.stepper import adamw_groups
@@ -48,17 +48,27 @@ class Resolution(LastLayer):
         training: Training,
         seed: int,
         std: float = 0.02,
+        loss: Loss | None = None,
     ) -> None:
         """Make the network of a level where the encoder is; ``parents`` are to be set before it learns.
 
-        Classifiers are normal with deviation ``std``; with 0, they are still to be set.
+        Args:
+            encoder: Θ.
+            tree: The label tree.
+            level: The level of the tree.
+            settings: Those of XR-Transformer.
+            training: Says how the encoder and the classifiers are trained.
+            seed: Of the random initial classifiers; each level has another one.
+            std: Deviation of the initial classifiers, which are normal; with 0, they are still to be set.
+            loss: L of a node, in the place of ``training.loss``.
         """
         super().__init__(encoder)
+        self.loss = loss or loss_named(training.loss)
         self.tables, self.level = TreeTables(tree), level
         self.settings, self.training_settings = settings, training
         device = next(encoder.parameters()).device
-        own = head_settings(training)
-        head = Head(tree.widths[level], encoder.width, seed=seed + level, std=std, device=device, **own)
+        settings_of_head = head_settings(training)
+        head = Head(tree.widths[level], encoder.width, seed=seed + level, std=std, device=device, **settings_of_head)
         self.heads = nn.ModuleList([head])  # type: ignore[assignment]
         self.dropout = nn.Dropout(settings.dropout)
         self.parents: Nodes | None = None  # of every document, those above M^(t); None: all nodes are trained on
@@ -73,38 +83,32 @@ class Resolution(LastLayer):
         m = self.shortlist(batch)
         _, p = self.scores(batch.ids, batch.mask, m.nodes)
         counted = m.counted(p)
-        positive, negative = self._point_weights(m.targets, batch.values.sum(1, keepdim=True))
-        points = positive * self._point_loss(p) + negative * self._point_loss(-p)
-        loss = (points * counted).sum(1) / counted.sum(1)
-        return {f"level {self.level + 1}": loss.mean()}
+        if isinstance(self.loss, NodeLoss):
+            positive, negative = self._relevances(self.loss, m.targets, batch.values.sum(1, keepdim=True))
+            total = self.loss.weighted(p, positive, negative, counted)
+        else:
+            total = self.loss.value(p, m.targets.clamp(max=1), counted)
+        return {f"level {self.level + 1}": (total / counted.sum(1)).mean()}
 
-    def _point_weights(self, relevance: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what each node weighs as a positive and as a negative of its document: two (B, S) tensors.
+    def _relevances(self, loss: NodeLoss, relevance: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
+        """Return R̂, the weights (B, S) of the nodes as positives and as negatives of their document.
 
         A node's target is y = min(R, 1), the capped sum of the values of the document's labels below it.
 
         - As a positive it weighs y, or with ``cost_sensitive`` R̂ = R / max(ΣR, 1), where ΣR adds up the document's
           nodes. Hard labels add up to 1 or more, so that this is eq. 6; and a value below 1 is not made larger.
-        - As a negative it weighs α · (1 − y) with ``bce``: without ``cost_sensitive``, where α is 1, that is the
-          cross-entropy with the soft target y. With ``squared-hinge`` a node is either a positive, if y > 0, or a
-          negative, which weighs α.
+        - As a negative it weighs as the loss says, with ``cost_sensitive`` times α: 1 − y with ``bce``, which is the
+          cross-entropy with the soft target y; with ``squared-hinge`` [y = 0].
 
         Args:
+            loss: L of a node.
             relevance: R (B, S), 0 at nodes without a label of the document.
             totals: ΣR (B, 1).
         """
-        settings = self.settings
-        target = relevance.clamp(max=1)
-        missing = 1 - target if settings.loss == "bce" else (relevance == 0).float()
-        if settings.cost_sensitive:
-            return relevance / totals.clamp(min=1), settings.alpha * missing
-        return target, missing
-
-    def _point_loss(self, margins: Tensor) -> Tensor:
-        """Return L of nodes with these margins: their scores as positives, less their scores as negatives."""
-        if self.settings.loss == "bce":
-            return functional.softplus(-margins)
-        return (1 - margins).relu().square()
+        positive, negative = loss.weights(relevance.clamp(max=1))
+        if not self.settings.cost_sensitive:
+            return positive, negative
+        return relevance / totals.clamp(min=1), self.settings.alpha * negative
 
     def scores(self, ids: Tensor, mask: Tensor | None, nodes: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return vectors (B, d), and the scores of ``nodes`` (B, S), None standing for all of the level."""
@@ -115,9 +119,11 @@ class Resolution(LastLayer):
         """Return M^(t): the children of the parents set (eq. 8)."""
         if self.parents is None:
             return self.tables.all_nodes(self.level, batch.positives, batch.values)
-        own = self.parents[batch.rows]
-        own = own[:, : (own >= 0).sum(1).max()]  # as wide as the batch needs, not all documents
-        parents = torch.from_numpy(own).to(batch.positives.device)
+        batch_parents = self.parents[batch.rows]
+        batch_parents = batch_parents[
+            :, : (batch_parents >= 0).sum(1).max()
+        ]  # as wide as the batch needs, not all documents
+        parents = torch.from_numpy(batch_parents).to(batch.positives.device)
         return self.tables.refine_with(self.level - 1, parents, batch.positives, batch.values)
 
     def best(self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
@@ -140,16 +146,16 @@ class Resolution(LastLayer):
         with torch.no_grad():
             for name, tensor in self.trained().items():
                 tensor.copy_(torch.from_numpy(np.array(arrays[name])))
-        own = {name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")}
-        self.heads[0].load_arrays(own)
+        of_head = {name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")}
+        self.heads[0].load_arrays(of_head)
 
     def trained(self) -> dict[str, Tensor]:
-        """Return what AdamW trains, by name."""
+        """Return the tensors that AdamW trains, by name."""
         return {f"encoder.{name}": tensor for name, tensor in self.encoder.state_dict().items()}
 
 
 class NodeNetwork(VectorNetwork, Protocol):
-    """What ranks the nodes of a level, ``level`` of ``tables``."""
+    """A network that ranks the nodes of a level, ``level`` of ``tables``."""
 
     tables: TreeTables
     level: int
@@ -170,8 +176,8 @@ class Matcher(Embedder):
         nodes = np.full((len(tokens), k), -1, np.int32)
 
         def run(batch: Batch) -> tuple[Tensor, Tensor]:
-            own = None if parents is None else torch.from_numpy(parents[batch.rows]).to(batch.ids.device)
-            return self.network.best(batch.ids, batch.mask, own, k)
+            batch_parents = None if parents is None else torch.from_numpy(parents[batch.rows]).to(batch.ids.device)
+            return self.network.best(batch.ids, batch.mask, batch_parents, k)
 
         for rows, (x, top) in self._each(tokens, run):
             vectors[rows], nodes[rows, : top.shape[1]] = x.float().cpu(), top.cpu()

@@ -82,12 +82,12 @@ class TreeTables(nn.Module):
         starts, n_slots = self.starts(level), children.shape[1]
         parents = torch.searchsorted(starts, positives, right=True, out_int32=True) - 1
         same = (parents[:, :, None] == top[:, None, :]) & (positives >= 0)[:, :, None]  # (B, P, k)
-        found, place = same.any(2), same.int().argmax(2)
+        is_child, slot = same.any(2), same.int().argmax(2)
         behind = torch.arange(n_slots, n_slots + positives.shape[1], device=top.device)
-        among = place * self.most_children[level] + (positives - starts[parents.clamp(min=0).long()])
+        among = slot * self.most_children[level] + (positives - starts[parents.clamp(min=0).long()])
         targets = values.new_zeros(len(values), n_slots + positives.shape[1])
-        targets.scatter_(1, torch.where(found, among.long(), behind), values)
-        return Shortlist(torch.cat([children, positives.masked_fill(found, -1)], 1), targets)
+        targets.scatter_(1, torch.where(is_child, among.long(), behind), values)
+        return Shortlist(torch.cat([children, positives.masked_fill(is_child, -1)], 1), targets)
 
 
 def best_nodes(scores: Tensor, nodes: Tensor | None, k: int, ordered: bool = False) -> tuple[Tensor, Tensor]:

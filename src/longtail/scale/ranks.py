@@ -23,13 +23,13 @@ from longtail import progress
 from longtail.config import Config
 from longtail.errors import LongtailError, UsageError
 from longtail.methods import METHODS
-from longtail.neural.ranks import Ranks, as_ranks, run_of
+from longtail.neural.process_group import ProcessGroup, run_of, use_group
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["LostRanks", "TorchRanks", "check_method", "check_sources", "joined", "under_torchrun"]
+__all__ = ["LostRanks", "TorchProcessGroup", "check_method", "check_sources", "joined", "under_torchrun"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,6 +60,10 @@ def check_method(config: Config) -> None:
         raise UsageError(f"torchrun with {config.method}: found a network that is trained level by level; {way_out}")
     if config.label_text.parts != ("free",) or config.label_text.phases != "one":
         raise UsageError(f"torchrun with {config.method}: found classifiers of label words or phases; {way_out}")
+    if config.training.loss == "decoupled-softmax" and config.cascade.last_level != "shortlist":
+        found = f"training.loss=decoupled-softmax with cascade.last_level={config.cascade.last_level}"
+        why = "its normaliser over all labels is not shared among processes"
+        raise UsageError(f"torchrun with {config.method}: found {found}; {why}; expected cascade.last_level=shortlist")
     if config.encoder.kind not in _ENCODERS:
         why = "normalises over a batch" if config.encoder.kind in _NORMALISED else "is not shared yet"
         found = f"encoder.kind={config.encoder.kind}, which {why}"
@@ -73,22 +77,22 @@ def check_sources(*paths: str | None) -> None:
 
 
 @contextmanager
-def joined(device: str) -> Iterator[tuple[Ranks, str]]:
+def joined(device: str) -> Iterator[tuple[ProcessGroup, str]]:
     """Be one of torchrun's ranks in the body, with a device of its own; without torchrun, a process by itself.
 
     Only the first rank shows progress and logs; of the others, errors alone are seen.
     """
     if not under_torchrun():
-        yield Ranks(), device
+        yield ProcessGroup(), device
         return
     device = _own_device(device)
-    ranks = TorchRanks.join(device)
-    if not ranks.first:
+    group = TorchProcessGroup.join(device)
+    if not group.is_first:
         progress.report_to(None)
         logging.getLogger("longtail").setLevel(logging.ERROR)
-    with as_ranks(ranks):
-        yield ranks, device
-    ranks.leave()  # after an error there is nobody to take leave of: torchrun ends the others
+    with use_group(group):
+        yield group, device
+    group.leave()  # after an error there is nobody to take leave of: torchrun ends the others
 
 
 def _own_device(device: str) -> str:
@@ -111,7 +115,7 @@ def _exchange(method: F) -> F:
     """Say in one line that another rank is gone, whose own message tells why."""
 
     @wraps(method)
-    def exchange(self: TorchRanks, *arguments: Any) -> Any:
+    def exchange(self: TorchProcessGroup, *arguments: Any) -> Any:
         try:
             return method(self, *arguments)
         except RuntimeError as error:
@@ -123,15 +127,15 @@ def _exchange(method: F) -> F:
     return exchange  # type: ignore[return-value]
 
 
-class TorchRanks(Ranks):
+class TorchProcessGroup(ProcessGroup):
     """The ranks of a torch.distributed world."""
 
     def __init__(self, rank: int, count: int, on_machine: int, store: Any, control: Any) -> None:
-        self.rank, self.count, self.on_machine = rank, count, on_machine
+        self.rank, self.size, self.local_size = rank, count, on_machine
         self._store, self._control = store, control
 
     @classmethod
-    def join(cls, device: str) -> TorchRanks:
+    def join(cls, device: str) -> TorchProcessGroup:
         """Meet the others where MASTER_ADDR and MASTER_PORT say."""
         from torch import distributed
         from torch.distributed.rendezvous import rendezvous
@@ -147,39 +151,39 @@ class TorchRanks(Ranks):
         """Part with the others, all at once: each goes on as the only one."""
         from torch import distributed
 
-        if self.count > 1:
-            self.wait()
+        if self.size > 1:
+            self.barrier()
             distributed.destroy_process_group()
-            self.count = self.on_machine = 1
+            self.size = self.local_size = 1
 
     @_exchange
-    def numbers(self, *own: int) -> list[list[int]]:
+    def all_gather_numbers(self, *own: int) -> list[list[int]]:
         """Return the numbers that each rank gives, as many of each."""
         import torch
         from torch import distributed
 
         mine = torch.tensor(own, dtype=torch.int64)
-        found = [torch.empty_like(mine) for _ in range(self.count)]
+        found = [torch.empty_like(mine) for _ in range(self.size)]
         distributed.all_gather(found, mine, group=self._control)
         return [numbers.tolist() for numbers in found]
 
-    def agreed(self, value: int) -> int:
+    def broadcast(self, value: int) -> int:
         """Return the value of the first rank."""
-        return self.numbers(value)[0][0]
+        return self.all_gather_numbers(value)[0][0]
 
-    def largest(self, value: int) -> int:
+    def all_reduce_max(self, value: int) -> int:
         """Return the largest of all ranks."""
-        return max(number for (number,) in self.numbers(value))
+        return max(number for (number,) in self.all_gather_numbers(value))
 
     @_exchange
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Go on when all ranks are here, however long the first has to write."""
         from torch import distributed
 
         distributed.barrier(group=self._control)
 
     @_exchange
-    def gathered(self, tensor: Tensor, lengths: Sequence[int]) -> Tensor:
+    def all_gather(self, tensor: Tensor, lengths: Sequence[int]) -> Tensor:
         """Return the rows of all ranks one after the other, on the device."""
         import torch
         from torch import distributed
@@ -193,7 +197,7 @@ class TorchRanks(Ranks):
         return torch.cat([own[:length] for own, length in zip(found, lengths, strict=True)])
 
     @_exchange
-    def total(self, tensor: Tensor) -> Tensor:
+    def all_reduce(self, tensor: Tensor) -> Tensor:
         """Return the sum over all ranks, float32 or float64, in the memory of ``tensor``."""
         from torch import distributed
 
@@ -202,19 +206,19 @@ class TorchRanks(Ranks):
         return tensor
 
     @_exchange
-    def gathered_array(self, array: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
+    def all_gather_array(self, array: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
         """Return the rows of all ranks one after the other, through the memory of the machines, in pieces."""
         from torch import distributed
 
         whole = np.empty((sum(lengths), *array.shape[1:]), array.dtype)
         whole[run_of(lengths, self.rank)] = array
-        for rank in range(self.count):
+        for rank in range(self.size):
             for piece in _pieces(whole[run_of(lengths, rank)]):
                 distributed.broadcast(piece, src=rank, group=self._control)
         return whole
 
     @_exchange
-    def total_array(self, array: NDArray[Any]) -> NDArray[Any]:
+    def all_reduce_array(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the sum over all ranks, through the memory of the machines."""
         import torch
         from torch import distributed
@@ -224,18 +228,18 @@ class TorchRanks(Ranks):
         return total
 
     @_exchange
-    def collected(self, tensor: Tensor, lengths: Sequence[int]) -> NDArray[Any]:
+    def gather(self, tensor: Tensor, lengths: Sequence[int]) -> NDArray[Any]:
         """Return at the first rank the rows of all, through the memory of the machines, in pieces; elsewhere none."""
         from torch import distributed
 
         own = tensor.numpy(force=True)
-        if not self.first:
+        if not self.is_first:
             for piece in _pieces(np.ascontiguousarray(own)):
                 distributed.send(piece, dst=0, group=self._control)
             return own[:0]
         whole = np.empty((sum(lengths), *own.shape[1:]), own.dtype)
         whole[: lengths[0]] = own
-        for rank in range(1, self.count):
+        for rank in range(1, self.size):
             for piece in _pieces(whole[run_of(lengths, rank)]):
                 distributed.recv(piece, src=rank, group=self._control)
         return whole
@@ -243,7 +247,7 @@ class TorchRanks(Ranks):
     @_exchange
     def announce(self, name: str) -> None:
         """Let those go on who wait for ``name``."""
-        if self.count > 1:
+        if self.size > 1:
             self._store.set(name, "done")
 
     @_exchange

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from longtail.tree.given import Parents
 
 __all__ = [
     "check_encoder",
+    "check_loss",
     "check_network",
     "check_threads",
     "check_trainable",
@@ -36,8 +39,22 @@ log = logging.getLogger("longtail")
 _LOOKED_AT = 2000  # documents
 
 
-def check_trainable(documents: Dataset, config: Config, device: str = "auto", parents: Parents | None = None) -> None:
-    """Refuse data that nothing can be learnt from, a hierarchy without use, and a network that cannot be had."""
+def check_trainable(
+    documents: Dataset,
+    config: Config,
+    device: str = "auto",
+    parents: Parents | None = None,
+    loss: Callable[..., Any] | None = None,
+) -> None:
+    """Refuse data that nothing can be learnt from, a hierarchy without use, and a network that cannot be had.
+
+    Args:
+        documents: The documents to train on.
+        config: The settings.
+        device: Where a network is to be trained.
+        parents: A hierarchy of the labels.
+        loss: The loss that was given from Python.
+    """
     if not len(documents):
         raise DataError([Problem("documents", 0, "no documents", "at least one with a label")])
     if not documents.label_matrix.nnz:
@@ -54,8 +71,31 @@ def check_trainable(documents: Dataset, config: Config, device: str = "auto", pa
     check_ranker(config, documents.n_labels, parents is not None)
     if config.gandalf.use:
         check_gandalf(documents)
+    check_loss(config, loss)
     if uses_encoder(config):
         check_network(documents, config, device, parents)
+        _check_user_loss(config, loss)
+
+
+def check_loss(config: Config, loss: Callable[..., Any] | None) -> None:
+    """Refuse ``training.loss=custom`` without a loss from Python, as a resumed run may have it, and the reverse."""
+    name = config.training.loss
+    if loss is None and name == "custom":
+        expected = "the loss of the run as loss= of longtail.Longtail or train_to_folder, also to resume it"
+        raise UsageError(f"training.loss: found custom without a loss; expected {expected}, or another training.loss")
+    if loss is not None and name != "custom":
+        raise UsageError(f"loss: found a loss beside training.loss={name}; expected training.loss=custom with it")
+
+
+def _check_user_loss(config: Config, loss: Callable[..., Any] | None) -> None:
+    """Refuse a function as loss where nodes have weights, which no function is given."""
+    if loss is None or METHODS[config.method].network != "recursive" or not config.recursive.cost_sensitive:
+        return
+    from longtail.neural.losses import NodeLoss
+
+    if not isinstance(loss, NodeLoss):
+        found = "recursive.cost_sensitive: found true with a function as loss, which is given no weights"
+        raise UsageError(f"{found}; expected false, or a loss of longtail.neural.losses")
 
 
 def warn_of_documents(documents: Dataset) -> None:

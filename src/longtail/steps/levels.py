@@ -1,10 +1,10 @@
-"""What networks share that are trained level by level of the label tree: settings of a level, and its validation."""
+"""Settings and validation of one level, for networks that are trained level by level of the label tree."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace as replace_settings
@@ -26,7 +26,8 @@ _WARM_UP = 0.1  # of a level, where the settings leave it open; the rest cools d
 
 def level_training(config: Config, t: int, length: LevelLength, steps_per_epoch: int) -> Training:
     """Return the settings of training for level ``t`` by itself, whose optimiser steps an epoch are known."""
-    training, passes = config.training, length.passes(steps_per_epoch)
+    training = config.training
+    passes = length.passes(steps_per_epoch)
     warm_up = _WARM_UP * passes
     if config.recursive.warmup_steps:
         warm_up = min(config.recursive.warmup_steps / max(steps_per_epoch, 1), passes)
@@ -40,7 +41,8 @@ def level_training(config: Config, t: int, length: LevelLength, steps_per_epoch:
     )
 
 
-class LevelValidation(NamedTuple):
+@dataclass(frozen=True)
+class LevelValidation:
     """Validation documents on the way down, with the nodes that the levels so far chose for them."""
 
     levels: Sequence[sparse.csr_array]

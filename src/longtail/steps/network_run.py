@@ -1,14 +1,15 @@
-"""What every way of training a network is given: documents, the encoder as it begins, the label tree, settings."""
+"""The inputs of a network's training: documents, the initial encoder, the label tree, settings."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.features.tokens import Tokens
 from longtail.neural.embedder import Embedder
+from longtail.neural.losses import Loss
 from longtail.neural.training.checkpoints import Checkpoints
 from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree
@@ -16,7 +17,8 @@ from longtail.tree.tree import LabelTree
 __all__ = ["NetworkRun"]
 
 
-class NetworkRun(NamedTuple):
+@dataclass(frozen=True)
+class NetworkRun:
     """The training of one network; ``tokens`` are those of ``documents``."""
 
     documents: Dataset
@@ -27,7 +29,8 @@ class NetworkRun(NamedTuple):
     work: Work
     valid: Dataset | None = None  # over the labels of ``documents``; tells which epoch is the best
     log_file: Path | None = None
+    loss: Loss | None = None  # given from Python, in the place of ``training.loss``
 
     def checkpoints(self, number: int) -> Checkpoints:
-        """Return those of the network ``number`` of this run."""
+        """Return the checkpoints of the network ``number`` of this run."""
         return Checkpoints(self.work.stages, self.work.input_hash, number)

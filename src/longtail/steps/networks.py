@@ -1,11 +1,11 @@
-"""The steps of the pipeline that have to do with a network: its training, and its vectors."""
+"""Training of a network in the pipeline, and its vectors."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace as replace_settings
@@ -21,7 +21,7 @@ from longtail.linear.one_vs_all import LabelHints
 from longtail.methods import METHODS, classifiers_alone, ranks_alone, uses_encoder
 from longtail.models.model import document_features
 from longtail.neural import layout
-from longtail.neural.ranks import current_ranks
+from longtail.neural.process_group import current_group
 from longtail.steps.held_out import with_known_labels
 from longtail.steps.run import Run
 from longtail.steps.told import told
@@ -32,7 +32,6 @@ from longtail.tree.cluster import level_widths
 if TYPE_CHECKING:
     from longtail.features.tokens import Tokeniser, Tokens
     from longtail.neural.embedder import Embedder  # torch is imported only where a network is wanted
-    from longtail.neural.ranker import NeuralRanker
 
 __all__ = [
     "combined_features",
@@ -67,7 +66,7 @@ def fit_network(
 ) -> Embedder | None:
     """Return the network of the method, ready for use, or the pretrained encoder if the features want one.
 
-    Several ranks part when it is trained: the rest is the first one's.
+    With several processes, all but the first one leave after its training.
     """
     config = run.config
     if not uses_encoder(config):
@@ -77,6 +76,7 @@ def fit_network(
         from longtail.neural.embedder import pretrained_embedder
 
         return pretrained_embedder(config.encoder, config.training.precision, run.device).freeze()
+    from longtail.neural.losses import loss_of
     from longtail.steps.attention import fit_attention
     from longtail.steps.cascade import fit_cascade
     from longtail.steps.network_run import NetworkRun
@@ -88,8 +88,9 @@ def fit_network(
     [tree] = label_trees(documents, features, vectoriser, run._replace(config=levels), seeds)
     measured = with_known_labels(run.valid, documents.labels)
     tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
-    network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, run.log_file))
-    current_ranks().leave()
+    loss = None if run.loss is None else loss_of(run.loss)
+    network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, run.log_file, loss))
+    current_group().leave()
     return network
 
 
@@ -102,15 +103,15 @@ def with_levels(config: Config, n_labels: int) -> Config:
     """
     without_levels = ("flat", "unbalanced") if config.cascade.levels else ("flat",)
     kind = "balanced" if config.tree.kind in without_levels else config.tree.kind
-    given = config.cascade.levels or config.tree.levels
+    named = config.cascade.levels or config.tree.levels
     if METHODS[config.method].network == "recursive":
         levels = config.recursive.levels or layout.resolution_widths(n_labels, config.recursive.resolutions)
     elif config.encoder.kind != "transformer":
-        levels = given or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
+        levels = named or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
     elif config.cascade.merge == "concat":
-        levels = given or layout.cluster_widths(n_labels, config.cascade.last_level)
+        levels = named or layout.cluster_widths(n_labels, config.cascade.last_level)
     else:
-        levels = given or layout.level_widths(n_labels)
+        levels = named or layout.level_widths(n_labels)
     tree = replace_settings(config.tree, kind=kind if levels else "flat", levels=levels)
     return replace_settings(config, tree=tree)
 
@@ -129,9 +130,9 @@ def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
 
     config = run.config
     tokeniser = tokeniser_for(documents, config.encoder)
-    with told("tokens") as say:
+    with told("tokens") as note:
         tokens = _tokens(documents, tokeniser, run.work)
-        say(f"{len(tokens.ids) / len(tokens):.1f} a document")
+        note(f"{len(tokens.ids) / len(tokens):.1f} a document")
     encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
     return Embedder(tokeniser, LastLayer(encoder).to(choose_device(run.device)), config.training.precision), tokens
 
@@ -147,7 +148,7 @@ def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
 
 
 def combined_features(documents: Dataset, features: Features, network: Embedder | None, run: Run) -> Features:
-    """Return what linear classifiers read: Φcat, the network's vectors beside the text features, or one of the two."""
+    """Return the features of linear classifiers: Φcat, the network's vectors beside text features, or one of both."""
     config, work = run.config, run.work
     if network is None or config.features == "tfidf" or ranks_alone(config):
         return features
@@ -157,44 +158,42 @@ def combined_features(documents: Dataset, features: Features, network: Embedder 
         texts = _tokens(documents, network.tokeniser, work) if trained else documents.document_texts()
         return {"vectors": network.embed(texts)}
 
-    with told("embeddings") as say:
+    with told("embeddings") as note:
         vectors = work.arrays("embeddings", make)["vectors"]
-        say(f"{vectors.shape[1]} columns")
+        note(f"{vectors.shape[1]} columns")
     if config.features == "dnn":
         return document_features(replace(documents, features=None), None, config, vectors)
     return join_blocks(features.sparse, vectors, config.encoder.weight, in_place=True)
 
 
 def kept_network(network: Embedder | None, config: Config) -> Embedder | None:
-    """Return what the model has of its network: not its classifiers, where linear ones rank in their place."""
-    if not classifiers_alone(config) or not _ranks(network):
+    """Return the network as the model keeps it: without its classifiers, where linear ones rank in their place."""
+    ranker = None if network is None else network.ranker
+    if ranker is None or not classifiers_alone(config):
         return network
     from longtail.neural.label_vectors import without_classifiers
 
-    return without_classifiers(network)
+    return without_classifiers(ranker)
 
 
 def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> LabelHints:
-    """Return what a network that ranks knows of the problems of single labels: hard negatives, and first weights."""
-    config, work = run.config, run.work
+    """Return a ranking network's hints for the problems of single labels: hard negatives, and initial weights."""
+    config = run.config
+    work = run.work
     count = config.ranker.hard_negatives
-    if not _ranks(network) or config.cascade.classifier != "dismec":
+    ranker = None if network is None else network.ranker
+    if ranker is None or config.cascade.classifier != "dismec":
         return LabelHints()
-    start = network.label_weights() if config.cascade.warm_start else None
+    start = ranker.label_weights() if config.cascade.warm_start else None
     if not count:
         return LabelHints(None, start)
 
     def make() -> dict[str, np.ndarray]:
-        ranked = network.search(_tokens(documents, network.tokeniser, work), min(count, documents.n_labels))[0]
+        ranked = ranker.search(_tokens(documents, ranker.tokeniser, work), min(count, documents.n_labels))[0]
         return {"labels": ranked.indices, "ends": ranked.indptr}
 
-    with told("hard negatives") as say:
+    with told("hard negatives") as note:
         arrays = work.arrays("hard-negatives", make)
-        say(f"{len(arrays['labels']) / len(documents):.0f} labels a document")
+        note(f"{len(arrays['labels']) / len(documents):.0f} labels a document")
     values = np.ones(len(arrays["labels"]), np.float32)
     return LabelHints(csr_of(values, arrays["labels"], arrays["ends"], documents.n_labels), start)
-
-
-def _ranks(network: Embedder | None) -> TypeGuard[NeuralRanker]:
-    """Tell whether there is a network that ranks labels by itself."""
-    return network is not None and network.tree is not None

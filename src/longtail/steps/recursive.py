@@ -1,10 +1,10 @@
-"""The steps of the pipeline that tune an encoder level after level: the first loop of XR-Transformer's algorithm 2."""
+"""Tuning of an encoder level after level in the pipeline: the first loop of XR-Transformer's algorithm 2."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace as replace_settings
@@ -29,34 +29,38 @@ __all__ = ["fit_recursive"]
 
 
 def fit_recursive(run: NetworkRun) -> Embedder:
-    """Return the encoder after all levels; each level is two stages: its training, and what it gives the next one."""
-    tree, config, encoder = run.tree, run.config, run.embedder.network.encoder
+    """Return the encoder after all levels; each level is two stages: its training, and its input for the next one."""
+    tree = run.tree
+    config = run.config
+    encoder = run.embedder.network.encoder
     levels = tree.coarsen(run.documents.label_matrix)  # R^(t), eq. 6
     if config.training.compile and isinstance(encoder, Encoder):
         encoder.model.compile()
     last = tuned_levels(tree.widths, config.recursive.finest) - 1
-    measured = LevelValidation.of(run)
-    handed: _Handed | None = None
+    validation = LevelValidation.of(run)
+    above: _LevelOutput | None = None
     for t, length in enumerate(level_lengths(config.recursive, config.training.epochs, last + 1)):
         level = _Level(t, length, run, levels)
-        with told(f"level {t + 1} of {last + 1}, network") as say:
-            matcher = level.trained(handed, measured)
-            say(f"{tree.widths[t]:,} nodes, {length}")
+        with told(f"level {t + 1} of {last + 1}, network") as note:
+            matcher = level.trained(above, validation)
+            note(f"{tree.widths[t]:,} nodes, {length}")
         if t < last:
-            handed = level.handed(matcher, handed)
-            measured = None if measured is None else measured.below(matcher, config.recursive.shortlist)
+            above = level.output(matcher, above)
+            validation = None if validation is None else validation.below(matcher, config.recursive.shortlist)
         del matcher  # its classifiers make room for those of the next level
     return run.embedder.freeze()
 
 
-class _Handed(NamedTuple):
-    """What a level gives the next one."""
+@dataclass(frozen=True)
+class _LevelOutput:
+    """The input of the next level: vectors and matched nodes of all documents."""
 
-    vectors: NDArray[np.float32]  # (n, d) of all documents
-    matched: Nodes  # P (n, k), the nodes it would choose
+    vectors: NDArray[np.float32]  # (n, d)
+    matched: Nodes  # P (n, k), the best nodes
 
 
-class _Level(NamedTuple):
+@dataclass(frozen=True)
+class _Level:
     """One level of the loop."""
 
     t: int
@@ -64,19 +68,23 @@ class _Level(NamedTuple):
     run: NetworkRun
     levels: Sequence[sparse.csr_array]  # (n, nodes) R^(t) of each level
 
-    def trained(self, handed: _Handed | None, measured: LevelValidation | None) -> Matcher:
+    def trained(self, above: _LevelOutput | None, validation: LevelValidation | None) -> Matcher:
         """Return the network of the level, trained: Θ goes on from the level above (algorithm 1)."""
-        config, embedder, t = self.run.config, self.run.embedder, self.t
+        t = self.t
+        config = self.run.config
+        embedder = self.run.embedder
         encoder = embedder.network.encoder
-        network = Resolution(encoder, self.run.tree, t, config.recursive, config.training, config.seed)
+        network = Resolution(
+            encoder, self.run.tree, t, config.recursive, config.training, config.seed, loss=self.run.loss
+        )
         matcher = Matcher(embedder.tokeniser, network, config.training.precision)
 
         def make() -> dict[str, np.ndarray]:
             checkpoints = self.run.checkpoints(t)
-            network.parents = self._given(handed)
+            network.parents = self._parents(above)
             if not checkpoints.exists():
-                self._set_first_rows(network, handed)
-            validate = None if measured is None else partial(measured.precision, matcher)
+                self._set_initial_weights(network, above)
+            validate = None if validation is None else partial(validation.precision, matcher)
             training, batches = self._training()
             fit(
                 network,
@@ -100,7 +108,7 @@ class _Level(NamedTuple):
         batches = Batches(self.run.tokens, positives, config.training.batch_size, config.seed + self.t)
         return level_training(config, self.t, self.length, len(batches)), batches
 
-    def handed(self, matcher: Matcher, above: _Handed | None) -> _Handed:
+    def output(self, matcher: Matcher, above: _LevelOutput | None) -> _LevelOutput:
         """Return P^(t) and the vectors that the next level's classifiers start from (eq. 7, 11)."""
         k = self.run.config.recursive.shortlist
 
@@ -109,34 +117,39 @@ class _Level(NamedTuple):
             return {"vectors": vectors, "nodes": nodes[:, :k]}
 
         arrays = self.run.work.arrays(f"matched-{self.t}", make)
-        return _Handed(arrays["vectors"], arrays["nodes"])
+        return _LevelOutput(arrays["vectors"], arrays["nodes"])
 
-    def _given(self, handed: _Handed | None) -> Nodes | None:
-        """Return the parents of M^(t) (eq. 8): those that the level above chose, and the true ones."""
-        return None if handed is None else joined_nodes(handed.matched, self.levels[self.t - 1])
+    def _parents(self, above: _LevelOutput | None) -> Nodes | None:
+        """Return the parents of M^(t) (eq. 8): the nodes that the level above matched, and the true ones."""
+        return None if above is None else joined_nodes(above.matched, self.levels[self.t - 1])
 
-    def _set_first_rows(self, network: Resolution, handed: _Handed | None) -> None:
-        """Let the classifiers start by a linear solve, or at random about the score of a node that is not true."""
-        head, given, settings = network.heads[0], network.parents, self.run.config.recursive
+    def _set_initial_weights(self, network: Resolution, above: _LevelOutput | None) -> None:
+        """Start the classifiers by a linear solve, or at random about the score of a node that is not true."""
+        head = network.heads[0]
+        parents = network.parents
+        settings = self.run.config.recursive
         if settings.bootstrap and (self.t > 0 or settings.bootstrap_root):
-            head.set_rows(*self._first_rows(handed, given))
+            head.set_rows(*self._bootstrapped(above, parents))
             return
+        hinge = self.run.config.training.loss == "squared-hinge"
         slots = len(head.bias)
-        if given is not None:
-            slots = round(float((given >= 0).sum(1).mean()) * network.tables.most_children[self.t - 1])
-        bias = prior_logit(self.levels[self.t], slots) if settings.loss == "bce" else -1.0
+        if parents is not None:
+            slots = round(float((parents >= 0).sum(1).mean()) * network.tables.most_children[self.t - 1])
+        bias = -1.0 if hinge else prior_logit(self.levels[self.t], slots)
         head.set_rows(head.weight, np.full(len(head.bias), bias, np.float32))
 
-    def _first_rows(
-        self, handed: _Handed | None, given: Nodes | None
+    def _bootstrapped(
+        self, above: _LevelOutput | None, matched: Nodes | None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return W_init (eq. 11) and biases: linear classifiers on the vectors of the level above."""
-        vectors = self.run.embedder.embed(self.run.tokens) if handed is None else handed.vectors
+        vectors = self.run.embedder.embed(self.run.tokens) if above is None else above.vectors
         scale = np.float32(1 / max(float(np.linalg.norm(vectors, axis=1).mean()), 1e-6))
-        config, tree, settings = self.run.config, self.run.tree, self.run.config.recursive
+        tree = self.run.tree
+        config = self.run.config
+        settings = config.recursive
         ranker = replace_settings(
             config.ranker,
-            loss="logistic" if settings.loss == "bce" else "squared-hinge",
+            loss="squared-hinge" if config.training.loss == "squared-hinge" else "logistic",
             solver="dual",
             cost_negative=config.ranker.cost_positive,  # R̂ alone tells negatives from positives
             cost_sensitive=settings.cost_sensitive,
@@ -144,7 +157,7 @@ class _Level(NamedTuple):
             prune=0.0,
         )
         parents = None
-        if given is not None:
-            parents = csr_of_slots(np.ones(given.shape, np.float32), given, tree.widths[self.t - 1])
+        if matched is not None:
+            parents = csr_of_slots(np.ones(matched.shape, np.float32), matched, tree.widths[self.t - 1])
         weights, bias = fit_rows(vectors * scale, self.levels[self.t], tree, self.t, parents, ranker, config.seed)
         return weights * scale, bias

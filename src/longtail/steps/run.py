@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
@@ -22,3 +23,4 @@ class Run(NamedTuple):
     valid: Dataset | None = None  # tells which epoch of a network is the best
     device: str = "auto"
     log_file: Path | None = None  # what a network's training tells of its steps
+    loss: Callable[..., Any] | None = None  # of a network: a loss, or a function, in the place of ``training.loss``

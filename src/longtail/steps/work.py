@@ -16,7 +16,7 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.errors import ModelFolderError, UsageError
 from longtail.kernels import pool
-from longtail.neural.ranks import current_ranks, found_by_first
+from longtail.neural.process_group import current_group, lookup_by_first
 from longtail.store import RunFolder, Stages, content_hash
 from longtail.store.stages import looks
 
@@ -59,13 +59,13 @@ class Work:
         """
         if hold and name in self.held:
             return self.held[name]
-        ranks = current_ranks()
-        if not ranks.first:
-            ranks.wait_for(name)
+        group = current_group()
+        if not group.is_first:
+            group.wait_for(name)
         stored = self._stored(name)
         arrays = self._kept(name, make()) if stored is None else stored
-        if ranks.first:
-            ranks.announce(name)
+        if group.is_first:
+            group.announce(name)
         if hold:
             self.held[name] = arrays
         return arrays
@@ -75,15 +75,15 @@ class Work:
 
         With several ranks they are memory-mapped, so that each can take what is its own.
         """
-        ranks, stages = current_ranks(), self.stages
-        if ranks.count == 1 or stages is None:
+        group, stages = current_group(), self.stages
+        if group.size == 1 or stages is None:
             return self.arrays(name, make)
-        folder = found_by_first(ranks, lambda: stages.get(name, self.input_hash))
+        folder = lookup_by_first(group, lambda: stages.get(name, self.input_hash))
         if folder is None:
             arrays = make()
-            if ranks.first:
+            if group.is_first:
                 self._kept(name, arrays)
-            ranks.wait()
+            group.barrier()
             folder = stages.get(name, self.input_hash)
         assert folder is not None  # it was made just now
         return folder.arrays(_FILE)

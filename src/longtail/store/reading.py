@@ -12,7 +12,7 @@ from functools import partial
 from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -79,9 +79,11 @@ class Folder:
         """Return a copy of the bytes of a file."""
         return bytes(self.view(name))
 
-    def read_json(self, name: str, type: type[T]) -> T:
-        """Return the JSON in a file as ``type``, checked by msgspec."""
+    def read_json(self, name: str, type: type[T], upgrade: Callable[[Any], Any] | None = None) -> T:
+        """Return the JSON in a file as ``type``, checked by msgspec; ``upgrade`` changes that of earlier versions."""
         try:
+            if upgrade is not None:
+                return msgspec.convert(upgrade(msgspec.json.decode(self.view(name))), type)
             return msgspec.json.decode(self.view(name), type=type)
         except JSON_ERRORS as error:
             found = f"written by {self.manifest.producer}, does not hold what this version expects ({error})"

@@ -271,7 +271,7 @@ class TestXRTransformer:
         assert (training.batch_size, training.schedule, training.head_optimiser) == (256, "linear", "adamw")
         assert (training.encoder_decay, training.head_decay, training.clip) == (0, 0, 1)
         assert (recursive.dropout, recursive.bootstrap, recursive.bootstrap_root) == (0.1, True, False)
-        assert (recursive.loss, config.encoder.weight, config.ranker.trees) == ("squared-hinge", 1.0, 1)
+        assert (training.loss, config.encoder.weight, config.ranker.trees) == ("squared-hinge", 1.0, 1)
         assert config.encoder.name == "bert-base-uncased"
 
 

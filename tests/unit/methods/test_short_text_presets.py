@@ -28,7 +28,7 @@ EVERY_METHOD = {
         "detach_epochs",
     ],
     "training": [
-        *("epochs", "batch_size", "encoder_rate", "head_rate", "head_optimiser", "head_weights", "schedule"),
+        *("loss", "epochs", "batch_size", "encoder_rate", "head_rate", "head_optimiser", "head_weights", "schedule"),
         *(
             "warmup_epochs",
             "cooldown_epochs",

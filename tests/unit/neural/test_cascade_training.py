@@ -16,7 +16,7 @@ from scipy import sparse
 from longtail.config import Cascade, Training
 from longtail.data.labels import Labels
 from longtail.neural.cascade import CascadeXML
-from longtail.neural.cascade_training import set_first_rows
+from longtail.neural.cascade_training import set_initial_weights
 from longtail.neural.heads.initial_rows import prior_logit
 from longtail.tree.tree import LabelTree
 from tiny_encoder import tiny_encoder
@@ -35,7 +35,7 @@ def initial_network(**settings):
     ranker = SimpleNamespace(network=network, tree=TREE, level_vectors=lambda tokens: vectors)
     labels = Labels.of([str(number) for number in range(12)])
     drawn = [head.weight.clone() for head in network.heads]
-    set_first_rows(ranker, [None] * N_DOCUMENTS, levels, network.settings, labels)
+    set_initial_weights(ranker, [None] * N_DOCUMENTS, levels, network.settings, labels)
     return network, vectors, levels, drawn
 
 

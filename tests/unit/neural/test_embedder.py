@@ -95,7 +95,7 @@ class TestState:
         assert embedder.freeze() is embedder
         assert not embedder.network.training
         np.testing.assert_array_equal(embedder.embed(TEXTS), before)
-        assert embedder.freeze().tree is None
+        assert embedder.freeze().ranker is None
 
     def test_numbers(self, embedder):
         encoder = embedder.network.encoder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -29,7 +30,7 @@ from longtail.neural.recursive import Matcher, Resolution, joined_nodes
 from longtail.neural.training.schedule import Schedule
 from longtail.steps.levels import level_training
 from longtail.steps.network_run import NetworkRun
-from longtail.steps.recursive import _Handed, _Level
+from longtail.steps.recursive import _Level, _LevelOutput
 from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree
 from tiny_encoder import tiny_encoder, write_encoder
@@ -77,9 +78,9 @@ def counts(level, own):
     return {node: count for node, count in found.items() if count}
 
 
-def network_of(level, **settings):
+def network_of(level, loss="squared-hinge", **settings):
     """Return a network in training mode that drops nothing, whose classifiers tell documents apart, with its M."""
-    training = Training(head_optimiser="sgd", head_decay=0)
+    training = Training(head_optimiser="sgd", head_decay=0, loss=loss)
     network = Resolution(tiny_encoder(), TREE, level, Recursive(dropout=0.0, **settings), training, seed=5).train()
     chance, head = torch.Generator().manual_seed(level), network.heads[0]
     head.set_rows(torch.randn(head.weight.shape, generator=chance) / 2, torch.randn(len(head.bias), generator=chance))
@@ -102,10 +103,10 @@ def batch_of(level, order=(0, 1, 2, 3), truth=TRUTH):
     return Batch(*(torch.from_numpy(array[rows]) for array in (ids, mask, positives, values)), rows)
 
 
-def slow_point(y, margin, share, settings):
+def slow_point(y, margin, share, loss, settings):
     """Return the loss of a node with target ``y`` and R̂ ``share``."""
     alpha = settings.alpha if settings.cost_sensitive else 1
-    if settings.loss == "bce":
+    if loss == "bce":
         p = torch.sigmoid(margin)
         return -share * torch.log(p) - alpha * (1 - y) * torch.log(1 - p)
     if y > 0:
@@ -128,7 +129,7 @@ def slow_loss(network, weight, bias, batch, truth=TRUTH):
             relevance = sum(value for label, value in values.items() if label in below(level, node))
             y = min(relevance, 1)
             share = relevance / max(sum(values.values()), 1) if settings.cost_sensitive else y
-            total = total + slow_point(y, weight[node] @ x + bias[node], share, settings)
+            total = total + slow_point(y, weight[node] @ x + bias[node], share, network.loss.name, settings)
         documents.append(total / len(nodes))
     return sum(documents) / len(documents)
 
@@ -179,9 +180,8 @@ class TestLosses:
         network = network_of(2, loss="bce", cost_sensitive=cost_sensitive)
         targets = torch.tensor([[1, 0.3, 0, 0.1]])
         logits = torch.tensor([[12.0, -0.5, -12, -2]], requires_grad=True)
-        positive, negative = network._point_weights(targets, torch.tensor([[1.0]]))
-        loss = positive * network._point_loss(logits) + negative * network._point_loss(-logits)
-        loss.sum().backward()
+        positive, negative = network._relevances(network.loss, targets, torch.tensor([[1.0]]))
+        network.loss.weighted(logits, positive, negative, torch.ones(1, 4, dtype=torch.bool)).sum().backward()
         torch.testing.assert_close(logits.grad, logits.detach().sigmoid() - targets)
 
     def test_decay_is_the_classifiers(self):
@@ -349,12 +349,12 @@ class TestFirstRows:
     @pytest.mark.parametrize(("loss", "bias"), [("squared-hinge", -1.0), ("bce", None)])
     def test_at_random_they_start_about_the_score_of_a_node_that_is_not_true(self, loss, bias):
         _, levels = problem()
-        settings = {"recursive": {"loss": loss, "bootstrap": False}}
+        settings = {"recursive": {"bootstrap": False}, "training": {"loss": loss}}
         level = level_of(levels, configure("xr-transformer", None, settings))
         head, given = Head(6, 5, std=0.5), joined_nodes(np.full((40, 1), 2, np.int32), levels[0])
         before = head.weight.clone()
         network = SimpleNamespace(heads=[head], parents=given, tables=SimpleNamespace(most_children=[3]))
-        level._set_first_rows(network, None)
+        level._set_initial_weights(network, None)
         share = levels[1].nnz / 40 / round((given >= 0).sum(1).mean() * 3)  # of the slots of a document
         expected = np.log(share / (1 - share)) if bias is None else bias
         np.testing.assert_allclose(head.bias.numpy(), np.full(6, expected), rtol=1e-5)
@@ -372,13 +372,13 @@ class TestFirstRows:
             asked.append(level.t)
             return np.zeros((TREE.widths[level.t], 5), np.float32), np.zeros(TREE.widths[level.t], np.float32)
 
-        monkeypatch.setattr(_Level, "_first_rows", first_rows)
+        monkeypatch.setattr(_Level, "_bootstrapped", first_rows)
         config = configure("xr-transformer", None, {"recursive": settings})
         for t in (0, 1):
-            level = level_of(levels, config)._replace(t=t)
+            level = replace(level_of(levels, config), t=t)
             head = Head(TREE.widths[t], 5)
             network = SimpleNamespace(heads=[head], parents=None, tables=SimpleNamespace(most_children=[3]))
-            level._set_first_rows(network, None)
+            level._set_initial_weights(network, None)
             assert bool(head.weight.any()) == (t not in solved)
         assert asked == solved
 
@@ -387,12 +387,12 @@ class TestFirstRows:
     def test_margins_on_the_raw_vectors_are_the_solvers(self, length, loss):
         """The solver reads vectors of mean length 1, whatever theirs is: the head's scores are its margins."""
         vectors, levels = problem()
-        recursive = {"loss": loss, "cost_sensitive": True, "alpha": 0.5}
-        config = configure("xr-transformer", None, {"recursive": recursive, "ranker": {"cost_positive": 2.0}})
+        settings = {"recursive": {"cost_sensitive": True, "alpha": 0.5}, "training": {"loss": loss}}
+        config = configure("xr-transformer", None, {**settings, "ranker": {"cost_positive": 2.0}})
         level = level_of(levels, config)
         matched = np.full((40, 1), 2, np.int32)
         given = joined_nodes(matched, levels[0])
-        rows = level._first_rows(_Handed(vectors * length, matched), given)
+        rows = level._bootstrapped(_LevelOutput(vectors * length, matched), given)
         head = Head(6, 5)
         head.set_rows(*rows)
         found = head.eval().scores(torch.from_numpy(vectors * length), None).numpy()

@@ -26,15 +26,24 @@ from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.neural.batches import Batches
 from longtail.neural.cascade import CascadeXML
+from longtail.neural.distributed_ranking import DistributedRanking
 from longtail.neural.heads import random_rows
 from longtail.neural.heads.head import Head
 from longtail.neural.heads.sharded_head import ShardedHead, new_head
-from longtail.neural.ranks import FollowedStages, Ranks, as_ranks, current_ranks, shared_cores, total_gradients
+from longtail.neural.losses import BinaryCrossEntropy
+from longtail.neural.process_group import (
+    FollowedStages,
+    ProcessGroup,
+    all_reduce_gradients,
+    current_group,
+    shared_cores,
+    use_group,
+)
 from longtail.neural.training.checkpoints import Checkpoints
 from longtail.neural.training.loop import fit
 from longtail.neural.training.schedule import Schedule
 from longtail.neural.training.stepper import Stepper
-from longtail.scale.ranks import LostRanks, TorchRanks, check_method, check_sources, joined, under_torchrun
+from longtail.scale.ranks import LostRanks, TorchProcessGroup, check_method, check_sources, joined, under_torchrun
 from longtail.steps.work import Work
 from longtail.store import Stages
 from longtail.training_run import take_part, train_to_folder, work_folder
@@ -78,10 +87,10 @@ def as_rank(rank, count, port, body, folder) -> int:
     os.environ["LOCAL_WORLD_SIZE"] = str(count)
     faulthandler.dump_traceback_later(_SECONDS, exit=True)  # ranks that wait for each other say where
     try:
-        ranks = TorchRanks.join("cpu")
-        with as_ranks(ranks):
-            np.savez(folder / f"rank-{rank}.npz", **body(ranks))
-            ranks.leave()
+        group = TorchProcessGroup.join("cpu")
+        with use_group(group):
+            np.savez(folder / f"rank-{rank}.npz", **body(group))
+            group.leave()
         return 0
     except (SystemExit, KeyboardInterrupt) as ended:
         return ended.code if isinstance(ended, SystemExit) else 130
@@ -109,52 +118,52 @@ def close(found, expected, tolerance):
 KINDS = ("candidates", "all nodes", "full loss")
 
 
-def trained_head(ranks, kind, n_nodes, dtype, optimiser, documents=7):
+def trained_head(group, kind, n_nodes, dtype, optimiser, documents=7):
     """Three steps of a head; return what it gives for all documents, and what it has learnt."""
     chance = torch.Generator().manual_seed(n_nodes)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     settings = {"optimiser": optimiser, "dtype": dtype, "weight_decay": 0.01, "seed": 3, "std": 0.5, "device": "cpu"}
     head = new_head(n_nodes, 6, **settings).train()
-    own, lengths, arrays = ranks.part(documents), ranks.lengths(documents), {}
+    own, lengths, arrays = group.part(documents), group.lengths(documents), {}
     for step in range(3):
         x = torch.randn(documents, 6, generator=chance, dtype=wide)[own].requires_grad_(step > 0)
-        slots = 5 + 2 * (kind == "candidates" and ranks.rank == 1)  # widths may differ: what is beyond is padding
+        slots = 5 + 2 * (kind == "candidates" and group.rank == 1)  # widths may differ: what is beyond is padding
         nodes = torch.stack([torch.randperm(n_nodes, generator=chance)[:3] for _ in range(documents)])
         nodes = torch.nn.functional.pad(nodes.int(), (0, slots - 3), value=-1)[own]
         weights = torch.randn(documents, max(7, n_nodes), generator=chance, dtype=wide)[own]
         if kind == "full loss":
-            given = head.full_loss(x, nodes, (nodes >= 0) * 0.75)
+            given = head.full_loss(x, nodes, (nodes >= 0) * 0.75, BinaryCrossEntropy())
             (given * weights[:, 0].abs()).sum().backward()
         else:
             given = head.scores(x, nodes if kind == "candidates" else None)
             given = given[:, :3] if kind == "candidates" else given
             (given.square() * weights[:, : given.shape[1]]).sum().backward()
-        arrays[f"given {step}"] = ranks.gathered(given.detach(), lengths).numpy()
+        arrays[f"given {step}"] = group.all_gather(given.detach(), lengths).numpy()
         if x.grad is not None:
-            arrays[f"gradient {step}"] = ranks.gathered(x.grad, lengths).numpy()
+            arrays[f"gradient {step}"] = group.all_gather(x.grad, lengths).numpy()
         head.step(0.1, seed=step)
     logits, nodes = head.best(x.detach(), 4)
-    arrays |= {"best": ranks.gathered(logits, lengths).numpy(), "nodes": ranks.gathered(nodes, lengths).numpy()}
+    arrays |= {"best": group.all_gather(logits, lengths).numpy(), "nodes": group.all_gather(nodes, lengths).numpy()}
     return arrays | head.to_arrays()
 
 
-def each_head(dtype, optimiser, ranks):
+def each_head(dtype, optimiser, group):
     """Heads of all kinds, also with more ranks than nodes or documents."""
     found = {}
     for kind in KINDS:
         for n_nodes, documents in ((11, 7), (3, 7), (11, 2)):
-            arrays = trained_head(ranks, kind, n_nodes, dtype, optimiser, documents)
+            arrays = trained_head(group, kind, n_nodes, dtype, optimiser, documents)
             found |= {f"{kind}, {n_nodes} nodes, {documents} documents, {name}": arrays[name] for name in arrays}
     return found
 
 
 @COUNTS
 def test_heads_learn_what_one_process_does(tmp_path, count):
-    def body(ranks):
-        return each_head(torch.float64, "adamw", ranks)
+    def body(group):
+        return each_head(torch.float64, "adamw", group)
 
     found = all_well(count, body, tmp_path)
-    expected = body(Ranks())
+    expected = body(ProcessGroup())
     close(found[0], expected, 1e-11)
     for other in found[1:]:  # what is exchanged is the same everywhere
         shared = [name for name in expected if name.endswith(tuple("0123")) or name.endswith(("best", "nodes"))]
@@ -165,10 +174,10 @@ def test_heads_learn_what_one_process_does(tmp_path, count):
 @COUNTS
 @pytest.mark.parametrize("optimiser", ["row-adam", "sgd"])
 def test_rounded_rows_have_the_same_bits(tmp_path, count, optimiser):
-    def body(ranks):
-        return trained_head(ranks, "candidates", 11, torch.bfloat16, optimiser)
+    def body(group):
+        return trained_head(group, "candidates", 11, torch.bfloat16, optimiser)
 
-    found, expected = all_well(count, body, tmp_path)[0], body(Ranks())
+    found, expected = all_well(count, body, tmp_path)[0], body(ProcessGroup())
     for name in ("weight", "bias", "given 2"):
         np.testing.assert_array_equal(found[name], expected[name])
 
@@ -178,10 +187,10 @@ def test_first_rows_and_parts(tmp_path, monkeypatch, count):
     monkeypatch.setattr(random_rows, "_DRAWN", 48)
     options = {"std": 0.02, "seed": 5}
 
-    def body(ranks):
-        drawn = {kind: ShardedHead(n, 7, ranks, dtype=getattr(torch, kind), **options) for kind, n in sizes.items()}
+    def body(group):
+        drawn = {kind: ShardedHead(n, 7, group, dtype=getattr(torch, kind), **options) for kind, n in sizes.items()}
         filled = {f"{kind} here": np.array(len(head.bias)) for kind, head in drawn.items()}
-        again = ShardedHead(sizes["float32"], 7, ranks, std=0)
+        again = ShardedHead(sizes["float32"], 7, group, std=0)
         again.load_arrays(Head(sizes["float32"], 7, **options).to_arrays())
         same = {"same": (again.weight == drawn["float32"].weight).all().numpy()}
         return {kind: head.to_arrays()["weight"] for kind, head in drawn.items()} | filled | same
@@ -203,12 +212,12 @@ def test_xavier_rows_are_those_of_the_whole_level(tmp_path, monkeypatch, count, 
     monkeypatch.setattr(random_rows, "_DRAWN", 48)
     dtype, n_nodes = getattr(torch, kind), 101
 
-    def body(ranks):
+    def body(group):
         head = new_head(n_nodes, 7, dtype=dtype, std=0)
         head.set_xavier_rows(5)
         return {"weight": head.to_arrays()["weight"], "rows": np.array(len(head.bias))}
 
-    found, expected = all_well(count, body, tmp_path), body(Ranks())
+    found, expected = all_well(count, body, tmp_path), body(ProcessGroup())
     assert sum(int(own["rows"]) for own in found) == n_nodes == int(expected["rows"])
     np.testing.assert_array_equal(found[0]["weight"], expected["weight"])
 
@@ -245,7 +254,7 @@ def compared(network):
     return {name: array for name, array in network.to_arrays(True).items() if not name.endswith("key.bias")}
 
 
-def gradients(ranks):
+def gradients(group):
     """The gradient of every batch of an epoch, in float64 all through: encoder's as it is, heads' as an SGD step."""
     training = Training(head_optimiser="sgd", head_decay=0, micro_batch=2, head_weights="float64")
     found = {}
@@ -254,7 +263,7 @@ def gradients(ranks):
         stepper = Stepper(network, training, Schedule.of(training, 3), 0)
         for number, batch in enumerate(batches_of().epoch(0)):
             _, losses = stepper._gradients(batch, 0)
-            losses = total_gradients(ranks, stepper.parameters, losses, ranks.lengths(len(batch))[ranks.rank] > 0)
+            losses = all_reduce_gradients(group, stepper.parameters, losses, group.lengths(len(batch))[group.rank] > 0)
             own = dict(zip(map(str, range(999)), stepper.parameters, strict=False))
             grads = {name: parameter.grad.numpy() for name, parameter in own.items() if parameter.grad is not None}
             for head in network.heads:
@@ -267,7 +276,7 @@ def gradients(ranks):
 
 @COUNTS
 def test_gradients_are_those_of_one_process(tmp_path, count):
-    expected = gradients(Ranks())
+    expected = gradients(ProcessGroup())
     found = all_well(count, gradients, tmp_path)
     assert min(len(batch) for batch in batches_of().epoch(0)) == 1
     assert found[0].keys() == expected.keys()  # parameters without a gradient have none
@@ -281,13 +290,13 @@ def test_gradients_are_those_of_one_process(tmp_path, count):
 
 def run(folder, resume, validate=None, stop_at=None):
     """Train in the current ranks, with checkpoints in ``folder``; a signal comes to the last rank at ``stop_at``."""
-    ranks, network, at = current_ranks(), network_of(), [0]
-    stages = Stages(folder / "stages") if ranks.first else FollowedStages(folder / "stages")
+    group, network, at = current_group(), network_of(), [0]
+    stages = Stages(folder / "stages") if group.is_first else FollowedStages(folder / "stages")
     losses = network.losses
 
     def counted(batch):
         at[0] += 1
-        if at[0] == stop_at and ranks.rank == ranks.count - 1:
+        if at[0] == stop_at and group.rank == group.size - 1:
             os.kill(os.getpid(), signal.SIGTERM)
         return losses(batch)
 
@@ -296,9 +305,9 @@ def run(folder, resume, validate=None, stop_at=None):
     with stages, pool.threads(1):  # others would not be there after a fork
         checkpoints = Checkpoints(stages, "data")
         assert checkpoints.exists() == resume
-        log = folder / f"run-{ranks.rank}.jsonl"
+        log = folder / f"run-{group.rank}.jsonl"
         history = fit(network, batches_of(), SETTINGS, seed=1, checkpoints=checkpoints, validate=validate, log_file=log)
-    assert log.exists() == ranks.first
+    assert log.exists() == group.is_first
     arrays = compared(network) | {"losses": np.array([list(epoch.losses.values()) for epoch in history.epochs])}
     return arrays | {"best": np.array(history.best)}
 
@@ -313,14 +322,14 @@ def one_process(tmp_path_factory):
 @pytest.mark.parametrize(("first", "then"), [(4, 2), (2, 1), (1, 2)])
 def test_stopped_and_resumed_by_another_number(tmp_path, one_process, first, then):
     """A signal to one rank stops all, with one checkpoint, from which any number of ranks goes on."""
-    _, codes = in_ranks(first, lambda ranks: run(tmp_path, resume=False, stop_at=5), tmp_path)
+    _, codes = in_ranks(first, lambda group: run(tmp_path, resume=False, stop_at=5), tmp_path)
     assert codes == [143] * first
-    found = all_well(then, lambda ranks: run(tmp_path, resume=True), tmp_path)[0]
+    found = all_well(then, lambda group: run(tmp_path, resume=True), tmp_path)[0]
     close(found, one_process, 2e-4)
 
 
 def test_best_epoch_is_restored_on_all_ranks(tmp_path):
-    def body(ranks):
+    def body(group):
         values = iter([0.9, 0.1])
         return run(tmp_path, resume=False, validate=lambda: {"P@1": next(values)})
 
@@ -335,13 +344,14 @@ def test_best_epoch_is_restored_on_all_ranks(tmp_path):
 def test_ranking_is_shared_and_known_to_all(tmp_path, count, last_level):
     ids = torch.from_numpy(np.random.default_rng(0).integers(4, 200, (5, 9)))
 
-    def body(ranks):
-        ranked = network_of(last_level).eval().rank(ids, torch.ones(5, 9, dtype=torch.bool), 4)
+    def body(group):
+        network = DistributedRanking(network_of(last_level).eval(), group)
+        ranked = network.rank(ids, torch.ones(5, 9, dtype=torch.bool), 4)
         return {"scores": ranked.scores.numpy(), "nodes": ranked.nodes.numpy(), "vectors": ranked.vectors.numpy()} | {
             f"kept {level}": np.sort(kept.numpy(), 1) for level, kept in enumerate(ranked.kept)
         }
 
-    expected = body(Ranks())
+    expected = body(ProcessGroup())
     for found in all_well(count, body, tmp_path):
         close(found, expected, 1e-5)
 
@@ -362,35 +372,35 @@ def whole_run(encoder, folder, resume, end_at=None):
         "training": {"epochs": 2, "batch_size": 8, "checkpoint_steps": 4, "head_rate": 3e-3, "encoder_rate": 3e-4},
         "cascade": {"dropout": [0, 0, 0], "layers": [[1], [2], [3]], "combine": "never"},
     }
-    config, ranks, at = configure("cascadexml", None, settings), current_ranks(), [0]
+    config, group, at = configure("cascadexml", None, settings), current_group(), [0]
     losses = CascadeXML.losses
 
     def counted(network, batch):
         at[0] += 1
-        if at[0] == end_at and ranks.rank == ranks.count - 1:
+        if at[0] == end_at and group.rank == group.size - 1:
             os._exit(9)
         return losses(network, batch)
 
     CascadeXML.losses = counted
     try:
-        if ranks.first:
+        if group.is_first:
             train_to_folder(documents, folder, config, valid=valid, threads=1, resume=resume)
         else:
-            ranks.wait_for("begun")
+            group.wait_for("begun")
             take_part(documents, folder, config, valid=valid, threads=1)
     finally:
         CascadeXML.losses = losses
-    return {"left": np.array(current_ranks().count)}
+    return {"left": np.array(current_group().size)}
 
 
 def test_killed_on_four_and_resumed_on_two(tmp_path, encoder, monkeypatch, capfd):
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # its threads would not be there after a fork
     whole_run(encoder, tmp_path / "one", resume=False)
-    _, codes = in_ranks(4, lambda ranks: whole_run(encoder, tmp_path / "model", False, end_at=10), tmp_path)
+    _, codes = in_ranks(4, lambda group: whole_run(encoder, tmp_path / "model", False, end_at=10), tmp_path)
     assert codes == [1, 1, 1, 9]
     assert "another rank is gone" in capfd.readouterr().err
     assert (work_folder(tmp_path / "model") / "checkpoint-0").is_dir()
-    found = all_well(2, lambda ranks: whole_run(encoder, tmp_path / "model", resume=True), tmp_path)
+    found = all_well(2, lambda group: whole_run(encoder, tmp_path / "model", resume=True), tmp_path)
     assert [int(own["left"]) for own in found] == [1, 1]
     assert not work_folder(tmp_path / "model").exists()
     one, several = lt.load(tmp_path / "one"), lt.load(tmp_path / "model")
@@ -403,12 +413,14 @@ def test_killed_on_four_and_resumed_on_two(tmp_path, encoder, monkeypatch, capfd
 
 
 def test_stages_are_made_by_the_first_rank(tmp_path):
-    def body(ranks):
-        stages = Stages(tmp_path / "stages") if ranks.first else FollowedStages(tmp_path / "stages")
+    def body(group):
+        stages = Stages(tmp_path / "stages") if group.is_first else FollowedStages(tmp_path / "stages")
         work, made = Work(stages, "input"), []
         arrays = work.arrays("features", lambda: made.append(1) or {"a": np.arange(3)})
-        both = work.together("network", lambda: made.append(2) or {"b": np.arange(4) if ranks.first else np.zeros(0)})
-        ranks.wait()
+        both = work.together(
+            "network", lambda: made.append(2) or {"b": np.arange(4) if group.is_first else np.zeros(0)}
+        )
+        group.barrier()
         return {"a": arrays["a"], "b": both["b"], "made": np.array(made)}
 
     first, other = all_well(2, body, tmp_path)
@@ -425,14 +437,14 @@ def test_a_stage_of_other_data_is_refused(tmp_path):
 
 
 def test_exchanges(tmp_path):
-    def body(ranks):
-        own = np.full((ranks.rank + 1, 2), ranks.rank, np.float32)
-        found = {"rows": ranks.gathered_array(own, [1, 2, 3]), "sum": ranks.total_array(own[:1])}
+    def body(group):
+        own = np.full((group.rank + 1, 2), group.rank, np.float32)
+        found = {"rows": group.all_gather_array(own, [1, 2, 3]), "sum": group.all_reduce_array(own[:1])}
         found |= {
-            "largest": np.array(ranks.largest(7 * (ranks.rank == 1))),
-            "first": np.array(ranks.agreed(ranks.rank)),
+            "largest": np.array(group.all_reduce_max(7 * (group.rank == 1))),
+            "first": np.array(group.broadcast(group.rank)),
         }
-        with pool.threads(7), shared_cores(ranks):
+        with pool.threads(7), shared_cores(group):
             return found | {"threads": np.array(pool.thread_count())}
 
     for own in all_well(3, body, tmp_path):
@@ -442,11 +454,11 @@ def test_exchanges(tmp_path):
 
 
 def test_a_lost_rank_is_told_in_one_line(tmp_path):
-    def body(ranks):
-        if not ranks.first:
+    def body(group):
+        if not group.is_first:
             os._exit(3)
         with pytest.raises(LostRanks, match=r"^rank 0: ends, as another rank is gone \([^\n]*\)$"):
-            ranks.total(torch.ones(3))
+            group.all_reduce(torch.ones(3))
         os._exit(0)
 
     assert in_ranks(2, body, tmp_path)[1] == [0, 3]
@@ -474,6 +486,13 @@ def test_a_sum_of_words_is_not_said_to_normalise():
         check_method(configure("astec", None, {"label_text": {"phases": "one"}}))
 
 
+def test_a_normaliser_over_all_labels_is_not_shared():
+    settings = {"training": {"loss": "decoupled-softmax"}}
+    with pytest.raises(UsageError, match=r"decoupled-softmax with cascade\.last_level=auto; its normaliser"):
+        check_method(configure("cascadexml", None, settings))
+    check_method(configure("cascadexml", None, {**settings, "cascade": {"last_level": "shortlist"}}))
+
+
 @pytest.mark.parametrize("method", ["cascadexml", "lightxml", "xml-cnn"])
 def test_methods_that_they_can(method):
     check_method(configure(method))
@@ -488,9 +507,9 @@ def test_standard_input_is_refused():
 def test_one_process_joins_nobody(monkeypatch):
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     assert not under_torchrun()
-    with joined("auto") as (ranks, device):
-        assert (ranks.count, ranks.first, device) == (1, True, "auto")
-    assert current_ranks().part(7) == slice(0, 7)
+    with joined("auto") as (group, device):
+        assert (group.size, group.is_first, device) == (1, True, "auto")
+    assert current_group().part(7) == slice(0, 7)
 
 
 def test_devices_of_torchrun(monkeypatch):

@@ -1,13 +1,13 @@
-"""One-vs-all over every node of a level, a chunk of nodes at a time, so that no (documents, nodes) tensor exists.
+"""Losses over every node of a level, a chunk of nodes at a time, so that no (documents, nodes) tensor exists.
 
-For each chunk: logits, σ − y, and its share of the gradient of x; `update` does it again and updates the chunk's rows
-in place. The loss of a document is the sum over all nodes of softplus(z) − y z.
+For each chunk: logits, their gradient (for cross-entropy σ − y), and its share of the gradient of x; `update` does it
+again and updates the chunk's rows in place. A loss with a normaliser over all nodes has a pass of its own before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,16 +16,52 @@ from torch.nn import functional
 from longtail.neural.heads import triton_launch
 from longtail.neural.heads.gathers import product
 from longtail.neural.heads.updates import HeadRows, block_elements, update_rows
+from longtail.neural.losses import BinaryCrossEntropy, ChunkTargets, NodeLoss
 
-__all__ = ["Targets", "best", "losses_and_gradient", "node_chunks", "residuals_and_losses", "update", "update_chunk"]
+__all__ = [
+    "Targets",
+    "best",
+    "losses_and_gradient",
+    "node_chunks",
+    "residuals_and_losses",
+    "update",
+    "update_chunk",
+    "with_normaliser",
+]
 
 
 @dataclass(frozen=True)
 class Targets:
-    """True nodes (B, P) int32 with −1 for padding, and their targets (B, P); all other nodes have target 0."""
+    """True nodes (B, P) int32 with −1 for padding, their targets (B, P), and the loss; other nodes have target 0."""
 
     positives: Tensor
     values: Tensor
+    loss: NodeLoss
+    normaliser: Tensor | None = None  # of the loss over all nodes (B, n), once the first pass is done
+
+    @classmethod
+    def joined(cls, parts: Sequence[Targets]) -> Targets:
+        """Return the targets of several parts of a batch, one after the other; ValueError if their losses differ."""
+        losses = {id(part.loss): part.loss for part in parts}
+        if len(losses) > 1:
+            names = " and ".join(loss.name for loss in losses.values())
+            raise ValueError(f"records of one step: found the losses {names}; expected one loss in a batch")
+        widest = max(part.positives.shape[1] for part in parts)
+        positives = torch.cat([_widened(part.positives, widest, -1) for part in parts])
+        values = torch.cat([_widened(part.values, widest, 0) for part in parts])
+        normalisers = [part.normaliser for part in parts if part.normaliser is not None]
+        normaliser = torch.cat(normalisers) if normalisers else None
+        return cls(positives, values, parts[0].loss, normaliser)
+
+    def of_chunk(self, chunk: slice) -> ChunkTargets:
+        """Return the targets of the nodes of a chunk."""
+        inside = (self.positives >= chunk.start) & (self.positives < chunk.stop)
+        columns = torch.where(inside, self.positives - chunk.start, 0).long()
+        return ChunkTargets(columns, torch.where(inside, self.values, 0))
+
+
+def _widened(tensor: Tensor, width: int, fill: int) -> Tensor:
+    return functional.pad(tensor, (0, width - tensor.shape[1]), value=fill)
 
 
 def node_chunks(weight: Tensor, breadth: int) -> Iterator[slice]:
@@ -33,6 +69,15 @@ def node_chunks(weight: Tensor, breadth: int) -> Iterator[slice]:
     size = max(block_elements(weight) // max(breadth, 1), 1)
     for start in range(0, len(weight), size):
         yield slice(start, min(start + size, len(weight)))
+
+
+def with_normaliser(rows: HeadRows, x: Tensor, targets: Targets) -> Targets:
+    """The targets after the first pass over all nodes, if the loss has one; rows must not change from here on."""
+    if not targets.loss.has_normaliser:
+        return targets
+    chunks = node_chunks(rows.weight, len(x))
+    normaliser = targets.loss.normaliser((_logits(rows, x, chunk), targets.of_chunk(chunk)) for chunk in chunks)
+    return replace(targets, normaliser=normaliser)
 
 
 def losses_and_gradient(rows: HeadRows, x: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
@@ -67,8 +112,9 @@ def best(rows: HeadRows, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     nodes = torch.empty(len(x), 0, dtype=torch.int64, device=x.device)
     for chunk in node_chunks(rows.weight, len(x)):
         logits = _logits(rows, x, chunk)
-        found, places = logits.topk(min(k, logits.shape[1]), 1)
-        top, nodes = torch.cat([top, found], 1), torch.cat([nodes, places + chunk.start], 1)
+        best_logits, columns = logits.topk(min(k, logits.shape[1]), 1)
+        top = torch.cat([top, best_logits], 1)
+        nodes = torch.cat([nodes, columns + chunk.start], 1)
         top, order = top.topk(min(k, top.shape[1]), 1)
         nodes = nodes.gather(1, order)
     return top, nodes.to(torch.int32)
@@ -81,14 +127,15 @@ def _logits(rows: HeadRows, x: Tensor, chunk: slice) -> Tensor:
 def residuals_and_losses(
     rows: HeadRows, x: Tensor, targets: Targets, scale: Tensor, chunk: slice
 ) -> tuple[Tensor, Tensor]:
-    """(σ(z) − y) · scale (B, nodes of the chunk), and the chunk's share of the losses (B,)."""
-    if triton_launch.serves(rows.weight):
-        logits, bias = product(x, rows.weight[chunk].T), rows.bias[chunk]
-        positives, values = targets.positives, targets.values
-        return triton_launch.residuals_and_losses(logits, bias, positives, values, scale, chunk.start, x.dtype)
-    logits = _logits(rows, x, chunk)
-    inside = (targets.positives >= chunk.start) & (targets.positives < chunk.stop)
-    columns = torch.where(inside, targets.positives - chunk.start, 0).long()
-    values = torch.where(inside, targets.values, 0)  # those of other chunks are column 0 with target 0
-    losses = functional.softplus(logits).sum(1) - (values * logits.gather(1, columns)).sum(1)
-    return logits.sigmoid_().scatter_add_(1, columns, -values).mul_(scale[:, None]), losses
+    """Gradient of the losses for the chunk's logits · scale (B, nodes), and the chunk's share of the losses (B,).
+
+    Triton kernels compute the cross-entropy where they serve; other losses are computed by torch on every device.
+    """
+    if type(targets.loss) is BinaryCrossEntropy and triton_launch.serves(rows.weight):
+        logits = product(x, rows.weight[chunk].T)
+        bias = rows.bias[chunk]
+        return triton_launch.residuals_and_losses(
+            logits, bias, targets.positives, targets.values, scale, chunk.start, x.dtype
+        )
+    losses, gradient = targets.loss.chunk(_logits(rows, x, chunk), targets.of_chunk(chunk), targets.normaliser)
+    return gradient.mul_(scale[:, None]), losses

@@ -2,7 +2,7 @@
 
 `scores` and `full_loss` are differentiable in x alone; `gathered` hands out rows for others to compute with. Their
 backward pass leaves a record with the head, and `step` turns the records of a batch into one optimiser step, in place,
-on the rows they touch (`head_records`).
+on the rows they touch (`records.py`, by the formulas of `updates.py`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from longtail.neural.heads import full_head
 from longtail.neural.heads.full_head import Targets
 from longtail.neural.heads.gathers import as_written, gather_dot, gather_sum, product
 from longtail.neural.heads.random_rows import draw_xavier
-from longtail.neural.heads.records import Record, RowGradients, update_by
+from longtail.neural.heads.records import LossRecord, Record, RowGradients, update_by
 from longtail.neural.heads.updates import BETA1, EPSILON, HeadRows, Optimiser, new_state
+from longtail.neural.losses import NodeLoss
 
 __all__ = ["Head", "bits_of", "head_settings"]
 
 
 def head_settings(training: Training) -> dict[str, Any]:
-    """Return what training says of every head, as `Head` takes it."""
+    """Return the settings of every head, as `Head` takes them."""
     dtype = getattr(torch, training.head_weights)
     return {
         "optimiser": training.head_optimiser,
@@ -78,16 +79,16 @@ class Head(torch.nn.Module):
         self._state_names = tuple(state)
         for name, tensor in state.items():
             self.register_buffer(name, tensor)
-        self._records: list[Record | RowGradients] = []
+        self._records: list[Record | LossRecord | RowGradients] = []
 
-    def settle(self) -> None:
-        """Let go of the optimiser's state: the head is trained."""
+    def drop_optimiser_state(self) -> None:
+        """Drop the optimiser's state: the head is trained."""
         for name in self._state_names:
             delattr(self, name)
         self._state_names, self.optimiser = (), "sgd"
 
     def learnt(self) -> tuple[Tensor, ...]:
-        """Return what `step` changes beside the optimiser's state."""
+        """Return the tensors that `step` changes beside the optimiser's state."""
         return self.weight, self.bias
 
     @property
@@ -118,13 +119,16 @@ class Head(torch.nn.Module):
             result: Tensor = _Scores.apply(x, self._anchor(), self, candidates, half)  # type: ignore[no-untyped-call]
         return result
 
-    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor) -> Tensor:
-        """Binary cross-entropy of each document (B,), summed over all nodes.
+    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, loss: NodeLoss) -> Tensor:
+        """The loss of each document (B,) over all nodes. In training mode the backward pass records what `step` needs.
 
-        positives: (B, P) int32, a node at most once a document, −1 for padding; values (B, P): their targets; all
-        other nodes have target 0. In training mode the backward pass records what `step` needs.
+        Args:
+            x: Vectors (B, d) of the documents.
+            positives: True nodes (B, P) int32, a node at most once a document, −1 for padding.
+            values: Their targets (B, P); all other nodes have target 0.
+            loss: Trains x and, through the record, the rows.
         """
-        targets = Targets(positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous())
+        targets = Targets(positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous(), loss)
         half = self._multiplies_in_half(x)
         with as_written(x):
             losses: Tensor = _FullLosses.apply(x, self._anchor(), self, targets, half)  # type: ignore[no-untyped-call]
@@ -195,9 +199,9 @@ class Head(torch.nn.Module):
                 continue
             bits = bits_of(tensor)
             expected = f"{tuple(bits.shape)} {str(bits.dtype).removeprefix('torch.')}"
-            found = f"{arrays[name].shape} {arrays[name].dtype}" if name in arrays else "nothing"
-            if found != expected:
-                raise ModelFolderError(f"head, {name}: found {found}; expected {expected}; were the settings changed?")
+            actual = f"{arrays[name].shape} {arrays[name].dtype}" if name in arrays else "nothing"
+            if actual != expected:
+                raise ModelFolderError(f"head, {name}: found {actual}; expected {expected}; were the settings changed?")
             bits.copy_(torch.from_numpy(np.array(arrays[name])))
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -215,7 +219,7 @@ class Head(torch.nn.Module):
             return torch.zeros((), requires_grad=True)
         return None
 
-    def _record(self, record: Record | RowGradients) -> None:
+    def _record(self, record: Record | LossRecord | RowGradients) -> None:
         self._records.append(record)
 
 
@@ -249,16 +253,19 @@ class _Scores(torch.autograd.Function):
 class _FullLosses(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor | None, head: Head, targets: Targets, half: bool) -> Tensor:
-        ctx.head, ctx.targets, ctx.records, ctx.dtype = head, targets, anchor is not None, x.dtype
+        ctx.head = head
+        ctx.records = anchor is not None
+        ctx.dtype = x.dtype
         ctx.x = _operand(x.detach(), head, half, True)
-        losses, ctx.gradient = full_head.losses_and_gradient(head.rows, ctx.x, targets)
+        ctx.targets = full_head.with_normaliser(head.rows, ctx.x, targets)
+        losses, ctx.gradient = full_head.losses_and_gradient(head.rows, ctx.x, ctx.targets)
         return losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor, None, None, None, None]:
         if ctx.records:
-            ctx.head._record(Record(ctx.x, None, scale, ctx.targets))
+            ctx.head._record(LossRecord(ctx.x, ctx.targets, scale))
         return (ctx.gradient * scale[:, None]).to(ctx.dtype), None, None, None, None
 
 

@@ -1,4 +1,4 @@
-"""Where classifiers start: at the centroids of their documents' vectors, so that rare labels are not left at random."""
+"""Initial weights of classifiers: centroids of their documents' vectors, so that rare labels are not left at random."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def centroid_rows(
     mean = vectors.mean(0, dtype=np.float64).astype(np.float32)
     centred = vectors.astype(np.float32) - mean
     length = max(float(np.linalg.norm(centred, axis=1).mean()), _LEAST_LENGTH * float(np.linalg.norm(mean)), 1e-6)
-    own = unit_vectors(relevance.T.tocsr()[nodes].astype(np.float32) @ centred)
+    directions = unit_vectors(relevance.T.tocsr()[nodes].astype(np.float32) @ centred)
     if texts is not None:
         text_mean = texts.mean(0, dtype=np.float64).astype(np.float32) if text_mean is None else text_mean
-        own = unit_vectors(own + unit_vectors(texts.astype(np.float32) - text_mean))
-    weights = own * np.float32(_STRENGTH / length)
+        directions = unit_vectors(directions + unit_vectors(texts.astype(np.float32) - text_mean))
+    weights = directions * np.float32(_STRENGTH / length)
     return Rows(weights, (prior - weights @ mean).astype(np.float32))
 
 

@@ -74,11 +74,11 @@ class LabelText(nn.Module):
         self.texts = _Bags(texts)
         self.graph = _Bags(graph) if graph is not None and "graph" in self.parts else None
         count, width = len(self.parts), embedding.embedding_dim
-        self.first_scale = _first_scale(embedding.weight)
+        self.initial_scale = _initial_scale(embedding.weight)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.phi_l = _Phi(width, self.first_scale) if "text" in self.parts else None
-            self.phi_g = _Phi(width, self.first_scale) if "graph" in self.parts else None
+            self.phi_l = _Phi(width, self.initial_scale) if "text" in self.parts else None
+            self.phi_g = _Phi(width, self.initial_scale) if "graph" in self.parts else None
             self.attention = nn.Linear(count * width, count) if combine == "attention" and count > 1 else None
         self.to(embedding.weight)  # its type and device
 
@@ -119,24 +119,24 @@ class LabelText(nn.Module):
         pairs: list[tuple[nn.Module | None, nn.Module | None]] = [(self.phi_l, other.phi_l), (self.phi_g, other.phi_g)]
         if self.parts == other.parts:
             pairs.append((self.attention, other.attention))
-        for own, theirs in pairs:
-            if own is not None and theirs is not None:
-                own.load_state_dict(theirs.state_dict())
+        for ours, theirs in pairs:
+            if ours is not None and theirs is not None:
+                ours.load_state_dict(theirs.state_dict())
 
     def _composed(self, z1: Tensor | None, z2: Tensor | None, free: Tensor | None) -> Tensor:
         """Return 𝒜(Φ_l(z¹), Φ_g(z²), w_l) of those that are parts."""
-        given = [
+        candidates = [
             self.phi_l(z1) if self.phi_l is not None and z1 is not None else None,
             self.phi_g(z2) if self.phi_g is not None and z2 is not None else None,
             free if "free" in self.parts else None,
         ]
-        parts = [part for part in given if part is not None]
+        parts = [part for part in candidates if part is not None]
         if len(parts) != len(self.parts):
             raise ValueError(f"label text: found {len(parts)} parts; expected {', '.join(self.parts)}")
         if self.attention is None:
             return reduce(torch.add, parts)
         columns = torch.split(self.attention.weight, parts[0].shape[1], 1)  # of each part: no copy side by side
-        of_parts = (part @ own.T for part, own in zip(parts, columns, strict=True))
+        of_parts = (part @ weight.T for part, weight in zip(parts, columns, strict=True))
         alpha = (reduce(torch.add, of_parts) + self.attention.bias).softmax(1)  # (U, parts)
         total: Tensor = alpha[:, :1] * parts[0]
         for at, part in enumerate(parts[1:], 1):
@@ -155,8 +155,8 @@ class LabelText(nn.Module):
 
 
 @torch.no_grad()
-def _first_scale(E: Tensor) -> float:
-    """Return what makes long vectors of words, as GloVe's, 1 long: else first scores would be huge."""
+def _initial_scale(E: Tensor) -> float:
+    """Return the factor that makes long vectors of words, as GloVe's, 1 long: else initial scores would be huge."""
     return 1 / max(float(E.norm(dim=1).square().mean().sqrt()), 1.0)
 
 

@@ -20,7 +20,7 @@ def draw_xavier(weight: Tensor, nodes: slice, n_nodes: int, seed: int) -> None:
     every device and for any number of ranks.
     """
     bound = sqrt(6 / (n_nodes + weight.shape[1]))
-    draw_rows(weight, nodes, n_nodes, seed, lambda drawn, chance: drawn.uniform_(-bound, bound, generator=chance))
+    draw_rows(weight, nodes, n_nodes, seed, lambda drawn, rng: drawn.uniform_(-bound, bound, generator=rng))
 
 
 def draw_rows(

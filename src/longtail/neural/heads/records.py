@@ -1,4 +1,4 @@
-"""What backward passes leave with a head, and how the records of a batch become one optimiser step on its rows."""
+"""Records that backward passes leave with a head, and the optimiser step on its rows by the records of a batch."""
 
 from __future__ import annotations
 
@@ -8,52 +8,59 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from longtail.neural.heads import full_head, triton_launch, updates
 from longtail.neural.heads.full_head import Targets
 from longtail.neural.heads.updates import HeadRows
 
-__all__ = ["Record", "RowGradients", "update_by"]
+__all__ = ["LossRecord", "Record", "RowGradients", "update_by"]
 
 
 @dataclass(frozen=True)
 class Record:
-    """What one backward pass leaves with its head."""
+    """The record of the backward pass of scores."""
 
     x: Tensor  # (B, d)
     candidates: Tensor | None  # (B, S) int32; None: all nodes
-    gradients: Tensor  # of the logits (B, S or K); with targets: of the documents' losses (B,)
-    targets: Targets | None = None
+    gradients: Tensor  # of the logits (B, S or K)
 
     @property
     def kind(self) -> str:
-        """What was scored; the records of one step are all of one kind."""
-        if self.targets is not None:
-            return "full_loss"
+        """The nodes that were scored; the records of one step are all of one kind."""
         return "scores of all nodes" if self.candidates is None else "scores of candidates"
 
 
 @dataclass(frozen=True)
+class LossRecord:
+    """The record of the backward pass of a loss over all nodes, with the very targets and loss of the pass."""
+
+    x: Tensor  # (B, d)
+    targets: Targets
+    scale: Tensor  # (B,) gradients of the documents' losses
+    kind: ClassVar[str] = "full_loss"
+
+
+@dataclass(frozen=True)
 class RowGradients:
-    """What the backward pass of gathered rows leaves with its head."""
+    """The record of the backward pass of gathered rows."""
 
     nodes: Tensor  # (U,) int64, each once
     gradients: Tensor  # (U, d)
     kind: ClassVar[str] = "gathered rows"
 
 
-def update_by(rows: HeadRows, records: Sequence[Record | RowGradients], lr: float, seed: int) -> None:
+def update_by(rows: HeadRows, records: Sequence[Record | LossRecord | RowGradients], lr: float, seed: int) -> None:
     """One step over all records, of which there are some, as of one batch; seed: of the stochastic rounding."""
     kinds = {record.kind for record in records}
     if len(kinds) > 1:
         raise ValueError(f"records of one step: found {' and '.join(sorted(kinds))}; expected one kind in a batch")
     of_rows = [record for record in records if isinstance(record, RowGradients)]
+    of_losses = [record for record in records if isinstance(record, LossRecord)]
     of_logits = [record for record in records if isinstance(record, Record)]
     if of_rows:
         _update_gathered(rows, of_rows, lr, seed)
-    elif of_logits[0].targets is not None:
-        _update_by_targets(rows, of_logits, lr, seed)
+    elif of_losses:
+        _update_by_losses(rows, of_losses, lr, seed)
     elif of_logits[0].candidates is None:
         _update_all(rows, of_logits, lr, seed)
     else:
@@ -63,9 +70,9 @@ def update_by(rows: HeadRows, records: Sequence[Record | RowGradients], lr: floa
 def _update_gathered(rows: HeadRows, records: list[RowGradients], lr: float, seed: int) -> None:
     touched, gradient = records[0].nodes, records[0].gradients
     if len(records) > 1:
-        touched, places = torch.unique(torch.cat([record.nodes for record in records]), return_inverse=True)
+        touched, positions = torch.unique(torch.cat([record.nodes for record in records]), return_inverse=True)
         gradient = rows.bias.new_zeros(len(touched), rows.weight.shape[1])
-        parts = places.split([len(record.nodes) for record in records])
+        parts = positions.split([len(record.nodes) for record in records])
         for part, record in zip(parts, records, strict=True):
             gradient[part] += record.gradients  # each node once, so that the sum is the same bytes on every device
     no_gradient = torch.zeros_like(gradient[:, 0])  # of biases, which are not part of the rows
@@ -81,8 +88,8 @@ def _update_touched(rows: HeadRows, records: list[Record], lr: float, seed: int)
     if not len(nodes):
         return
     ids = torch.arange(len(x), dtype=torch.int32, device=x.device)[:, None]
-    own = torch.split(ids, [len(part) for part in parts])
-    documents = torch.cat([part.expand(like.shape).flatten() for part, like in zip(own, parts, strict=True)])
+    ids_of_parts = torch.split(ids, [len(part) for part in parts])
+    documents = torch.cat([part.expand(like.shape).flatten() for part, like in zip(ids_of_parts, parts, strict=True)])
     gradients = torch.cat([record.gradients.flatten() for record in records])
     nodes, order = torch.where(nodes < 0, len(rows.weight), nodes).sort(stable=True)
     serving = triton_launch if triton_launch.serves(rows.weight) else updates
@@ -96,15 +103,7 @@ def _update_all(rows: HeadRows, records: list[Record], lr: float, seed: int) -> 
         full_head.update_chunk(rows, chunk, x, gradients[:, chunk], lr, seed)
 
 
-def _update_by_targets(rows: HeadRows, records: list[Record], lr: float, seed: int) -> None:
+def _update_by_losses(rows: HeadRows, records: list[LossRecord], lr: float, seed: int) -> None:
     x = torch.cat([record.x for record in records])
-    parts = [record.targets for record in records if record.targets is not None]
-    widest = max(part.positives.shape[1] for part in parts)
-    positives = torch.cat([_widened(part.positives, widest, -1) for part in parts])
-    values = torch.cat([_widened(part.values, widest, 0) for part in parts])
-    scale = torch.cat([record.gradients for record in records])
-    full_head.update(rows, x, Targets(positives, values), scale, lr, seed)
-
-
-def _widened(tensor: Tensor, width: int, fill: int) -> Tensor:
-    return functional.pad(tensor, (0, width - tensor.shape[1]), value=fill)
+    scale = torch.cat([record.scale for record in records])
+    full_head.update(rows, x, Targets.joined([record.targets for record in records]), scale, lr, seed)

@@ -20,7 +20,8 @@ from torch.nn.functional import pad
 from longtail.neural.heads.head import Head, bits_of
 from longtail.neural.heads.random_rows import draw_rows
 from longtail.neural.heads.updates import HeadRows
-from longtail.neural.ranks import Ranks, Shard, current_ranks, run_of
+from longtail.neural.losses import NodeLoss
+from longtail.neural.process_group import ProcessGroup, Shard, current_group, run_of
 
 __all__ = ["ShardedHead", "new_head"]
 
@@ -29,9 +30,9 @@ _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 def new_head(n_nodes: int, width: int, **settings: Any) -> Head:
     """Return the classifiers of a level by the settings of `Head`: all, or of several ranks those of this one."""
-    ranks = current_ranks()
-    if ranks.count > 1:
-        return ShardedHead(n_nodes, width, ranks, **settings)
+    group = current_group()
+    if group.size > 1:
+        return ShardedHead(n_nodes, width, group, **settings)
     return Head(n_nodes, width, **settings)
 
 
@@ -42,14 +43,14 @@ class ShardedHead(Head):
     """
 
     def __init__(
-        self, n_nodes: int, width: int, ranks: Ranks, *, seed: int = 0, std: float = 0.02, **settings: Any
+        self, n_nodes: int, width: int, group: ProcessGroup, *, seed: int = 0, std: float = 0.02, **settings: Any
     ) -> None:
-        self.shard = Shard(ranks, n_nodes)
-        own = self.shard.nodes
-        super().__init__(own.stop - own.start, width, std=0, **settings)
-        self.ranks, self.n_nodes = ranks, n_nodes
+        self.shard = Shard(group, n_nodes)
+        nodes = self.shard.nodes
+        super().__init__(nodes.stop - nodes.start, width, std=0, **settings)
+        self.group, self.n_nodes = group, n_nodes
         if std:
-            draw_rows(self.weight, own, n_nodes, seed, lambda drawn, chance: drawn.normal_(0, std, generator=chance))
+            draw_rows(self.weight, nodes, n_nodes, seed, lambda drawn, rng: drawn.normal_(0, std, generator=rng))
 
     @property
     def nodes(self) -> slice:
@@ -72,21 +73,23 @@ class ShardedHead(Head):
         if candidates is None:
             columns = self.nodes.start, self.n_nodes - self.nodes.stop
             return self._added(pad(super().scores(everywhere, None), columns), lengths)
-        spread = self.ranks.gathered(_widened(candidates.to(torch.int32), slots), lengths)
+        spread = self.group.all_gather(_widened(candidates.to(torch.int32), slots), lengths)
         spread = spread - self.nodes.start
-        own = spread.masked_fill((spread < 0) | (spread >= len(self.bias)), -1)
+        local = spread.masked_fill((spread < 0) | (spread >= len(self.bias)), -1)
         if not len(self.bias):  # more ranks than nodes: this one has none to look up
-            own = own[:, :0]
-        scored = super().scores(everywhere, own)
-        return self._added(pad(scored, (0, slots - own.shape[1])), lengths)[:, : candidates.shape[1]]
+            local = local[:, :0]
+        scored = super().scores(everywhere, local)
+        return self._added(pad(scored, (0, slots - local.shape[1])), lengths)[:, : candidates.shape[1]]
 
-    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor) -> Tensor:
-        """Binary cross-entropy over the nodes of all ranks; see `Head.full_loss`."""
+    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, loss: NodeLoss) -> Tensor:
+        """The loss over the nodes of all ranks; see `Head.full_loss`. A normaliser would need all of them at once."""
+        if loss.has_normaliser:
+            raise NotImplementedError(f"{loss.name} over a head that is split among ranks")
         everywhere, lengths, slots = self._to_all(x, positives)
-        targets = self.ranks.gathered(_widened(positives.to(torch.int32), slots), lengths) - self.nodes.start
+        targets = self.group.all_gather(_widened(positives.to(torch.int32), slots), lengths) - self.nodes.start
         targets = targets.masked_fill((targets < 0) | (targets >= len(self.bias)), -1)
-        values = self.ranks.gathered(pad(values, (0, slots - values.shape[1])), lengths)
-        return self._added(super().full_loss(everywhere, targets, values), lengths)
+        values = self.group.all_gather(pad(values, (0, slots - values.shape[1])), lengths)
+        return self._added(super().full_loss(everywhere, targets, values, loss), lengths)
 
     def gathered(self, nodes: Tensor) -> Tensor:
         """Refused: rows of other ranks are never here."""
@@ -97,12 +100,14 @@ class ShardedHead(Head):
         """The k best of the nodes of all ranks; see `Head.best`."""
         everywhere, lengths, _ = self._to_all(x, None)
         logits, nodes = super().best(everywhere, k)
-        found = self.ranks.largest(logits.shape[1])
-        logits = pad(logits, (0, found - logits.shape[1]), value=-torch.inf)
-        nodes = pad(nodes + self.nodes.start, (0, found - nodes.shape[1]), value=-1)
-        alike = [len(logits)] * self.ranks.count
-        by_rank = [self.ranks.gathered(own, alike).view(self.ranks.count, *own.shape) for own in (logits, nodes)]
-        logits, nodes = (own[:, run_of(lengths, self.ranks.rank)].transpose(0, 1).flatten(1) for own in by_rank)
+        widest = self.group.all_reduce_max(logits.shape[1])
+        logits = pad(logits, (0, widest - logits.shape[1]), value=-torch.inf)
+        nodes = pad(nodes + self.nodes.start, (0, widest - nodes.shape[1]), value=-1)
+        alike = [len(logits)] * self.group.size
+        by_rank = [
+            self.group.all_gather(tensor, alike).view(self.group.size, *tensor.shape) for tensor in (logits, nodes)
+        ]
+        logits, nodes = (tensor[:, run_of(lengths, self.group.rank)].transpose(0, 1).flatten(1) for tensor in by_rank)
         top, places = logits.topk(min(k, self.n_nodes), 1)
         return top, nodes.gather(1, places)
 
@@ -113,7 +118,7 @@ class ShardedHead(Head):
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Takes this rank's rows of the arrays of all nodes."""
-        super().load_arrays({name: self.shard.own(array) for name, array in arrays.items()})
+        super().load_arrays({name: self.shard.local_rows(array) for name, array in arrays.items()})
 
     def _to_all(self, x: Tensor, nodes: Tensor | None) -> tuple[Tensor, list[int], int]:
         """The vectors of all ranks, how many each has, and the most nodes (B, S) that one has for a document.
@@ -121,14 +126,14 @@ class ShardedHead(Head):
         A rank without documents does not know of what type the others' vectors are.
         """
         kind, slots = _TYPES.index(x.dtype) if len(x) else 0, 0 if nodes is None else nodes.shape[1]
-        told = self.ranks.numbers(len(x), slots, kind)
-        lengths = [length for length, _, _ in told]
-        x = x.to(_TYPES[max(kind for *_, kind in told)])
-        everywhere: Tensor = _ToAll.apply(x, self.ranks, lengths)  # type: ignore[no-untyped-call]
-        return everywhere, lengths, max(slots for _, slots, _ in told)
+        sizes = self.group.all_gather_numbers(len(x), slots, kind)
+        lengths = [length for length, _, _ in sizes]
+        x = x.to(_TYPES[max(kind for *_, kind in sizes)])
+        everywhere: Tensor = _ToAll.apply(x, self.group, lengths)  # type: ignore[no-untyped-call]
+        return everywhere, lengths, max(slots for _, slots, _ in sizes)
 
     def _added(self, partial: Tensor, lengths: Sequence[int]) -> Tensor:
-        result: Tensor = _FromAll.apply(partial, self.ranks, lengths)  # type: ignore[no-untyped-call]
+        result: Tensor = _FromAll.apply(partial, self.group, lengths)  # type: ignore[no-untyped-call]
         return result
 
 
@@ -136,34 +141,34 @@ class _ToAll(torch.autograd.Function):
     """The rows of all ranks; backward, the sum over ranks of the own rows' gradients."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, ranks: Ranks, lengths: Sequence[int]) -> Tensor:
-        ctx.ranks, ctx.lengths = ranks, lengths
-        return ranks.gathered(own.detach(), lengths)
+    def forward(ctx: Any, local: Tensor, group: ProcessGroup, lengths: Sequence[int]) -> Tensor:
+        ctx.group, ctx.lengths = group, lengths
+        return group.all_gather(local.detach(), lengths)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _summed(ctx.ranks, ctx.lengths, gradients), None, None
+        return _summed(ctx.group, ctx.lengths, gradients), None, None
 
 
 class _FromAll(torch.autograd.Function):
     """The sum over ranks of the own rows; backward, the gradients of the rows of all ranks."""
 
     @staticmethod
-    def forward(ctx: Any, partial: Tensor, ranks: Ranks, lengths: Sequence[int]) -> Tensor:
-        ctx.ranks, ctx.lengths = ranks, lengths
-        return _summed(ranks, lengths, partial.detach())
+    def forward(ctx: Any, partial: Tensor, group: ProcessGroup, lengths: Sequence[int]) -> Tensor:
+        ctx.group, ctx.lengths = group, lengths
+        return _summed(group, lengths, partial.detach())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.ranks.gathered(gradients, ctx.lengths), None, None
+        return ctx.group.all_gather(gradients, ctx.lengths), None, None
 
 
-def _summed(ranks: Ranks, lengths: Sequence[int], partial: Tensor) -> Tensor:
+def _summed(group: ProcessGroup, lengths: Sequence[int], partial: Tensor) -> Tensor:
     wide = torch.float64 if partial.dtype == torch.float64 else torch.float32
-    total = ranks.total(partial.to(wide, copy=True, memory_format=torch.contiguous_format))
-    return total[run_of(lengths, ranks.rank)].to(partial.dtype)
+    total = group.all_reduce(partial.to(wide, copy=True, memory_format=torch.contiguous_format))
+    return total[run_of(lengths, group.rank)].to(partial.dtype)
 
 
 def _widened(candidates: Tensor, slots: int) -> Tensor:

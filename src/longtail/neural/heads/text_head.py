@@ -1,4 +1,4 @@
-"""The classifiers of labels as their words make them, behind the face of :class:`~longtail.neural.heads.head.Head`.
+"""A :class:`~longtail.neural.heads.head.Head` whose label classifiers are composed from the labels' words.
 
 In training, the rows of the labels at hand are composed once a call, and the gradient goes on to the words: AdamW moves
 these, while free rows w_l move themselves, as a head does. Else a plain head stands in, whose rows are composed once.
@@ -23,6 +23,7 @@ from longtail.neural.heads.gathers import as_written, product
 from longtail.neural.heads.head import Head
 from longtail.neural.heads.label_text import LabelText
 from longtail.neural.heads.updates import BETA1, EPSILON, HeadRows, Optimiser
+from longtail.neural.losses import NodeLoss
 
 __all__ = ["TextHead"]
 
@@ -64,13 +65,15 @@ class TextHead(nn.Module):
         return self._as_it_is().weight
 
     def learnt(self) -> tuple[Tensor, ...]:
-        """Return what `step` changes beside the optimiser's state."""
+        """Return the tensors that `step` changes beside the optimiser's state."""
         return () if self.free is None else (self.free.weight,)
 
     def optimiser_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Return what AdamW is to train, with weight decay and without; E is the encoder's to list."""
+        """Return the parameters for AdamW, with weight decay and without; E is among the encoder's."""
         parameters = [*self.text.parameters(), self.bias]
-        return [own for own in parameters if own.ndim > 1], [own for own in parameters if own.ndim <= 1]
+        matrices = [parameter for parameter in parameters if parameter.ndim > 1]
+        biases = [parameter for parameter in parameters if parameter.ndim <= 1]
+        return matrices, biases
 
     def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
         """Logits W_e·x + b, as :meth:`Head.scores`: x (B, D), candidates (B, S) with −1 for padding, or None for all.
@@ -90,11 +93,11 @@ class TextHead(nn.Module):
             logits = _Logits.apply(x, self._rows(labels), self.bias[labels], slots, half)  # type: ignore[no-untyped-call]
             return logits.masked_fill(candidates < 0, 0)
 
-    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor) -> Tensor:
-        """Binary cross-entropy summed over all labels, as :meth:`Head.full_loss`; no (B, L) tensor exists."""
+    def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, loss: NodeLoss) -> Tensor:
+        """The loss of each document (B,) over all labels, as :meth:`Head.full_loss`; no (B, L) tensor exists."""
         if not self.training:
-            return self._as_it_is().full_loss(x, positives, values)
-        targets = Targets(positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous())
+            return self._as_it_is().full_loss(x, positives, values, loss)
+        targets = Targets(positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous(), loss)
         half = self._multiplies_in_half(x)
         with as_written(x):
             losses: Tensor = _FullLosses.apply(x, self._rows(None), self.bias, targets, half)  # type: ignore[no-untyped-call]
@@ -114,10 +117,10 @@ class TextHead(nn.Module):
         if self.free is not None:
             self.free.forget()
 
-    def settle(self) -> None:
-        """Let go of the optimiser's state: the head is trained."""
+    def drop_optimiser_state(self) -> None:
+        """Drop the optimiser's state: the head is trained."""
         if self.free is not None:
-            self.free.settle()
+            self.free.drop_optimiser_state()
 
     def set_free(self, rows: Tensor | NDArray[Any]) -> None:
         """Set w_l to rows (L, D), where there is such a part: phase II starts them at z¹."""
@@ -149,14 +152,14 @@ class TextHead(nn.Module):
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Takes back what `to_arrays` gave, exactly; without the optimiser's state it starts anew."""
         for name, tensor in self._tensors().items():
-            found = arrays[name].shape if name in arrays else "nothing"
-            if found != tensor.shape:
+            shape = arrays[name].shape if name in arrays else "nothing"
+            if shape != tensor.shape:
                 expected = f"expected {tuple(tensor.shape)}; were the settings changed?"
-                raise ModelFolderError(f"head, {name}: found {found}; {expected}")
+                raise ModelFolderError(f"head, {name}: found {shape}; {expected}")
             tensor.copy_(torch.from_numpy(np.array(arrays[name])))
         if self.free is not None:
-            own = {name.removeprefix(_FREE): array for name, array in arrays.items() if name.startswith(_FREE)}
-            self.free.load_arrays(own)
+            free = {name.removeprefix(_FREE): array for name, array in arrays.items() if name.startswith(_FREE)}
+            self.free.load_arrays(free)
         self._plain = None
 
     def train(self, mode: bool = True) -> TextHead:
@@ -177,8 +180,8 @@ class TextHead(nn.Module):
         """W_e of labels (U,), of all if None, with all gradients."""
         if self.free is None:
             return self.text(labels, None)  # type: ignore[no-any-return]
-        own = torch.arange(len(self.bias), device=self.bias.device) if labels is None else labels
-        return self.text(labels, self.free.gathered(own))  # type: ignore[no-any-return]
+        composed = torch.arange(len(self.bias), device=self.bias.device) if labels is None else labels
+        return self.text(labels, self.free.gathered(composed))  # type: ignore[no-any-return]
 
     def _as_it_is(self) -> Head:
         """The plain head of this moment, kept outside training until a number that it is made of changes."""
@@ -193,8 +196,8 @@ class TextHead(nn.Module):
         return self._plain[1]
 
     def _tensors(self) -> dict[str, Tensor]:
-        own = {f"text.{name}": tensor for name, tensor in self.text.state_dict().items()}
-        return {"bias": self.bias.detach(), **own}
+        of_text = {f"text.{name}": tensor for name, tensor in self.text.state_dict().items()}
+        return {"bias": self.bias.detach(), **of_text}
 
     def _multiplies_in_half(self, x: Tensor) -> bool:
         """Whether products with all labels are taken in bf16, as in :class:`Head`."""
@@ -227,14 +230,16 @@ class _Logits(torch.autograd.Function):
 
 
 class _FullLosses(torch.autograd.Function):
-    """Cross-entropy of each document (B,) over all labels; logits are made again for the gradient of the rows."""
+    """The loss of each document (B,) over all labels; logits are made again for the gradient of the rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor, bias: Tensor, targets: Targets, half: bool) -> Tensor:
         operand = x.to(torch.bfloat16 if half else bias.dtype)
-        losses, gradient = full_head.losses_and_gradient(HeadRows(rows, bias, {}, "sgd", 0.0), operand, targets)
+        head = HeadRows(rows, bias, {}, "sgd", 0.0)
+        ctx.targets = full_head.with_normaliser(head, operand, targets)
+        ctx.dtype = x.dtype
+        losses, gradient = full_head.losses_and_gradient(head, operand, ctx.targets)
         ctx.save_for_backward(operand, rows, bias, gradient)
-        ctx.targets, ctx.dtype = targets, x.dtype
         return losses
 
     @staticmethod

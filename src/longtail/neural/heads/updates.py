@@ -46,7 +46,7 @@ MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class HeadRows:
-    """What a step changes in place: weight (K, d), bias (K,) and the optimiser's state of each row."""
+    """The rows that a step changes in place: weight (K, d), bias (K,) and the optimiser's state of each row."""
 
     weight: Tensor
     bias: Tensor
@@ -70,7 +70,7 @@ def new_state(optimiser: Optimiser, weight: Tensor, bias: Tensor) -> dict[str, T
 
 
 def block_elements(tensor: Tensor) -> int:
-    """How many elements a temporary tensor should have on this tensor's device, where work is done in blocks."""
+    """The number of elements of a temporary tensor on this tensor's device, where work is done in blocks."""
     return GPU_ELEMENTS if tensor.is_cuda else CPU_ELEMENTS
 
 
@@ -91,7 +91,7 @@ def update_rows(
 def _directions(
     rows: HeadRows, index: Tensor | slice, gradient: Tensor, bias_gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What is subtracted, over lr, from the weights and from the biases; the state takes its step."""
+    """The steps of weights and biases, to be multiplied by the learning rate; the state takes its step."""
     if rows.optimiser == "sgd":
         return gradient, bias_gradient
     state = rows.state
@@ -107,10 +107,10 @@ def _directions(
 
 
 def _averaged(state: Tensor, index: Tensor | slice, news: Tensor, times: Tensor, beta: float) -> Tensor:
-    """Moves the running mean of the rows towards the news; returns it corrected for its start at zero."""
+    """Moves the running mean of the rows towards the news; returns it with bias correction."""
     state[index] = moved = beta * state[index] + (1 - beta) * news
-    ripe = -torch.expm1(times.to(moved.dtype) * math.log(beta))
-    return moved / (ripe[:, None] if moved.ndim == 2 else ripe)
+    bias_correction = -torch.expm1(times.to(moved.dtype) * math.log(beta))
+    return moved / (bias_correction[:, None] if moved.ndim == 2 else bias_correction)
 
 
 def update_touched_rows(

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longtail.neural.ranks import Shard
+from longtail.neural.process_group import Shard
 
 __all__ = ["Average"]
 
@@ -53,21 +53,21 @@ class Average:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let the network have the mean as its weights meanwhile, if there is one yet; float32 ones are not copied."""
+        """Use the mean as the network's weights in the body, if there is one yet; float32 ones are not copied."""
         if not self.count:
             yield
             return
-        own = [weight.data for weight in self._weights]
+        before = [weight.data for weight in self._weights]
         try:
             for weight, mean in zip(self._weights, self._means, strict=True):
                 weight.data = mean.to(weight.dtype)
             yield
         finally:
-            for weight, data in zip(self._weights, own, strict=True):
+            for weight, data in zip(self._weights, before, strict=True):
                 weight.data = data
 
     @torch.no_grad()
-    def settle(self) -> None:
+    def apply(self) -> None:
         """Make the mean the network's weights for good, if there is one."""
         if self.count:
             for weight, mean in zip(self._weights, self._means, strict=True):
@@ -88,7 +88,7 @@ class Average:
         self.count = int(arrays["count"]) if arrays else 0
         for at, mean in enumerate(self._means if arrays else []):
             array, shard = arrays[str(at)], self._shards[at]
-            mean.copy_(torch.from_numpy(np.array(array if shard is None else shard.own(array))))
+            mean.copy_(torch.from_numpy(np.array(array if shard is None else shard.local_rows(array))))
 
 
 def _wide(weight: Tensor) -> torch.dtype:

@@ -1,4 +1,4 @@
-"""What a run needs to go on where it stopped, to the same bytes: weights, optimiser state, and the place it was at."""
+"""Checkpoints of a run: weights, optimiser state and position, by which it goes on to the same bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from longtail.neural.ranks import current_ranks, found_by_first
+from longtail.neural.process_group import current_group, lookup_by_first
 from longtail.store import Folder, Stages
 
 __all__ = ["Checkpoints", "Epoch", "History", "State", "StopRequest", "Weights", "adamw_arrays", "stop_requests"]
@@ -27,7 +27,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
-    """How one epoch went; ``number`` counts from 1, ``rate`` is the encoder's at its end."""
+    """The record of one epoch; ``number`` counts from 1, ``rate`` is the encoder's at its end."""
 
     number: int
     losses: dict[str, float]  # mean over documents, by level
@@ -39,7 +39,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run went; ``best`` is the number of the best epoch on validation data, 0 without such data."""
+    """The record of a run; ``best`` is the number of the best epoch on validation data, 0 without such data."""
 
     epochs: tuple[Epoch, ...] = ()
     best: int = 0
@@ -77,7 +77,7 @@ class Checkpoints:
     """
 
     def __init__(self, stages: Stages | None = None, input_hash: str = "", number: int = 0) -> None:
-        self._stages, self._hash, self._ranks = stages, input_hash, current_ranks()
+        self._stages, self._hash, self._group = stages, input_hash, current_group()
         self._last, self._best = f"checkpoint-{number}", f"best-{number}"
         self._kept: dict[str, NDArray[Any]] | None = None
         self._found: Folder | None = None
@@ -137,15 +137,15 @@ class Checkpoints:
 
     def _get(self, name: str) -> Folder | None:
         stages = self._stages
-        return None if stages is None else found_by_first(self._ranks, lambda: stages.get(name, self._hash))
+        return None if stages is None else lookup_by_first(self._group, lambda: stages.get(name, self._hash))
 
     def _write(self, name: str, arrays: Arrays, state: State | None = None) -> None:
-        if self._stages is not None and self._ranks.first:
+        if self._stages is not None and self._group.is_first:
             with self._stages.write(name, self._hash) as folder:
                 folder.write_arrays(_ARRAYS, arrays)
                 if state is not None:
                     folder.write_json(_STATE, state)
-        self._ranks.wait()
+        self._group.barrier()
 
 
 def _prefixed(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
@@ -182,11 +182,11 @@ class StopRequest:
     number: int | None = None
 
     def __init__(self) -> None:
-        self._ranks, self._before = current_ranks(), dict[int, Any]()
+        self._group, self._before = current_group(), dict[int, Any]()
 
     def came(self) -> bool:
         """Tell whether one came, to this rank or another; all ask at once."""
-        number = self._ranks.largest(self.number or 0)
+        number = self._group.all_reduce_max(self.number or 0)
         if number:  # else one may come just now, to be heeded next time
             self.number = number
         return number > 0
@@ -205,13 +205,13 @@ class StopRequest:
                 self._before[number] = signal.signal(number, self._note)
 
     def give_back(self) -> None:
-        """Let the handlers of before have the signals again."""
+        """Restore the signal handlers of before the run."""
         while self._before:
             signal.signal(*self._before.popitem())
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.number = number
-        if self._ranks.count == 1:
+        if self._group.size == 1:
             self.give_back()
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from longtail import progress
 from longtail.config import Training
 from longtail.neural.batches import Batches
-from longtail.neural.device import own_threads
+from longtail.neural.device import pool_threads
 from longtail.neural.training.averaging import Average
 from longtail.neural.training.checkpoints import Checkpoints, Epoch, History, State, StopRequest, stop_requests
 from longtail.neural.training.run_log import BEST_BY, Diverged, Meter, RunLog, epoch_line, peak_gib
@@ -54,9 +54,9 @@ def fit(
     """
     run = _Run(network, batches, settings, seed, checkpoints or Checkpoints(), steps)
     cuda = [run.device] if run.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), own_threads(), stop_requests() as stop:
+    with torch.random.fork_rng(devices=cuda), pool_threads(), stop_requests() as stop:
         start = run.restore()
-        file, board = (log_file, settings.tensorboard) if run.ranks.first else (None, "")
+        file, board = (log_file, settings.tensorboard) if run.group.is_first else (None, "")
         with RunLog(file, board, start.step) as run_log:
             return run.epochs(start, validate, run_log, stop)
 
@@ -78,7 +78,7 @@ class _Run:
         self.total = schedule.total
         self.n_epochs = -(-steps // len(batches)) if steps else settings.epochs  # the last one may end early
         self.stepper = Stepper(network, settings, schedule, seed)
-        self.device, self.ranks = self.stepper.device, self.stepper.ranks
+        self.device, self.group = self.stepper.device, self.stepper.group
         heads = [(tensor, getattr(head, "shard", None)) for head in network.heads for tensor in head.learnt()]
         self.weights: list[Tensor] = [*self.stepper.parameters, *(tensor for tensor, _ in heads)]
         shards = [*(None for _ in self.stepper.parameters), *(shard for _, shard in heads)]
@@ -117,7 +117,7 @@ class _Run:
         if 0 < self.history.best < len(self.history.epochs):
             self.checkpoints.restore_best(self.network)
         else:
-            self.average.settle()
+            self.average.apply()
         return self.history
 
     def _epoch(self, number: int, start: int, meter: Meter, run_log: RunLog, stop: StopRequest) -> None:

@@ -1,4 +1,4 @@
-"""What a run tells of itself: losses read off the device now and then, ``run.jsonl``, and loggers who listen."""
+"""Logging of a run: losses read off the device now and then, ``run.jsonl``, and the loggers of ``--log-to``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the learning rate rises and falls over a run: warm-up, a constant rate, cool-down.
+"""The learning rate over a run: warm-up, a constant rate, cool-down.
 
 ``cosine`` is that of Kharbanda et al. 2022 (appendix A.2.1). ``one-cycle`` is that of the code they published, where
 AdamW's β₁ moves against the rate. ``linear`` is that of BERT, and of Zhang et al. 2021.
@@ -45,7 +45,7 @@ class Schedule:
         return cls(total, settings.warmup_epochs * scale, settings.cooldown_epochs * scale, settings.schedule)
 
     def factor(self, step: int) -> float:
-        """Return what the learning rates are multiplied by at ``step``, counted from 0."""
+        """Return the factor of the learning rates at ``step``, counted from 0."""
         if self.shape == "linear":
             return self._linear(step)
         rising = self._rising(step)

@@ -15,9 +15,9 @@ from torch import Tensor
 from longtail.config import Training
 from longtail.errors import LongtailError
 from longtail.neural.batches import Batch
-from longtail.neural.device import arithmetic, quick_products
+from longtail.neural.device import allow_tf32, arithmetic
 from longtail.neural.layout import documents_at_a_time
-from longtail.neural.ranks import Ranks, current_ranks, total_gradients
+from longtail.neural.process_group import ProcessGroup, all_reduce_gradients, current_group
 from longtail.neural.training.checkpoints import Weights
 from longtail.neural.training.schedule import Schedule
 
@@ -31,7 +31,7 @@ class OutOfMemory(LongtailError):
 
 
 class Network(Weights, Protocol):
-    """What can be trained: parameters by AdamW, and heads that update themselves."""
+    """A network that can be trained: parameters by AdamW, and heads that update themselves."""
 
     @property
     def heads(self) -> Iterable[Any]:
@@ -60,7 +60,7 @@ class Stepper:
 
     def __init__(self, network: Network, settings: Training, schedule: Schedule, seed: int) -> None:
         self.network, self.settings, self.schedule, self.seed = network, settings, schedule, seed
-        self.ranks = current_ranks()
+        self.group = current_group()
         groups = network.optimiser_groups()
         self.parameters: list[Tensor] = [parameter for group in groups for parameter in group["params"]]
         self.device = self.parameters[0].device
@@ -71,9 +71,9 @@ class Stepper:
         )  # faster than the plain one, on a CPU as well
         self.rates = [float(group["lr"]) for group in self.adamw.param_groups]
         for parameter in self.parameters:  # now: no step is the first to need the memory, and a checkpoint finds them
-            place = self.device if self.device.type == "cuda" else None
+            counter_device = self.device if self.device.type == "cuda" else None
             moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-            self.adamw.state[parameter] = {"step": torch.tensor(0.0, device=place), **moments}
+            self.adamw.state[parameter] = {"step": torch.tensor(0.0, device=counter_device), **moments}
 
     def step(self, batch: Batch, number: int) -> tuple[list[str], Tensor]:
         """Train on a batch; return the names of the levels, and their losses followed by the gradient's norm.
@@ -82,13 +82,13 @@ class Stepper:
         """
         heads = list(self.network.heads)
         seeds = np.random.SeedSequence((self.seed, number)).generate_state(1 + len(heads)) >> 1  # int32 for kernels
-        with quick_products(self.settings.precision, self.device):
+        with allow_tf32(self.settings.precision, self.device):
             while (done := self._gradients(batch, int(seeds[0]))) is None:
                 self._shrink(batch, number)
         names, losses = done
-        if self.ranks.count > 1:
-            learns = self.ranks.lengths(len(batch))[self.ranks.rank] > 0
-            losses = total_gradients(self.ranks, self.parameters, losses, learns)
+        if self.group.size > 1:
+            learns = self.group.lengths(len(batch))[self.group.rank] > 0
+            losses = all_reduce_gradients(self.group, self.parameters, losses, learns)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.clip or math.inf)
         self._update(heads, seeds[1:].tolist(), self.schedule.factor(number), self.schedule.beta1(number))
         return names, torch.cat([losses, norm.to(losses)[None]])
@@ -99,11 +99,11 @@ class Stepper:
 
     def _gradients(self, batch: Batch, seed: int) -> tuple[list[str], Tensor] | None:
         """Leave the gradient of the batch in parameters and heads; None if memory did not suffice for it."""
-        torch.manual_seed(seed + self.ranks.rank)
+        torch.manual_seed(seed + self.group.rank)
         names, total = list[str](), torch.zeros((), device=self.device)
         try:
-            for whole in batch.split(self.micro_batch * self.ranks.count):
-                part = _own(whole, self.ranks)
+            for whole in batch.split(self.micro_batch * self.group.size):
+                part = _own(whole, self.group)
                 with arithmetic(self.settings.precision, self.device):
                     losses = self.network.losses(part.to(self.device))
                 names = list(losses)
@@ -123,11 +123,11 @@ class Stepper:
         if self.device.type == "cuda":
             gc.collect()  # cycles may hold tensors of the failed attempt
             torch.cuda.empty_cache()
-        at_a_time = min(self.micro_batch, -(-len(batch) // self.ranks.count))
+        at_a_time = min(self.micro_batch, -(-len(batch) // self.group.size))
         advice = _savings(list(self.network.heads), self.settings)
-        if self.ranks.count > 1 and at_a_time > 1:  # the others are in the middle of the step, and cannot run it again
+        if self.group.size > 1 and at_a_time > 1:  # the others are in the middle of the step, and cannot run it again
             ways = [f"training.micro_batch={at_a_time // 2} and --resume", *advice]
-            found = f"step {number + 1}, rank {self.ranks.rank}: out of memory with {at_a_time} documents at a time"
+            found = f"step {number + 1}, rank {self.group.rank}: out of memory with {at_a_time} documents at a time"
             raise OutOfMemory(f"{found}; try {', or '.join(ways)}")
         if at_a_time == 1:
             ways = ["a smaller encoder.max_tokens, shortlist or encoder", *advice]
@@ -166,10 +166,10 @@ def _savings(heads: Sequence[Any], settings: Training) -> list[str]:
     return ways
 
 
-def _own(batch: Batch, ranks: Ranks) -> Batch:
+def _own(batch: Batch, group: ProcessGroup) -> Batch:
     """Return this rank's documents of a batch, which may be none; padded as the whole is."""
-    if ranks.count == 1:
+    if group.size == 1:
         return batch
-    own = ranks.part(len(batch))
-    mask = None if batch.mask is None else batch.mask[own]
-    return Batch(batch.ids[own], mask, batch.positives[own], batch.values[own], batch.rows[own], batch.epoch)
+    part = group.part(len(batch))
+    mask = None if batch.mask is None else batch.mask[part]
+    return Batch(batch.ids[part], mask, batch.positives[part], batch.values[part], batch.rows[part], batch.epoch)

@@ -39,13 +39,13 @@ class ConvolutionEncoder(WordEncoder):
         """Return the pooled maps of all filters, (B, 3 · 128 · p)."""
         padded = pad(ids, (0, max(CNN_WORDS) - 1), value=self.pad)
         e = dropout(self.embedding(padded), _WORD_DROPOUT, self.training).transpose(1, 2)  # (B, D, T + 7)
-        maps = [dynamic_max_pool(self._map(own, e, ids.shape[1]), self.chunks) for own in self.filters]
+        maps = [dynamic_max_pool(self._map(convolution, e, ids.shape[1]), self.chunks) for convolution in self.filters]
         return torch.cat(maps, 1).relu().flatten(1)
 
-    def _map(self, own: Any, e: Tensor, n: int) -> Tensor:
+    def _map(self, convolution: Any, e: Tensor, n: int) -> Tensor:
         """Return c (B, 128, max_tokens) of documents of ``n`` words or less; behind these it is the filters' bias."""
-        c: Tensor = own(e)[..., :n]
-        behind = own.bias.to(c.dtype)[:, None].expand(len(c), -1, self.max_tokens - n)
+        c: Tensor = convolution(e)[..., :n]
+        behind = convolution.bias.to(c.dtype)[:, None].expand(len(c), -1, self.max_tokens - n)
         return torch.cat([c, behind], 2)
 
     def layer(self, hidden: Tensor, number: int) -> Tensor:

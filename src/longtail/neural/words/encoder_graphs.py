@@ -44,12 +44,12 @@ class EncoderGraphs:
         if (tuple(layers), tuple(detached)) != self._read:
             self.forget()
             self._read = tuple(layers), tuple(detached)
-        own = ids if mask is None else ids.masked_fill(~mask, self._encoder.pad)
+        padded = ids if mask is None else ids.masked_fill(~mask, self._encoder.pad)
         length = graph_length(ids.shape[1], self._encoder.max_tokens)
-        own = pad(own, (0, length - ids.shape[1]), value=self._encoder.pad)
+        padded = pad(padded, (0, length - ids.shape[1]), value=self._encoder.pad)
         if length not in self._graphed:
-            self._graphed[length] = _recorded(_Reading(self._encoder, *self._read), own)
-        return list(self._graphed[length](own))
+            self._graphed[length] = _recorded(_Reading(self._encoder, *self._read), padded)
+        return list(self._graphed[length](padded))
 
     def forget(self) -> None:
         """Let go of the graphs and their memory; the next batch would be recorded anew."""
@@ -78,15 +78,15 @@ def _expect_other_streams() -> None:
 
 def _recorded(reading: _Reading, ids: Tensor) -> _Reading:
     """Record both passes; what the runs before it change, norms and chance, is put back."""
-    buffers = [(own, own.clone()) for own in reading.buffers()]
-    chance = torch.cuda.get_rng_state(ids.device)
+    buffers = [(buffer, buffer.clone()) for buffer in reading.buffers()]
+    rng = torch.cuda.get_rng_state(ids.device)
     half = torch.is_autocast_enabled("cuda")
     _expect_other_streams()
     with torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False):  # casts are part of the graph
         # a layer that is not read has weights without a gradient
         graphed = torch.cuda.make_graphed_callables(reading, (ids.clone(),), allow_unused_input=True)
     with torch.no_grad():
-        for own, before in buffers:
-            own.copy_(before)
-    torch.cuda.set_rng_state(chance, ids.device)
+        for buffer, before in buffers:
+            buffer.copy_(before)
+    torch.cuda.set_rng_state(rng, ids.device)
     return cast(_Reading, graphed)

@@ -103,7 +103,7 @@ class InceptionEncoder(WordEncoder):
             nn.init.zeros_(module.bias)
 
     def options(self) -> dict[str, int]:
-        """Return how many task layers there are."""
+        """Return the number of task layers."""
         return {"task_layers": self.depth}
 
     @classmethod

@@ -62,7 +62,7 @@ class WordEncoder(TextEncoder):
         return [self.layer(hidden.detach() if number in detached else hidden, number) for number in layers]
 
     def read(self, ids: Tensor) -> Tensor:
-        """Return what all layers share; ``ids`` (B, T) has padding where there is no token."""
+        """Return the input of all layers; ``ids`` (B, T) has padding where there is no token."""
         raise NotImplementedError
 
     def layer(self, hidden: Tensor, number: int) -> Tensor:
@@ -70,7 +70,7 @@ class WordEncoder(TextEncoder):
         raise NotImplementedError
 
     def options(self) -> dict[str, int]:
-        """Return what else config.json holds of an encoder of this kind."""
+        """Return the further content of config.json for an encoder of this kind."""
         return {}
 
     @classmethod
@@ -102,15 +102,15 @@ class WordEncoder(TextEncoder):
     @staticmethod
     def load(folder: Path) -> WordEncoder:
         """Read an encoder of any kind."""
-        place = f"encoder {printable(str(folder))!r}"
-        about, arrays = _about(folder, place), _arrays(folder, place)
+        name_of_folder = f"encoder {printable(str(folder))!r}"
+        about, arrays = _about(folder, name_of_folder), _arrays(folder, name_of_folder)
         vectors, idf = arrays.get("embedding.weight"), arrays.get("idf")
         vocabulary, dimensions, pad = about["vocabulary"], about["dimensions"], about["pad"]
         if vectors is None or vectors.shape != (vocabulary, dimensions) or idf is None or idf.shape != (vocabulary,):
             expected = f"{vocabulary} words of {dimensions} numbers, as config.json says"
-            raise _damaged(place, "found other vectors of words, or none", expected)
+            raise _damaged(name_of_folder, "found other vectors of words, or none", expected)
         if not pad < vocabulary:
-            raise _damaged(place, f"found {pad} as the id of padding", f"less than {vocabulary}")
+            raise _damaged(name_of_folder, f"found {pad} as the id of padding", f"less than {vocabulary}")
         state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         with _seeded(0):
             made = _kind(about["kind"]).from_config(about, state["embedding.weight"], state["idf"])
@@ -118,7 +118,9 @@ class WordEncoder(TextEncoder):
             made.load_state_dict(state)
         except RuntimeError as error:
             reason = printable(" ".join(str(error).split())[:200])
-            raise _damaged(place, f"found weights that do not fit ({reason})", f"those of {made.kind}") from error
+            raise _damaged(
+                name_of_folder, f"found weights that do not fit ({reason})", f"those of {made.kind}"
+            ) from error
         return made
 
 
@@ -155,19 +157,19 @@ def without_norms(network: N) -> N:
 
     All else is shared; a network without such norms comes back itself.
     """
-    own: Any = network
-    normed = [name for name, module in own.encoder.named_modules() if is_parametrized(module, "weight")]
+    shell: Any = network
+    normed = [name for name, module in shell.encoder.named_modules() if is_parametrized(module, "weight")]
     if not normed:
         return network
-    shared = {id(tensor): tensor for tensor in chain(own.encoder.parameters(), own.encoder.buffers())}
-    encoder = deepcopy(own.encoder, shared).eval()
+    shared = {id(tensor): tensor for tensor in chain(shell.encoder.parameters(), shell.encoder.buffers())}
+    encoder = deepcopy(shell.encoder, shared).eval()
     for name in normed:  # torch's own removal would take the norm from the class, which the original has too
         linear = encoder.get_submodule(name)
         plain = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")  # draws nothing
         plain.weight, plain.bias = nn.Parameter(linear.weight, requires_grad=False), linear.bias
         encoder.set_submodule(name, plain.eval())
-    changed = copy(own)
-    changed._modules = own._modules | {"encoder": encoder}
+    changed = copy(shell)
+    changed._modules = shell._modules | {"encoder": encoder}
     return changed  # type: ignore[no-any-return]
 
 
@@ -192,30 +194,34 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _about(folder: Path, place: str) -> Mapping[str, Any]:
+def _about(folder: Path, name_of_folder: str) -> Mapping[str, Any]:
     try:
         about = json.loads((folder / _CONFIG).read_bytes())
     except FileNotFoundError:
-        raise UsageError(f"{place}: found no {_CONFIG} in the folder; expected that of an encoder") from None
+        raise UsageError(f"{name_of_folder}: found no {_CONFIG} in the folder; expected that of an encoder") from None
     except ValueError as error:
-        raise _damaged(place, f"{_CONFIG}: found no JSON", "a JSON object") from error
+        raise _damaged(name_of_folder, f"{_CONFIG}: found no JSON", "a JSON object") from error
     if not isinstance(about, dict) or about.get("model_type") != MODEL_TYPE or not isinstance(about.get("kind"), str):
-        raise _damaged(place, f"{_CONFIG}: found another kind of model", f"model_type {MODEL_TYPE!r} and its kind")
+        raise _damaged(
+            name_of_folder, f"{_CONFIG}: found another kind of model", f"model_type {MODEL_TYPE!r} and its kind"
+        )
     for name, least in {"vocabulary": 1, "dimensions": 1, "max_tokens": 1, "pad": 0}.items():
         if type(about.get(name)) is not int or about[name] < least:
-            raise _damaged(place, f"{_CONFIG}: found {str(about.get(name))[:60]!r} as {name}", f"{least} or more")
+            raise _damaged(
+                name_of_folder, f"{_CONFIG}: found {str(about.get(name))[:60]!r} as {name}", f"{least} or more"
+            )
     return about
 
 
-def _arrays(folder: Path, place: str) -> dict[str, NDArray[Any]]:
+def _arrays(folder: Path, name_of_folder: str) -> dict[str, NDArray[Any]]:
     file = folder / _WEIGHTS
     try:
         return read_arrays(memoryview(file.read_bytes()), file)
     except FileNotFoundError:
-        raise _damaged(place, f"found no {_WEIGHTS} in the folder", "it beside config.json") from None
+        raise _damaged(name_of_folder, f"found no {_WEIGHTS} in the folder", "it beside config.json") from None
     except ModelFolderError as error:
-        raise UsageError(f"{place}: {error}") from error
+        raise UsageError(f"{name_of_folder}: {error}") from error
 
 
-def _damaged(place: str, found: str, expected: str) -> UsageError:
-    return UsageError(f"{place}: {found}; expected {expected}; take an undamaged copy of it")
+def _damaged(name_of_folder: str, found: str, expected: str) -> UsageError:
+    return UsageError(f"{name_of_folder}: {found}; expected {expected}; take an undamaged copy of it")

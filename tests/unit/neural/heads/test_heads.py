@@ -12,8 +12,10 @@ from longtail.errors import ModelFolderError  # noqa: E402
 from longtail.neural.heads import updates  # noqa: E402
 from longtail.neural.heads.head import Head  # noqa: E402
 from longtail.neural.heads.updates import stochastic_bf16  # noqa: E402
+from longtail.neural.losses import BinaryCrossEntropy  # noqa: E402
 
 K, D, B = 30, 20, 5
+LOSS = BinaryCrossEntropy()
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +95,7 @@ def test_full_loss_is_cross_entropy_over_all_nodes(rng):
     other = x.detach().clone().requires_grad_()
     targets = torch.zeros(B, K + 1, dtype=torch.float64).scatter_(1, nodes.long() % (K + 1), values)[:, :K]
     expected = (cross_entropy(other @ weight.T + bias, targets, reduction="none").sum(1) * scale).sum()
-    found = (head.full_loss(x, nodes, values) * scale).sum()
+    found = (head.full_loss(x, nodes, values, LOSS) * scale).sum()
     torch.testing.assert_close(found, expected)
     (found * 3).backward()
     (expected * 3).backward()
@@ -104,9 +106,9 @@ def test_full_loss_is_cross_entropy_over_all_nodes(rng):
 def test_full_loss_is_of_each_document(rng):
     head, x = double_head(), vectors(rng)
     nodes, values = positives(rng, B, 4, K)
-    losses = head.full_loss(x, nodes, values)
+    losses = head.full_loss(x, nodes, values, LOSS)
     assert losses.shape == (B,)
-    torch.testing.assert_close(losses[2], head.full_loss(x[2:3], nodes[2:3], values[2:3]).squeeze())
+    torch.testing.assert_close(losses[2], head.full_loss(x[2:3], nodes[2:3], values[2:3], LOSS).squeeze())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,7 +120,7 @@ def test_two_micro_batches_are_one_batch(kind, rng):
         head = Head(K, D, dtype=torch.float64, optimiser="adamw", weight_decay=0.1)
         for part in parts:
             if kind == "full loss":
-                head.full_loss(x[part], nodes[part], values[part]).sum().backward()
+                head.full_loss(x[part], nodes[part], values[part], LOSS).sum().backward()
             else:
                 head.scores(x[part], candidates[part] if kind == "candidates" else None).square().sum().backward()
         head.step(0.1, seed=0)
@@ -159,9 +161,9 @@ def test_optimisers_follow_their_formulas(optimiser, candidates, beta1, epsilon,
         first, first_bias = g[t], g_bias[t]
         if optimiser == "adamw":
             first, first_bias = m[t] / (1 - b ** times[t])[:, None], m_bias[t] / (1 - b ** times[t])
-        ripe = 1 - 0.999 ** times[t]
-        weight[t] -= 0.1 * (first / (np.sqrt(v[t] / ripe[:, None]) + epsilon) + 0.1 * weight[t])
-        bias[t] -= 0.1 * first_bias / (np.sqrt(v_bias[t] / ripe) + epsilon)
+        bias_correction = 1 - 0.999 ** times[t]
+        weight[t] -= 0.1 * (first / (np.sqrt(v[t] / bias_correction[:, None]) + epsilon) + 0.1 * weight[t])
+        bias[t] -= 0.1 * first_bias / (np.sqrt(v_bias[t] / bias_correction) + epsilon)
     np.testing.assert_allclose(head.weight.numpy(), weight, rtol=1e-9)
     np.testing.assert_allclose(head.bias.numpy(), bias, rtol=1e-9, atol=1e-12)
     if candidates:
@@ -278,7 +280,7 @@ def test_small_steps_add_up_in_bf16(kind, rng):
     nodes = torch.arange(K, dtype=torch.int32)[None]
     for step in range(100):
         if kind == "full loss":  # target 0 and logits of 20: the gradient is 1
-            head.full_loss(x, nodes[:, :0], torch.zeros(1, 0)).sum().backward()
+            head.full_loss(x, nodes[:, :0], torch.zeros(1, 0), LOSS).sum().backward()
         else:
             head.scores(x, nodes if kind == "candidates" else None).sum().backward()
         head.step(2.0**-7 / 100, seed=step)

@@ -22,10 +22,12 @@ from longtail.neural.heads import triton_launch, updates  # noqa: E402
 from longtail.neural.heads.head import Head  # noqa: E402
 from longtail.neural.heads.label_text import LabelText  # noqa: E402
 from longtail.neural.heads.text_head import TextHead  # noqa: E402
+from longtail.neural.losses import BinaryCrossEntropy  # noqa: E402
 from longtail.neural.shortlist import TreeTables  # noqa: E402
 from longtail.tree.tree import LabelTree  # noqa: E402
 
 B, S = 5, 11
+LOSS = BinaryCrossEntropy()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SOME_PARTS = [("text", "graph"), ("text", "free"), ("text", "graph", "free")]
 
@@ -116,7 +118,7 @@ def test_full_loss_is_cross_entropy_over_all_labels(parts, rng):
     head, x = head_of(parts, optimiser="sgd"), vectors(rng)
     nodes, values = positives(rng, B, 4, L)
     free, weights = free_rows(head), torch.linspace(-1, 2, B)
-    found = head.full_loss(x, nodes, values)
+    found = head.full_loss(x, nodes, values, LOSS)
     targets = torch.zeros(B, L + 1, dtype=torch.float64).scatter_(1, nodes.long() % (L + 1), values.double())[:, :L]
     losses = cross_entropy(x @ slow_rows(head.text, free).T + head.bias, targets, reduction="none").sum(1)
     torch.testing.assert_close(found, losses)
@@ -130,7 +132,7 @@ def test_gradients_by_differences(rng):
     R = head.text.phi_l.R.parametrizations.weight.original
     given = x, head.text.embedding.weight, R, head.bias
     assert torch.autograd.gradcheck(lambda x, *_: head.scores(x, candidates), given)
-    assert torch.autograd.gradcheck(lambda x, *_: head.full_loss(x, nodes, values.double()), given)
+    assert torch.autograd.gradcheck(lambda x, *_: head.full_loss(x, nodes, values.double(), LOSS), given)
 
 
 @pytest.mark.parametrize("slots", [0, 3])
@@ -175,7 +177,7 @@ def test_outside_training_a_plain_head_stands_in(rng):
     torch.testing.assert_close(head.weight, plain.weight)
     for given in (candidates, None):
         torch.testing.assert_close(head.scores(x, given), plain.scores(x, given))
-    torch.testing.assert_close(head.full_loss(x, nodes, values), plain.full_loss(x, nodes, values))
+    torch.testing.assert_close(head.full_loss(x, nodes, values, LOSS), plain.full_loss(x, nodes, values, LOSS))
     for found, expected in zip(head.best(x, 4), plain.best(x, 4), strict=True):
         torch.testing.assert_close(found, expected)
 
@@ -273,8 +275,8 @@ def test_autocast_is_heeded_where_a_plain_head_heeds_it(rng):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         for given in (None, candidates):
             torch.testing.assert_close(head.scores(x, given), plain.scores(x, given))
-        losses = head.full_loss(x, nodes, values)
-        torch.testing.assert_close(losses, plain.full_loss(x, nodes, values))
+        losses = head.full_loss(x, nodes, values, LOSS)
+        torch.testing.assert_close(losses, plain.full_loss(x, nodes, values, LOSS))
         losses.sum().backward()
     assert losses.dtype == torch.float32
     assert not torch.equal(head.scores(x, None), plain.scores(x.bfloat16(), None))
@@ -301,9 +303,9 @@ def test_free_rows_can_be_given_forgotten_and_settled(rng):
     before = head.free.weight.clone()
     head.step(1.0, seed=0)
     assert torch.equal(head.free.weight, before)
-    head.settle()
+    head.drop_optimiser_state()
     assert head.to_arrays().keys() == head.to_arrays(state=False).keys()
-    for method in ("forget", "settle"):
+    for method in ("forget", "drop_optimiser_state"):
         getattr(head_of(("text",)), method)()
 
 
@@ -326,7 +328,7 @@ def test_the_kernels_give_the_same_gradients(monkeypatch):
     def run():
         rng = np.random.default_rng(0)
         head, x = head_of(dtype=torch.float32), vectors(rng).detach().float().requires_grad_()
-        losses = head.full_loss(x, *positives(rng, B, 4, L))
+        losses = head.full_loss(x, *positives(rng, B, 4, L), LOSS)
         losses.sum().backward()  # the gradient of a sum is one number, spread by strides
         head.step(0.1, seed=0)
         return [losses, head.free.weight, *(parameter.grad for parameter in [x, *learnt_by_adamw(head)])]

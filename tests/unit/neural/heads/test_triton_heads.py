@@ -90,7 +90,7 @@ def test_kernels_compile_for_a_gpu_that_is_not_there(kernel, tmp_path, monkeypat
 def _type(name):
     if name.isupper():
         return "constexpr"
-    if name in ("lr", "decay", "beta1", "rest1", "log_beta1"):
+    if name in ("lr", "decay", "beta1", "one_minus_beta1", "log_beta1"):
         return "fp32"
     if name.startswith("n_") or name in ("first", "seed"):
         return "i32"

@@ -76,7 +76,7 @@ class TestMean:
         seen = walk(weights, average, 10)
         assert (average.count, average._means, average.to_arrays()) == (0, [], {})
         assert torch.equal(mean_of(average, weights), seen[-1])
-        average.settle()
+        average.apply()
         assert torch.equal(weights[0].detach(), seen[-1])
 
 
@@ -101,7 +101,7 @@ class TestInPlace:
         average = Average(weights, 0.5, 8)
         walk(weights, average, 8)
         expected = mean_of(average, weights)
-        average.settle()
+        average.apply()
         assert torch.equal(weights[0].detach(), expected)
 
 

@@ -19,7 +19,7 @@ from longtail.errors import UsageError
 from longtail.features.tokens import Tokens
 from longtail.neural.batches import Batches
 from longtail.neural.heads.head import Head
-from longtail.neural.ranks import Ranks, as_ranks
+from longtail.neural.process_group import ProcessGroup, use_group
 from longtail.neural.training.checkpoints import Checkpoints, adamw_arrays
 from longtail.neural.training.loop import _Run, fit
 from longtail.neural.training.run_log import Diverged, RunLog
@@ -461,8 +461,8 @@ class TestDiverged:
         assert "--resume" not in str(caught.value)
 
 
-class TwoRanks(Ranks):
-    count = 2
+class TwoProcesses(ProcessGroup):
+    size = 2
 
 
 class TestOutOfMemory:
@@ -533,7 +533,7 @@ class TestOutOfMemory:
     def test_of_several_ranks_the_setting_to_go_on_with_is_named(self):
         network = self.short_of_memory_above(2, TinyNetwork())
         said = r"^step 3, rank 0: out of memory with 4 documents at a time; try training.micro_batch=2 and --resume"
-        with as_ranks(TwoRanks()), pytest.raises(OutOfMemory, match=said):
+        with use_group(TwoProcesses()), pytest.raises(OutOfMemory, match=said):
             train(network)
 
     def test_at_one_document(self):

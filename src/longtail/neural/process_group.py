@@ -1,4 +1,4 @@
-"""The processes that train one network together, as each of them sees the others.
+"""The group of processes that train one network together, as each of them sees it.
 
 With one process, the usual case, nothing is exchanged. `scale/ranks.py` joins those that torchrun has started. torch is
 imported inside of functions, as stages of linear methods pass here, too.
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FollowedStages",
-    "Ranks",
+    "ProcessGroup",
     "Shard",
-    "as_ranks",
-    "current_ranks",
-    "found_by_first",
+    "all_reduce_gradients",
+    "current_group",
+    "lookup_by_first",
     "run_of",
     "shared_cores",
-    "total_gradients",
+    "use_group",
 ]
 
 T = TypeVar("T")
@@ -43,67 +43,67 @@ def run_of(lengths: Sequence[int], rank: int) -> slice:
     return slice(start, start + lengths[rank])
 
 
-class Ranks:
+class ProcessGroup:
     """This process among ``count`` that train together; here the only one, with nobody to exchange anything with.
 
     Every method is called by all ranks in the same order, but for :meth:`announce` and :meth:`wait_for`.
     """
 
     rank = 0
-    count = 1
-    on_machine = 1  # ranks of this machine, which share its cores
+    size = 1
+    local_size = 1  # ranks of this machine, which share its cores
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this is the one that writes."""
         return self.rank == 0
 
     def lengths(self, n: int) -> list[int]:
-        """Return how many of ``n`` things each rank has: a run each, as even as can be."""
-        return [n // self.count + (rank < n % self.count) for rank in range(self.count)]
+        """Return the number of each rank's things among ``n``: a run each, as even as can be."""
+        return [n // self.size + (rank < n % self.size) for rank in range(self.size)]
 
     def part(self, n: int) -> slice:
         """Return which of ``n`` things are this rank's."""
         return run_of(self.lengths(n), self.rank)
 
-    def numbers(self, *own: int) -> list[list[int]]:
+    def all_gather_numbers(self, *values: int) -> list[list[int]]:
         """Return the numbers that each rank gives, as many of each."""
-        return [list(own)]
+        return [list(values)]
 
-    def agreed(self, value: int) -> int:
+    def broadcast(self, value: int) -> int:
         """Return the value of the first rank."""
         return value
 
-    def largest(self, value: int) -> int:
+    def all_reduce_max(self, value: int) -> int:
         """Return the largest of all ranks."""
         return value
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Go on when all ranks are here, however long the first has to write."""
 
-    def gathered(self, tensor: Tensor, lengths: Sequence[int]) -> Tensor:
+    def all_gather(self, tensor: Tensor, lengths: Sequence[int]) -> Tensor:
         """Return the rows of all ranks one after the other, on the device; ``lengths`` tell how many each gives."""
         return tensor
 
-    def total(self, tensor: Tensor) -> Tensor:
+    def all_reduce(self, tensor: Tensor) -> Tensor:
         """Return the sum over all ranks, float32 or float64, on the device; ``tensor`` may take it."""
         return tensor
 
-    def gathered_array(self, array: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
+    def all_gather_array(self, array: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
         """Return the rows of all ranks one after the other, through the memory of the machines, in pieces."""
         return array
 
-    def total_array(self, array: NDArray[Any]) -> NDArray[Any]:
+    def all_reduce_array(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the sum over all ranks, through the memory of the machines."""
         return array
 
-    def collected(self, tensor: Tensor, lengths: Sequence[int]) -> NDArray[Any]:
+    def gather(self, tensor: Tensor, lengths: Sequence[int]) -> NDArray[Any]:
         """Return at the first rank the rows of all, through the memory of the machines; elsewhere nothing of use."""
         array: NDArray[Any] = tensor.numpy(force=True)
         return array
 
     def announce(self, name: str) -> None:
-        """Let those go on who wait for ``name``."""
+        """Release the processes that wait for ``name``."""
 
     def wait_for(self, name: str) -> None:
         """Wait until the first rank has announced ``name``."""
@@ -112,57 +112,57 @@ class Ranks:
         """Part with the others, all at once: each goes on as the only one."""
 
 
-_current: ContextVar[Ranks] = ContextVar("ranks", default=Ranks())  # noqa: B039, it has no state
+_current: ContextVar[ProcessGroup] = ContextVar("group", default=ProcessGroup())  # noqa: B039, it has no state
 
 
-def current_ranks() -> Ranks:
+def current_group() -> ProcessGroup:
     """Return the ranks that train together now."""
     return _current.get()
 
 
 @contextmanager
-def as_ranks(ranks: Ranks) -> Iterator[Ranks]:
-    """Let the body be one of these ranks; ``Ranks()`` stands for one process by itself."""
-    token = _current.set(ranks)
+def use_group(group: ProcessGroup) -> Iterator[ProcessGroup]:
+    """Use a process group in the body; ``ProcessGroup()`` is that of one process."""
+    token = _current.set(group)
     try:
-        yield ranks
+        yield group
     finally:
         _current.reset(token)
 
 
 @contextmanager
-def shared_cores(ranks: Ranks) -> Iterator[None]:
+def shared_cores(group: ProcessGroup) -> Iterator[None]:
     """Use this rank's share of the machine's threads in the body."""
-    if ranks.count == 1:
+    if group.size == 1:
         yield
         return
-    with pool.threads(max(1, pool.thread_count() // ranks.on_machine)):
+    with pool.threads(max(1, pool.thread_count() // group.local_size)):
         yield
 
 
-def found_by_first(ranks: Ranks, find: Callable[[], T | None]) -> T | None:
-    """Return what the first rank finds, and then the others, too; None on all where it finds nothing."""
-    found = find() if ranks.first else None
-    if ranks.count > 1 and ranks.agreed(found is not None) and not ranks.first:
+def lookup_by_first(group: ProcessGroup, find: Callable[[], T | None]) -> T | None:
+    """Look something up on the first rank, then on the others; None on all where the first has no result."""
+    result = find() if group.is_first else None
+    if group.size > 1 and group.broadcast(result is not None) and not group.is_first:
         return find()
-    return found
+    return result
 
 
-def total_gradients(ranks: Ranks, parameters: Sequence[Tensor], losses: Tensor, learns: bool) -> Tensor:
-    """Let each parameter have the sum of its gradients over ranks, in one exchange; return the sum of ``losses``.
+def all_reduce_gradients(group: ProcessGroup, parameters: Sequence[Tensor], losses: Tensor, learns: bool) -> Tensor:
+    """All-reduce the gradients of the parameters in one exchange; return the sum of ``losses``.
 
     A rank that had no document (``learns`` is False) is told by the others which parameters have a gradient at all:
     AdamW leaves those without one as they are.
     """
     import torch
 
-    have = torch.tensor([float(own.grad is not None) for own in parameters], device=losses.device)
-    grads = [torch.zeros_like(own) if own.grad is None else own.grad for own in parameters]
-    flat = ranks.total(torch.cat([part.reshape(-1).to(grads[0].dtype) for part in (*grads, have, losses)]))
-    *sums, have, total = torch.split(flat, [*(own.numel() for own in parameters), len(have), len(losses)])
-    known = have.tolist() if not learns else [own.grad is not None for own in parameters]
-    for own, part, is_known in zip(parameters, sums, known, strict=True):
-        own.grad = part.view_as(own) if is_known else None
+    have = torch.tensor([float(parameter.grad is not None) for parameter in parameters], device=losses.device)
+    grads = [torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in parameters]
+    flat = group.all_reduce(torch.cat([part.reshape(-1).to(grads[0].dtype) for part in (*grads, have, losses)]))
+    *sums, have, total = torch.split(flat, [*(parameter.numel() for parameter in parameters), len(have), len(losses)])
+    known = have.tolist() if not learns else [parameter.grad is not None for parameter in parameters]
+    for parameter, part, is_known in zip(parameters, sums, known, strict=True):
+        parameter.grad = part.view_as(parameter) if is_known else None
     return total.to(losses.dtype)
 
 
@@ -170,19 +170,19 @@ def total_gradients(ranks: Ranks, parameters: Sequence[Tensor], losses: Tensor, 
 class Shard:
     """The run of a level's ``n_nodes`` nodes that one rank owns."""
 
-    ranks: Ranks
+    group: ProcessGroup
     n_nodes: int
 
     @property
     def nodes(self) -> slice:
         """Nodes of this rank."""
-        return self.ranks.part(self.n_nodes)
+        return self.group.part(self.n_nodes)
 
     def whole(self, tensor: Tensor) -> NDArray[Any]:
         """Return the rows of all nodes at the first rank, given those of this one."""
-        return self.ranks.collected(tensor, self.ranks.lengths(self.n_nodes))
+        return self.group.gather(tensor, self.group.lengths(self.n_nodes))
 
-    def own(self, array: NDArray[Any]) -> NDArray[Any]:
+    def local_rows(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the rows of this rank; of a memory map, only these are read."""
         return array[self.nodes]
 
@@ -198,17 +198,17 @@ class FollowedStages(Stages):
 
     def get(self, name: str, input_hash: str) -> Folder:
         """Return a stage that the first rank has found or made; its bytes were verified there."""
-        place = stage_path(self.root, name)
+        path = stage_path(self.root, name)
         way_out = "all ranks must see the folder of the first one, and read the same data"
         problem = ""
         for _ in looks():
             try:
-                folder = open_folder(place, verify="size")
+                folder = open_folder(path, verify="size")
                 break
             except ModelFolderError as error:
                 problem = str(error)
         else:
-            raise LongtailError(f"{place}: found no stage that can be read ({problem}); {way_out}")
+            raise LongtailError(f"{path}: found no stage that can be read ({problem}); {way_out}")
         if folder.manifest.config_hash != input_hash:
-            raise LongtailError(f"{place}: found the stage of another input than this rank's; {way_out}")
+            raise LongtailError(f"{path}: found the stage of another input than this rank's; {way_out}")
         return folder
