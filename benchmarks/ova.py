@@ -24,8 +24,8 @@ from longtail.features.tfidf import TfIdf
 from longtail.kernels import pool
 from longtail.kernels.node_documents import prepare
 from longtail.kernels.node_training import NEWTON, train_spans
-from longtail.linear.spans import _aligned
 from longtail.methods import configure
+from longtail.rankers.spans import _aligned
 
 
 def main():

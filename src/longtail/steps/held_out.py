@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from msgspec.structs import replace as replace_settings
@@ -12,15 +12,17 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.metrics import evaluate
-from longtail.models.model import Model
-from longtail.models.ranking_model import RankingModel
 from longtail.search.calibration import Calibration, hits
 from longtail.search.ensemble import mean_scores
 from longtail.steps.told import told
 
+if TYPE_CHECKING:
+    from longtail.models.model import Model
+    from longtail.models.ranking_model import RankingModel
+
 __all__ = ["best_share", "calibrate", "hold_out", "weigh", "with_known_labels"]
 
-Ranking = TypeVar("Ranking", bound=RankingModel)
+Ranking = TypeVar("Ranking", bound="RankingModel")
 
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the network's scores, to choose from by held-out documents
 _RANKED = 20  # best labels of each held-out document that the choice looks at

@@ -10,7 +10,7 @@ from sklearn.svm import LinearSVC
 
 from longtail.kernels.node_documents import prepare
 from longtail.kernels.node_training import ALONE, DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
-from longtail.linear.spans import _aligned  # as training calls the kernel, which is compiled for that alone
+from longtail.rankers.spans import _aligned  # as training calls the kernel, which is compiled for that alone
 
 D = 30
 

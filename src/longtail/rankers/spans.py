@@ -23,7 +23,7 @@ from longtail.kernels import pool
 from longtail.kernels.jit import read_only
 from longtail.kernels.node_documents import NodeDocuments, prepare
 from longtail.kernels.node_training import ALONE, DUAL_HINGE, DUAL_LOGISTIC, NEWTON, PROXIMAL, train_spans
-from longtail.linear.shared_documents import SharedDocuments
+from longtail.rankers.shared_documents import SharedDocuments
 from longtail.search.chunks import Part
 
 __all__ = ["Documents", "Positives", "Spans", "positives_of", "train_chunks"]
