@@ -31,9 +31,9 @@ from longtail.features.tfidf import TfIdf
 from longtail.kernels import pool
 from longtail.kernels.dense_block import PANEL, decode, in_lines, panel_count, sums_of_four
 from longtail.methods import configure
+from longtail.rankers.tree import fit_ranker
 from longtail.search.beam import shortlist
 from longtail.search.weight_codes import half_floats
-from longtail.steps.rankers import fit_ranker
 from longtail.steps.work import Work
 from longtail.tree.cluster import build_tree
 

@@ -24,8 +24,8 @@ from longtail.features.tfidf import TfIdf
 from longtail.kernels import pool
 from longtail.kernels.newton import Newton
 from longtail.kernels.node_training import TrainingSettings, prepare, train_spans
-from longtail.linear.spans import _aligned, _Arguments
 from longtail.methods import configure
+from longtail.rankers.spans import _aligned, _Arguments
 
 
 def main():

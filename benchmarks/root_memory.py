@@ -26,8 +26,8 @@ from scipy import sparse
 from longtail.config import Ranker, Search
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.linear.one_vs_all import LabelProblems, label_batches
-from longtail.linear.tree_ranker import LevelProblems
+from longtail.rankers.level_problems import LevelProblems
+from longtail.rankers.one_vs_all import LabelProblems, label_batches
 from longtail.tree.tree import LabelTree
 
 COLUMNS = 60_000

@@ -37,14 +37,13 @@ from longtail.config import Ranker
 from longtail.data.labels import Labels
 from longtail.data.strings import StringsBuilder
 from longtail.features.tfidf import TfIdf
-from longtail.linear.tree_ranker import TreeRanker
 from longtail.methods import configure
 from longtail.models.model import Facts, Model
 from longtail.models.model_folder import load_model, save_model
+from longtail.rankers.tree import TreeRanker, fit_shards
 from longtail.search.chunks import Chunks, Part
 from longtail.search.shard_files import open_model_folder, shard_files
 from longtail.search.shards import cut_parents
-from longtail.steps.rankers import fit_shards
 from longtail.steps.work import Work
 from longtail.store import Stages
 from longtail.tree.tree import LabelTree

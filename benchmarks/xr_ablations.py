@@ -26,9 +26,10 @@ from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.models.model import Facts, Model
+from longtail.rankers import ranker_family
+from longtail.rankers.base import TrainingPoints
 from longtail.steps.held_out import hold_out
 from longtail.steps.networks import combined_features, fit_network
-from longtail.steps.rankers import fit_rankers
 from longtail.steps.run import Run
 from longtail.steps.text import text_features
 from longtail.steps.work import Work
@@ -86,7 +87,7 @@ def measured(row, documents, test, arguments):
     for kind in kinds:
         asked = replace_settings(config, features=kind)
         combined = combined_features(fitted, features, network, run._replace(config=asked))
-        rankers = fit_rankers(fitted, combined, vectoriser, network, run._replace(config=asked))
+        rankers = ranker_family(asked).fit(TrainingPoints(fitted, combined, vectoriser), run._replace(config=asked))
         widths = combined.sparse.shape[1], combined.dense.shape[1]
         facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *widths)
         words = None if kind == "dnn" else vectoriser

@@ -15,13 +15,13 @@ from longtail.errors import UsageError
 from longtail.evaluation import evaluate_model
 from longtail.features.encoder_search import search_encoders_in
 from longtail.kernels import pool
-from longtail.linear.explanation import Explanation
 from longtail.methods import configure
 from longtail.metrics import Evaluation
 from longtail.models.ensemble_model import Ensemble, EnsembleExplanation
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import train
+from longtail.rankers.explanation import Explanation
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.search.predictions import Predictions
 from longtail.steps.checks import check_threads, warn_of_documents, warn_of_few_words

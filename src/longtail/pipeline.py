@@ -12,18 +12,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.fingerprints import Fingerprints, document_hashes
+from longtail.features.document_features import document_features
 from longtail.methods import METHODS, classifiers_alone, reads_label_texts, uses_encoder
-from longtail.models.model import Facts, Model, document_features
+from longtail.models.model import Facts, Model
+from longtail.rankers import ranker_family
+from longtail.rankers.base import TrainingPoints
 from longtail.steps.checks import check_trainable
 from longtail.steps.held_out import calibrate, check_unseen, hold_out, weigh
-from longtail.steps.networks import combined_features, encoder_hash, fit_network, kept_network
-from longtail.steps.rankers import fit_rankers
+from longtail.steps.networks import combined_features, encoder_hash, fit_network, kept_network, label_hints
 from longtail.steps.run import Run
 from longtail.steps.text import text_features
 from longtail.steps.trees import label_graph_of, uses_label_graph, with_label_points
@@ -64,7 +67,8 @@ def train(
     vectoriser, features = text_features(points, run)
     network = fit_network(points, features, vectoriser, run)
     features = combined_features(points, features, network, run)
-    rankers = fit_rankers(points, features, vectoriser, network, run)
+    hints = partial(label_hints, points, network, run)  # for one-vs-all classifiers
+    rankers = ranker_family(config).fit(TrainingPoints(points, features, vectoriser, hints), run)
     network = kept_network(network, config)
 
     share = float(METHODS[config.method].network_ranks and not classifiers_alone(config))

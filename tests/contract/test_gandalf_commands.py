@@ -14,6 +14,7 @@ from longtail.data.label_files import write_labels
 from longtail.features import label_graph as graph_module
 from longtail.methods import configure
 from longtail.models.model_folder import load_model
+from longtail.rankers.tree import TreeFamily
 from small_methods import LINEAR, SMALL
 
 LABEL = "Culture: Japanese"
@@ -85,7 +86,7 @@ class TestTrain:
         config = configure("xr-linear", None, {"gandalf": {"use": True}, "label_features": {"kind": "graph"}})
         train_to_folder(data[0], tmp_path / "whole", config)
         with monkeypatch.context() as broken:
-            broken.setattr(pipeline, "fit_rankers", interrupted)
+            broken.setattr(TreeFamily, "fit", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 train_to_folder(data[0], tmp_path / "resumed", config)
         monkeypatch.setattr(graph_module, "walk_counts", interrupted)  # the walks are not done again

@@ -12,10 +12,10 @@ import longtail as lt
 from folder_contents import contents
 from longtail.cli.terminal import print_explanation
 from longtail.errors import ConfigError, MissingExtra, UsageError
-from longtail.linear.one_vs_all import LabelProblems
 from longtail.methods import METHODS, configure
 from longtail.models.model_folder import load_model
-from longtail.steps import rankers
+from longtail.rankers import forest, neighbours
+from longtail.rankers.one_vs_all import LabelProblems
 from small_methods import SMALL, WITHOUT_LABEL_TREE
 
 TEXT = "A small editor for sound files, with a window for GNOME"
@@ -94,10 +94,10 @@ def test_an_explanation_adds_up_to_the_score(fitted):
 
 @pytest.mark.parametrize("method", WITHOUT_LABEL_TREE)
 def test_resumes_within_its_stages(method, run, files, data, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("longtail.linear.one_vs_all.BATCH", 64)
+    monkeypatch.setattr("longtail.rankers.one_vs_all.BATCH", 64)
     home, name, stage = {
-        "forest": (rankers, "fit_tree", "document-tree-0"),
-        "neighbours": (rankers, "fit_learner", "learner-0"),
+        "forest": (forest, "fit_tree", "document-tree-0"),
+        "neighbours": (neighbours, "fit_learner", "learner-0"),
         "tree": (LabelProblems, "solve", "ranker-0-batch-0"),
     }[METHODS[method].ranker]
     real, calls = getattr(home, name), []
@@ -191,7 +191,7 @@ def test_settings_of_dismec_beside_a_network_give_way_to_those_asked_for():
 
 
 def test_weights_of_one_vs_all_are_packed_a_batch_at_a_time(data, monkeypatch, tmp_path):
-    monkeypatch.setattr("longtail.linear.one_vs_all.BATCH", 64)
+    monkeypatch.setattr("longtail.rankers.one_vs_all.BATCH", 64)
     fit("dismec", data[0]).save(tmp_path / "m")
     (chunks,) = load_model(tmp_path / "m").rankers[0].levels
     assert chunks.n_chunks == -(-data[0].n_labels // 64)

@@ -18,10 +18,10 @@ from longtail import estimator
 from longtail.data import labels as label_module
 from longtail.errors import ModelFolderError, UsageError
 from longtail.kernels import pool
-from longtail.linear import one_vs_all, tree_ranker
 from longtail.methods import configure
 from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import train
+from longtail.rankers import level_problems, one_vs_all
 from longtail.training_run import train_to_folder
 
 TREE = {"tree": {"branching": 3, "leaf_size": 8}}
@@ -115,7 +115,7 @@ def test_explanations_are_the_same(folders):
 
 class TestResume:
     def test_after_a_kill_between_two_shards(self, folders, data, tmp_path, monkeypatch, caplog):
-        real, begun = tree_ranker.LevelProblems.solve, []
+        real, begun = level_problems.LevelProblems.solve, []
 
         def kills_itself(problems, parents):
             begun.extend([parents] if parents[0] else [])
@@ -125,7 +125,7 @@ class TestResume:
 
         process = os.fork()
         if process == 0:
-            monkeypatch.setattr(tree_ranker.LevelProblems, "solve", kills_itself)
+            monkeypatch.setattr(level_problems.LevelProblems, "solve", kills_itself)
             try:
                 train_to_folder(data[0], tmp_path / "model", settings())
             finally:

@@ -14,10 +14,10 @@ from longtail import pipeline
 from longtail.errors import DataError, UsageError
 from longtail.forecast.memory import MemoryLimit
 from longtail.kernels import pool
-from longtail.linear.tree_ranker import LevelProblems
 from longtail.methods import configure
 from longtail.models import ranking_folder
 from longtail.models.model_folder import load_model
+from longtail.rankers.level_problems import LevelProblems
 from small_methods import WITH_LABEL_TREE
 
 TEXT = "A small editor for sound files, with a window for GNOME"

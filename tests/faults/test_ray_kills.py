@@ -18,11 +18,10 @@ import pytest
 
 import longtail as lt
 from folder_contents import contents
-from longtail.linear import one_vs_all, spans
 from longtail.methods import configure
+from longtail.rankers import one_vs_all, spans, tree
 from longtail.scale import ray as ray_module
 from longtail.scale.ray import connected
-from longtail.steps import rankers
 from longtail.training_run import train_to_folder
 
 ray = pytest.importorskip("ray")
@@ -79,7 +78,7 @@ def begun(folder: Path) -> Counter:
     ("method", "place", "task", "name"),
     [
         ("xr-linear", spans, "_train", lambda arguments: f"{arguments[0]} of {len(arguments[2])} spans"),
-        ("dismec", rankers, "_arrays_of", lambda arguments: str(arguments[1])),
+        ("dismec", tree, "_solved_arrays", lambda arguments: str(arguments[1])),
     ],
     ids=["runs of nodes", "batches of labels"],
 )
@@ -101,7 +100,7 @@ def outliving(folder: Path, victim: int):
 
     A process that is stopped does not notice that its driver has gone; it goes on when it gets a SIGCONT.
     """
-    kill = killing(folder, "longtail.steps.rankers", "_arrays_of", lambda arguments: str(arguments[1]), 6, victim)
+    kill = killing(folder, "longtail.rankers.tree", "_solved_arrays", lambda arguments: str(arguments[1]), 6, victim)
 
     def task(*arguments):
         arrays = kill(*arguments)
@@ -119,7 +118,7 @@ from pathlib import Path
 import test_ray_kills as test
 folder = Path(sys.argv[1])
 test.one_vs_all.BATCH = test.BATCH
-test.rankers._arrays_of = test.outliving(folder / "done", os.getpid())
+test.tree._solved_arrays = test.outliving(folder / "done", os.getpid())
 with test.connected("local", 2):
     test.train_to_folder(test.documents(), folder / "model", test.CONFIGS["dismec"])
 """

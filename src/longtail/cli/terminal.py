@@ -11,8 +11,8 @@ from longtail.errors import printable
 if TYPE_CHECKING:
     from longtail.data.description import Description, Finding
     from longtail.evaluation import Measured
-    from longtail.linear.explanation import Explanation, Step
     from longtail.models.ensemble_model import EnsembleExplanation
+    from longtail.rankers.explanation import Explanation, Step
 
 __all__ = [
     "frequency_plot",

@@ -137,6 +137,8 @@ def _hint(stage: Any, field: str) -> Any:
 
 def merge(base: Any, over: Any, path: str) -> Any:
     """Return ``base`` with the values of ``over``; every key must be one that ``base`` has."""
+    if path == "custom." and isinstance(over, Mapping):  # checked by the ranker that reads it
+        return {**base, **over}
     if isinstance(base, dict):
         if not isinstance(over, Mapping):  # at once, for a later source could put anything into what is no group
             raise ConfigError(f"{path[:-1]}: found {over!r}; expected a table of settings")
@@ -228,5 +230,7 @@ def to_toml(config: Config, sources: Mapping[str, str] | None = None) -> str:
 
 
 def _toml_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_toml_value(item)}" for name, item in value.items()) + "}"
     # JSON and TOML agree on strings, numbers, booleans and lists of them
     return msgspec.json.encode(value).decode()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from longtail.config.networks import Cascade, Encoder, LabelText, Recursive, Training
 from longtail.config.stage import Count, NotNegative, Positive, Stage, check_levels
@@ -220,6 +220,9 @@ class Config(Stage, frozen=True):
         Meta(description="what linear classifiers read: tf-idf, an encoder's vectors beside it (Φcat), or these alone"),
     ] = "tfidf"
     normalise_features: Annotated[bool, Meta(description="scale each row of given sparse features to length 1")] = True
+    custom: Annotated[
+        dict[str, Any], Meta(description="settings of a ranker that another package registers; it checks them")
+    ] = field(default_factory=dict)
     tfidf: Annotated[tuple[TfIdf, ...], Meta(min_length=1, description="blocks of text features")] = (TfIdf(),)
     gandalf: Gandalf = Gandalf()
     label_features: LabelFeatures = LabelFeatures()

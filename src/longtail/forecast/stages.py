@@ -13,10 +13,10 @@ import msgspec
 from longtail.config import Config
 from longtail.forecast.levels import Level
 from longtail.forecast.networks import NetworkForecast
-from longtail.forecast.rankers import RankerForecast
 from longtail.forecast.sizes import DataSizes
 from longtail.forecast.text import TextForecast
 from longtail.methods import METHODS
+from longtail.rankers.base import RankerForecast
 
 __all__ = ["StageMemory", "TrainingPlan", "memory_of_stages"]
 
@@ -164,9 +164,8 @@ def _add_tree(course: _Course, plan: TrainingPlan, resting: float, numbers: floa
 def _add_rankers(course: _Course, plan: TrainingPlan, resting: float) -> float:
     """Add the stages of the linear rankers; return the bytes of their weights."""
     if plan.other is not None:
-        name = "learners" if METHODS[plan.config.method].ranker == "neighbours" else "trees of documents"
         work = plan.threads * plan.other.thread_bytes + plan.other.stored
-        course.add(name, resting + work, resting + plan.other.stored)
+        course.add(plan.other.stage, resting + work, resting + plan.other.stored)
         return plan.other.stored
     if not plan.levels:
         return 0.0

@@ -20,12 +20,14 @@ from longtail.forecast.encoders import shape_of
 from longtail.forecast.gpus import Gpu, gpu_for
 from longtail.forecast.levels import Level, label_numbers, pruned_weights, tree_levels
 from longtail.forecast.networks import NetworkForecast, network_forecast
-from longtail.forecast.rankers import RankerForecast, one_vs_all_seconds, one_vs_all_weights, ranker_forecast
 from longtail.forecast.sizes import DataSizes, PublishedDataset
 from longtail.forecast.stages import StageMemory, TrainingPlan, memory_of_stages
 from longtail.forecast.text import TextForecast, text_forecast
 from longtail.kernels import pool
 from longtail.methods import ranks_alone, uses_encoder
+from longtail.rankers import ranker_family
+from longtail.rankers.base import RankerForecast
+from longtail.rankers.one_vs_all import one_vs_all_seconds, one_vs_all_weights
 
 __all__ = ["Forecast", "forecast", "forecast_of_sizes", "published_forecast", "size_in_words"]
 
@@ -142,7 +144,7 @@ def forecast_of_sizes(sizes: DataSizes, config: Config, shape: EncoderShape | No
     text = text_forecast(sizes, config)
     network = None if shape is None else network_forecast(sizes, config, shape, gpu)
     joined = text if network is None or ranks_alone(config) else _beside(text, network.width, config)
-    other = ranker_forecast(sizes, joined, config)
+    other = ranker_family(config).forecast(sizes, joined, config)
     levels = [] if ranks_alone(config) or other is not None else tree_levels(sizes, config)
     weights = _weights(sizes, joined, levels, config)
     plan = _plan(sizes, config, text, joined, network, levels, weights, other)

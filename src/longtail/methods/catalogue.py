@@ -34,7 +34,7 @@ class Method(msgspec.Struct, frozen=True):
     settings: Settings = {}
     # cascade, attention: a network that ranks, linear classifiers may join it; recursive: one whose vectors they read
     network: Literal["", "cascade", "attention", "recursive"] = ""
-    ranker: Literal["tree", "forest", "neighbours"] = "tree"  # what the linear ranker is
+    ranker: str = "tree"  # family of the linear ranker: tree, forest, neighbours, or one that a package registers
 
     @property
     def presets(self) -> Mapping[str, Preset]:

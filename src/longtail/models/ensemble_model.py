@@ -19,9 +19,9 @@ from longtail.data.fingerprints import Fingerprints
 from longtail.data.labels import Label, Labels
 from longtail.data.strings import Strings
 from longtail.errors import UsageError
-from longtail.linear.explanation import Explanation
 from longtail.models.model import Model
 from longtail.models.ranking_model import RankingModel, members_k, replace_beam
+from longtail.rankers.explanation import Explanation
 from longtail.search.ensemble import in_order, mean_scores, reciprocal_ranks
 from longtail.store import Folder
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail.config import Config, Search
-from longtail.data.csr import csr_of_nothing
+from longtail.config import Search
 from longtail.data.dataset import Dataset
 from longtail.data.strings import Strings
-from longtail.errors import DataError, Problem, UsageError
-from longtail.features.matrix import Features, join_blocks, prepared_rows
+from longtail.errors import UsageError
+from longtail.features.document_features import document_features
+from longtail.features.matrix import Features
 from longtail.features.tfidf import TfIdf
-from longtail.linear.explanation import Explanation, LinearRanker, RawExplanation, explain_label
-from longtail.linear.tree_ranker import TreeRanker
 from longtail.models.ranking_model import Facts, RankingModel, members_k
+from longtail.rankers import Ranker
+from longtail.rankers.explanation import Explanation, RawExplanation, explain_label
+from longtail.rankers.tree import TreeRanker
 from longtail.search.beam import ranked_labels
-from longtail.search.ensemble import MISSING_MARGIN, mean_scores
+from longtail.search.ensemble import mean_scores
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.tree.tree import LabelTree
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from longtail.neural.embedder import Embedder  # which need torch
     from longtail.neural.ranker import NeuralRanker
 
-__all__ = ["Facts", "Model", "document_features"]
+__all__ = ["Facts", "Model"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Model(RankingModel):
     """
 
     vectoriser: TfIdf | None  # None: documents come as features, or a network's vectors are all
-    rankers: tuple[LinearRanker, ...]  # one a label tree, or a forest; none where a network does it all
+    rankers: tuple[Ranker, ...]  # one a label tree, or a forest; none where a network does it all
     network: Embedder | None = None
     label_graph: sparse.csr_array | None = None  # (L, L) normalised, where training made one
 
@@ -57,8 +58,7 @@ class Model(RankingModel):
         """The label tree of the network, else of the first linear ranker, if it has one."""
         if self.neural_ranker is not None:
             return self.neural_ranker.tree
-        first = self.rankers[0]
-        return first.tree if isinstance(first, TreeRanker) else None
+        return self.rankers[0].label_tree
 
     @property
     def neural_ranker(self) -> NeuralRanker | None:
@@ -68,9 +68,9 @@ class Model(RankingModel):
     @property
     def missing_score(self) -> float:
         """The score, before calibration, of a label that is not found: 0, or −1 where scores are margins."""
-        by_margin = self.config.search.last_level == "margin" and self.facts.network_share == 0
-        trees = self.rankers and all(isinstance(ranker, TreeRanker) for ranker in self.rankers)
-        return MISSING_MARGIN if by_margin and trees else 0.0
+        if not self.rankers or self.facts.network_share > 0:
+            return 0.0
+        return max(ranker.missing_score(self.config.search) for ranker in self.rankers)
 
     def raw_scores(
         self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
@@ -98,7 +98,7 @@ class Model(RankingModel):
         self, features: Features, k: int, each: int, search: Search, exclude: sparse.csr_array | None
     ) -> sparse.csr_array:
         """Return the ``k`` best labels by the mean of all rankers, of which every one gives ``each``."""
-        ranked = [_ranked(ranker, features, search, each, exclude) for ranker in self.rankers]
+        ranked = [ranker.search(features, search, each, exclude) for ranker in self.rankers]
         return ranked[0] if len(ranked) == 1 else mean_scores(ranked, k, missing=self.missing_score)
 
     def predict_part(
@@ -112,15 +112,15 @@ class Model(RankingModel):
             raise UsageError("this model has a network that ranks as well, whose scores no shard has; use predict")
         self.warn_of_threshold(threshold)
         most, search = self._asked(k, beam_size)
-        found = ranker.found(self.features(documents), search, most)
-        ranked = self._calibrated(ranked_labels(found, ranker.tree, search.last_level))
-        return PartialPredictions.of(found, ranked, threshold, self.labels, documents.ids, ranker.shards, k)
+        beam = ranker.beam(self.features(documents), search, most)
+        ranked = self._calibrated(ranked_labels(beam, ranker.tree, search.last_level))
+        return PartialPredictions.of(beam, ranked, threshold, self.labels, documents.ids, ranker.shards, k)
 
     def features(self, documents: Dataset | Iterable[str]) -> Features:
         """Return the features of documents as the linear rankers got them in training."""
         documents = self._readable(documents)
         if self.network is None:
-            return document_features(documents, self.vectoriser, self.config, facts=self.facts)
+            return document_features(documents, self.vectoriser, self.config, widths=self.facts.widths)
         if not self.rankers:
             raise UsageError("this model has a network alone, which reads texts, not features; see embed")
         return self._combined(documents, self.network.embed(_texts(documents)))
@@ -134,7 +134,7 @@ class Model(RankingModel):
     def _combined(self, documents: Dataset | Strings, vectors: NDArray[np.float32]) -> Features:
         """Return Φcat: the network's vectors beside the text features; or Φdnn, where these have no columns."""
         own = None if self.config.features == "tfidf" else vectors
-        return document_features(documents, self.vectoriser, self.config, own, facts=self.facts)
+        return document_features(documents, self.vectoriser, self.config, own, widths=self.facts.widths)
 
     def explain(self, text: str, label: str) -> Explanation:
         """Return what each n-gram of ``text`` adds to the margin of each node on the way to ``label``, an id or a name.
@@ -158,68 +158,5 @@ class Model(RankingModel):
         return explain_label(self.rankers, self.features([text]), column, self.config.search)
 
 
-def _ranked(
-    ranker: LinearRanker, features: Features, search: Search, k: int, exclude: sparse.csr_array | None
-) -> sparse.csr_array:
-    """Return the ``k`` best labels; settings of the search are for label trees."""
-    if isinstance(ranker, TreeRanker):
-        return ranker.search(features, search, k, exclude)
-    return ranker.search(features, k, exclude)
-
-
 def _texts(documents: Dataset | Strings) -> Strings:
     return documents if isinstance(documents, Strings) else documents.document_texts()
-
-
-def document_features(
-    documents: Dataset | Strings,
-    vectoriser: TfIdf | None,
-    config: Config,
-    vectors: NDArray[np.float32] | None = None,
-    *,
-    facts: Facts | None = None,
-) -> Features:
-    """Return what linear classifiers read: sparse features (tf-idf, else those given) and dense ones beside them.
-
-    Args:
-        documents: texts, or documents with ready-made features.
-        vectoriser: makes tf-idf rows of the texts; None where features are given, or there are none.
-        config: says whether rows of given features are scaled to length 1, and the length of ``vectors``.
-        vectors: an encoder's vectors, in place of the dense features that the documents bring.
-        facts: the widths of training, which those found have to have.
-    """
-    if vectoriser is None and facts is not None and isinstance(documents, Dataset):
-        documents = _as_in_training(documents, facts, vectors is not None)
-    rows = _sparse_rows(documents, vectoriser, config)
-    if vectors is not None:
-        weight = 1.0 if config.features == "dnn" else config.encoder.weight
-        features = join_blocks(rows, vectors, weight)
-    else:
-        features = join_blocks(rows, documents.dense if isinstance(documents, Dataset) else None)
-    if facts is not None:
-        _check_width("sparse", features.sparse.shape[1], facts.n_columns)
-        _check_width("dense", features.dense.shape[1], facts.dense_width)
-    return features
-
-
-def _as_in_training(documents: Dataset, facts: Facts, with_vectors: bool) -> Dataset:
-    """Return the documents with sparse features as wide as in training; without, where a network's vectors are all."""
-    if with_vectors and not facts.n_columns:
-        return replace(documents, features=None)
-    return documents.widened(facts.n_columns)
-
-
-def _sparse_rows(documents: Dataset | Strings, vectoriser: TfIdf | None, config: Config) -> sparse.csr_array:
-    """Return tf-idf rows, those given, or rows without columns."""
-    if vectoriser is not None:
-        texts = documents if isinstance(documents, Strings) else documents.texts
-        return vectoriser.transform(texts if texts is not None else Strings.of([""] * len(documents)))
-    if isinstance(documents, Dataset) and documents.features is not None:
-        return prepared_rows(documents.features, config.normalise_features)
-    return csr_of_nothing(len(documents), 0)
-
-
-def _check_width(block: str, found: int, expected: int) -> None:
-    if found != expected:
-        problem = f"{found} columns of {block} features"
-        raise DataError([Problem("features", 0, problem, f"{expected}, as in training; give --features as then")])

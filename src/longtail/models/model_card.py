@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from longtail.config import to_toml
-from longtail.linear.forest import Forest
-from longtail.linear.neighbours import Neighbours
-from longtail.linear.tree_ranker import TreeRanker
 from longtail.methods import METHODS
 from longtail.models.model import Model
+from longtail.rankers import ranker_family
 from longtail.tree.tree import LabelTree
 
 __all__ = ["card_rows", "model_card"]
 
 
 def _ranker_rows(model: Model) -> dict[str, str]:
-    """Return what there is to say of the label tree and the linear rankers."""
+    """Return rows about the label trees and the linear rankers."""
     rows = {}
-    trees = [ranker.tree for ranker in model.rankers if isinstance(ranker, TreeRanker)]
     if model.neural_ranker is not None:
         rows["label tree of the network"] = _widths(model.neural_ranker.tree)
-    if trees:
-        rows["label tree"] = _widths(trees[0]) + (f", one of {len(trees)}" if len(trees) > 1 else "")
-    weights = [chunks.nnz for ranker in model.rankers if isinstance(ranker, TreeRanker) for chunks in ranker.levels]
-    if weights:
-        rows["linear weights"] = f"{sum(weights):,} as {model.config.ranker.weights}"
-    for ranker in model.rankers:
-        if isinstance(ranker, Forest):
-            rows["trees of documents"] = f"{len(ranker.trees.roots)}, {len(ranker.trees.children):,} nodes"
-        if isinstance(ranker, Neighbours):
-            rows["learners"] = f"{len(ranker.learners)}, {model.config.neighbours.dimensions} dimensions"
+    if model.rankers:
+        rows |= ranker_family(model.config).card_rows(model.rankers, model.config)
     return rows
 
 

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from scipy import sparse
 
-from longtail.config import Config, Ranker
+from longtail.config import Config
 from longtail.data.csr import csr_arrays, csr_of_arrays, rows_fit
-from longtail.errors import DataError, MissingExtra, ModelFolderError, UsageError, printable
+from longtail.errors import DataError, MissingExtra, ModelFolderError, printable
 from longtail.features.tfidf import TfIdf
-from longtail.linear.explanation import LinearRanker
-from longtail.linear.forest import Forest
-from longtail.linear.neighbours import Neighbours
-from longtail.linear.one_vs_all import batch_offsets
-from longtail.linear.tree_ranker import TreeRanker
 from longtail.methods import METHODS
 from longtail.models.ensemble_folder import ENSEMBLE, read_ensemble, save_ensemble
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Facts, Model
 from longtail.models.model_card import model_card
 from longtail.models.ranking_folder import read_parts, write_parts
-from longtail.search.beam import LevelWeights
-from longtail.search.chunks import Chunks
-from longtail.search.shard_files import open_model_folder, shard_file
-from longtail.search.shards import Shards, checked_shards, cut_parents
-from longtail.store import Folder, FolderWriter, content_hash, write_folder
+from longtail.rankers import Ranker, ranker_family
+from longtail.search.shard_files import open_model_folder
+from longtail.store import Folder, content_hash, write_folder
 from longtail.store.tensors import check_kinds
-from longtail.tree.tree import LabelTree
 
 __all__ = ["load_model", "save_model"]
 
@@ -52,10 +42,7 @@ def save_model(model: Model | Ensemble, path: str | Path, check: Callable[[Path]
         if model.vectoriser is not None:
             folder.write_arrays("vocabulary.safetensors", model.vectoriser.to_arrays())
         for number, ranker in enumerate(model.rankers):
-            for name, arrays in _files(ranker, number).items():
-                folder.write_arrays(name, arrays)
-            if isinstance(ranker, TreeRanker) and ranker.shards is not None:
-                _write_shards(folder, ranker.shards, f"ranker-{number}-{ranker.tree.n_levels - 1}")
+            ranker.write(folder, number)
         if model.label_graph is not None:
             folder.write_arrays(_GRAPH, csr_arrays(model.label_graph))
         if model.network is not None:
@@ -63,34 +50,6 @@ def save_model(model: Model | Ensemble, path: str | Path, check: Callable[[Path]
 
             save_network(model.network, folder)
         folder.write_bytes("README.md", model_card(model).encode())
-
-
-def _files(ranker: LinearRanker, number: int) -> dict[str, dict[str, np.ndarray]]:
-    """Return the arrays of each file of a ranker."""
-    if isinstance(ranker, Forest):
-        return {f"forest-{number}.safetensors": ranker.to_arrays()}
-    if isinstance(ranker, Neighbours):
-        return {f"neighbours-{number}.safetensors": ranker.to_arrays()}
-    levels = {
-        f"ranker-{number}-{level}.safetensors": own.to_arrays()
-        for level, own in enumerate(ranker.levels)
-        if isinstance(own, Chunks)
-    }
-    return {f"tree-{number}.safetensors": ranker.tree.to_arrays()} | levels
-
-
-def _write_shards(folder: FolderWriter, shards: Shards, name: str) -> None:
-    """Write each shard, or take over the file of the stage that made it."""
-    for number, part in enumerate(shards.parts):
-        if part is None:
-            found = f"{len(shards.held)} of {shards.n_shards} shards"
-            raise UsageError(f"a model of which {found} are loaded cannot be written; load it whole")
-        place = shard_file(name, number)
-        if shards.files:
-            source, file = shards.files[number]
-            folder.take(place, source, file)
-        else:
-            folder.write_arrays(place, part.to_arrays())
 
 
 def load_model(
@@ -121,7 +80,7 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
     vectoriser = None
     if "vocabulary.safetensors" in names:
         vectoriser = TfIdf.from_arrays(folder.arrays("vocabulary.safetensors"), config.tfidf)
-    rankers = tuple(_rankers(folder, config, names, shards))
+    rankers = tuple(ranker_family(config).load(folder, config, shards))
     network = None
     if "encoder/config.json" in names:
         try:
@@ -177,63 +136,14 @@ def _label_graph(folder: Folder, n_labels: int) -> sparse.csr_array:
     return csr_of_arrays(arrays, n_labels)
 
 
-def _check_widths(vectoriser: TfIdf | None, rankers: Sequence[LinearRanker], facts: Facts) -> None:
+def _check_widths(vectoriser: TfIdf | None, rankers: Sequence[Ranker], facts: Facts) -> None:
     """Refuse rankers of other features than documents will have: found now, not at the first document."""
-    expected = facts.n_columns, facts.dense_width
+    expected = facts.widths
     if min(expected) < 0 or not 0 <= facts.network_share <= 1:
         raise ValueError(f"training.json: {expected} columns, a network's share of {facts.network_share:g}")
     if not rankers and facts.network_share != 1:
         raise ValueError(f"training.json: a network's share of {facts.network_share:g}, and nothing beside it")
     if rankers and vectoriser is not None and vectoriser.n_features != facts.n_columns:
         raise ValueError(f"a vocabulary of {vectoriser.n_features} n-grams for {facts.n_columns} columns")
-    for part in (part for ranker in rankers for part in (getattr(ranker, "levels", None) or [ranker])):
-        fits = sum(expected) == part.n_columns if isinstance(part, Neighbours) else expected == _widths(part)
-        if not fits:
-            raise ValueError(f"a ranker of other features than the {expected[0]} sparse and {expected[1]} dense ones")
-
-
-def _widths(part: Forest | LevelWeights) -> tuple[int, int]:
-    return part.n_columns, part.dense_width
-
-
-def _rankers(
-    folder: Folder, config: Config, names: Collection[str], shards: Collection[int] | None
-) -> Iterator[LinearRanker]:
-    if shards is not None:
-        _check_divisible(folder, config, names)
-    for number in range(min(config.ranker.trees, len(names))):
-        if f"tree-{number}.safetensors" in names:
-            yield _tree_ranker(folder, number, config.ranker, shards)
-        if f"forest-{number}.safetensors" in names:
-            yield Forest.from_arrays(folder.arrays(f"forest-{number}.safetensors"))
-        if f"neighbours-{number}.safetensors" in names:
-            yield Neighbours.from_arrays(folder.arrays(f"neighbours-{number}.safetensors"), config.neighbours.index)
-
-
-def _check_divisible(folder: Folder, config: Config, names: Collection[str]) -> None:
-    """Refuse to load a part of a model whose parts could not be put together again."""
-    if config.ranker.trees > 1 or "tree-network.safetensors" in names:
-        found = f"{config.ranker.trees} label trees" if config.ranker.trees > 1 else "a network that ranks as well"
-        raise UsageError(
-            f"{folder.root}: has {found}, whose scores are averaged, so no shard has an answer by itself; load it whole"
-        )
-
-
-def _tree_ranker(folder: Folder, number: int, ranker: Ranker, shards: Collection[int] | None) -> TreeRanker:
-    tree = LabelTree.from_arrays(folder.arrays(f"tree-{number}.safetensors"))
-    name, above = f"ranker-{number}-{tree.n_levels - 1}", tree.n_levels - (1 if ranker.shard_labels else 0)
-    levels: list[LevelWeights] = [
-        Chunks.from_arrays(folder.arrays(f"ranker-{number}-{level}.safetensors")) for level in range(above)
-    ]
-    if ranker.shard_labels:
-        offsets = tree.offsets[-1] if tree.offsets else batch_offsets(tree.n_labels)
-        count = len(cut_parents(offsets, ranker.shard_labels)) - 1
-        held = range(count) if shards is None else checked_shards(shards, count)
-        files = (folder.arrays(shard_file(name, own)) if own in held else None for own in range(count))
-        parts = [None if arrays is None else Chunks.from_arrays(arrays) for arrays in files]
-        levels.append(replace(Shards.of(parts, offsets, ranker.shard_labels), seal=folder.manifest.sha256))
-    for width, parents, chunks in zip(tree.widths, (None, *tree.widths), levels, strict=False):
-        if chunks.n_nodes != width or chunks.n_chunks != (parents or chunks.n_chunks):
-            found = f"a ranker of {chunks.n_nodes} nodes below {chunks.n_chunks} parents"
-            raise ValueError(f"{found} on a level of {width} below {parents or 'any'}")
-    return TreeRanker(tree, tuple(levels), ranker.bias)
+    if not all(ranker.check_widths(*expected) for ranker in rankers):
+        raise ValueError(f"a ranker of other features than the {expected[0]} sparse and {expected[1]} dense ones")

@@ -42,6 +42,11 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dense_width: int
     network_share: float = 0.0  # weight of the network's scores beside the linear classifiers'
 
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Sparse and dense columns of the features that linear classifiers read."""
+        return self.n_columns, self.dense_width
+
 
 @dataclass(frozen=True)
 class RankingModel(ABC):

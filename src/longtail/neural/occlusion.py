@@ -19,7 +19,7 @@ from scipy import special
 
 from longtail.data.strings import Strings
 from longtail.features.tokens import Tokeniser, Tokens
-from longtail.linear.explanation import Contribution, Step
+from longtail.rankers.explanation import Contribution, Step
 
 __all__ = ["MOST_WORDS", "LabelScorer", "Occlusions", "occlusions"]
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from longtail.data.csr import csr_of
-from longtail.linear.tree_ranker import TreeRanker
 from longtail.metrics import precision_at_k
 from longtail.models.model import Model
 from longtail.progress import advance, stage
@@ -40,7 +39,7 @@ def beam_matters(model: RankingModel) -> bool:
     """Tell whether linear classifiers on a label tree have a say in what comes out."""
     members: tuple[RankingModel, ...] = getattr(model, "members", (model,))
     return any(
-        isinstance(ranker, TreeRanker) and ranker.tree.n_levels > 1
+        ranker.label_tree is not None and ranker.label_tree.n_levels > 1
         for member in members
         if isinstance(member, Model) and member.facts.network_share < 1
         for ranker in member.rankers

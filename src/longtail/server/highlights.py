@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.config import TfIdf
-from longtail.linear.explanation import Explanation
 from longtail.models.ensemble_model import Ensemble, EnsembleExplanation
 from longtail.models.model import Model
+from longtail.rankers.explanation import Explanation
 from longtail.server.answers import Highlight
 
 __all__ = ["highlights"]

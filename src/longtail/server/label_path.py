@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.linear.explanation import explain_label
-from longtail.linear.tree_ranker import TreeRanker
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Model
+from longtail.rankers.explanation import explain_label
+from longtail.rankers.tree import TreeRanker
 from longtail.search.beam import shortlist
 from longtail.server.answers import PathLevel, PathNode
 from longtail.tree.tree import LabelTree
@@ -48,8 +48,7 @@ def _heaviest_first(model: Model | Ensemble) -> Sequence[Model]:
 def _tree(model: Model) -> LabelTree | None:
     if model.neural_ranker is not None and model.facts.network_share > 0:
         return model.neural_ranker.tree
-    first = model.rankers[0] if model.rankers else None
-    return first.tree if isinstance(first, TreeRanker) else None
+    return model.rankers[0].label_tree if model.rankers else None
 
 
 def label_path(model: Model | Ensemble, text: str, label: str, alternatives: int) -> list[PathLevel]:

@@ -17,11 +17,10 @@ from longtail.errors import ConfigError, DataError, MissingExtra, Problem, Usage
 from longtail.features.encoder_folder import encoder_folder, encoder_shape, is_pretrained, pretrained_pooling
 from longtail.features.encoder_search import find_word_vectors
 from longtail.features.gandalf import check_gandalf
-from longtail.linear.partitions import check_index
 from longtail.methods import METHODS, classifiers_alone, uses_encoder
 from longtail.neural import layout
+from longtail.rankers import ranker_family
 from longtail.steps.networks import network_widths
-from longtail.steps.ranker_checks import check_ranker
 from longtail.tree.given import Parents
 
 __all__ = [
@@ -60,15 +59,12 @@ def check_trainable(
     if not documents.label_matrix.nnz:
         raise DataError([Problem("documents", 0, f"{len(documents):,} documents without labels", "labels to learn")])
     entry = METHODS[config.method]
-    if parents is not None and (entry.ranker != "tree" or (config.tree.kind == "flat" and not entry.network)):
+    family = ranker_family(config)
+    if parents is not None and (not family.has_label_tree or (config.tree.kind == "flat" and not entry.network)):
         raise UsageError(f"{config.method} has no label tree, so no use for a hierarchy; leave --tree out")
     if parents is not None and not _names_any(parents, documents.labels):
         raise UsageError("--tree: found no label of the documents in it; expected their ids, as children or parents")
-    if entry.ranker == "forest" and config.forest.propensities and len(documents) < 3:
-        raise UsageError(f"{config.method}: found {len(documents)} documents; expected at least 3, for propensities")
-    if entry.ranker == "neighbours":
-        check_index(config.neighbours.index)
-    check_ranker(config, documents.n_labels, parents is not None)
+    family.check(config, documents, parents)
     if config.gandalf.use:
         check_gandalf(documents)
     check_loss(config, loss)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,17 +17,19 @@ from longtail.data.fingerprints import Fingerprints, shared_ids, shared_with
 from longtail.data.labels import Labels
 from longtail.errors import UsageError
 from longtail.metrics import evaluate
-from longtail.models.model import Model
-from longtail.models.ranking_model import RankingModel
 from longtail.search.calibration import Calibration, hits
 from longtail.search.ensemble import mean_scores
 from longtail.steps.told import told
+
+if TYPE_CHECKING:
+    from longtail.models.model import Model
+    from longtail.models.ranking_model import RankingModel
 
 __all__ = ["best_share", "calibrate", "check_unseen", "hold_out", "weigh", "with_known_labels"]
 
 log = logging.getLogger("longtail")
 
-Ranking = TypeVar("Ranking", bound=RankingModel)
+Ranking = TypeVar("Ranking", bound="RankingModel")
 
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the network's scores, to choose from by held-out documents
 _RANKED = 20  # best labels of each held-out document that the choice looks at

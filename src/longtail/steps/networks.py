@@ -13,15 +13,15 @@ from msgspec.structs import replace as replace_settings
 from longtail.config import Config
 from longtail.data.csr import csr_of
 from longtail.data.dataset import Dataset
+from longtail.features.document_features import document_features
 from longtail.features.encoder_folder import POOLING, encoder_folder, is_pretrained
 from longtail.features.encoder_search import find_word_vectors
 from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
-from longtail.linear.one_vs_all import LabelHints
 from longtail.methods import METHODS, classifiers_alone, ranks_alone, uses_encoder
-from longtail.models.model import document_features
 from longtail.neural import layout
 from longtail.neural.process_group import current_group
+from longtail.rankers.base import LabelHints
 from longtail.steps.held_out import with_known_labels
 from longtail.steps.run import Run
 from longtail.steps.told import told

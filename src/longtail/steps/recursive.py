@@ -14,13 +14,13 @@ from scipy import sparse
 from longtail.config import Training
 from longtail.data.csr import csr_of_slots
 from longtail.features.encoder import Encoder
-from longtail.linear.tree_ranker import fit_rows
 from longtail.neural.batches import Batches
 from longtail.neural.embedder import Embedder
 from longtail.neural.heads.initial_rows import prior_logit
 from longtail.neural.layout import LevelLength, level_lengths, tuned_levels
 from longtail.neural.recursive import Matcher, Nodes, Resolution, joined_nodes
 from longtail.neural.training.loop import fit
+from longtail.rankers.level_problems import fit_rows
 from longtail.steps.levels import LevelValidation, level_training
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.told import told

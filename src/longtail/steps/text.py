@@ -8,10 +8,10 @@ import numpy as np
 
 from longtail.data.csr import csr_arrays, csr_of_arrays
 from longtail.data.dataset import Dataset
+from longtail.features.document_features import document_features
 from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
 from longtail.methods import METHODS
-from longtail.models.model import document_features
 from longtail.steps.run import Run
 from longtail.steps.told import told
 

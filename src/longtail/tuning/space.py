@@ -6,13 +6,15 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, assert_never, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from longtail.config import Config, expected_of, read_toml, settings, toml_value
 from longtail.errors import ConfigError, UsageError, unknown_name
 from longtail.methods import METHODS
+from longtail.rankers import ranker_family
+from longtail.rankers.tree import around
 
 __all__ = ["Choice", "Dimension", "Range", "check_space", "default_space", "parse_dimension", "read_space"]
 
@@ -145,45 +147,19 @@ def _check_value(path: str, value: Any, hint: Any) -> None:
 def default_space(config: Config, reads_text: bool = True) -> list[Dimension]:
     """Return what is worth searching over in this method: first costs or rates, then features and tree."""
     entry = METHODS[config.method]
-    names: list[str]
-    if entry.ranker == "forest":
-        names = ["forest.cost=1..20:log", "forest.leaf_size=5,10,20"]
-        names += ["forest.tail_share=0..0.6"] if config.forest.tail_share > 0 else []
-    elif entry.ranker == "neighbours":
-        names = ["neighbours.dimensions=25,50,100", "neighbours.gamma=3..30:log", "neighbours.voters=5,10,20,50"]
-    elif entry.ranker != "tree":
-        assert_never(entry.ranker)
-    else:
-        names = _rates(config) if entry.network else _linear(config, entry.settings)
+    names = _rates(config) if entry.network else [*ranker_family(config).tuning_space(config, entry.settings)]
     with_text = reads_text and not entry.network
-    names += ["tfidf.0.ngram_max=1,2", "tfidf.0.min_df=1,2"] if with_text and config.features != "dnn" else []
+    if with_text and config.features != "dnn":
+        names += ["tfidf.0.ngram_max=1,2", "tfidf.0.min_df=1,2"]
     return [parse_dimension(name) for name in names]
-
-
-def _linear(config: Config, own: Mapping[str, Any]) -> list[str]:
-    ranker = config.ranker
-    names = [_around("ranker.cost_positive", ranker.cost_positive, 16)]
-    if ranker.solver == "proximal":
-        names.append(_around("ranker.penalty", ranker.penalty))
-    else:
-        names.append(_around("ranker.cost_negative", ranker.cost_negative))
-    if config.tree.kind != "flat":
-        names.append("tree.leaf_size=25,50,100,200")
-        names += [] if "branching" in own.get("tree", {}) else ["tree.branching=8,16,32"]  # what makes it this method
-    return names + (["encoder.weight=0.1..1:log"] if config.features == "cat" else [])
-
-
-def _around(path: str, own: float, times: float = 4) -> str:
-    """Return a range from a quarter of the method's own value to some times of it."""
-    return f"{path}={own / 4:.3g}..{own * times:.3g}:log"
 
 
 def _rates(config: Config) -> list[str]:
     """Return a network's learning rates, and what decides the classifiers beside it."""
-    names = [_around(f"training.{rate}", getattr(config.training, rate)) for rate in ("encoder_rate", "head_rate")]
+    names = [around(f"training.{rate}", getattr(config.training, rate)) for rate in ("encoder_rate", "head_rate")]
     kind = METHODS[config.method].network
     if kind == "attention":
         names.append("recursive.dropout=0..0.6")
     if kind == "recursive" or (kind == "cascade" and config.cascade.combine != "never"):
-        names += ["encoder.weight=0.1..1:log", _around("ranker.cost_positive", config.ranker.cost_positive, 16)]
+        names += ["encoder.weight=0.1..1:log", around("ranker.cost_positive", config.ranker.cost_positive, 16)]
     return names

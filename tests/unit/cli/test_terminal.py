@@ -17,8 +17,8 @@ from longtail.cli.terminal import (
 )
 from longtail.data.description import Description, Finding
 from longtail.evaluation import Measured
-from longtail.linear.explanation import Contribution, Explanation, Step
 from longtail.metrics import Evaluation, FrequencyBin, FrequencyTable
+from longtail.rankers.explanation import Contribution, Explanation, Step
 from longtail.search.calibration import ReliabilityBin
 
 

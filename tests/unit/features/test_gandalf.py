@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from longtail.config import Forest, Gandalf, Neighbours, Ranker
+from longtail.config import Forest, Gandalf, Neighbours, Ranker, Search
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Label, Labels
 from longtail.errors import UsageError
@@ -26,11 +26,11 @@ from longtail.features.gandalf import (
 from longtail.features.label_features import label_features
 from longtail.features.label_graph import neighbours
 from longtail.features.matrix import Features
-from longtail.linear.forest import fit_tree
-from longtail.linear.neighbours import Neighbours as Voting
-from longtail.linear.neighbours import learner_seeds
-from longtail.linear.partitions import document_graph, fit_learner
-from longtail.linear.spans import positives_of
+from longtail.rankers.forest import fit_tree
+from longtail.rankers.neighbours import Neighbours as Voting
+from longtail.rankers.neighbours import learner_seeds
+from longtail.rankers.partitions import document_graph, fit_learner
+from longtail.rankers.spans import positives_of
 
 ON = Gandalf(use=True)
 VOCABULARY = [Label("a", text="red apple"), Label("b", name="pear tree"), Label("plum"), Label("--", text="…")]
@@ -169,13 +169,13 @@ class TestSoftTargets:
         learners = [fit_learner(features, plain, graph, plan, seed) for seed in learner_seeds(1, 0)]
         full = Voting.of(learners, features, plain, plan)
         half = Voting.of(learners, features, sparse.csr_array(plain * np.float32(0.5)), plan)
-        ours, theirs = (voting.search(features, None).toarray() for voting in (half, full))
+        ours, theirs = (voting.search(features, Search(), None).toarray() for voting in (half, full))
         assert ours == pytest.approx(theirs / 2, rel=1e-6)
         label = int(ours[0].argmax())
-        assert half.explain(features, label).score == pytest.approx(ours[0, label], rel=1e-5)
+        assert half.explain_votes(features, label).score == pytest.approx(ours[0, label], rel=1e-5)
         assert "label_values" not in full.to_arrays()
         again = Voting.from_arrays(half.to_arrays())
-        assert again.search(features, 2).data.tolist() == half.search(features, 2).data.tolist()
+        assert again.search(features, Search(), 2).data.tolist() == half.search(features, Search(), 2).data.tolist()
 
 
 class TestNeighboursOfALabel:

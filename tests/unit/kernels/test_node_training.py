@@ -13,7 +13,10 @@ from longtail.kernels.newton import Newton
 from longtail.kernels.node_training import ALONE, TrainingSettings, prepare, train_spans
 from longtail.kernels.proximal import Proximal
 from longtail.kernels.solvers import DualHinge, DualLogistic
-from longtail.linear.spans import _aligned, _Arguments  # as training calls the kernel, which is compiled for that alone
+from longtail.rankers.spans import (  # as training calls the kernel, which is compiled for that alone
+    _aligned,
+    _Arguments,
+)
 
 D = 30
 

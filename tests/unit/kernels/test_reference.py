@@ -13,7 +13,7 @@ from longtail.config import Config, Ranker, Search
 from longtail.features.matrix import Features
 from longtail.kernels import reference
 from longtail.kernels.solvers import DualHinge, solve_hinge
-from longtail.steps.rankers import fit_ranker
+from longtail.rankers.tree import fit_ranker
 from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree
 

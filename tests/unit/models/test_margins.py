@@ -151,8 +151,9 @@ def test_settings_of_levels_are_refused_before_training(data):
 
 
 def test_margins_beside_a_network_are_refused(data):
-    from longtail.methods import configure
     from longtail.steps.ranker_checks import check_ranker
+
+    from longtail.methods import configure
 
     config = configure("cascadexml", None, {"search": {"last_level": "margin"}})
     with pytest.raises(ConfigError, match=r"search.last_level: found margin with cascade.combine=auto.*combine=only"):

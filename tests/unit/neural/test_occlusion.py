@@ -18,10 +18,10 @@ from longtail.data.labels import Labels
 from longtail.data.strings import Strings
 from longtail.features.encoder import Encoder
 from longtail.features.tokens import Tokeniser
-from longtail.linear.explanation import Contribution, Explanation, RawExplanation, Step
 from longtail.neural.cascade import CascadeXML
 from longtail.neural.occlusion import MOST_WORDS, occlusions
 from longtail.neural.ranker import NeuralRanker
+from longtail.rankers.explanation import Contribution, Explanation, RawExplanation, Step
 from longtail.search.calibration import Calibration
 from longtail.tree.tree import LabelTree
 from tiny_encoder import write_encoder

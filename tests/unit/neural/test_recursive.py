@@ -20,7 +20,6 @@ from scipy import sparse
 from longtail.config import Encoder, Ranker, Recursive, Search, Training
 from longtail.errors import ConfigError
 from longtail.features.matrix import Features
-from longtail.linear.tree_ranker import LevelProblems, fit_rows
 from longtail.methods import METHODS, configure
 from longtail.neural.batches import Batch
 from longtail.neural.embedder import pretrained_embedder
@@ -28,6 +27,7 @@ from longtail.neural.heads.head import Head
 from longtail.neural.layout import LevelLength, level_epochs, level_lengths, resolution_widths, tuned_levels
 from longtail.neural.recursive import Matcher, Resolution, joined_nodes
 from longtail.neural.training.schedule import Schedule
+from longtail.rankers.level_problems import LevelProblems, fit_rows
 from longtail.steps.levels import level_training
 from longtail.steps.network_run import NetworkRun
 from longtail.steps.recursive import _Level, _LevelOutput

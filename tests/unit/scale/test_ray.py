@@ -19,8 +19,8 @@ from folder_contents import contents
 from longtail.cli import model_commands
 from longtail.errors import LongtailError, MissingExtra, ModelFolderError, UsageError
 from longtail.kernels import pool
-from longtail.linear import one_vs_all, spans
 from longtail.methods import configure
+from longtail.rankers import one_vs_all, spans
 from longtail.scale import ray as ray_module
 from longtail.scale.ray import check_trainable, connected, predict_folder
 from longtail.steps import work as work_module

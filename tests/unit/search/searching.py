@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from longtail.config import Search
-from longtail.linear.tree_ranker import TreeRanker
+from longtail.rankers.tree import TreeRanker
 
 
 def beam_search(features, tree, levels, *, beam_size, k, score, bias, exclude=None, last_level="path"):

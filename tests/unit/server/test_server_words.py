@@ -13,8 +13,8 @@ from scipy import sparse
 
 from longtail.config import Config, TfIdf
 from longtail.data.labels import Label, Labels
-from longtail.linear.explanation import Contribution, Explanation, Step
 from longtail.models.model import Model
+from longtail.rankers.explanation import Contribution, Explanation, Step
 from longtail.server.highlights import highlights
 from longtail.server.label_path import _network_levels
 from longtail.server.label_search import LabelSearch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from longtail.config import Config, Ranker, Search
-from longtail.steps.rankers import fit_labels, fit_ranker
+from longtail.rankers.tree import fit_labels, fit_ranker
 from longtail.steps.work import Work
 
 _RANKER, _SEARCH = Ranker(), Search()

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail import progress
+from longtail.config import Config, Search
 from longtail.config import Neighbours as Settings
 from longtail.data.csr import csr_of, csr_of_nothing, rows_fit
+from longtail.data.dataset import Dataset
 from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.splitmix import random_bits
-from longtail.linear.partitions import IndexType, Learner, unit_block
+from longtail.rankers.base import Node, RankerExplanation, RankerFamily, RankerForecast, TrainingPoints
+from longtail.rankers.partitions import IndexType, Learner, check_index, document_graph, fit_learner, unit_block
 from longtail.search.ensemble import best_first
+from longtail.steps.run import Run
+from longtail.steps.told import told
+from longtail.store import Folder, FolderWriter
 from longtail.store.tensors import check_kinds
+from longtail.tree.given import Parents
 
-__all__ = ["Neighbours", "NeighboursExplanation", "Voter", "learner_seeds"]
+if TYPE_CHECKING:
+    from longtail.forecast.sizes import DataSizes
+    from longtail.forecast.text import TextForecast
+
+__all__ = ["Neighbours", "NeighboursExplanation", "NeighboursFamily", "Voter", "learner_seeds"]
 
 _BLOCK = 4096  # documents that are searched at once
 # votes are flatter than the loss: with γ itself P@1 lost on debian-tags and with equal votes on gutenberg-lcsh, on
 # training documents held out
 _FLATNESS = 0.5
 _SETTINGS = Settings()
+_EXAMPLES = 3  # documents that are named in a step of an explanation
+# seconds of one core, per dimension, epoch, document and number of it with 5 more, times its neighbours and negatives
+_STEP_SECONDS = 1.4e-9
+_EMBEDDED_BYTES = 2.0  # per dimension of a column in a part, or of a document
 _MOST_VOTERS = 10_000  # or as many as there are documents: each takes room in every search
 
 
@@ -85,13 +100,28 @@ class Neighbours:
         soft = values if (values < 1).any() else None
         return cls(n_labels, n_columns, made, *labels, settings.voters, settings.gamma, settings.index, soft)
 
-    def search(self, features: Features, k: int | None, exclude: sparse.csr_array | None = None) -> sparse.csr_array:
-        """Return (n, L) float32 scores of the ``k`` best labels a document (None: all with votes), best first.
+    @property
+    def label_tree(self) -> None:
+        """None: documents are searched."""
+        return None
+
+    def check_widths(self, n_columns: int, dense_width: int) -> bool:
+        """Return whether it reads features of so many columns in all."""
+        return self.n_columns == n_columns + dense_width
+
+    def missing_score(self, search: Search) -> float:
+        """Return 0, the score of a label without votes."""
+        return 0.0
+
+    def search(
+        self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None
+    ) -> sparse.csr_array:
+        """Return (n, L) float32 scores of the ``k`` best labels per document (None: all with votes), best first.
 
         A score is the label's share of the votes, the mean over learners. In each, the nearest documents of the
         document's part vote, weighted by softmax(γ/2 cosine), and by half for a label that they have by half. A
         document without a column that its part knows gets no labels. ``exclude`` has an entry for each label that may
-        not come out.
+        not be returned. Settings of the search are for label trees.
         """
         n = len(features)
         if features.shape[1] != self.n_columns:
@@ -139,8 +169,28 @@ class Neighbours:
         ]
         return np.maximum(np.hstack(documents), 0), np.hstack(cosines), np.hstack(votes)
 
-    def explain(self, features: Features, label: int) -> NeighboursExplanation:
-        """Explain one label for the first row of ``features``."""
+    def explain(self, features: Features, label: int, search: Search, number: int) -> RankerExplanation:
+        """Explain one label: a step per learner, the cosines of its voters that have the label times their votes."""
+        details = self.explain_votes(features, label)
+        nodes = tuple(self._learner_node(details, learner, features) for learner in range(len(self.learners)))
+        return RankerExplanation(float(np.mean([node.score for node in nodes])), nodes)
+
+    def _learner_node(self, details: NeighboursExplanation, learner: int, features: Features) -> Node:
+        voters = [voter for voter in details.voters if voter.learner == learner]
+        products = np.zeros(features.shape[1])
+        share = 0.0
+        for voter in voters:
+            vote = len(self.learners) * voter.vote
+            products[voter.columns] += vote * voter.contributions
+            share += vote
+        name = f"{len(voters)} neighbours have it"
+        if voters:
+            rows = ", ".join(str(voter.document + 1) for voter in voters[:_EXAMPLES])
+            name = f"{name}: training documents {rows}"
+        return Node.of_products(products, features, share, tree=learner, name=name, location=f"learner {learner + 1}")
+
+    def explain_votes(self, features: Features, label: int) -> NeighboursExplanation:
+        """Return the voters that have a label, for the first row of ``features``."""
         rows = unit_block(features.take(slice(0, 1)))
         documents, cosines, votes = (array[0] for array in self._votes(rows))
         parts = tuple(int(learner.parts(rows)[0]) for learner in self.learners)
@@ -207,6 +257,70 @@ class Neighbours:
         ]
         learners = tuple(Learner.from_arrays(of_learner, n_columns, len(ptr) - 1) for of_learner in own)
         return cls(n_labels, n_columns, learners, ptr, columns, voters, gamma, index, values)
+
+    def write(self, folder: FolderWriter, number: int) -> None:
+        """Write all learners and the labels of their documents into one file."""
+        folder.write_arrays(_file(number), self.to_arrays())
+
+
+def _file(number: int) -> str:
+    return f"neighbours-{number}.safetensors"
+
+
+class NeighboursFamily(RankerFamily):
+    """AnnexML."""
+
+    name = "neighbours"
+
+    def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
+        """Refuse an index that is not installed."""
+        check_index(config.neighbours.index)
+
+    def fit(self, points: TrainingPoints, run: Run) -> tuple[Neighbours]:
+        """Train the learners, each a stage, whose documents vote."""
+        settings = run.config.neighbours
+        seed = run.config.seed
+        features = points.features
+        relevance = points.documents.label_matrix
+
+        def neighbours_of_documents() -> dict[str, NDArray[Any]]:
+            return {"rows": document_graph(relevance, settings.graph_neighbours, seed)}
+
+        graph = run.work.arrays("document-graph", neighbours_of_documents)["rows"]
+
+        def learn(learner_seed: int) -> dict[str, NDArray[Any]]:
+            return fit_learner(features, relevance, graph, settings, learner_seed)
+
+        with told("learners") as log_fact:
+            learners = run.work.each("learner", learn, learner_seeds(settings.learners, seed), "learners")
+            ranker = Neighbours.of(learners, features, relevance, settings)
+            log_fact(f"{settings.learners} learners, {settings.dimensions} dimensions")
+        return (ranker,)
+
+    def load(self, folder: Folder, config: Config, shards: Collection[int] | None) -> Iterator[Neighbours]:
+        """Yield the learners of the folder."""
+        if _file(0) in folder.files:
+            yield Neighbours.from_arrays(folder.arrays(_file(0)), config.neighbours.index)
+
+    def card_rows(self, rankers: Sequence[Neighbours], config: Config) -> dict[str, str]:
+        """Return the number of learners and their dimensions."""
+        return {"learners": f"{len(rankers[0].learners)}, {config.neighbours.dimensions} dimensions"}
+
+    def forecast(self, sizes: DataSizes, text: TextForecast, config: Config) -> RankerForecast:
+        """Estimate by the steps of AdaGrad; within a factor of 2 on sets of 23,000 to 62,000 documents."""
+        settings = config.neighbours
+        per_document = text.each + text.dense_width + 5
+        pairs = settings.graph_neighbours + settings.negatives
+        steps = settings.dimensions * settings.epochs * sizes.documents * per_document * pairs
+        n_parts = max(sizes.documents // settings.part_size, 1)
+        columns = n_parts * float(text.distinct(sizes.documents / n_parts))
+        stored = _EMBEDDED_BYTES * settings.dimensions * (columns + sizes.documents) * settings.learners
+        thread_bytes = 12.0 * n_parts * text.columns + 8.0 * settings.dimensions * text.columns
+        return RankerForecast("learners", _STEP_SECONDS * steps * settings.learners, stored, thread_bytes)
+
+    def tuning_space(self, config: Config, settings: Mapping[str, Any]) -> Sequence[str]:
+        """Return the size of embeddings and the number of voters."""
+        return ["neighbours.dimensions=25,50,100", "neighbours.gamma=3..30:log", "neighbours.voters=5,10,20,50"]
 
 
 def learner_seeds(learners: int, seed: int) -> list[int]:

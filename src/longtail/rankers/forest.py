@@ -7,31 +7,50 @@ score P^α B^(1−α) joins the mean over trees, P, and the nearness to the labe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail import progress
+from longtail.config import Config, Search
 from longtail.config import Forest as Settings
 from longtail.data.csr import csr_of, rows_fit
-from longtail.errors import ModelFolderError
+from longtail.data.dataset import Dataset
+from longtail.errors import ModelFolderError, UsageError
+from longtail.features.gandalf import real_documents
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.forest import Rows, grow_tree
 from longtail.kernels.forest_search import Centroids, Trees, dot, label_score, search_forest
 from longtail.kernels.jit import read_only
 from longtail.kernels.splitmix import random_bits
+from longtail.metrics import inverse_propensities
+from longtail.rankers.base import Node, RankerExplanation, RankerFamily, RankerForecast, TrainingPoints
+from longtail.rankers.tail_classifier import fit_tail, no_tail
+from longtail.steps.run import Run
+from longtail.steps.told import told
+from longtail.store import Folder, FolderWriter
 from longtail.store.tensors import check_kinds
+from longtail.tree.given import Parents
 
-__all__ = ["Forest", "ForestExplanation", "Products", "Split", "TreePath", "fit_tree"]
+if TYPE_CHECKING:
+    from longtail.forecast.sizes import DataSizes
+    from longtail.forecast.text import TextForecast
+
+__all__ = ["Forest", "ForestExplanation", "ForestFamily", "Products", "Split", "TreePath", "fit_tree"]
 
 Arrays = Mapping[str, NDArray[Any]]
 _BLOCK = 1024  # documents of one task of a search
 _TREE = Trees._fields[1:]  # what one tree has
+_SPLIT_SECONDS = 3e-7  # of one core, per document, level of a tree, and number of the document with 5 more
+_SPLIT_BYTES = 4.0  # stored, per tree and number of the documents
+_THREAD_BYTES = 12.0  # of one thread, per number of the documents
+_CENTROID_BYTES = 8.0  # stored, per number of the documents
 
 
 @dataclass(frozen=True)
@@ -125,8 +144,26 @@ class Forest:
         """Number of labels."""
         return len(self.centroids.squares)
 
-    def search(self, features: Features, k: int | None, exclude: sparse.csr_array | None = None) -> sparse.csr_array:
-        """Return (n, L) scores in (0, 1] of the ``k`` best labels a document (None: all in its leaves), best first."""
+    @property
+    def label_tree(self) -> None:
+        """None: its trees are over documents."""
+        return None
+
+    def check_widths(self, n_columns: int, dense_width: int) -> bool:
+        """Return whether it reads features of so many sparse and dense columns."""
+        return (self.n_columns, self.dense_width) == (n_columns, dense_width)
+
+    def missing_score(self, search: Search) -> float:
+        """Return 0, the score of a label that no leaf knows."""
+        return 0.0
+
+    def search(
+        self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None
+    ) -> sparse.csr_array:
+        """Return (n, L) scores in (0, 1] of the ``k`` best labels per document (None: all in its leaves), best first.
+
+        Settings of the search are for label trees.
+        """
         n, rows = len(features), self._rows(features)
         excluded = np.zeros(n + 1, np.int64), np.zeros(0, np.int32)
         if exclude is not None:
@@ -150,8 +187,14 @@ class Forest:
         ends += np.repeat(before, [len(part[0]) for part in found])
         return csr_of(scores, labels, ends, self.n_labels)
 
-    def explain(self, features: Features, label: int) -> ForestExplanation:
-        """Explain one label for the first row of ``features``; its score is the one that ``search`` gives."""
+    def explain(self, features: Features, label: int, search: Search, number: int) -> RankerExplanation:
+        """Explain one label: a step for the splits of all trees, P^α, and one for the centroid, if it counts."""
+        details = self.explain_paths(features, label)
+        nodes = _explanation_nodes(details, features)
+        return RankerExplanation(float(np.prod([node.score for node in nodes])), nodes)
+
+    def explain_paths(self, features: Features, label: int) -> ForestExplanation:
+        """Return the way through each tree for the first row of ``features``; the score is that of ``search``."""
         rows = self._rows(features.take(slice(0, 1)))
         document = np.concatenate([rows.dense[0], np.zeros(self.n_columns, np.float32)])
         document[self.dense_width + rows.columns] = rows.values
@@ -184,6 +227,106 @@ class Forest:
         if found != expected:
             raise ValueError(f"features: found {found} sparse and dense columns; expected {expected}, as in training")
         return _rows(features)
+
+    def write(self, folder: FolderWriter, number: int) -> None:
+        """Write all trees and centroids into one file."""
+        folder.write_arrays(_file(number), self.to_arrays())
+
+
+def _file(number: int) -> str:
+    return f"forest-{number}.safetensors"
+
+
+def _explanation_nodes(details: ForestExplanation, features: Features) -> tuple[Node, ...]:
+    """Return the mean over trees of the products at all splits, signed by the way taken; and the centroid's."""
+    n_trees = len(details.trees)
+    products = np.zeros(features.shape[1])
+    bias = 0.0
+    for split in (split for path in details.trees for split in path.splits):
+        sign = (1.0 if split.margin > 0 else -1.0) / n_trees
+        np.add.at(products, split.products.columns, sign * split.products.values * split.products.weights)
+        bias += sign * split.bias
+    gain = details.gain ** (1 - details.tail_share) if details.score else 0.0
+    name = f"the ways through {n_trees} trees"
+    trees = Node.of_products(products, features, gain, bias, level=0, name=name, location="forest")
+    if details.tail_share == 0:
+        return (trees,)
+    products = np.zeros(features.shape[1])
+    products[details.products.columns] = details.products.values * details.products.weights
+    nearness = details.nearness**details.tail_share
+    name = "the label's centroid"
+    return trees, Node.of_products(products, features, nearness, level=1, name=name, location="forest")
+
+
+class ForestFamily(RankerFamily):
+    """FastXML and PfastreXML."""
+
+    name = "forest"
+
+    def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
+        """Refuse fewer documents than propensities can be made of."""
+        if config.forest.propensities and len(documents) < 3:
+            raise UsageError(
+                f"{config.method}: found {len(documents)} documents; expected at least 3, for propensities"
+            )
+
+    def fit(self, points: TrainingPoints, run: Run) -> tuple[Forest]:
+        """Grow the trees, each a stage, and compute the labels' centroids, if these have a part in scores."""
+        settings = run.config.forest
+        features = points.features
+        relevance = points.documents.label_matrix
+        propensities = _label_propensities(points.documents, settings)
+
+        def grow(tree: int) -> dict[str, NDArray[Any]]:
+            return fit_tree(features, relevance, propensities, settings, run.config.seed, tree)
+
+        with told("trees of documents") as log_fact:
+            trees = run.work.each("document-tree", grow, range(settings.trees), "trees")
+            if settings.tail_share > 0:
+                tail = run.work.arrays("centroids", lambda: fit_tail(features, relevance))
+            else:
+                tail = no_tail(points.documents.n_labels)
+            forest = Forest.of(trees, tail, features, settings)
+            nodes = len(forest.trees.children) / settings.trees
+            log_fact(f"{settings.trees} trees, {nodes:,.0f} nodes each")
+        return (forest,)
+
+    def load(self, folder: Folder, config: Config, shards: Collection[int] | None) -> Iterator[Forest]:
+        """Yield the forest of the folder."""
+        if _file(0) in folder.files:
+            yield Forest.from_arrays(folder.arrays(_file(0)))
+
+    def card_rows(self, rankers: Sequence[Forest], config: Config) -> dict[str, str]:
+        """Return the number of trees and their nodes."""
+        trees = rankers[0].trees
+        return {"trees of documents": f"{len(trees.roots)}, {len(trees.children):,} nodes"}
+
+    def forecast(self, sizes: DataSizes, text: TextForecast, config: Config) -> RankerForecast:
+        """Estimate by the depth of a tree; within a factor of 2 on sets of 23,000 to 62,000 documents."""
+        settings = config.forest
+        depth = math.log2(max(sizes.documents / settings.leaf_size, 2))
+        per_document = text.each + text.dense_width + 5
+        numbers = text.numbers + text.dense_width * sizes.documents
+        seconds = _SPLIT_SECONDS * sizes.documents * per_document * depth * settings.trees
+        stored = _SPLIT_BYTES * numbers * settings.trees
+        if settings.tail_share:
+            stored += _CENTROID_BYTES * numbers
+        return RankerForecast("trees of documents", seconds, stored, _THREAD_BYTES * numbers)
+
+    def tuning_space(self, config: Config, settings: Mapping[str, Any]) -> Sequence[str]:
+        """Return the cost of a split, the size of leaves, and the share of centroids where they have one."""
+        space = ["forest.cost=1..20:log", "forest.leaf_size=5,10,20"]
+        if config.forest.tail_share > 0:
+            space.append("forest.tail_share=0..0.6")
+        return space
+
+
+def _label_propensities(documents: Dataset, settings: Settings) -> NDArray[np.float64]:
+    """Return the divisors of gains: 1 for every label where training does not weigh by propensities."""
+    if not settings.propensities:
+        return np.ones(documents.n_labels)
+    real = real_documents(documents)  # texts of labels would make rare ones look frequent
+    return 1 / inverse_propensities(real.label_counts, len(real), settings.propensity_a, settings.propensity_b)
 
 
 def fit_tree(

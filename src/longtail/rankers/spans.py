@@ -38,7 +38,7 @@ from longtail.kernels.node_training import (
 )
 from longtail.kernels.proximal import Proximal
 from longtail.kernels.solvers import DualHinge, DualLogistic
-from longtail.linear.shared_documents import SharedDocuments
+from longtail.rankers.shared_documents import SharedDocuments
 from longtail.search.chunks import Part
 
 __all__ = ["Spans", "positives_of", "train_chunks"]

@@ -9,12 +9,13 @@ import pytest
 from scipy import sparse
 
 from longtail.config import Neighbours as Settings
+from longtail.config import Search
 from longtail.data.csr import csr_of
 from longtail.errors import MissingExtra, ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.linear.neighbours import Neighbours, learner_seeds
-from longtail.linear.partitions import document_graph, fit_learner, unit_block
+from longtail.rankers.neighbours import Neighbours, learner_seeds
+from longtail.rankers.partitions import document_graph, fit_learner, unit_block
 
 TOPICS, WORDS, NOISE = 12, 20, 120
 SMALL = Settings(learners=3, part_size=100, dimensions=12, epochs=5, voters=7, index="exact")
@@ -97,7 +98,7 @@ def precision(ranked, labels):
 
 def test_search_is_that_of_plain_python(model, queries):
     features, _ = queries
-    found = model.search(features, None)
+    found = model.search(features, Search(), None)
     np.testing.assert_allclose(found.toarray(), plain_scores(model, features), atol=1e-5)
     assert found.dtype == np.float32
     assert found.indptr[5] == found.indptr[4]  # nothing known, no votes
@@ -107,7 +108,7 @@ def test_search_is_that_of_plain_python(model, queries):
 
 def test_labels_come_best_first_and_ties_by_number(model, queries):
     features, _ = queries
-    everything, best = model.search(features, None), model.search(features, 3)
+    everything, best = model.search(features, Search(), None), model.search(features, Search(), 3)
     for row in range(len(features)):
         start, end = everything.indptr[row : row + 2]
         pairs = list(zip(-everything.data[start:end], everything.indices[start:end], strict=True))
@@ -118,10 +119,10 @@ def test_labels_come_best_first_and_ties_by_number(model, queries):
 
 def test_excluded_labels_make_room_for_the_next(model, queries):
     features, _ = queries
-    best = model.search(features, 2)
+    best = model.search(features, Search(), 2)
     tops = best.indices[best.indptr[:-1]]
     exclude = sparse.csr_array((np.ones(40), (np.arange(40), tops)), (40, TOPICS))
-    found, free = model.search(features, 1, exclude), model.search(features, None)
+    found, free = model.search(features, Search(), 1, exclude), model.search(features, Search(), None)
     expected = [free.indices[free.indptr[row] :][1] for row in (0, 1, 2)]
     assert found.indices[:3].tolist() == expected
     assert not found.multiply(exclude).nnz
@@ -131,7 +132,7 @@ def test_learned_neighbours_find_planted_topics_better_than_words_do():
     features, labels = planted(n=900, seed=2)
     test, truth = planted(n=300, seed=3)
     settings = Settings(learners=4, part_size=300, dimensions=20, epochs=10, index="exact")
-    learned = precision(fit(features, labels, settings).search(test, 1), truth)
+    learned = precision(fit(features, labels, settings).search(test, Search(), 1), truth)
     near = np.argsort(-(whole(test) @ whole(features).T), axis=1)[:, :10]
     votes = sparse.csr_array((labels.toarray()[near]).sum(axis=1))
     plain = np.mean(truth.toarray()[np.arange(300), votes.toarray().argmax(axis=1)] > 0)
@@ -157,10 +158,10 @@ def test_threads_do_not_change_a_byte(data, queries, model):
     for count in (1, 3):
         with pool.threads(count):
             other = fit(*data, SMALL, seed=5)
-            ranked = other.search(features, 5)
+            ranked = other.search(features, Search(), 5)
         for name, array in model.to_arrays().items():
             assert array.tobytes() == other.to_arrays()[name].tobytes(), name
-        assert ranked.data.tobytes() == model.search(features, 5).data.tobytes()
+        assert ranked.data.tobytes() == model.search(features, Search(), 5).data.tobytes()
 
 
 def test_learners_one_by_one_are_those_of_fit(data, model):
@@ -175,21 +176,21 @@ def test_learners_one_by_one_are_those_of_fit(data, model):
 
 def test_a_block_of_its_own_for_each_document_finds_the_same(model, queries, monkeypatch):
     features, _ = queries
-    expected = model.search(features, 4)
-    monkeypatch.setattr("longtail.linear.neighbours._BLOCK", 7)
-    found = model.search(features, 4)
+    expected = model.search(features, Search(), 4)
+    monkeypatch.setattr("longtail.rankers.neighbours._BLOCK", 7)
+    found = model.search(features, Search(), 4)
     assert found.data.tobytes() == expected.data.tobytes()
     assert found.indices.tolist() == expected.indices.tolist()
 
 
 def test_explanation_adds_up_to_the_score(model, queries):
     features, _ = queries
-    scores = model.search(features, None).toarray()
+    scores = model.search(features, Search(), None).toarray()
     x = whole(features)
     for row in (0, 7):
         one = features.take(slice(row, row + 1))
         for label in range(TOPICS):
-            found = model.explain(one, label)
+            found = model.explain_votes(one, label)
             assert found.score == pytest.approx(scores[row, label], abs=1e-6)
             assert found.score == pytest.approx(sum(voter.vote for voter in found.voters), abs=1e-6)
             for voter in found.voters:
@@ -203,7 +204,9 @@ def test_explanation_adds_up_to_the_score(model, queries):
 def test_explanation_of_a_column_is_what_leaving_it_out_takes(model, queries):
     features, _ = queries
     one = features.take(slice(0, 1))
-    voter = max((v for label in range(TOPICS) for v in model.explain(one, label).voters), key=lambda v: v.similarity)
+    voter = max(
+        (v for label in range(TOPICS) for v in model.explain_votes(one, label).voters), key=lambda v: v.similarity
+    )
     learner = model.learners[voter.learner]
     own = slice(*learner.document_ptr[voter.part : voter.part + 2])
     e = learner.embeddings[own][learner.documents[own] == voter.document][0].astype(np.float64)
@@ -218,8 +221,8 @@ def test_arrays_come_back_from_read_only_memory(model, queries, tmp_path):
         np.save(tmp_path / f"{number}.npy", array)
         arrays[name] = np.load(tmp_path / f"{number}.npy", mmap_mode="r")
     other = Neighbours.from_arrays(arrays, "exact")
-    assert other.search(features, 5).data.tobytes() == model.search(features, 5).data.tobytes()
-    assert other.explain(features, 0).score == model.explain(features, 0).score
+    assert other.search(features, Search(), 5).data.tobytes() == model.search(features, Search(), 5).data.tobytes()
+    assert other.explain_votes(features, 0).score == model.explain_votes(features, 0).score
     assert model.to_arrays()["0.embeddings"].dtype == np.float16
 
 
@@ -253,9 +256,9 @@ def test_arrays_that_do_not_fit_are_refused(model, name, change):
 def test_features_and_excluded_labels_of_other_shapes_are_refused(model, queries):
     features, _ = queries
     with pytest.raises(UsageError, match="columns; expected 362"):
-        model.search(Features.of(features.sparse), 3)
+        model.search(Features.of(features.sparse), Search(), 3)
     with pytest.raises(UsageError, match="exclude"):
-        model.search(features, 3, sparse.csr_array((40, 3)))
+        model.search(features, Search(), 3, sparse.csr_array((40, 3)))
 
 
 def test_documents_without_labels_or_words_never_vote():
@@ -265,21 +268,21 @@ def test_documents_without_labels_or_words_never_vote():
     model = fit(Features.of(rows.tocsr()), sparse.csr_array(pairs.tocsr()), SMALL)
     for learner in model.learners:
         assert sorted(learner.documents.tolist()) == [n for n in range(60) if not (10 <= n < 20 or 30 <= n < 40)]
-    assert np.ptp(model.search(Features.of(rows.tocsr()), 3).indptr[10:21]) == 0
+    assert np.ptp(model.search(Features.of(rows.tocsr()), Search(), 3).indptr[10:21]) == 0
 
 
 @pytest.mark.parametrize("n", [1, 4])
 def test_few_documents_of_one_label_are_enough(n):
     x = np.eye(4, 6, dtype=np.float32)[:n] + 0.1
     model = fit(Features.of(x), sparse.csr_array(np.ones((n, 1), np.float32)), SMALL)
-    found = model.search(Features.of(x), 5)  # fewer documents than voters
+    found = model.search(Features.of(x), Search(), 5)  # fewer documents than voters
     np.testing.assert_allclose(found.toarray(), np.ones((n, 1)), rtol=1e-6)
 
 
 def test_no_labels_and_no_documents_are_no_error():
     model = fit(Features.of(np.ones((3, 2))), sparse.csr_array((3, 2), dtype=np.float32), SMALL)
-    assert model.search(Features.of(np.ones((2, 2))), 1).nnz == 0
-    assert Neighbours.from_arrays(model.to_arrays()).search(Features.of(np.ones((0, 2))), 1).shape == (0, 2)
+    assert model.search(Features.of(np.ones((2, 2))), Search(), 1).nnz == 0
+    assert Neighbours.from_arrays(model.to_arrays()).search(Features.of(np.ones((0, 2))), Search(), 1).shape == (0, 2)
 
 
 def test_rows_of_any_length_say_the_same(data):
@@ -295,14 +298,14 @@ def test_faiss_finds_what_the_exact_kernel_finds(model, queries):
     features, _ = queries
     other = Neighbours.from_arrays(model.to_arrays(), "faiss")
     np.testing.assert_allclose(
-        other.search(features, None).toarray(), model.search(features, None).toarray(), atol=1e-5
+        other.search(features, Search(), None).toarray(), model.search(features, Search(), None).toarray(), atol=1e-5
     )
 
 
 def test_faiss_that_is_missing_is_said_only_where_it_is_asked_for(model, queries, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     features, _ = queries
-    exact = Neighbours.from_arrays(model.to_arrays(), "exact").search(features, 3)
-    assert exact.data.tobytes() == model.search(features, 3).data.tobytes()
+    exact = Neighbours.from_arrays(model.to_arrays(), "exact").search(features, Search(), 3)
+    assert exact.data.tobytes() == model.search(features, Search(), 3).data.tobytes()
     with pytest.raises(MissingExtra, match=r"longtail\[faiss\]"):
-        Neighbours.from_arrays(model.to_arrays(), "faiss").search(features, 3)
+        Neighbours.from_arrays(model.to_arrays(), "faiss").search(features, Search(), 3)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.linear import spans
-from longtail.linear.spans import Spans
+from longtail.rankers import spans
+from longtail.rankers.spans import Spans
 
 
 def test_spans_and_tasks_cover_all_nodes_once(monkeypatch):

@@ -14,9 +14,9 @@ from scipy import sparse
 from longtail.config import Ranker
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.linear import one_vs_all, spans
-from longtail.linear.one_vs_all import LabelProblems, label_batches
-from longtail.linear.shared_documents import SharedDocuments
+from longtail.rankers import one_vs_all, spans
+from longtail.rankers.one_vs_all import LabelProblems, label_batches
+from longtail.rankers.shared_documents import SharedDocuments
 from longtail.tree.tree import LabelTree
 
 N, D, E, L = 120, 40, 6, 96

@@ -1,7 +1,7 @@
-"""A linear classifier on every node of a label tree: XR-Linear, Parabel, Bonsai and PLT are settings of it.
+"""The training problems of one level of a label tree, and the settings that differ from level to level.
 
-Level after level, the children of each node are trained on the node's documents (teacher-forcing negatives, TFN),
-on those that the levels above would send there (matcher-aware negatives, MAN), or on both.
+The children of each node are trained on the node's documents (teacher-forcing negatives, TFN), on those that the
+levels above would send there (matcher-aware negatives, MAN), or on both.
 """
 
 from __future__ import annotations
@@ -11,61 +11,24 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail import progress
 from longtail.config import Ranker, Search
+from longtail.errors import ConfigError
 from longtail.features.matrix import Features
 from longtail.kernels.node_training import GroupDocuments, Positives
-from longtail.linear.level_settings import level_ranker
-from longtail.linear.spans import Spans, positives_of, train_chunks
-from longtail.search.beam import Beam, Descent, LevelWeights, ranked_labels, shortlist
+from longtail.rankers.spans import Spans, positives_of, train_chunks
+from longtail.search.beam import LevelWeights, shortlist
 from longtail.search.chunks import Chunks, Part
-from longtail.search.exact import exact_best
-from longtail.search.shards import Shards, cut_parents
+from longtail.search.shards import cut_parents
 from longtail.tree.tree import LabelTree
 
-__all__ = ["LevelProblems", "TreeRanker", "fit_rows"]
-
+__all__ = ["LevelProblems", "check_level_settings", "fit_rows", "level_ranker", "uses_matcher"]
 
 _WIDE = 64  # dense columns from which on a node alone is solved about as fast as its share of a block
-
-
-@dataclass(frozen=True)
-class TreeRanker:
-    """A label tree and the weights of its nodes, one :class:`Chunks` a level; those of the labels may be in shards."""
-
-    tree: LabelTree
-    levels: tuple[LevelWeights, ...]
-    bias: float
-
-    @property
-    def n_labels(self) -> int:
-        """Labels of the tree."""
-        return self.tree.n_labels
-
-    def search(
-        self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None
-    ) -> sparse.csr_array:
-        """Return (n, L) scores of the ``k`` best labels a document (None: all that the beam reaches), best first."""
-        return ranked_labels(self.found(features, search, k, exclude), self.tree, search.last_level)
-
-    def found(self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None) -> Beam:
-        """Return the same as nodes of the last level and their log scores, which tell apart what scores may not.
-
-        Where labels are ranked by their margins, these take the place of log scores.
-        """
-        descent = Descent.of(
-            features, self.levels, search.score, self.bias, self.tree.order, exclude, search.last_level
-        )
-        return exact_best(descent, k) if search.exact and k is not None else descent.best(search.beam_size, k)
-
-    @property
-    def shards(self) -> Shards | None:
-        """The weights of the labels, if they are in shards."""
-        last = self.levels[-1]
-        return last if isinstance(last, Shards) else None
 
 
 @dataclass(frozen=True)
@@ -193,3 +156,33 @@ def _given(
     matched = shortlist(features, tree, above, beam_size=search.beam_size, score=search.score, bias=ranker.bias)
     matched.data = np.ones_like(matched.data)  # a score of 0 is a match, too
     return matched + true if ranker.negatives == "tfn+man" else matched
+
+
+def level_ranker(ranker: Ranker, level: int) -> Ranker:
+    """Return the settings of one level, 0 being the coarsest: its own costs and negatives, where levels have any."""
+    own = ranker
+    if level < len(ranker.level_costs):
+        cost_positive, cost_negative = ranker.level_costs[level]
+        own = replace(own, cost_positive=cost_positive, cost_negative=cost_negative)
+    if level < len(ranker.level_negatives):
+        own = replace(own, negatives=ranker.level_negatives[level])
+    return replace(own, level_costs=(), level_negatives=())
+
+
+def uses_matcher(ranker: Ranker) -> bool:
+    """Return whether negatives of any level come from a search down the levels above."""
+    first, *below = ranker.level_negatives or (ranker.negatives, ranker.negatives)
+    return any(negatives != "tfn" for negatives in below) or (not below and first != "tfn")
+
+
+def check_level_settings(ranker: Ranker, widths: Sequence[int]) -> None:
+    """Refuse settings for another number of levels than the tree has, whose nodes on each level are ``widths``."""
+    given = {"level_costs": len(ranker.level_costs), "level_negatives": len(ranker.level_negatives)}
+    for name, count in given.items():
+        if count not in (0, len(widths)):
+            levels = "level" if count == 1 else "levels"
+            tree = " → ".join(f"{width:,}" for width in widths)
+            raise ConfigError(
+                f"ranker.{name}: found settings for {count} {levels}; expected {len(widths)}, as the tree of the "
+                f"classifiers has ({tree}), or [] for the same on all"
+            )

@@ -12,8 +12,9 @@ from sklearn.svm import LinearSVC
 from longtail.config import Ranker, Search
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.linear import one_vs_all
-from longtail.linear.one_vs_all import LabelHints, LabelProblems, label_batches, nearest_labels
+from longtail.rankers import one_vs_all
+from longtail.rankers.base import LabelHints
+from longtail.rankers.one_vs_all import LabelProblems, label_batches, nearest_labels
 from longtail.tree.tree import LabelTree
 
 N, D, E, L = 70, 12, 3, 40

@@ -10,41 +10,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from longtail import progress
-from longtail.config import Ranker
+from longtail.config import Config, Ranker
 from longtail.features.label_features import label_features
 from longtail.features.matrix import Features
 from longtail.kernels.node_training import GroupDocuments, Positives
 from longtail.kernels.sibling_blocks import BLOCK
-from longtail.linear.shared_documents import SharedDocuments
-from longtail.linear.spans import Spans, positives_of, train_chunks
+from longtail.rankers.base import LabelHints
+from longtail.rankers.shared_documents import SharedDocuments
+from longtail.rankers.spans import Spans, positives_of, train_chunks
 from longtail.search.beam import shortlist
 from longtail.search.chunks import Chunks, Part, WeightType
 from longtail.tree.tree import LabelTree
 
-__all__ = ["BATCH", "LabelHints", "LabelProblems", "batch_offsets", "join_batches", "label_batches", "nearest_labels"]
+if TYPE_CHECKING:
+    from longtail.forecast.sizes import DataSizes
+    from longtail.forecast.text import TextForecast
+
+__all__ = [
+    "BATCH",
+    "LabelProblems",
+    "batch_offsets",
+    "join_batches",
+    "label_batches",
+    "nearest_labels",
+    "one_vs_all_seconds",
+    "one_vs_all_weights",
+]
 
 BATCH = 1024  # labels that are solved, kept for resuming, and read in search as one
 _SPAN = 128  # labels of one task, solved by frequency
+_NEWTON_SECONDS = 8e-9  # per label, document, and number of it with 10 more; a dense one is a tenth
+_PROXIMAL_SECONDS_PER_LABEL = 1e-3
+_PROXIMAL_SECONDS_PER_PAIR = 4e-4  # a pair of a label and a document
+_PROXIMAL_WEIGHTS = 3.0  # per pair
 _CENTROID_WEIGHT = 0.05  # of a centroid of length 1: smaller ones attract no document by themselves
-
-
-class LabelHints(NamedTuple):
-    """What another model knows of labels, in columns and rows of labels."""
-
-    candidates: sparse.csr_array | None = None  # (n, L) has an entry where a document is a hard negative of a label
-    start: NDArray[np.float32] | None = None  # (L, e) first weights of the dense block
-
-    def ordered(self, tree: LabelTree) -> LabelHints:
-        """Return the same in the order of the tree's labels."""
-        candidates = None if self.candidates is None else tree.coarsen(self.candidates)[-1]
-        return LabelHints(candidates, None if self.start is None else self.start[tree.order])
 
 
 _NO_HINTS = LabelHints()
@@ -158,3 +164,21 @@ def _of_blocks(label_matrix: sparse.csr_array, candidates: sparse.csr_array, see
     by_block = sparse.csc_array((np.ones(len(rows), np.float32), (rows, blocks)), shape=shape)
     by_block.sum_duplicates()
     return GroupDocuments(by_block.indptr.astype(np.int64), by_block.indices.astype(np.int32))
+
+
+def one_vs_all_seconds(sizes: DataSizes, text: TextForecast, config: Config, documents: float) -> float | None:
+    """Estimate the seconds of one core for one classifier per label, each on so many documents.
+
+    None where the solver of label trees does it.
+    """
+    if config.ranker.solver == "newton":
+        numbers = text.each + text.dense_width / 10 + 10
+        return _NEWTON_SECONDS * documents * numbers * sizes.n_labels
+    if config.ranker.solver == "proximal":
+        return _PROXIMAL_SECONDS_PER_LABEL * sizes.n_labels + _PROXIMAL_SECONDS_PER_PAIR * sizes.pairs
+    return None
+
+
+def one_vs_all_weights(sizes: DataSizes, config: Config) -> float | None:
+    """Estimate the weights that an L1 penalty leaves; None where pruning decides."""
+    return _PROXIMAL_WEIGHTS * sizes.pairs if config.ranker.solver == "proximal" else None

@@ -9,7 +9,7 @@ from longtail.config import Ranker, Search
 from longtail.data.labels import Label, Labels
 from longtail.data.strings import Strings
 from longtail.features.matrix import Features
-from longtail.linear.explanation import explain_label
+from longtail.rankers.explanation import explain_label
 from longtail.search.calibration import Calibration
 from longtail.search.ensemble import mean_scores
 from longtail.tree.tree import LabelTree

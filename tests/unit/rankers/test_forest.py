@@ -6,13 +6,14 @@ import pytest
 from scipy import sparse
 
 from longtail.config import Forest as Settings
+from longtail.config import Search
 from longtail.errors import ModelFolderError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.linear import forest as forest_module
-from longtail.linear.forest import Forest, fit_tree
-from longtail.linear.tail_classifier import fit_tail, no_tail
 from longtail.metrics.propensity import inverse_propensities
+from longtail.rankers import forest as forest_module
+from longtail.rankers.forest import Forest, fit_tree
+from longtail.rankers.tail_classifier import fit_tail, no_tail
 
 SETTINGS = Settings(trees=5, leaf_size=8, cost=3.0, prune=0.0)
 N, D, L = 300, 40, 12
@@ -101,20 +102,20 @@ def test_search_is_a_walk_down_every_tree(model, k, monkeypatch):
     monkeypatch.setattr(forest_module, "_BLOCK", 16)
     features, _ = planted(60, seed=1)
     scores = naive_scores(model, features)
-    assert_ranked_as(model.search(features, k), scores, k or L)
+    assert_ranked_as(model.search(features, Search(), k), scores, k or L)
     assert (scores > 0).sum(axis=1).max() > 4
     assert scores.max() <= 1
 
 
 def test_without_the_tail_a_score_is_the_mean_gain_of_the_leaves(data):
     alone = forest(*data, msgspec.structs.replace(SETTINGS, tail_share=0.0))
-    assert_ranked_as(alone.search(data[0], 5), naive_scores(alone, data[0]), 5)
+    assert_ranked_as(alone.search(data[0], Search(), 5), naive_scores(alone, data[0]), 5)
     bare = Forest.from_arrays(alone.to_arrays() | {f"tail_{name}": array for name, array in no_tail(L).items()})
     assert bare.n_labels == L
     for own in (bare, alone):
-        ranked, found = own.search(data[0], 5), own.explain(data[0], 1)
+        ranked, found = own.search(data[0], Search(), 5), own.explain_paths(data[0], 1)
         assert found.score == pytest.approx(found.gain)
-        assert ranked.data.tobytes() == alone.search(data[0], 5).data.tobytes()
+        assert ranked.data.tobytes() == alone.search(data[0], Search(), 5).data.tobytes()
 
 
 def test_leaves_keep_the_mean_relevance_over_propensity_of_their_documents(data, model):
@@ -146,15 +147,15 @@ def test_a_full_leaf_keeps_its_best_labels(data):
 
 def test_a_planted_problem_is_learnt(model):
     features, truth = planted(200, seed=2)
-    ranked = model.search(features, 1)
+    ranked = model.search(features, Search(), 1)
     hits = [truth[row, ranked.indices[row]] > 0 for row in range(200) if row != 3]
     assert np.mean(hits) > 0.8
 
 
 def test_rare_labels_gain_by_propensities(data):
     features, label_matrix = data
-    even = forest(features, label_matrix, chances=np.ones(L)).search(features, 1)
-    scored = forest(features, label_matrix).search(features, 1)
+    even = forest(features, label_matrix, chances=np.ones(L)).search(features, Search(), 1)
+    scored = forest(features, label_matrix).search(features, Search(), 1)
     assert np.sum(scored.indices >= L // 2) > np.sum(even.indices >= L // 2)
 
 
@@ -178,7 +179,7 @@ def test_dense_columns_are_columns_too(sparse_block):
         features = Features.of(features.dense)
     mixed = forest(features, label_matrix)
     assert mixed.trees.columns.min() < 6
-    assert_ranked_as(mixed.search(features, 3), naive_scores(mixed, features), 3)
+    assert_ranked_as(mixed.search(features, Search(), 3), naive_scores(mixed, features), 3)
 
 
 def test_threads_change_no_byte_and_seeds_do(data, model, monkeypatch):
@@ -188,7 +189,7 @@ def test_threads_change_no_byte_and_seeds_do(data, model, monkeypatch):
     for count in (1, 3):
         with pool.threads(count):
             own = forest(features, label_matrix)
-            ranked = own.search(features, 5)
+            ranked = own.search(features, Search(), 5)
             stored.append([array.tobytes() for array in own.to_arrays().values()] + [ranked.data.tobytes()])
     assert stored[0] == stored[1]
     other = forest(features, label_matrix, seed=1).to_arrays()["tree_weights"]
@@ -202,7 +203,7 @@ def test_stored_arrays_give_the_same_forest(data, model, tmp_path):
         np.save(tmp_path / name, array)
     names = list(model.to_arrays())
     mapped = Forest.from_arrays({name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in names})
-    one, other = model.search(data[0], 5), mapped.search(data[0], 5)
+    one, other = model.search(data[0], Search(), 5), mapped.search(data[0], Search(), 5)
     assert one.data.tobytes() == other.data.tobytes()
     assert one.indices.tobytes() == other.indices.tobytes()
 
@@ -255,24 +256,24 @@ def test_arrays_that_are_missing_or_of_another_kind_are_refused(model):
 
 def test_excluded_labels_make_room_for_others(data, model):
     features, _ = data
-    best = model.search(features, 2)
+    best = model.search(features, Search(), 2)
     exclude = sparse.csr_array((best.data, best.indices, best.indptr), shape=(N, L))
     scores = naive_scores(model, features)
     scores[exclude.toarray() > 0] = 0
-    assert_ranked_as(model.search(features, 3, exclude), scores, 3)
+    assert_ranked_as(model.search(features, Search(), 3, exclude), scores, 3)
     with pytest.raises(ValueError, match="exclude"):
-        model.search(features, 3, exclude[:5])
+        model.search(features, Search(), 3, exclude[:5])
 
 
 def test_features_of_another_width_are_refused(model):
     with pytest.raises(ValueError, match="columns"):
-        model.search(Features.of(sparse.csr_array((2, D + 1), dtype=np.float32)), 3)
+        model.search(Features.of(sparse.csr_array((2, D + 1), dtype=np.float32)), Search(), 3)
 
 
 def test_empty_documents_come_to_leaves_too(model):
     features = Features.of(sparse.csr_array((3, D), dtype=np.float32))
-    assert_ranked_as(model.search(features, 5), naive_scores(model, features), 5)
-    none = model.search(Features.of(sparse.csr_array((0, D), dtype=np.float32)), 5)
+    assert_ranked_as(model.search(features, Search(), 5), naive_scores(model, features), 5)
+    none = model.search(Features.of(sparse.csr_array((0, D), dtype=np.float32)), Search(), 5)
     assert none.shape == (0, L)
 
 
@@ -281,26 +282,26 @@ def test_fewer_documents_than_a_leaf(n):
     features, label_matrix = planted(10)
     few = forest(features.take(slice(0, n)), label_matrix[:n])
     assert len(few.trees.children) == SETTINGS.trees
-    assert_ranked_as(few.search(features, None), naive_scores(few, features), L)
+    assert_ranked_as(few.search(features, Search(), None), naive_scores(few, features), L)
 
 
 def test_one_label_alone_and_no_labels_at_all():
     features, label_matrix = planted(60)
     single = forest(features, sparse.csr_array(label_matrix[:, [0]]))
-    assert set(single.search(features, 3).indices.tolist()) == {0}
+    assert set(single.search(features, Search(), 3).indices.tolist()) == {0}
     nothing = forest(features, sparse.csr_array((60, 4), dtype=np.float32))
-    assert nothing.search(features, 3).nnz == 0
+    assert nothing.search(features, Search(), 3).nnz == 0
 
 
 @pytest.mark.parametrize("e", [0, 4])
 def test_an_explanation_adds_up_to_the_score(e):
     features, label_matrix = planted(e=e)
     model = forest(features, label_matrix)
-    ranked = model.search(features, None)
+    ranked = model.search(features, Search(), None)
     for row in (0, 7):
         own = slice(ranked.indptr[row], ranked.indptr[row + 1])
         for label, score in zip(ranked.indices[own].tolist(), ranked.data[own].tolist(), strict=True):
-            told = model.explain(features.take(slice(row, None)), label)
+            told = model.explain_paths(features.take(slice(row, None)), label)
             assert told.score == pytest.approx(score, rel=1e-6)
             assert told.gain == pytest.approx(np.mean([path.gain for path in told.trees]))
             assert told.score == pytest.approx(told.gain ** (1 - told.tail_share) * told.nearness**told.tail_share)
@@ -313,4 +314,4 @@ def test_an_explanation_adds_up_to_the_score(e):
                     assert (split.products.values == whole(features)[row, split.products.columns]).all()
     missing = set(range(L)) - set(ranked.indices[own].tolist())
     if missing:
-        assert model.explain(features.take(slice(7, None)), missing.pop()).score == 0
+        assert model.explain_paths(features.take(slice(7, None)), missing.pop()).score == 0

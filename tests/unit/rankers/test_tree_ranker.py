@@ -14,9 +14,9 @@ from longtail.config import Ranker, Search
 from longtail.errors import ConfigError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
-from longtail.linear import spans, tree_ranker
-from longtail.linear.level_settings import check_level_settings, uses_matcher
-from longtail.linear.tree_ranker import LevelProblems, TreeRanker, fit_rows
+from longtail.rankers import level_problems, spans
+from longtail.rankers.level_problems import LevelProblems, check_level_settings, fit_rows, uses_matcher
+from longtail.rankers.tree import TreeRanker
 from longtail.search.ensemble import mean_scores
 from longtail.tree.tree import LabelTree
 
@@ -209,7 +209,7 @@ def test_a_document_that_is_sent_with_a_score_of_0_counts_too():
     far = Features.of(features.sparse * np.float32(1000))  # margins so bad that scores are 0
     above = [LevelProblems.of(features, TREE.coarsen(label_matrix), TREE, [], EXACT, Search(), 0).solve_all()]
     man = Ranker(negatives="man")
-    sent = tree_ranker._given(far, TREE.coarsen(label_matrix), TREE, above, man, Search(beam_size=2)).tocsc()
+    sent = level_problems._given(far, TREE.coarsen(label_matrix), TREE, above, man, Search(beam_size=2)).tocsc()
     assert (path_scores(TreeRanker(TREE, tuple(above), 1.0), far, "hinge-3")[0].astype(np.float32) == 0).any()
     assert sent.indptr.tolist() == [0, 60, 120]
     assert sent.indices.tolist() == [*range(60), *range(60)]
