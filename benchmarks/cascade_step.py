@@ -24,12 +24,12 @@ from transformers import BertConfig
 from longtail.config import Cascade, Training
 from longtail.features.encoder import Encoder
 from longtail.features.tokens import Tokens
-from longtail.neural.batches import Batches
-from longtail.neural.cascade import CascadeXML
-from longtail.neural.device import arithmetic, choose_device
-from longtail.neural.ranker import NeuralRanker
-from longtail.neural.training.schedule import Schedule
-from longtail.neural.training.stepper import Stepper
+from longtail.networks.batches import Batches
+from longtail.networks.cascade import CascadeXML
+from longtail.networks.device import arithmetic, choose_device
+from longtail.networks.ranker import NeuralRanker
+from longtail.networks.training.schedule import Schedule
+from longtail.networks.training.stepper import Stepper
 from longtail.tree.tree import LabelTree
 
 VOCABULARY = 30522

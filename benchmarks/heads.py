@@ -16,8 +16,8 @@ import statistics
 
 import torch
 
-from longtail.neural.heads.head import Head
-from longtail.neural.losses import BinaryCrossEntropy
+from longtail.networks.heads.head import Head
+from longtail.networks.losses import BinaryCrossEntropy
 
 SHAPES = {  # nodes, parents, parents kept, positives
     "670k": (670_091, 1 << 16, 400, 0),

@@ -32,15 +32,15 @@ from longtail.config import parse_assignment
 from longtail.features.tokens import Tokens
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.neural.batches import Batches
-from longtail.neural.cascade import CascadeXML
-from longtail.neural.device import allow_tf32, arithmetic, choose_device, pool_threads
-from longtail.neural.heads.initial_rows import centroid_rows, prior_logit
-from longtail.neural.heads.label_text import LabelText, _Bags, label_words
-from longtail.neural.heads.text_head import TextHead
-from longtail.neural.training.schedule import Schedule
-from longtail.neural.training.stepper import Stepper
-from longtail.neural.words.word_encoder import make_word_encoder
+from longtail.networks.batches import Batches
+from longtail.networks.cascade import CascadeXML
+from longtail.networks.device import allow_tf32, arithmetic, choose_device, pool_threads
+from longtail.networks.encoders.word_encoder import make_word_encoder
+from longtail.networks.heads.initial_rows import centroid_rows, prior_logit
+from longtail.networks.heads.label_text import LabelText, _Bags, label_words
+from longtail.networks.heads.text_head import TextHead
+from longtail.networks.training.schedule import Schedule
+from longtail.networks.training.stepper import Stepper
 from longtail.tree.tree import LabelTree
 
 PAD = 0

@@ -25,10 +25,10 @@ def measure(arguments: argparse.Namespace) -> None:
     from longtail.config import Cascade, Training
     from longtail.features.encoder import Encoder, encoder_folder
     from longtail.features.tokens import Tokens
-    from longtail.neural.batches import Batches
-    from longtail.neural.cascade import CascadeXML
-    from longtail.neural.training.schedule import Schedule
-    from longtail.neural.training.stepper import Stepper
+    from longtail.networks.batches import Batches
+    from longtail.networks.cascade import CascadeXML
+    from longtail.networks.training.schedule import Schedule
+    from longtail.networks.training.stepper import Stepper
     from longtail.scale.ranks import joined
     from longtail.tree.tree import LabelTree
 

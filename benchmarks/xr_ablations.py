@@ -26,10 +26,10 @@ from longtail.evaluation import evaluate_model
 from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.models.model import Facts, Model
+from longtail.networks.fitting import combined_features, fit_network
 from longtail.rankers import ranker_family
 from longtail.rankers.base import TrainingPoints
 from longtail.steps.held_out import hold_out
-from longtail.steps.networks import combined_features, fit_network
 from longtail.steps.run import Run
 from longtail.steps.text import text_features
 from longtail.steps.work import Work

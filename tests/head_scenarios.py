@@ -7,10 +7,10 @@ from unittest import mock
 import numpy as np
 import torch
 
-from longtail.neural.heads import triton_launch
-from longtail.neural.heads.head import Head
-from longtail.neural.heads.updates import BETA1, EPSILON
-from longtail.neural.losses import BinaryCrossEntropy
+from longtail.networks.heads import triton_launch
+from longtail.networks.heads.head import Head
+from longtail.networks.heads.updates import BETA1, EPSILON
+from longtail.networks.losses import BinaryCrossEntropy
 
 OPTIMISERS = ("sgd", "row-adam", "adamw")
 KINDS = ("candidates", "all nodes", "full loss")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.checks import check_threads, warn_of_documents, warn_of_few_words
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.errors import UsageError
@@ -24,7 +25,6 @@ from longtail.pipeline import train
 from longtail.rankers.explanation import Explanation
 from longtail.search.partial_predictions import PartialPredictions
 from longtail.search.predictions import Predictions
-from longtail.steps.checks import check_threads, warn_of_documents, warn_of_few_words
 from longtail.store import check_replaceable
 from longtail.tree.given import Parents
 
@@ -41,7 +41,7 @@ class Longtail:
     ``threads`` 0 stands for all cores; results of linear methods do not depend on it. ``device`` is where a network
     runs: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. ``encoder_folder`` holds pretrained encoders by name, such as
     ``bert-base-uncased``, which the presets of the papers ask for. ``loss`` is a network's loss in the place of
-    ``training.loss``: its name, a function of scores, targets and counted slots, or one of ``longtail.neural.losses``.
+    ``training.loss``: its name, a function of scores, targets and counted slots, or one of ``longtail.networks.losses``.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ def _with_loss(loss: object, training: Any) -> Any:
     """Return the settings of training with the name of the loss; UsageError where they name another one."""
     if not callable(loss) and not isinstance(loss, str):
         expected = "the name of a loss, a function of scores, targets and counted slots"
-        raise UsageError(f"loss: found {loss!r}; expected {expected}, or one of longtail.neural.losses")
+        raise UsageError(f"loss: found {loss!r}; expected {expected}, or one of longtail.networks.losses")
     if not isinstance(training, Mapping):
         return training  # which is refused as no table of settings
     name = loss if isinstance(loss, str) else "custom"

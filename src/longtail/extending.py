@@ -23,13 +23,13 @@ from longtail.methods import METHODS, classifiers_alone
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model
-from longtail.neural.heads.initial_rows import Rows
+from longtail.networks.heads.initial_rows import Rows
 from longtail.store import check_replaceable
 from longtail.tree.tree import LabelTree
 
 if TYPE_CHECKING:
-    from longtail.neural.cascade_ranker import CascadeRanker  # which need torch
-    from longtail.neural.words.word_encoder import WordEncoder
+    from longtail.networks.cascade_ranker import CascadeRanker  # which need torch
+    from longtail.networks.encoders.word_encoder import WordEncoder
 
 __all__ = ["extend", "extend_to_folder"]
 
@@ -104,7 +104,7 @@ def _ranker_by_words(model: Model) -> CascadeRanker | None:
 
 def _extended(model: Model, ranker: CascadeRanker, labels: Labels) -> Model:
     """Return the model with those of ``labels`` that it does not have, behind its own."""
-    from longtail.neural.cascade_folder import ranking_settings
+    from longtail.networks.cascade_folder import ranking_settings
 
     unknown = [label for label in labels if label.id not in model.labels]
     new = _with_words(ranker, unknown)
@@ -197,7 +197,7 @@ def _with_labels_in(tree: LabelTree, clusters: NDArray[np.integer]) -> LabelTree
 
 def _words(ranker: CascadeRanker, labels: Labels) -> sparse.csr_array:
     """Return z⁰ (n, V) of labels, without words that are not known: what these have in common means nothing."""
-    from longtail.neural.heads.label_text import label_words
+    from longtail.networks.heads.label_text import label_words
 
     idf = np.array(_encoder(ranker).idf.numpy(force=True))
     idf[[at for at, word in enumerate(_vocabulary(ranker)) if word in _UNKNOWN]] = 0

@@ -16,17 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from longtail.checks import check_trainable
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.fingerprints import Fingerprints, document_hashes
 from longtail.features.document_features import document_features
 from longtail.methods import METHODS, classifiers_alone, reads_label_texts, uses_encoder
 from longtail.models.model import Facts, Model
+from longtail.networks.fitting import combined_features, encoder_hash, fit_network, kept_network, label_hints
 from longtail.rankers import ranker_family
 from longtail.rankers.base import TrainingPoints
-from longtail.steps.checks import check_trainable
 from longtail.steps.held_out import calibrate, check_unseen, hold_out, weigh
-from longtail.steps.networks import combined_features, encoder_hash, fit_network, kept_network, label_hints
 from longtail.steps.run import Run
 from longtail.steps.text import text_features
 from longtail.steps.trees import label_graph_of, uses_label_graph, with_label_points

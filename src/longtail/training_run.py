@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from longtail import __version__, run_loggers
+from longtail.checks import check_trainable, warn_of_documents, warn_of_few_words
 from longtail.config import Config, settings
 from longtail.data.dataset import Dataset
 from longtail.errors import LongtailError, UsageError, place_at
@@ -21,9 +22,8 @@ from longtail.forecast import Forecast, check_memory, forecast, note_compiled
 from longtail.kernels import pool
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model, save_model
-from longtail.neural.process_group import FollowedStages, current_group
 from longtail.pipeline import follow, train
-from longtail.steps.checks import check_trainable, warn_of_documents, warn_of_few_words
+from longtail.steps.process_group import FollowedStages, current_group
 from longtail.steps.told import run_log, stages_told_to, write_event
 from longtail.store import Stages, check_replaceable, clear_leftovers, holds_a_model
 from longtail.tree.given import read_parents

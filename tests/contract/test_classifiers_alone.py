@@ -14,7 +14,7 @@ import longtail as lt
 from longtail.errors import ConfigError, UsageError
 from longtail.models.model_card import model_card
 from longtail.models.ranking_model import members_k
-from longtail.neural.label_vectors import LABEL_VECTORS, LabelVectors
+from longtail.networks.label_vectors import LABEL_VECTORS, LabelVectors
 from longtail.server.label_path import label_path
 from tiny_encoder import write_sample
 

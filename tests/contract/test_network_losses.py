@@ -19,7 +19,7 @@ import longtail as lt
 from longtail.errors import ConfigError, UsageError
 from longtail.methods import METHODS, configure
 from longtail.models.model_folder import load_model
-from longtail.neural.losses import BinaryCrossEntropy, Focal
+from longtail.networks.losses import BinaryCrossEntropy, Focal
 from longtail.training_run import train_to_folder
 from page_blocks import blocks
 
@@ -89,7 +89,7 @@ def test_resuming_needs_the_function_again(tmp_path, monkeypatch):
     def trained(*arguments, **settings):
         raise AssertionError("the network was trained a second time")
 
-    monkeypatch.setattr("longtail.steps.cascade.train_ranker", trained)
+    monkeypatch.setattr("longtail.networks.cascade_fitting.train_ranker", trained)
     train_to_folder(documents, tmp_path / "model", config, device="cpu", threads=1, resume=True, loss=cross_entropy)
     head = "head-0.safetensors"
     assert (tmp_path / "model" / head).read_bytes() == (tmp_path / "whole" / head).read_bytes()

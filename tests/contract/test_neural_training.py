@@ -28,7 +28,7 @@ from longtail.features.encoder_folder import POOLING
 from longtail.features.tokens import Tokeniser
 from longtail.methods import configure
 from longtail.models.model_folder import load_model
-from longtail.neural.cascade import CascadeXML
+from longtail.networks.cascade import CascadeXML
 from tiny_encoder import write_sample
 
 WIDTH = 32
@@ -228,7 +228,7 @@ class TestLearning:
         seen, real = [], lt.metrics.evaluate
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                "longtail.neural.cascade_training.evaluate", lambda *given: seen.append(real(*given)) or seen[-1]
+                "longtail.networks.cascade_training.evaluate", lambda *given: seen.append(real(*given)) or seen[-1]
             )
             settings = {"training": {**TRAINING, "head_rate": 0.5, "epochs": 4}, "cascade": {"combine": "never"}}
             found = fit(data[0].take(np.arange(150)), valid=data[1], **settings)
@@ -274,7 +274,7 @@ class TestModel:
         assert fitted.embed([]).shape == (0, WIDTH)
 
     def test_without_torch(self, model, monkeypatch):
-        monkeypatch.setitem(sys.modules, "longtail.neural.network_folder", None)
+        monkeypatch.setitem(sys.modules, "longtail.networks.network_folder", None)
         with pytest.raises(MissingExtra, match=r"pip install 'longtail\[neural\]'"):
             load_model(model)
 
@@ -431,7 +431,7 @@ class TestErrors:
         assert "features but no text" in fails_early(*self.encoder(files), data=tmp_path / "data.txt")
 
     def test_without_torch(self, fails_early, files, monkeypatch):
-        monkeypatch.setitem(sys.modules, "longtail.neural.device", None)
+        monkeypatch.setitem(sys.modules, "longtail.networks.device", None)
         assert "pip install 'longtail[neural]'" in fails_early(*self.encoder(files))
 
     def test_layers_that_the_encoder_has_not(self, fails, train_command, tmp_path):

@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 import longtail as lt
 from longtail.features.tokens import Tokeniser
 from longtail.kernels import pool
-from longtail.neural.cascade import CascadeXML
+from longtail.networks.cascade import CascadeXML
 from tiny_encoder import write_sample
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import longtail as lt
-from longtail.neural.process_group import ProcessGroup
+from longtail.steps.process_group import ProcessGroup
 from tiny_encoder import write_sample
 
 SETTINGS = [
@@ -27,7 +27,7 @@ SETTINGS = [
 FAILING = """
 import os, sys
 from longtail import cli, errors
-from longtail.neural.cascade import CascadeXML
+from longtail.networks.cascade import CascadeXML
 if os.environ["RANK"] == "1":
     def losses(network, batch):
         raise errors.LongtailError("the roof is leaking")

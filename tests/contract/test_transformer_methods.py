@@ -19,7 +19,7 @@ pytest.importorskip("transformers")
 
 import longtail as lt
 from longtail.errors import ConfigError, UsageError
-from longtail.neural.recursive import Matcher, Resolution
+from longtail.networks.recursive import Matcher, Resolution
 from tiny_encoder import write_sample
 
 WIDTH = 32

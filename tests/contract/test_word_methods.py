@@ -15,8 +15,8 @@ pytest.importorskip("transformers")
 import longtail as lt
 from longtail.features.word_tokens import words_of
 from longtail.methods import METHODS, configure
-from longtail.neural.attention import AttentionLevel
-from longtail.neural.cascade import CascadeXML
+from longtail.networks.attention import AttentionLevel
+from longtail.networks.cascade import CascadeXML
 from longtail.training_run import train_to_folder
 
 NETWORKS = ["xml-cnn", "attentionxml", "inceptionxml", "inceptionxml-lf", "astec", "decaf", "eclare"]

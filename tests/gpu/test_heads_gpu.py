@@ -8,9 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from head_scenarios import KINDS, OPTIMISERS, assert_alike, trained  # noqa: E402
-from longtail.neural.heads import triton_launch  # noqa: E402
-from longtail.neural.heads.head import Head  # noqa: E402
-from longtail.neural.heads.updates import HeadRows, stochastic_bf16  # noqa: E402
+from longtail.networks.heads import triton_launch  # noqa: E402
+from longtail.networks.heads.head import Head  # noqa: E402
+from longtail.networks.heads.updates import HeadRows, stochastic_bf16  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 

@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 
 from longtail.config import Cascade, Training  # noqa: E402
 from longtail.features.tokens import Tokeniser  # noqa: E402
-from longtail.neural.cascade import CascadeXML  # noqa: E402
-from longtail.neural.ranker import NeuralRanker  # noqa: E402
+from longtail.networks.cascade import CascadeXML  # noqa: E402
+from longtail.networks.ranker import NeuralRanker  # noqa: E402
 from longtail.tree.tree import LabelTree  # noqa: E402
 from tiny_encoder import tiny_encoder, write_encoder  # noqa: E402
 

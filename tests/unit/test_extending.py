@@ -18,7 +18,7 @@ import longtail as lt
 from longtail.errors import UsageError
 from longtail.extending import _nearest_clusters, _text_nodes, _with_labels_in
 from longtail.methods import configure
-from longtail.neural.heads.initial_rows import centroid_rows
+from longtail.networks.heads.initial_rows import centroid_rows
 from longtail.tree.tree import LabelTree
 
 pytestmark = pytest.mark.usefixtures("one_thread")

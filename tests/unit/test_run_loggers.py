@@ -147,7 +147,7 @@ class TestTraining:
 
     def test_what_a_network_tells(self, listener):
         pytest.importorskip("torch")
-        from longtail.neural.training.run_log import RunLog
+        from longtail.networks.training.run_log import RunLog
 
         with logging_to(["fake"], "books"), part("network"), RunLog(None) as run_log:
             run_log.write("epoch", 7, {"rate": 0.5, "losses": {"level 1": 2.0}, "valid": {"P@1": None}})

@@ -48,8 +48,8 @@ def analyze(
     trained = load_model(model, "cpu")  # where the encoder stays in float32
     if not isinstance(trained, Model) or (ranker := trained.neural_ranker) is None:
         raise UsageError(f"{model}: found no network that ranks, to look into; expected a model that has one")
-    from longtail.neural.analysis import analyse, transformer_of, untuned_encoder
-    from longtail.neural.device import choose_device
+    from longtail.networks.analysis import analyse, transformer_of, untuned_encoder
+    from longtail.networks.device import choose_device
 
     ranker.network.to(choose_device(device))
     found = read_data(

@@ -131,10 +131,10 @@ def train(
 
 def _check_settings(settings: Config, device: str, several_ranks: bool, on_ray: bool) -> None:
     """Refuse settings that cannot be trained with, or not so."""
+    from longtail.checks import check_encoder
     from longtail.methods import uses_encoder
     from longtail.scale.ranks import check_method
     from longtail.scale.ray import check_trainable
-    from longtail.steps.checks import check_encoder
 
     if several_ranks:
         check_method(settings)

@@ -11,7 +11,7 @@ from longtail.config import Config
 from longtail.errors import LongtailError
 from longtail.features.encoder_folder import EncoderShape, encoder_folder, encoder_shape, names_folder
 from longtail.forecast.sizes import DataSizes
-from longtail.neural.layout import LSTM_HIDDEN, TWO_LAYERS
+from longtail.networks.layout import LSTM_HIDDEN, TWO_LAYERS
 
 __all__ = ["WORD_BYTES", "known_shapes", "shape_of"]
 

@@ -16,7 +16,8 @@ from longtail.forecast.encoders import WORD_BYTES
 from longtail.forecast.gpus import Gpu, nominal_flops
 from longtail.forecast.sizes import DataSizes, Distribution
 from longtail.methods import METHODS, ranks_alone
-from longtail.neural.layout import (
+from longtail.networks.fitting import network_widths
+from longtail.networks.layout import (
     ATTENTION_HIDDEN,
     CNN_BOTTLENECK,
     CNN_CHUNKS,
@@ -30,7 +31,6 @@ from longtail.neural.layout import (
     tuned_levels,
     vector_widths,
 )
-from longtail.steps.networks import network_widths
 
 __all__ = ["NetworkForecast", "network_forecast"]
 

@@ -27,8 +27,8 @@ from longtail.search.partial_predictions import PartialPredictions
 from longtail.tree.tree import LabelTree
 
 if TYPE_CHECKING:
-    from longtail.neural.embedder import Embedder  # which need torch
-    from longtail.neural.ranker import NeuralRanker
+    from longtail.networks.embedder import Embedder  # which need torch
+    from longtail.networks.ranker import NeuralRanker
 
 __all__ = ["Facts", "Model"]
 
@@ -145,7 +145,7 @@ class Model(RankingModel):
         column, share, network = self.labels.find(label), self.facts.network_share, None
         raw = self._explain_linear(text, column) if share < 1 else RawExplanation(column, 0.0, ())
         if self.neural_ranker is not None and share > 0:
-            from longtail.neural.occlusion import occlusions
+            from longtail.networks.occlusion import occlusions
 
             network = occlusions(self.neural_ranker, text, column).step()
         vocabulary = Strings.of([]) if self.vectoriser is None else self.vectoriser.vocabulary

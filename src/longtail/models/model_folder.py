@@ -46,7 +46,7 @@ def save_model(model: Model | Ensemble, path: str | Path, check: Callable[[Path]
         if model.label_graph is not None:
             folder.write_arrays(_GRAPH, csr_arrays(model.label_graph))
         if model.network is not None:
-            from longtail.neural.network_folder import save_network
+            from longtail.networks.network_folder import save_network
 
             save_network(model.network, folder)
         folder.write_bytes("README.md", model_card(model).encode())
@@ -84,7 +84,7 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
     network = None
     if "encoder/config.json" in names:
         try:
-            from longtail.neural.network_folder import load_network  # torch only where there is a network
+            from longtail.networks.network_folder import load_network  # torch only where there is a network
         except ImportError:
             raise MissingExtra(f"a model of {config.method}", "neural") from None
         network = load_network(folder, config, device)

@@ -21,7 +21,7 @@ from longtail.models.model import Model
 
 if TYPE_CHECKING:
     from longtail.features.tokens import Tokeniser  # which need torch
-    from longtail.neural.embedder import Embedder
+    from longtail.networks.embedder import Embedder
 
 __all__ = ["export_encoder"]
 
@@ -128,7 +128,7 @@ def _traced(embedder: Embedder) -> bytes:
     """Return the graph as torch's tracer writes it, in float32; batch and length stay open."""
     import torch
 
-    from longtail.neural.words.word_encoder import without_norms
+    from longtail.networks.encoders.word_encoder import without_norms
 
     size = 4 * sum(parameter.numel() for parameter in embedder.network.parameters())
     if size > _LARGEST:

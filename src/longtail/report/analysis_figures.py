@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from longtail.neural.analysis import Analysis
+    from longtail.networks.analysis import Analysis
 
 __all__ = ["Table", "prepare_folder", "summary", "tidy", "write_analysis", "write_csv"]
 

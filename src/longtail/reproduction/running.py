@@ -12,6 +12,7 @@ from typing import Any
 from scipy import sparse
 
 from longtail import __version__
+from longtail.checks import check_encoder, check_threads
 from longtail.config import Config
 from longtail.data.csr import csr_arrays, csr_of_arrays
 from longtail.errors import ModelFolderError, UsageError
@@ -26,7 +27,6 @@ from longtail.reproduction.fusing import fused
 from longtail.reproduction.results import ENSEMBLE, Measure, Result, compared
 from longtail.reproduction.run_state import RunFolder, comparable_settings, data_hash, refuse_file, write_json
 from longtail.search.predictions import Predictions
-from longtail.steps.checks import check_encoder, check_threads
 from longtail.store import content_hash, open_folder, write_folder
 from longtail.training_run import is_interrupted, train_to_folder
 

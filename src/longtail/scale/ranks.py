@@ -23,7 +23,7 @@ from longtail import progress
 from longtail.config import Config
 from longtail.errors import LongtailError, UsageError
 from longtail.methods import METHODS
-from longtail.neural.process_group import ProcessGroup, run_of, use_group
+from longtail.steps.process_group import ProcessGroup, run_of, use_group
 
 if TYPE_CHECKING:
     import torch

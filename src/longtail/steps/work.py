@@ -16,7 +16,7 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.errors import ModelFolderError, UsageError
 from longtail.kernels import pool
-from longtail.neural.process_group import current_group, lookup_by_first
+from longtail.steps.process_group import current_group, lookup_by_first
 from longtail.store import RunFolder, Stages, content_hash
 from longtail.store.stages import looks
 

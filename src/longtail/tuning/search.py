@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from longtail import __version__
+from longtail.checks import check_trainable, warn_of_few_words
 from longtail.config import Config, nested, to_toml
 from longtail.data.dataset import Dataset
 from longtail.data.output import open_output
@@ -25,7 +26,6 @@ from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.metrics.evaluation import NAMES
 from longtail.pipeline import train
-from longtail.steps.checks import check_trainable, warn_of_few_words
 from longtail.tuning.journal import BEST, Journal, Study, Trial, check_study_folder
 from longtail.tuning.shared import SharedStages
 from longtail.tuning.space import Dimension, check_space, default_space

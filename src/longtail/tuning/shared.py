@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from longtail.config import Calibration, Config, Search
 from longtail.data.dataset import Dataset
 from longtail.methods import METHODS, uses_encoder
+from longtail.networks.fitting import encoder_hash, with_levels
 from longtail.rankers.level_problems import uses_matcher
-from longtail.steps.networks import encoder_hash, with_levels
 from longtail.steps.work import Work
 from longtail.store import Folder, FolderWriter, Stages, content_hash
 

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from longtail.checks import check_network
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError, MissingExtra, UsageError
@@ -21,7 +22,6 @@ from longtail.forecast.networks import NetworkForecast
 from longtail.forecast.sizes import Distribution
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.steps.checks import check_network
 
 WIDTH, DEPTH, HEADS, INNER, PARAMETERS = 16, 3, 2, 32, 10_000
 SHAPE = EncoderShape(WIDTH, DEPTH, HEADS, INNER, 200, PARAMETERS)

@@ -24,14 +24,19 @@ from longtail.errors import LongtailError, UsageError
 from longtail.features.tokens import Tokens
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.neural.batches import Batches
-from longtail.neural.cascade import CascadeXML
-from longtail.neural.distributed_ranking import DistributedRanking
-from longtail.neural.heads import random_rows
-from longtail.neural.heads.head import Head
-from longtail.neural.heads.sharded_head import ShardedHead, new_head
-from longtail.neural.losses import BinaryCrossEntropy
-from longtail.neural.process_group import (
+from longtail.networks.batches import Batches
+from longtail.networks.cascade import CascadeXML
+from longtail.networks.distributed_ranking import DistributedRanking
+from longtail.networks.heads import random_rows
+from longtail.networks.heads.head import Head
+from longtail.networks.heads.sharded_head import ShardedHead, new_head
+from longtail.networks.losses import BinaryCrossEntropy
+from longtail.networks.training.checkpoints import Checkpoints
+from longtail.networks.training.loop import fit
+from longtail.networks.training.schedule import Schedule
+from longtail.networks.training.stepper import Stepper
+from longtail.scale.ranks import LostRanks, TorchProcessGroup, check_method, check_sources, joined, under_torchrun
+from longtail.steps.process_group import (
     FollowedStages,
     ProcessGroup,
     all_reduce_gradients,
@@ -39,11 +44,6 @@ from longtail.neural.process_group import (
     shared_cores,
     use_group,
 )
-from longtail.neural.training.checkpoints import Checkpoints
-from longtail.neural.training.loop import fit
-from longtail.neural.training.schedule import Schedule
-from longtail.neural.training.stepper import Stepper
-from longtail.scale.ranks import LostRanks, TorchProcessGroup, check_method, check_sources, joined, under_torchrun
 from longtail.steps.work import Work
 from longtail.store import Stages
 from longtail.training_run import take_part, train_to_folder, work_folder

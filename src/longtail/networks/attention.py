@@ -1,0 +1,228 @@
+"""AttentionXML: each label attends to the words it is about; one network a level of a shallow, wide label tree.
+
+You et al. 2019, AttentionXML: Label Tree-based Attention-Aware Deep Model for High-Performance Extreme Multi-Label Text
+Classification. The names are those of its section 3: H the states of a BiLSTM, w_l the attention vector of a node,
+α_tl = softmax_t(H w_l), m_l = Σ_t α_tl H_t, and ŷ_l = σ(W_2 ReLU(W_1 m_l)) with W_1 and W_2 shared by all nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy, deepcopy
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from longtail.config import Recursive as Settings
+from longtail.config import Training
+from longtail.networks.base import Ranked
+from longtail.networks.batches import Batch
+from longtail.networks.encoders.lstm import LstmEncoder, mean_state
+from longtail.networks.heads.head import Head
+from longtail.networks.layout import ATTENTION_HIDDEN
+from longtail.networks.losses import Loss
+from longtail.networks.recursive import Resolution
+from longtail.networks.shortlist import best_nodes
+from longtail.tree.tree import LabelTree
+
+__all__ = ["AttentionLevel", "AttentionXML"]
+
+_STD = 0.3  # of first attention vectors: all nodes share W_1 and W_2, so where all attend alike none learns for long
+_ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}  # numbers of a chunk of slots: attention, rows and hidden layer
+
+
+class AttentionLevel(Resolution):
+    """The network of one level: a BiLSTM, an attention vector w_l of each node, and W_1 and W_2.
+
+    The rows of its head are the attention vectors; its biases are not used.
+    """
+
+    encoder: LstmEncoder
+
+    def __init__(
+        self,
+        encoder: LstmEncoder,
+        tree: LabelTree,
+        level: int,
+        settings: Settings,
+        training: Training,
+        seed: int,
+        std: float = _STD,
+        loss: Loss | None = None,
+    ) -> None:
+        """Make the network of a level where the encoder is, as :class:`Resolution`."""
+        super().__init__(encoder, tree, level, settings, training, seed, std, loss)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.first = nn.Linear(encoder.width, ATTENTION_HIDDEN)  # W_1
+            self.second = nn.Linear(ATTENTION_HIDDEN, 1)  # W_2
+        nn.init.zeros_(self.second.bias)
+        self.to(next(encoder.parameters()).device)
+
+    @torch.no_grad()
+    def start(self, above: AttentionLevel | None, shift: float) -> None:
+        """Take W_1 and W_2 from the level above, if there is one, and add ``shift`` to the logit of every node."""
+        if above is not None:
+            self.first.load_state_dict(above.first.state_dict())
+            self.second.load_state_dict(above.second.state_dict())
+        self.second.bias.add_(shift)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the loss, binary cross-entropy in the paper, as its mean over the candidates of each document.
+
+        The batch's positives are nodes of this level, their values what σ is to be.
+        """
+        candidates = self.shortlist(batch)
+        _, p = self.scores(batch.ids, batch.mask, candidates.nodes)
+        counted = candidates.counted(p)
+        loss = self.loss.value(p, candidates.targets, counted) / counted.sum(1)
+        return {f"level {self.level + 1}": loss.mean()}
+
+    def scores(self, ids: Tensor, mask: Tensor | None, nodes: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the mean of H (B, 2h), and the logits of ``nodes`` (B, S), None standing for all of the level."""
+        H = self.dropout(self.encoder.states(ids, mask))  # (B, T, 2h)
+        return mean_state(H, mask), self._logits(H, mask, nodes)
+
+    def _logits(self, H: Tensor, mask: Tensor | None, nodes: Tensor | None) -> Tensor:
+        """Return (B, S), made in chunks of slots; if there are several, the backward pass makes each a second time."""
+        # W_1 Σ_t α_tl H_t = Σ_t α_tl (W_1 H_t): tokens are fewer than nodes, so W_1 is taken first
+        W1_H = functional.linear(H, self.first.weight)  # (B, T, 256)
+        w, at = self._attention_vectors(nodes)
+        slots = torch.arange(len(w), device=w.device) if at is None else at
+        chunk_slots = max(1, _ELEMENTS[H.device.type] // (len(H) * (H.shape[1] + H.shape[2] + ATTENTION_HIDDEN)))
+        chunks = torch.split(slots, chunk_slots, -1)
+        attend: Any = self._attended
+        if len(chunks) > 1 and torch.is_grad_enabled():
+            attend = partial(checkpoint, self._attended, use_reentrant=False, preserve_rng_state=False)
+        logits = [attend(H, W1_H, mask, w, chunk) for chunk in chunks]
+        return logits[0] if len(logits) == 1 else torch.cat(logits, 1)
+
+    def _attention_vectors(self, nodes: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return rows (U, 2h), and which of them each slot has (B, S), None where all nodes are scored.
+
+        In training each node of the batch is one row, through which its gradient comes back to the head.
+        """
+        head = self.heads[0]
+        if not torch.is_grad_enabled():  # no `unique`, for whose size the host would wait
+            return head.weight, None if nodes is None else nodes.clamp(min=0).long()
+        if nodes is None:
+            return head.gathered(torch.arange(len(head.weight), device=head.weight.device)), None
+        unique, at = torch.unique(nodes, return_inverse=True)
+        padding = int(unique[0] < 0)
+        return head.gathered(unique[padding:].long()), (at - padding).clamp(min=0)
+
+    def _attended(self, H: Tensor, W1_H: Tensor, mask: Tensor | None, w: Tensor, slots: Tensor) -> Tensor:
+        """Return the logits (B, S) of the rows of ``w`` that ``slots`` names, (B, S), or (S,) for all documents."""
+        rows = functional.embedding(slots, w).to(W1_H.dtype)
+        logits = rows @ H.to(W1_H.dtype).mT  # (B, S, 2h) x (B, 2h, T) -> (B, S, T)
+        if mask is not None:
+            logits = logits.masked_fill(~mask[:, None, :], torch.finfo(logits.dtype).min)
+        alpha = logits.softmax(-1)
+        hidden = alpha.to(W1_H.dtype) @ W1_H + self.first.bias.to(W1_H.dtype)
+        logit: Tensor = self.second(hidden.relu()).squeeze(-1)  # (B, S, 256) -> (B, S)
+        return logit if logit.dtype == torch.float64 else logit.float()
+
+    def in_half(self) -> AttentionLevel:
+        """Return a network for ranking that shares the attention vectors; the rest is bfloat16 there."""
+        half = copy(self)
+        in_bfloat16 = {name: deepcopy(getattr(self, name)).bfloat16() for name in ("encoder", "first", "second")}
+        half._modules = self._modules | in_bfloat16
+        return half.eval()
+
+    def optimiser_groups(self) -> list[dict[str, Any]]:
+        """Return the parameters that AdamW trains; attention vectors train themselves."""
+        decayed, plain = super().optimiser_groups()
+        weights, biases = ([getattr(part, name) for part in (self.first, self.second)] for name in ("weight", "bias"))
+        return [decayed | {"params": decayed["params"] + weights}, plain | {"params": plain["params"] + biases}]
+
+    def trained(self) -> dict[str, Tensor]:
+        """Return the tensors that AdamW trains, by name."""
+        shared = {"first": self.first, "second": self.second}
+        maps = {
+            f"{part}.{name}": tensor for part, linear in shared.items() for name, tensor in linear.state_dict().items()
+        }
+        return super().trained() | maps
+
+
+class AttentionXML(nn.Module):
+    """The levels from the first down to that of the labels, or while they are trained, to the last that there is."""
+
+    family: ClassVar[str] = "attention"
+    levels: Sequence[AttentionLevel]
+
+    def __init__(self, levels: Sequence[AttentionLevel]) -> None:
+        super().__init__()
+        self.levels = nn.ModuleList(levels)  # type: ignore[assignment]
+        self.tables, self.training_settings = levels[-1].tables, levels[-1].training_settings
+        self.level = len(levels) - 1
+
+    @property
+    def encoder(self) -> LstmEncoder:
+        """The encoder of the first level; each level has its own."""
+        return self.levels[0].encoder
+
+    @property
+    def heads(self) -> list[Head]:
+        """The attention vectors of each level."""
+        return [level.heads[0] for level in self.levels]
+
+    @property
+    def widths(self) -> list[int]:
+        """Columns of the vectors of each level."""
+        return [level.encoder.width for level in self.levels]
+
+    @property
+    def kept(self) -> list[int]:
+        """C: how many nodes are kept on each level but the last."""
+        most = max(self.levels[-1].settings.shortlist, 1)
+        return [min(most, width) for width in self.tables.widths[: self.level]]
+
+    @property
+    def slots(self) -> list[int]:
+        """Nodes that are scored on each level: all of the first, then the children of those kept."""
+        slots = [self.tables.widths[0]]
+        for kept, most in zip(self.kept, self.tables.most_children, strict=False):
+            slots.append(min(kept, slots[-1]) * most)
+        return slots
+
+    def vectors(self, ids: Tensor, mask: Tensor | None) -> list[Tensor]:
+        """Return the mean of H of each level, (B, 2h)."""
+        return [level.vectors(ids, mask)[0] for level in self.levels]
+
+    @torch.no_grad()
+    def rank(self, ids: Tensor, mask: Tensor | None, k: int) -> Ranked:
+        """Return the ``k`` best nodes of the last level; a score is σ, times that of the parent."""
+        nodes, above, kept = None, None, list[Tensor]()
+        for t, level in enumerate(self.levels):
+            x, logits = level.scores(ids, mask, nodes)
+            scores = logits.sigmoid()
+            if above is not None:
+                scores = scores * above.repeat_interleave(self.tables.most_children[t - 1], 1)
+            if t < self.level:
+                top, at = best_nodes(scores, nodes, self.kept[t])
+                kept.append(top)
+                above, nodes = scores.gather(1, at), self.tables.refine(t, top)
+        nodes, at = best_nodes(scores, nodes, k, ordered=True)
+        return Ranked(scores.gather(1, at).masked_fill(nodes < 0, 0), nodes, x, tuple(kept))
+
+    def best(self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+        """Return vectors (B, 2h), and the ``k`` best nodes of the last level; the parents are those it finds itself."""
+        ranked = self.rank(ids, mask, k)
+        return ranked.vectors, ranked.nodes
+
+    @torch.no_grad()
+    def path_scores(self, ids: Tensor, mask: Tensor | None, path: Sequence[int]) -> Tensor:
+        """Return (B,) float64 the score of the label with this path of nodes, one a level, whether ranked or not."""
+        scores = torch.ones(len(ids), dtype=torch.float64, device=ids.device)
+        for level, node in zip(self.levels, path, strict=True):
+            nodes = torch.full((len(ids), 1), node, dtype=torch.int32, device=ids.device)
+            scores *= level.scores(ids, mask, nodes)[1][:, 0].double().sigmoid()
+        return scores
+
+    def in_half(self) -> AttentionXML:
+        """Return a network for ranking that shares the attention vectors; the rest is bfloat16 there."""
+        return AttentionXML([level.in_half() for level in self.levels]).eval()

@@ -1,0 +1,122 @@
+"""Training of AttentionXML in the pipeline: a network on each level of the label tree, from coarse to fine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import numpy as np
+from scipy import sparse
+
+from longtail.networks.attention import AttentionLevel, AttentionXML
+from longtail.networks.batches import Batches
+from longtail.networks.encoders.lstm import LstmEncoder
+from longtail.networks.heads.initial_rows import prior_logit
+from longtail.networks.layout import LevelLength, level_lengths
+from longtail.networks.level_fitting import LevelValidation, level_training
+from longtail.networks.network_run import NetworkRun
+from longtail.networks.ranker import NeuralRanker
+from longtail.networks.recursive import Matcher, Nodes, joined_nodes
+from longtail.networks.training.loop import fit
+from longtail.steps.told import told
+
+__all__ = ["fit_attention"]
+
+
+def fit_attention(run: NetworkRun) -> NeuralRanker:
+    """Return the network of all levels, trained; the run's embedder has the LSTM that the first level begins with.
+
+    Each level is two stages: its training, and the candidates of the next one.
+    """
+    tree = run.tree
+    matrices = [matrix.minimum(1).astype(np.float32) for matrix in tree.coarsen(run.documents.label_matrix)]
+    training = _LevelTraining(run, matrices, LevelValidation.of(run))
+    levels = list[AttentionLevel]()
+    chosen: Nodes | None = None
+    # as many epochs for each level: it is the first that takes long to learn where to attend
+    lengths = level_lengths(run.config.recursive, run.config.training.epochs, tree.n_levels, last=1)
+    for t, length in enumerate(lengths):
+        with told(f"level {t + 1} of {tree.n_levels}, network") as note:
+            levels.append(training.trained(levels, chosen, length))
+            note(f"{tree.widths[t]:,} nodes, {length}")
+        if t + 1 < tree.n_levels:
+            chosen = training.chosen(levels)
+    return NeuralRanker(run.embedder.tokeniser, AttentionXML(levels), tree).freeze()
+
+
+@dataclass(frozen=True)
+class _LevelTraining:
+    """The training of one level after the other."""
+
+    run: NetworkRun
+    matrices: Sequence[sparse.csr_array]  # (n, nodes) of each level, the targets of σ
+    validation: LevelValidation | None
+
+    def trained(self, above: Sequence[AttentionLevel], chosen: Nodes | None, length: LevelLength) -> AttentionLevel:
+        """Return the network of the next level, trained: LSTM, W_1 and W_2 go on from the level above."""
+        t = len(above)
+        config = self.run.config
+        if above:
+            encoder = deepcopy(above[-1].encoder)
+            shift = self._prior(t) - self._prior(t - 1)
+        else:
+            encoder = cast(LstmEncoder, self.run.embedder.network.encoder)
+            shift = self._prior(t)
+        level = AttentionLevel(
+            encoder, self.run.tree, t, config.recursive, config.training, config.seed, loss=self.run.loss
+        )
+
+        def make() -> dict[str, np.ndarray]:
+            level.parents = None if chosen is None else joined_nodes(chosen, self.matrices[t - 1])
+            level.start(above[-1] if above else None, shift)
+            self._train(level, [*above, level], length)
+            return level.to_arrays()
+
+        level.load_arrays(self.run.work.arrays(f"attention-{t}", make))
+        level.parents = None
+        level.heads[0].drop_optimiser_state()
+        return level
+
+    def _train(self, level: AttentionLevel, levels: Sequence[AttentionLevel], length: LevelLength) -> None:
+        """Train one level; its nodes are measured as the levels above find them."""
+        t = level.level
+        seed = self.run.config.seed + t
+        batches = Batches(self.run.tokens, self.matrices[t], self.run.config.training.batch_size, seed)
+        validate = None if self.validation is None else partial(self.validation.precision, self._matcher(levels))
+        fit(
+            level,
+            batches,
+            level_training(self.run.config, t, length, len(batches)),
+            seed=seed,
+            checkpoints=self.run.checkpoints(t),
+            validate=validate,
+            log_file=self.run.log_file,
+            steps=length.steps,
+        )
+
+    def _prior(self, t: int) -> float:
+        """Return the logit of the share of true ones among a document's candidates on a level."""
+        widths = self.run.tree.widths
+        candidates = widths[0]
+        if t:
+            candidates = round(min(self._most, widths[t - 1]) * (widths[t] / widths[t - 1]))
+        return prior_logit(self.matrices[t], candidates)
+
+    @property
+    def _most(self) -> int:
+        """C: the number of nodes of a level with candidates below them, beside the true ones."""
+        return max(self.run.config.recursive.shortlist, 1)
+
+    def chosen(self, levels: Sequence[AttentionLevel]) -> Nodes:
+        """Return (n, C) the best nodes of the last of ``levels`` for each document, whose children are candidates."""
+
+        def make() -> dict[str, np.ndarray]:
+            return {"nodes": self._matcher(levels).match(self.run.tokens, None, self._most)[1]}
+
+        return self.run.work.arrays(f"attention-chosen-{len(levels) - 1}", make)["nodes"]
+
+    def _matcher(self, levels: Sequence[AttentionLevel]) -> Matcher:
+        return Matcher(self.run.embedder.tokeniser, AttentionXML(levels), self.run.config.training.precision)

@@ -1,0 +1,199 @@
+"""Training of a network in the pipeline, and its vectors."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec.structs import replace as replace_settings
+
+from longtail.config import Config
+from longtail.data.csr import csr_of
+from longtail.data.dataset import Dataset
+from longtail.features.document_features import document_features
+from longtail.features.encoder_folder import POOLING, encoder_folder, is_pretrained
+from longtail.features.encoder_search import find_word_vectors
+from longtail.features.matrix import Features, join_blocks
+from longtail.features.tfidf import TfIdf
+from longtail.methods import METHODS, classifiers_alone, ranks_alone, uses_encoder
+from longtail.networks import layout
+from longtail.rankers.base import LabelHints
+from longtail.steps.held_out import with_known_labels
+from longtail.steps.process_group import current_group
+from longtail.steps.run import Run
+from longtail.steps.told import told
+from longtail.steps.trees import label_trees
+from longtail.steps.work import Work
+from longtail.tree.cluster import level_widths
+
+if TYPE_CHECKING:
+    from longtail.features.tokens import Tokeniser, Tokens
+    from longtail.networks.embedder import Embedder  # torch is imported only where a network is wanted
+
+__all__ = [
+    "combined_features",
+    "encoder_hash",
+    "fit_network",
+    "kept_network",
+    "label_hints",
+    "network_widths",
+    "with_levels",
+]
+
+
+def encoder_hash(config: Config) -> str:
+    """Return a hash of the pretrained encoder: a folder of the same name may hold another one by the next run."""
+    digest, name = hashlib.sha256(), config.encoder.name
+    if is_pretrained(config.encoder.kind, name):
+        folder = encoder_folder(name)
+        files = [*sorted(folder.glob("*.[js][sa]*")), *folder.glob(POOLING)]  # .json and .safetensors
+    else:
+        files = [] if name == "learned" else [find_word_vectors(name) or Path(name).expanduser()]
+    for file in files:
+        with file.open("rb") as content:
+            digest.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
+
+
+def fit_network(
+    documents: Dataset,
+    features: Features,
+    vectoriser: TfIdf | None,
+    run: Run,
+) -> Embedder | None:
+    """Return the network of the method, ready for use, or the pretrained encoder if the features want one.
+
+    With several processes, all but the first one leave after its training.
+    """
+    config = run.config
+    if not uses_encoder(config):
+        return None
+    kind = METHODS[config.method].network
+    if not kind:
+        from longtail.networks.embedder import pretrained_embedder
+
+        return pretrained_embedder(config.encoder, config.training.precision, run.device).freeze()
+    from longtail.networks.attention_fitting import fit_attention
+    from longtail.networks.cascade_fitting import fit_cascade
+    from longtail.networks.losses import loss_of
+    from longtail.networks.network_run import NetworkRun
+    from longtail.networks.recursive_fitting import fit_recursive
+
+    embedder, tokens = _first_embedder(documents, run)  # first: a bad file of vectors is found here
+    levels = with_levels(config, documents.n_labels)
+    seeds = {"tree-network": config.seed}
+    [tree] = label_trees(documents, features, vectoriser, run._replace(config=levels), seeds)
+    measured = with_known_labels(run.valid, documents.labels)
+    tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
+    loss = None if run.loss is None else loss_of(run.loss)
+    network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, run.log_file, loss))
+    current_group().leave()
+    return network
+
+
+def with_levels(config: Config, n_labels: int) -> Config:
+    """Return the settings with the levels of the network's tree: those given, else as the number of labels asks.
+
+    A network that ranks has ``cascade.levels``, or else the levels of the linear classifiers' tree, ``tree.levels``.
+    Where the classifiers beside it have no tree (flat), the network still has a balanced one; LightXML has labels alone
+    where all of them are scored.
+    """
+    without_levels = ("flat", "unbalanced") if config.cascade.levels else ("flat",)
+    kind = "balanced" if config.tree.kind in without_levels else config.tree.kind
+    named = config.cascade.levels or config.tree.levels
+    if METHODS[config.method].network == "recursive":
+        levels = config.recursive.levels or layout.resolution_widths(n_labels, config.recursive.resolutions)
+    elif config.encoder.kind != "transformer":
+        levels = named or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
+    elif config.cascade.merge == "concat":
+        levels = named or layout.cluster_widths(n_labels, config.cascade.last_level)
+    else:
+        levels = named or layout.level_widths(n_labels)
+    tree = replace_settings(config.tree, kind=kind if levels else "flat", levels=levels)
+    return replace_settings(config, tree=tree)
+
+
+def network_widths(config: Config, n_labels: int) -> tuple[int, ...]:
+    """Return the nodes of each level of the network's tree, labels last, where no hierarchy is given."""
+    tree = with_levels(config, n_labels).tree
+    return (*([] if tree.kind == "flat" else level_widths(n_labels, tree)), n_labels)
+
+
+def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
+    """Return the encoder as it is before training, and the tokens of the documents."""
+    from longtail.networks.device import choose_device
+    from longtail.networks.embedder import Embedder, LastLayer
+    from longtail.networks.first_encoder import first_encoder, tokeniser_for
+
+    config = run.config
+    tokeniser = tokeniser_for(documents, config.encoder)
+    with told("tokens") as note:
+        tokens = _tokens(documents, tokeniser, run.work)
+        note(f"{len(tokens.ids) / len(tokens):.1f} a document")
+    encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
+    return Embedder(tokeniser, LastLayer(encoder).to(choose_device(run.device)), config.training.precision), tokens
+
+
+def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
+    """Return the tokens of the documents of a network, made once: from their stage, or memory where none is kept."""
+    from longtail.features.tokens import Tokens
+
+    def make() -> dict[str, np.ndarray]:
+        return tokeniser(documents.document_texts()).to_arrays()
+
+    return Tokens.from_arrays(work.arrays("tokens", make, hold=work.stages is None))
+
+
+def combined_features(documents: Dataset, features: Features, network: Embedder | None, run: Run) -> Features:
+    """Return the features of linear classifiers: Φcat, the network's vectors beside text features, or one of both."""
+    config, work = run.config, run.work
+    if network is None or config.features == "tfidf" or ranks_alone(config):
+        return features
+
+    def make() -> dict[str, np.ndarray]:
+        trained = METHODS[config.method].network  # else the documents have not been read yet
+        texts = _tokens(documents, network.tokeniser, work) if trained else documents.document_texts()
+        return {"vectors": network.embed(texts)}
+
+    with told("embeddings") as note:
+        vectors = work.arrays("embeddings", make)["vectors"]
+        note(f"{vectors.shape[1]} columns")
+    if config.features == "dnn":
+        return document_features(replace(documents, features=None), None, config, vectors)
+    return join_blocks(features.sparse, vectors, config.encoder.weight, in_place=True)
+
+
+def kept_network(network: Embedder | None, config: Config) -> Embedder | None:
+    """Return the network as the model keeps it: without its classifiers, where linear ones rank in their place."""
+    ranker = None if network is None else network.ranker
+    if ranker is None or not classifiers_alone(config):
+        return network
+    from longtail.networks.label_vectors import without_classifiers
+
+    return without_classifiers(ranker)
+
+
+def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> LabelHints:
+    """Return a ranking network's hints for the problems of single labels: hard negatives, and initial weights."""
+    config = run.config
+    work = run.work
+    count = config.ranker.hard_negatives
+    ranker = None if network is None else network.ranker
+    if ranker is None or config.cascade.classifier != "dismec":
+        return LabelHints()
+    start = ranker.label_weights() if config.cascade.warm_start else None
+    if not count:
+        return LabelHints(None, start)
+
+    def make() -> dict[str, np.ndarray]:
+        ranked = ranker.search(_tokens(documents, ranker.tokeniser, work), min(count, documents.n_labels))[0]
+        return {"labels": ranked.indices, "ends": ranked.indptr}
+
+    with told("hard negatives") as note:
+        arrays = work.arrays("hard-negatives", make)
+        note(f"{len(arrays['labels']) / len(documents):.0f} labels a document")
+    values = np.ones(len(arrays["labels"]), np.float32)
+    return LabelHints(csr_of(values, arrays["labels"], arrays["ends"], documents.n_labels), start)

@@ -1,0 +1,211 @@
+"""The training loop of every network: epochs, checkpoints, and what happens when something goes wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from longtail import progress
+from longtail.config import Training
+from longtail.networks.batches import Batches
+from longtail.networks.device import pool_threads
+from longtail.networks.training.averaging import Average
+from longtail.networks.training.checkpoints import Checkpoints, Epoch, History, State, StopRequest, stop_requests
+from longtail.networks.training.run_log import BEST_BY, Diverged, Meter, RunLog, epoch_line, peak_gib
+from longtail.networks.training.schedule import Schedule
+from longtail.networks.training.stepper import Network, Stepper
+
+__all__ = ["History", "fit"]
+
+log = logging.getLogger("longtail")
+
+_NO_ROWS = np.zeros(0, np.int64)
+
+
+def fit(
+    network: Network,
+    batches: Batches,
+    settings: Training,
+    *,
+    seed: int,
+    checkpoints: Checkpoints | None = None,
+    validate: Callable[[], Mapping[str, float]] | None = None,
+    log_file: Path | None = None,
+    steps: int = 0,
+) -> History:
+    """Train the network where it is, from the last checkpoint on if there is one; it ends with the best weights.
+
+    The run ends after ``steps`` optimiser steps, maybe within an epoch; with 0 after ``settings.epochs``. ``validate``
+    is called after each epoch and returns metrics such as P@1; without it the last epoch counts as best.
+    Where weights are averaged, an epoch's are their mean so far.
+    Ctrl-C and SIGTERM end the run after the step that is running, with a checkpoint. Events go to ``log_file``.
+    Where several ranks train together, each has its part of every batch, and the first one writes.
+    """
+    run = _Run(network, batches, settings, seed, checkpoints or Checkpoints(), steps)
+    cuda = [run.device] if run.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), pool_threads(), stop_requests() as stop:
+        start = run.restore()
+        file, board = (log_file, settings.tensorboard) if run.group.is_first else (None, "")
+        with RunLog(file, board, start.step) as run_log:
+            return run.epochs(start, validate, run_log, stop)
+
+
+class _Run:
+    """A run: where it is, and how it came there."""
+
+    def __init__(
+        self,
+        network: Network,
+        batches: Batches,
+        settings: Training,
+        seed: int,
+        checkpoints: Checkpoints,
+        steps: int = 0,
+    ) -> None:
+        self.network, self.batches, self.settings, self.checkpoints = network, batches, settings, checkpoints
+        schedule = Schedule.of(settings, len(batches), steps)
+        self.total = schedule.total
+        self.n_epochs = -(-steps // len(batches)) if steps else settings.epochs  # the last one may end early
+        self.stepper = Stepper(network, settings, schedule, seed)
+        self.device, self.group = self.stepper.device, self.stepper.group
+        heads = [(tensor, getattr(head, "shard", None)) for head in network.heads for tensor in head.learnt()]
+        self.weights: list[Tensor] = [*self.stepper.parameters, *(tensor for tensor, _ in heads)]
+        shards = [*(None for _ in self.stepper.parameters), *(shard for _, shard in heads)]
+        self.average = Average(self.weights, settings.average, self.total, shards)
+        self.history, self.step, self.saved_step = History(), 0, 0
+
+    def restore(self) -> State:
+        """Return the place to go on from: that of the checkpoint, or the beginning."""
+        state = self.checkpoints.restore(self.network, self.stepper.adamw, self.average) or State()
+        if state.step:
+            self.stepper.micro_batch = min(state.micro_batch, self.stepper.micro_batch)  # a setting may be new
+            log.info("training: goes on from epoch %d, step %d", state.epoch + 1, state.step)
+        self.history, self.step, self.saved_step = state.history, state.step, state.step
+        return state
+
+    def epochs(
+        self,
+        start: State,
+        validate: Callable[[], Mapping[str, float]] | None,
+        run_log: RunLog,
+        stop: StopRequest,
+    ) -> History:
+        """Run the epochs that are left, and put the best weights into the network."""
+        for number in range(start.epoch, self.n_epochs):
+            state = start if number == start.epoch else State(epoch=number)
+            meter = Meter(state.losses, state.documents, state.seconds)
+            self._epoch(number, state.batch, meter, run_log, stop)
+            stop.obey()
+            self.network.train(False)
+            with self.average.in_place():
+                self._close_epoch(number, meter, validate, run_log)
+            stop.obey()  # the checkpoint is from before validation, which a resumed run repeats
+            if self.settings.patience and number + 1 - self.history.best >= self.settings.patience and validate:
+                log.info("training: stops, as no epoch since epoch %d was better", self.history.best)
+                break
+        if 0 < self.history.best < len(self.history.epochs):
+            self.checkpoints.restore_best(self.network)
+        else:
+            self.average.apply()
+        return self.history
+
+    def _epoch(self, number: int, start: int, meter: Meter, run_log: RunLog, stop: StopRequest) -> None:
+        """Train on the batches of an epoch from ``start`` on, as far as the run goes; a checkpoint at its end."""
+        self.network.train()
+        position, every, last = start, self.settings.checkpoint_steps, _NO_ROWS
+        length = min(len(self.batches), self.total - number * len(self.batches))
+        name, total = f"epoch {number + 1}", min(self.batches.n_documents, length * self.batches.batch_size)
+        with progress.stage(name, total, "documents"), closing(self.batches.epoch(number, start)) as batches:
+            progress.advance(meter.documents)
+            for batch in islice(batches, length - start):
+                names, values = self.stepper.step(batch, self.step)
+                time_to_read = meter.note(self.step, batch.rows, names, values)
+                self.step, position, last = self.step + 1, position + 1, batch.rows
+                self.average.update(self.step)
+                progress.advance(len(batch))
+                due = stop.came() or (every and self.step % every == 0)
+                if time_to_read or due:
+                    self._read(number, meter, run_log)
+                if due and position < length:
+                    self._save(number, position, meter, last)
+                    stop.obey()
+        self._read(number, meter, run_log)
+        if position > start:
+            self._save(number, position, meter, last)
+
+    def _read(self, number: int, meter: Meter, run_log: RunLog) -> None:
+        wrong = meter.read()
+        if wrong is not None:
+            what, step, rows = wrong
+            raise Diverged(what, number, step, rows, self._way_out())
+        run_log.write("step", self.step, self._facts(number, meter))
+
+    def _facts(self, number: int, meter: Meter) -> dict[str, Any]:
+        return {
+            "number": number + 1,
+            "losses": meter.means(),
+            "samples_per_s": meter.samples_per_s(),
+            "seconds": meter.seconds,
+            "rate": self.stepper.rate(self.step - 1),
+            "peak_gib": peak_gib(self.device),
+        }
+
+    def _save(self, number: int, position: int, meter: Meter, rows: NDArray[np.int64]) -> None:
+        """Write a checkpoint, unless a weight is no longer finite though no loss has shown it yet."""
+        # a sum is finite where all are, and takes no memory
+        sums = [tensor.detach().sum(dtype=torch.float32) for tensor in self.weights]
+        if not torch.stack(sums).isfinite().all():
+            raise Diverged("a weight", number, self.step - 1, rows, self._way_out())
+        state = State(
+            epoch=number,
+            batch=position,
+            step=self.step,
+            micro_batch=self.stepper.micro_batch,
+            losses=meter.losses,
+            documents=meter.documents,
+            seconds=meter.seconds,
+            history=self.history,
+        )
+        self.checkpoints.save(self.network, self.stepper.adamw, state, self.average)
+        self.saved_step = self.step if self.checkpoints.enabled else 0
+        meter.resume()
+
+    def _way_out(self) -> str:
+        ways = "try a smaller training.encoder_rate or training.head_rate, which begins anew"
+        if not self.saved_step:
+            return ways
+        return f"{ways}; the checkpoint after step {self.saved_step} is from before it, for --resume as it was"
+
+    def _close_epoch(
+        self, number: int, meter: Meter, validate: Callable[[], Mapping[str, float]] | None, run_log: RunLog
+    ) -> None:
+        """Validate, enter the epoch into the history, and keep the weights if it is the best so far."""
+        valid: dict[str, float | None] = {} if validate is None else dict(validate())
+        epoch = Epoch(valid=valid, **self._facts(number, meter))
+        best, best_value = self.history.best, self.history.best_value
+        value = _mean_precision(valid) if validate else None
+        if value is not None and (not best or value > best_value):
+            best, best_value = epoch.number, value
+            self.checkpoints.save_best(self.network)
+        self.history = History(epochs=(*self.history.epochs, epoch), best=best, best_value=best_value)
+        run_log.write("epoch", self.step, msgspec.to_builtins(epoch))
+        epochs_left = (self.total - self.step) / max(len(self.batches), 1)
+        log.info("%s", epoch_line(epoch, round(epochs_left * self.batches.n_documents)))
+
+
+def _mean_precision(valid: Mapping[str, float | None]) -> float:
+    values = [value for name in BEST_BY if (value := valid.get(name)) is not None]
+    if not values:
+        raise ValueError(f"validation gave {', '.join(valid) or 'nothing'}; expected one of {', '.join(BEST_BY)}")
+    return fmean(values)
