@@ -101,9 +101,7 @@ def curve(documents, test, config, device):
     measure = partial(evaluate, label_counts=documents.label_counts, n_train=len(documents))
     with TemporaryDirectory() as folder:
         log_file = Path(folder, "run.jsonl")
-        with patch.multiple(
-            "longtail.networks.cascade_training", evaluate=measure, BEST_BY=CURVE
-        ):  # it leaves PSP@k out
+        with patch.multiple("longtail.networks.cascade_training", evaluate=measure, BEST_BY=CURVE):
             train(documents, config, valid=test, device=device, log_file=log_file)
         events = [json.loads(line) for line in log_file.read_text().splitlines()]
     return points([event for event in events if event["event"] == "epoch"])

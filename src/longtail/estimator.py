@@ -41,7 +41,8 @@ class Longtail:
     ``threads`` 0 stands for all cores; results of linear methods do not depend on it. ``device`` is where a network
     runs: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. ``encoder_folder`` holds pretrained encoders by name, such as
     ``bert-base-uncased``, which the presets of the papers ask for. ``loss`` is a network's loss in the place of
-    ``training.loss``: its name, a function of scores, targets and counted slots, or one of ``longtail.networks.losses``.
+    ``training.loss``: its name, a function of scores, targets and counted slots, or one of
+    ``longtail.networks.losses``.
     """
 
     def __init__(

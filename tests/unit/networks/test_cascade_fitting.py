@@ -278,6 +278,6 @@ class TestDetached:
 def test_texts_are_read_once_where_no_stages_are_kept():
     documents, config, read = documents_of(), configure("xml-cnn"), []
     tokeniser, work = tokeniser_for(documents, config.encoder), Work.begin(None, config)
-    both = [networks._tokens(documents, lambda texts: read.append(1) or tokeniser(texts), work) for _ in range(2)]
+    both = [fitting._tokens(documents, lambda texts: read.append(1) or tokeniser(texts), work) for _ in range(2)]
     assert read == [1]
     assert [own.ids.tolist() for own in both] == [tokeniser(documents.document_texts()).ids.tolist()] * 2
