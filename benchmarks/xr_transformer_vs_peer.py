@@ -21,7 +21,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from linear_vs_peers import METRICS, SCRIPTS, both_halves, data_file, environment, evaluation, laid_out, shown
+from linear_vs_peers import (
+    METRICS,
+    SCRIPTS,
+    both_halves,
+    data_file,
+    environment,
+    evaluation,
+    laid_out,
+    shown,
+)
 from peers import protocol
 
 OURS, PEER = "longtail-xr-transformer", "pecos-xr-transformer"

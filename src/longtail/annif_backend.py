@@ -1,9 +1,9 @@
-"""Longtail as a backend of Annif, the tool for automated subject indexing: an Annif project with ``backend=longtail``.
+"""Longtail as a backend of Annif, the tool for automated subject indexing: an Annif project with
+``backend=longtail``.
 
-Annif knows its backends by a table of its own, without plugins, so this module enters itself there: by
-:func:`register`, by ``python -m longtail.annif_backend`` in place of the command ``annif``, and by
-:func:`create_app` in place of ``annif:create_app`` for a web server.
-"""
+Annif knows its backends by a table of its own, without plugins, so this module enters itself there:
+by :func:`register`, by ``python -m longtail.annif_backend`` in place of the command ``annif``, and
+by :func:`create_app` in place of ``annif:create_app`` for a web server."""
 
 from __future__ import annotations
 
@@ -46,16 +46,17 @@ _MODEL = "longtail-model"  # folder in the project's data folder
 class LongtailBackend(AnnifBackend):  # type: ignore[misc]  # Annif is not typed
     """A model folder in the data folder of a project; labels are the URIs of subjects.
 
-    Parameters are ``method``, ``preset``, ``device``, ``limit``, ``beam_size`` (of suggesting), and every setting of
-    Longtail by its dotted path, such as ``tree.branching=32``. Texts are taken as they are, without an analyzer.
-    """
+    Parameters are ``method``, ``preset``, ``device``, ``limit``, ``beam_size`` (of suggesting), and
+    every setting of Longtail by its dotted path, such as ``tree.branching=32``. Texts are taken as
+    they are, without an analyzer."""
 
     name = "longtail"
 
     DEFAULT_PARAMETERS = {"method": "xr-linear", "preset": "", "device": "auto"}  # noqa: RUF012, as Annif has it
 
     _tagger: Longtail | None = None
-    _columns: NDArray[np.int64] | None = None  # the number of the subject of each label, -1 where it has none
+    # the number of the subject of each label, -1 where it has none
+    _columns: NDArray[np.int64] | None = None
 
     @property
     def _folder(self) -> Path:
@@ -71,23 +72,33 @@ class LongtailBackend(AnnifBackend):  # type: ignore[misc]  # Annif is not typed
         if self._tagger is not None:
             return
         if not self.is_trained:
-            raise NotInitializedException(f"model {self._folder} not found", backend_id=self.backend_id)
+            raise NotInitializedException(
+                f"model {self._folder} not found", backend_id=self.backend_id
+            )
         with self._own_errors():
             self._tagger = load(self._folder, 1 if parallel else 0, str(self.params["device"]))
-        subjects = [self.project.subjects.by_uri(uri, warnings=False) for uri in self._tagger.model.labels.ids]
-        self._columns = np.array([-1 if subject is None else subject for subject in subjects], np.int64)
+        subjects = [
+            self.project.subjects.by_uri(uri, warnings=False)
+            for uri in self._tagger.model.labels.ids
+        ]
+        self._columns = np.array(
+            [-1 if subject is None else subject for subject in subjects], np.int64
+        )
 
     def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
         if corpus == "cached":
             raise NotSupportedException(
-                "Training longtail project from cached data not supported.", project_id=self.project.project_id
+                "Training longtail project from cached data not supported.",
+                project_id=self.project.project_id,
             )
         documents = self._documents(corpus)
         self.info(f"training on {len(documents)} documents with {documents.n_labels} subjects")
         self._tagger = self._columns = None
         with self._own_errors():
             device = str(params["device"])
-            train_to_folder(documents, self._folder, _config(params), force=True, threads=jobs, device=device)
+            train_to_folder(
+                documents, self._folder, _config(params), force=True, threads=jobs, device=device
+            )
 
     def _documents(self, corpus: Any) -> Dataset:
         """Return the documents that have a subject of the vocabulary."""
@@ -95,12 +106,15 @@ class LongtailBackend(AnnifBackend):  # type: ignore[misc]  # Annif is not typed
         kept = [document for document in corpus.documents if document.subject_set]
         if not kept:
             raise NotSupportedException(
-                "Cannot train longtail project with no documents", project_id=self.project.project_id
+                "Cannot train longtail project with no documents",
+                project_id=self.project.project_id,
             )
         uris = ([subjects[own].uri for own in document.subject_set] for document in kept)
         documents = Dataset.of((document.text for document in kept), uris)
         known = (subjects[subjects.by_uri(uri)] for uri in documents.labels.ids)
-        named = Labels.of(Label(own.uri, (own.labels or {}).get(language) or "", uri=own.uri) for own in known)
+        named = Labels.of(
+            Label(own.uri, (own.labels or {}).get(language) or "", uri=own.uri) for own in known
+        )
         return replace(documents, labels=named)
 
     def _suggest_batch(self, documents: list[Any], params: dict[str, Any]) -> Any:
@@ -108,13 +122,17 @@ class LongtailBackend(AnnifBackend):  # type: ignore[misc]  # Annif is not typed
         assert self._columns is not None
         beam_size = int(params["beam_size"]) if params.get("beam_size") else None
         with self._own_errors():
-            found = self._tagger.predict([own.text for own in documents], int(params["limit"]), beam_size=beam_size)
+            found = self._tagger.predict(
+                [own.text for own in documents], int(params["limit"]), beam_size=beam_size
+            )
         entries = found.matrix.tocoo()
         columns = self._columns[entries.col]
         kept = (columns >= 0) & (entries.data > 0)  # subjects may have left the vocabulary since
         scores = np.minimum(entries.data[kept], 1).astype(np.float32)
         shape = len(documents), len(self.project.subjects)
-        return SuggestionBatch(sparse.csr_array((scores, (entries.row[kept], columns[kept])), shape=shape))
+        return SuggestionBatch(
+            sparse.csr_array((scores, (entries.row[kept], columns[kept])), shape=shape)
+        )
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
@@ -124,25 +142,39 @@ class LongtailBackend(AnnifBackend):  # type: ignore[misc]  # Annif is not typed
         except ConfigError as error:
             raise ConfigurationException(str(error), project_id=self.project.project_id) from error
         except LongtailError as error:
-            raise OperationFailedException(str(error), project_id=self.project.project_id) from error
+            raise OperationFailedException(
+                str(error), project_id=self.project.project_id
+            ) from error
 
 
 def _config(params: Mapping[str, Any]) -> Config:
-    """Return the settings: method, preset, and all parameters with a dot in their name, and the seed."""
-    given = [f"{name}={value}" for name, value in params.items() if "." in name or name in ("seed", "features")]
-    return configure(str(params["method"]), str(params["preset"]) or None, *map(parse_assignment, given))
+    """Return the settings: method, preset, and all parameters with a dot in their name, and the
+    seed.
+    """
+    given = [
+        f"{name}={value}"
+        for name, value in params.items()
+        if "." in name or name in ("seed", "features")
+    ]
+    return configure(
+        str(params["method"]), str(params["preset"]) or None, *map(parse_assignment, given)
+    )
 
 
 def register() -> None:
     """Enter the backend into Annif's table."""
     table = getattr(annif.backend, "_backend_fns", None)
     if not isinstance(table, dict):
-        raise UsageError("Annif: found another table of backends than that of its versions 1.x; expected one of these")
+        raise UsageError(
+            "Annif: found another table of backends than that of its versions 1.x; expected one of these"
+        )
     table[LongtailBackend.name] = lambda: LongtailBackend
 
 
 def create_app(*args: Any, **options: Any) -> Any:
-    """Return Annif's web application with this backend, for an ASGI server, or gunicorn with uvicorn's workers."""
+    """Return Annif's web application with this backend, for an ASGI server, or gunicorn with
+    uvicorn's workers.
+    """
     register()
     return annif.create_app(*args, **options)
 

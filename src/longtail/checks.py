@@ -1,4 +1,6 @@
-"""What is refused before any work is done: data, settings and encoders that a run would fail on, hours later."""
+"""What is refused before any work is done: data, settings and encoders that a run would fail on,
+hours later.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from longtail.data.description import check_before_training
 from longtail.data.labels import Labels
 from longtail.data.word_boundaries import READ_CHARACTERS, are_many, hardly_split
 from longtail.errors import ConfigError, DataError, MissingExtra, Problem, UsageError, printable
-from longtail.features.encoder_folder import encoder_folder, encoder_shape, is_pretrained, pretrained_pooling
+from longtail.features.encoder_folder import (
+    encoder_folder,
+    encoder_shape,
+    is_pretrained,
+    pretrained_pooling,
+)
 from longtail.features.encoder_search import find_word_vectors
 from longtail.features.gandalf import check_gandalf
 from longtail.methods import METHODS, classifiers_alone, uses_encoder
@@ -45,7 +52,8 @@ def check_trainable(
     parents: Parents | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> None:
-    """Refuse data that nothing can be learnt from, a hierarchy without use, and a network that cannot be had.
+    """Refuse data that nothing can be learnt from, a hierarchy without use, and a network that
+    cannot be had.
 
     Args:
         documents: The documents to train on.
@@ -57,13 +65,28 @@ def check_trainable(
     if not len(documents):
         raise DataError([Problem("documents", 0, "no documents", "at least one with a label")])
     if not documents.label_matrix.nnz:
-        raise DataError([Problem("documents", 0, f"{len(documents):,} documents without labels", "labels to learn")])
+        raise DataError(
+            [
+                Problem(
+                    "documents",
+                    0,
+                    f"{len(documents):,} documents without labels",
+                    "labels to learn",
+                )
+            ]
+        )
     entry = METHODS[config.method]
     family = ranker_family(config)
-    if parents is not None and (not family.has_label_tree or (config.tree.kind == "flat" and not entry.network)):
-        raise UsageError(f"{config.method} has no label tree, so no use for a hierarchy; leave --tree out")
+    if parents is not None and (
+        not family.has_label_tree or (config.tree.kind == "flat" and not entry.network)
+    ):
+        raise UsageError(
+            f"{config.method} has no label tree, so no use for a hierarchy; leave --tree out"
+        )
     if parents is not None and not _names_any(parents, documents.labels):
-        raise UsageError("--tree: found no label of the documents in it; expected their ids, as children or parents")
+        raise UsageError(
+            "--tree: found no label of the documents in it; expected their ids, as children or parents"
+        )
     family.check(config, documents, parents)
     if config.gandalf.use:
         check_gandalf(documents)
@@ -74,18 +97,28 @@ def check_trainable(
 
 
 def check_loss(config: Config, loss: Callable[..., Any] | None) -> None:
-    """Refuse ``training.loss=custom`` without a loss from Python, as a resumed run may have it, and the reverse."""
+    """Refuse ``training.loss=custom`` without a loss from Python, as a resumed run may have it, and
+    the reverse.
+    """
     name = config.training.loss
     if loss is None and name == "custom":
         expected = "the loss of the run as loss= of longtail.Longtail or train_to_folder, also to resume it"
-        raise UsageError(f"training.loss: found custom without a loss; expected {expected}, or another training.loss")
+        raise UsageError(
+            f"training.loss: found custom without a loss; expected {expected}, or another training.loss"
+        )
     if loss is not None and name != "custom":
-        raise UsageError(f"loss: found a loss beside training.loss={name}; expected training.loss=custom with it")
+        raise UsageError(
+            f"loss: found a loss beside training.loss={name}; expected training.loss=custom with it"
+        )
 
 
 def _check_user_loss(config: Config, loss: Callable[..., Any] | None) -> None:
     """Refuse a function as loss where nodes have weights, which no function is given."""
-    if loss is None or METHODS[config.method].network != "recursive" or not config.recursive.cost_sensitive:
+    if (
+        loss is None
+        or METHODS[config.method].network != "recursive"
+        or not config.recursive.cost_sensitive
+    ):
         return
     from longtail.networks.losses import NodeLoss
 
@@ -102,15 +135,23 @@ def warn_of_documents(documents: Dataset) -> None:
 
 def _names_any(parents: Parents, labels: Labels) -> bool:
     """Tell whether a hierarchy speaks of any label at all."""
-    return any(child in labels or any(parent in labels for parent in own) for child, own in parents.items())
+    return any(
+        child in labels or any(parent in labels for parent in own) for child, own in parents.items()
+    )
 
 
-def check_network(documents: Dataset, config: Config, device: str, parents: Parents | None = None) -> None:
-    """Refuse what no network can be trained or used with now, not after the text features and the tree."""
+def check_network(
+    documents: Dataset, config: Config, device: str, parents: Parents | None = None
+) -> None:
+    """Refuse what no network can be trained or used with now, not after the text features and the
+    tree.
+    """
     check_encoder(config, device)
     documents.document_texts()
     if documents.dense is not None:
-        raise UsageError(f"{_what(config)} makes its own dense features; expected documents without")
+        raise UsageError(
+            f"{_what(config)} makes its own dense features; expected documents without"
+        )
     if METHODS[config.method].network and parents is None:  # a hierarchy has its own levels
         _check_levels(config, network_widths(config, documents.n_labels))
 
@@ -126,7 +167,9 @@ def _check_levels(config: Config, widths: tuple[int, ...]) -> None:
 
 
 def check_encoder(config: Config, device: str) -> None:
-    """Refuse settings of a network, files of an encoder and devices of no use; documents need not be read yet."""
+    """Refuse settings of a network, files of an encoder and devices of no use; documents need not
+    be read yet.
+    """
     what = _what(config)
     try:
         from longtail.features.tokens import Tokeniser
@@ -134,7 +177,9 @@ def check_encoder(config: Config, device: str) -> None:
     except ImportError:
         raise MissingExtra(what, "neural") from None
     if METHODS[config.method].network == "recursive" and config.features == "tfidf":
-        raise ConfigError(f"features: found tfidf with {what}; expected cat or dnn, or the method xr-linear")
+        raise ConfigError(
+            f"features: found tfidf with {what}; expected cat or dnn, or the method xr-linear"
+        )
     if classifiers_alone(config) and config.features == "tfidf":
         found = "features: found tfidf with cascade.combine=only, whose classifiers read the network's vectors"
         raise ConfigError(f"{found}; expected cat or dnn, or the method xr-linear")
@@ -151,18 +196,20 @@ def check_encoder(config: Config, device: str) -> None:
         if config.encoder.kind == "transformer" and config.encoder.pooling == "auto":
             pretrained_pooling(folder)
     elif config.encoder.name != "learned" and find_word_vectors(config.encoder.name) is None:
-        found = f"encoder.name: found {printable(config.encoder.name)!r}, which is no file or folder"
+        found = (
+            f"encoder.name: found {printable(config.encoder.name)!r}, which is no file or folder"
+        )
         expected = "expected vectors of words as GloVe text, an encoder's folder, minilm or learned"
         raise UsageError(f"{found}; {expected}; --encoder-folder DIR looks for it in DIR as well")
     check_preset_levels(config)
 
 
 def check_preset_levels(config: Config) -> None:
-    """Refuse layers that the encoder has not, and settings for another number of levels than those that are named.
+    """Refuse layers that the encoder has not, and settings for another number of levels than those
+    that are named.
 
-    This needs neither documents nor their labels; where the levels follow from the number of labels,
-    :func:`check_network` looks again.
-    """
+    This needs neither documents nor their labels; where the levels follow from the number of
+    labels, :func:`check_network` looks again."""
     network, kind = METHODS[config.method].network, config.encoder.kind
     if network == "recursive":
         named = config.recursive.levels
@@ -181,27 +228,43 @@ def check_preset_levels(config: Config) -> None:
 
 def _what(config: Config) -> str:
     """Return what has the network, for refusals."""
-    return config.method if METHODS[config.method].network else f"{config.method} with features={config.features}"
+    return (
+        config.method
+        if METHODS[config.method].network
+        else f"{config.method} with features={config.features}"
+    )
 
 
 def _check_kind(config: Config, what: str) -> None:
-    """Refuse an encoder that the method, or classifiers made of label words, cannot have; and phases without parts."""
+    """Refuse an encoder that the method, or classifiers made of label words, cannot have; and
+    phases without parts.
+    """
     kind, network, text = config.encoder.kind, METHODS[config.method].network, config.label_text
-    expected = {"": "transformer", "recursive": "transformer", "attention": "lstm"}.get(network, kind)
+    expected = {"": "transformer", "recursive": "transformer", "attention": "lstm"}.get(
+        network, kind
+    )
     if kind != expected:
         raise ConfigError(f"encoder.kind: found {kind} with {what}; expected {expected}")
     if network != "cascade":
         return
     if kind == "lstm":
-        raise ConfigError(f"encoder.kind: found lstm with {what}; expected another, or the method attentionxml")
+        raise ConfigError(
+            f"encoder.kind: found lstm with {what}; expected another, or the method attentionxml"
+        )
     if text.phases == "surrogate":
         _check_surrogate(config)
-    needs = "surrogate phases" if text.phases == "surrogate" else f"label_text.parts={list(text.parts)}"
-    if (text.phases == "surrogate" or text.parts != ("free",)) and kind not in layout.LABEL_WORD_ENCODERS:
+    needs = (
+        "surrogate phases" if text.phases == "surrogate" else f"label_text.parts={list(text.parts)}"
+    )
+    if (
+        text.phases == "surrogate" or text.parts != ("free",)
+    ) and kind not in layout.LABEL_WORD_ENCODERS:
         expected = " or ".join(layout.LABEL_WORD_ENCODERS)
         raise ConfigError(f"encoder.kind: found {kind} with {needs}; expected {expected}")
     if text.phases == "tied" and ("free" not in text.parts or len(text.parts) == 1):
-        raise ConfigError(f"label_text.parts: found {list(text.parts)} with phases=tied; expected free beside words")
+        raise ConfigError(
+            f"label_text.parts: found {list(text.parts)} with phases=tied; expected free beside words"
+        )
 
 
 def _check_surrogate(config: Config) -> None:
@@ -212,17 +275,23 @@ def _check_surrogate(config: Config) -> None:
     name = "cascade.levels" if config.cascade.levels else "tree.levels"
     if len(levels := config.cascade.levels or config.tree.levels) > 1:
         expected = "one number, that of the clusters, or [] to have it chosen"
-        raise ConfigError(f"{name}: found {list(levels)} with surrogate phases; expected {expected}")
+        raise ConfigError(
+            f"{name}: found {list(levels)} with surrogate phases; expected {expected}"
+        )
 
 
 def warn_of_few_words(documents: Dataset, config: Config) -> None:
-    """Warn where words are counted in texts that words do not divide; of very many texts, some are looked at."""
+    """Warn where words are counted in texts that words do not divide; of very many texts, some are
+    looked at.
+    """
     reads_words = all(block.unit == "word" for block in config.tfidf)
     if documents.features is not None or documents.texts is None or not reads_words:
         return
     if METHODS[config.method].network or config.features == "dnn":
         return
-    rows = np.unique(np.linspace(0, len(documents) - 1, min(len(documents), _LOOKED_AT)).astype(np.int64))
+    rows = np.unique(
+        np.linspace(0, len(documents) - 1, min(len(documents), _LOOKED_AT)).astype(np.int64)
+    )
     hardly = hardly_split(documents.texts.take(rows))
     if are_many(len(hardly), len(rows)):
         log.warning(

@@ -1,4 +1,6 @@
-"""Several models on the same test data, side by side: every metric, recall by label frequency, and a closer look."""
+"""Several models on the same test data, side by side: every metric, recall by label frequency, and
+a closer look.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,16 @@ from longtail.store import open_folder
 __all__ = ["ComparedModel", "Comparison", "compare"]
 
 _COLUMNS = 100  # that a table has at most; the rest goes below
-_SHOWN = (("P", "nDCG"), ("PSP", "PSnDCG"), ("coverage", "macro-F1"))  # side by side where there is room
+# side by side where there is room
+_SHOWN = (("P", "nDCG"), ("PSP", "PSnDCG"), ("coverage", "macro-F1"))
 
 Column = list[str]
 
 
 class ComparedModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One model: its folder's name, made unique, its method, and what was measured; more where that was asked for."""
+    """One model: its folder's name, made unique, its method, and what was measured; more where that
+    was asked for.
+    """
 
     name: str
     method: str
@@ -49,7 +54,8 @@ class ComparedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     curve: PrecisionRecall | None = None
     ms: float | None = None  # a document, many at a time
     size: int | None = None  # bytes of the folder
-    differences: dict[str, Difference] = {}  # of each metric from the first model's, over the same resamples
+    # of each metric from the first model's, over the same resamples
+    differences: dict[str, Difference] = {}
 
     @property
     def by_frequency(self) -> FrequencyTable:
@@ -59,7 +65,9 @@ class ComparedModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Models in the order given; bins and propensities of all of them are by the training data of the first."""
+    """Models in the order given; bins and propensities of all of them are by the training data of
+    the first.
+    """
 
     models: tuple[ComparedModel, ...]
     notes: tuple[str, ...] = ()
@@ -71,12 +79,17 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> list[tuple[str, str, str, float]]:
-        """Everything as (model, metric, bin, fraction); the bin is empty for a metric over all labels."""
+        """Everything as (model, metric, bin, fraction); the bin is empty for a metric over all
+        labels.
+        """
         return [(model.name, *row) for model in self.models for row in _values(model)]
 
     def __str__(self) -> str:
-        """Lay out the metrics, a row a model, and recall at each k, a row a bin; the best is marked by a star."""
-        plain = msgspec.structs.replace(self.models[0].measured.evaluation, intervals={})  # which have no room here
+        """Lay out the metrics, a row a model, and recall at each k, a row a bin; the best is marked
+        by a star.
+        """
+        # which have no room here
+        plain = msgspec.structs.replace(self.models[0].measured.evaluation, intervals={})
         star = "; * the best" if len(self.models) > 1 else ""
         parts = [*_metrics(self), f"{plain.footnote}{star}", *_recalls(self), "\n".join(self.notes)]
         return "\n\n".join(filter(None, parts))
@@ -97,8 +110,8 @@ def compare(
 ) -> Comparison:
     """Measure models, or model folders loaded one after another, on ``test``.
 
-    Label frequencies, for bins and propensities, are those of the first model's training data, for all models, and so
-    is the preset that the constants of the propensities may go by.
+    Label frequencies, for bins and propensities, are those of the first model's training data, for
+    all models, and so is the preset that the constants of the propensities may go by.
 
     Args:
         models: Models, or paths of model folders.
@@ -106,8 +119,8 @@ def compare(
         k: Cut-offs of the metrics.
         propensity: (A, B) or a family, as for ``longtail.evaluation.evaluate_model``.
         mask: A filter file, "auto" or None, as there.
-        bootstrap: Resamples of the documents, for intervals and, with ``closely``, for how sure differences from the
-            first model are.
+        bootstrap: Resamples of the documents, for intervals and, with ``closely``, for how sure
+            differences from the first model are.
         seed: Seed of the resamples.
         closely: Whether to look at thresholds, time and size as well.
         threads: 0 for all cores.
@@ -117,7 +130,16 @@ def compare(
     if not models:
         raise UsageError("found no model; expected at least one")
     if not test.label_matrix.nnz:
-        raise DataError([Problem("test", 0, f"{len(test):,} documents without labels", "labels to measure against")])
+        raise DataError(
+            [
+                Problem(
+                    "test",
+                    0,
+                    f"{len(test):,} documents without labels",
+                    "labels to measure against",
+                )
+            ]
+        )
     for model in models:  # what is no model folder is refused before any work
         if not isinstance(model, Longtail):
             open_folder(model, verify="size")
@@ -131,15 +153,21 @@ def compare(
         for name, model in zip(_names(models), models, strict=True):
             trained = (model if isinstance(model, Longtail) else load(model, device=device)).model
             if first is None or look is None:
-                first = _Training(name, trained.labels, trained.label_counts, trained.facts.documents)
-                constants = choose_constants(propensity, test.source.names if test.source else (), trained.preset)
+                first = _Training(
+                    name, trained.labels, trained.label_counts, trained.facts.documents
+                )
+                constants = choose_constants(
+                    propensity, test.source.names if test.source else (), trained.preset
+                )
                 look = _CloserLook(ks, constants, filter_file, bootstrap, seed)
                 options["propensity"] = constants
             notes += first.differences(name, trained, by_number)
             with stage(f"measuring {name}"):
                 frequencies = first.frequencies(trained, test)
                 ranked = wide_ranking(trained, test, ks) if closely else None
-                measured = evaluate_model(trained, test, frequencies=frequencies, ranked=ranked, **options)
+                measured = evaluate_model(
+                    trained, test, frequencies=frequencies, ranked=ranked, **options
+                )
                 found = ComparedModel(name, trained.config.method, measured)
                 if ranked is not None:
                     folder = None if isinstance(model, Longtail) else Path(model)
@@ -169,16 +197,28 @@ class _Training(NamedTuple):
             raise UsageError(f"{name}: its labels are not those of {self.name}; {way_out}")
         if self._is_of(model):
             return []
-        known = len(self.labels) if same_labels else sum(label in self.labels for label in model.labels.ids)
+        known = (
+            len(self.labels)
+            if same_labels
+            else sum(label in self.labels for label in model.labels.ids)
+        )
         if not known:
-            raise UsageError(f"{name}: has no label in common with {self.name}; expected models of the same labels")
+            raise UsageError(
+                f"{name}: has no label in common with {self.name}; expected models of the same labels"
+            )
         data = f"{model.facts.documents:,} documents, {known:,} of the {len(self.labels):,} labels"
-        return [f"{name}: other training data than {self.name} ({data}); bins and propensities are {self.name}'s"]
+        return [
+            f"{name}: other training data than {self.name} ({data}); bins and propensities are {self.name}'s"
+        ]
 
     def frequencies(self, model: RankingModel, test: Dataset) -> tuple[NDArray[np.int64], int]:
-        """Return the documents of each label, in the columns of ``test`` over the model's labels, and of all."""
+        """Return the documents of each label, in the columns of ``test`` over the model's labels,
+        and of all.
+        """
         labels = test.with_labels(model.labels, unknown="add").labels
-        columns = np.fromiter((self.labels.columns.get(label, -1) for label in labels.ids), np.int64)
+        columns = np.fromiter(
+            (self.labels.columns.get(label, -1) for label in labels.ids), np.int64
+        )
         return np.where(columns < 0, 0, self.label_counts[columns]), self.documents
 
     def _is_of(self, model: RankingModel) -> bool:
@@ -193,7 +233,12 @@ class _CloserLook:
     """What a report shows of each model, the first one being what the others are compared with."""
 
     def __init__(
-        self, ks: tuple[int, ...], constants: Constants, filter_file: Path | None, bootstrap: int, seed: int
+        self,
+        ks: tuple[int, ...],
+        constants: Constants,
+        filter_file: Path | None,
+        bootstrap: int,
+        seed: int,
     ) -> None:
         self._ks = ks
         self._constants = constants
@@ -245,8 +290,12 @@ class _CloserLook:
 
 
 def _names(models: Sequence[Longtail | Path | str]) -> list[str]:
-    """Return the shortest ends of the paths that tell them apart, or the method; the same again gets a number."""
-    paths = [(m.config.method,) if isinstance(m, Longtail) else Path(m).resolve().parts for m in models]
+    """Return the shortest ends of the paths that tell them apart, or the method; the same again
+    gets a number.
+    """
+    paths = [
+        (m.config.method,) if isinstance(m, Longtail) else Path(m).resolve().parts for m in models
+    ]
     names: list[str] = []
     for own in paths:
         others = [path for path in paths if path != own]
@@ -270,14 +319,19 @@ def _values(model: ComparedModel) -> Iterator[tuple[str, str, float]]:
 
 def _metrics(comparison: Comparison) -> list[str]:
     models = comparison.models
-    fixed = [["model", *(model.name for model in models)], ["method", *(model.method for model in models)]]
+    fixed = [
+        ["model", *(model.name for model in models)],
+        ["method", *(model.method for model in models)],
+    ]
 
     def column(name: str) -> Column:
         return [f"{name} ", *_marked([model.measured.evaluation[name] for model in models])]
 
     tables = []
     for pair in _SHOWN:
-        tables += _blocks(fixed, [[column(f"{metric}@{k}") for k in comparison.ks] for metric in pair], n_left=2)
+        tables += _blocks(
+            fixed, [[column(f"{metric}@{k}") for k in comparison.ks] for metric in pair], n_left=2
+        )
     return tables
 
 
@@ -286,15 +340,21 @@ def _recalls(comparison: Comparison) -> list[str]:
     bins = comparison.models[0].by_frequency.bins
     tables = []
     for at, k in enumerate(comparison.ks):
-        by_model = [[part.recall[at] for part in model.by_frequency.bins] for model in comparison.models]
+        by_model = [
+            [part.recall[at] for part in model.by_frequency.bins] for model in comparison.models
+        ]
         marked = zip(*(_marked(values) for values in zip(*by_model, strict=True)), strict=True)
         fixed = [
             ["in train", *(part.name for part in bins)],
             ["labels", *(f"{part.n_labels:,}" for part in bins)],
             ["positives", *(f"{part.n_positives:,}" for part in bins)],
         ]
-        groups = [[[f"{m.name} ", *column]] for m, column in zip(comparison.models, marked, strict=True)]
-        tables += [f"R@{k} by label frequency\n{table}" for table in _blocks(fixed, groups, n_left=0)]
+        groups = [
+            [[f"{m.name} ", *column]] for m, column in zip(comparison.models, marked, strict=True)
+        ]
+        tables += [
+            f"R@{k} by label frequency\n{table}" for table in _blocks(fixed, groups, n_left=0)
+        ]
     return tables
 
 
@@ -307,10 +367,14 @@ def _marked(values: Sequence[float | None]) -> list[str]:
 
 
 def _blocks(fixed: list[Column], groups: list[list[Column]], n_left: int) -> list[str]:
-    """Return tables that begin with the same columns, as few as have lines of 100; groups that can stay together."""
+    """Return tables that begin with the same columns, as few as have lines of 100; groups that can
+    stay together.
+    """
     tables = [list(fixed)]
     for group in groups:
-        for part in [group] if _width([*fixed, *group]) <= _COLUMNS else [[column] for column in group]:
+        for part in (
+            [group] if _width([*fixed, *group]) <= _COLUMNS else [[column] for column in group]
+        ):
             if len(tables[-1]) > len(fixed) and _width([*tables[-1], *part]) > _COLUMNS:
                 tables.append(list(fixed))
             tables[-1] += part
@@ -318,4 +382,5 @@ def _blocks(fixed: list[Column], groups: list[list[Column]], n_left: int) -> lis
 
 
 def _width(columns: list[Column]) -> int:
-    return sum(max(map(len, column)) + 2 for column in columns) - 3  # no gap and no place for a star at the end
+    # no gap and no place for a star at the end
+    return sum(max(map(len, column)) + 2 for column in columns) - 3

@@ -34,7 +34,8 @@ __all__ = ["checked_fusion", "ensemble", "ensemble_to_folder"]
 log = logging.getLogger("longtail")
 
 _UNCALIBRATED = (
-    "the ensemble is not calibrated, so its scores are not probabilities; --valid, or valid=, gives documents for that"
+    "the ensemble is not calibrated, so its scores are not probabilities; "
+    "--valid, or valid=, gives documents for that"
 )
 
 
@@ -46,7 +47,8 @@ def ensemble(
     threads: int = 0,
     device: str = "auto",
 ) -> Longtail:
-    """Return models, or model folders, as one: by the mean of scores, by ranks, or by weights fitted on ``valid``.
+    """Return models, or model folders, as one: by the mean of scores, by ranks, or by weights
+    fitted on ``valid``.
 
     ``valid`` are documents that no member has seen; the ensemble is calibrated on them, too.
     """
@@ -64,12 +66,16 @@ def ensemble(
 
 
 def checked_fusion(models: Sequence[Longtail | Path | str], fusion: str, has_valid: bool) -> Fusion:
-    """Return the fusion; refuse before any work what is none, lacks documents, or has too few or no models."""
+    """Return the fusion; refuse before any work what is none, lacks documents, or has too few or no
+    models.
+    """
     known: Fusion | None = next((name for name in get_args(Fusion) if name == fusion), None)
     if known is None:
         raise UsageError(unknown_name("fusion", fusion, get_args(Fusion)))
     if known == "weights" and not has_valid:
-        raise UsageError("the fusion by weights fits them on documents; give some with labels: --valid, or valid=")
+        raise UsageError(
+            "the fusion by weights fits them on documents; give some with labels: --valid, or valid="
+        )
     _names(models)
     for model in models:
         if not isinstance(model, Longtail):
@@ -87,7 +93,9 @@ def ensemble_to_folder(
     threads: int = 0,
     device: str = "auto",
 ) -> None:
-    """Write the ensemble of model folders as one; with ``force`` it may replace an older model, but no member."""
+    """Write the ensemble of model folders as one; with ``force`` it may replace an older model, but
+    no member.
+    """
     if output.resolve() in {model.resolve() for model in models}:
         raise UsageError(f"{output}: is one of the models; give another folder for the ensemble")
     check_replaceable(output, force)  # now, not after a long validation
@@ -117,9 +125,13 @@ def _loaded(
     with stage("loading", len(models), "models"):
         for model, name in zip(models, names, strict=True):
             folder = None if isinstance(model, Longtail) else open_folder(model)
-            found = model.model if isinstance(model, Longtail) else load_model(folder or model, device)
+            found = (
+                model.model if isinstance(model, Longtail) else load_model(folder or model, device)
+            )
             if isinstance(found, Ensemble):
-                raise UsageError(f"{name}: is an ensemble itself; give its members, such as {name}/member-0")
+                raise UsageError(
+                    f"{name}: is an ensemble itself; give its members, such as {name}/member-0"
+                )
             trained.append(found)
             folders.append(folder)
             advance(1)
@@ -135,23 +147,37 @@ def _joined(
     _check_scores(members, names, fusion)
     labels = united_labels([member.labels for member in members])
     counts = _counts(members, labels)
-    # most ensembles are of models of the same documents; of others, the largest number stands for all
+    # most ensembles are of models of the same documents; of others, the largest number stands for
+    # all
     facts = Facts(max(member.facts.documents for member in members), int(counts.sum()), 0, 0, 0)
     weights = (1 / len(members),) * len(members)
-    return Ensemble(Config(method=METHOD), labels, counts, facts, tuple(members), weights, fusion, tuple(folders))
+    return Ensemble(
+        Config(method=METHOD),
+        labels,
+        counts,
+        facts,
+        tuple(members),
+        weights,
+        fusion,
+        tuple(folders),
+    )
 
 
 def _check_labels(members: Sequence[Model], names: Sequence[str]) -> None:
     for number, (member, name) in enumerate(zip(members, names, strict=True)):
         others = [other.labels for at, other in enumerate(members) if at != number]
         if not any(label in labels for labels in others for label in member.labels.ids):
-            raise UsageError(f"{name}: has no label in common with the others; expected models of the same labels")
+            raise UsageError(
+                f"{name}: has no label in common with the others; expected models of the same labels"
+            )
     first = members[0].labels
     for member, name in zip(members[1:], names[1:], strict=True):
         common = sum(label in first for label in member.labels.ids)
         if not common == len(first) == len(member.labels):
             found = f"{len(member.labels):,} labels, {common:,} of them among the {len(first):,} of {names[0]}"
-            log.warning("%s: has %s; a label that a member does not know gets a lower score", name, found)
+            log.warning(
+                "%s: has %s; a label that a member does not know gets a lower score", name, found
+            )
 
 
 def _check_features(members: Sequence[Model], names: Sequence[str]) -> None:
@@ -161,10 +187,14 @@ def _check_features(members: Sequence[Model], names: Sequence[str]) -> None:
         if member.reads_text != first.reads_text:
             text, given = (name, names[0]) if member.reads_text else (names[0], name)
             way_out = "expected models that all read text, or all the same features"
-            raise UsageError(f"{given}: was trained on ready-made features, and {text} on text; {way_out}")
+            raise UsageError(
+                f"{given}: was trained on ready-made features, and {text} on text; {way_out}"
+            )
         if not member.reads_text and _widths(member) != _widths(first):
             found = f"{_widths(member)} columns of features (sparse, dense), and {names[0]} {_widths(first)}"
-            raise UsageError(f"{name}: was trained on {found}; expected models of the same features")
+            raise UsageError(
+                f"{name}: was trained on {found}; expected models of the same features"
+            )
 
 
 def _check_scores(members: Sequence[Model], names: Sequence[str], fusion: Fusion) -> None:
@@ -182,14 +212,19 @@ def _check_scores(members: Sequence[Model], names: Sequence[str], fusion: Fusion
 
 def _widths(member: Model) -> tuple[int | None, int]:
     """Return the columns of the features that must be given; text takes the place of sparse ones."""
-    return None if member.vectoriser is not None else member.facts.n_columns, member.facts.dense_width
+    return (
+        None if member.vectoriser is not None else member.facts.n_columns,
+        member.facts.dense_width,
+    )
 
 
 def _counts(members: Sequence[Model], labels: Labels) -> NDArray[np.int64]:
     """Return the documents of each label, the most that any member has seen."""
     counts = np.zeros(len(labels), np.int64)
     for member in members:
-        columns = np.fromiter((labels.columns[label] for label in member.labels.ids), np.int64, len(member.labels))
+        columns = np.fromiter(
+            (labels.columns[label] for label in member.labels.ids), np.int64, len(member.labels)
+        )
         counts[columns] = np.maximum(counts[columns], member.label_counts)
     return counts
 
@@ -206,7 +241,10 @@ def _fitted(joined: Ensemble, valid: Dataset) -> Ensemble:
             above = [above_missing(own, joined.missing_score) for own in scores]
             weights, value = fit_weights(above, known.label_matrix)
             joined = replace(joined, weights=weights)
-            shares = (f"{method} {weight:.3g}" for method, weight in zip(joined.methods, weights, strict=True))
+            shares = (
+                f"{method} {weight:.3g}"
+                for method, weight in zip(joined.methods, weights, strict=True)
+            )
             say(f"{', '.join(shares)}: mean of P@1, P@3 and P@5 {value / len(FITTED):.1%}")
     facts = msgspec.structs.replace(joined.facts, held_out=len(valid))
     return calibrate(replace(joined, facts=facts), valid)

@@ -53,7 +53,9 @@ class MissingExtra(UsageError):
     """A feature needs a package that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs an optional package; install it with: pip install 'longtail[{extra}]'")
+        super().__init__(
+            f"{feature} needs an optional package; install it with: pip install 'longtail[{extra}]'"
+        )
         self.feature, self.extra = feature, extra
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,14 +95,18 @@ class ModelFolderError(LongtailError):
 
 
 def interruption(error: BaseException | None) -> KeyboardInterrupt | SystemExit | None:
-    """Return what a signal raised, where compiled code of another library has wrapped it in a SystemError."""
+    """Return what a signal raised, where compiled code of another library has wrapped it in a
+    SystemError.
+    """
     while error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
         error = error.__cause__
     return error
 
 
 def place_at(error: OSError, place: Path, temporary: Path) -> None:
-    """Let an error of the disk name what a person asked for: a failed write names no file, or a temporary one."""
+    """Let an error of the disk name what a person asked for: a failed write names no file, or a
+    temporary one.
+    """
     if error.filename is None or Path(str(error.filename)).is_relative_to(temporary):
         error.filename, error.filename2 = str(place), None
 

@@ -37,13 +37,13 @@ class Longtail:
         model = lt.Longtail("xr-linear", tree={"branching": 32}, seed=1).fit(train)
         print(model.evaluate(test))
 
-    ``settings`` are groups of settings or single ones, as above; ``encoder`` may be a name or a folder alone.
-    ``threads`` 0 stands for all cores; results of linear methods do not depend on it. ``device`` is where a network
-    runs: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. ``encoder_folder`` holds pretrained encoders by name, such as
-    ``bert-base-uncased``, which the presets of the papers ask for. ``loss`` is a network's loss in the place of
-    ``training.loss``: its name, a function of scores, targets and counted slots, or one of
-    ``longtail.networks.losses``.
-    """
+    ``settings`` are groups of settings or single ones, as above; ``encoder`` may be a name or a
+    folder alone. ``threads`` 0 stands for all cores; results of linear methods do not depend on it.
+    ``device`` is where a network
+    runs: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. ``encoder_folder`` holds pretrained encoders by
+    name, such as ``bert-base-uncased``, which the presets of the papers ask for. ``loss`` is a
+    network's loss in the place of ``training.loss``: its name, a function of scores, targets and
+    counted slots, or one of ``longtail.networks.losses``."""
 
     def __init__(
         self,
@@ -80,22 +80,30 @@ class Longtail:
             raise UsageError("this Longtail has no model yet; fit it, or use longtail.load")
         return self._model
 
-    def fit(self, documents: Dataset, valid: Dataset | None = None, parents: Parents | None = None) -> Longtail:
+    def fit(
+        self, documents: Dataset, valid: Dataset | None = None, parents: Parents | None = None
+    ) -> Longtail:
         """Train on the documents, and return this object.
 
-        Scores become probabilities by ``valid``, which also chooses the best epoch of a network; without it, by some
-        documents that are held out. ``parents`` maps each label, by its id, to those above it: a hierarchy in place of
-        a tree that is made by clustering.
-        """
+        Scores become probabilities by ``valid``, which also chooses the best epoch of a network;
+        without it, by some documents that are held out. ``parents`` maps each label, by its id, to
+        those above it: a hierarchy in place of a tree that is made by clustering."""
         if isinstance(self._model, Ensemble):
-            raise UsageError("an ensemble is made of trained models; train each of them, then longtail.ensemble")
+            raise UsageError(
+                "an ensemble is made of trained models; train each of them, then longtail.ensemble"
+            )
         check_threads(self.threads)
         if isinstance(documents, Dataset):
             warn_of_documents(documents)
         warn_of_few_words(documents, self.config)
         with pool.threads(self.threads), search_encoders_in(self.encoder_folder):
             self._model = train(
-                documents, self.config, valid=valid, parents=parents, device=self.device, loss=self.loss
+                documents,
+                self.config,
+                valid=valid,
+                parents=parents,
+                device=self.device,
+                loss=self.loss,
             )
         return self
 
@@ -108,21 +116,34 @@ class Longtail:
         beam_size: int | None = None,
         exclude: Sequence[Iterable[str]] | None = None,
     ) -> Predictions:
-        """Return the ``k`` best labels of each document with a score of at least ``threshold``, best first.
+        """Return the ``k`` best labels of each document with a score of at least ``threshold``,
+        best first.
 
-        ``exclude`` names labels, for each document, that may not come out. A larger ``beam_size`` than the model's own
-        finds a little more and takes longer. Scores are probabilities where the model is calibrated, else what the
+        ``exclude`` names labels, for each document, that may not come out. A larger ``beam_size``
+        than the model's own finds a little more and takes longer. Scores are probabilities where
+        the model is calibrated, else what the
         ranker gives: products along the path, shares of votes.
         """
         with pool.threads(self.threads):
-            return self.model.predict(documents, k, threshold=threshold, beam_size=beam_size, exclude=exclude)
+            return self.model.predict(
+                documents, k, threshold=threshold, beam_size=beam_size, exclude=exclude
+            )
 
     def predict_part(
-        self, documents: Dataset, k: int = 5, *, threshold: float = 0.0, beam_size: int | None = None
+        self,
+        documents: Dataset,
+        k: int = 5,
+        *,
+        threshold: float = 0.0,
+        beam_size: int | None = None,
     ) -> PartialPredictions:
-        """Return the ``k`` best labels of each document that the loaded shards hold, with what a merge needs."""
+        """Return the ``k`` best labels of each document that the loaded shards hold, with what a
+        merge needs.
+        """
         if isinstance(self.model, Ensemble):
-            raise UsageError("an ensemble has no shards; load a model of one label tree in shards, or use predict")
+            raise UsageError(
+                "an ensemble has no shards; load a model of one label tree in shards, or use predict"
+            )
         with pool.threads(self.threads):
             return self.model.predict_part(documents, k, threshold=threshold, beam_size=beam_size)
 
@@ -133,10 +154,10 @@ class Longtail:
     def evaluate(self, test: Dataset, k: Iterable[int] = (1, 3, 5), **options: Any) -> Evaluation:
         """Return the metrics on ``test`` at every ``k``.
 
-        ``options``: ``bootstrap`` resamples, by ``seed``, for intervals; ``propensity``, (A, B) of the
-        propensity-scored metrics or their family, else told by the name of the data; ``mask``, a filter file of
-        (document, label) pairs that may not score, "auto" for the one beside the data, None for none; ``beam_size``.
-        """
+        ``options``: ``bootstrap`` resamples, by ``seed``, for intervals; ``propensity``, (A, B) of
+        the propensity-scored metrics or their family, else told by the name of the data; ``mask``,
+        a filter file of (document, label) pairs that may not score, "auto" for the one beside the
+        data, None for none; ``beam_size``."""
         with pool.threads(self.threads):
             return evaluate_model(self.model, test, ks=k, **options).evaluation
 
@@ -154,23 +175,30 @@ class Longtail:
 
 
 def _with_loss(loss: object, training: Any) -> Any:
-    """Return the settings of training with the name of the loss; UsageError where they name another one."""
+    """Return the settings of training with the name of the loss; UsageError where they name another
+    one.
+    """
     if not callable(loss) and not isinstance(loss, str):
         expected = "the name of a loss, a function of scores, targets and counted slots"
-        raise UsageError(f"loss: found {loss!r}; expected {expected}, or one of longtail.networks.losses")
+        raise UsageError(
+            f"loss: found {loss!r}; expected {expected}, or one of longtail.networks.losses"
+        )
     if not isinstance(training, Mapping):
         return training  # which is refused as no table of settings
     name = loss if isinstance(loss, str) else "custom"
     named = training.get("loss", name)
     if named != name:
-        raise UsageError(f"loss: found a loss beside training.loss={named}; expected one of the two")
+        raise UsageError(
+            f"loss: found a loss beside training.loss={named}; expected one of the two"
+        )
     return {**training, "loss": name}
 
 
-def load(path: str | Path, threads: int = 0, device: str = "auto", shards: Collection[int] | None = None) -> Longtail:
+def load(
+    path: str | Path, threads: int = 0, device: str = "auto", shards: Collection[int] | None = None
+) -> Longtail:
     """Return the model of a folder, whose every file is verified first.
 
-    ``shards`` are those of its labels to load, where it has them (None: all); ``threads`` and ``device`` as in
-    ``Longtail``.
-    """
+    ``shards`` are those of its labels to load, where it has them (None: all); ``threads`` and
+    ``device`` as in ``Longtail``."""
     return Longtail.of(load_model(path, device, shards), threads, device)

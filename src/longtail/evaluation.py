@@ -33,11 +33,14 @@ __all__ = ["Measured", "evaluate_model", "evaluate_predictions"]
 
 log = logging.getLogger("longtail")
 
-_RANKED = 10  # labels of each document that reliability looks at, or more where a larger k is measured
+# labels of each document that reliability looks at, or more where a larger k is measured
+_RANKED = 10
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Metrics; where the hits come from, if the training data is known; what probabilities mean, if there are any."""
+    """Metrics; where the hits come from, if the training data is known; what probabilities mean, if
+    there are any.
+    """
 
     evaluation: Evaluation
     by_frequency: FrequencyTable | None = None
@@ -73,23 +76,32 @@ def evaluate_model(
         model: A trained model, or an ensemble.
         test: Documents with labels.
         ks: Cut-offs of the metrics.
-        propensity: (A, B) of the propensities, or a family: wikipedia, amazon or default. None: that of the benchmark
-            that ``test`` was read from, told by the name of its file or folder, else that of the model's preset.
-        mask: A filter file of (document, label) pairs that no prediction may score with; "auto" for the one that lies
-            beside the files of ``test``, where these are a label-feature set; None for none.
+        propensity: (A, B) of the propensities, or a family: wikipedia, amazon or default. None:
+            that of the benchmark that ``test`` was read from, told by the name of its file or
+            folder, else that of the model's preset.
+        mask: A filter file of (document, label) pairs that no prediction may score with; "auto" for
+            the one that lies beside the files of ``test``, where these are a label-feature set;
+            None for none.
         bootstrap: Resamples of the documents, for intervals.
         seed: Seed of the resamples.
         beam_size: Nodes kept on each level, in place of the model's own setting.
-        frequencies: Documents of each label, the model's labels first, and of all, in place of the model's own.
+        frequencies: Documents of each label, the model's labels first, and of all, in place of the
+        model's own.
         ranked: The model's predictions for ``test``, best first, where they are at hand.
     """
     constants = choose_constants(propensity, test.source.names if test.source else (), model.preset)
     measure = _Measure(tuple(ks), constants, find_filter(mask, test), bootstrap, seed)
     test = test.with_labels(model.labels, unknown="add")
     if not test.label_matrix[:, : len(model.labels)].nnz:
-        log.warning("no label of the test documents is one of the model's, so none can be hit; are both of one kind?")
+        log.warning(
+            "no label of the test documents is one of the model's, so none can be hit; are both of one kind?"
+        )
     n_ranked = max(*measure.ks, _RANKED)
-    ranked = model.predict(test, n_ranked, beam_size=beam_size).matrix if ranked is None else _first(ranked, n_ranked)
+    ranked = (
+        model.predict(test, n_ranked, beam_size=beam_size).matrix
+        if ranked is None
+        else _first(ranked, n_ranked)
+    )
     counts, n_train = frequencies or (model.label_counts, model.facts.documents)
     found = _with_trained_on(_measured(ranked, test, counts, n_train, measure), test, model)
     if model.calibration is None:
@@ -99,8 +111,12 @@ def evaluate_model(
 
 
 def _with_trained_on(found: Measured, test: Dataset, model: RankingModel) -> Measured:
-    """Return what was measured with the number of test documents that the model was trained on; warn of these."""
-    evaluation = msgspec.structs.replace(found.evaluation, trained_on=shared_with(test, model.all_fingerprints))
+    """Return what was measured with the number of test documents that the model was trained on;
+    warn of these.
+    """
+    evaluation = msgspec.structs.replace(
+        found.evaluation, trained_on=shared_with(test, model.all_fingerprints)
+    )
     if evaluation.trained_on:
         log.warning("%s", evaluation.trained_on_in_words)
     return msgspec.structs.replace(found, evaluation=evaluation)
@@ -117,10 +133,11 @@ def evaluate_predictions(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> Measured:
-    """Measure predictions, or a file of them, against ``test``, whose label columns begin with those of ``train``.
+    """Measure predictions, or a file of them, against ``test``, whose label columns begin with
+    those of ``train``.
 
-    ``train`` gives the label frequencies for the propensity metrics; all else is as for :func:`evaluate_model`.
-    """
+    ``train`` gives the label frequencies for the propensity metrics; all else is as for
+    :func:`evaluate_model`."""
     if not isinstance(predictions, Predictions):
         predictions = read_predictions(predictions, test.labels, test.ids, len(test))
     counts, n_train = (None, 0) if train is None else (train.label_counts, len(train))
@@ -149,7 +166,9 @@ def _measured(
     frequencies = np.zeros(n_labels, np.int64)
     frequencies[: len(counts)] = counts
     a, b, source = measure.constants
-    evaluation = evaluate(ranked, truth, measure.ks, label_counts=frequencies, n_train=n_train, a=a, b=b, **options)
+    evaluation = evaluate(
+        ranked, truth, measure.ks, label_counts=frequencies, n_train=n_train, a=a, b=b, **options
+    )
     evaluation = msgspec.structs.replace(evaluation, constants_from=source, **facts)
     return Measured(evaluation, by_frequency(ranked, truth, frequencies, measure.ks, mask=pairs))
 

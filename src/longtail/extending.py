@@ -1,4 +1,6 @@
-"""Labels that a model was never trained on: where words make classifiers, those of a new label make its own."""
+"""Labels that a model was never trained on: where words make classifiers, those of a new label make
+its own.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ __all__ = ["extend", "extend_to_folder"]
 log = logging.getLogger("longtail")
 
 _NAMED = 5  # labels that a message names
-_ROOM = 2  # labels of a cluster, as a multiple of those that the largest has: all are given as much room in the search
+# labels of a cluster, as a multiple of those that the largest has: all are given as much room in
+# the search
+_ROOM = 2
 _BLOCK = 4096  # labels whose clusters are looked for at a time
 _FEW = 1 << 13  # labels that are enough to tell what all have in common
 _UNKNOWN = ("[UNK]", "<unk>")
@@ -44,15 +48,22 @@ _SPECIAL = (*_UNKNOWN, "[PAD]", "[CLS]", "[SEP]", "[MASK]", "<pad>", "<s>", "</s
 
 
 def extend(
-    model: Longtail | Path | str, labels: Labels | Path | str, *, threads: int = 0, device: str = "auto"
+    model: Longtail | Path | str,
+    labels: Labels | Path | str,
+    *,
+    threads: int = 0,
+    device: str = "auto",
 ) -> Longtail:
-    """Return a model, or a model folder, that knows ``labels``, or those of a label file, by their words as well.
+    """Return a model, or a model folder, that knows ``labels``, or those of a label file, by their
+    words as well.
 
     Labels that it has are left as they are, those without a word that it knows are left out.
     """
     with pool.threads(threads):
         found = model.model if isinstance(model, Longtail) else load_model(model, device)
-        trained, ranker = _extendable(found, "the model" if isinstance(model, Longtail) else str(model))
+        trained, ranker = _extendable(
+            found, "the model" if isinstance(model, Longtail) else str(model)
+        )
         vocabulary = labels if isinstance(labels, Labels) else read_labels(labels)
         return Longtail.of(_extended(trained, ranker, vocabulary), threads, device)
 
@@ -69,9 +80,8 @@ def extend_to_folder(
 ) -> None:
     """Write a model folder with the labels of ``model`` and of a label file.
 
-    With ``force`` it may replace a model, also ``model`` itself. Up to ``skip_bad`` bad records of the label file are
-    left out.
-    """
+    With ``force`` it may replace a model, also ``model`` itself. Up to ``skip_bad`` bad records of
+    the label file are left out."""
     check_replaceable(output, force)
     extended = extend(model, read_labels(labels, skip_bad=skip_bad), threads=threads, device=device)
     extended.save(output, force=force)
@@ -80,14 +90,18 @@ def extend_to_folder(
 def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, CascadeRanker]:
     """Return the model and its network; refuse one whose classifiers no words can make."""
     if isinstance(model, Ensemble):
-        raise UsageError(f"{name}: is an ensemble; extend its members, then make an ensemble of them again")
+        raise UsageError(
+            f"{name}: is an ensemble; extend its members, then make an ensemble of them again"
+        )
     ranker = _ranker_by_words(model)
     if classifiers_alone(model.config) and "text" in model.config.label_text.parts:
         found = "has linear classifiers in the network's place, which cannot be made of words"
         raise UsageError(f"{name}: {found}; train it with cascade.combine=never")
     if ranker is None:
         able = (
-            entry.name for entry in METHODS.values() if "text" in entry.settings.get("label_text", {}).get("parts", ())
+            entry.name
+            for entry in METHODS.values()
+            if "text" in entry.settings.get("label_text", {}).get("parts", ())
         )
         found = f"was trained with {model.config.method}, which makes no classifiers of label words"
         raise UsageError(f"{name}: {found}; train it with one of {', '.join(sorted(able))}")
@@ -108,7 +122,9 @@ def _extended(model: Model, ranker: CascadeRanker, labels: Labels) -> Model:
 
     unknown = [label for label in labels if label.id not in model.labels]
     new = _with_words(ranker, unknown)
-    log.info("new labels: %s added; %s were known", f"{len(new):,}", f"{len(labels) - len(unknown):,}")
+    log.info(
+        "new labels: %s added; %s were known", f"{len(new):,}", f"{len(labels) - len(unknown):,}"
+    )
     if not new:
         return model
     united = Labels.of([*model.labels, *new])
@@ -127,36 +143,56 @@ def _with_room(graph: sparse.csr_array, n: int) -> sparse.csr_array:
 
 
 def _with_words(ranker: CascadeRanker, labels: Sequence[Label]) -> list[Label]:
-    """Return the labels that have a word with a vector; name some of those that have none, and are left out."""
+    """Return the labels that have a word with a vector; name some of those that have none, and are
+    left out.
+    """
     if not labels:
         return []
     tokens = ranker.tokeniser(Labels.of(labels).described())
     known = np.add.reduceat(_is_word(ranker)[tokens.ids], tokens.ends[:-1], dtype=np.int64) > 0
     without = [printable(label.id) for label, knows in zip(labels, known, strict=True) if not knows]
     if without:
-        some = ", ".join(repr(label) for label in without[:_NAMED]) + (", …" if len(without) > _NAMED else "")
-        log.warning("new labels: %s left out, as the model knows no word of theirs: %s", f"{len(without):,}", some)
+        some = ", ".join(repr(label) for label in without[:_NAMED]) + (
+            ", …" if len(without) > _NAMED else ""
+        )
+        log.warning(
+            "new labels: %s left out, as the model knows no word of theirs: %s",
+            f"{len(without):,}",
+            some,
+        )
     return [label for label, knows in zip(labels, known, strict=True) if knows]
 
 
 def _is_word(ranker: CascadeRanker) -> NDArray[np.bool_]:
-    """Return (V,) whether a token says something: it is not padding, «unknown» or the like, nor punctuation alone."""
-    return np.array([word not in _SPECIAL and any(map(str.isalnum, word)) for word in _vocabulary(ranker)])
+    """Return (V,) whether a token says something: it is not padding, «unknown» or the like, nor
+    punctuation alone.
+    """
+    return np.array(
+        [word not in _SPECIAL and any(map(str.isalnum, word)) for word in _vocabulary(ranker)]
+    )
 
 
-def _in_clusters(ranker: CascadeRanker, known: Labels, new: Labels) -> tuple[LabelTree, dict[int, Rows]]:
-    """Return the tree with each new label in the cluster that is most like it, and the classifiers of the new ones."""
+def _in_clusters(
+    ranker: CascadeRanker, known: Labels, new: Labels
+) -> tuple[LabelTree, dict[int, Rows]]:
+    """Return the tree with each new label in the cluster that is most like it, and the classifiers
+    of the new ones.
+    """
     tree, words = ranker.tree, _words(ranker, new)
     if tree.n_levels == 1:
         grown = LabelTree(np.append(tree.order, _numbers(tree, new)), ())
     else:
         E = _word_vectors(ranker)
-        clusters = _nearest_clusters(tree, unit_vectors(_words(ranker, known) @ E), unit_vectors(words @ E))
+        clusters = _nearest_clusters(
+            tree, unit_vectors(_words(ranker, known) @ E), unit_vectors(words @ E)
+        )
         grown = _with_labels_in(tree, clusters)
     return grown, {tree.n_levels - 1: _label_rows(ranker, words)}
 
 
-def _below_own_nodes(ranker: CascadeRanker, known: Labels, new: Labels) -> tuple[LabelTree, dict[int, Rows]]:
+def _below_own_nodes(
+    ranker: CascadeRanker, known: Labels, new: Labels
+) -> tuple[LabelTree, dict[int, Rows]]:
     """Return the tree with a node more for each new label, and the classifiers of both levels."""
     order = np.append(ranker.tree.order, _numbers(ranker.tree, new))
     rows = {0: _text_nodes(ranker, new), 1: _label_rows(ranker, _words(ranker, new))}
@@ -167,8 +203,11 @@ def _numbers(tree: LabelTree, new: Labels) -> NDArray[np.int32]:
     return np.arange(tree.n_labels, tree.n_labels + len(new), dtype=np.int32)
 
 
-def _nearest_clusters(tree: LabelTree, known: NDArray[np.float32], new: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return (n,) nodes above labels: the mean of ``known`` (L, d) is most like each of ``new`` (n, d); all are units.
+def _nearest_clusters(
+    tree: LabelTree, known: NDArray[np.float32], new: NDArray[np.float32]
+) -> NDArray[np.int64]:
+    """Return (n,) nodes above labels: the mean of ``known`` (L, d) is most like each of ``new`` (n,
+    d); all are units.
 
     A full cluster takes no more: shortlists have room for the largest one everywhere.
     """
@@ -187,16 +226,21 @@ def _nearest_clusters(tree: LabelTree, known: NDArray[np.float32], new: NDArray[
 
 
 def _with_labels_in(tree: LabelTree, clusters: NDArray[np.integer]) -> LabelTree:
-    """Return the tree with labels more, each the last child of its node (n,) of the level above the labels."""
+    """Return the tree with labels more, each the last child of its node (n,) of the level above the
+    labels.
+    """
     owners = np.concatenate([tree.parents(tree.n_levels - 1), clusters])
-    places = np.argsort(owners, kind="stable")  # old labels keep their order, new ones come behind them
+    # old labels keep their order, new ones come behind them
+    places = np.argsort(owners, kind="stable")
     order = np.append(tree.order, np.arange(tree.n_labels, len(owners), dtype=np.int32))[places]
     ends = np.cumsum(np.bincount(owners, minlength=tree.widths[-2]))
     return LabelTree(order, (*tree.offsets[:-1], np.concatenate([[0], ends])))
 
 
 def _words(ranker: CascadeRanker, labels: Labels) -> sparse.csr_array:
-    """Return z⁰ (n, V) of labels, without words that are not known: what these have in common means nothing."""
+    """Return z⁰ (n, V) of labels, without words that are not known: what these have in common means
+    nothing.
+    """
     from longtail.networks.heads.label_text import label_words
 
     idf = np.array(_encoder(ranker).idf.numpy(force=True))
@@ -211,11 +255,11 @@ def _label_rows(ranker: CascadeRanker, words: sparse.csr_array) -> Rows:
 
 
 def _text_nodes(ranker: CascadeRanker, new: Labels) -> Rows:
-    """Return what finds new labels before they are scored: their texts, read as documents, in place of centroids.
+    """Return what finds new labels before they are scored: their texts, read as documents, in place
+    of centroids.
 
-    Those of other labels are s·c/‖c‖ with bias b − w·x̄, c a mean of documents less x̄ (``initial_rows``): s, b and x̄
-    are told from them.
-    """
+    Those of other labels are s·c/‖c‖ with bias b − w·x̄, c a mean of documents less x̄
+    (``initial_rows``): s, b and x̄ are told from them."""
     head = ranker.network.heads[0]
     few = slice(None, None, -(-len(head.bias) // _FEW))
     w, bias = (tensor[few].double().numpy(force=True) for tensor in (head.weight, head.bias))

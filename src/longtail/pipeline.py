@@ -1,11 +1,11 @@
 """The page: how data flows, from files to figures.
 
-documents ─→ text features ─┐
-                            ├─→ label features ─→ label tree ─→ ranker ─→ search ─→ predictions ─→ metrics
+documents ─→ text features ─┐ ├─→ label features ─→ label tree ─→ ranker ─→ search ─→ predictions ─→
+                            metrics
 labels ─→ label matrix ─────┘
 
-A neural method trains a network on a tree first; its vectors then stand beside the text features (Φcat).
-"""
+A neural method trains a network on a tree first; its vectors then stand beside the text features
+(Φcat)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ from longtail.data.fingerprints import Fingerprints, document_hashes
 from longtail.features.document_features import document_features
 from longtail.methods import METHODS, classifiers_alone, reads_label_texts, uses_encoder
 from longtail.models.model import Facts, Model
-from longtail.networks.fitting import combined_features, encoder_hash, fit_network, kept_network, label_hints
+from longtail.networks.fitting import (
+    combined_features,
+    encoder_hash,
+    fit_network,
+    kept_network,
+    label_hints,
+)
 from longtail.rankers import ranker_family
 from longtail.rankers.base import TrainingPoints
 from longtail.steps.held_out import calibrate, check_unseen, hold_out, weigh
@@ -52,16 +58,18 @@ def train(
 ) -> Model:
     """Train a model; what ``stages`` holds of an interrupted run is not done again.
 
-    ``valid`` is for the calibration, which otherwise has some documents held out, and for the epochs of a network;
-    ``parents`` is a hierarchy of the labels in place of a clustered tree. What a network's training tells of its steps
-    goes to ``log_file``, a JSON line each. ``loss`` is the loss of a network, where ``training.loss`` is ``custom``.
-    """
+    ``valid`` is for the calibration, which otherwise has some documents held out, and for the
+    epochs of a network; ``parents`` is a hierarchy of the labels in place of a clustered tree. What
+    a network's training tells of its steps goes to ``log_file``, a JSON line each. ``loss`` is the
+    loss of a network, where ``training.loss`` is ``custom``."""
     check_trainable(documents, config, device, parents, loss)
     fingerprints = Fingerprints.of(document_hashes(documents))
     if valid is not None:
         check_unseen(valid, [fingerprints], documents)
     _remark_unread_texts(documents, config)
-    fitted, held_out, run = _begun(documents, config, valid, parents, stages, device, log_file, loss)
+    fitted, held_out, run = _begun(
+        documents, config, valid, parents, stages, device, log_file, loss
+    )
 
     points = with_label_points(fitted, run)  # the documents, and with Gandalf the labels' own texts
     vectoriser, features = text_features(points, run)
@@ -72,7 +80,9 @@ def train(
     network = kept_network(network, config)
 
     share = float(METHODS[config.method].network_ranks and not classifiers_alone(config))
-    facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *features.widths, share)
+    facts = Facts(
+        len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *features.widths, share
+    )
     vectoriser = None if config.features == "dnn" else vectoriser
     graph = label_graph_of(fitted, config, run.work) if uses_label_graph(config) else None
     parts = config, fitted.labels, fitted.label_counts, facts, vectoriser, rankers, network, graph
@@ -86,7 +96,9 @@ def _remark_unread_texts(documents: Dataset, config: Config) -> None:
     if texts is None or not texts.lengths.any() or reads_label_texts(config):
         return
     able = sorted(
-        entry.name for entry in METHODS.values() if "text" in entry.settings.get("label_text", {}).get("parts", ())
+        entry.name
+        for entry in METHODS.values()
+        if "text" in entry.settings.get("label_text", {}).get("parts", ())
     )
     count = int((texts.lengths > 0).sum())
     log.info(
@@ -106,7 +118,9 @@ def follow(
     stages: Stages,
     device: str,
 ) -> None:
-    """Take part in the training of the network, as a rank that is not the first: all else is that one's work."""
+    """Take part in the training of the network, as a rank that is not the first: all else is that
+    one's work.
+    """
     fitted, _, run = _begun(documents, config, valid, parents, stages, device)
     points = with_label_points(fitted, run)
     none = document_features(replace(points, features=None), None, run.config)
@@ -123,9 +137,24 @@ def _begun(
     log_file: Path | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> tuple[Dataset, Dataset | None, Run]:
-    """Return what to train on, what to calibrate by, and the run, whose stages go by all that they are made from."""
+    """Return what to train on, what to calibrate by, and the run, whose stages go by all that they
+    are made from.
+    """
     fitted, held_out = (documents, valid) if valid is not None else hold_out(documents, config)
-    seen: list[object] = [fitted, parents, *([valid, encoder_hash(config)] if uses_encoder(config) else [])]
+    seen: list[object] = [
+        fitted,
+        parents,
+        *([valid, encoder_hash(config)] if uses_encoder(config) else []),
+    ]
     if loss is not None:
-        seen.append([getattr(loss, "__module__", ""), getattr(loss, "__qualname__", type(loss).__qualname__)])
-    return fitted, held_out, Run(config, Work.begin(stages, config, *seen), parents, valid, device, log_file, loss)
+        seen.append(
+            [
+                getattr(loss, "__module__", ""),
+                getattr(loss, "__qualname__", type(loss).__qualname__),
+            ]
+        )
+    return (
+        fitted,
+        held_out,
+        Run(config, Work.begin(stages, config, *seen), parents, valid, device, log_file, loss),
+    )

@@ -1,8 +1,8 @@
 """Progress of long work, told from the inside, shown (or not) by whoever runs it.
 
-Work says ``with stage("reading", total=bytes, unit="B"): … advance(n)``. The library shows nothing by
-itself; the command line sets a :class:`Reporter` that draws a bar on a terminal or logs a line every 30 s.
-"""
+Work says ``with stage("reading", total=bytes, unit="B"): … advance(n)``. The library shows nothing
+by itself; the command line sets a :class:`Reporter` that draws a bar on a terminal or logs a line
+every 30 s."""
 
 from __future__ import annotations
 
@@ -49,8 +49,12 @@ def stage(name: str, total: int | None = None, unit: str = "") -> Iterator[None]
 
 
 @contextmanager
-def whole_stage(name: str, total: int | None = None, unit: str = "") -> Iterator[Callable[[int], None]]:
-    """Run the body as one stage that hides the stages inside; yield what notes that more units of it are done."""
+def whole_stage(
+    name: str, total: int | None = None, unit: str = ""
+) -> Iterator[Callable[[int], None]]:
+    """Run the body as one stage that hides the stages inside; yield what notes that more units of
+    it are done.
+    """
     global _reporter
     outer = _reporter
     with stage(name, total, unit):
@@ -72,7 +76,9 @@ def advance(amount: int) -> None:
 
 
 def peak_memory_mb() -> float:
-    """Return the largest resident memory of this process so far, in MB; 0 where the system does not tell."""
+    """Return the largest resident memory of this process so far, in MB; 0 where the system does not
+    tell.
+    """
     try:
         import resource
     except ImportError:  # Windows

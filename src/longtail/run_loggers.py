@@ -1,9 +1,8 @@
 """Where a training run is told of: MLflow, Weights & Biases, TensorBoard.
 
-Work says ``tell("epoch", step, numbers)`` without knowing who listens, as with :mod:`longtail.progress`; a run opens
-those who do with :func:`logging_to`. One that fails says so once, and the run goes on without it; so does the run log,
-a file of lines beside the model.
-"""
+Work says ``tell("epoch", step, numbers)`` without knowing who listens, as with
+:mod:`longtail.progress`; a run opens those who do with :func:`logging_to`. One that fails says so
+once, and the run goes on without it; so does the run log, a file of lines beside the model."""
 
 from __future__ import annotations
 
@@ -47,7 +46,9 @@ class RunLogger(Protocol):
         """Take what decides the run, by dotted path."""
 
     def numbers(self, prefix: str, values: Mapping[str, float], step: int) -> None:
-        """Take numbers at a step; steps of one ``prefix`` are counted together, and names begin with it."""
+        """Take numbers at a step; steps of one ``prefix`` are counted together, and names begin
+        with it.
+        """
 
     def close(self, failed: bool) -> None:
         """End the run."""
@@ -57,7 +58,9 @@ class Guarded:
     """A logger whose first failure is its last: one warning, and silence."""
 
     def __init__(self, name: str, make: Callable[[], RunLogger]) -> None:
-        """Open the logger; only that a package is missing, or a target without meaning, is an error."""
+        """Open the logger; only that a package is missing, or a target without meaning, is an
+        error.
+        """
         self.name, self._logger = name, None
         self._logger = self._tried(make)
 
@@ -86,7 +89,12 @@ class Guarded:
         except Exception as error:  # of another library, over a network: anything
             self._logger = None
             reason = printable(str(error).strip().partition("\n")[0])[:300]
-            log.warning("--log-to %s: %s: %s; the run goes on without it", self.name, type(error).__name__, reason)
+            log.warning(
+                "--log-to %s: %s: %s; the run goes on without it",
+                self.name,
+                type(error).__name__,
+                reason,
+            )
             return None
 
 
@@ -96,7 +104,9 @@ _parts: list[str] = []
 
 @contextmanager
 def logging_to(targets: Iterable[str], run: str) -> Iterator[None]:
-    """Tell of all that happens in the body to ``targets``, such as ``mlflow:http://host:5000``, as the run ``run``."""
+    """Tell of all that happens in the body to ``targets``, such as ``mlflow:http://host:5000``, as
+    the run ``run``.
+    """
     opened, failed = [_opened(target, run) for target in targets], True
     _listening.extend(opened)
     try:
@@ -118,7 +128,9 @@ def check_targets(targets: Iterable[str]) -> None:
 
 @contextmanager
 def part(name: str) -> Iterator[None]:
-    """Let the names of numbers told in the body begin with ``name``, as steps are counted anew in it."""
+    """Let the names of numbers told in the body begin with ``name``, as steps are counted anew in
+    it.
+    """
     _parts.append(name)
     try:
         yield
@@ -163,7 +175,9 @@ def tell_settings(values: Mapping[str, Any]) -> None:
 
 
 def flat(event: str, values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers among ``values`` and those one mapping deep, by ``event/name`` and ``event/name/part``."""
+    """Return the numbers among ``values`` and those one mapping deep, by ``event/name`` and
+    ``event/name/part``.
+    """
     numbers: dict[str, float] = {}
     for name, value in values.items():
         for inner, number in value.items() if isinstance(value, Mapping) else [("", value)]:
@@ -207,20 +221,31 @@ class _MLflow:
             raise MissingExtra("MLflow", "mlflow") from None
         self._client, self._entities = MlflowClient(tracking_uri=uri or None), entities
         known = self._client.get_experiment_by_name(_EXPERIMENT)
-        experiment = self._client.create_experiment(_EXPERIMENT) if known is None else known.experiment_id
+        experiment = (
+            self._client.create_experiment(_EXPERIMENT) if known is None else known.experiment_id
+        )
         self._run: str = self._client.create_run(experiment, run_name=run).info.run_id
 
     def settings(self, values: Mapping[str, Any]) -> None:
         """Write parameters, a hundred at a time."""
-        params = [self._entities.Param(name, _cell(value)[:_LONGEST]) for name, value in values.items()]
+        params = [
+            self._entities.Param(name, _cell(value)[:_LONGEST]) for name, value in values.items()
+        ]
         for start in range(0, len(params), _BATCH):
             self._client.log_batch(self._run, params=params[start : start + _BATCH])
 
     def numbers(self, prefix: str, values: Mapping[str, float], step: int) -> None:
-        """Write metrics; what MLflow does not take in names is written out or left out: P@1 is P_at_1."""
+        """Write metrics; what MLflow does not take in names is written out or left out: P@1 is
+        P_at_1.
+        """
         now = int(1000 * time.time())
-        names = {name: re.sub(r"[^\w\-. :/]", "", _joined(prefix, name).replace("@", "_at_")) for name in values}
-        metrics = [self._entities.Metric(names[name], number, now, step) for name, number in values.items()]
+        names = {
+            name: re.sub(r"[^\w\-. :/]", "", _joined(prefix, name).replace("@", "_at_"))
+            for name in values
+        }
+        metrics = [
+            self._entities.Metric(names[name], number, now, step) for name, number in values.items()
+        ]
         self._client.log_batch(self._run, metrics=metrics)
 
     def close(self, failed: bool) -> None:
@@ -250,7 +275,9 @@ class _WeightsAndBiases:
         if prefix not in self._prefixes:
             self._prefixes.add(prefix)
             self._run.define_metric(_joined(prefix, "*"), step_metric=steps)
-        self._run.log({**{_joined(prefix, name): number for name, number in values.items()}, steps: step})
+        self._run.log(
+            {**{_joined(prefix, name): number for name, number in values.items()}, steps: step}
+        )
 
     def close(self, failed: bool) -> None:
         """Say how the run ended."""
@@ -279,4 +306,8 @@ def _joined(*parts: str) -> str:
 
 
 def _cell(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
+    return (
+        ", ".join(map(str, value))
+        if isinstance(value, Sequence) and not isinstance(value, str)
+        else str(value)
+    )

@@ -1,4 +1,6 @@
-"""``lt.sklearn.LongtailClassifier``: every method behind the contract of scikit-learn's classifiers."""
+"""``lt.sklearn.LongtailClassifier``: every method behind the contract of scikit-learn's
+classifiers.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ __all__ = ["LongtailClassifier"]
 
 Kind = Literal["classes", "dense", "sparse", "lists"]  # what y was, and what predict gives
 
-_TIE = 1e-9  # of the raw score: a calibration is flat in places, and the best class must stay the best
+# of the raw score: a calibration is flat in places, and the best class must stay the best
+_TIE = 1e-9
 _SMALLEST = 1e-12  # probability that has a logarithm
 _CALIBRATED = 50  # documents, at least, that the calibration should see
 
@@ -45,13 +48,15 @@ _CALIBRATED = 50  # documents, at least, that the calibration should see
 class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
     """A method of Longtail for Pipeline, GridSearchCV and all else that speaks scikit-learn.
 
-    ``X`` is a sequence of texts, or a matrix of features, sparse or dense, in place of them. ``y`` is one class a
-    document, or several labels: a 0/1 matrix, sparse or dense, or a list of strings for each document; ``predict``
-    answers in kind. ``settings`` are those of the method, ``{"tree.branching": 8}`` or ``{"tree": {"branching": 8}}``.
+    ``X`` is a sequence of texts, or a matrix of features, sparse or dense, in place of them. ``y``
+    is one class a
+    document, or several labels: a 0/1 matrix, sparse or dense, or a list of strings for each
+    document; ``predict`` answers in kind. ``settings`` are those of the method,
+    ``{"tree.branching": 8}`` or ``{"tree": {"branching": 8}}``.
 
-    Of several labels, the ``k`` best of a document (None: all) have a probability, every other has 0, and ``predict``
-    gives those above ``threshold``. ``threads`` 0 stands for all cores, ``device`` is where a network runs.
-    """
+    Of several labels, the ``k`` best of a document (None: all) have a probability, every other has
+    0, and ``predict`` gives those above ``threshold``. ``threads`` 0 stands for all cores,
+    ``device`` is where a network runs."""
 
     def __init__(
         self,
@@ -76,15 +81,25 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         check_consistent_length(features, target.matrix)
         labels = Labels.of(_label_ids(target.classes))
         settings = nested(self.settings or {})
-        settings["calibration"] = {"share": _held_out(_length(features))} | settings.get("calibration", {})
+        settings["calibration"] = {"share": _held_out(_length(features))} | settings.get(
+            "calibration", {}
+        )
         settings.setdefault("seed", _seed(self.random_state))
-        tagger = Longtail(self.method, preset=self.preset, threads=self.threads, device=self.device, **settings)
+        tagger = Longtail(
+            self.method, preset=self.preset, threads=self.threads, device=self.device, **settings
+        )
         self.model_ = tagger.fit(_dataset(features, target.matrix, labels))
-        self.classes_, self.kind_, self.reads_text_ = target.classes, target.kind, isinstance(features, Strings)
+        self.classes_, self.kind_, self.reads_text_ = (
+            target.classes,
+            target.kind,
+            isinstance(features, Strings),
+        )
         return self
 
     def predict(self, X: Any) -> Any:
-        """Return what ``y`` was: (n,) classes, an (n, L) matrix of 0 and 1, or lists of labels, the best first."""
+        """Return what ``y`` was: (n,) classes, an (n, L) matrix of 0 and 1, or lists of labels, the
+        best first.
+        """
         ranked = self._probabilities(X)
         if self.kind_ == "classes":
             return self.classes_[self._shares(ranked).argmax(1)]
@@ -98,7 +113,9 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return ranked if self.kind_ == "sparse" else ranked.toarray()
 
     def predict_proba(self, X: Any) -> Any:
-        """Return (n, L) probabilities: dense, or sparse if ``y`` was sparse or lists. Those of classes sum to 1."""
+        """Return (n, L) probabilities: dense, or sparse if ``y`` was sparse or lists. Those of
+        classes sum to 1.
+        """
         ranked = self._probabilities(X)
         if self.kind_ == "classes":
             return self._shares(ranked)
@@ -106,10 +123,11 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return ranked.toarray() if self.kind_ == "dense" else ranked
 
     def decision_function(self, X: Any) -> Any:
-        """Return what rises with the probability: above 0 what is predicted, (n,) for two classes, else (n, L).
+        """Return what rises with the probability: above 0 what is predicted, (n,) for two classes,
+        else (n, L).
 
-        Where ``y`` was sparse or lists it is the probability itself, as what is not stored counts as 0.
-        """
+        Where ``y`` was sparse or lists it is the probability itself, as what is not stored counts
+        as 0."""
         shares = self.predict_proba(X)
         if self.kind_ == "classes":
             logs = np.log(np.maximum(shares, _SMALLEST))
@@ -134,7 +152,8 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             found, trained = kinds if texts is not None else kinds[::-1]
             raise ValueError(f"X: found {found}; expected {trained}, as in training")
         if texts is not None:
-            for name in ("n_features_in_", "feature_names_in_"):  # of a matrix that this was fitted on before
+            # of a matrix that this was fitted on before
+            for name in ("n_features_in_", "feature_names_in_"):
                 self.__dict__.pop(name, None)
             return texts
         checked = validate_data(self, X, reset=fitting, accept_sparse="csr", dtype=np.float32)
@@ -146,7 +165,9 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         model = self.model_.model
         features, n_labels = self._features(X), len(self.classes_)
         k = n_labels if self.kind_ == "classes" or self.k is None else min(self.k, n_labels)
-        search = replace_beam(model.config.search, n_labels) if k == n_labels else model.config.search
+        search = (
+            replace_beam(model.config.search, n_labels) if k == n_labels else model.config.search
+        )
         none = csr_of_nothing(_length(features), n_labels)
         with pool.threads(self.threads):
             ranked = model.raw_scores(_dataset(features, none, model.labels), k, search)
@@ -154,7 +175,11 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         known = raw if model.calibration is None else model.calibration(raw)
         if model.calibration is None and model.missing_score:  # scores are margins
             known = special.expit(raw)
-        ranked.data = known + _TIE * raw if self.kind_ == "classes" else np.clip(known, _SMALLEST, 1 - _SMALLEST)
+        ranked.data = (
+            known + _TIE * raw
+            if self.kind_ == "classes"
+            else np.clip(known, _SMALLEST, 1 - _SMALLEST)
+        )
         return ranked
 
     def _shares(self, ranked: sparse.csr_array) -> NDArray[np.float64]:
@@ -175,7 +200,9 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Write the files to a temporary folder that lives as long as the model, which is verified and read there."""
+        """Write the files to a temporary folder that lives as long as the model, which is verified
+        and read there.
+        """
         super().__setstate__(state)
         files = self.__dict__.get("model_")
         if files is not None:
@@ -215,14 +242,18 @@ def _target(y: Any) -> _Target:
     classes, columns = np.unique(y, return_inverse=True)
     ends = np.arange(len(y) + 1)
     ones = np.ones(len(y), np.float32)
-    return _Target(sparse.csr_array((ones, columns, ends), shape=(len(y), len(classes))), classes, "classes")
+    return _Target(
+        sparse.csr_array((ones, columns, ends), shape=(len(y), len(classes))), classes, "classes"
+    )
 
 
 def _is_lists(y: Any) -> bool:
     """Tell lists of strings from rows of numbers."""
     if sparse.issparse(y) or getattr(y, "ndim", 1) != 1 or not isinstance(y, Iterable):
         return False
-    first = next((own for own in y if not isinstance(own, list | tuple | set | frozenset) or own), None)
+    first = next(
+        (own for own in y if not isinstance(own, list | tuple | set | frozenset) or own), None
+    )
     return isinstance(first, list | tuple | set | frozenset) and isinstance(next(iter(first)), str)
 
 
@@ -261,7 +292,9 @@ def _texts(X: Any) -> Strings | None:
     return Strings.of(values)
 
 
-def _dataset(features: Strings | sparse.csr_array, matrix: sparse.csr_array, labels: Labels) -> Dataset:
+def _dataset(
+    features: Strings | sparse.csr_array, matrix: sparse.csr_array, labels: Labels
+) -> Dataset:
     if isinstance(features, Strings):
         return Dataset(matrix, labels, texts=features)
     return Dataset(matrix, labels, features=features)
@@ -274,11 +307,17 @@ def _length(features: Strings | sparse.csr_array) -> int:
 def _label_ids(classes: NDArray[Any]) -> list[str]:
     """Return the classes as strings, or their numbers where 1 and "1" are two of them."""
     ids = [str(name) for name in classes.tolist()]
-    return ids if len(set(ids)) == len(ids) and all(ids) else [str(number) for number in range(len(ids))]
+    return (
+        ids
+        if len(set(ids)) == len(ids) and all(ids)
+        else [str(number) for number in range(len(ids))]
+    )
 
 
 def _held_out(n: int) -> float:
-    """Return the share of n documents that is for the calibration: of few documents more, as it needs some itself."""
+    """Return the share of n documents that is for the calibration: of few documents more, as it
+    needs some itself.
+    """
     return min(max(_CALIBRATED / max(n, 1), 0.02), 0.2)
 
 
@@ -291,4 +330,8 @@ def _seed(random_state: Any) -> int:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }

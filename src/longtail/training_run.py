@@ -1,4 +1,6 @@
-"""A training run with all that surrounds it: forecast, stages to resume by, and the model folder at the end."""
+"""A training run with all that surrounds it: forecast, stages to resume by, and the model folder at
+the end.
+"""
 
 from __future__ import annotations
 
@@ -50,21 +52,25 @@ def train_to_folder(
     log_to: Sequence[str] = (),
     loss: Callable[..., Any] | None = None,
 ) -> Model:
-    """Train and write the model folder; until it is there, finished stages are kept beside it for ``resume``.
+    """Train and write the model folder; until it is there, finished stages are kept beside it for
+    ``resume``.
 
-    Also beside it, in a file that ends in ``.run.jsonl``, stands how the training went: time and memory of each stage,
-    and what the forecast said of them.
-    ``log_to`` are loggers that are told of the run, such as ``mlflow:http://host:5000``. A model that is in ``output``
-    is replaced with ``force`` alone, or where ``resume`` finds stages of a run that was to replace it. ``loss`` is the
-    loss of a network, where ``training.loss`` is ``custom``; a resumed run needs the same one again.
-    """
+    Also beside it, in a file that ends in ``.run.jsonl``, stands how the training went: time and
+    memory of each stage, and what the forecast said of them. ``log_to`` are loggers that are told
+    of the run, such as ``mlflow:http://host:5000``. A model that is in ``output`` is replaced with
+    ``force`` alone, or where ``resume`` finds stages of a run that was to replace it. ``loss`` is
+    the loss of a network, where ``training.loss`` is ``custom``; a resumed run needs the same one
+    again."""
     begin, stages_at = time.perf_counter(), work_folder(output)
     log_file = run_log(output)
     parents = None if tree is None else read_parents(tree)
     unfinished = resume and stages_at.is_dir()  # it was decided then that a model is replaced
     check_replaceable(output, force or unfinished)  # now, not after hours of training
     if resume and not is_interrupted(output):
-        log.warning("%s: found no finished stage of an interrupted run to resume; training begins anew", output)
+        log.warning(
+            "%s: found no finished stage of an interrupted run to resume; training begins anew",
+            output,
+        )
     check_trainable(documents, config, device, parents, loss)
     warn_of_documents(documents)
     warn_of_few_words(documents, config)
@@ -74,11 +80,18 @@ def train_to_folder(
         log.info("%s", expected)
         if not ignore_memory:
             check_memory(expected)
-        with _stages(stages_at, output) as stages, stages_told_to(log_file), _hint_to_resume(output):
+        with (
+            _stages(stages_at, output) as stages,
+            stages_told_to(log_file),
+            _hint_to_resume(output),
+        ):
             clear_leftovers(output)
             if not resume:
                 if count := stages.clear():
-                    log.warning("%d stages of an interrupted run are let go, as --resume was not given", count)
+                    log.warning(
+                        "%d stages of an interrupted run are let go, as --resume was not given",
+                        count,
+                    )
                 with suppress(OSError):  # a run log is worth less than the run
                     log_file.unlink()
             write_event(_forecast_line(expected))
@@ -130,14 +143,21 @@ def take_part(
     threads: int = 0,
     device: str = "auto",
 ) -> None:
-    """Help to train the network of a run that the first rank leads into ``output``; return when it is trained."""
-    parents, stages = None if tree is None else read_parents(tree), FollowedStages(work_folder(output))
+    """Help to train the network of a run that the first rank leads into ``output``; return when it
+    is trained.
+    """
+    parents, stages = (
+        None if tree is None else read_parents(tree),
+        FollowedStages(work_folder(output)),
+    )
     with pool.threads(threads):
         follow(documents, config, valid=valid, parents=parents, stages=stages, device=device)
 
 
 def _stages(stages_at: Path, output: Path) -> Stages:
-    """Return the work folder of a run; an error of the disk names the model folder that was asked for."""
+    """Return the work folder of a run; an error of the disk names the model folder that was asked
+    for.
+    """
     try:
         return Stages(stages_at)
     except OSError as error:
@@ -151,18 +171,26 @@ def _hint_to_resume(output: Path) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit, SystemError, OSError, MemoryError):
-        log.warning("%s: training was interrupted; finished stages are kept: go on with --resume", output)
+        log.warning(
+            "%s: training was interrupted; finished stages are kept: go on with --resume", output
+        )
         raise
 
 
 def _facts(documents: Dataset, config: Config) -> dict[str, Any]:
     """Return what decides the run: version, settings by dotted path, and the size of the data."""
-    counts = {"documents": len(documents), "labels": documents.n_labels, "pairs": documents.label_matrix.nnz}
+    counts = {
+        "documents": len(documents),
+        "labels": documents.n_labels,
+        "pairs": documents.label_matrix.nnz,
+    }
     return {"longtail": __version__, **{own.path: own.value for own in settings(config)}, **counts}
 
 
 def _forecast_line(expected: Forecast) -> bytes:
-    """Return the line of the run log that says what the run is expected to take, memory in MB as stages have it."""
+    """Return the line of the run log that says what the run is expected to take, memory in MB as
+    stages have it.
+    """
     low, high = expected.seconds
     line = {
         "event": "forecast",

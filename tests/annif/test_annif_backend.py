@@ -28,7 +28,12 @@ from annif.registry import AnnifRegistry
 
 import longtail as lt
 from longtail.annif_backend import LongtailBackend, create_app, register
-from longtail.data.annif import write_annif_csv, write_annif_folder, write_annif_tsv, write_annif_vocabulary
+from longtail.data.annif import (
+    write_annif_csv,
+    write_annif_folder,
+    write_annif_tsv,
+    write_annif_vocabulary,
+)
 
 URI = "http://example.org/tag/"
 PROJECTS = """

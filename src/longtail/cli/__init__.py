@@ -71,7 +71,8 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -87,7 +88,9 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 
 def _send_again(unheard: sys.UnraisableHookArgs) -> None:
-    """Send a signal once more that came while Python let something go, where what it raises is not heard."""
+    """Send a signal once more that came while Python let something go, where what it raises is not
+    heard.
+    """
     error = unheard.exc_value
     if not isinstance(error, SystemExit | KeyboardInterrupt):
         sys.__unraisablehook__(unheard)
@@ -100,10 +103,12 @@ def main() -> NoReturn:
     """Run the command line; every error becomes one message and its exit code."""
     signal.signal(signal.SIGTERM, _stop)  # so that `finally` blocks run
     sys.unraisablehook = _send_again
-    # torch's threads sleep while they wait: spinning halves the speed of a network where others use the cores, too
+    # torch's threads sleep while they wait: spinning halves the speed of a network where others use
+    # the cores, too
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     spare_address_space()
-    if isinstance(sys.stdout, TextIOWrapper):  # a pipe is UTF-8 in every locale; what a terminal lacks is escaped
+    # a pipe is UTF-8 in every locale; what a terminal lacks is escaped
+    if isinstance(sys.stdout, TextIOWrapper):
         encoding = sys.stdout.encoding if sys.stdout.isatty() else "utf-8"
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
     try:

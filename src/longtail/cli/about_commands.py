@@ -21,13 +21,17 @@ __all__ = ["demo", "doctor", "methods"]
 
 @app.command(epilog="Example: longtail methods xr-linear > settings.toml")
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Show one method with every setting, as TOML.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show one method with every setting, as TOML.")
+    ] = None,
     preset: Preset = None,
     config: ConfigFile = None,
     set_: SetOptions = None,
     json: Json = False,
 ) -> None:
-    """List the methods, or show one with its settings resolved; those of a preset with their sources."""
+    """List the methods, or show one with its settings resolved; those of a preset with their
+    sources.
+    """
     from msgspec import to_builtins
 
     from longtail.cli.terminal import print_json, print_table
@@ -35,7 +39,9 @@ def methods(
     from longtail.methods import METHODS, configure, method
 
     if name is None and (preset or config or set_):
-        raise UsageError("--preset, -c and --set are settings of one method; expected its name, as in the list")
+        raise UsageError(
+            "--preset, -c and --set are settings of one method; expected its name, as in the list"
+        )
     if name is None:
         rows = [[m.name, ", ".join(m.presets), m.what] for m in METHODS.values()]
         if json:
@@ -51,7 +57,10 @@ def methods(
         about = {} if recipe is None else {"sources": sources, "deviations": recipe.deviations}
         print_json(to_builtins(resolved) | about)
         return
-    print(f"# {entry.what}\n# {entry.paper}\n# {' → '.join(entry.recipe)}\n\n{to_toml(resolved, sources)}", end="")
+    print(
+        f"# {entry.what}\n# {entry.paper}\n# {' → '.join(entry.recipe)}\n\n{to_toml(resolved, sources)}",
+        end="",
+    )
     if recipe is not None and recipe.deviations:
         print("\n# Where this differs from the authors' recipe:")
         for deviation in recipe.deviations:
@@ -71,7 +80,10 @@ def _listed(entry: Method) -> dict[str, Any]:
 def doctor(
     json: Json = False,
     compile_: Annotated[
-        bool, typer.Option("--compile", help="First compile the CPU kernels of all linear methods: minutes, once.")
+        bool,
+        typer.Option(
+            "--compile", help="First compile the CPU kernels of all linear methods: minutes, once."
+        ),
     ] = False,
 ) -> None:
     """Look at this machine: versions, cores, memory, kernels, optional parts."""
@@ -93,10 +105,14 @@ def doctor(
 
 @app.command(epilog="Example: longtail demo -o demo")
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for what the demo writes.")] = Path("demo"),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder for what the demo writes.")
+    ] = Path("demo"),
     threads: Threads = 0,
 ) -> None:
-    """Train, measure and explain on the bundled real sample: descriptions of Debian packages with their tags."""
+    """Train, measure and explain on the bundled real sample: descriptions of Debian packages with
+    their tags.
+    """
     from longtail.cli.data_commands import check
     from longtail.cli.kernel_compilation import compile_missing_kernels
     from longtail.cli.measure_commands import evaluate
@@ -115,7 +131,9 @@ def demo(
     force = holds_a_model(model)
     print(f"\n$ longtail train {FOLDER} -o {model}{' --force' if force else ''}\n")
     train(str(FOLDER), model, force=force, threads=threads)
-    print(f"\n$ longtail evaluate {model} {FOLDER} --bootstrap 1000 --report {output / 'report.html'}\n")
+    print(
+        f"\n$ longtail evaluate {model} {FOLDER} --bootstrap 1000 --report {output / 'report.html'}\n"
+    )
     evaluate([str(model), test], bootstrap=1000, report=output / "report.html", threads=threads)
     text = "A small editor for sound files: cut, mix and listen to recordings, with a window for GNOME."
     print(f'\n$ longtail explain {model} "{text}"\n')
@@ -127,5 +145,6 @@ def demo(
 
 def _as_called() -> str:
     """Return the command that a person can type here to run this program again."""
-    installed = Path(sys.argv[0]).name == "longtail" and not shutil.which("longtail")  # not on the path
+    # not on the path
+    installed = Path(sys.argv[0]).name == "longtail" and not shutil.which("longtail")
     return os.path.relpath(sys.argv[0]) if installed else "longtail"

@@ -14,7 +14,9 @@ _SMALL = 8 << 30  # bytes; below, buffers for the threads of OpenBLAS count
 
 
 def spare_address_space() -> None:
-    """Let OpenBLAS have one thread where little address space is left; it has buffers for each, which it waits for."""
+    """Let OpenBLAS have one thread where little address space is left; it has buffers for each,
+    which it waits for.
+    """
     limit = _limit()
     if limit is not None and limit < _SMALL:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

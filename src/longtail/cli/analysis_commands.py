@@ -28,9 +28,14 @@ __all__ = ["analyze"]
 def analyze(
     model: ModelFolder,
     data: Data,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for pictures and numbers.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for pictures and numbers.")
+    ],
     documents: Annotated[
-        int, typer.Option(min=1, help="Documents to measure, taken by chance; PWCCA takes 5 a dimension if more.")
+        int,
+        typer.Option(
+            min=1, help="Documents to measure, taken by chance; PWCCA takes 5 a dimension if more."
+        ),
     ] = 1000,
     format: Format = None,
     fields: Fields = None,
@@ -38,7 +43,9 @@ def analyze(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Look inside a network: attention of [CLS], likeness of levels (PWCCA), recall of shortlists; PNG and CSV."""
+    """Look inside a network: attention of [CLS], likeness of levels (PWCCA), recall of shortlists;
+    PNG and CSV.
+    """
     from longtail.cli.terminal import print_json, print_table
     from longtail.models.model import Model
     from longtail.models.model_folder import load_model
@@ -47,7 +54,9 @@ def analyze(
     prepare_folder(output)
     trained = load_model(model, "cpu")  # where the encoder stays in float32
     if not isinstance(trained, Model) or (ranker := trained.neural_ranker) is None:
-        raise UsageError(f"{model}: found no network that ranks, to look into; expected a model that has one")
+        raise UsageError(
+            f"{model}: found no network that ranks, to look into; expected a model that has one"
+        )
     from longtail.networks.analysis import analyse, transformer_of, untuned_encoder
     from longtail.networks.device import choose_device
 

@@ -44,10 +44,14 @@ def check(
     fields: Fields = None,
     split: Split = "train",
     skip_bad: SkipBad = 0,
-    report: Annotated[Path | None, typer.Option(help="Draw the label-frequency curve (.png, .svg, .pdf).")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Draw the label-frequency curve (.png, .svg, .pdf).")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Count documents and labels, show the label-frequency curve, say what is wrong and what training would take."""
+    """Count documents and labels, show the label-frequency curve, say what is wrong and what
+    training would take.
+    """
     from longtail.cli.terminal import print_description, print_json
     from longtail.config import Config
     from longtail.forecast import forecast
@@ -89,13 +93,17 @@ def check(
 @app.command(epilog="Example: longtail convert books.csv books.jsonl --labels-output labels.ttl")
 def convert(
     data: Data,
-    output: Annotated[str, typer.Argument(metavar="OUTPUT", help="File or folder to write, or - for stdout.")],
+    output: Annotated[
+        str, typer.Argument(metavar="OUTPUT", help="File or folder to write, or - for stdout.")
+    ],
     format: Format = None,
     label_separator: LabelSeparator = ";",
     separator: Separator = None,
     text_column: TextColumn = None,
     labels_column: LabelsColumn = None,
-    to: Annotated[str | None, typer.Option("--to", help="Output format; told from the name otherwise.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Output format; told from the name otherwise.")
+    ] = None,
     labels: Labels = None,
     labels_output: Annotated[Path | None, typer.Option(help="Write the label file too.")] = None,
     features: Features = None,
@@ -111,7 +119,9 @@ def convert(
 
     check_apart(output, data, labels, features)
     if labels_output and labels_output.resolve() == Path(output).resolve():
-        raise UsageError(f"{output}: found for the documents and for --labels-output; expected two files")
+        raise UsageError(
+            f"{output}: found for the documents and for --labels-output; expected two files"
+        )
     dataset = read_data(
         data,
         format=format,

@@ -21,7 +21,8 @@ from longtail.kernels import pool
 
 __all__ = ["Symptom", "examine"]
 
-_ZSTD = ("backports.zstd",) if sys.version_info < (3, 14) else ()  # from there on in the standard library
+# from there on in the standard library
+_ZSTD = ("backports.zstd",) if sys.version_info < (3, 14) else ()
 _CORE = ("numpy", "scipy", "numba", "msgspec", "typer", "matplotlib", *_ZSTD)
 _EXTRAS = {
     "neural": "torch",
@@ -66,7 +67,11 @@ class Symptom(msgspec.Struct, frozen=True):
 def examine() -> list[Symptom]:
     """Look at everything, changing nothing."""
     return [
-        Symptom("longtail", "ok", f"{__version__} on Python {platform.python_version()}, {platform.platform()}"),
+        Symptom(
+            "longtail",
+            "ok",
+            f"{__version__} on Python {platform.python_version()}, {platform.platform()}",
+        ),
         *(_package(name) for name in _CORE),
         Symptom("cores", "ok", str(pool.cores())),
         _memory(),
@@ -81,7 +86,11 @@ def _package(name: str) -> Symptom:
     try:
         return Symptom(name, "ok", metadata.version(name))
     except metadata.PackageNotFoundError:
-        return Symptom(name, "bad", "not installed; install longtail again: pip install --force-reinstall longtail")
+        return Symptom(
+            name,
+            "bad",
+            "not installed; install longtail again: pip install --force-reinstall longtail",
+        )
 
 
 def _extra(extra: str, package: str) -> Symptom:
@@ -89,7 +98,9 @@ def _extra(extra: str, package: str) -> Symptom:
     if version is None:
         return Symptom(f"extra {extra}", "absent", f"pip install 'longtail[{extra}]'")
     if package == "torch" and (error := _torch().error):
-        return Symptom(f"extra {extra}", "bad", f"torch {version} cannot be used: {error}; install it again")
+        return Symptom(
+            f"extra {extra}", "bad", f"torch {version} cannot be used: {error}; install it again"
+        )
     return Symptom(f"extra {extra}", "ok", f"{package} {version}")
 
 
@@ -108,17 +119,26 @@ def _memory() -> Symptom:
 
 
 def _kernel_cache() -> Symptom:
-    """Tell where numba will keep compiled kernels; without a writable folder each process compiles anew."""
+    """Tell where numba will keep compiled kernels; without a writable folder each process compiles
+    anew.
+    """
     given = os.environ.get("NUMBA_CACHE_DIR")
     folder = Path(given) if given else Path(pool.__file__).parent  # beside the kernels
-    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())  # numba makes the rest
+    # numba makes the rest
+    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):
             return Symptom("kernel cache", "ok", str(folder))
     except OSError:
         if given:
-            return Symptom("kernel cache", "bad", f"{folder} cannot be written; set NUMBA_CACHE_DIR to another folder")
-        return Symptom("kernel cache", "ok", "a folder of the user's, the package folder being read-only")
+            return Symptom(
+                "kernel cache",
+                "bad",
+                f"{folder} cannot be written; set NUMBA_CACHE_DIR to another folder",
+            )
+        return Symptom(
+            "kernel cache", "ok", "a folder of the user's, the package folder being read-only"
+        )
 
 
 def _gpu() -> Symptom:
@@ -131,18 +151,28 @@ def _gpu() -> Symptom:
     if not driver:
         return Symptom("GPU", "absent", "no NVIDIA driver; networks run on the CPU")
     if torch is None or found.error:
-        return Symptom("GPU", "ok", "NVIDIA driver present; whether torch sees a device is not known without it")
+        return Symptom(
+            "GPU",
+            "ok",
+            "NVIDIA driver present; whether torch sees a device is not known without it",
+        )
     build = "without CUDA" if found.cuda is None else f"for CUDA {found.cuda}"
     way_out = "install a build of torch for the driver's CUDA, or networks run on the CPU"
     return Symptom(
-        "GPU", "absent", f"NVIDIA driver present, but torch {torch}, built {build}, sees no device; {way_out}"
+        "GPU",
+        "absent",
+        f"NVIDIA driver present, but torch {torch}, built {build}, sees no device; {way_out}",
     )
 
 
 def _triton() -> Symptom:
     version = _version("triton")
     if version is None:
-        return Symptom("Triton", "absent", "kernels of networks on a GPU; without it torch does the same more slowly")
+        return Symptom(
+            "Triton",
+            "absent",
+            "kernels of networks on a GPU; without it torch does the same more slowly",
+        )
     return Symptom("Triton", "ok", version)
 
 
@@ -151,7 +181,10 @@ def _torch() -> _Torch:
     """Ask torch in a process of its own: a broken one may end that, and this one stays small."""
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", _ASK_TORCH], capture_output=True, text=True, timeout=_PATIENCE
+            [sys.executable, "-P", "-c", _ASK_TORCH],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return _Torch(error=type(error).__name__)

@@ -28,15 +28,25 @@ from longtail.cli.options import (
 __all__ = ["ensemble"]
 
 
-@app.command(epilog="Example: longtail ensemble linear flat -o both --fusion weights --valid valid.jsonl")
+@app.command(
+    epilog="Example: longtail ensemble linear flat -o both --fusion weights --valid valid.jsonl"
+)
 def ensemble(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL…", help="Model folders, two or more.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Model folder to write.")],
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODEL…", help="Model folders, two or more.")
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="OUT", help="Model folder to write.")
+    ],
     fusion: Annotated[
-        str, typer.Option(help="mean of the scores; rank, by reciprocal ranks; weights, fitted on --valid.")
+        str,
+        typer.Option(
+            help="mean of the scores; rank, by reciprocal ranks; weights, fitted on --valid."
+        ),
     ] = "mean",
     valid: Annotated[
-        str | None, typer.Option(help="Documents that no model has seen, for the weights and the calibration.")
+        str | None,
+        typer.Option(help="Documents that no model has seen, for the weights and the calibration."),
     ] = None,
     force: Force = False,
     features: Features = None,
@@ -51,7 +61,9 @@ def ensemble(
     threads: Threads = 0,
     device: Device = "auto",
 ) -> None:
-    """Make one model of several, also of different methods; it predicts, measures and explains like any other."""
+    """Make one model of several, also of different methods; it predicts, measures and explains like
+    any other.
+    """
     from longtail.ensembling import checked_fusion, ensemble_to_folder
 
     known, documents = checked_fusion(models, fusion, valid is not None), None
@@ -69,5 +81,7 @@ def ensemble(
             split="test",
             skip_bad=skip_bad,
         )
-    ensemble_to_folder(models, output, known, documents, force=force, threads=threads, device=device)
+    ensemble_to_folder(
+        models, output, known, documents, force=force, threads=threads, device=device
+    )
     say(f"{output}: written")

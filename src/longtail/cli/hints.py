@@ -12,7 +12,8 @@ from typer.models import CommandFunctionType
 __all__ = ["App", "hint"]
 
 _SAME = {"--top": "-k", "--top-k": "-k", "--num-labels": "-k"}
-_PREFERRED = ("training.", "ranker.", "tree.", "search.")  # groups, where several have a setting of one name
+# groups, where several have a setting of one name
+_PREFERRED = ("training.", "ranker.", "tree.", "search.")
 
 
 class App(typer.Typer):
@@ -74,7 +75,11 @@ def _value(option: str | None, arguments: Sequence[str]) -> str:
         name, equals, value = word.partition("=")
         if name == option and equals:
             return value
-        if name == option and place + 1 < len(arguments) and not arguments[place + 1].startswith("-"):
+        if (
+            name == option
+            and place + 1 < len(arguments)
+            and not arguments[place + 1].startswith("-")
+        ):
             return arguments[place + 1]
     return "VALUE"
 

@@ -1,8 +1,8 @@
-"""Compilation of the CPU kernels before they are needed, by calling all that calls them on a little data.
+"""Compilation of the CPU kernels before they are needed, by calling all that calls them on a little
+data.
 
-Training, prediction and measurement go through the same functions as any data does, so kernels are compiled for the
-types that they will be called with, and no list of them has to be kept.
-"""
+Training, prediction and measurement go through the same functions as any data does, so kernels are
+compiled for the types that they will be called with, and no list of them has to be kept."""
 
 from __future__ import annotations
 
@@ -50,19 +50,25 @@ class _Steps:
 
 
 def linear_trainings() -> list[Config]:
-    """Return the settings of every linear method, and those of Gandalf, whose kernels need no optional package."""
+    """Return the settings of every linear method, and those of Gandalf, whose kernels need no
+    optional package.
+    """
     linear = [configure(name) for name, entry in METHODS.items() if not entry.network]
     return [*linear, configure("xr-linear", None, {"gandalf": {"use": True}})]
 
 
 def compile_missing_kernels(config: Config) -> None:
-    """Compile the kernels of training, prediction and measurement by these settings, unless this machine has."""
+    """Compile the kernels of training, prediction and measurement by these settings, unless this
+    machine has.
+    """
     if compilation_kernels(config):
         compile_kernels([config])
 
 
 def compile_kernels(configs: Sequence[Config]) -> None:
-    """Compile the kernels of training, prediction and measurement by each of the settings, with one bar for all."""
+    """Compile the kernels of training, prediction and measurement by each of the settings, with one
+    bar for all.
+    """
     begin = time.perf_counter()
     names = ", ".join(dict.fromkeys(config.method for config in configs))
     log.info("compiling kernels, once on this machine: %s", names)

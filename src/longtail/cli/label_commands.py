@@ -45,9 +45,13 @@ __all__ = ["extend", "labels"]
 @app.command(epilog="Example: longtail labels train.jsonl --neighbours Birds -k 9")
 def labels(
     path: Annotated[str, typer.Argument(metavar="DATA|MODEL", help="Data, or a model folder.")],
-    neighbours: Annotated[str | None, typer.Option(metavar="NAME", help="Label whose neighbours are shown.")] = None,
+    neighbours: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Label whose neighbours are shown.")
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Labels shown, at most.")] = 10,
-    figure: Annotated[Path | None, typer.Option(help="Draw the neighbours (.png, .svg, .pdf).")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the neighbours (.png, .svg, .pdf).")
+    ] = None,
     vocabulary: Labels = None,
     format: Format = None,
     label_separator: LabelSeparator = ";",
@@ -60,13 +64,17 @@ def labels(
     set_: SetOptions = None,
     json: Json = False,
 ) -> None:
-    """Show the labels of data or of a model, or the labels that go with one: its neighbours in the label graph."""
+    """Show the labels of data or of a model, or the labels that go with one: its neighbours in the
+    label graph.
+    """
     from longtail.report.picture_files import picture_suffix
 
     if figure:
         picture_suffix(figure)
         if neighbours is None:
-            raise UsageError("--figure draws the neighbours of a label; expected --neighbours NAME beside it")
+            raise UsageError(
+                "--figure draws the neighbours of a label; expected --neighbours NAME beside it"
+            )
     config = _config(set_)
     if Path(path, "manifest.json").exists():
         if vocabulary:
@@ -101,22 +109,32 @@ def labels(
 @app.command(epilog="Example: longtail extend model new-labels.tsv -o larger")
 def extend(
     model: ModelFolder,
-    labels: Annotated[Path, typer.Argument(metavar="LABELS", help="Label file (JSONL, TSV, SKOS).")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Model folder to write.")],
+    labels: Annotated[
+        Path, typer.Argument(metavar="LABELS", help="Label file (JSONL, TSV, SKOS).")
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="OUT", help="Model folder to write.")
+    ],
     force: Force = False,
     skip_bad: SkipBad = 0,
     threads: Threads = 0,
     device: Device = "auto",
 ) -> None:
-    """Give a model labels that it was never trained on, by their words: inceptionxml-lf, decaf, eclare."""
+    """Give a model labels that it was never trained on, by their words: inceptionxml-lf, decaf,
+    eclare.
+    """
     from longtail.extending import extend_to_folder
 
-    extend_to_folder(model, labels, output, force=force, skip_bad=skip_bad, threads=threads, device=device)
+    extend_to_folder(
+        model, labels, output, force=force, skip_bad=skip_bad, threads=threads, device=device
+    )
     say(f"{output}: written")
 
 
 class _Source(NamedTuple):
-    """Labels, the documents of each, and where neighbours are asked for, the normalised label graph."""
+    """Labels, the documents of each, and where neighbours are asked for, the normalised label
+    graph.
+    """
 
     labels: Vocabulary
     counts: NDArray[np.int64]
@@ -144,7 +162,9 @@ def _of_model(path: Path, with_graph: bool) -> _Source:
     model = load_model(path, "cpu")
     graph = model.label_graph if isinstance(model, Model) else None
     if with_graph and graph is None:
-        raise UsageError(f"{path}: this model was trained without a label graph; give its training data instead")
+        raise UsageError(
+            f"{path}: this model was trained without a label graph; give its training data instead"
+        )
     return _Source(model.labels, model.label_counts, graph)
 
 
@@ -160,10 +180,17 @@ def _show_vocabulary(source: _Source, k: int, json: bool) -> None:
     parts = {"most_frequent": often[:k], "rarest": often[::-1][:k]}
     shown = {part: [_row(source, int(at)) for at in rows] for part, rows in parts.items()}
     if json:
-        facts = {"labels": len(vocabulary), "used": len(used), "with_text": texts, "with_name": names}
+        facts = {
+            "labels": len(vocabulary),
+            "used": len(used),
+            "with_text": texts,
+            "with_name": names,
+        }
         print_json(facts | shown)
         return
-    print(f"{len(vocabulary):,} labels, {len(used):,} of them used; {texts:,} have a text, {names:,} a name")
+    print(
+        f"{len(vocabulary):,} labels, {len(used):,} of them used; {texts:,} have a text, {names:,} a name"
+    )
     for part, rows in shown.items():
         print()
         heads = [part.replace("_", " "), "documents"]
@@ -189,10 +216,14 @@ def _neighbours(
 
     own = _row(source, source.labels.find(label))
     found = neighbours(graph, source.labels, label, k)
-    return own, [_row(source, source.labels.columns[near.id]) | {"value": near.value} for near in found]
+    return own, [
+        _row(source, source.labels.columns[near.id]) | {"value": near.value} for near in found
+    ]
 
 
-def _show_neighbours(own: dict[str, Any], rows: list[dict[str, Any]], most: int, json: bool) -> None:
+def _show_neighbours(
+    own: dict[str, Any], rows: list[dict[str, Any]], most: int, json: bool
+) -> None:
     from longtail.cli.terminal import print_json, print_table
 
     if json:

@@ -1,4 +1,6 @@
-"""Commands that measure: one model, or predictions (evaluate), and several models side by side (compare)."""
+"""Commands that measure: one model, or predictions (evaluate), and several models side by side
+(compare).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ _RESAMPLES = 1000  # where a report is written
 
 Cutoffs = Annotated[str, typer.Option("-k", help="Cut-offs of the metrics.")]
 Propensity = Annotated[
-    str, typer.Option(help="wikipedia, amazon, default (0.55/1.5) or A,B; auto: by the data's name, then the preset.")
+    str,
+    typer.Option(
+        help="wikipedia, amazon, default (0.55/1.5) or A,B; auto: by the data's name, then the preset."
+    ),
 ]
 FilterFile = Annotated[
     Path | None,
@@ -46,29 +51,42 @@ FilterFile = Annotated[
         help="Filter file: `document label` pairs to mask. filter_labels_test.txt beside TEST needs no option."
     ),
 ]
-NoFilter = Annotated[bool, typer.Option("--no-filter", help="Do not use the filter file beside TEST.")]
+NoFilter = Annotated[
+    bool, typer.Option("--no-filter", help="Do not use the filter file beside TEST.")
+]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and pictures (.html).")]
 
 
 @app.command(epilog="Example: longtail evaluate model test.jsonl --report report.html")
 def evaluate(
-    paths: Annotated[list[str], typer.Argument(metavar="[MODEL] TEST", help="A model folder, and test data.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="[MODEL] TEST", help="A model folder, and test data.")
+    ],
     predictions: Annotated[
-        Path | None, typer.Option(help='In place of MODEL: predictions of any system, {"id", "labels", "scores"}.')
+        Path | None,
+        typer.Option(
+            help='In place of MODEL: predictions of any system, {"id", "labels", "scores"}.'
+        ),
     ] = None,
-    train: Annotated[str | None, typer.Option(help="With --predictions: training data, for PSP and PSnDCG.")] = None,
+    train: Annotated[
+        str | None, typer.Option(help="With --predictions: training data, for PSP and PSnDCG.")
+    ] = None,
     k: Cutoffs = "1,3,5",
     propensity: Propensity = _AUTO,
     filter: FilterFile = None,
     no_filter: NoFilter = False,
     bootstrap: Annotated[
-        int | None, typer.Option(min=0, help="Resamples for 95 % intervals; 1000 with --report, 0 otherwise.")
+        int | None,
+        typer.Option(min=0, help="Resamples for 95 % intervals; 1000 with --report, 0 otherwise."),
     ] = None,
     seed: ResampleSeed = 0,
     beam_size: BeamSize = None,
     report: Report = None,
     timings: Annotated[
-        bool, typer.Option("--timings", help="Measure times for the report, too, which then differs each time.")
+        bool,
+        typer.Option(
+            "--timings", help="Measure times for the report, too, which then differs each time."
+        ),
     ] = False,
     features: Features = None,
     no_features: NoFeatures = False,
@@ -88,7 +106,9 @@ def evaluate(
 
     if len(paths) != (1 if predictions else 2):
         wanted = (
-            "TEST, as --predictions stand for the model" if predictions else "MODEL TEST, or --predictions FILE TEST"
+            "TEST, as --predictions stand for the model"
+            if predictions
+            else "MODEL TEST, or --predictions FILE TEST"
         )
         raise UsageError(f"found {' '.join(paths)}; expected {wanted}")
     if report:
@@ -109,7 +129,12 @@ def evaluate(
     if predictions is None:
         if train is not None:
             say("--train has no effect without --predictions: a model knows what it was trained on")
-        reading = tables | {"format": format, "features": features, "no_features": no_features, "fields": fields}
+        reading = tables | {
+            "format": format,
+            "features": features,
+            "no_features": no_features,
+            "fields": fields,
+        }
         own = options | {"beam_size": beam_size} | ({"timings": timings} if report else {})
         measured = _measured_model(paths[0], paths[1], report, device, threads, reading, own)
     else:
@@ -144,7 +169,9 @@ def _measured_model(
     with pool.threads(threads):
         if report is None:
             return evaluate_model(trained, test, **options)
-        return report_on_model(trained, test, report, f"{model} on {data}", folder=Path(model), **options)
+        return report_on_model(
+            trained, test, report, f"{model} on {data}", folder=Path(model), **options
+        )
 
 
 def _measured_predictions(
@@ -165,23 +192,34 @@ def _measured_predictions(
         test = test.with_labels(known, unknown="add")
     if report is None:
         return evaluate_predictions(predictions, test, train_set, **options)
-    return report_on_predictions(predictions, test, train_set, report, f"{predictions} on {data}", **options)
+    return report_on_predictions(
+        predictions, test, train_set, report, f"{predictions} on {data}", **options
+    )
 
 
 @app.command(epilog="Example: longtail compare linear bonsai test.jsonl --report compare.html")
 def compare(
-    paths: Annotated[list[str], typer.Argument(metavar="MODEL… TEST", help="Model folders, and test data.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="MODEL… TEST", help="Model folders, and test data.")
+    ],
     k: Cutoffs = "1,3,5",
     propensity: Propensity = _AUTO,
     filter: FilterFile = None,
     no_filter: NoFilter = False,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Folder for compare.png and compare.csv, or one such file to write."),
+        typer.Option(
+            "-o",
+            "--output",
+            help="Folder for compare.png and compare.csv, or one such file to write.",
+        ),
     ] = None,
     report: Report = None,
     bootstrap: Annotated[
-        int | None, typer.Option(min=0, help="Resamples for intervals in the report; 1000 where it is written.")
+        int | None,
+        typer.Option(
+            min=0, help="Resamples for intervals in the report; 1000 where it is written."
+        ),
     ] = None,
     seed: ResampleSeed = 0,
     features: Features = None,
@@ -196,7 +234,9 @@ def compare(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Measure models side by side: every metric, and recall by label frequency, as tables and as a picture."""
+    """Measure models side by side: every metric, and recall by label frequency, as tables and as a
+    picture.
+    """
     from longtail.cli.terminal import print_json
     from longtail.comparison import compare as compare_models
     from longtail.report import check_report_path, write_side_by_side
@@ -204,7 +244,9 @@ def compare(
 
     *models, data = paths
     if not models or Path(data, "manifest.json").exists():
-        raise UsageError(f"found {' '.join(paths)}; expected MODEL… TEST, test data after one model folder or more")
+        raise UsageError(
+            f"found {' '.join(paths)}; expected MODEL… TEST, test data after one model folder or more"
+        )
     ks = _cutoffs(k)
     constants = _propensity(propensity)
     mask = _mask(filter, no_filter)
@@ -245,7 +287,9 @@ def compare(
         write_comparison(found, output)
         say(f"{output}: written")
     if report:
-        write_side_by_side(found, report, f"{', '.join(model.name for model in found.models)} on {data}")
+        write_side_by_side(
+            found, report, f"{', '.join(model.name for model in found.models)} on {data}"
+        )
         say(f"{report}: written")
 
 
@@ -273,7 +317,9 @@ def _mask(filter: Path | None, no_filter: bool) -> Path | str | None:
 
 
 def _propensity(text: str) -> tuple[float, float] | str | None:
-    """Return A and B as given, or the name of a family; None where the data or the model shall decide."""
+    """Return A and B as given, or the name of a family; None where the data or the model shall
+    decide.
+    """
     from longtail.metrics.propensity import FAMILIES
 
     if text == _AUTO:
@@ -284,7 +330,9 @@ def _propensity(text: str) -> tuple[float, float] | str | None:
         a, b = map(float, text.split(","))
     except ValueError:
         expected = ", ".join([_AUTO, *FAMILIES])
-        raise UsageError(f"--propensity {text!r}; expected {expected}, or A,B such as 0.55,1.5") from None
+        raise UsageError(
+            f"--propensity {text!r}; expected {expected}, or A,B such as 0.55,1.5"
+        ) from None
     if not (0 < a < inf and 0 < b < inf):
         raise UsageError(f"--propensity {text!r}; expected A and B above 0, such as 0.55,1.5")
     return a, b

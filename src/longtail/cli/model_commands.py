@@ -53,7 +53,9 @@ __all__ = ["embed", "explain", "info", "predict", "train"]
 @app.command(epilog="Example: longtail train train.jsonl -o model --set tree.branching=32")
 def train(
     data: Data,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="MODEL", help="Model folder to write.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="MODEL", help="Model folder to write.")
+    ],
     method: MethodName = None,
     preset: Preset = None,
     config: ConfigFile = None,
@@ -61,33 +63,51 @@ def train(
     labels: Labels = None,
     valid: Annotated[
         str | None,
-        typer.Option(help="Data for the calibration, else held out of DATA; and for a network's best epoch."),
+        typer.Option(
+            help="Data for the calibration, else held out of DATA; and for a network's best epoch."
+        ),
     ] = None,
     features: Features = None,
     no_features: NoFeatures = False,
     fields: Fields = None,
-    tree: Annotated[Path | None, typer.Option(help="Hierarchy of the labels: child<TAB>parent, JSONL or SKOS.")] = None,
+    tree: Annotated[
+        Path | None, typer.Option(help="Hierarchy of the labels: child<TAB>parent, JSONL or SKOS.")
+    ] = None,
     format: Format = None,
     label_separator: LabelSeparator = ";",
     separator: Separator = None,
     text_column: TextColumn = None,
     labels_column: LabelsColumn = None,
     skip_bad: SkipBad = 0,
-    seed: Annotated[int | None, typer.Option(min=0, help="Same seed, settings and data: same bytes.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Same seed, settings and data: same bytes.")
+    ] = None,
     threads: Threads = 0,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run that was interrupted; begin anew where there is none.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a run that was interrupted; begin anew where there is none.",
+        ),
     ] = False,
     force: Force = False,
-    ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")] = False,
+    ignore_memory: Annotated[
+        bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")
+    ] = False,
     device: Device = "auto",
-    gandalf: Annotated[bool, typer.Option("--gandalf", help="Train on texts of labels as well (gandalf.use).")] = False,
+    gandalf: Annotated[
+        bool, typer.Option("--gandalf", help="Train on texts of labels as well (gandalf.use).")
+    ] = False,
     gandalf_share: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="The same with this share of the labels, such as 0.5.")
+        float | None,
+        typer.Option(metavar="SHARE", help="The same with this share of the labels, such as 0.5."),
     ] = None,
     log_to: Annotated[
         list[str] | None,
-        typer.Option(metavar="LOGGER[:PLACE]", help="Tell mlflow, wandb or tensorboard of the run; repeatable."),
+        typer.Option(
+            metavar="LOGGER[:PLACE]",
+            help="Tell mlflow, wandb or tensorboard of the run; repeatable.",
+        ),
     ] = None,
     encoder_folder: EncoderFolder = None,
     ray: Ray = None,
@@ -106,9 +126,14 @@ def train(
             ranks.wait_for(BEGUN)
         elif ranks.size > 1:
             check_sources(data, valid)
-        given = [*overrides(config, set_), _gandalf(gandalf, gandalf_share), {} if seed is None else {"seed": seed}]
+        given = [
+            *overrides(config, set_),
+            _gandalf(gandalf, gandalf_share),
+            {} if seed is None else {"seed": seed},
+        ]
         settings = configure(method_of(method, given), preset, *given)
-        _check_settings(settings, own_device, ranks.size > 1, ray is not None)  # before documents are read
+        # before documents are read
+        _check_settings(settings, own_device, ranks.size > 1, ray is not None)
         reading: dict[str, Any] = {
             "format": format,
             "no_features": no_features,
@@ -121,11 +146,22 @@ def train(
         }
         documents = read_data(data, labels=labels, features=features, **reading)
         valid_documents = None if valid is None else read_data(valid, split="test", **reading)
-        options: dict[str, Any] = {"valid": valid_documents, "tree": tree, "threads": threads, "device": own_device}
+        options: dict[str, Any] = {
+            "valid": valid_documents,
+            "tree": tree,
+            "threads": threads,
+            "device": own_device,
+        }
         if ranks.is_first:
-            options |= {"resume": resume, "force": force, "ignore_memory": ignore_memory, "log_to": log_to or ()}
+            options |= {
+                "resume": resume,
+                "force": force,
+                "ignore_memory": ignore_memory,
+                "log_to": log_to or (),
+            }
         run = train_to_folder if ranks.is_first else take_part
-        with redirect_stdout(sys.stderr), connected(ray, threads):  # Ray would tell of lost workers on stdout
+        # Ray would tell of lost workers on stdout
+        with redirect_stdout(sys.stderr), connected(ray, threads):
             run(documents, output, settings, **options)
 
 
@@ -158,10 +194,18 @@ def predict(
     k: Annotated[int, typer.Option("-k", min=1, help="Labels a document, at most.")] = 5,
     threshold: Annotated[
         float,
-        typer.Option("-t", "--threshold", min=0, max=1, help="Least score: a probability of a calibrated model."),
+        typer.Option(
+            "-t",
+            "--threshold",
+            min=0,
+            max=1,
+            help="Least score: a probability of a calibrated model.",
+        ),
     ] = 0.0,
     beam_size: BeamSize = None,
-    output: Annotated[str, typer.Option("-o", "--output", help="File to write; - for stdout.")] = "-",
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="File to write; - for stdout.")
+    ] = "-",
     features: Features = None,
     no_features: NoFeatures = False,
     fields: Fields = None,
@@ -174,21 +218,28 @@ def predict(
     shards: Shards = None,
     ray: Ray = None,
 ) -> None:
-    """Give each document its labels: {"id", "labels", "scores"} a line; `longtail merge` joins those of --shards."""
+    """Give each document its labels: {"id", "labels", "scores"} a line; `longtail merge` joins
+    those of --shards.
+    """
     from longtail.data.output import check_apart, check_output
     from longtail.estimator import load
     from longtail.search.predictions import write_predictions
     from longtail.store import open_folder
 
     if ray is not None and shards is not None:
-        raise UsageError("found --ray and --shards; expected one of them, as a worker loads the whole model")
+        raise UsageError(
+            "found --ray and --shards; expected one of them, as a worker loads the whole model"
+        )
     if ray is not None and device not in ("auto", "cpu"):
-        raise UsageError(f"found --ray and --device {device}; expected one of them, as workers predict on CPUs")
+        raise UsageError(
+            f"found --ray and --device {device}; expected one of them, as workers predict on CPUs"
+        )
     check_output(output)  # now, not after hours of predicting
     check_apart(output, data, features)
     tagger = load(model, threads, device, shard_numbers(shards)) if ray is None else None
     if tagger is None:
-        open_folder(model, verify="size")  # now, not when a cluster has started; its bytes are verified there
+        # now, not when a cluster has started; its bytes are verified there
+        open_folder(model, verify="size")
     documents = read_data(
         data,
         format=format,
@@ -224,19 +275,25 @@ def predict(
 def embed(
     model: ModelFolder,
     data: Data,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.npy", help="File to write.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE.npy", help="File to write.")
+    ],
     format: Format = None,
     fields: Fields = None,
     skip_bad: SkipBad = 0,
     device: Device = "auto",
 ) -> None:
-    """Write the network's vectors of documents, (n, d) float32, for --features or for a search by likeness."""
+    """Write the network's vectors of documents, (n, d) float32, for --features or for a search by
+    likeness.
+    """
     from longtail.data.npz import write_dense_npy
     from longtail.data.output import check_output
     from longtail.models.model_folder import load_model
 
     if output.suffix != ".npy":
-        raise UsageError(f"{output}: found {output.suffix or 'no suffix'}; expected a name that ends in .npy")
+        raise UsageError(
+            f"{output}: found {output.suffix or 'no suffix'}; expected a name that ends in .npy"
+        )
     check_output(output)
     trained = load_model(model, device)
     documents = read_data(
@@ -255,18 +312,26 @@ def embed(
 @app.command(epilog="Example: longtail explain model 'Small wind turbines' --label 'Wind power'")
 def explain(
     model: ModelFolder,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text itself, or - for standard input.")],
-    label: Annotated[str | None, typer.Option("--label", help="Label to explain; the best one otherwise.")] = None,
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="The text itself, or - for standard input.")
+    ],
+    label: Annotated[
+        str | None, typer.Option("--label", help="Label to explain; the best one otherwise.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Words shown a step.")] = 8,
     json: Json = False,
 ) -> None:
-    """Show what each word adds on the way to a label, or how far the score of a network falls without it."""
+    """Show what each word adds on the way to a label, or how far the score of a network falls
+    without it.
+    """
     from longtail.cli.terminal import print_explanation, print_json
     from longtail.models.model_folder import load_model
 
     trained = load_model(model)
     if os.path.isfile(text):  # noqa: PTH113 - Path's raises where a text is too long for a name
-        say(f"{text} is a file, but its name is explained; for its content: longtail explain {model} - < {text}")
+        say(
+            f"{text} is a file, but its name is explained; for its content: longtail explain {model} - < {text}"
+        )
     text = sys.stdin.read() if text == "-" else text
     if label is None:
         best = trained.predict([text], 1)[0]
@@ -291,9 +356,14 @@ def info(model: ModelFolder, shards: Shards = None, json: Json = False) -> None:
         print_json(folder.manifest)
         return
     print(f"{model}: {folder.manifest.producer}, format {folder.manifest.format}, verified\n")
-    print_table(["file", "bytes", "sha256"], [[f.path, f"{f.size:,}", f.sha256[:16]] for f in folder.manifest.files])
+    print_table(
+        ["file", "bytes", "sha256"],
+        [[f.path, f"{f.size:,}", f.sha256[:16]] for f in folder.manifest.files],
+    )
     if labels := shard_files(folder):
-        rows = [[name, f"{count:,}", f"{folder.files[name].size:,}"] for name, count in labels.items()]
+        rows = [
+            [name, f"{count:,}", f"{folder.files[name].size:,}"] for name, count in labels.items()
+        ]
         print()
         print_table(["shard", "labels", "bytes"], rows)
     if any(file.path == "README.md" for file in folder.manifest.files):

@@ -1,4 +1,6 @@
-"""What commands share: the application, options that mean the same everywhere, and how they read data."""
+"""What commands share: the application, options that mean the same everywhere, and how they read
+data.
+"""
 
 from __future__ import annotations
 
@@ -70,61 +72,111 @@ def _known_device(name: str) -> str:
 
 
 # Options that mean the same in every command.
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A file, a folder, or - for standard input.")]
-Format = Annotated[str | None, typer.Option("--format", help="Data format; told from name and content otherwise.")]
-Labels = Annotated[Path | None, typer.Option("--labels", help="Label file (JSONL, TSV, SKOS): fixes the labels.")]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="A file, a folder, or - for standard input.")
+]
+Format = Annotated[
+    str | None, typer.Option("--format", help="Data format; told from name and content otherwise.")
+]
+Labels = Annotated[
+    Path | None, typer.Option("--labels", help="Label file (JSONL, TSV, SKOS): fixes the labels.")
+]
 Split = Annotated[str, typer.Option(help="Part of a folder that holds both: train or test.")]
 Features = Annotated[
     Path | None,
-    typer.Option("--features", help="Features in place of text (.npz, BoW, svmlight), or vectors beside it (.npy)."),
+    typer.Option(
+        "--features",
+        help="Features in place of text (.npz, BoW, svmlight), or vectors beside it (.npy).",
+    ),
 ]
 NoFeatures = Annotated[
-    bool, typer.Option("--no-features", help="Leave out features that lie beside the texts in the folder of DATA.")
+    bool,
+    typer.Option(
+        "--no-features", help="Leave out features that lie beside the texts in the folder of DATA."
+    ),
 ]
 Fields = Annotated[
     str | None,
-    typer.Option(help="Of a label-feature set: title, content or title,content, of documents and labels."),
+    typer.Option(
+        help="Of a label-feature set: title, content or title,content, of documents and labels."
+    ),
 ]
-LabelSeparator = Annotated[str, typer.Option("--label-separator", help="Between labels in one cell of a table.")]
+LabelSeparator = Annotated[
+    str, typer.Option("--label-separator", help="Between labels in one cell of a table.")
+]
 Separator = Annotated[
-    str | None, typer.Option("--separator", metavar="CHARACTER", help="Between cells of a CSV or TSV file.")
+    str | None,
+    typer.Option("--separator", metavar="CHARACTER", help="Between cells of a CSV or TSV file."),
 ]
-TextColumn = Annotated[str | None, typer.Option("--text-column", help="Column of texts of a table, if not text.")]
+TextColumn = Annotated[
+    str | None, typer.Option("--text-column", help="Column of texts of a table, if not text.")
+]
 LabelsColumn = Annotated[
     str | None, typer.Option("--labels-column", help="Column of labels of a table, if not labels.")
 ]
-SkipBad = Annotated[int, typer.Option("--skip-bad", min=0, metavar="N", help="Leave out up to N bad records.")]
+SkipBad = Annotated[
+    int, typer.Option("--skip-bad", min=0, metavar="N", help="Leave out up to N bad records.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a model that is in the output folder.")]
-Threads = Annotated[int, typer.Option("-j", "--threads", min=0, help="Threads; 0 = all cores. Results stay the same.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace a model that is in the output folder.")
+]
+Threads = Annotated[
+    int,
+    typer.Option("-j", "--threads", min=0, help="Threads; 0 = all cores. Results stay the same."),
+]
 Device = Annotated[
     str,
-    typer.Option("--device", callback=_known_device, help="Where a network runs: auto, cpu, cuda or cuda:N."),
+    typer.Option(
+        "--device", callback=_known_device, help="Where a network runs: auto, cpu, cuda or cuda:N."
+    ),
 ]
-BeamSize = Annotated[int | None, typer.Option(min=1, help="Nodes kept on each level; the model's own otherwise.")]
+BeamSize = Annotated[
+    int | None, typer.Option(min=1, help="Nodes kept on each level; the model's own otherwise.")
+]
 EncoderFolder = Annotated[
     Path | None,
-    typer.Option("--encoder-folder", metavar="DIR", help="Folder that holds pretrained encoders or vectors by name."),
+    typer.Option(
+        "--encoder-folder",
+        metavar="DIR",
+        help="Folder that holds pretrained encoders or vectors by name.",
+    ),
 ]
 Shards = Annotated[
-    str | None, typer.Option("--shards", metavar="N,N", help="Load these shards of the labels alone, such as 0,2.")
+    str | None,
+    typer.Option(
+        "--shards", metavar="N,N", help="Load these shards of the labels alone, such as 0,2."
+    ),
 ]
 Ray = Annotated[
-    str | None, typer.Option("--ray", metavar="ADDRESS|local", help="Work on a Ray cluster: local, auto, HOST:PORT.")
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS|local", help="Work on a Ray cluster: local, auto, HOST:PORT."
+    ),
 ]
-ResampleSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples behind intervals.")]
+ResampleSeed = Annotated[
+    int, typer.Option("--seed", min=0, help="Seed of the resamples behind intervals.")
+]
 MethodName = Annotated[
-    str | None, typer.Option(help="Name in the list of `longtail methods`; that of -c, or xr-linear, otherwise.")
+    str | None,
+    typer.Option(
+        help="Name in the list of `longtail methods`; that of -c, or xr-linear, otherwise."
+    ),
 ]
 Preset = Annotated[
-    str | None, typer.Option(help="The authors' recipe for a dataset of the papers, such as amazon-670k.")
+    str | None,
+    typer.Option(help="The authors' recipe for a dataset of the papers, such as amazon-670k."),
 ]
 ConfigFile = Annotated[Path | None, typer.Option("-c", "--config", help="TOML file of settings.")]
-SetOptions = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="One setting; repeatable.")]
+SetOptions = Annotated[
+    list[str] | None, typer.Option("--set", metavar="A.B=C", help="One setting; repeatable.")
+]
 
 
-def read_data(path: str, *, features: Path | None = None, no_features: bool = False, **options: Any) -> Dataset:
+def read_data(
+    path: str, *, features: Path | None = None, no_features: bool = False, **options: Any
+) -> Dataset:
     """Read documents in any format; ``no_features`` leaves out the features of their folder."""
     from longtail.data.formats import read
 

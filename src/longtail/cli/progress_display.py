@@ -12,7 +12,8 @@ from longtail.progress import peak_memory_mb, report_to
 
 __all__ = ["BarReporter", "CompilationBar", "LineReporter", "show_progress"]
 
-log = logging.getLogger("longtail.progress")  # below «longtail», so that it is heard where stages are kept quiet
+# below «longtail», so that it is heard where stages are kept quiet
+log = logging.getLogger("longtail.progress")
 
 _LINE_SECONDS = 30
 
@@ -73,9 +74,15 @@ class BarReporter(LineReporter):
         super().__init__()
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+        )
         speed = TextColumn("{task.fields[speed]}")
-        self._bars = Progress(*columns, TimeRemainingColumn(), speed, transient=True, console=_stderr())
+        self._bars = Progress(
+            *columns, TimeRemainingColumn(), speed, transient=True, console=_stderr()
+        )
         self._tasks: list[Any] = []
 
     def start(self, name: str, total: int | None, unit: str) -> None:
@@ -137,7 +144,8 @@ def _stderr() -> Any:
 def show_progress(quiet: bool = False) -> None:
     """Send messages to stderr, and progress to a bar on a terminal or to a line every 30 s."""
     logging.basicConfig(stream=sys.stderr, format="%(message)s")
-    logging.getLogger("longtail").setLevel(logging.WARNING if quiet else logging.INFO)  # not matplotlib's chatter
+    # not matplotlib's chatter
+    logging.getLogger("longtail").setLevel(logging.WARNING if quiet else logging.INFO)
     if not quiet:
         if sys.stderr.isatty():
             _show_bars()

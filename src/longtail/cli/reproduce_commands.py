@@ -20,20 +20,35 @@ __all__ = ["reproduce"]
 _SHOWN = ("P@1", "P@3", "P@5")
 
 
-@app.command(epilog="Example: longtail reproduce cascadexml/amazon-670k Amazon-670K -o out --encoder-folder encoders")
+@app.command(
+    epilog="Example: longtail reproduce cascadexml/amazon-670k Amazon-670K -o out --encoder-folder encoders"
+)
 def reproduce(
     experiment: Annotated[
-        str | None, typer.Argument(metavar="EXPERIMENT", help="METHOD/DATASET of --list, such as dismec/eurlex-4k.")
+        str | None,
+        typer.Argument(
+            metavar="EXPERIMENT", help="METHOD/DATASET of --list, such as dismec/eurlex-4k."
+        ),
     ] = None,
     data: Annotated[
-        str | None, typer.Argument(metavar="DATA", help="Folder of the dataset, as its authors publish it.")
+        str | None,
+        typer.Argument(metavar="DATA", help="Folder of the dataset, as its authors publish it."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="OUT", help="Folder for models and result; resumed.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="OUT", help="Folder for models and result; resumed."
+        ),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Show all experiments with their published numbers.")] = False,
-    single: Annotated[bool, typer.Option("--single", help="Train the first model of an ensemble only.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Repeat with N seeds: mean ± deviation.")] = 1,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Show all experiments with their published numbers.")
+    ] = False,
+    single: Annotated[
+        bool, typer.Option("--single", help="Train the first model of an ensemble only.")
+    ] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Repeat with N seeds: mean ± deviation.")
+    ] = 1,
     share: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of the documents, for a quick look: 0.01.")
     ] = 1.0,
@@ -41,7 +56,9 @@ def reproduce(
     set_: SetOptions = None,
     device: Device = "auto",
     threads: Threads = 0,
-    ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")] = False,
+    ignore_memory: Annotated[
+        bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run a published experiment again, and show what it reaches beside the published numbers."""
@@ -85,7 +102,9 @@ def _show_list(encoder_folder: Path | None, device: str, threads: int, json: boo
         print_json(found)
         return
     rows = [row for entry in found for row in _rows(entry)]
-    print_table(["experiment", "models", "published in", "of", *_SHOWN, "hours and memory here"], rows)
+    print_table(
+        ["experiment", "models", "published in", "of", *_SHOWN, "hours and memory here"], rows
+    )
 
 
 def _rows(entry: Entry) -> list[list[str]]:
@@ -100,7 +119,10 @@ def _rows(entry: Entry) -> list[list[str]]:
             values = [f"{row.values[name]:.2f}" for name in names[: len(_SHOWN)]]
             rows.append([row.table, f"{row.models} {names[0].partition('@')[0]}", *values])
     first, *others = rows or [["–", "", "", "", ""]]
-    return [[entry.experiment, models, *first, _in_words(entry.need)], *(["", "", *row, ""] for row in others)]
+    return [
+        [entry.experiment, models, *first, _in_words(entry.need)],
+        *(["", "", *row, ""] for row in others),
+    ]
 
 
 def _in_words(need: Need) -> str:

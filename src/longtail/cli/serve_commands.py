@@ -19,43 +19,76 @@ _MB = 1_000_000
 @app.command(epilog="Example: longtail serve model --documents train.jsonl --port 8321")
 def serve(
     model: ModelFolder,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 = any that is free.")] = 8000,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Name in the header Host that is answered; may be repeated."),
+        typer.Option(
+            metavar="NAME", help="Name in the header Host that is answered; may be repeated."
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     documents: Annotated[
-        str | None, typer.Option(metavar="TRAIN", help="Training data, for examples and neighbours of labels.")
+        str | None,
+        typer.Option(metavar="TRAIN", help="Training data, for examples and neighbours of labels."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that callers must show; LONGTAIL_TOKEN otherwise.")
+        Path | None,
+        typer.Option(help="File with the token that callers must show; LONGTAIL_TOKEN otherwise."),
     ] = None,
     beam_size: BeamSize = None,
     threads: Threads = 0,
     device: Device = "auto",
-    batch: Annotated[int, typer.Option(min=1, help="Documents that go through the model together, at most.")] = 64,
-    queue_ms: Annotated[float, typer.Option(min=0, help="Wait, in ms, above which requests get 503.")] = 100,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request gets 503.")] = 10,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Documents that go through the model together, at most.")
+    ] = 64,
+    queue_ms: Annotated[
+        float, typer.Option(min=0, help="Wait, in ms, above which requests get 503.")
+    ] = 100,
+    timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds until a request gets 503.")
+    ] = 10,
     max_body: Annotated[float, typer.Option(min=0.001, help="Largest body, in MB.")] = 2,
-    max_documents: Annotated[int, typer.Option(min=1, help="Documents of a request, at most.")] = 256,
-    max_text: Annotated[int, typer.Option(min=1, help="Characters of a document, at most.")] = 100_000,
-    body_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for all of a body to come.")] = 10,
+    max_documents: Annotated[
+        int, typer.Option(min=1, help="Documents of a request, at most.")
+    ] = 256,
+    max_text: Annotated[
+        int, typer.Option(min=1, help="Characters of a document, at most.")
+    ] = 100_000,
+    body_timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds for all of a body to come.")
+    ] = 10,
     max_connections: Annotated[
         int,
-        typer.Option(min=0, help="Connections of a process, at most; 0 = three quarters of `ulimit -n`, to 10,000."),
+        typer.Option(
+            min=0,
+            help="Connections of a process, at most; 0 = three quarters of `ulimit -n`, to 10,000.",
+        ),
     ] = 0,
-    grace: Annotated[float, typer.Option(min=0, help="Seconds for requests in flight when it is told to stop.")] = 10,
-    drain: Annotated[float, typer.Option(min=0, help="Seconds of «not ready» before it stops.")] = 0,
-    watch: Annotated[float, typer.Option(min=0, help="Look for a new model every so many seconds; 0 = never.")] = 0,
-    access_log: Annotated[bool, typer.Option("--access-log", help="Log every request, never its text.")] = False,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds for requests in flight when it is told to stop.")
+    ] = 10,
+    drain: Annotated[
+        float, typer.Option(min=0, help="Seconds of «not ready» before it stops.")
+    ] = 0,
+    watch: Annotated[
+        float, typer.Option(min=0, help="Look for a new model every so many seconds; 0 = never.")
+    ] = 0,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log every request, never its text.")
+    ] = False,
     shards: Shards = None,
 ) -> None:
-    """Serve a model over HTTP, with a page to try it: /docs lists the endpoints. SIGHUP loads the folder again."""
+    """Serve a model over HTTP, with a page to try it: /docs lists the endpoints. SIGHUP loads the
+    folder again.
+    """
     from longtail.server.settings import Limits, ServerSettings, default_connections
 
-    limits = Limits(round(max_body * _MB), max_documents, max_text, body_timeout, queue_ms / 1000, timeout)
+    limits = Limits(
+        round(max_body * _MB), max_documents, max_text, body_timeout, queue_ms / 1000, timeout
+    )
     settings = ServerSettings(
         model=model,
         host=host,
@@ -92,7 +125,9 @@ def serve(
 def _check_extra() -> None:
     from importlib.util import find_spec
 
-    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "httptools", "prometheus_client")):
+    if any(
+        find_spec(name) is None for name in ("fastapi", "uvicorn", "httptools", "prometheus_client")
+    ):
         raise MissingExtra("longtail serve", "server")
 
 
@@ -107,9 +142,13 @@ def _token(file: Path | None) -> str | None:
         try:
             token, place = file.read_text("utf-8").strip(), str(file)
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--token-file {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+            raise UsageError(
+                f"--token-file {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}"
+            ) from None
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError(f"{place}: expected one token of ASCII letters, digits and signs, without blanks")
+        raise UsageError(
+            f"{place}: expected one token of ASCII letters, digits and signs, without blanks"
+        )
     return token
 
 
@@ -117,5 +156,6 @@ def _warn_of_open_door(host: str) -> None:
     import logging
 
     logging.getLogger("longtail").warning(
-        "--host %s without a token: whoever reaches this machine can use the model; see --token-file", host
+        "--host %s without a token: whoever reaches this machine can use the model; see --token-file",
+        host,
     )

@@ -72,12 +72,17 @@ def frequency_plot(curve: Sequence[tuple[int, int]], rows: int = 12, width: int 
     step = max(1, math.ceil((len(curve) - 1) / (rows - 1)))
     most = math.log1p(curve[0][1])
     picked = [*curve[:-1:step], curve[-1]]
-    bars = [f"{rank:>10,}  {'█' * max(1, round(width * math.log1p(n) / most))} {n:,}" for rank, n in picked]
+    bars = [
+        f"{rank:>10,}  {'█' * max(1, round(width * math.log1p(n) / most))} {n:,}"
+        for rank, n in picked
+    ]
     return "\n".join([f"{'label rank':>10}  documents (log scale)", *bars, ""])
 
 
 def print_measured(measured: Measured) -> None:
-    """Print the metrics, where the hits come from, and how far probabilities can be trusted, as far as known."""
+    """Print the metrics, where the hits come from, and how far probabilities can be trusted, as far
+    as known.
+    """
     from longtail.metrics.layout import in_columns
     from longtail.report import reliability_in_words, reliability_rows
 
@@ -91,7 +96,9 @@ def print_measured(measured: Measured) -> None:
 
 
 def print_explanation(explanation: Explanation | EnsembleExplanation, top: int) -> None:
-    """Print why a label came out, with the ``top`` words of each step; of an ensemble, one member after another."""
+    """Print why a label came out, with the ``top`` words of each step; of an ensemble, one member
+    after another.
+    """
     from longtail.models.ensemble_model import EnsembleExplanation
 
     if isinstance(explanation, EnsembleExplanation):
@@ -102,19 +109,29 @@ def print_explanation(explanation: Explanation | EnsembleExplanation, top: int) 
 
 
 def _print_title(explanation: Explanation | EnsembleExplanation, score: str) -> None:
-    title = explanation.name if explanation.name == explanation.label else f"{explanation.name} ({explanation.label})"
+    title = (
+        explanation.name
+        if explanation.name == explanation.label
+        else f"{explanation.name} ({explanation.label})"
+    )
     found = f": {_found(explanation, score)}"
     print(f"{_cut(title, _COLUMNS - len(found))}{found}")
 
 
 def _found(explanation: Explanation | EnsembleExplanation, score: str) -> str:
-    sure = "not calibrated" if explanation.probability is None else f"probability {explanation.probability:.3f}"
+    sure = (
+        "not calibrated"
+        if explanation.probability is None
+        else f"probability {explanation.probability:.3f}"
+    )
     return f"{score}, {sure}"
 
 
 def _print_members(explanation: EnsembleExplanation, top: int) -> None:
     """Print the sum over members, and under each what its score is made of."""
-    parts = " + ".join(f"{member.weight:.2f} × {member.score:.3f}" for member in explanation.members)
+    parts = " + ".join(
+        f"{member.weight:.2f} × {member.score:.3f}" for member in explanation.members
+    )
     _print_title(explanation, f"score {explanation.score:.3f}")
     print(_cut(f"= {parts}"))
     for number, member in enumerate(explanation.members):
@@ -123,19 +140,24 @@ def _print_members(explanation: EnsembleExplanation, top: int) -> None:
         if member.explanation is None:
             print(_cut(f"  {member.note}"))
         else:
-            print(f"  {_found(member.explanation, f'path score {member.explanation.path_score:.3f}')}")
+            print(
+                f"  {_found(member.explanation, f'path score {member.explanation.path_score:.3f}')}"
+            )
             _print_steps(member.explanation, top)
 
 
 def _print_steps(explanation: Explanation, top: int) -> None:
-    """Print a network's words, then the way to a label node by node; bars of one kind are on one scale."""
+    """Print a network's words, then the way to a label node by node; bars of one kind are on one
+    scale.
+    """
     sums = explanation.sums
     for step in explanation.steps:
         if step.kind == "left-out":
             _print_shares(explanation, step)
             _print_left_out(step, top)
     n_trees = len({step.tree for step in sums})
-    n_levels = {step.tree: step.level + 1 for step in sums}  # the last step of a tree is its last level
+    # the last step of a tree is its last level
+    n_levels = {step.tree: step.level + 1 for step in sums}
     longest = _longest(sums)
     for step in sums:
         place = f"level {step.level + 1} of {n_levels[step.tree]}"
@@ -145,12 +167,16 @@ def _print_steps(explanation: Explanation, top: int) -> None:
     if sums:
         summed = "  ".join(f"{word} {_signed(total)}" for word, total in explanation.summed()[:top])
         summed = summed or "no word of the text has a weight"
-        which = "all steps" if len(sums) == len(explanation.steps) else "all steps but the network's"
+        which = (
+            "all steps" if len(sums) == len(explanation.steps) else "all steps but the network's"
+        )
         print(f"\n{_cut(f'over {which}: {summed}')}")
 
 
 def _print_shares(explanation: Explanation, network: Step) -> None:
-    """Print the score as the sum of the network's and the linear classifiers', where there are both."""
+    """Print the score as the sum of the network's and the linear classifiers', where there are
+    both.
+    """
     share = explanation.network_share
     if share < 1:
         linear = (explanation.path_score - share * network.score) / (1 - share)
@@ -159,11 +185,16 @@ def _print_shares(explanation: Explanation, network: Step) -> None:
 
 
 def _longest(steps: Sequence[Step]) -> float:
-    return max((abs(part.contribution) for step in steps for part in step.contributions), default=0.0) or 1.0
+    return (
+        max((abs(part.contribution) for step in steps for part in step.contributions), default=0.0)
+        or 1.0
+    )
 
 
 def _print_left_out(step: Step, top: int) -> None:
-    """Print how much the score of a network falls without each word: no sum, so what is not shown has no total."""
+    """Print how much the score of a network falls without each word: no sum, so what is not shown
+    has no total.
+    """
     print(f"\n{_cut(step.node)}")
     falls = "how far it falls without each word, which is no sum"
     print(f"  score {step.score:.3f}, logit {_signed(step.margin)}, and {falls}")

@@ -47,21 +47,36 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 @app.command(epilog="Example: longtail tune train.jsonl -o study --trials 40 --metric PSP@5")
 def tune(
     data: Data,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for best.toml and the trials.")],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="Folder for best.toml and the trials."),
+    ],
     method: MethodName = None,
     preset: Preset = None,
     config: ConfigFile = None,
     set_: SetOptions = None,
     search: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATH=…", help="What to search: LOW..HIGH, LOW..HIGH:log or A,B,C; repeatable."),
+        typer.Option(
+            metavar="PATH=…", help="What to search: LOW..HIGH, LOW..HIGH:log or A,B,C; repeatable."
+        ),
     ] = None,
-    space: Annotated[Path | None, typer.Option(help="TOML file of what to search; the method's own otherwise.")] = None,
-    valid: Annotated[str | None, typer.Option(help="Data to measure on; a tenth of DATA, held out, otherwise.")] = None,
-    metric: Annotated[str, typer.Option(help="What should be high: P@1, nDCG@5, PSP@5 …")] = "nDCG@5",
+    space: Annotated[
+        Path | None, typer.Option(help="TOML file of what to search; the method's own otherwise.")
+    ] = None,
+    valid: Annotated[
+        str | None, typer.Option(help="Data to measure on; a tenth of DATA, held out, otherwise.")
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="What should be high: P@1, nDCG@5, PSP@5 …")
+    ] = "nDCG@5",
     trials: Annotated[int, typer.Option(min=1, help="Trials of the whole study.")] = 20,
-    time: Annotated[str | None, typer.Option(help="No trial starts after this: 90s, 30m, 2h.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Same seed, settings and data: same trials.")] = None,
+    time: Annotated[
+        str | None, typer.Option(help="No trial starts after this: 90s, 30m, 2h.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Same seed, settings and data: same trials.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in DIR.")] = False,
     labels: Labels = None,
     features: Features = None,
@@ -76,10 +91,14 @@ def tune(
     threads: Threads = 0,
     device: Device = "auto",
     encoder_folder: EncoderFolder = None,
-    ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")] = False,
+    ignore_memory: Annotated[
+        bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Search for the settings that are best on validation data: trials to stdout, the best to DIR/best.toml."""
+    """Search for the settings that are best on validation data: trials to stdout, the best to
+    DIR/best.toml.
+    """
     from longtail.cli.terminal import print_json
     from longtail.features.encoder_search import search_encoders_in
     from longtail.tuning import BEST, check_study_folder
@@ -130,7 +149,9 @@ def tune(
 
 
 def _space(file: Path | None, search: list[str] | None) -> list[Dimension] | None:
-    """Return the space of a file and of --search, the later ones winning; None where neither is given."""
+    """Return the space of a file and of --search, the later ones winning; None where neither is
+    given.
+    """
     from longtail.tuning import parse_dimension, read_space
 
     if file is None and not search:
@@ -149,10 +170,14 @@ def _print_trials(found: Tuning) -> None:
     """Print the trials, the best one first, those that failed last."""
     from longtail.cli.terminal import print_table
 
-    order = sorted(found.trials, key=lambda trial: (trial.value is None, -(trial.value or 0), trial.number))
+    order = sorted(
+        found.trials, key=lambda trial: (trial.value is None, -(trial.value or 0), trial.number)
+    )
     paths = list(order[0].params) if order else []
     rows = []
     for trial in order:
         value = "failed" if trial.value is None else f"{100 * trial.value:.2f}"
-        rows.append([str(trial.number), value, f"{trial.seconds:.1f}", *trial.shown.values(), trial.error])
+        rows.append(
+            [str(trial.number), value, f"{trial.seconds:.1f}", *trial.shown.values(), trial.error]
+        )
     print_table(["trial", found.metric, "s", *paths, ""], rows)

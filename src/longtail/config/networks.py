@@ -12,11 +12,15 @@ __all__ = ["Cascade", "Encoder", "LabelText", "Recursive", "Training"]
 
 
 class Encoder(Stage, frozen=True):
-    """The network that reads the text: a pretrained transformer, or a small one on vectors of words."""
+    """The network that reads the text: a pretrained transformer, or a small one on vectors of
+    words.
+    """
 
     kind: Annotated[
         Literal["transformer", "bag", "inception", "routed-inception", "cnn", "lstm"],
-        Meta(description="a transformer; or vectors of words, summed or read by convolutions or an LSTM"),
+        Meta(
+            description="a transformer; or vectors of words, summed or read by convolutions or an LSTM"
+        ),
     ] = "transformer"
     name: Annotated[
         str,
@@ -26,16 +30,26 @@ class Encoder(Stage, frozen=True):
         ),
     ] = "minilm"
     width: Annotated[
-        Count, Meta(description="numbers of a word's vector; where a file has fewer, the others are learned beside")
+        Count,
+        Meta(
+            description="numbers of a word's vector; where a file has fewer, the others are learned beside"
+        ),
     ] = 300
-    min_count: Annotated[Count, Meta(description="words that occur less often in texts are not known")] = 2
+    min_count: Annotated[
+        Count, Meta(description="words that occur less often in texts are not known")
+    ] = 2
     max_tokens: Annotated[int, Meta(ge=4, description="texts are cut after this many tokens")] = 128
     pooling: Annotated[
         Literal["auto", "cls", "mean"],
-        Meta(description="a layer's vector of a text: its [CLS] token, or the mean of all; auto: as it was pretrained"),
+        Meta(
+            description="a layer's vector of a text: its [CLS] token, or the mean of all; auto: as it was pretrained"
+        ),
     ] = "auto"
     weight: Annotated[
-        Positive, Meta(description="length of the vectors beside tf-idf rows of length 1, where both are features")
+        Positive,
+        Meta(
+            description="length of the vectors beside tf-idf rows of length 1, where both are features"
+        ),
     ] = 0.5
     cleaning: Annotated[
         Literal["none", "attentionxml"],
@@ -47,37 +61,58 @@ class Encoder(Stage, frozen=True):
 
 
 class Cascade(Stage, frozen=True):
-    """CascadeXML and LightXML: each level of the label tree reads some layers of the encoder; () is chosen by size."""
+    """CascadeXML and LightXML: each level of the label tree reads some layers of the encoder; () is
+    chosen by size.
+    """
 
     levels: Annotated[
         tuple[Count, ...],
-        Meta(description="nodes of each level above the labels in the network's tree; empty: tree.levels, or by size"),
+        Meta(
+            description="nodes of each level above the labels in the network's tree; empty: tree.levels, or by size"
+        ),
     ] = ()
     layers: Annotated[
-        tuple[tuple[Count, ...], ...], Meta(description="encoder layers that each level reads, e.g. [[3, 4], [5], [6]]")
+        tuple[tuple[Count, ...], ...],
+        Meta(description="encoder layers that each level reads, e.g. [[3, 4], [5], [6]]"),
     ] = ()
     merge: Annotated[
         Literal["mean", "concat"],
-        Meta(description="several layers become one vector of the encoder's width, or stand side by side"),
+        Meta(
+            description="several layers become one vector of the encoder's width, or stand side by side"
+        ),
     ] = "mean"
     bottleneck: Annotated[
-        int, Meta(ge=0, description="width of what labels read where there are levels above them; 0 = as it is")
+        int,
+        Meta(
+            ge=0,
+            description="width of what labels read where there are levels above them; 0 = as it is",
+        ),
     ] = 0
-    shortlist: Annotated[tuple[Count, ...], Meta(description="nodes kept on each level but the last (k of eq. 2)")] = ()
+    shortlist: Annotated[
+        tuple[Count, ...], Meta(description="nodes kept on each level but the last (k of eq. 2)")
+    ] = ()
     dropout: Annotated[
-        tuple[Annotated[float, Meta(ge=0, lt=1)], ...], Meta(description="dropout before each level's classifiers")
+        tuple[Annotated[float, Meta(ge=0, lt=1)], ...],
+        Meta(description="dropout before each level's classifiers"),
     ] = ()
     last_level: Annotated[
         Literal["auto", "shortlist", "full"],
-        Meta(description="labels are scored in shortlists, or one-vs-all in chunks; auto: all, up to 200,000 labels"),
+        Meta(
+            description="labels are scored in shortlists, or one-vs-all in chunks; auto: all, up to 200,000 labels"
+        ),
     ] = "auto"
-    rescale: Annotated[bool, Meta(description="weigh each level's loss by its shortlist's size (eq. 5)")] = True
+    rescale: Annotated[
+        bool, Meta(description="weigh each level's loss by its shortlist's size (eq. 5)")
+    ] = True
     score: Annotated[
-        Literal["weighted", "level", "path"], Meta(description="σ(label)·σ(parent), σ(label), or the product of all")
+        Literal["weighted", "level", "path"],
+        Meta(description="σ(label)·σ(parent), σ(label), or the product of all"),
     ] = "weighted"
     merge_training: Annotated[
         Literal["encoder", "classifiers"],
-        Meta(description="whose learning rate and weight decay the layer that merges several layers has"),
+        Meta(
+            description="whose learning rate and weight decay the layer that merges several layers has"
+        ),
     ] = "encoder"
     label_rows: Annotated[
         Literal["random", "xavier", "centroid", "centroid+text"],
@@ -101,11 +136,18 @@ class Cascade(Stage, frozen=True):
         ),
     ] = "auto"
     classifier: Annotated[
-        Literal["xr-linear", "dismec"], Meta(description="these classifiers: on a label tree, or one-vs-all")
+        Literal["xr-linear", "dismec"],
+        Meta(description="these classifiers: on a label tree, or one-vs-all"),
     ] = "xr-linear"
-    warm_start: Annotated[bool, Meta(description="dismec: start these at the network's own classifiers")] = False
+    warm_start: Annotated[
+        bool, Meta(description="dismec: start these at the network's own classifiers")
+    ] = False
     detach_epochs: Annotated[
-        int, Meta(ge=0, description="epochs at first in which labels do not move the encoder, only levels above do")
+        int,
+        Meta(
+            ge=0,
+            description="epochs at first in which labels do not move the encoder, only levels above do",
+        ),
     ] = 0
 
     def __post_init__(self) -> None:
@@ -117,11 +159,14 @@ class LabelText(Stage, frozen=True):
 
     parts: Annotated[
         tuple[Literal["text", "graph", "free"], ...],
-        Meta(min_length=1, description="a label's words, those of its neighbours in the label graph, a row of its own"),
+        Meta(
+            min_length=1,
+            description="a label's words, those of its neighbours in the label graph, a row of its own",
+        ),
     ] = ("free",)
-    combine: Annotated[Literal["attention", "sum"], Meta(description="how the parts become one classifier")] = (
-        "attention"
-    )
+    combine: Annotated[
+        Literal["attention", "sum"], Meta(description="how the parts become one classifier")
+    ] = "attention"
     phases: Annotated[
         Literal["one", "tied", "surrogate"],
         Meta(
@@ -130,13 +175,22 @@ class LabelText(Stage, frozen=True):
         ),
     ] = "one"
     first_share: Annotated[
-        float, Meta(gt=0, lt=1, description="share of the epochs that is the first phase's, where there are two")
+        float,
+        Meta(
+            gt=0,
+            lt=1,
+            description="share of the epochs that is the first phase's, where there are two",
+        ),
     ] = 0.5
     first_rate: Annotated[
         NotNegative,
-        Meta(description="learning rate of the first phase, of encoder and classifiers; 0 = the rates of the second"),
+        Meta(
+            description="learning rate of the first phase, of encoder and classifiers; 0 = the rates of the second"
+        ),
     ] = 0.0
-    shortlist: Annotated[Count, Meta(description="surrogate: nearest labels that are scored for a document")] = 500
+    shortlist: Annotated[
+        Count, Meta(description="surrogate: nearest labels that are scored for a document")
+    ] = 500
 
     def __post_init__(self) -> None:
         if len(set(self.parts)) != len(self.parts):
@@ -144,34 +198,57 @@ class LabelText(Stage, frozen=True):
 
 
 class Recursive(Stage, frozen=True):
-    """XR-Transformer and X-Transformer: the encoder is tuned on one level of a label tree after the other."""
+    """XR-Transformer and X-Transformer: the encoder is tuned on one level of a label tree after the
+    other.
+    """
 
     levels: Annotated[
-        tuple[Count, ...], Meta(description="nodes of each level above the labels (HLT_prelim); empty: by resolutions")
+        tuple[Count, ...],
+        Meta(
+            description="nodes of each level above the labels (HLT_prelim); empty: by resolutions"
+        ),
     ] = ()
     resolutions: Annotated[
-        Literal["many", "one"], Meta(description="levels 16 times finer each, or clusters of 100 labels alone")
+        Literal["many", "one"],
+        Meta(description="levels 16 times finer each, or clusters of 100 labels alone"),
     ] = "many"
     finest: Annotated[
         Literal["auto", "clusters", "labels"],
-        Meta(description="last level that is tuned on: the one above the labels, or these; auto: below 200,000 labels"),
+        Meta(
+            description="last level that is tuned on: the one above the labels, or these; auto: below 200,000 labels"
+        ),
     ] = "auto"
     epochs: Annotated[
-        tuple[Count, ...], Meta(description="passes over the documents on each level; empty = training.epochs, 1:1:3")
+        tuple[Count, ...],
+        Meta(description="passes over the documents on each level; empty = training.epochs, 1:1:3"),
     ] = ()
-    cost_sensitive: Annotated[bool, Meta(description="weigh nodes by how many labels lie below (R̂ of eq. 6)")] = True
-    alpha: Annotated[Positive, Meta(description="weight of a negative node, if cost_sensitive (α)")] = 1.0
+    cost_sensitive: Annotated[
+        bool, Meta(description="weigh nodes by how many labels lie below (R̂ of eq. 6)")
+    ] = True
+    alpha: Annotated[
+        Positive, Meta(description="weight of a negative node, if cost_sensitive (α)")
+    ] = 1.0
     steps: Annotated[
-        tuple[Count, ...], Meta(description="optimiser steps on each level, in place of epochs; empty = epochs")
+        tuple[Count, ...],
+        Meta(description="optimiser steps on each level, in place of epochs; empty = epochs"),
     ] = ()
     bootstrap: Annotated[
-        bool, Meta(description="classifiers of a level start where a linear solver puts them (eq. 11), or at random")
+        bool,
+        Meta(
+            description="classifiers of a level start where a linear solver puts them (eq. 11), or at random"
+        ),
     ] = True
     bootstrap_root: Annotated[
-        bool, Meta(description="the same on the first level, whose encoder is still as it was pretrained")
+        bool,
+        Meta(
+            description="the same on the first level, whose encoder is still as it was pretrained"
+        ),
     ] = True
     warmup_steps: Annotated[
-        int, Meta(ge=0, description="optimiser steps of warm-up on each level; 0 = a tenth of its steps")
+        int,
+        Meta(
+            ge=0, description="optimiser steps of warm-up on each level; 0 = a tenth of its steps"
+        ),
     ] = 0
     shortlist: Annotated[
         int, Meta(ge=0, description="nodes that the level above adds to the true ones (k of eq. 7)")
@@ -195,7 +272,10 @@ class Training(Stage, frozen=True):
     epochs: Annotated[Count, Meta(description="passes over the documents")] = 10
     batch_size: Annotated[Count, Meta(description="documents an optimiser step")] = 256
     micro_batch: Annotated[
-        int, Meta(ge=0, description="documents at a time on the device; 0 = the whole batch, on a CPU 32")
+        int,
+        Meta(
+            ge=0, description="documents at a time on the device; 0 = the whole batch, on a CPU 32"
+        ),
     ] = 0
     encoder_rate: Annotated[Positive, Meta(description="learning rate of the encoder")] = 1e-4
     head_rate: Annotated[Positive, Meta(description="learning rate of the classifiers")] = 1e-3
@@ -212,28 +292,41 @@ class Training(Stage, frozen=True):
         ),
     ] = "cosine"
     head_weights: Annotated[
-        Literal["float32", "bfloat16"], Meta(description="classifiers in training; bfloat16 is rounded at random")
+        Literal["float32", "bfloat16"],
+        Meta(description="classifiers in training; bfloat16 is rounded at random"),
     ] = "float32"
     warmup_epochs: Annotated[NotNegative, Meta(description="epochs of warm-up")] = 1.0
-    cooldown_epochs: Annotated[NotNegative, Meta(description="epochs of cool-down at the end")] = 3.0
+    cooldown_epochs: Annotated[NotNegative, Meta(description="epochs of cool-down at the end")] = (
+        3.0
+    )
     encoder_decay: Annotated[NotNegative, Meta(description="weight decay of the encoder")] = 0.05
     head_decay: Annotated[NotNegative, Meta(description="weight decay of the classifiers")] = 0.005
-    epsilon: Annotated[Positive, Meta(description="ε of AdamW and row-adam, beside the root of the second moment")] = (
-        1e-8
-    )
-    clip: Annotated[NotNegative, Meta(description="largest norm of the encoder's gradient; 0 = any")] = 1.0
+    epsilon: Annotated[
+        Positive, Meta(description="ε of AdamW and row-adam, beside the root of the second moment")
+    ] = 1e-8
+    clip: Annotated[
+        NotNegative, Meta(description="largest norm of the encoder's gradient; 0 = any")
+    ] = 1.0
     precision: Annotated[
-        Literal["auto", "float32", "bfloat16"], Meta(description="arithmetic of the encoder; auto: bfloat16 on a GPU")
+        Literal["auto", "float32", "bfloat16"],
+        Meta(description="arithmetic of the encoder; auto: bfloat16 on a GPU"),
     ] = "auto"
-    compile: Annotated[bool, Meta(description="compile the encoder (pays on a GPU for long runs)")] = False
+    compile: Annotated[
+        bool, Meta(description="compile the encoder (pays on a GPU for long runs)")
+    ] = False
     average: Annotated[
         float,
-        Meta(ge=0, le=1, description="share of the steps, at the end, with weights averaged (SWA); 0 = none"),
+        Meta(
+            ge=0,
+            le=1,
+            description="share of the steps, at the end, with weights averaged (SWA); 0 = none",
+        ),
     ] = 0.0
     patience: Annotated[
-        int, Meta(ge=0, description="stop after this many epochs without a gain on --valid; 0 = never")
+        int,
+        Meta(ge=0, description="stop after this many epochs without a gain on --valid; 0 = never"),
     ] = 0
-    checkpoint_steps: Annotated[int, Meta(ge=0, description="steps between checkpoints; 0 = after each epoch only")] = (
-        1000
-    )
+    checkpoint_steps: Annotated[
+        int, Meta(ge=0, description="steps between checkpoints; 0 = after each epoch only")
+    ] = 1000
     tensorboard: Annotated[str, Meta(description="folder for TensorBoard; empty = none")] = ""

@@ -1,4 +1,6 @@
-"""Where settings come from, later ones winning: field defaults < method < preset < TOML file < ``--set a.b=c``."""
+"""Where settings come from, later ones winning: field defaults < method < preset < TOML file <
+``--set a.b=c``.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class SettingsFile(dict[str, Any]):
 
 
 def settings(config: Stage, prefix: str = "") -> Iterator[Setting]:
-    """Yield every setting of ``config`` with its dotted path, e.g. ``tree.branching`` or ``tfidf.0.min_df``."""
+    """Yield every setting of ``config`` with its dotted path, e.g. ``tree.branching`` or
+    ``tfidf.0.min_df``.
+    """
     hints = get_type_hints(type(config), include_extras=True)
     for name in config.__struct_fields__:
         value, path = getattr(config, name), f"{prefix}{name}"
@@ -65,7 +69,11 @@ def settings(config: Stage, prefix: str = "") -> Iterator[Setting]:
 
 
 def _description(hint: Any) -> str:
-    metas = [meta for meta in get_args(hint)[1:] if isinstance(meta, Meta)] if get_origin(hint) is Annotated else []
+    metas = (
+        [meta for meta in get_args(hint)[1:] if isinstance(meta, Meta)]
+        if get_origin(hint) is Annotated
+        else []
+    )
     return next((meta.description for meta in reversed(metas) if meta.description), "")
 
 
@@ -85,7 +93,9 @@ def resolve(*sources: Mapping[str, Any]) -> Config:
 
 
 def file_of(sources: Iterable[Mapping[str, Any]], *paths: str) -> str:
-    """Return «FILE: » where the last of ``sources`` with one of the settings at ``paths`` is a file, else ""."""
+    """Return «FILE: » where the last of ``sources`` with one of the settings at ``paths`` is a
+    file, else "".
+    """
     owners = [source for source in sources if any(_has(source, path.split(".")) for path in paths)]
     return _file(owners[-1]) if owners else ""
 
@@ -95,7 +105,9 @@ def _file(source: Mapping[str, Any]) -> str:
 
 
 def _has(source: Any, parts: list[str]) -> bool:
-    """Tell whether a source says something of a setting; blocks and lists are written whole, or by place."""
+    """Tell whether a source says something of a setting; blocks and lists are written whole, or by
+    place.
+    """
     if not parts:
         return True
     if isinstance(source, list | tuple):
@@ -108,27 +120,38 @@ _WORDS |= {"array": "a list", "object": "a table of settings"}
 
 
 def _wrong_value(error: str, merged: Any) -> tuple[str, list[str]]:
-    """Return «PATH: found VALUE; expected WHAT» for what msgspec says of ``$.path``, and the paths that it names."""
+    """Return «PATH: found VALUE; expected WHAT» for what msgspec says of ``$.path``, and the paths
+    that it names.
+    """
     what, at, place = error.rpartition(" - at `$")  # the last one: what was found may hold another
     what, place = (what, place) if at else (error, "")
     parts = re.findall(r"\w+", place)
     value, hint = merged, Config
     for part in parts:
-        value, hint = (value[int(part)], get_args(hint)[0]) if part.isdecimal() else (value[part], _hint(hint, part))
+        value, hint = (
+            (value[int(part)], get_args(hint)[0])
+            if part.isdecimal()
+            else (value[part], _hint(hint, part))
+        )
     expected = expected_of(what, hint)
-    if not expected:  # a ValueError of __post_init__, which begins with the field and may name another
+    # a ValueError of __post_init__, which begins with the field and may name another
+    if not expected:
         fields = [word for word in re.findall(r"\w+", what) if word in value]
         return ".".join([*parts, what]), [".".join([*parts, field]) for field in fields]
     return f"{'.'.join(parts)}: found {value!r}; {expected}", [".".join(parts)]
 
 
 def expected_of(said: str, hint: Any) -> str:
-    """Return «expected WHAT» for what msgspec says of a value that is none of the type ``hint``; "" for other words."""
+    """Return «expected WHAT» for what msgspec says of a value that is none of the type ``hint``; ""
+    for other words.
+    """
     if said.startswith("Invalid enum value"):
         said = f"Expected one of {', '.join(get_args(hint))}"
     if not said.startswith("Expected "):
         return ""
-    return "e" + re.sub("`(.*?)`", lambda word: _WORDS.get(word[1], word[1]), said[1:].partition(", got")[0])
+    return "e" + re.sub(
+        "`(.*?)`", lambda word: _WORDS.get(word[1], word[1]), said[1:].partition(", got")[0]
+    )
 
 
 def _hint(stage: Any, field: str) -> Any:
@@ -140,19 +163,31 @@ def merge(base: Any, over: Any, path: str) -> Any:
     if path == "custom." and isinstance(over, Mapping):  # checked by the ranker that reads it
         return {**base, **over}
     if isinstance(base, dict):
-        if not isinstance(over, Mapping):  # at once, for a later source could put anything into what is no group
+        # at once, for a later source could put anything into what is no group
+        if not isinstance(over, Mapping):
             raise ConfigError(f"{path[:-1]}: found {over!r}; expected a table of settings")
         for key in over:
             if f"{path}{key}" in _MOVED:
                 raise ConfigError(f"{path}{key}: is now called {_MOVED[path + key]}; rename it")
             if key not in base:
-                known = [setting.path for setting in settings(Config())] + list(Config.__struct_fields__)
-                raise ConfigError(unknown_name("setting", f"{path}{key}", {*known, *(f"{path}{k}" for k in base)}))
-        return {key: merge(base[key], over[key], f"{path}{key}.") if key in over else base[key] for key in base}
+                known = [setting.path for setting in settings(Config())] + list(
+                    Config.__struct_fields__
+                )
+                raise ConfigError(
+                    unknown_name("setting", f"{path}{key}", {*known, *(f"{path}{k}" for k in base)})
+                )
+        return {
+            key: merge(base[key], over[key], f"{path}{key}.") if key in over else base[key]
+            for key in base
+        }
     if isinstance(base, list | tuple) and isinstance(over, Mapping):  # tfidf.0.min_df=2
         return _merge_items(list(base), over, path)
-    if path == "tfidf." and isinstance(over, list | tuple):  # [[tfidf]] tables stand for all blocks, each from scratch
-        return [merge(msgspec.to_builtins(TfIdf()), block, f"{path}{at}.") for at, block in enumerate(over)]
+    # [[tfidf]] tables stand for all blocks, each from scratch
+    if path == "tfidf." and isinstance(over, list | tuple):
+        return [
+            merge(msgspec.to_builtins(TfIdf()), block, f"{path}{at}.")
+            for at, block in enumerate(over)
+        ]
     return over
 
 
@@ -188,14 +223,17 @@ def toml_value(text: str) -> Any:
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted path, or groups of them, as the nested mapping that a config is made of."""
+    """Return settings by dotted path, or groups of them, as the nested mapping that a config is
+    made of.
+    """
     found: dict[str, Any] = {}
     for path, value in values.items():
         inner = found
         *groups, last = path.split(".")
         for group in groups:
             inner = inner.setdefault(group, {})
-        inner[last] = dict(value) if isinstance(value, Mapping) else value  # whose own is left as it is
+        # whose own is left as it is
+        inner[last] = dict(value) if isinstance(value, Mapping) else value
     return found
 
 
@@ -207,15 +245,17 @@ def read_toml(path: Path | str) -> SettingsFile:
         raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise UsageError(f"{path}: is a folder; expected a TOML file of settings") from None
-    except (ValueError, RecursionError, OSError) as error:  # ValueError: not TOML, not UTF-8, a number too long
+    except (ValueError, RecursionError, OSError) as error:
+        # ValueError: not TOML, not UTF-8, a number too long
         raise ConfigError(f"{path}: not a TOML file ({error})") from None
 
 
 def to_toml(config: Config, sources: Mapping[str, str] | None = None) -> str:
-    """Return the config as TOML, every setting with its documentation: a file for ``-c`` to start from.
+    """Return the config as TOML, every setting with its documentation: a file for ``-c`` to start
+    from.
 
-    ``sources`` tells, by path, where a value was taken from; it stands in brackets behind the documentation.
-    """
+    ``sources`` tells, by path, where a value was taken from; it stands in brackets behind the
+    documentation."""
     known = sources or {}
     out, section = [], ""
     for setting in settings(config):
@@ -231,6 +271,8 @@ def to_toml(config: Config, sources: Mapping[str, str] | None = None) -> str:
 
 def _toml_value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name} = {_toml_value(item)}" for name, item in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{name} = {_toml_value(item)}" for name, item in value.items()) + "}"
+        )
     # JSON and TOML agree on strings, numbers, booleans and lists of them
     return msgspec.json.encode(value).decode()

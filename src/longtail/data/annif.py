@@ -1,9 +1,10 @@
-"""Annif's corpora: short texts in one TSV or CSV file, and folders with a file for each document; its vocabularies.
+"""Annif's corpora: short texts in one TSV or CSV file, and folders with a file for each document;
+its vocabularies.
 
-A line of the TSV is ``text<TAB><uri> <uri>``; the CSV has columns ``text``, ``subject_uris`` and ``document_id``. A
-folder holds ``NAME.txt`` and beside it ``NAME.tsv`` with lines ``<uri><TAB>label``, or ``NAME.key`` with a label a
-line. The id of a label is its URI without the angle brackets.
-"""
+A line of the TSV is ``text<TAB><uri> <uri>``; the CSV has columns ``text``, ``subject_uris`` and
+``document_id``. A folder holds ``NAME.txt`` and beside it ``NAME.tsv`` with lines
+``<uri><TAB>label``, or ``NAME.key`` with a label a line. The id of a label is its URI without the
+angle brackets."""
 
 from __future__ import annotations
 
@@ -37,13 +38,16 @@ __all__ = [
     "write_annif_vocabulary",
 ]
 
-_LINE_ENDS = r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]"  # where Annif cuts a subject file, and the tab
+# where Annif cuts a subject file, and the tab
+_LINE_ENDS = r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]"
 _UNSAFE_IN_NAMES = r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f]'
 _LONGEST_NAME = 200  # bytes; file systems end at 255
 
 
 def read_annif_tsv(path: Path | str, reading: Reading) -> Dataset:
-    """Read short texts; URIs may also stand without angle brackets. Unlabelled reading takes lines without a tab."""
+    """Read short texts; URIs may also stand without angle brackets. Unlabelled reading takes lines
+    without a tab.
+    """
     builder = Builder(path, reading)
     for number, line in text_lines(path, builder.problems):
         if not line:
@@ -57,24 +61,36 @@ def read_annif_tsv(path: Path | str, reading: Reading) -> Dataset:
 
 
 def read_annif_csv(path: Path | str, reading: Reading) -> Dataset:
-    """Read texts from a table with a header row; columns beside text, subject_uris and document_id are passed over."""
+    """Read texts from a table with a header row; columns beside text, subject_uris and document_id
+    are passed over.
+    """
     builder = Builder(path, reading)
     rows = table_rows(path, builder.problems, ",")
     line, header = next(rows, (0, []))
     for name in ("text", *(["subject_uris"] if reading.labelled else [])):
         if header.count(name) != 1:
             found = f"two columns '{name}'" if name in header else no_column(name, header)
-            builder.problems.fatal(found, "a header row with the columns text and subject_uris, each once", line)
+            builder.problems.fatal(
+                found, "a header row with the columns text and subject_uris, each once", line
+            )
     for line, row in rows:
         if len(row) != len(header):
             builder.problems.add(line, f"{len(row)} cells", f"{len(header)}, as in the header")
         else:
             cells = dict(zip(header, row, strict=True))
-            _add(builder, line, cells["text"], cells.get("subject_uris"), cells.get("document_id") or None)
+            _add(
+                builder,
+                line,
+                cells["text"],
+                cells.get("subject_uris"),
+                cells.get("document_id") or None,
+            )
     return builder.finish()
 
 
-def _add(builder: Builder, number: int, text: str, uris: str | None, document: str | None = None) -> None:
+def _add(
+    builder: Builder, number: int, text: str, uris: str | None, document: str | None = None
+) -> None:
     """Add a document whose labels stand in one string, ``<uri> <uri>``."""
     labels = None if uris is None else list(map(_without_brackets, uris.split()))
     if labels and "" in labels:
@@ -99,7 +115,9 @@ def write_annif_tsv(dataset: Dataset, path: Path | str) -> None:
 
 
 def write_annif_csv(dataset: Dataset, path: Path | str) -> None:
-    """Write texts as they are, with ids where there are any; white space in labels as in :func:`write_annif_tsv`."""
+    """Write texts as they are, with ids where there are any; white space in labels as in
+    :func:`write_annif_tsv`.
+    """
     uris = {label: _encoded(label, r"\s") for label in dataset.labels.ids}
     ids = dataset.ids
     with open_output(path) as out:
@@ -111,11 +129,12 @@ def write_annif_csv(dataset: Dataset, path: Path | str) -> None:
 
 
 def write_annif_vocabulary(labels: Labels, path: Path | str) -> None:
-    """Write the labels for ``annif load-vocab``: ``<uri><TAB>name`` a line, and behind it an alias that is alone.
+    """Write the labels for ``annif load-vocab``: ``<uri><TAB>name`` a line, and behind it an alias
+    that is alone.
 
-    That is where Annif has the notation. A label without a name gets its id for one: Annif takes it for retired
-    otherwise. White space in an id is percent-encoded as in :func:`write_annif_tsv`. What is left out is logged.
-    """
+    That is where Annif has the notation. A label without a name gets its id for one: Annif takes it
+    for retired otherwise. White space in an id is percent-encoded as in :func:`write_annif_tsv`.
+    What is left out is logged."""
     altered = texts = aliases = 0
     with open_output(path) as out:
         for label in labels:
@@ -125,15 +144,18 @@ def write_annif_vocabulary(labels: Labels, path: Path | str) -> None:
             out.write("\t".join([f"<{uri}>", cells[0] or uri, *notation]).encode() + b"\n")
             altered, texts = altered + (uri != label.id), texts + bool(label.text)
             aliases += len(label.aliases) - len(notation)
-    tell_losses(path, {"labels, percent-encoded": altered, "label texts": texts, "aliases": aliases})
+    tell_losses(
+        path, {"labels, percent-encoded": altered, "label texts": texts, "aliases": aliases}
+    )
 
 
 def read_annif_folder(path: Path | str, reading: Reading) -> Dataset:
-    """Read the documents of a folder in the order of their names; an id is the name, percent-decoded, without .txt.
+    """Read the documents of a folder in the order of their names; an id is the name,
+    percent-decoded, without .txt.
 
-    A document without a subject file has no labels to read, which is a problem unless ``reading`` is unlabelled.
-    Where a vocabulary is given, a subject that is no id in it but the name of one of its labels is that label.
-    """
+    A document without a subject file has no labels to read, which is a problem unless ``reading``
+    is unlabelled. Where a vocabulary is given, a subject that is no id in it but the name of one of
+    its labels is that label."""
     builder = Builder(path, reading)
     id_of = _by_name(reading)
     for file in _documents(Path(path)):
@@ -151,7 +173,9 @@ def _documents(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
     try:
-        return sorted(file for file in folder.iterdir() if file.suffix == ".txt" and file.name[0] != ".")
+        return sorted(
+            file for file in folder.iterdir() if file.suffix == ".txt" and file.name[0] != "."
+        )
     except PermissionError as error:
         raise UsageError(f"{folder}: cannot be read ({error.strerror})") from None
 
@@ -166,7 +190,9 @@ def _content(file: Path) -> str:
             for chunk in stream:
                 data += chunk
                 if len(data) > MAX_LINE:
-                    raise BadRecord(f"more than {MAX_LINE >> 20} MiB", "one document a file", _shown(file))
+                    raise BadRecord(
+                        f"more than {MAX_LINE >> 20} MiB", "one document a file", _shown(file)
+                    )
         return data.removeprefix(b"\xef\xbb\xbf").decode()
     except DataError as error:  # a damaged archive is one bad document here
         raise BadRecord(error.problems[0].found, error.problems[0].expected, _shown(file)) from None
@@ -175,11 +201,19 @@ def _content(file: Path) -> str:
 
 
 def _subjects(document: Path, id_of: Callable[[str], str], reading: Reading) -> list[str] | None:
-    """Return the labels in a document's subject file, from each line the first cell that is not empty."""
+    """Return the labels in a document's subject file, from each line the first cell that is not
+    empty.
+    """
     for file in (document.with_suffix(".tsv"), document.with_suffix(".key")):
         if os.path.lexists(file):
-            cells = (map(str.strip, line.split("\t")) for line in re.split(r"[\n\r]", _content(file)))
-            subjects = [_without_brackets(first) for line in cells if (first := next(filter(None, line), ""))]
+            cells = (
+                map(str.strip, line.split("\t")) for line in re.split(r"[\n\r]", _content(file))
+            )
+            subjects = [
+                _without_brackets(first)
+                for line in cells
+                if (first := next(filter(None, line), ""))
+            ]
             if "" in subjects:
                 raise BadRecord("an empty URI <>", "<uri>", _shown(file))
             return [id_of(subject) for subject in subjects]
@@ -219,12 +253,12 @@ def _shown(file: Path) -> str:
 
 
 def write_annif_folder(dataset: Dataset, path: Path | str, split: str = "train") -> None:
-    """Write a .txt and a .tsv for each document into a new or an empty folder; ``split`` plays no part.
+    """Write a .txt and a .tsv for each document into a new or an empty folder; ``split`` plays no
+    part.
 
-    A file's name is the document's id with unsafe characters percent-encoded. Where ids are missing, repeated or
-    long, all documents are numbered instead. In labels, tabs and newlines are percent-encoded. Relevances are left
-    out. What was changed or lost is logged.
-    """
+    A file's name is the document's id with unsafe characters percent-encoded. Where ids are
+    missing, repeated or long, all documents are numbered instead. In labels, tabs and newlines are
+    percent-encoded. Relevances are left out. What was changed or lost is logged."""
     folder = Path(path)
     if folder.exists() and _documents(folder):
         raise UsageError(f"{folder}: has documents already; expected an empty or a new folder")
@@ -262,7 +296,9 @@ def _without_brackets(uri: str) -> str:
 
 def _encoded(string: str, unsafe: str) -> str:
     """Return ``string`` with what ``unsafe`` matches percent-encoded; never empty."""
-    return re.sub(unsafe, lambda found: quote(found[0], safe="").replace(".", "%2E"), string) or "%20"
+    return (
+        re.sub(unsafe, lambda found: quote(found[0], safe="").replace(".", "%2E"), string) or "%20"
+    )
 
 
 def _tell_losses(dataset: Dataset, path: Path | str, uris: dict[str, str], ids: int) -> None:

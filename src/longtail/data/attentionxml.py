@@ -1,4 +1,6 @@
-"""AttentionXML's folders: ``train_raw_texts.txt``, ``train_labels.txt``, features in ``train_v1.txt``; and test."""
+"""AttentionXML's folders: ``train_raw_texts.txt``, ``train_labels.txt``, features in
+``train_v1.txt``; and test.
+"""
 
 from __future__ import annotations
 
@@ -33,21 +35,24 @@ __all__ = ["read_attentionxml", "write_attentionxml"]
 log = logging.getLogger("longtail")
 _PARTS = {"train": "train", "test": "test"}
 _RAW, _TOKENISED, _TARGETS = "{}_raw_texts.txt", "{}_texts.txt", "{}_labels.txt"
-_FEATURES = ("{}_v1.txt", "{}.txt")  # train_v1.txt of Amazon-670K and Amazon-3M, train.txt of Wiki-500K, test.txt
+# train_v1.txt of Amazon-670K and Amazon-3M, train.txt of Wiki-500K, test.txt
+_FEATURES = ("{}_v1.txt", "{}.txt")
 _SEPARATOR = "/SEP/"
 _BATCH = 4096  # documents added at a time
 
 
 def read_attentionxml(path: Path | str, reading: Reading) -> Dataset:
-    """Read one text a line, its labels, split at white space, from the same line of another file, and its features.
+    """Read one text a line, its labels, split at white space, from the same line of another file,
+    and its features.
 
-    ``/SEP/``, which AttentionXML puts between title and text, becomes a newline. Features are the svmlight lines of
-    ``train_v1.txt`` or ``train.txt`` (``test_v1.txt`` or ``test.txt``), if there are any.
-    """
+    ``/SEP/``, which AttentionXML puts between title and text, becomes a newline. Features are the
+    svmlight lines of ``train_v1.txt`` or ``train.txt`` (``test_v1.txt`` or ``test.txt``), if there
+    are any."""
     files = SplitFiles(path, reading.split, _PARTS, [_RAW, _TOKENISED, _TARGETS])
     texts = files.need(_RAW, _TOKENISED)
     targets = files.need(_TARGETS) if reading.labelled else files.find(_TARGETS)
-    builder = Builder(targets or texts, reading)  # what is wrong with a record is wrong with its labels
+    # what is wrong with a record is wrong with its labels
+    builder = Builder(targets or texts, reading)
     records = _records(texts, targets, builder.problems)
     lines = array("q")  # of the documents that are kept, from 1
     n_lines = 0
@@ -97,11 +102,15 @@ def _read_features(file: Path, texts: Path, n_lines: int, problems: Problems) ->
     n_rows = found.pairs.shape[0]
     if n_rows != n_lines:
         wrong = f"{n_rows} rows of features, but {n_lines} lines in {texts.name}"
-        problems.fatal(wrong, "as many in both; leave the features out with --no-features", file=file)
+        problems.fatal(
+            wrong, "as many in both; leave the features out with --no-features", file=file
+        )
     return found
 
 
-def _with_features(dataset: Dataset, found: SparseLines, rows: NDArray[np.int64], file: Path) -> Dataset:
+def _with_features(
+    dataset: Dataset, found: SparseLines, rows: NDArray[np.int64], file: Path
+) -> Dataset:
     """Return the documents with their ``rows`` of the features, without those that are bad there."""
     features = found.pairs if len(rows) == found.pairs.shape[0] else found.pairs[rows]
     whole = dataset.with_features(features, file, headerless=not found.has_header)
@@ -110,17 +119,32 @@ def _with_features(dataset: Dataset, found: SparseLines, rows: NDArray[np.int64]
     return whole.take(np.flatnonzero(~np.isin(rows, found.bad)))
 
 
-def _records(texts: Path, targets: Path | None, problems: Problems) -> Iterator[tuple[int, Record | None]]:
-    """Yield (line, document), None for a line that is bad in one of the files, which must be of the same length."""
-    for document, own in zip_longest(text_lines(texts, problems), text_lines(targets, problems) if targets else ()):
+def _records(
+    texts: Path, targets: Path | None, problems: Problems
+) -> Iterator[tuple[int, Record | None]]:
+    """Yield (line, document), None for a line that is bad in one of the files, which must be of the
+    same length.
+    """
+    for document, own in zip_longest(
+        text_lines(texts, problems), text_lines(targets, problems) if targets else ()
+    ):
         if document is None or (own is None and targets):
             number, more = own or document or (0, None)
             file, other = (targets, texts) if document is None else (texts, targets)
             if more and not more.isspace():  # blank lines at the end of one file do no harm
-                problems.fatal(f"a line more than in {other}", "as many lines in both", number, file)
+                problems.fatal(
+                    f"a line more than in {other}", "as many lines in both", number, file
+                )
         elif document[1] is not None and (own is None or own[1] is not None):
-            text = re.sub(f" ?{_SEPARATOR} ?", "\n", document[1]) if _SEPARATOR in document[1] else document[1]
-            yield document[0], Record(text, labels=own[1].split() if own and own[1] is not None else None)
+            text = (
+                re.sub(f" ?{_SEPARATOR} ?", "\n", document[1])
+                if _SEPARATOR in document[1]
+                else document[1]
+            )
+            yield (
+                document[0],
+                Record(text, labels=own[1].split() if own and own[1] is not None else None),
+            )
         else:
             yield document[0], None
 
@@ -128,8 +152,8 @@ def _records(texts: Path, targets: Path | None, problems: Problems) -> Iterator[
 def write_attentionxml(dataset: Dataset, folder: Path | str, split: str = "train") -> None:
     """Write ``train_raw_texts.txt`` and ``train_labels.txt``, or those of test.
 
-    A newline becomes `` /SEP/ ``, white space in a label ``_`` as AttentionXML has it. Features go to ``train_v1.txt``
-    or ``test.txt``, as svmlight lines without a header. The rest is left out.
+    A newline becomes `` /SEP/ ``, white space in a label ``_`` as AttentionXML has it. Features go
+    to ``train_v1.txt`` or ``test.txt``, as svmlight lines without a header. The rest is left out.
     """
     files = SplitFiles.to_write(folder, split, _PARTS)
     texts, targets = dataset.document_texts(), files.at(_TARGETS)

@@ -1,4 +1,6 @@
-"""Where every record-by-record reader puts its documents: one treatment of labels, ids and bad records for all."""
+"""Where every record-by-record reader puts its documents: one treatment of labels, ids and bad
+records for all.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,16 @@ from longtail.data.problems import EMPTY_LABEL, MAX_SHOWN, Problems, quoted
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.errors import DataError, Problem, UsageError, unknown_name
 
-__all__ = ["Builder", "Index", "PackedDocuments", "Reading", "Record", "Split", "Unknown", "in_vocabulary"]
+__all__ = [
+    "Builder",
+    "Index",
+    "PackedDocuments",
+    "Reading",
+    "Record",
+    "Split",
+    "Unknown",
+    "in_vocabulary",
+]
 
 Split = Literal["train", "test"]
 Unknown = Literal["error", "drop", "add"]
@@ -44,10 +55,12 @@ class Reading:
     text_column: str | None = None  # of a table, in place of "text"
     labels_column: str | None = None  # of a table, in place of "labels"
     labels_file: str = ""  # that the vocabulary was read from, for messages
-    fields: tuple[str, ...] | None = None  # of documents and labels of a label-feature set; None: by the folder's name
+    # of documents and labels of a label-feature set; None: by the folder's name
+    fields: tuple[str, ...] | None = None
     folder_features: bool = True  # whether features that lie beside the texts are read
     n_documents: int | None = None  # where known before: of features that are read for them
-    notes: list[str] = field(default_factory=list, compare=False)  # what a reader says of the files that it chose
+    # what a reader says of the files that it chose
+    notes: list[str] = field(default_factory=list, compare=False)
 
     def __post_init__(self) -> None:
         for kind, name, known in (("split", self.split, Split), ("unknown", self.unknown, Unknown)):
@@ -103,7 +116,9 @@ class _Known(LabelIndex):
 
 
 class Builder:
-    """Collects records in the layout that :class:`Dataset` keeps; ``problems`` is the reading's ledger."""
+    """Collects records in the layout that :class:`Dataset` keeps; ``problems`` is the reading's
+    ledger.
+    """
 
     def __init__(self, file: object, reading: Reading) -> None:
         self.problems = Problems(file, reading.skip_bad)
@@ -132,11 +147,15 @@ class Builder:
         return self._columns_of.strings()
 
     def use_index(self, index: Index) -> None:
-        """Look labels up in ``index`` from now on, which has :attr:`labels_so_far` in the same columns."""
+        """Look labels up in ``index`` from now on, which has :attr:`labels_so_far` in the same
+        columns.
+        """
         self._columns_of = index
 
     def extend(self, records: Sequence[Record]) -> bool:
-        """Add many plain records at once; add none and return False if any of them needs :meth:`add`."""
+        """Add many plain records at once; add none and return False if any of them needs
+        :meth:`add`.
+        """
         texts, titles, labels, ids, relevance = (list(map(field, records)) for field in _FIELDS)
         if titles.count(None) < len(records):
             texts = [record.document() for record in records]
@@ -157,9 +176,13 @@ class Builder:
         return True
 
     def extend_packed(self, documents: PackedDocuments) -> bool:
-        """Add documents whose labels are columns of the index already; add none and return False if they don't fit."""
+        """Add documents whose labels are columns of the index already; add none and return False if
+        they don't fit.
+        """
         first = not len(self)
-        if self._relevance is not None or (not first and self._has_ids != (documents.ids is not None)):
+        if self._relevance is not None or (
+            not first and self._has_ids != (documents.ids is not None)
+        ):
             return False
         self._texts.extend_packed(*documents.texts)
         self._has_text = True
@@ -181,7 +204,9 @@ class Builder:
         relevance = record.relevance or [1.0] * len(labels)
         if -1 in columns:
             self._dropped += columns.count(-1)
-            relevance = [value for value, column in zip(relevance, columns, strict=True) if column >= 0]
+            relevance = [
+                value for value, column in zip(relevance, columns, strict=True) if column >= 0
+            ]
             columns = [column for column in columns if column >= 0]
         if record.relevance is not None and self._relevance is None:
             self._relevance = ArrayBuilder("f")
@@ -195,7 +220,9 @@ class Builder:
         self._row_ends.append(len(self._columns))
 
     def _report(self, line: int, found: str, expected: str) -> None:
-        """Note a bad record; where nothing in the labels fits the vocabulary, say so in place of a list of records."""
+        """Note a bad record; where nothing in the labels fits the vocabulary, say so in place of a
+        list of records.
+        """
         try:
             self.problems.add(line, found, expected)
         except DataError:
@@ -203,7 +230,9 @@ class Builder:
             raise
 
     def _refuse_another_vocabulary(self) -> None:
-        """Raise for documents of other labels than the vocabulary's: it is not their records that are bad."""
+        """Raise for documents of other labels than the vocabulary's: it is not their records that
+        are bad.
+        """
         unknown, known = len(self._unknown), len(self._columns)
         vocabulary = self._reading.labels
         if vocabulary is None or unknown < 2 or known > _LITTLE * (unknown + known):
@@ -235,7 +264,10 @@ class Builder:
                     return self._unknown_label(label)
         if record.relevance is not None:
             if len(record.relevance) != len(labels):
-                return f"{len(record.relevance)} relevances for {len(labels)} labels", "one relevance a label"
+                return (
+                    f"{len(record.relevance)} relevances for {len(labels)} labels",
+                    "one relevance a label",
+                )
             if not all(_LEAST <= value <= _MOST for value in record.relevance):
                 return f"relevance {quoted(record.relevance)}", "finite numbers above 0"
         return None
@@ -248,7 +280,9 @@ class Builder:
                 return
             self._has_ids = True
             self._ids.extend(map(str, range(first)))
-        self._ids.extend(str(position if given is None else given) for position, given in enumerate(ids, first))
+        self._ids.extend(
+            str(position if given is None else given) for position, given in enumerate(ids, first)
+        )
 
     def finish(self) -> Dataset:
         """Return the dataset, or raise for the bad records that may not be skipped."""
@@ -284,7 +318,8 @@ class Builder:
 
     def _unknown_label(self, label: str) -> tuple[str, str]:
         found, known = f"unknown label {quoted(label)}", self._columns_of
-        # difflib over a million labels takes minutes: the nearest is only looked for in small vocabularies, and to show
+        # difflib over a million labels takes minutes: the nearest is only looked for in small
+        # vocabularies, and to show
         if len(known) <= 10_000 and len(label) <= 200 and self.problems.skipped < MAX_SHOWN:
             _, near, name = unknown_name("label", label, known).rpartition("; did you mean ")
             found += f" (did you mean {name})" if near else ""
@@ -296,4 +331,6 @@ class Builder:
 
 def in_vocabulary(dataset: Dataset, reading: Reading) -> Dataset:
     """Return the dataset over the labels that the reading asks for."""
-    return dataset if reading.labels is None else dataset.with_labels(reading.labels, reading.unknown)
+    return (
+        dataset if reading.labels is None else dataset.with_labels(reading.labels, reading.unknown)
+    )

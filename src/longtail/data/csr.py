@@ -1,4 +1,6 @@
-"""CSR matrices as arrays: put together and taken apart without checks or copies; and the check of arrays of a file."""
+"""CSR matrices as arrays: put together and taken apart without checks or copies; and the check of
+arrays of a file.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,11 @@ MAX_COLUMNS = 2**31 - 1  # indices are 32 bits wide
 def csr_of(
     values: NDArray[Any], columns: NDArray[np.int32], ends: NDArray[np.integer], n_columns: int
 ) -> sparse.csr_array:
-    """Return the matrix over these very arrays, row ends as wide as columns where they fit: scipy wants one type.
+    """Return the matrix over these very arrays, row ends as wide as columns where they fit: scipy
+    wants one type.
 
-    scipy's own way checks them, widens columns to the type of ends, and takes as long as a search for one document.
-    """
+    scipy's own way checks them, widens columns to the type of ends, and takes as long as a search
+    for one document."""
     matrix: Any = copy(_empty((len(ends) - 1, int(n_columns))))
     narrow = ends.astype(np.int32, copy=False) if len(columns) <= MAX_COLUMNS else ends
     matrix.data, matrix.indices, matrix.indptr = values, columns, narrow
@@ -41,12 +44,20 @@ def csr_of(
 
 
 def csr_of_nothing(n_rows: int, n_columns: int) -> sparse.csr_array:
-    """Return rows without an entry, of float32: the label matrix of documents whose labels are not known."""
-    return csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(n_rows + 1, np.int64), n_columns)
+    """Return rows without an entry, of float32: the label matrix of documents whose labels are not
+    known.
+    """
+    return csr_of(
+        np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(n_rows + 1, np.int64), n_columns
+    )
 
 
-def csr_of_slots(values: NDArray[Any], columns: NDArray[np.int32], n_columns: int) -> sparse.csr_array:
-    """Return the matrix of (n, k) values at (n, k) columns, in their order; a column of −1 is an empty slot."""
+def csr_of_slots(
+    values: NDArray[Any], columns: NDArray[np.int32], n_columns: int
+) -> sparse.csr_array:
+    """Return the matrix of (n, k) values at (n, k) columns, in their order; a column of −1 is an
+    empty slot.
+    """
     known = columns >= 0
     ends = np.concatenate([[0], np.cumsum(known.sum(1))])
     return csr_of(values[known], columns[known], ends, n_columns)
@@ -60,16 +71,21 @@ def csr_where(matrix: sparse.csr_array, kept: NDArray[np.bool_]) -> sparse.csr_a
 
 def places_in_rows(matrix: sparse.csr_array) -> NDArray[np.int64]:
     """Return the place of each entry in its row, from 0."""
-    places: NDArray[np.int64] = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
+    places: NDArray[np.int64] = np.arange(matrix.nnz) - np.repeat(
+        matrix.indptr[:-1], np.diff(matrix.indptr)
+    )
     return places
 
 
 def rows_fit(ends: NDArray[Any], columns: NDArray[Any], n_columns: int) -> bool:
-    """Tell whether rows follow each other through all of ``columns``, which are numbers from 0 to ``n_columns`` − 1.
+    """Tell whether rows follow each other through all of ``columns``, which are numbers from 0 to
+    ``n_columns`` − 1.
 
     For arrays of a file: scipy and kernels go where they point without looking.
     """
-    follow = len(ends) > 0 and ends[0] == 0 and ends[-1] == len(columns) and (np.diff(ends) >= 0).all()
+    follow = (
+        len(ends) > 0 and ends[0] == 0 and ends[-1] == len(columns) and (np.diff(ends) >= 0).all()
+    )
     return bool(follow and (not len(columns) or 0 <= columns.min() <= columns.max() < n_columns))
 
 

@@ -22,14 +22,16 @@ __all__ = ["Dataset", "label_matrix_of"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """N documents: text or ready-made features (or both), and an N × L label matrix over a label vocabulary.
+    """N documents: text or ready-made features (or both), and an N × L label matrix over a label
+    vocabulary.
 
-    ``features`` (N, d) stand in place of text, ``dense`` (N, e) beside text or features; ``label_features`` are (L, d).
-    Without ``ids`` a document is called by its position. ``merged_duplicates`` and ``dropped_unknown`` count labels
-    that stood twice in a record, and that were left out because the vocabulary does not have them.
-    """
+    ``features`` (N, d) stand in place of text, ``dense`` (N, e) beside text or features;
+    ``label_features`` are (L, d). Without ``ids`` a document is called by its position.
+    ``merged_duplicates`` and ``dropped_unknown`` count labels that stood twice in a record, and
+    that were left out because the vocabulary does not have them."""
 
-    label_matrix: sparse.csr_array  # (N, L) float32, stored values > 0 are relevances, 1 where none is given
+    # (N, L) float32, stored values > 0 are relevances, 1 where none is given
+    label_matrix: sparse.csr_array
     labels: Labels
     texts: Strings | None = None
     features: sparse.csr_array | None = None  # (N, d) float32, in place of text
@@ -38,7 +40,8 @@ class Dataset:
     dense: NDArray[np.float32] | None = None  # (N, e) embeddings, beside text or features
     merged_duplicates: int = 0  # labels that stood twice in one record and were kept once
     dropped_unknown: int = 0  # labels outside a given vocabulary that were left out on request
-    headerless_file: str | None = None  # of ``features``, where it may lack the last columns: no header counts them
+    # of ``features``, where it may lack the last columns: no header counts them
+    headerless_file: str | None = None
     source: Source | None = None  # the file or folder that they were read from
 
     @classmethod
@@ -57,18 +60,26 @@ class Dataset:
         for position, (text, names) in enumerate(zip(texts, labels, strict=True), 1):
             if isinstance(text, str) and isinstance(names, str):
                 shown = f"labels {names!r}"
-                raise UsageError(f"document {position}: found {shown}; expected a string and a list of strings")
+                raise UsageError(
+                    f"document {position}: found {shown}; expected a string and a list of strings"
+                )
             labels_of_text = list(names)
             wrong = [value for value in (text, *labels_of_text) if not isinstance(value, str)]
             if wrong:
                 shown = repr(wrong[0])
-                raise UsageError(f"document {position}: found {shown}; expected a string and a list of strings")
+                raise UsageError(
+                    f"document {position}: found {shown}; expected a string and a list of strings"
+                )
             if "" in labels_of_text:
-                raise UsageError(f"document {position}: found {EMPTY_LABEL[0]}; expected {EMPTY_LABEL[1]}")
+                raise UsageError(
+                    f"document {position}: found {EMPTY_LABEL[0]}; expected {EMPTY_LABEL[1]}"
+                )
             try:
                 builder.add(position, Record(text=text, labels=labels_of_text))
             except UnicodeEncodeError:
-                raise UsageError(f"document {position}: half of a surrogate pair; expected whole characters") from None
+                raise UsageError(
+                    f"document {position}: half of a surrogate pair; expected whole characters"
+                ) from None
         return builder.finish()
 
     def __len__(self) -> int:
@@ -91,11 +102,18 @@ class Dataset:
     @property
     def nbytes(self) -> int:
         """Memory of texts, ids, features, label matrix and label vocabulary."""
-        matrices = [m for m in (self.label_matrix, self.features, self.label_features) if m is not None]
+        matrices = [
+            m for m in (self.label_matrix, self.features, self.label_features) if m is not None
+        ]
         columns = [c for c in (self.texts, self.ids) if c is not None]
         sparse_bytes = sum(m.data.nbytes + m.indices.nbytes + m.indptr.nbytes for m in matrices)
         dense_bytes = 0 if self.dense is None else self.dense.nbytes
-        return int(sparse_bytes + dense_bytes + sum(column.nbytes for column in columns) + self.labels.nbytes)
+        return int(
+            sparse_bytes
+            + dense_bytes
+            + sum(column.nbytes for column in columns)
+            + self.labels.nbytes
+        )
 
     def document_id(self, row: int) -> str:
         """Return the id of a document, its position where the data gives none."""
@@ -133,20 +151,23 @@ class Dataset:
     def split(self, test: float | int = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
         """Return (train, test) over the same labels; a share or a number of documents goes to test.
 
-        Documents with the same text stay on the same side, so that test never holds what was learnt by heart;
-        the test part may therefore be smaller than asked by the size of one such group. A text that stands more
-        often than the documents asked for goes to train.
-        """
+        Documents with the same text stay on the same side, so that test never holds what was learnt
+        by heart; the test part may therefore be smaller than asked by the size of one such group. A
+        text that stands more often than the documents asked for goes to train."""
         wanted = round(test * len(self)) if isinstance(test, float | np.floating) else test
         if not 0 < wanted < len(self):
-            raise UsageError(f"split(test={test}): {wanted} of {len(self)} documents; expected at least 1 on each side")
+            raise UsageError(
+                f"split(test={test}): {wanted} of {len(self)} documents; expected at least 1 on each side"
+            )
         groups = self._same_text()
         order = np.random.default_rng(seed).permutation(groups.max() + 1)[groups]
         sizes = np.bincount(order)
         fits = sizes <= wanted
         if not fits.any():
             found = f"every text stands more than {wanted} times"
-            raise UsageError(f"split(test={test}): {found}; expected texts that differ, or a larger test part")
+            raise UsageError(
+                f"split(test={test}): {found}; expected texts that differ, or a larger test part"
+            )
         in_test = (fits & (np.cumsum(sizes * fits) <= wanted))[order]
         return self.take(np.flatnonzero(~in_test)), self.take(np.flatnonzero(in_test))
 
@@ -159,24 +180,34 @@ class Dataset:
         return np.fromiter(numbers, np.int64, len(self))
 
     def with_labels(self, labels: Labels, unknown: str = "error") -> Dataset:
-        """Return the same documents over another vocabulary; a label outside it: ``error``, ``drop`` or ``add``."""
+        """Return the same documents over another vocabulary; a label outside it: ``error``,
+        ``drop`` or ``add``.
+        """
         if unknown == "add":
             labels = labels.extended(self.labels.ids)
         if labels is self.labels:
             return self
-        columns = np.fromiter((labels.columns.get(label, -1) for label in self.labels.ids), np.int64, self.n_labels)
+        columns = np.fromiter(
+            (labels.columns.get(label, -1) for label in self.labels.ids), np.int64, self.n_labels
+        )
         matrix = self.label_matrix.tocoo()
         target = columns[matrix.col]
         keep = target >= 0
         if unknown == "error" and not keep.all():
             row, column = (int(axis[~keep][0]) for axis in (matrix.row, matrix.col))
-            found = f"unknown label {self.labels.ids[column]!r} of document {self.document_id(row)!r}"
+            found = (
+                f"unknown label {self.labels.ids[column]!r} of document {self.document_id(row)!r}"
+            )
             raise DataError([Problem("labels", 0, found, "a label of the given vocabulary")])
         shape = (len(self), len(labels))
-        remapped = sparse.csr_array((matrix.data[keep], (matrix.row[keep], target[keep])), shape=shape)
+        remapped = sparse.csr_array(
+            (matrix.data[keep], (matrix.row[keep], target[keep])), shape=shape
+        )
         remapped.sort_indices()
         dropped = self.dropped_unknown + int((~keep).sum())
-        return replace(self, label_matrix=remapped, labels=labels, label_features=None, dropped_unknown=dropped)
+        return replace(
+            self, label_matrix=remapped, labels=labels, label_features=None, dropped_unknown=dropped
+        )
 
     def describe(self) -> Description:
         """Return counts and the shape of the label distribution."""
@@ -199,8 +230,8 @@ class Dataset:
         Args:
             features: The matrix.
             file: Where it is from, for messages.
-            headerless: Whether that file may lack the last columns, as it does not say how many there are.
-        """
+            headerless: Whether that file may lack the last columns, as it does not say how many
+        there are."""
         if features.shape[0] != len(self):
             found = f"{features.shape[0]} rows of features for {len(self)} documents"
             raise DataError([Problem(str(file), 0, found, "one row a document")])
@@ -232,19 +263,22 @@ def label_matrix_of(
     relevance: NDArray[np.float32] | None = None,
     own: bool = False,
 ) -> tuple[sparse.csr_array, int]:
-    """Return the canonical CSR label matrix and how many labels stood twice in a row (the first of each is kept).
+    """Return the canonical CSR label matrix and how many labels stood twice in a row (the first of
+    each is kept).
 
     With ``own`` the arrays are the matrix's to keep and to sort in place; else they are copied.
     """
     index = np.int32 if len(columns) < 1 << 31 else np.int64
     columns, row_ends = columns.astype(index, copy=not own), row_ends.astype(index, copy=not own)
     data = np.ones(len(columns), np.float32)
-    if relevance is not None:  # sort_indices is not stable: it would keep any of a label's relevances
+    # sort_indices is not stable: it would keep any of a label's relevances
+    if relevance is not None:
         order = np.lexsort((columns, np.repeat(np.arange(len(row_ends) - 1), np.diff(row_ends))))
         columns, data = columns[order], relevance[order]
     matrix = sparse.csr_array((data, columns, row_ends), shape=(len(row_ends) - 1, n_labels))
     matrix.sort_indices()
-    twice = np.zeros(matrix.nnz + 1, bool)  # one to spare, so that every row has a place where it starts
+    # one to spare, so that every row has a place where it starts
+    twice = np.zeros(matrix.nnz + 1, bool)
     twice[1:-1] = matrix.indices[1:] == matrix.indices[:-1]
     twice[matrix.indptr[:-1]] = False
     merged = int(twice.sum())

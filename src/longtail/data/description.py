@@ -46,7 +46,9 @@ Level = Literal["error", "warning", "note"]
 
 
 class Description(msgspec.Struct, frozen=True):
-    """Counts of a dataset; means are over all documents, and over the labels with at least one document."""
+    """Counts of a dataset; means are over all documents, and over the labels with at least one
+    document.
+    """
 
     documents: int
     labels: int
@@ -61,7 +63,8 @@ class Description(msgspec.Struct, frozen=True):
     share_of_pairs_in_top_1_percent: float  # of labels, by frequency
     words_per_document: float | None  # split at white space; None without texts
     memory_mb: float
-    frequency_curve: list[tuple[int, int]]  # (rank of a label from 1, its documents) at log-spaced ranks
+    # (rank of a label from 1, its documents) at log-spaced ranks
+    frequency_curve: list[tuple[int, int]]
     feature_columns: int | None = None  # of ready-made sparse features; None without
     features_per_document: float | None = None
 
@@ -79,7 +82,9 @@ class Finding(msgspec.Struct, frozen=True):
         """The count with its noun, and the examples."""
         what = _OF_ONE.get(self.what, self.what) if self.count == 1 else self.what
         counted = what if self.what == _NO_LABEL else f"{self.count:,} {what}"
-        return f"{counted}: {', '.join(map(printable, self.examples))}" if self.examples else counted
+        return (
+            f"{counted}: {', '.join(map(printable, self.examples))}" if self.examples else counted
+        )
 
 
 def describe(dataset: Dataset) -> Description:
@@ -104,7 +109,9 @@ def describe(dataset: Dataset) -> Description:
         memory_mb=dataset.nbytes / 1e6,
         frequency_curve=_curve(used),
         feature_columns=None if dataset.features is None else dataset.features.shape[1],
-        features_per_document=None if dataset.features is None else dataset.features.nnz / max(1, len(dataset)),
+        features_per_document=None
+        if dataset.features is None
+        else dataset.features.nnz / max(1, len(dataset)),
     )
 
 
@@ -133,11 +140,17 @@ def check(dataset: Dataset) -> list[Finding]:
         _finding("warning", "document ids that stand more than once", _repeated(dataset.ids), str),
     ]
     if dataset.texts is not None:
-        found.append(_finding("warning", "documents with empty text", _where(blank(dataset.texts)), document))
+        found.append(
+            _finding("warning", "documents with empty text", _where(blank(dataset.texts)), document)
+        )
         found += _hardly_split(dataset.texts)
-        decomposed = [row for row, text in enumerate(dataset.texts) if not is_normalized("NFC", text)]
+        decomposed = [
+            row for row, text in enumerate(dataset.texts) if not is_normalized("NFC", text)
+        ]
         found.append(_finding("warning", _DECOMPOSED, decomposed, document))
-        found.append(_finding("warning", "texts that stand more than once", _repeated(dataset.texts), _short))
+        found.append(
+            _finding("warning", "texts that stand more than once", _repeated(dataset.texts), _short)
+        )
     kept_once = "labels that stood twice in one record and were kept once"
     found.append(Finding("note", kept_once, dataset.merged_duplicates))
     found.append(Finding("note", "unknown labels that were dropped", dataset.dropped_unknown))
@@ -150,9 +163,15 @@ def check_before_training(dataset: Dataset) -> list[Finding]:
     sizes, document = np.diff(dataset.label_matrix.indptr), dataset.document_id
     found = [_finding("warning", "documents without a label", _where(sizes == 0), document)]
     if dataset.ids is not None and len(np.unique(string_hashes(dataset.ids))) < len(dataset):
-        found.append(_finding("warning", "document ids that stand more than once", _repeated(dataset.ids), str))
+        found.append(
+            _finding(
+                "warning", "document ids that stand more than once", _repeated(dataset.ids), str
+            )
+        )
     if dataset.texts is not None and dataset.features is None:
-        found.append(_finding("warning", "documents with empty text", _where(blank(dataset.texts)), document))
+        found.append(
+            _finding("warning", "documents with empty text", _where(blank(dataset.texts)), document)
+        )
     return [finding for finding in found if finding.count]
 
 

@@ -1,8 +1,7 @@
 """fastText: one document a line, ``__label__a __label__b the text``.
 
-As in fastText itself, every word that begins with the prefix is a label, wherever in the line it stands, and words
-are what stands between the ASCII white space characters and NUL.
-"""
+As in fastText itself, every word that begins with the prefix is a label, wherever in the line it
+stands, and words are what stands between the ASCII white space characters and NUL."""
 
 from __future__ import annotations
 
@@ -23,13 +22,17 @@ _LABEL = re.compile(f"(?<![^{_SPACE}]){PREFIX}([^{_SPACE}]*)[{_SPACE}]*")
 
 
 def read_fasttext(path: Path | str, reading: Reading) -> Dataset:
-    """Read fastText lines; a line without a label is a document without labels, blank lines are passed over."""
+    """Read fastText lines; a line without a label is a document without labels, blank lines are
+    passed over.
+    """
     builder = Builder(path, reading)
     for number, line in text_lines(path, builder.problems):
         text = (line or "").strip(_SPACE)
         labels = _LABEL.findall(text)
         if "" in labels:
-            builder.problems.add(number, f"'{PREFIX}' without a name", f"a label such as {PREFIX}name")
+            builder.problems.add(
+                number, f"'{PREFIX}' without a name", f"a label such as {PREFIX}name"
+            )
         elif text:
             builder.add(number, Record(text=_LABEL.sub("", text).rstrip(_SPACE), labels=labels))
     return builder.finish()
@@ -38,10 +41,10 @@ def read_fasttext(path: Path | str, reading: Reading) -> Dataset:
 def write_fasttext(dataset: Dataset, path: Path | str) -> None:
     """Write fastText lines; labels without white space read back exactly.
 
-    In a label each white space character becomes ``_``; in a text, newlines become
-    spaces, outer white space and byte order marks are lost, and a word that would read as a label loses its first
-    underscore. Ids, relevances, and documents with neither text nor label are left out. Losses are logged.
-    """
+    In a label each white space character becomes ``_``; in a text, newlines become spaces, outer
+    white space and byte order marks are lost, and a word that would read as a label loses its first
+    underscore. Ids, relevances, and documents with neither text nor label are left out. Losses are
+    logged."""
     written = {label: re.sub(f"[{_SPACE}]", "_", label) for label in dataset.labels.ids}
     words = empty = 0
     with open_output(path) as out:
@@ -57,7 +60,9 @@ def write_fasttext(dataset: Dataset, path: Path | str) -> None:
     tell_losses(
         path,
         {
-            "labels with white space in them, written with _": sum(new != old for old, new in written.items()),
+            "labels with white space in them, written with _": sum(
+                new != old for old, new in written.items()
+            ),
             "labels that became equal to another": len(written) - len(set(written.values())),
             f"words with {PREFIX} in texts": words,
             "documents without text and labels": empty,

@@ -1,4 +1,6 @@
-"""Filter files of label-feature sets: which one counts for some test data, and its pairs by the columns of these."""
+"""Filter files of label-feature sets: which one counts for some test data, and its pairs by the
+columns of these.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,16 @@ def find_filter(mask: Path | str | None, documents: Dataset) -> Path | None:
     """Return the filter file that predictions for ``documents`` are measured with.
 
     Args:
-        mask: A filter file; "auto" for the one that lies beside the files of the documents; None for no filter.
+        mask: A filter file; "auto" for the one that lies beside the files of the documents; None
+        for no filter.
         documents: What is measured on.
     """
     if mask is None:
         return None
     if not isinstance(mask, str | Path):
-        raise UsageError(f"mask: found {type(mask).__name__}; expected the path of a filter file, {AUTO!r}, or None")
+        raise UsageError(
+            f"mask: found {type(mask).__name__}; expected the path of a filter file, {AUTO!r}, or None"
+        )
     if str(mask) != AUTO:
         return Path(mask)
     source = documents.source
@@ -60,7 +65,8 @@ def _file_beside(source: Source) -> Path | None:
 def filter_pairs(path: Path | str, documents: Dataset, n_columns: int) -> NDArray[np.int64]:
     """Return the (document, column) pairs of a filter file, of shape (m, 2).
 
-    A number of a label is its place in the files of the documents, where these number labels, else its column.
+    A number of a label is its place in the files of the documents, where these number labels, else
+    its column.
 
     Args:
         path: The filter file.

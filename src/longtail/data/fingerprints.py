@@ -25,11 +25,11 @@ _BYTES = 8
 
 @dataclass(frozen=True, eq=False)
 class Fingerprints:
-    """Sorted hashes of the different documents of a training set, the smallest ones where there are many.
+    """Sorted hashes of the different documents of a training set, the smallest ones where there are
+    many.
 
-    Hashes are as good as drawn by chance, so the smallest of them are a sample of the documents: of other data, those
-    with hashes in the same range are looked up, and they stand for all.
-    """
+    Hashes are as good as drawn by chance, so the smallest of them are a sample of the documents: of
+    other data, those with hashes in the same range are looked up, and they stand for all."""
 
     hashes: NDArray[np.uint64]
     complete: bool = True
@@ -57,7 +57,9 @@ class Fingerprints:
 
 
 def shared_with(documents: Dataset, training: Sequence[Fingerprints]) -> int:
-    """Return how many documents stand in any of several training sets, an estimate where these are sampled."""
+    """Return how many documents stand in any of several training sets, an estimate where these are
+    sampled.
+    """
     if not training:
         return 0
     hashes = document_hashes(documents)
@@ -72,7 +74,9 @@ def shared_with(documents: Dataset, training: Sequence[Fingerprints]) -> int:
 
 
 def shared_ids(documents: Dataset, others: Dataset) -> int:
-    """Return how many documents have an id of one of the ``others``; numbers are no evidence, as any file has them."""
+    """Return how many documents have an id of one of the ``others``; numbers are no evidence, as
+    any file has them.
+    """
     if documents.ids is None or others.ids is None:
         return 0
     known = set(others.ids)
@@ -97,7 +101,9 @@ def string_hashes(strings: Strings) -> NDArray[np.uint64]:
 
 def _hashes(pieces: Iterable[bytes]) -> NDArray[np.uint64]:
     nothing = bytes(_BYTES)
-    raw = b"".join(blake2b(piece, digest_size=_BYTES).digest() if piece else nothing for piece in pieces)
+    raw = b"".join(
+        blake2b(piece, digest_size=_BYTES).digest() if piece else nothing for piece in pieces
+    )
     return np.frombuffer(raw, "<u8").astype(np.uint64)
 
 

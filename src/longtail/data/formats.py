@@ -1,4 +1,6 @@
-"""The catalogue of data formats, how each is told from its name and first bytes, and ``read`` and ``write``."""
+"""The catalogue of data formats, how each is told from its name and first bytes, and ``read`` and
+``write``.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,15 @@ log = logging.getLogger("longtail")
 
 
 class Format(NamedTuple):
-    """A way to keep documents with labels: module ``longtail.data.MODULE`` has read_NAME and write_NAME."""
+    """A way to keep documents with labels: module ``longtail.data.MODULE`` has read_NAME and
+    write_NAME.
+    """
 
     name: str
     module: str
     what: str
-    folder: bool = False  # a folder of files; but for annif-folder, train and test lie there side by side
+    # a folder of files; but for annif-folder, train and test lie there side by side
+    folder: bool = False
 
     def function(self, verb: Literal["read", "write"]) -> Callable[..., Any]:
         """Return the reader or writer; its module, and what that needs, is imported only now."""
@@ -52,20 +57,45 @@ FORMATS = {
         Format("parquet", "parquet", "Parquet with the columns of a CSV"),
         Format("fasttext", "fasttext", "__label__a __label__b text"),
         Format(
-            "bow", "xmc_bow", "XMC repository, train.txt and test.txt: l,l f:v f:v under N D L; svmlight without it"
+            "bow",
+            "xmc_bow",
+            "XMC repository, train.txt and test.txt: l,l f:v f:v under N D L; svmlight without it",
         ),
-        Format("xmc-split", "xmc_bow", "XMC repository, split: trn_X_Xf.txt, trn_X_Y.txt, lbl_X_Xf.txt", True),
-        Format("lf", "lf", "XMC repository, texts: trn.json.gz, tst.json.gz with lbl.json.gz or Yf.txt", True),
-        Format("attentionxml", "attentionxml", "train_raw_texts.txt, train_labels.txt, features in train_v1.txt", True),
-        Format("pecos", "pecos", "X.trn.txt, Y.trn.npz, output-items.txt, tfidf-attnxml/X.trn.npz", True),
+        Format(
+            "xmc-split",
+            "xmc_bow",
+            "XMC repository, split: trn_X_Xf.txt, trn_X_Y.txt, lbl_X_Xf.txt",
+            True,
+        ),
+        Format(
+            "lf",
+            "lf",
+            "XMC repository, texts: trn.json.gz, tst.json.gz with lbl.json.gz or Yf.txt",
+            True,
+        ),
+        Format(
+            "attentionxml",
+            "attentionxml",
+            "train_raw_texts.txt, train_labels.txt, features in train_v1.txt",
+            True,
+        ),
+        Format(
+            "pecos",
+            "pecos",
+            "X.trn.txt, Y.trn.npz, output-items.txt, tfidf-attnxml/X.trn.npz",
+            True,
+        ),
         Format("annif-tsv", "annif", "text<TAB><uri> <uri>"),
         Format("annif-csv", "annif", "a table with text, subject_uris and document_id"),
-        Format("annif-folder", "annif", "one .txt a document, subjects in .tsv or .key beside it", True),
+        Format(
+            "annif-folder", "annif", "one .txt a document, subjects in .tsv or .key beside it", True
+        ),
     ]
 }
 
-# A folder is told by a file in it, a file by its name without .gz and .zst. Where a folder holds several layouts, the
-# first of these that it holds is read: those with texts come before those of features alone.
+# A folder is told by a file in it, a file by its name without .gz and .zst. Where a folder holds
+# several layouts, the first of these that it holds is read: those with texts come before those of
+# features alone.
 _BY_MEMBER = {
     "trn.json": "lf",
     "tst.json": "lf",
@@ -84,7 +114,13 @@ _BY_MEMBER = {
     "trn_X_Xf.txt": "xmc-split",
     "tst_X_Xf.txt": "xmc-split",
 }
-_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+_BY_SUFFIX = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
 
 
 def read(
@@ -103,7 +139,8 @@ def read(
     text_column: str | None = None,
     labels_column: str | None = None,
 ) -> Dataset:
-    """Read documents with labels from a file, a folder that holds ``split``, or ``-``, standard input.
+    """Read documents with labels from a file, a folder that holds ``split``, or ``-``, standard
+    input.
 
     Args:
         path: A file, a folder or ``-``.
@@ -111,11 +148,13 @@ def read(
         split: Part of a folder that holds both, ``train`` or ``test``.
         labels: A vocabulary or a label file, which fixes the columns.
         unknown: What becomes of a label outside it: ``error``, ``drop`` or ``add``.
-        features: File of features in place of text (.npz, BoW, svmlight), or of vectors beside it (.npy). None takes
-            those that lie beside the texts in a folder of AttentionXML or PECOS, False takes none.
+        features: File of features in place of text (.npz, BoW, svmlight), or of vectors beside it
+            (.npy). None takes those that lie beside the texts in a folder of AttentionXML or PECOS,
+            False takes none.
         fields: ``title``, ``content`` or both, of documents and labels of a label-feature set.
         labelled: Whether every record must have labels.
-        skip_bad: Bad records that may be left out, also of the label file; None for data that is read whole or not.
+        skip_bad: Bad records that may be left out, also of the label file; None for data that is
+        read whole or not.
         label_separator: Between the labels of one cell of a table.
         separator: Between the cells of a CSV or TSV file, where it is not the usual one.
         text_column: Name of the column of texts of a table, in place of ``text``.
@@ -127,7 +166,9 @@ def read(
     if form.name == "jsonl" and folder:
         path, labels, unknown = _own_folder(Path(path), split, labels, unknown)
     if features is False and form.name in ("bow", "xmc-split"):
-        raise UsageError(f"{path}: {form.name} holds features and no texts; expected to read them, or another format")
+        raise UsageError(
+            f"{path}: {form.name} holds features and no texts; expected to read them, or another format"
+        )
     file = features or None
     reading = Reading(
         split,
@@ -157,8 +198,12 @@ def read(
 
 
 def _check_table_options(reading: Reading, form: Format, path: Path | str) -> None:
-    """Warn of options of tables for documents of another format; refuse a separator that cannot be one."""
-    if reading.separator is not None and (len(reading.separator) != 1 or reading.separator in '"\r\n'):
+    """Warn of options of tables for documents of another format; refuse a separator that cannot be
+    one.
+    """
+    if reading.separator is not None and (
+        len(reading.separator) != 1 or reading.separator in '"\r\n'
+    ):
         raise UsageError(f"separator {reading.separator!r}; expected one character, such as ';'")
     options = {
         "label_separator": reading.label_separator != ";",
@@ -172,7 +217,9 @@ def _check_table_options(reading: Reading, form: Format, path: Path | str) -> No
 
 
 def _with_source(dataset: Dataset, path: Path | str, split: str, skip_bad: int | None) -> Dataset:
-    """Return the documents with the place that they are from; a reader whose files number labels has said which."""
+    """Return the documents with the place that they are from; a reader whose files number labels
+    has said which.
+    """
     if str(path) == "-":
         return dataset
     numbered = None if dataset.source is None else dataset.source.labels
@@ -180,19 +227,28 @@ def _with_source(dataset: Dataset, path: Path | str, split: str, skip_bad: int |
     return replace(dataset, source=Source.of(path, split, numbered, whole))
 
 
-def write(dataset: Dataset, path: Path | str, *, format: str | None = None, split: str = "train") -> None:
+def write(
+    dataset: Dataset, path: Path | str, *, format: str | None = None, split: str = "train"
+) -> None:
     """Write a dataset; the format is told by the name of ``path`` unless it is given."""
     form = _format(format) if format else _by_name(Path(path), written=True)
-    if form is None or (form.folder and not format):  # the name of a member is not that of the folder
-        raise UsageError(f"{path}: the name does not tell the format; give one with --to: {', '.join(FORMATS)}")
+    # the name of a member is not that of the folder
+    if form is None or (form.folder and not format):
+        raise UsageError(
+            f"{path}: the name does not tell the format; give one with --to: {', '.join(FORMATS)}"
+        )
     if form.folder and str(path) == "-":
-        raise UsageError(f"{form.name} is a folder of files; expected the name of a folder, found standard output")
+        raise UsageError(
+            f"{form.name} is a folder of files; expected the name of a folder, found standard output"
+        )
     more = {"split": split} if form.folder else {}
     form.function("write")(dataset, path, **more)
 
 
 def read_features(path: Path | str) -> Any:
-    """Return ready-made features: a csr_array (n, d) from ``.npz``, BoW or svmlight, an array (n, e) from ``.npy``."""
+    """Return ready-made features: a csr_array (n, d) from ``.npz``, BoW or svmlight, an array (n,
+    e) from ``.npy``.
+    """
     return _read_features(path, None)[0]
 
 
@@ -201,7 +257,11 @@ def _read_features(path: Path | str, n_documents: int | None) -> tuple[Any, bool
     expected = "expected features as .npz, .npy, BoW or svmlight"
     if Path(path).suffix in (".npz", ".npy"):
         reader = import_module("longtail.data.npz")
-        matrix = reader.read_csr_npz(path) if Path(path).suffix == ".npz" else reader.read_dense_npy(path)
+        matrix = (
+            reader.read_csr_npz(path)
+            if Path(path).suffix == ".npz"
+            else reader.read_dense_npy(path)
+        )
         return matrix, False
     if Path(path).is_file() and not _told(Path(path)):
         raise UsageError(f"{path}: unknown format; {expected}")
@@ -258,7 +318,11 @@ def _told(path: Path) -> Format | None:
 def _by_name(path: Path, written: bool = False) -> Format | None:
     bare = uncompressed(path.name)
     suffix = bare.suffix.lower()
-    found = _BY_MEMBER.get(bare.name) or _BY_SUFFIX.get(suffix) or ("tsv" if written and suffix == ".tsv" else None)
+    found = (
+        _BY_MEMBER.get(bare.name)
+        or _BY_SUFFIX.get(suffix)
+        or ("tsv" if written and suffix == ".tsv" else None)
+    )
     return FORMATS[found] if found else None
 
 
@@ -270,16 +334,22 @@ def _sniff_folder(folder: Path) -> Format:
     if any(name.endswith(".txt") for name in names):
         return FORMATS["annif-folder"]
     if "manifest.json" in names:
-        raise UsageError(f"{folder}: is a model folder; expected data: a file or folder of documents")
+        raise UsageError(
+            f"{folder}: is a model folder; expected data: a file or folder of documents"
+        )
     known = ", ".join(_BY_MEMBER)
-    raise UsageError(f"{folder}: no known dataset in this folder; expected one of {known}, or *.txt documents")
+    raise UsageError(
+        f"{folder}: no known dataset in this folder; expected one of {known}, or *.txt documents"
+    )
 
 
 def _formats_in(folder: Path) -> list[str]:
     """Return the formats of which a folder holds a file, the one to read first."""
     names = {uncompressed(member.name).name for member in folder.iterdir()}
     found = list(dict.fromkeys(form for member, form in _BY_MEMBER.items() if member in names))
-    if not found and any(import_module("longtail.data.xmc_bow").bow_files(folder, part) for part in get_args(Split)):
+    if not found and any(
+        import_module("longtail.data.xmc_bow").bow_files(folder, part) for part in get_args(Split)
+    ):
         found.append("bow")
     return found
 
@@ -288,13 +358,17 @@ def _other_formats(folder: Path, form: Format) -> list[str]:
     return [name for name in _formats_in(folder) if name != form.name]
 
 
-def _fields(fields: str | Sequence[str] | None, form: Format, path: Path | str) -> tuple[str, ...] | None:
+def _fields(
+    fields: str | Sequence[str] | None, form: Format, path: Path | str
+) -> tuple[str, ...] | None:
     """Return the fields asked for in the order of a record, or say why they cannot be chosen."""
     if fields is None:
         return None
     if form.name != "lf":
         found = f"{path} is read as {form.name}"
-        raise UsageError(f"fields are chosen of label-feature sets (lf): title, content or both; {found}")
+        raise UsageError(
+            f"fields are chosen of label-feature sets (lf): title, content or both; {found}"
+        )
     names = fields.split(",") if isinstance(fields, str) else fields
     if not isinstance(names, list | tuple):
         raise UsageError(f"fields: found {fields!r}; expected title, content or title,content")
@@ -330,7 +404,9 @@ def _by_content(path: Path) -> Format | None:
 
 
 def _beginning(path: Path) -> tuple[bytes, bytes]:
-    """Return the first bytes of a file, and its first line that is not blank, as far as it stands in them."""
+    """Return the first bytes of a file, and its first line that is not blank, as far as it stands
+    in them.
+    """
     start = beginning(path)
     return start, start.lstrip(b"\r\n").partition(b"\n")[0].strip()
 
@@ -340,18 +416,31 @@ def _own_folder(
 ) -> tuple[Path, Labels | Path | str | None, Unknown | None]:
     """Return the document file of a folder of JSON lines, and the labels that lie beside it."""
     file, beside = (
-        next((f for f in (folder / f"{stem}.jsonl{end}" for end in ("", ".gz", ".zst")) if f.exists()), None)
+        next(
+            (
+                f
+                for f in (folder / f"{stem}.jsonl{end}" for end in ("", ".gz", ".zst"))
+                if f.exists()
+            ),
+            None,
+        )
         for stem in (split, "labels")
     )
     if file is None:
-        raise UsageError(f"{folder}: no {split}.jsonl, {split}.jsonl.gz or {split}.jsonl.zst in this folder")
-    return (file, beside, unknown or "add") if labels is None and beside else (file, labels, unknown)
+        raise UsageError(
+            f"{folder}: no {split}.jsonl, {split}.jsonl.gz or {split}.jsonl.zst in this folder"
+        )
+    return (
+        (file, beside, unknown or "add") if labels is None and beside else (file, labels, unknown)
+    )
 
 
 def _vocabulary(labels: Labels | Path | str | None, skip_bad: int | None) -> Labels | None:
     if labels is None or isinstance(labels, Labels):
         return labels
-    vocabulary: Labels = import_module("longtail.data.label_files").read_labels(labels, skip_bad=skip_bad)
+    vocabulary: Labels = import_module("longtail.data.label_files").read_labels(
+        labels, skip_bad=skip_bad
+    )
     return vocabulary
 
 

@@ -19,9 +19,8 @@ _FEW = 4096  # numbers: up to here an array has no pages of its own
 class GrowingArray:
     """An array that grows at its end in pages of its own: ``values``, of which ``used`` are set.
 
-    The heap would move what grows, and keep the holes: up to the whole array once more. Pages are moved without a
-    copy, and room that was never written to takes no memory. Room is all zeros.
-    """
+    The heap would move what grows, and keep the holes: up to the whole array once more. Pages are
+    moved without a copy, and room that was never written to takes no memory. Room is all zeros."""
 
     def __init__(self, typecode: str) -> None:
         self._pages = _new_pages(PAGESIZE)
@@ -38,7 +37,8 @@ class GrowingArray:
         self.values = np.empty(0, dtype)  # pages that are looked at cannot be moved
         try:
             self._pages.resize(n_bytes)
-        except (BufferError, OSError, SystemError):  # somebody looks at them all the same, or not on this system
+        except (BufferError, OSError, SystemError):
+            # somebody looks at them all the same, or not on this system
             old, self._pages = self._pages, _new_pages(n_bytes)
             self._pages[: len(old)] = memoryview(old)
         self.values = np.frombuffer(self._pages, dtype)
@@ -54,7 +54,8 @@ def _new_pages(n_bytes: int) -> mmap:
     try:
         if sys.platform == "win32":
             return mmap(-1, n_bytes)
-        from mmap import MAP_ANONYMOUS, MAP_PRIVATE  # the default is shared memory, which cannot be made larger
+        # the default is shared memory, which cannot be made larger
+        from mmap import MAP_ANONYMOUS, MAP_PRIVATE
 
         return mmap(-1, n_bytes, MAP_PRIVATE | MAP_ANONYMOUS)
     except OSError:

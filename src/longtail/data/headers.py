@@ -1,4 +1,6 @@
-"""Whether lines of sparse features, ``3,17 8:0.5 9:1``, stand under a header or not, told by the first bytes."""
+"""Whether lines of sparse features, ``3,17 8:0.5 9:1``, stand under a header or not, told by the
+first bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ FLOAT = re.compile(_FLOAT)
 TARGETS = re.compile(_FLOAT + rb"(?:," + _FLOAT + rb")*+")  # what svmlight has before the pairs
 _END = rb"(?:[ \t\r]++|$)"
 _LINE = re.compile(
-    rb"(?:" + TARGETS.pattern + _END + rb")?(?:qid:\d++" + _END + rb")?+(?:\d++:" + _FLOAT + _END + rb")*+"
+    rb"(?:"
+    + TARGETS.pattern
+    + _END
+    + rb")?(?:qid:\d++"
+    + _END
+    + rb")?+(?:\d++:"
+    + _FLOAT
+    + _END
+    + rb")*+"
 )
 
 
@@ -24,10 +34,11 @@ def has_header(start: bytes) -> bool:
 
 
 def is_headerless(start: bytes) -> bool:
-    """Tell whether the first bytes of a file are svmlight lines, ``3,17 8:0.5 9:1``, without a header above.
+    """Tell whether the first bytes of a file are svmlight lines, ``3,17 8:0.5 9:1``, without a
+    header above.
 
-    The first line that has a pair decides; lines of labels alone, comments and blank lines may stand before it.
-    """
+    The first line that has a pair decides; lines of labels alone, comments and blank lines may
+    stand before it."""
     lines = start[:BEGINNING].split(b"\n")
     if len(start) >= BEGINNING and b":" in lines[-1]:
         lines[-1] = lines[-1].rpartition(b" ")[0]  # the end of the last number may be missing

@@ -1,4 +1,6 @@
-"""Lines of JSON, many at a time where they are plain, one by one where something is wrong with them."""
+"""Lines of JSON, many at a time where they are plain, one by one where something is wrong with
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,16 @@ __all__ = ["LINES_OF_A_LIST", "JsonBlock", "json_blocks"]
 
 T = TypeVar("T")
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_LONE_SURROGATE = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]")
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"
+)
 LINES_OF_A_LIST = "one JSON object a line; jq -c '.[]' makes lines of a list"
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 
 
-def json_blocks(path: Path | str, decoder: msgspec.json.Decoder[T], problems: Problems) -> Iterator[JsonBlock[T]]:
+def json_blocks(
+    path: Path | str, decoder: msgspec.json.Decoder[T], problems: Problems
+) -> Iterator[JsonBlock[T]]:
     """Yield the lines of a file block by block, decoded."""
     for number, block in enumerate(blocks(path, problems)):
         if number == 0:
@@ -42,9 +48,13 @@ def _check_first_line(block: Block, problems: Problems, path: Path | str) -> Non
 
 
 class JsonBlock(Generic[T]):
-    """The objects of one block of lines; iterating gives (line number, object) and reports the bad lines."""
+    """The objects of one block of lines; iterating gives (line number, object) and reports the bad
+    lines.
+    """
 
-    def __init__(self, block: Block, decoder: msgspec.json.Decoder[T], problems: Problems, path: Path | str) -> None:
+    def __init__(
+        self, block: Block, decoder: msgspec.json.Decoder[T], problems: Problems, path: Path | str
+    ) -> None:
         self.first_line, self.data = block
         self._decoder, self._problems, self._path = decoder, problems, path
 
@@ -76,9 +86,9 @@ class JsonBlock(Generic[T]):
 def _one_a_line(data: bytes, count: int) -> bool:
     """Tell whether the ``count`` objects that decode_lines found in ``data`` stand on a line each.
 
-    It also takes an object over several lines and several on one. But inside JSON no ``{`` follows a ``}``: where
-    every line begins with one and ends with the other, every newline stands between two objects.
-    """
+    It also takes an object over several lines and several on one. But inside JSON no ``{`` follows
+    a ``}``: where every line begins with one and ends with the other, every newline stands between
+    two objects."""
     characters = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(characters == _NEWLINE)
     if len(ends) != count or not count or characters[0] != _OPEN:
@@ -100,7 +110,9 @@ def _json_problem(line: bytes, error: Exception) -> tuple[str, str]:
 
 
 def _wrong_type(said: str) -> tuple[str, str]:
-    """Return (found, expected) for msgspec's words on JSON that holds something else than it should."""
+    """Return (found, expected) for msgspec's words on JSON that holds something else than it
+    should.
+    """
     what, _, place = said.partition(" - at `$")
     field = place.strip(".`")
     where = f" in '{field}'" if field else ""
@@ -110,12 +122,21 @@ def _wrong_type(said: str) -> tuple[str, str]:
         return f"{_word(wrong[2])}{where}", _word(wrong[1])
     if missing := re.fullmatch("Object missing required field `(.*)`", what):
         return f"no field '{missing[1]}'{where}", f"a JSON object with '{missing[1]}'"
-    return (f"a number too large{where}", "a finite number") if "range" in what else (what + where, "another value")
+    return (
+        (f"a number too large{where}", "a finite number")
+        if "range" in what
+        else (what + where, "another value")
+    )
 
 
 def _word(json_type: str) -> str:
     """Return a msgspec type expression in plain words."""
-    names = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false"}
+    names = {
+        "str": "a string",
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+    }
     names |= {"object": "a JSON object", "array": "a list"}
     parts = [names.get(part, part) for part in json_type.split(" | ") if part != "null"]
     return " or ".join(dict.fromkeys(parts)) or "null"
@@ -131,5 +152,6 @@ def _malformed(line: bytes, said: str) -> tuple[str, str]:
     if number := re.match(rb"NaN|Infinity", line[at : at + 8]):
         return f"{number[0].decode()} (byte {at})", "a finite number"
     what = "JSON that ends too early" if truncated else said.replace("expected", "no")
-    near = line[max(0, at - 30) : at + 240].lstrip(bytes(range(0x80, 0xC0)))  # not from the middle of a character
+    # not from the middle of a character
+    near = line[max(0, at - 30) : at + 240].lstrip(bytes(range(0x80, 0xC0)))
     return f"{what} near {quoted(near)}", "one JSON object a line"

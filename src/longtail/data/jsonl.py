@@ -1,4 +1,6 @@
-"""JSON lines: ``{"id"?, "title"?, "text", "labels": [...], "relevance"?}``, the first format of Longtail."""
+"""JSON lines: ``{"id"?, "title"?, "text", "labels": [...], "relevance"?}``, the first format of
+Longtail.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def read_jsonl(path: Path | str, reading: Reading) -> Dataset:
 
 
 def write_jsonl(dataset: Dataset, path: Path | str) -> None:
-    """Write a dataset with texts as JSON lines; ``.gz`` and ``.zst`` are compressed, ``-`` is standard output."""
+    """Write a dataset with texts as JSON lines; ``.gz`` and ``.zst`` are compressed, ``-`` is
+    standard output.
+    """
     warn_left_out(dataset, path, "document ids", "texts", "relevances other than 1", *IN_LABEL_FILE)
     encode = msgspec.json.Encoder().encode
     with open_output(path) as out:

@@ -30,11 +30,12 @@ _decoder = msgspec.json.Decoder(Label)
 
 
 def read_labels(path: Path | str, language: str = "en", skip_bad: int | None = 0) -> Labels:
-    """Read a label file, told by its name or else its first line; ``-`` is JSON lines from standard input.
+    """Read a label file, told by its name or else its first line; ``-`` is JSON lines from standard
+    input.
 
-    A table with a header row has the columns id, name, text, aliases and uri; one without is ``id<TAB>name``, or
-    Annif's ``<uri><TAB>name<TAB>notation``. ``language`` chooses the names of a SKOS file.
-    """
+    A table with a header row has the columns id, name, text, aliases and uri; one without is
+    ``id<TAB>name``, or Annif's ``<uri><TAB>name<TAB>notation``. ``language`` chooses the names of a
+    SKOS file."""
     kind = _kind_by_name(path) or _kind_by_content(path)
     if kind == "skos":
         return read_skos(path, language)
@@ -49,7 +50,8 @@ def read_labels(path: Path | str, language: str = "en", skip_bad: int | None = 0
 
 
 def write_labels(labels: Labels, path: Path | str) -> None:
-    """Write ``.jsonl`` (also for ``-``), ``.tsv``, ``.csv``, or SKOS as ``.ttl``; the first three keep everything.
+    """Write ``.jsonl`` (also for ``-``), ``.tsv``, ``.csv``, or SKOS as ``.ttl``; the first three
+    keep everything.
 
     ``.annif.tsv`` is the vocabulary that ``annif load-vocab`` reads.
     """
@@ -63,7 +65,9 @@ def write_labels(labels: Labels, path: Path | str) -> None:
     elif kind in ("tsv", "csv"):
         _write_table(labels, path, "," if kind == "csv" else "\t")
     else:
-        raise UsageError(f"{path}: labels cannot be written under this name; expected .jsonl, .tsv, .csv or .ttl")
+        raise UsageError(
+            f"{path}: labels cannot be written under this name; expected .jsonl, .tsv, .csv or .ttl"
+        )
 
 
 class _Collected:
@@ -114,7 +118,13 @@ class _Collected:
             return strings if len(strings.arena) else None
 
         aliases = tuple(self._aliases) if any(self._aliases) else None
-        return Labels(self._ids.finish(), column(self._names), column(self._texts), aliases, column(self._uris))
+        return Labels(
+            self._ids.finish(),
+            column(self._names),
+            column(self._texts),
+            aliases,
+            column(self._uris),
+        )
 
 
 def _kind_by_name(path: Path | str) -> str | None:
@@ -173,13 +183,17 @@ def _read_table(path: Path | str, collected: _Collected, delimiter: str) -> None
             collected.problems.add(line, *bad.args)
 
 
-def _read_lines(path: Path | str, collected: _Collected, label_of: Callable[[str], Label | None]) -> None:
+def _read_lines(
+    path: Path | str, collected: _Collected, label_of: Callable[[str], Label | None]
+) -> None:
     for number, line in text_lines(path, collected.problems):
         if not line or line.isspace():
             continue
         label = label_of(line)
         if label is None:
-            collected.problems.add(number, f"{line.count(chr(9)) + 1} cells", "id<TAB>name, or a header row")
+            collected.problems.add(
+                number, f"{line.count(chr(9)) + 1} cells", "id<TAB>name, or a header row"
+            )
         else:
             collected.add(number, label)
 
@@ -189,13 +203,17 @@ def _bare_id(line: str) -> Label:
 
 
 def _annif_label(line: str) -> Label | None:
-    """Return the label of ``id<TAB>name<TAB>notation``; an id in angle brackets is a URI, a notation an alias."""
+    """Return the label of ``id<TAB>name<TAB>notation``; an id in angle brackets is a URI, a
+    notation an alias.
+    """
     given, name, notation, *more = [*map(str.strip, line.split("\t")), "", ""]
     if len(more) > 2:
         return None
     bracketed = given.startswith("<") and given.endswith(">")
     label = given[1:-1] if bracketed else given
-    return Label(label, name, aliases=(notation,) if notation else (), uri=label if bracketed else "")
+    return Label(
+        label, name, aliases=(notation,) if notation else (), uri=label if bracketed else ""
+    )
 
 
 def _rows(labels: Labels) -> Iterator[tuple[str, str, str, tuple[str, ...], str]]:

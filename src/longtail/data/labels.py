@@ -69,9 +69,12 @@ class Labels:
             return Strings.of(values) if any(values) else None
 
         aliases = tuple(row.aliases for row in rows)
-        Strings.of(alias for own in aliases for alias in own)  # refuses half a surrogate pair, as the columns do
+        # refuses half a surrogate pair, as the columns do
+        Strings.of(alias for own in aliases for alias in own)
         ids = Strings.of(row.id for row in rows)
-        return cls(ids, column("name"), column("text"), aliases if any(aliases) else None, column("uri"))
+        return cls(
+            ids, column("name"), column("text"), aliases if any(aliases) else None, column("uri")
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -90,7 +93,8 @@ class Labels:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Labels) and all(
-            getattr(self, field) == getattr(other, field) for field in ("ids", "names", "texts", "aliases", "uris")
+            getattr(self, field) == getattr(other, field)
+            for field in ("ids", "names", "texts", "aliases", "uris")
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -99,14 +103,18 @@ class Labels:
         return isinstance(label, str) and self._found(label) is not None
 
     def column(self, label: str) -> int:
-        """Return the column of an id, or raise KeyError; of very many labels without the memory of ``columns``."""
+        """Return the column of an id, or raise KeyError; of very many labels without the memory of
+        ``columns``.
+        """
         found = self._found(label)
         if found is None:
             raise KeyError(label)
         return found
 
     def find(self, label: str) -> int:
-        """Return the column of a label given by id, or by a name of its own; UsageError says which one is near."""
+        """Return the column of a label given by id, or by a name of its own; UsageError says which
+        one is near.
+        """
         if label in self:
             return self.column(label)
         named = [at for at, name in enumerate(self.names or ()) if name == label]
@@ -114,7 +122,9 @@ class Labels:
             return named[0]
         if named:
             ids = ", ".join(repr(self.ids[at]) for at in named[:3])
-            raise UsageError(f"label {label!r}: found {len(named)} labels of this name; give an id, such as {ids}")
+            raise UsageError(
+                f"label {label!r}: found {len(named)} labels of this name; give an id, such as {ids}"
+            )
         known = {text.casefold(): text for text in (*self.ids, *(self.names or ())) if text}
         near = difflib.get_close_matches(label.casefold(), known, 1, 0.6)
         hint = f"did you mean {known[near[0]]!r}?" if near else "expected the id or name of a label"
@@ -137,7 +147,9 @@ class Labels:
             return self.columns.get(label)
         raw = label.encode("utf-8", "surrogatepass")
         at = bisect_left(self._order, raw, key=self._raw)
-        return int(self._order[at]) if at < len(self) and self._raw(self._order[at]) == raw else None
+        return (
+            int(self._order[at]) if at < len(self) and self._raw(self._order[at]) == raw else None
+        )
 
     def _raw(self, column: np.integer) -> bytes:
         offsets = self.ids.offsets
@@ -161,14 +173,20 @@ class Labels:
     @property
     def nbytes(self) -> int:
         """Memory of the string columns."""
-        return sum(column.nbytes for column in (self.ids, self.names, self.texts, self.uris) if column is not None)
+        return sum(
+            column.nbytes
+            for column in (self.ids, self.names, self.texts, self.uris)
+            if column is not None
+        )
 
     def name(self, at: int) -> str:
         """Return what to show a person for column ``at``: the name, else the id."""
         return (self.names[at] if self.names else "") or self.ids[at]
 
     def described(self) -> list[str]:
-        """Return what each label says of itself: its name and its text, but no name that the text begins with."""
+        """Return what each label says of itself: its name and its text, but no name that the text
+        begins with.
+        """
         texts = self.texts if self.texts is not None else [""] * len(self)
         return [name_and_text(self.name(at), text) for at, text in enumerate(texts)]
 
@@ -179,8 +197,12 @@ class Labels:
 
 
 def name_and_text(name: str, text: str) -> str:
-    """Return a label's name and text joined by a space; the text alone where it begins with the name."""
+    """Return a label's name and text joined by a space; the text alone where it begins with the
+    name.
+    """
     if not name or not text:
         return name or text
-    begins = text[: len(name)].lower() == name.lower() and not text[len(name) : len(name) + 1].isalnum()
+    begins = (
+        text[: len(name)].lower() == name.lower() and not text[len(name) : len(name) + 1].isalnum()
+    )
     return text if begins else f"{name} {text}"

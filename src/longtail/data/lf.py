@@ -1,8 +1,9 @@
-"""Label-feature sets and raw texts of the Extreme Classification Repository, whose documents count their labels.
+"""Label-feature sets and raw texts of the Extreme Classification Repository, whose documents count
+their labels.
 
-``trn.json.gz`` and ``tst.json.gz`` (or ``trn.raw.json.gz``) hold the documents, ``lbl.json.gz`` the labels with title
-and content. Sets without label features have their labels' names in ``Yf.txt`` instead.
-"""
+``trn.json.gz`` and ``tst.json.gz`` (or ``trn.raw.json.gz``) hold the documents, ``lbl.json.gz`` the
+labels with title and content. Sets without label features have their labels' names in ``Yf.txt``
+instead."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ __all__ = ["FIELDS", "read_lf", "write_lf"]
 
 FIELDS = ("title", "content")
 _NAME, _RAW_NAME, _LABELS, _LABEL_NAMES = "{}.json", "{}.raw.json", "lbl.json", "Yf.txt"
-# sets of titles, which are read from files that hold more: LF-AmazonTitles-131K, WikiSeeAlsoTitles-350K …
+# sets of titles, which are read from files that hold more: LF-AmazonTitles-131K,
+# WikiSeeAlsoTitles-350K …
 _OF_TITLES = re.compile(r"(?:[a-z]+-)?[a-z]+titles-\d", re.IGNORECASE)
 _OF_ANY_TEXTS = re.compile(r"(?:lf-)?[a-z]+-\d", re.IGNORECASE)
 _NUMBERED = re.compile(r"\d+->")  # before each name of the sets of Wikipedia
@@ -59,15 +61,29 @@ class _LfRecord(msgspec.Struct, gc=False):
         """Return (found, expected) for a document that cannot be taken."""
         targets, relevance = self.target_ind, self.target_rel
         if self.title is None and self.content is None:
-            return "no field 'title' or 'content'", 'a document such as {"title": "…", "target_ind": [0]}'
+            return (
+                "no field 'title' or 'content'",
+                'a document such as {"title": "…", "target_ind": [0]}',
+            )
         if targets is None:
-            return ("no field 'target_ind'", "a list of label numbers, [] for none") if labelled else None
+            return (
+                ("no field 'target_ind'", "a list of label numbers, [] for none")
+                if labelled
+                else None
+            )
         if targets and not 0 <= min(targets) <= max(targets) < n_labels:
             outside = next(target for target in targets if not 0 <= target < n_labels)
-            expected = f"a number below {n_labels}, the labels of the set" if n_labels else "labels in lbl.json"
+            expected = (
+                f"a number below {n_labels}, the labels of the set"
+                if n_labels
+                else "labels in lbl.json"
+            )
             return f"label number {outside} in 'target_ind'", expected
         if relevance is not None and len(relevance) != len(targets):
-            return f"{len(relevance)} of 'target_rel' for {len(targets)} of 'target_ind'", "one relevance a label"
+            return (
+                f"{len(relevance)} of 'target_rel' for {len(targets)} of 'target_ind'",
+                "one relevance a label",
+            )
         return None
 
 
@@ -77,10 +93,10 @@ _decoder = msgspec.json.Decoder(_LfRecord)
 def read_lf(path: Path | str, reading: Reading) -> Dataset:
     """Read a split: its folder, or the file itself with ``lbl.json`` or ``Yf.txt`` beside it.
 
-    A label of ``lbl.json`` has its ``uid`` as id, its title as name and its content as text; one of ``Yf.txt`` the
-    number of its line as id, and the line as name. ``reading.fields`` chooses title, content or both, of documents
-    and labels alike; a folder named as a set of titles (LF-AmazonTitles-131K) means titles alone.
-    """
+    A label of ``lbl.json`` has its ``uid`` as id, its title as name and its content as text; one of
+    ``Yf.txt`` the number of its line as id, and the line as name. ``reading.fields`` chooses title,
+    content or both, of documents and labels alike; a folder named as a set of titles
+    (LF-AmazonTitles-131K) means titles alone."""
     files = SplitFiles(path, reading.split, TRN_TST, [_RAW_NAME, _NAME])
     file = files.need(_NAME, _RAW_NAME)
     fields = reading.fields or _fields_by_name(files.folder, reading.notes)
@@ -89,7 +105,9 @@ def read_lf(path: Path | str, reading: Reading) -> Dataset:
     builder = Builder(file, _closed(reading, labels))
     for block in json_blocks(file, _decoder, builder.problems):
         records = block.objects
-        plain = records is not None and not any(r.wrong(len(ids), reading.labelled) for r in records)
+        plain = records is not None and not any(
+            r.wrong(len(ids), reading.labelled) for r in records
+        )
         if not plain or not builder.extend([r.record(ids, fields) for r in records or ()]):
             for number, record in block:
                 if wrong := record.wrong(len(ids), reading.labelled):
@@ -114,10 +132,16 @@ def _fields_by_name(folder: Path, notes: list[str]) -> tuple[str, ...]:
 
 
 def _closed(reading: Reading, own: Labels) -> Reading:
-    """Return the reading with a vocabulary that has the columns wanted for a set with the labels ``own``."""
+    """Return the reading with a vocabulary that has the columns wanted for a set with the labels
+    ``own``.
+    """
     if reading.labels is None:
         return replace(reading, labels=own, unknown="error")
-    return replace(reading, labels=reading.labels.extended(own.ids)) if reading.unknown == "add" else reading
+    return (
+        replace(reading, labels=reading.labels.extended(own.ids))
+        if reading.unknown == "add"
+        else reading
+    )
 
 
 def _read_labels(files: SplitFiles, fields: Sequence[str], reading: Reading) -> Labels:
@@ -128,8 +152,12 @@ def _read_labels(files: SplitFiles, fields: Sequence[str], reading: Reading) -> 
     names = read_names(path)
     if len(names) and all(map(_NUMBERED.match, names)):
         names = Strings.of(_NUMBERED.sub("", name, count=1) for name in names)
-    reading.notes.append(f"names of {len(names):,} labels in {path.name}, which are called by the numbers of its lines")
-    return Labels(number_labels(len(names), path.stat().st_size, Problems(path)).ids, _if_any(names))
+    reading.notes.append(
+        f"names of {len(names):,} labels in {path.name}, which are called by the numbers of its lines"
+    )
+    return Labels(
+        number_labels(len(names), path.stat().st_size, Problems(path)).ids, _if_any(names)
+    )
 
 
 def _read_label_file(path: Path, fields: Sequence[str]) -> Labels:
@@ -162,9 +190,8 @@ def _if_any(strings: Strings) -> Strings | None:
 def write_lf(dataset: Dataset, folder: Path | str, split: str = "train") -> None:
     """Write ``trn.json.gz`` or ``tst.json.gz``, and ``lbl.json.gz``.
 
-    The first line of a text is its title. A label's name is its title, its text the content; aliases and uris are
-    left out.
-    """
+    The first line of a text is its title. A label's name is its title, its text the content;
+    aliases and uris are left out."""
     files = SplitFiles.to_write(folder, split, TRN_TST)
     texts, labels_path = dataset.document_texts(), files.at(_LABELS + ".gz")
     held = ("document ids", "texts", "label names", "label texts", "relevances other than 1")
@@ -180,8 +207,15 @@ def write_lf(dataset: Dataset, folder: Path | str, split: str = "train") -> None
         for row, text in enumerate(texts):
             title, content = _title_and_rest(text)
             row_of = slice(*matrix.indptr[row : row + 2].tolist())
-            record: dict[str, Any] = {"uid": dataset.document_id(row), "title": title, "content": content}
-            record |= {"target_ind": matrix.indices[row_of].tolist(), "target_rel": matrix.data[row_of].tolist()}
+            record: dict[str, Any] = {
+                "uid": dataset.document_id(row),
+                "title": title,
+                "content": content,
+            }
+            record |= {
+                "target_ind": matrix.indices[row_of].tolist(),
+                "target_rel": matrix.data[row_of].tolist(),
+            }
             out.write(encode(record) + b"\n")
 
 

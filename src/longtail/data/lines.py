@@ -1,4 +1,5 @@
-"""Bytes from a file or standard input, decompressed and cut into blocks of whole lines, within limits.
+"""Bytes from a file or standard input, decompressed and cut into blocks of whole lines, within
+limits.
 
 Compression is told by content, not by name. A truncated archive, a decompression bomb and a line
 without end are found while streaming, so that no input can fill the memory.
@@ -41,9 +42,11 @@ __all__ = [
 MAX_LINE = 64 << 20  # bytes of one line: far above any document
 BEGINNING = 1 << 16  # bytes by which the format of a file is told
 MAX_EXPANSION = 200  # times the compressed size; real text stays below 50
-_EXPANSION_FREE = 2 << 20  # bytes of output that are never a bomb; they may be two million empty lines
+# bytes of output that are never a bomb; they may be two million empty lines
+_EXPANSION_FREE = 2 << 20
 _CHUNK = 1 << 18  # bytes read, and bytes decompressed, at a time
-_ARCHIVE_CHUNK = 1 << 14  # bytes read of an archive at a time: few, so that a bomb is seen before it has grown
+# bytes read of an archive at a time: few, so that a bomb is seen before it has grown
+_ARCHIVE_CHUNK = 1 << 14
 _NEWLINE = 10
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
@@ -56,12 +59,16 @@ class Block(NamedTuple):
 
 
 def uncompressed(path: Path | str) -> Path:
-    """Return a name without the ending that tells of compression: what is left says what the content is."""
+    """Return a name without the ending that tells of compression: what is left says what the
+    content is.
+    """
     return Path(re.sub(r"\.(gz|zst)$", "", str(path)))
 
 
 def beginning(path: Path | str) -> bytes:
-    """Return the first bytes of a file, decompressed, at most BEGINNING of them, without a byte order mark."""
+    """Return the first bytes of a file, decompressed, at most BEGINNING of them, without a byte
+    order mark.
+    """
     found = bytearray()
     with closing(chunks(path, Problems(path))) as stream:
         for chunk in stream:
@@ -88,16 +95,19 @@ def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str 
 
 
 def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
-    """Yield blocks of about 256 KiB; a line above MAX_LINE is reported to ``problems`` and left out.
+    """Yield blocks of about 256 KiB; a line above MAX_LINE is reported to ``problems`` and left
+    out.
 
-    A last block without data has the number of the line after such a line, so that it counts also at the end.
-    """
+    A last block without data has the number of the line after such a line, so that it counts also
+    at the end."""
     open_line: list[bytes] = []  # the chunks of a line whose end is not read yet
     line, held, overlong, lost = 1, 0, False, False
     for chunk in _without_mark(chunks(path, problems), path, problems):
         end = chunk.find(b"\n") + 1
         if not overlong and held + (end - 1 if end else len(chunk)) > MAX_LINE:
-            problems.add(line, f"a line of more than {MAX_LINE >> 20} MiB", "one document a line", path)
+            problems.add(
+                line, f"a line of more than {MAX_LINE >> 20} MiB", "one document a line", path
+            )
             open_line, held, overlong, lost = [], 0, True, True
         if overlong and end:
             line, overlong, chunk = line + 1, False, chunk[end:]
@@ -105,7 +115,8 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
         if end:
             data = b"".join([*open_line, memoryview(chunk)[:end]])
             yield Block(line, data)
-            line += int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE))  # faster than bytes.count
+            # faster than bytes.count
+            line += int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE))
             open_line, held, lost = [], 0, False
         if not overlong:
             open_line.append(chunk[end:])
@@ -119,7 +130,8 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
 def _without_mark(stream: Iterator[bytes], path: Path | str, problems: Problems) -> Iterator[bytes]:
     """Drop a UTF-8 byte order mark; refuse the other encodings that announce themselves."""
     first = b""
-    while len(first) < 3 and (more := next(stream, None)) is not None:  # an archive may begin with an empty member
+    # an archive may begin with an empty member
+    while len(first) < 3 and (more := next(stream, None)) is not None:
         first += more
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
         problems.fatal("UTF-16 text", "UTF-8; convert it with: iconv -f UTF-16 -t UTF-8", 1, path)
@@ -128,11 +140,14 @@ def _without_mark(stream: Iterator[bytes], path: Path | str, problems: Problems)
 
 
 def chunks(path: Path | str, problems: Problems) -> Generator[bytes, None, None]:
-    """Yield the decompressed bytes of ``path`` (``-`` is standard input), at most 256 KiB at a time."""
+    """Yield the decompressed bytes of ``path`` (``-`` is standard input), at most 256 KiB at a
+    time.
+    """
     with _opened(path) as stream:
         few = min(_ARCHIVE_CHUNK, _CHUNK)
         head = _more(stream, few)
-        while 0 < len(head) < len(_ZSTD) and (more := _more(stream, few)):  # a pipe may give one byte at a time
+        # a pipe may give one byte at a time
+        while 0 < len(head) < len(_ZSTD) and (more := _more(stream, few)):
             head += more
         if head.startswith((_GZIP, _ZSTD)):
             yield from _decompressed(stream, head, path, problems)
@@ -144,7 +159,8 @@ def chunks(path: Path | str, problems: Problems) -> Generator[bytes, None, None]
 
 
 def _more(stream: BufferedIOBase, most: int) -> bytes:
-    data = stream.read1(most)  # what is there: a slow pipe is not waited for, and a signal is acted on
+    # what is there: a slow pipe is not waited for, and a signal is acted on
+    data = stream.read1(most)
     advance(len(data))
     return data
 
@@ -163,7 +179,9 @@ def _opened(path: Path | str) -> AbstractContextManager[BufferedIOBase]:
         raise UsageError(f"{path}: cannot be read ({error.strerror}){way_out}") from None
 
 
-def _decompressed(stream: BufferedIOBase, data: bytes, path: Path | str, problems: Problems) -> Iterator[bytes]:
+def _decompressed(
+    stream: BufferedIOBase, data: bytes, path: Path | str, problems: Problems
+) -> Iterator[bytes]:
     """Yield the bytes of an archive of one or more members, each whole and none a bomb."""
     kind = "gzip" if data.startswith(_GZIP) else "zstd"
     bytes_in, bytes_out, member = 0, 0, _Member(kind)
@@ -189,11 +207,17 @@ def _decompressed(stream: BufferedIOBase, data: bytes, path: Path | str, problem
         elif member.hungry:
             data = _more(stream, _ARCHIVE_CHUNK)
             if not data:
-                problems.fatal(f"{kind} data that ends too early", f"a whole {kind} file; copy it again", file=path)
+                problems.fatal(
+                    f"{kind} data that ends too early",
+                    f"a whole {kind} file; copy it again",
+                    file=path,
+                )
 
 
 class _Member:
-    """One gzip member or zstd frame: the two libraries' decompressors under one face, output bounded by _CHUNK."""
+    """One gzip member or zstd frame: the two libraries' decompressors under one face, output
+    bounded by _CHUNK.
+    """
 
     def __init__(self, kind: str) -> None:
         self._gzip = kind == "gzip"

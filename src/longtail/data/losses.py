@@ -10,7 +10,8 @@ from longtail.data.dataset import Dataset
 
 __all__ = ["IN_LABEL_FILE", "left_out", "tell_losses", "warn_left_out"]
 
-IN_LABEL_FILE = ("label names", "label texts", "label uris", "lists of label aliases")  # which is written apart
+# which is written apart
+IN_LABEL_FILE = ("label names", "label texts", "label uris", "lists of label aliases")
 log = logging.getLogger("longtail")
 
 
@@ -29,9 +30,23 @@ def warn_left_out(dataset: Dataset, path: Path | str, *held: str) -> None:
 def left_out(dataset: Dataset, *held: str) -> dict[str, int]:
     """Return how many there are of each kind of thing that is not ``held``."""
     labels, graded = dataset.labels, int((dataset.label_matrix.data != 1).sum())
-    counts = {name: len(part) for name, part in (("document ids", dataset.ids), ("texts", dataset.texts)) if part}
-    matrices = {"rows of features": dataset.features, "rows of label features": dataset.label_features}
+    counts = {
+        name: len(part)
+        for name, part in (("document ids", dataset.ids), ("texts", dataset.texts))
+        if part
+    }
+    matrices = {
+        "rows of features": dataset.features,
+        "rows of label features": dataset.label_features,
+    }
     counts |= {name: part.shape[0] for name, part in matrices.items() if part is not None}
-    counts |= {f"label {field}": len(part) for field in ("names", "texts", "uris") if (part := getattr(labels, field))}
-    counts |= {"lists of label aliases": len(labels.aliases or ()), "relevances other than 1": graded}
+    counts |= {
+        f"label {field}": len(part)
+        for field in ("names", "texts", "uris")
+        if (part := getattr(labels, field))
+    }
+    counts |= {
+        "lists of label aliases": len(labels.aliases or ()),
+        "relevances other than 1": graded,
+    }
     return {name: count for name, count in counts.items() if name not in held}

@@ -1,4 +1,6 @@
-"""CSR matrices in ``.npz`` as scipy saves them and dense ones in ``.npy``, checked before they are believed."""
+"""CSR matrices in ``.npz`` as scipy saves them and dense ones in ``.npy``, checked before they are
+believed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def write_csr_npz(matrix: sparse.csr_array, path: Path | str) -> None:
 
 
 def read_csr_npz(path: Path | str) -> sparse.csr_array:
-    """Read a CSR matrix from ``.npz`` as canonical float32; sizes and indices are checked before they are used."""
+    """Read a CSR matrix from ``.npz`` as canonical float32; sizes and indices are checked before
+    they are used.
+    """
     problems = Problems(path)
     try:
         with open(path, "rb") as file:
@@ -56,7 +60,11 @@ def read_dense_npy(path: Path | str) -> NDArray[np.float32]:
     except (OSError, ValueError, EOFError) as error:  # numpy's kinds for damaged bytes
         problems.fatal(f"a damaged array ({quoted(str(error))})", "an array of numpy.save")
     if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind not in "iuf":
-        what = f"type {found.dtype} and shape {found.shape}" if isinstance(found, np.ndarray) else "several arrays"
+        what = (
+            f"type {found.dtype} and shape {found.shape}"
+            if isinstance(found, np.ndarray)
+            else "several arrays"
+        )
         problems.fatal(what, "one array of numbers, (documents, columns)")
     with np.errstate(over="ignore"):
         values = np.array(found, np.float32, order="C")
@@ -78,27 +86,43 @@ def _read_members(file: BinaryIO, problems: Problems) -> dict[str, NDArray[Any]]
     except LongtailError:
         raise
     except Exception as error:  # zipfile and numpy raise a dozen kinds for damaged bytes
-        problems.fatal(f"a damaged archive ({quoted(str(error))})", "a matrix of scipy.sparse.save_npz")
+        problems.fatal(
+            f"a damaged archive ({quoted(str(error))})", "a matrix of scipy.sparse.save_npz"
+        )
 
 
 def _check_members(members: dict[str, zipfile.ZipInfo], nbytes: int, problems: Problems) -> None:
-    """Refuse an archive of something else, and one that claims more than ``nbytes`` of archive can hold."""
+    """Refuse an archive of something else, and one that claims more than ``nbytes`` of archive can
+    hold.
+    """
     missing = [name for name in _MEMBERS if name not in members]
     if missing:
         problems.fatal(f"an archive without {missing[0]}.npy", "a matrix of scipy.sparse.save_npz")
-    if sum(members[name].file_size for name in _MEMBERS) > max(_EXPANSION_FREE, MAX_EXPANSION * nbytes):
+    if sum(members[name].file_size for name in _MEMBERS) > max(
+        _EXPANSION_FREE, MAX_EXPANSION * nbytes
+    ):
         found = f"an archive that grows more than {MAX_EXPANSION} times"
         problems.fatal(found, "a matrix; if it is meant, save it with compressed=False")
 
 
-def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, problems: Problems) -> NDArray[Any]:
-    """Return one array; its header must claim just the bytes that the archive holds, and no objects."""
+def _read_array(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, problems: Problems
+) -> NDArray[Any]:
+    """Return one array; its header must claim just the bytes that the archive holds, and no
+    objects.
+    """
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         shape, _, dtype = header(member)
         if dtype.kind not in "iufbSU" or len(shape) > 1:
-            problems.fatal(f"{info.filename} of type {dtype} and shape {shape}", "a list of plain numbers")
+            problems.fatal(
+                f"{info.filename} of type {dtype} and shape {shape}", "a list of plain numbers"
+            )
         size, held = prod(shape) * dtype.itemsize, info.file_size - member.tell()
         if size != held:
             problems.fatal(f"{info.filename} that claims {size} bytes and holds {held}", "as many")
@@ -110,16 +134,24 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, problems: Probl
 
 def _checked_csr(arrays: dict[str, NDArray[Any]], problems: Problems) -> sparse.csr_array:
     """Return the matrix, or say what is wrong with it."""
-    shape, indptr, indices = (_integers(arrays, name, problems) for name in ("shape", "indptr", "indices"))
+    shape, indptr, indices = (
+        _integers(arrays, name, problems) for name in ("shape", "indptr", "indices")
+    )
     kind, data = arrays["format"].tobytes().replace(b"\0", b""), arrays["data"]
     if kind != b"csr":
-        problems.fatal(f"a matrix in the format {quoted(kind)}", "csr; convert it with matrix.tocsr()")
+        problems.fatal(
+            f"a matrix in the format {quoted(kind)}", "csr; convert it with matrix.tocsr()"
+        )
     if data.dtype.kind not in "iufb" or data.ndim != 1:
         problems.fatal(f"data of type {data.dtype} and shape {data.shape}", "a list of numbers")
     if len(shape) != 2 or shape[0] != len(indptr) - 1 or not 0 <= shape[1] <= MAX_COLUMNS:
         found = f"the shape {tuple(shape.tolist())} with {len(indptr) - 1} rows"
         problems.fatal(found, f"(rows, columns) and at most {MAX_COLUMNS} columns")
-    if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any() or not indptr[-1] == len(indices) == len(data):
+    if (
+        indptr[0] != 0
+        or (indptr[1:] < indptr[:-1]).any()
+        or not indptr[-1] == len(indices) == len(data)
+    ):
         problems.fatal("row ends that do not rise from 0 to the number of entries", "a CSR matrix")
     if len(indices) and not 0 <= indices.min() <= indices.max() < shape[1]:
         problems.fatal(f"column {_outside(indices, shape[1])}", f"a number below {shape[1]}")
@@ -133,7 +165,9 @@ def _checked_csr(arrays: dict[str, NDArray[Any]], problems: Problems) -> sparse.
 def _integers(arrays: dict[str, NDArray[Any]], name: str, problems: Problems) -> NDArray[Any]:
     found = arrays[name]
     if found.dtype.kind not in "iu" or found.ndim != 1 or (name == "indptr" and not len(found)):
-        problems.fatal(f"{name} of type {found.dtype} and shape {found.shape}", "a list of whole numbers")
+        problems.fatal(
+            f"{name} of type {found.dtype} and shape {found.shape}", "a list of whole numbers"
+        )
     return found.astype(found.dtype.newbyteorder("="), copy=False)
 
 
@@ -155,5 +189,7 @@ def _canonical(
         rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
         twice = (matrix.indices[1:] == matrix.indices[:-1]) & (rows[1:] == rows[:-1])
         at = int(np.flatnonzero(twice)[0])
-        problems.fatal(f"column {matrix.indices[at]} twice in row {rows[at]}", "each column once a row")
+        problems.fatal(
+            f"column {matrix.indices[at]} twice in row {rows[at]}", "each column once a row"
+        )
     return matrix

@@ -16,7 +16,9 @@ log = logging.getLogger("longtail")
 
 
 def features_note(name: str, features: sparse.csr_array, headerless: bool = False) -> str:
-    """Return what to say of features from the file ``name``; without a header, also which numbers it has."""
+    """Return what to say of features from the file ``name``; without a header, also which numbers
+    it has.
+    """
     said = f"features of {name}: {features.shape[1]:,} columns"
     if not headerless or not features.nnz:
         return said
@@ -24,7 +26,11 @@ def features_note(name: str, features: sparse.csr_array, headerless: bool = Fals
 
 
 def log_origin(
-    path: Path | str, format_name: str, dataset: Dataset, notes: Sequence[str], others: Sequence[str] = ()
+    path: Path | str,
+    format_name: str,
+    dataset: Dataset,
+    notes: Sequence[str],
+    others: Sequence[str] = (),
 ) -> None:
     """Log what was read of a folder of several files.
 
@@ -49,4 +55,6 @@ def log_origin(
     log.info("%s: read as %s: %s", name, format_name, ", ".join([*facts, *notes]))
     if others:
         listed = ", ".join(others)
-        log.info("%s: files of %s are there too and were not read; choose with --format", name, listed)
+        log.info(
+            "%s: files of %s are there too and were not read; choose with --format", name, listed
+        )

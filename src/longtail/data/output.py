@@ -36,7 +36,8 @@ def check_output(path: Path | str) -> None:
         raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
     if path.exists() and not path.is_file():  # a rename would put a file in place of /dev/null
         raise UsageError(f"{path}: a folder or device; expected a file, or - for standard output")
-    if not os.access(path.parent, os.W_OK | os.X_OK):  # the file is put there by a rename, so its own mode is no matter
+    # the file is put there by a rename, so its own mode is no matter
+    if not os.access(path.parent, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     check_outside(path.parent)
 
@@ -47,12 +48,16 @@ def check_apart(path: Path | str, *read: Path | str | None) -> None:
         return
     for own in read:
         if own is not None and str(own) != "-" and Path(own).exists() and Path(path).samefile(own):
-            raise UsageError(f"{path}: is read, and would be written over; give another file to write")
+            raise UsageError(
+                f"{path}: is read, and would be written over; give another file to write"
+            )
 
 
 @contextmanager
 def open_output(path: Path | str) -> Iterator[BinaryIO]:
-    """Open ``path`` for writing; it is put in place, fsynced, only when the body ends without an error."""
+    """Open ``path`` for writing; it is put in place, fsynced, only when the body ends without an
+    error.
+    """
     check_output(path)
     if str(path) == "-":
         try:
@@ -71,7 +76,8 @@ def open_output(path: Path | str) -> Iterator[BinaryIO]:
                 yield out
             file.flush()
             os.fsync(file.fileno())
-            if sys.platform != "win32":  # while the lock is held: whoever writes here next would remove the file
+            # while the lock is held: whoever writes here next would remove the file
+            if sys.platform != "win32":
                 temporary.replace(path)
         if sys.platform == "win32":  # where there are no locks, and no open file is renamed
             temporary.replace(path)
@@ -79,12 +85,15 @@ def open_output(path: Path | str) -> Iterator[BinaryIO]:
         place_at(error, path, temporary)
         raise
     finally:
-        with suppress(OSError):  # which would hide the error before it; whoever writes here next removes the file
+        # which would hide the error before it; whoever writes here next removes the file
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
 def _claim_temporary(path: Path) -> tuple[Path, BinaryIO]:
-    """Make a temporary file beside ``path`` and lock it, so that others can tell it from one of a dead process."""
+    """Make a temporary file beside ``path`` and lock it, so that others can tell it from one of a
+    dead process.
+    """
     while True:
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
         try:
@@ -105,7 +114,9 @@ def _claim_temporary(path: Path) -> tuple[Path, BinaryIO]:
 
 
 def _clear_leftovers(path: Path) -> None:
-    """Delete what processes left that died while they wrote ``path``; a live one holds the lock of its file."""
+    """Delete what processes left that died while they wrote ``path``; a live one holds the lock of
+    its file.
+    """
     pattern = re.compile(rf"\.{re.escape(path.name)}\.\d+-[0-9a-f]{{8}}\.tmp")
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in [entry for entry in entries if pattern.fullmatch(entry.name)]:

@@ -12,7 +12,13 @@ from longtail.data.lines import MAX_EXPANSION
 from longtail.data.output import open_output
 from longtail.data.parquet_footer import column_chunks
 from longtail.data.problems import Problems, quoted
-from longtail.data.tables import LabelCells, add_row, column_places, columns_to_write, standard_names
+from longtail.data.tables import (
+    LabelCells,
+    add_row,
+    column_places,
+    columns_to_write,
+    standard_names,
+)
 from longtail.errors import MissingExtra, UsageError
 from longtail.progress import advance
 
@@ -25,7 +31,9 @@ _TOO_LARGE = f"data that grows more than {MAX_EXPANSION} times", "a table of tex
 
 
 def read_parquet(path: Path | str, reading: Reading) -> Dataset:
-    """Read a Parquet file; ``labels`` is a list of strings, or a cell as in CSV. Problems count rows from 1."""
+    """Read a Parquet file; ``labels`` is a list of strings, or a cell as in CSV. Problems count
+    rows from 1.
+    """
     builder = Builder(path, reading)
     label_cells = LabelCells(path, reading.label_separator)
     row = 0
@@ -44,14 +52,20 @@ def _batches(path: Path | str, reading: Reading, problems: Problems) -> Iterator
     """Yield record batches with the columns wanted; whatever pyarrow finds wrong ends the reading."""
     arrow, parquet = _pyarrow()
     if not Path(path).is_file():
-        raise UsageError(f"{path}: no such file" if str(path) != "-" else "Parquet needs a file; found standard input")
+        raise UsageError(
+            f"{path}: no such file"
+            if str(path) != "-"
+            else "Parquet needs a file; found standard input"
+        )
     size = Path(path).stat().st_size
     most = max(_EXPANSION_FREE, MAX_EXPANSION * size)
     try:
         with parquet.ParquetFile(str(path), memory_map=False, pre_buffer=False) as file:
             schema = file.schema_arrow
             places = column_places(schema.names, reading, problems, 0)
-            _check_types(arrow, {name: schema.types[place] for name, place in places.items()}, problems)
+            _check_types(
+                arrow, {name: schema.types[place] for name, place in places.items()}, problems
+            )
             columns = [schema.names[place] for place in places.values()]
             rows = _rows_at_a_time(path, columns, most, problems)
             for batch in file.iter_batches(rows, columns=columns, use_threads=False):
@@ -67,9 +81,12 @@ def _batches(path: Path | str, reading: Reading, problems: Problems) -> Iterator
 
 
 def _rows_at_a_time(path: Path | str, columns: Sequence[str], most: int, problems: Problems) -> int:
-    """Return how many rows stay below ``most`` bytes, whatever stands in them, as pyarrow decodes all of a batch."""
+    """Return how many rows stay below ``most`` bytes, whatever stands in them, as pyarrow decodes
+    all of a batch.
+    """
     wanted = (chunk for chunk in column_chunks(path) if chunk.column in columns)
-    # a value takes part of a bit in a chunk of many equal ones, and a row that repeats one may be as large as the chunk
+    # a value takes part of a bit in a chunk of many equal ones, and a row that repeats one may be
+    # as large as the chunk
     sizes = [max(0, chunk.nbytes + 8 * chunk.num_values) for chunk in wanted]
     if sum(sizes) > most:
         problems.fatal(*_TOO_LARGE)
@@ -101,7 +118,11 @@ def _check_types(arrow: Any, types: dict[str, Any], problems: Problems) -> None:
         text = kinds.is_string(given) or kinds.is_large_string(given) or kinds.is_string_view(given)
         return bool(text or kinds.is_null(given) or (name == "id" and kinds.is_integer(given)))
 
-    wanted = {"labels": "strings or lists of strings", "relevance": "lists of numbers", "id": "strings or integers"}
+    wanted = {
+        "labels": "strings or lists of strings",
+        "relevance": "lists of numbers",
+        "id": "strings or integers",
+    }
     for name, given in types.items():
         if not fits(name, given):
             problems.fatal(f"column '{name}' of type {given}", wanted.get(name, "strings"))
@@ -124,11 +145,19 @@ def _values(column: Any) -> list[Any]:
 
 
 def write_parquet(dataset: Dataset, path: Path | str) -> None:
-    """Write ``text``, ``labels`` (lists of strings) and, where there are any, ids and relevances, as zstd Parquet."""
+    """Write ``text``, ``labels`` (lists of strings) and, where there are any, ids and relevances,
+    as zstd Parquet.
+    """
     arrow, parquet = _pyarrow()
     if Path(path).suffix in (".gz", ".zst"):
-        raise UsageError(f"{path}: Parquet is compressed inside; expected a name that ends in .parquet")
-    types = {"id": arrow.large_string(), "text": arrow.large_string(), "labels": arrow.list_(arrow.string())}
+        raise UsageError(
+            f"{path}: Parquet is compressed inside; expected a name that ends in .parquet"
+        )
+    types = {
+        "id": arrow.large_string(),
+        "text": arrow.large_string(),
+        "labels": arrow.list_(arrow.string()),
+    }
     types["relevance"] = arrow.list_(arrow.float32())
     columns = columns_to_write(dataset, path)
     schema = arrow.schema([(name, types[name]) for name in columns])
@@ -136,7 +165,10 @@ def write_parquet(dataset: Dataset, path: Path | str) -> None:
     with open_output(path) as out, parquet.ParquetWriter(out, schema, compression="zstd") as writer:
         for first in range(0, len(dataset), _ROW_GROUP):
             rows = range(first, min(first + _ROW_GROUP, len(dataset)))
-            cells = {"text": list(texts[first : rows.stop]), "labels": [dataset.labels_of(row) for row in rows]}
+            cells = {
+                "text": list(texts[first : rows.stop]),
+                "labels": [dataset.labels_of(row) for row in rows],
+            }
             cells["relevance"] = [dataset.relevance_of(row) for row in rows]
             cells["id"] = [dataset.document_id(row) for row in rows]
             writer.write_batch(arrow.record_batch([cells[name] for name in columns], schema=schema))

@@ -1,7 +1,7 @@
 """What the footer of a Parquet file claims of its column chunks, read without pyarrow.
 
-pyarrow would tell it too, but ends the whole process where a damaged footer disagrees with itself. The footer is one
-struct in Thrift's compact protocol, see parquet.thrift in apache/parquet-format.
+pyarrow would tell it too, but ends the whole process where a damaged footer disagrees with itself.
+The footer is one struct in Thrift's compact protocol, see parquet.thrift in apache/parquet-format.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ __all__ = ["ColumnChunk", "column_chunks"]
 _MAGIC = b"PAR1"
 _ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3  # fields of FileMetaData, RowGroup and ColumnChunk
 _PATH, _NUM_VALUES, _UNCOMPRESSED = 3, 5, 6  # of ColumnMetaData
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12  # kinds of values
+# kinds of values
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
 
 
 class ColumnChunk(NamedTuple):
@@ -40,8 +41,11 @@ def column_chunks(path: Path | str) -> Iterator[ColumnChunk]:
         for group in _Thrift(footer).struct()[_ROW_GROUPS]:
             for chunk in group[_COLUMNS]:
                 told = chunk[_META_DATA]
-                yield ColumnChunk(told[_PATH][0].decode(), int(told[_NUM_VALUES]), int(told[_UNCOMPRESSED]))
-    except (IndexError, KeyError, TypeError, AttributeError, RecursionError):  # cut short, or other types than told
+                yield ColumnChunk(
+                    told[_PATH][0].decode(), int(told[_NUM_VALUES]), int(told[_UNCOMPRESSED])
+                )
+    except (IndexError, KeyError, TypeError, AttributeError, RecursionError):
+        # cut short, or other types than told
         raise ValueError("a footer that cannot be read") from None
 
 

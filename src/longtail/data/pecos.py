@@ -1,4 +1,6 @@
-"""PECOS folders: ``X.trn.txt``, ``Y.trn.npz``, features in ``tfidf-attnxml/X.trn.npz``; the same for ``tst``."""
+"""PECOS folders: ``X.trn.txt``, ``Y.trn.npz``, features in ``tfidf-attnxml/X.trn.npz``; the same
+for ``tst``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from longtail.data.npz import read_csr_npz, write_csr_npz
 from longtail.data.origin import features_note
 from longtail.data.problems import Problems
 from longtail.data.source import Source
-from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_strings, write_strings
+from longtail.data.split_files import (
+    TRN_TST,
+    SplitFiles,
+    label_strings,
+    read_strings,
+    write_strings,
+)
 from longtail.data.strings import Strings, StringsBuilder
 from longtail.data.xmc_bow import number_labels, unknown_rows, without_bad
 
@@ -31,15 +39,18 @@ _BELOW = "tfidf-attnxml/X.{}.npz"  # where the sets of xmc-base have their featu
 
 
 def read_pecos(path: Path | str, reading: Reading) -> Dataset:
-    """Read texts, one a line, features, or both, and the label matrix; ``path`` is the folder or one of the files.
+    """Read texts, one a line, features, or both, and the label matrix; ``path`` is the folder or
+    one of the files.
 
-    Features are those of the folder itself, else those of ``tfidf-attnxml`` in it. A line of ``output-items.txt`` is a
-    label's id. Where the file is missing or a line repeats, ids are column numbers, and lines that repeat are names.
-    """
+    Features are those of the folder itself, else those of ``tfidf-attnxml`` in it. A line of
+    ``output-items.txt`` is a label's id. Where the file is missing or a line repeats, ids are
+    column numbers, and lines that repeat are names."""
     files = SplitFiles(path, reading.split, TRN_TST, [_TEXTS, _FEATURES, _TARGETS])
     text_file = files.find(_TEXTS)
     feature_file = _feature_file(files, text_file, reading)
-    problems = Problems(text_file or feature_file or files.need(_TEXTS, _FEATURES), reading.skip_bad)
+    problems = Problems(
+        text_file or feature_file or files.need(_TEXTS, _FEATURES), reading.skip_bad
+    )
     target_file = files.need(_TARGETS) if reading.labelled else files.find(_TARGETS)
     texts, bad = _read_texts(text_file, problems) if text_file else (None, [])
     features = read_csr_npz(feature_file) if feature_file else None
@@ -52,8 +63,12 @@ def read_pecos(path: Path | str, reading: Reading) -> Dataset:
     if feature_file and features is not None:
         reading.notes.append(features_note(str(feature_file.relative_to(files.folder)), features))
     labels = _read_labels(files, matrix.shape[1], target_file, problems)
-    dataset = Dataset(matrix, labels, texts=texts, features=features, source=Source(files.folder, labels=labels))
-    bad += unknown_rows(dataset, reading, problems, text_file or target_file, 1 if text_file else None)
+    dataset = Dataset(
+        matrix, labels, texts=texts, features=features, source=Source(files.folder, labels=labels)
+    )
+    bad += unknown_rows(
+        dataset, reading, problems, text_file or target_file, 1 if text_file else None
+    )
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
 
 

@@ -1,4 +1,6 @@
-"""The fast way through large files of plain JSON lines: compiled, and without a Python object a document or label."""
+"""The fast way through large files of plain JSON lines: compiled, and without a Python object a
+document or label.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,17 @@ from longtail.data.strings import Strings
 
 __all__ = ["CompactIndex", "PlainLines"]
 
-_PAYS_FROM = 96 << 20  # bytes: below, loading numba (a third of a second, 110 MB) costs more than it saves
+# bytes: below, loading numba (a third of a second, 110 MB) costs more than it saves
+_PAYS_FROM = 96 << 20
 _SOONER = 64  # times, in a process that has loaded numba already,
 _AT_ONCE = 1024  # and in one that has loaded these kernels
 _MOST_FAILURES = 10  # blocks that were not plain, after which no more are tried
 
 
 class CompactIndex:
-    """Label id → column, as the dict it stands for; an unknown id gets the next column. 19 to 30 bytes a label."""
+    """Label id → column, as the dict it stands for; an unknown id gets the next column. 19 to 30
+    bytes a label.
+    """
 
     def __init__(self, labels: Iterable[str] = ()) -> None:
         from longtail.kernels import interning  # numba
@@ -68,7 +73,9 @@ class CompactIndex:
         self.make_room(len(raw), 1)
         start = int(self.offsets[self.count])
         self.arena[start : start + len(raw)] = raw
-        column: int = self._kernels.find_or_add(self.arena, self.offsets, self.count, start + len(raw), self.table)
+        column: int = self._kernels.find_or_add(
+            self.arena, self.offsets, self.count, start + len(raw), self.table
+        )
         self.count += column == self.count
         return column
 
@@ -101,7 +108,9 @@ class PlainLines:
         self._failures = 0
 
     def take(self, data: bytes) -> bool:
-        """Add the documents of a block; add none and return False where it is not plain, or it does not pay."""
+        """Add the documents of a block; add none and return False where it is not plain, or it does
+        not pay.
+        """
         self._waiting -= len(data)
         if not self._usable or self._waiting > 0:
             return False
@@ -120,14 +129,18 @@ class PlainLines:
 
 
 def _pays_from() -> int:
-    """Return how many bytes of a file are read before the compiled way is worth what it still has to load."""
+    """Return how many bytes of a file are read before the compiled way is worth what it still has
+    to load.
+    """
     if "longtail.kernels.json_lines" in sys.modules:
         return _PAYS_FROM // _AT_ONCE
     return _PAYS_FROM // _SOONER if "numba" in sys.modules else _PAYS_FROM
 
 
 def _scan(data: bytes, index: CompactIndex) -> PackedDocuments | None:
-    """Return the documents of a block of lines, their labels added to the index; None if it is not plain."""
+    """Return the documents of a block of lines, their labels added to the index; None if it is not
+    plain.
+    """
     from longtail.kernels.json_lines import NOT_PLAIN, scan_documents
 
     raw, before = np.frombuffer(data, np.uint8), index.count
@@ -138,12 +151,25 @@ def _scan(data: bytes, index: CompactIndex) -> PackedDocuments | None:
     text_ends, id_ends, row_ends = (np.empty(n_rows, np.int64) for _ in range(3))
     columns = np.empty(n_pairs, np.int32)
     rows, index.count = scan_documents(
-        raw, texts, text_ends, ids, id_ends, columns, row_ends, index.arena, index.offsets, before, index.table
+        raw,
+        texts,
+        text_ends,
+        ids,
+        id_ends,
+        columns,
+        row_ends,
+        index.arena,
+        index.offsets,
+        before,
+        index.table,
     )
     new = index.offsets[before : index.count + 1]
-    if rows == NOT_PLAIN or (np.diff(new) == 0).any():  # an empty label, whose line the slow way names
+    # an empty label, whose line the slow way names
+    if rows == NOT_PLAIN or (np.diff(new) == 0).any():
         index.forget_after(before)
         return None
     has_ids = bool(rows and id_ends[0] >= 0)
     own_ids = (ids, id_ends) if has_ids else None
-    return PackedDocuments((texts, text_ends), own_ids, columns[: row_ends[-1] if rows else 0], row_ends)
+    return PackedDocuments(
+        (texts, text_ends), own_ids, columns[: row_ends[-1] if rows else 0], row_ends
+    )

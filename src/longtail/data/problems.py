@@ -1,4 +1,6 @@
-"""The ledger of what is wrong in a file: up to 20 problems are shown, up to ``skip_bad`` records are left out."""
+"""The ledger of what is wrong in a file: up to 20 problems are shown, up to ``skip_bad`` records
+are left out.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,13 @@ class Problems:
         self._shown: list[Problem] = []
 
     def add(self, line: int, found: str, expected: str, file: object = None) -> None:
-        """Note that the record on ``line`` is bad; raises once there are more than may be shown or skipped."""
+        """Note that the record on ``line`` is bad; raises once there are more than may be shown or
+        skipped.
+        """
         if len(self._shown) < MAX_SHOWN:
-            self._shown.append(Problem(self.file if file is None else str(file), line, found, expected))
+            self._shown.append(
+                Problem(self.file if file is None else str(file), line, found, expected)
+            )
         self.skipped += 1
         if self.skipped > max(self.skip_bad, MAX_SHOWN):
             self._fail(f"more than {self.skipped - 1} bad records", "N")
@@ -47,14 +53,21 @@ class Problems:
             log.warning("%s left out, the first: %s", count, self._shown[0])
 
     def _fail(self, count: str, needed: str) -> NoReturn:
-        way_out = ": it is read whole or not at all" if self._whole else f", or go on with --skip-bad {needed}"
+        way_out = (
+            ": it is read whole or not at all"
+            if self._whole
+            else f", or go on with --skip-bad {needed}"
+        )
         raise DataError(self._shown, f"{count}; mend the file{way_out}")
 
 
 def not_utf8(error: UnicodeDecodeError) -> tuple[str, str]:
     """Return (found, expected) for bytes that cannot be decoded."""
     shown = "".join(f"\\x{byte:02x}" for byte in error.object[error.start : error.end])
-    return f"a byte that is not UTF-8 ('{shown}')", "UTF-8; text in Latin-1 is converted with: iconv -f LATIN1 -t UTF-8"
+    return (
+        f"a byte that is not UTF-8 ('{shown}')",
+        "UTF-8; text in Latin-1 is converted with: iconv -f LATIN1 -t UTF-8",
+    )
 
 
 def quoted(value: object, most: int = 60) -> str:

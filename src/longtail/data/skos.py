@@ -1,8 +1,7 @@
 """SKOS vocabularies as labels: one a skos:Concept, read with rdflib, written as Turtle without it.
 
-Nothing outside the file is ever fetched: JSON-LD with a remote context and XML with entities that point elsewhere
-are refused before rdflib sees them.
-"""
+Nothing outside the file is ever fetched: JSON-LD with a remote context and XML with entities that
+point elsewhere are refused before rdflib sees them."""
 
 from __future__ import annotations
 
@@ -27,16 +26,28 @@ from longtail.errors import DataError, MissingExtra
 
 __all__ = ["SKOS_SUFFIXES", "read_skos", "skos_broader", "write_skos"]
 
-SKOS_SUFFIXES = {".rdf": "xml", ".xml": "xml", ".owl": "xml", ".ttl": "turtle", ".n3": "turtle", ".nt": "nt"}
+SKOS_SUFFIXES = {
+    ".rdf": "xml",
+    ".xml": "xml",
+    ".owl": "xml",
+    ".ttl": "turtle",
+    ".n3": "turtle",
+    ".nt": "nt",
+}
 SKOS_SUFFIXES |= {".jsonld": "json-ld"}
 _SKOS = "http://www.w3.org/2004/02/skos/core#"
 _BASE = "http://relative.invalid/"  # stands before relative IRIs while rdflib has them
 _MINTED = "urn:longtail:"  # stands before an id that is no IRI
 _IRI = re.compile(r'[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|\\^`]+')
-# a parameter or external entity, or one whose value refers to another; &#38; would do so when it is used
+# a parameter or external entity, or one whose value refers to another; &#38; would do so when it is
+# used
 _REFERENCE = rb"&(?!#(?!0*38;|x0*26;)\w+;)"
 _POINTING_ENTITY = re.compile(
-    rb"<!ENTITY\s+(?:%|\S+\s+(?:SYSTEM|PUBLIC)\s|\S+\s+(?:\"[^\"]*" + _REFERENCE + rb"|'[^']*" + _REFERENCE + rb"))"
+    rb"<!ENTITY\s+(?:%|\S+\s+(?:SYSTEM|PUBLIC)\s|\S+\s+(?:\"[^\"]*"
+    + _REFERENCE
+    + rb"|'[^']*"
+    + _REFERENCE
+    + rb"))"
 )
 log = logging.getLogger("longtail")
 
@@ -44,9 +55,9 @@ log = logging.getLogger("longtail")
 def read_skos(path: Path | str, language: str = "en") -> Labels:
     """Read the concepts that are not deprecated, in the order of their URIs, which are the ids.
 
-    The name is the prefLabel in ``language``, else one without a language, else the first by language; aliases are
-    the altLabels and the other prefLabels; the text is the definition, else the scopeNote.
-    """
+    The name is the prefLabel in ``language``, else one without a language, else the first by
+    language; aliases are the altLabels and the other prefLabels; the text is the definition, else
+    the scopeNote."""
     problems = Problems(path)
     graph = _graph(path, problems)
     concepts = _concepts(graph)
@@ -61,12 +72,16 @@ def read_skos(path: Path | str, language: str = "en") -> Labels:
 
 
 def skos_broader(path: Path | str) -> list[tuple[str, str]]:
-    """Return the sorted pairs (label id, id of a broader label) that skos:broader and skos:narrower say."""
+    """Return the sorted pairs (label id, id of a broader label) that skos:broader and skos:narrower
+    say.
+    """
     graph = _graph(path, Problems(path))
     up = graph.subject_objects(_term("broader"))
     down = ((narrow, broad) for broad, narrow in graph.subject_objects(_term("narrower")))
     ids = {concept: _id(concept) for concept in _concepts(graph)}
-    return sorted({(ids[a], ids[b]) for pairs in (up, down) for a, b in pairs if a in ids and b in ids})
+    return sorted(
+        {(ids[a], ids[b]) for pairs in (up, down) for a, b in pairs if a in ids and b in ids}
+    )
 
 
 def _rdflib() -> Any:
@@ -87,20 +102,25 @@ def _graph(path: Path | str, problems: Problems) -> Any:
         graph = _rdflib().Graph()
     data = b"".join(chunks(path, problems)).removeprefix(b"\xef\xbb\xbf")
     syntax = _syntax(path, data)
-    if b"\0" in data[:4] or data.startswith((b"\xff\xfe", b"\xfe\xff")):  # the look for entities needs ASCII
+    # the look for entities needs ASCII
+    if b"\0" in data[:4] or data.startswith((b"\xff\xfe", b"\xfe\xff")):
         problems.fatal("UTF-16 text", "UTF-8; convert it with: iconv -f UTF-16 -t UTF-8", 1)
     if syntax == "xml" and (entity := _POINTING_ENTITY.search(data)):
         problems.fatal(f"the XML entity {quoted(entity[0])}", "entities that hold plain text")
     try:
         if syntax == "json-ld":
             for context in _remote_contexts(json.loads(data.decode())):
-                problems.fatal(f"the remote context {quoted(context)}", "a context written out in the file")
+                problems.fatal(
+                    f"the remote context {quoted(context)}", "a context written out in the file"
+                )
         with _quiet():
             graph.parse(io.BytesIO(data), format=syntax, publicID=_BASE)
     except DataError:
         raise
     except Exception as error:
-        problems.fatal(f"malformed {syntax} ({_said(error)})", "RDF with skos:Concepts", _line_of(error))
+        problems.fatal(
+            f"malformed {syntax} ({_said(error)})", "RDF with skos:Concepts", _line_of(error)
+        )
     return graph
 
 
@@ -109,7 +129,11 @@ def _syntax(path: Path | str, data: bytes) -> str:
     suffix = uncompressed(path).suffix.lower()
     start = data.lstrip()[:4]
     return SKOS_SUFFIXES.get(suffix) or (
-        "json-ld" if start[:1] in (b"{", b"[") else "xml" if start in (b"<?xm", b"<rdf", b"<!DO", b"<!--") else "turtle"
+        "json-ld"
+        if start[:1] in (b"{", b"[")
+        else "xml"
+        if start in (b"<?xm", b"<rdf", b"<!DO", b"<!--")
+        else "turtle"
     )
 
 
@@ -141,7 +165,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _said(error: Exception) -> str:
-    said = error.getMessage() if hasattr(error, "getMessage") else str(error)  # XML's would name the file «<unknown>»
+    # XML's would name the file «<unknown>»
+    said = error.getMessage() if hasattr(error, "getMessage") else str(error)
     said = " ".join(said.split()) or type(error).__name__
     syntax = re.search(r"Bad syntax \((.*?)\) at", said)
     return syntax[1] if syntax else quoted(said, 120)
@@ -151,12 +176,20 @@ def _line_of(error: Exception) -> int:
     """Return the line that the Turtle, XML or JSON parser says; 0 where none does."""
     if hasattr(error, "lines"):
         return int(error.lines) + 1
-    return int(error.getLineNumber() or 0) if hasattr(error, "getLineNumber") else getattr(error, "lineno", 0) or 0
+    return (
+        int(error.getLineNumber() or 0)
+        if hasattr(error, "getLineNumber")
+        else getattr(error, "lineno", 0) or 0
+    )
 
 
 def _concepts(graph: Any) -> list[Any]:
     rdflib = _rdflib()
-    deprecated = {s for s, o in graph.subject_objects(rdflib.OWL.deprecated) if str(o).lower() in ("true", "1")}
+    deprecated = {
+        s
+        for s, o in graph.subject_objects(rdflib.OWL.deprecated)
+        if str(o).lower() in ("true", "1")
+    }
     concepts = set(graph.subjects(rdflib.RDF.type, _term("Concept"))) - deprecated
     return sorted(concept for concept in concepts if isinstance(concept, rdflib.URIRef))
 
@@ -169,16 +202,25 @@ def _label(graph: Any, concept: Any, language: str) -> Label:
         for name in names:
             found = [o for o in graph.objects(concept, _term(name)) if isinstance(o, literal)]
             if found:
-                return [str(o) for o in sorted(found, key=lambda o: (*_rank(o.language, language), str(o)))]
+                return [
+                    str(o)
+                    for o in sorted(found, key=lambda o: (*_rank(o.language, language), str(o)))
+                ]
         return []
 
-    preferred = values("prefLabel") or sorted(map(str, graph.objects(concept, _rdflib().RDFS.label)))
+    preferred = values("prefLabel") or sorted(
+        map(str, graph.objects(concept, _rdflib().RDFS.label))
+    )
     name = preferred[0] if preferred else ""
-    aliases = dict.fromkeys(alias for alias in [*values("altLabel"), *preferred] if alias and alias != name)
+    aliases = dict.fromkeys(
+        alias for alias in [*values("altLabel"), *preferred] if alias and alias != name
+    )
     text = values("definition", "scopeNote")
     label = _id(concept)
     minted = concept.startswith(_MINTED) and label != str(concept)
-    uri = min(map(str, graph.objects(concept, _term("exactMatch"))), default="") if minted else label
+    uri = (
+        min(map(str, graph.objects(concept, _term("exactMatch"))), default="") if minted else label
+    )
     return Label(label, name, text[0] if text else "", tuple(aliases), uri)
 
 
@@ -203,15 +245,19 @@ def _minted(label: str) -> str:
 
 
 def _subject(label: str) -> str:
-    return label if _IRI.fullmatch(label) and not label.startswith((_MINTED, _BASE)) else _minted(label)
+    return (
+        label
+        if _IRI.fullmatch(label) and not label.startswith((_MINTED, _BASE))
+        else _minted(label)
+    )
 
 
 def write_skos(labels: Labels, path: Path | str) -> None:
-    """Write the labels as skos:Concepts in Turtle, without language tags; order of labels and aliases is not kept.
+    """Write the labels as skos:Concepts in Turtle, without language tags; order of labels and
+    aliases is not kept.
 
-    The concept's URI is the label's id; an id that is no URI becomes ``urn:longtail:`` and the id percent-encoded, and
-    reads back as it was, with the label's ``uri`` as skos:exactMatch.
-    """
+    The concept's URI is the label's id; an id that is no URI becomes ``urn:longtail:`` and the id
+    percent-encoded, and reads back as it was, with the label's ``uri`` as skos:exactMatch."""
     with open_output(path) as out:
         out.write(f"@prefix skos: <{_SKOS}> .\n".encode())
         for label in labels:

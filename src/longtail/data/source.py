@@ -1,8 +1,8 @@
 """Where documents were read from, as far as a measurement has to know it.
 
-The name of a benchmark decides the constants of the propensities, and filter files lie beside the data. Such a file
-gives documents and labels by number, so that it needs documents in the order of their file, and the numbers of labels.
-"""
+The name of a benchmark decides the constants of the propensities, and filter files lie beside the
+data. Such a file gives documents and labels by number, so that it needs documents in the order of
+their file, and the numbers of labels."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from longtail.data.lines import uncompressed
 
 __all__ = ["Source"]
 
-_SPLITS = {"train": "train", "trn": "train", "test": "test", "tst": "test"}  # words in the names of files
+# words in the names of files
+_SPLITS = {"train": "train", "trn": "train", "test": "test", "tst": "test"}
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
     """The file or folder that documents were read from.
 
-    ``labels`` are those of the files, in the order in which these number them, or None where the files have labels by
-    name. ``whole`` says whether the documents are all of the file's, in its order.
-    """
+    ``labels`` are those of the files, in the order in which these number them, or None where the
+    files have labels by name. ``whole`` says whether the documents are all of the file's, in its
+    order."""
 
     path: Path
     split: str = ""  # "train" or "test"; empty where no name tells
@@ -32,8 +33,12 @@ class Source:
     whole: bool = True
 
     @classmethod
-    def of(cls, path: Path | str, split: str, labels: Labels | None = None, whole: bool = True) -> Source:
-        """Return the source for ``path``; the ``split`` that was asked for counts where it is a folder of both."""
+    def of(
+        cls, path: Path | str, split: str, labels: Labels | None = None, whole: bool = True
+    ) -> Source:
+        """Return the source for ``path``; the ``split`` that was asked for counts where it is a
+        folder of both.
+        """
         place = Path(path).absolute()  # a link keeps its own name
         if ".." in place.parts:
             place = place.resolve()
@@ -46,7 +51,9 @@ class Source:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names that may be that of a benchmark: of the file and of its folder, or of the folder read."""
+        """Names that may be that of a benchmark: of the file and of its folder, or of the folder
+        read.
+        """
         return tuple(place.name for place in dict.fromkeys((self.path, self.folder)))
 
     def part(self) -> Source:

@@ -30,16 +30,21 @@ _NUMBER = re.compile(rb"\d{1,18}")
 class Headerless(NamedTuple):
     """How lines without a header are read, where they may come without one."""
 
-    n_rows: int | None = None  # rows expected: blank lines at the end count as rows up to this number
-    labelled: bool = True  # False: what stands before the pairs is passed over, whatever numbers these are
+    # rows expected: blank lines at the end count as rows up to this number
+    n_rows: int | None = None
+    # False: what stands before the pairs is passed over, whatever numbers these are
+    labelled: bool = True
 
 
 class SparseLines(NamedTuple):
-    """A file of sparse lines; rows of bad lines are there, empty, so that rows of several files line up."""
+    """A file of sparse lines; rows of bad lines are there, empty, so that rows of several files
+    line up.
+    """
 
     header: tuple[int, ...]
     pairs: sparse.csr_array  # (rows, header[1]) float32, canonical
-    listed: tuple[NDArray[np.int32], NDArray[np.int64]]  # labels before the pairs, and row ends (rows + 1,)
+    # labels before the pairs, and row ends (rows + 1,)
+    listed: tuple[NDArray[np.int32], NDArray[np.int64]]
     bad: list[int]  # rows
     nbytes: int  # of the text
     has_header: bool = True  # else columns and labels are counted up to the largest that occurs
@@ -51,23 +56,29 @@ def read_sparse_lines(
     header: tuple[str, ...],
     headerless: Headerless | None = None,
 ) -> SparseLines:
-    """Read lines below a header that counts rows and columns, and listed labels where it has three numbers.
+    """Read lines below a header that counts rows and columns, and listed labels where it has three
+    numbers.
 
-    Indices in a line may stand in any order but not twice. They count from 0; a file that counts from 1 has an
-    empty column 0. Memory follows the lines, never what the header claims.
+    Indices in a line may stand in any order but not twice. They count from 0; a file that counts
+    from 1 has an empty column 0. Memory follows the lines, never what the header claims.
 
     Args:
         path: The file.
         problems: The ledger for bad lines.
         header: What the header counts, such as ``("documents", "features", "labels")``.
-        headerless: Given where the file may be svmlight lines without a header, which may end in a ``# comment``.
-    """
+        headerless: Given where the file may be svmlight lines without a header, which may end in a
+    ``# comment``."""
     stream = blocks(path, problems)
     first: list[Block] = []
-    while sum(len(block.data) for block in first) < BEGINNING and (block := next(stream, None)) is not None:
+    while (
+        sum(len(block.data) for block in first) < BEGINNING
+        and (block := next(stream, None)) is not None
+    ):
         first.append(block)
     if not first:
-        problems.fatal("an empty file", f"a header of {len(header)} numbers: {', '.join(header)}", file=path)
+        problems.fatal(
+            "an empty file", f"a header of {len(header)} numbers: {', '.join(header)}", file=path
+        )
     if headerless is not None and not is_headerless(b"".join(block.data for block in first)):
         headerless = None
     scanner = _Scanner(path, problems, header, first[0], headerless)
@@ -81,7 +92,9 @@ class _BadLine(Exception):
 
 
 class _Scanner:
-    """Feeds blocks to the kernel, and the lines that it does not take to a slow parser that says why."""
+    """Feeds blocks to the kernel, and the lines that it does not take to a slow parser that says
+    why.
+    """
 
     def __init__(
         self,
@@ -105,7 +118,11 @@ class _Scanner:
         self._listed, self._listed_ends = array("i"), array("q", [0])
         self._lists = len(names) == 3
         # relevances are above 0
-        self._least = np.nextafter(np.float32(0), np.float32(1)) if names[1] == "labels" else np.float32(-np.inf)
+        self._least = (
+            np.nextafter(np.float32(0), np.float32(1))
+            if names[1] == "labels"
+            else np.float32(-np.inf)
+        )
         self._bad: list[int] = []
         self._room: tuple[NDArray[Any], ...] = (np.empty(0),) * 5
         self._nbytes = 0
@@ -116,12 +133,18 @@ class _Scanner:
     def _parse_header(self, line: bytes, number: int) -> tuple[int, ...]:
         tokens = line.split()
         expected = f"a header of {len(self._names)} numbers: {', '.join(self._names)}"
-        if number != 1 or len(tokens) != len(self._names) or not all(map(_NUMBER.fullmatch, tokens)):
+        if (
+            number != 1
+            or len(tokens) != len(self._names)
+            or not all(map(_NUMBER.fullmatch, tokens))
+        ):
             self._problems.fatal(quoted(line), expected, 1, self._path)
         counts = tuple(map(int, tokens))
         for count, name in zip(counts[1:], self._names[1:], strict=True):
             if count > MAX_COLUMNS:
-                self._problems.fatal(f"a header of {count} {name}", f"at most {MAX_COLUMNS}", 1, self._path)
+                self._problems.fatal(
+                    f"a header of {count} {name}", f"at most {MAX_COLUMNS}", 1, self._path
+                )
         return counts
 
     @property
@@ -131,7 +154,8 @@ class _Scanner:
     def take(self, block: Block) -> None:
         """Read whole lines; those above the header's count must be blank."""
         self._nbytes += len(block.data)
-        while self._rows < min(block.first_line - self._first_line, self.counts[0]):  # a line was too long to be held
+        # a line was too long to be held
+        while self._rows < min(block.first_line - self._first_line, self.counts[0]):
             self._append_bad()
             self._rows_to_content = self._rows
         data, at = np.frombuffer(block.data, np.uint8), 0
@@ -139,7 +163,9 @@ class _Scanner:
         n_labels = self.counts[-1] if self._lists else 0
         while at < len(data) and self._rows < self.counts[0]:
             most = min(self.counts[0] - self._rows, len(room[1]))
-            rows, at = scan_lines(data, at, most, self._lists, n_labels, self.counts[1], self._least, *room)
+            rows, at = scan_lines(
+                data, at, most, self._lists, n_labels, self.counts[1], self._least, *room
+            )
             self._keep(rows, *room)
             if at < len(data) and rows < most:
                 end = block.data.index(b"\n", at)
@@ -154,10 +180,18 @@ class _Scanner:
             self._problems.fatal(found, "the end of the file", line, self._path)
 
     def _scratch(self, data: bytes) -> tuple[NDArray[Any], ...]:
-        """Return arrays, used again and again, for all that lines can hold: `1,` is a label, `1:1 ` a pair."""
+        """Return arrays, used again and again, for all that lines can hold: `1,` is a label, `1:1 `
+        a pair.
+        """
         labels, pairs, rows = len(data) // 2 + 1, len(data) // 4 + 1, data.count(b"\n")
         if labels > len(self._room[0]) or rows > len(self._room[1]):
-            kinds = ((labels, np.int32), (rows, np.int64), (pairs, np.int32), (pairs, np.float32), (rows, np.int64))
+            kinds = (
+                (labels, np.int32),
+                (rows, np.int64),
+                (pairs, np.int32),
+                (pairs, np.float32),
+                (rows, np.int64),
+            )
             self._room = tuple(np.empty(size, kind) for size, kind in kinds)
         return self._room
 
@@ -240,7 +274,9 @@ class _Scanner:
         if not np.isfinite(value):
             raise _BadLine(f"value {quoted(token)}", "a finite number")
         if value < self._least:
-            raise _BadLine(f"relevance {quoted(token)} of label {column}", "a finite number above 0")
+            raise _BadLine(
+                f"relevance {quoted(token)} of label {column}", "a finite number above 0"
+            )
         return float(value)
 
     def finish(self) -> SparseLines:
@@ -258,10 +294,14 @@ class _Scanner:
         listed = np.frombuffer(self._listed, np.int32)
         listed_ends = np.frombuffer(self._listed_ends, np.int64)[: n_rows + 1]
         has_header = self._headerless is None
-        return SparseLines(counts, matrix, (listed, listed_ends), self._bad, self._nbytes, has_header)
+        return SparseLines(
+            counts, matrix, (listed, listed_ends), self._bad, self._nbytes, has_header
+        )
 
     def _counted(self, wanted: int | None) -> tuple[int, int, int]:
-        """Return (rows, columns, labels) of lines without a header; blank lines at the end may be rows or not."""
+        """Return (rows, columns, labels) of lines without a header; blank lines at the end may be
+        rows or not.
+        """
         n_rows = self._rows_to_content
         if wanted is not None and n_rows < wanted <= self._rows:
             n_rows = wanted
@@ -271,11 +311,17 @@ class _Scanner:
 
 
 def sparse_lines(matrix: sparse.csr_array) -> Iterator[bytes]:
-    """Yield each row as ``3:0.5 8:1.0``, values in the fewest digits that read back as the same float32."""
+    """Yield each row as ``3:0.5 8:1.0``, values in the fewest digits that read back as the same
+    float32.
+    """
     for first in range(0, matrix.shape[0], _WRITE_ROWS):
         ends = matrix.indptr[first : first + _WRITE_ROWS + 1]
         block = slice(int(ends[0]), int(ends[-1]))
-        tokens = zip(matrix.indices[block].tolist(), matrix.data[block].astype("S").tolist(), strict=True)
+        tokens = zip(
+            matrix.indices[block].tolist(), matrix.data[block].astype("S").tolist(), strict=True
+        )
         pairs = list(map(b"%d:%b".__mod__, tokens))
-        for start, end in zip((ends[:-1] - ends[0]).tolist(), (ends[1:] - ends[0]).tolist(), strict=True):
+        for start, end in zip(
+            (ends[:-1] - ends[0]).tolist(), (ends[1:] - ends[0]).tolist(), strict=True
+        ):
             yield b" ".join(pairs[start:end])

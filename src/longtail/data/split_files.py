@@ -1,4 +1,6 @@
-"""Folders in which train and test lie side by side: how a split's files are found, and strings one a line."""
+"""Folders in which train and test lie side by side: how a split's files are found, and strings one
+a line.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from longtail.data.problems import Problems, quoted
 from longtail.data.strings import Strings
 from longtail.errors import UsageError, unknown_name
 
-__all__ = ["TRN_TST", "SplitFiles", "label_strings", "one_line", "read_names", "read_strings", "write_strings"]
+__all__ = [
+    "TRN_TST",
+    "SplitFiles",
+    "label_strings",
+    "one_line",
+    "read_names",
+    "read_strings",
+    "write_strings",
+]
 
 log = logging.getLogger("longtail")
 TRN_TST = {"train": "trn", "test": "tst"}  # what a split is called in most folders of benchmarks
@@ -22,10 +32,16 @@ _NEWLINE = r"\r\n|\r|\n"
 
 
 class SplitFiles:
-    """The files of one split in a folder: ``{}`` in a name is the split, ``.gz`` or ``.zst`` may follow it."""
+    """The files of one split in a folder: ``{}`` in a name is the split, ``.gz`` or ``.zst`` may
+    follow it.
+    """
 
-    def __init__(self, path: Path | str, split: str, parts: dict[str, str], names: Sequence[str]) -> None:
-        """Take the folder, or any of the files called as ``names``; ``parts`` is split → its word in a name."""
+    def __init__(
+        self, path: Path | str, split: str, parts: dict[str, str], names: Sequence[str]
+    ) -> None:
+        """Take the folder, or any of the files called as ``names``; ``parts`` is split → its word
+        in a name.
+        """
         if split not in parts:
             raise UsageError(unknown_name("split", split, parts))
         self.folder, self.part = Path(path), parts[split]
@@ -50,7 +66,9 @@ class SplitFiles:
             if found := re.fullmatch(pattern, path.name):
                 return found[1]
         examples = ", ".join(name.format("…") for name in names)
-        raise UsageError(f"{path}: not a folder; expected a folder of this format, or a file in it called {examples}")
+        raise UsageError(
+            f"{path}: not a folder; expected a folder of this format, or a file in it called {examples}"
+        )
 
     def at(self, name: str) -> Path:
         """Return where a file of this split is written."""
@@ -59,9 +77,15 @@ class SplitFiles:
     def find(self, *names: str) -> Path | None:
         """Return the first of the files that is there, compressed or not."""
         for name in names:
-            there = [f for end in ("", ".gz", ".zst") if (f := self.folder / (name.format(self.part) + end)).exists()]
+            there = [
+                f
+                for end in ("", ".gz", ".zst")
+                if (f := self.folder / (name.format(self.part) + end)).exists()
+            ]
             if len(there) > 1:
-                raise UsageError(f"{self.folder}: found {there[0].name} and {there[1].name}; expected one of them")
+                raise UsageError(
+                    f"{self.folder}: found {there[0].name} and {there[1].name}; expected one of them"
+                )
             if there:
                 return there[0]
         return None
@@ -70,19 +94,29 @@ class SplitFiles:
         """Return what :meth:`find` does, or say which file is missing."""
         found = self.find(*names)
         if found is None:
-            raise UsageError(f"{self.folder}: no file {' or '.join(name.format(self.part) for name in names)}")
+            raise UsageError(
+                f"{self.folder}: no file {' or '.join(name.format(self.part) for name in names)}"
+            )
         return found
 
-    def refuse_other_labels(self, path: Path, there: Iterable[str], ours: Iterable[str], name: str) -> None:
+    def refuse_other_labels(
+        self, path: Path, there: Iterable[str], ours: Iterable[str], name: str
+    ) -> None:
         """Raise if the file at ``path`` is needed as it is, by the other split's file ``name``."""
         taken = any((self.folder / name.format(part)).exists() for part in self._others)
         if taken and list(there) != list(ours):
-            found = f"{path}: holds other labels than this dataset and belongs to the other split too"
-            raise UsageError(f"{found}; expected the same labels: read with labels=…, or write to another folder")
+            found = (
+                f"{path}: holds other labels than this dataset and belongs to the other split too"
+            )
+            raise UsageError(
+                f"{found}; expected the same labels: read with labels=…, or write to another folder"
+            )
 
 
 def read_strings(path: Path | str, count: int | None = None) -> Strings:
-    """Read one string a line; all must be good, and ``count`` if that is given, for their places mean something."""
+    """Read one string a line; all must be good, and ``count`` if that is given, for their places
+    mean something.
+    """
     problems = Problems(path)
     strings = [text for _, text in text_lines(path, problems)]
     problems.close()
@@ -92,7 +126,8 @@ def read_strings(path: Path | str, count: int | None = None) -> Strings:
 
 
 def read_names(path: Path | str, count: int | None = None) -> Strings:
-    """Read label names, one a line, as the Extreme Classification Repository has them in ``Yf.txt``.
+    """Read label names, one a line, as the Extreme Classification Repository has them in
+    ``Yf.txt``.
 
     Such files are in UTF-8 or, some of them, in ISO 8859-1. Blank lines at the end are no names.
 
@@ -128,15 +163,23 @@ def one_line(text: str, by: str = " ") -> str:
     return re.sub(_NEWLINE, by, text) if "\n" in text or "\r" in text else text
 
 
-def label_strings(labels: Labels, path: Path | str, pattern: str = _NEWLINE, by: str = " ") -> list[str]:
-    """Return the ids as a file of lines can hold them: ``pattern`` replaced, with one warning; never two the same."""
+def label_strings(
+    labels: Labels, path: Path | str, pattern: str = _NEWLINE, by: str = " "
+) -> list[str]:
+    """Return the ids as a file of lines can hold them: ``pattern`` replaced, with one warning;
+    never two the same.
+    """
     strings = [re.sub(pattern, by, label) for label in labels.ids]
     first: dict[str, int] = {}
     for column, string in enumerate(strings):
         if first.setdefault(string, column) != column:
             two = f"{quoted(labels.ids[first[string]])} and {quoted(labels.ids[column])}"
-            raise UsageError(f"{path}: labels {two} become one in this format; rename one, or write JSON lines")
+            raise UsageError(
+                f"{path}: labels {two} become one in this format; rename one, or write JSON lines"
+            )
     changed = sum(string != label for string, label in zip(strings, labels.ids, strict=True))
     if changed:
-        log.warning("%s: %r stands for what this format cannot hold in %d label ids", path, by, changed)
+        log.warning(
+            "%s: %r stands for what this format cannot hold in %d label ids", path, by, changed
+        )
     return strings

@@ -1,4 +1,6 @@
-"""A column of strings as one UTF-8 arena: 8 bytes a string above the text itself, and what kernels read."""
+"""A column of strings as one UTF-8 arena: 8 bytes a string above the text itself, and what kernels
+read.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _BLOCK = 4096  # strings encoded or decoded at a time
 
 
 class Strings(Sequence[str]):
-    """An immutable sequence of ``n`` strings: ``arena`` (uint8 of all bytes) and ``offsets`` (int64, n + 1)."""
+    """An immutable sequence of ``n`` strings: ``arena`` (uint8 of all bytes) and ``offsets``
+    (int64, n + 1).
+    """
 
     __slots__ = ("arena", "offsets")
 
@@ -30,7 +34,8 @@ class Strings(Sequence[str]):
         """Pack any strings; a :class:`Strings` is returned as it is."""
         if isinstance(strings, Strings):
             return strings
-        if isinstance(strings, list) and len(strings) == 1:  # one document at a time is asked for by servers
+        # one document at a time is asked for by servers
+        if isinstance(strings, list) and len(strings) == 1:
             raw = strings[0].encode()
             return cls(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]))
         builder, rest = StringsBuilder(), iter(strings)
@@ -64,7 +69,9 @@ class Strings(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Strings):
             return NotImplemented
-        return np.array_equal(self.lengths, other.lengths) and np.array_equal(self.packed().arena, other.packed().arena)
+        return np.array_equal(self.lengths, other.lengths) and np.array_equal(
+            self.packed().arena, other.packed().arena
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -83,7 +90,8 @@ class Strings(Sequence[str]):
 
     def take(self, rows: NDArray[np.integer]) -> Strings:
         """Return the strings at ``rows``, in that order, in an arena of their own."""
-        rows = np.arange(len(self))[rows]  # −1 is the last string, but the end of the last one in offsets
+        # −1 is the last string, but the end of the last one in offsets
+        rows = np.arange(len(self))[rows]
         starts, ends = self.offsets[rows].tolist(), self.offsets[rows + 1].tolist()
         view = self.arena.data
         arena = b"".join([view[start:end] for start, end in zip(starts, ends, strict=True)])

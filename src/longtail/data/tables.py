@@ -1,9 +1,9 @@
 """Tables with one document a row: CSV and TSV with a header row; Parquet shares their columns.
 
-The columns are ``text`` (or ``title``, or both), ``labels``, and if wanted ``id`` and ``relevance``, in any order
-and case; others are ignored. A cell of several labels is ``a;b;c``, or a JSON list where a label could be misread. An
-id that is empty or begins with a quote is written as a JSON string.
-"""
+The columns are ``text`` (or ``title``, or both), ``labels``, and if wanted ``id`` and
+``relevance``, in any order and case; others are ignored. A cell of several labels is ``a;b;c``, or
+a JSON list where a label could be misread. An id that is empty or begins with a quote is written as
+a JSON string."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ COLUMNS = ("id", "title", "text", "labels", "relevance")
 
 
 class BadRecord(Exception):
-    """A row or cell that cannot be read: (found, expected), and the file where that is not the one being read."""
+    """A row or cell that cannot be read: (found, expected), and the file where that is not the one
+    being read.
+    """
 
 
 def read_csv(path: Path | str, reading: Reading) -> Dataset:
@@ -70,7 +72,9 @@ def read_tsv(path: Path | str, reading: Reading) -> Dataset:
 
 
 def write_csv(dataset: Dataset, path: Path | str) -> None:
-    """Write texts, labels and, where there are any, ids and relevances; ids are cells of :func:`join_id`."""
+    """Write texts, labels and, where there are any, ids and relevances; ids are cells of
+    :func:`join_id`.
+    """
     _write_text_table(dataset, path, ",")
 
 
@@ -106,25 +110,38 @@ def _read_text_table(path: Path | str, reading: Reading, delimiter: str) -> Data
 def column_places(
     header: Sequence[str], reading: Reading, problems: Problems, line: int, by: str = ""
 ) -> dict[str, int]:
-    """Return the position of each column that is there, or stop for one that has to be; ``by`` ends the message."""
+    """Return the position of each column that is there, or stop for one that has to be; ``by`` ends
+    the message.
+    """
     if not reading.label_separator:
-        raise UsageError("label_separator '': found no character; expected one or more, such as ';'")
+        raise UsageError(
+            "label_separator '': found no character; expected one or more, such as ';'"
+        )
     names = standard_names(header, reading)
     twice = [name for name in COLUMNS if names.count(name) > 1]
     if twice:
         problems.fatal(f"two columns '{twice[0]}'", "each column once", line)
-    required = [*(["text"] if "title" not in names else []), *(["labels"] if reading.labelled else [])]
+    required = [
+        *(["text"] if "title" not in names else []),
+        *(["labels"] if reading.labelled else []),
+    ]
     for name in required:
         if name not in names:
             asked = {"text": reading.text_column, "labels": reading.labels_column}[name]
-            options = "--separator names another" if by else "--text-column and --labels-column name others"
+            options = (
+                "--separator names another"
+                if by
+                else "--text-column and --labels-column name others"
+            )
             expected = f"the columns 'text' and 'labels'{by} ({options})"
             problems.fatal(no_column(asked or name, header), expected, line)
     return {name: names.index(name) for name in COLUMNS if name in names}
 
 
 def standard_names(header: Sequence[str], reading: Reading) -> list[str]:
-    """Return the names of the columns in lower case, those that the reading asks for as ``text`` and ``labels``."""
+    """Return the names of the columns in lower case, those that the reading asks for as ``text``
+    and ``labels``.
+    """
     names = [name.strip().lower() for name in header]
     for name, asked in (("text", reading.text_column), ("labels", reading.labels_column)):
         if asked is not None:  # a column of the standard name is another one
@@ -135,14 +152,18 @@ def standard_names(header: Sequence[str], reading: Reading) -> list[str]:
 
 
 def no_column(name: str, header: Sequence[str]) -> str:
-    """Return what was found where a column is missing: the columns there are, and the nearest of them."""
+    """Return what was found where a column is missing: the columns there are, and the nearest of
+    them.
+    """
     _, near, name_and_mark = unknown_name("column", name, header).partition("; did you mean ")
     hint = f" (did you mean {name_and_mark})" if near and len(header) > 1 else ""
     return f"no column '{name}'{hint} in {quoted(list(header), 200)}"
 
 
 class LabelCells:
-    """The cells of labels of a table: their separator, and whether they look as if another one was meant."""
+    """The cells of labels of a table: their separator, and whether they look as if another one was
+    meant.
+    """
 
     def __init__(self, path: Path | str, separator: str) -> None:
         self.separator = separator
@@ -162,7 +183,9 @@ class LabelCells:
             self._others.update(own for own in _SEPARATORS if own in cell)
 
     def warn(self) -> None:
-        """Warn where many cells are one label that holds a comma or the like, and hardly any is separated."""
+        """Warn where many cells are one label that holds a comma or the like, and hardly any is
+        separated.
+        """
         if not self._others or self._separated > _HARDLY_ANY * self._cells:
             return
         other, count = self._others.most_common(1)[0]
@@ -170,11 +193,15 @@ class LabelCells:
             return
         found = f"{count:,} of {self._cells:,} cells of labels hold {other!r}, and each is read as one label"
         way_out = f"where it separates labels, give --label-separator {other!r}, or label_separator={other!r}"
-        log.warning("%s: %s, as labels are separated by %r; %s", self._path, found, self.separator, way_out)
+        log.warning(
+            "%s: %s, as labels are separated by %r; %s", self._path, found, self.separator, way_out
+        )
 
 
 def add_row(builder: Builder, line: int, cells: dict[str, Any], label_cells: LabelCells) -> None:
-    """Add the record of one row, whose cells are strings or, from Parquet, also lists, integers and None."""
+    """Add the record of one row, whose cells are strings or, from Parquet, also lists, integers and
+    None.
+    """
     separator = label_cells.separator
     label_cells.count(cells.get("labels"))
     try:
@@ -185,7 +212,9 @@ def add_row(builder: Builder, line: int, cells: dict[str, Any], label_cells: Lab
     except BadRecord as bad:
         builder.problems.add(line, *bad.args)
     else:
-        builder.add(line, Record(text=text, title=title, labels=labels, id=given, relevance=relevance))
+        builder.add(
+            line, Record(text=text, title=title, labels=labels, id=given, relevance=relevance)
+        )
 
 
 def _string(value: Any) -> str | None:
@@ -209,7 +238,9 @@ def split_cell(cell: str, separator: str = ";") -> list[str]: ...
 @overload
 def split_cell(cell: str, separator: str, of: type[T]) -> list[T]: ...
 def split_cell(cell: str, separator: str = ";", of: Any = str) -> Any:
-    """Return the parts of one cell: a JSON list, or what stands between the separators, without outer space."""
+    """Return the parts of one cell: a JSON list, or what stands between the separators, without
+    outer space.
+    """
     cell = cell.strip()
     try:
         if cell.startswith("["):
@@ -221,7 +252,9 @@ def split_cell(cell: str, separator: str = ";", of: Any = str) -> Any:
 
 
 def split_id(cell: str) -> str | None:
-    """Return the document id of one cell: None for an empty cell, the string of a cell that is a JSON string."""
+    """Return the document id of one cell: None for an empty cell, the string of a cell that is a
+    JSON string.
+    """
     if not cell.startswith('"'):
         return cell or None
     try:
@@ -231,7 +264,9 @@ def split_id(cell: str) -> str | None:
 
 
 def join_id(document: str) -> str:
-    """Return the cell that :func:`split_id` reads back exactly: a JSON string for an empty id or one with a quote."""
+    """Return the cell that :func:`split_id` reads back exactly: a JSON string for an empty id or
+    one with a quote.
+    """
     if document and not document.startswith('"'):
         return document
     return msgspec.json.encode(document).decode()
@@ -239,13 +274,18 @@ def join_id(document: str) -> str:
 
 def join_cell(strings: Sequence[str]) -> str:
     """Return the cell that :func:`split_cell` reads back exactly."""
-    if all(string and ";" not in string and string[0] != "[" and string == string.strip() for string in strings):
+    if all(
+        string and ";" not in string and string[0] != "[" and string == string.strip()
+        for string in strings
+    ):
         return ";".join(strings)
     return msgspec.json.encode(strings).decode()
 
 
 class _Lines(Iterator[str]):
-    """Feeds csv.reader line by line and knows where the record being read began and what is wrong with it."""
+    """Feeds csv.reader line by line and knows where the record being read began and what is wrong
+    with it.
+    """
 
     def __init__(self, path: Path | str, problems: Problems) -> None:
         self._numbered = (
@@ -276,8 +316,12 @@ class _Lines(Iterator[str]):
             return line.decode(errors="replace")
 
 
-def table_rows(path: Path | str, problems: Problems, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line a record begins on, its cells); blank lines are passed over, malformed records are reported."""
+def table_rows(
+    path: Path | str, problems: Problems, delimiter: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line a record begins on, its cells); blank lines are passed over, malformed records
+    are reported.
+    """
     source = _Lines(path, problems)
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))  # of the process; 128 KiB at first
     reader = csv.reader(source, delimiter=delimiter, strict=True)
@@ -302,16 +346,23 @@ def table_rows(path: Path | str, problems: Problems, delimiter: str) -> Iterator
 
 def _malformed(error: csv.Error) -> tuple[str, str]:
     if "expected after" in str(error):
-        return "text after the closing quote of a cell", 'a quote inside a quoted cell written twice, ""'
+        return (
+            "text after the closing quote of a cell",
+            'a quote inside a quoted cell written twice, ""',
+        )
     if "new-line" in str(error):
         return "a carriage return outside quotes", "lines that end in LF or CRLF"
     return str(error), "a row of cells"
 
 
 def table_line(cells: Iterable[str], delimiter: str) -> bytes:
-    """Return one line of a text table; a cell is quoted where it holds a quote, a newline or the delimiter."""
+    """Return one line of a text table; a cell is quoted where it holds a quote, a newline or the
+    delimiter.
+    """
     special = re.compile(f'["\r\n{delimiter}]').search
-    line = delimiter.join(f'"{cell.replace(chr(34), chr(34) * 2)}"' if special(cell) else cell for cell in cells)
+    line = delimiter.join(
+        f'"{cell.replace(chr(34), chr(34) * 2)}"' if special(cell) else cell for cell in cells
+    )
     return f"{line}\n".encode()
 
 
@@ -327,7 +378,9 @@ def _write_text_table(dataset: Dataset, path: Path | str, delimiter: str) -> Non
 
 
 def columns_to_write(dataset: Dataset, path: Path | str) -> list[str]:
-    """Return the columns that hold something, in the order they are written; warn of what has no column."""
+    """Return the columns that hold something, in the order they are written; warn of what has no
+    column.
+    """
     warn_left_out(dataset, path, "document ids", "texts", "relevances other than 1", *IN_LABEL_FILE)
     graded = bool((dataset.label_matrix.data != 1).any())
     there = {"id": dataset.ids is not None, "text": True, "labels": True, "relevance": graded}

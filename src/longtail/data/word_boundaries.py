@@ -1,4 +1,6 @@
-"""Texts that words do not divide: text without spaces, such as Japanese or Thai, and single characters."""
+"""Texts that words do not divide: text without spaces, such as Japanese or Thai, and single
+characters.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,15 @@ _WORD = re.compile(r"\b\w\w+\b")  # the words of tf-idf
 _WITHOUT_SPACES = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
 )
-_LONGEST_PIECE = 8  # characters of such a script between spaces, in the mean, of a text that was divided before
+# characters of such a script between spaces, in the mean, of a text that was divided before
+_LONGEST_PIECE = 8
 _LOOKED_AT = 2000  # characters of a text
 
 
 def hardly_split(texts: Iterable[str]) -> list[int]:
-    """Return the places of the texts that are not blank and have one word or none, or no spaces between words."""
+    """Return the places of the texts that are not blank and have one word or none, or no spaces
+    between words.
+    """
     return [row for row, text in enumerate(texts) if _is_hardly_split(text[:_LOOKED_AT])]
 
 

@@ -24,7 +24,14 @@ from longtail.data.output import open_output
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
 from longtail.data.source import Source
 from longtail.data.sparse_lines import Headerless, SparseLines, read_sparse_lines, sparse_lines
-from longtail.data.split_files import TRN_TST, SplitFiles, label_strings, read_names, read_strings, write_strings
+from longtail.data.split_files import (
+    TRN_TST,
+    SplitFiles,
+    label_strings,
+    read_names,
+    read_strings,
+    write_strings,
+)
 from longtail.data.strings import Strings
 from longtail.errors import UsageError
 
@@ -48,9 +55,9 @@ _BYTES_A_LABEL = 0.01  # of the file, for each label above that; real files have
 def read_bow(path: Path | str, reading: Reading) -> Dataset:
     """Read ``N D L`` and N lines ``l,l f:v f:v``, or svmlight lines without a header.
 
-    A label's id is its number, or its line in NAME.labels.txt. Of a folder the split's file is read, such as
-    ``train.txt`` or ``eurlex_train.txt``; names of labels lie in ``Yf.txt`` or ``Y.txt`` beside it.
-    """
+    A label's id is its number, or its line in NAME.labels.txt. Of a folder the split's file is
+    read, such as ``train.txt`` or ``eurlex_train.txt``; names of labels lie in ``Yf.txt`` or
+    ``Y.txt`` beside it."""
     folder = None if str(path) == "-" or not Path(path).is_dir() else Path(path)
     if folder is not None:
         path = _bow_file(folder, reading.split)
@@ -74,14 +81,21 @@ def read_bow(path: Path | str, reading: Reading) -> Dataset:
     )
     if headerless_file:
         reading.notes.append(features_note(Path(path).name, found.pairs, headerless=True))
-    bad = [*found.bad, *unknown_rows(dataset, reading, problems, path, 2 if found.has_header else 1)]
+    bad = [
+        *found.bad,
+        *unknown_rows(dataset, reading, problems, path, 2 if found.has_header else 1),
+    ]
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
 
 
 def bow_files(folder: Path, split: str) -> list[Path]:
-    """Return the files of a folder that are called ``train.txt`` or ``NAME_train.txt`` (or test) and hold features."""
+    """Return the files of a folder that are called ``train.txt`` or ``NAME_train.txt`` (or test)
+    and hold features.
+    """
     pattern = re.compile(rf"(?:.+_)?{split}\.txt(?:\.gz|\.zst)?")
-    named = sorted(file for file in folder.iterdir() if pattern.fullmatch(file.name) and file.is_file())
+    named = sorted(
+        file for file in folder.iterdir() if pattern.fullmatch(file.name) and file.is_file()
+    )
     starts = ((file, beginning(file)) for file in named)
     return [file for file, start in starts if has_header(start) or is_headerless(start)]
 
@@ -92,7 +106,9 @@ def _bow_file(folder: Path, split: str) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UsageError(f"{folder}: found {' and '.join(file.name for file in found)}; give one of the files")
+        raise UsageError(
+            f"{folder}: found {' and '.join(file.name for file in found)}; give one of the files"
+        )
     raise UsageError(f"{folder}: no file {split}.txt or NAME_{split}.txt of features and labels")
 
 
@@ -103,7 +119,9 @@ def _named(labels: Labels, folder: Path, reading: Reading) -> Labels:
         return labels
     names = read_names(file)
     if len(names) != len(labels):
-        reading.notes.append(f"{file.name} not used: {len(names):,} lines for {len(labels):,} labels")
+        reading.notes.append(
+            f"{file.name} not used: {len(names):,} lines for {len(labels):,} labels"
+        )
         return labels
     reading.notes.append(f"label names of {file.name}")
     return replace(labels, names=names)
@@ -112,17 +130,23 @@ def _named(labels: Labels, folder: Path, reading: Reading) -> Labels:
 def unknown_rows(
     dataset: Dataset, reading: Reading, problems: Problems, file: object, first_line: int | None
 ) -> list[int]:
-    """Report and return the rows with a label outside a closed vocabulary; row 0 is on ``first_line``, if on any."""
+    """Report and return the rows with a label outside a closed vocabulary; row 0 is on
+    ``first_line``, if on any.
+    """
     if reading.labels is None or reading.unknown != "error":
         return []
-    known = np.fromiter((label in reading.labels for label in dataset.labels.ids), bool, dataset.n_labels)
+    known = np.fromiter(
+        (label in reading.labels for label in dataset.labels.ids), bool, dataset.n_labels
+    )
     matrix = dataset.label_matrix
     outside = np.flatnonzero(~known[matrix.indices])
     rows, first = np.unique(np.searchsorted(matrix.indptr, outside, "right") - 1, return_index=True)
     bad: list[int] = rows.tolist()
     for row, column in zip(bad, matrix.indices[outside[first]].tolist(), strict=True):
         found = f"unknown label {quoted(dataset.labels.ids[column])}{'' if first_line else f' in row {row}'}"
-        problems.add(row + first_line if first_line else 0, found, "a label of the given vocabulary", file)
+        problems.add(
+            row + first_line if first_line else 0, found, "a label of the given vocabulary", file
+        )
     return bad
 
 
@@ -136,7 +160,9 @@ def without_bad(dataset: Dataset, bad: list[int], problems: Problems) -> Dataset
 
 
 def _ids_beside(path: Path | str) -> Path | None:
-    """Return where the ids of labels lie that are not just numbers: train.txt.gz has train.labels.txt."""
+    """Return where the ids of labels lie that are not just numbers: train.txt.gz has
+    train.labels.txt.
+    """
     name = re.sub(r"(\.txt)?(\.gz|\.zst)?$", "", Path(path).name)
     return None if str(path) == "-" else Path(path).with_name(f"{name}.labels.txt")
 
@@ -161,12 +187,17 @@ def _labels(beside: Path | None, found: SparseLines, problems: Problems) -> Labe
 def number_labels(count: int, nbytes: int, problems: Problems) -> Labels:
     """Return labels called "0" to "count − 1", unless a file of ``nbytes`` can hardly have so many."""
     if count > max(_FREE_LABELS, nbytes / _BYTES_A_LABEL):
-        problems.fatal(f"{count} labels claimed by a file of {nbytes} bytes", "a label matrix as wide as its labels")
+        problems.fatal(
+            f"{count} labels claimed by a file of {nbytes} bytes",
+            "a label matrix as wide as its labels",
+        )
     return Labels(_number_strings(count))
 
 
 def _number_strings(count: int) -> Strings:
-    """Return "0" to "count − 1", made digit by digit: a million Python strings would take longer than the file."""
+    """Return "0" to "count − 1", made digit by digit: a million Python strings would take longer
+    than the file.
+    """
     arenas, lengths, first, digits = [], [], 0, 1
     while first < count:
         numbers = np.arange(first, min(10**digits, count))
@@ -181,7 +212,8 @@ def _number_strings(count: int) -> Strings:
 
 
 def write_bow(dataset: Dataset, path: Path | str) -> None:
-    """Write features and labels as ``N D L`` lines; label ids that are not their columns' numbers go beside.
+    """Write features and labels as ``N D L`` lines; label ids that are not their columns' numbers
+    go beside.
 
     NAME.labels.txt holds them, one a line. Document ids, texts, names and relevances are left out.
     """
@@ -195,20 +227,31 @@ def write_bow(dataset: Dataset, path: Path | str) -> None:
     with open_output(path) as out:
         out.write(b"%d %d %d\n" % (len(dataset), features.shape[1], dataset.n_labels))
         for row, line in enumerate(sparse_lines(features)):
-            out.write(",".join(map(str, columns[ends[row] : ends[row + 1]])).encode() + b" " + line + b"\n")
+            out.write(
+                ",".join(map(str, columns[ends[row] : ends[row + 1]])).encode()
+                + b" "
+                + line
+                + b"\n"
+            )
 
 
 def _features(dataset: Dataset) -> sparse.csr_array:
     if dataset.features is None:
-        raise UsageError("these documents have text but no features; expected features, or a format that holds text")
+        raise UsageError(
+            "these documents have text but no features; expected features, or a format that holds text"
+        )
     if dataset.headerless_file is not None:
         file, n_columns = dataset.headerless_file, dataset.features.shape[1]
-        log.warning("%s: has no header; written as %d columns, the largest that it holds", file, n_columns)
+        log.warning(
+            "%s: has no header; written as %d columns, the largest that it holds", file, n_columns
+        )
     return dataset.features
 
 
 def _ids_to_write(labels: Labels, beside: Path | None, path: Path | str) -> list[str]:
-    """Return the ids unless they are numbers; a file of ids that is already there would be read, so also then."""
+    """Return the ids unless they are numbers; a file of ids that is already there would be read, so
+    also then.
+    """
     numbered = labels.ids == _number_strings(len(labels))
     if not numbered:
         where = f"their ids are in {beside}" if beside else "their ids are left out"
@@ -222,10 +265,11 @@ _NAMES, _OLD_NAMES, _IDS = "Yf.txt", "Y.txt", "labels.txt"
 
 
 def read_xmc_split(path: Path | str, reading: Reading) -> Dataset:
-    """Read ``trn_X_Xf.txt``, ``trn_X_Y.txt`` and, where they are, label features, names and ids, or those of test.
+    """Read ``trn_X_Xf.txt``, ``trn_X_Y.txt`` and, where they are, label features, names and ids, or
+    those of test.
 
-    ``path`` is the folder or one of the files. ``Yf.txt`` holds label names, ``labels.txt`` ids, one a line.
-    """
+    ``path`` is the folder or one of the files. ``Yf.txt`` holds label names, ``labels.txt`` ids,
+    one a line."""
     files = SplitFiles(path, reading.split, TRN_TST, [_X, _Y])
     file = files.need(_X)
     problems = Problems(file, reading.skip_bad)
@@ -234,7 +278,9 @@ def read_xmc_split(path: Path | str, reading: Reading) -> Dataset:
     labels = _split_labels(files, y, x.nbytes + y.nbytes, problems)
     label_features = _read_label_features(files, x, y, problems)
     source = Source(files.folder, labels=labels)
-    dataset = Dataset(y.pairs, labels, features=x.pairs, label_features=label_features, source=source)
+    dataset = Dataset(
+        y.pairs, labels, features=x.pairs, label_features=label_features, source=source
+    )
     bad = [*x.bad, *y.bad, *unknown_rows(dataset, reading, problems, files.find(_Y), 2)]
     return in_vocabulary(without_bad(dataset, bad, problems), reading)
 
@@ -262,7 +308,9 @@ def _read_y(files: SplitFiles, x: SparseLines, reading: Reading, problems: Probl
 def _read_label_features(
     files: SplitFiles, x: SparseLines, y: SparseLines, problems: Problems
 ) -> sparse.csr_array | None:
-    """Read ``lbl_X_Xf.txt`` where it is; a bad line that may be skipped leaves its label without features."""
+    """Read ``lbl_X_Xf.txt`` where it is; a bad line that may be skipped leaves its label without
+    features.
+    """
     file = files.find(_LABEL_X)
     if file is None or files.find(_Y) is None:
         return None
@@ -274,10 +322,11 @@ def _read_label_features(
 
 
 def write_xmc_split(dataset: Dataset, folder: Path | str, split: str = "train") -> None:
-    """Write ``trn_X_Xf.txt`` and ``trn_X_Y.txt`` or those of test, label features, ``Yf.txt`` with label names.
+    """Write ``trn_X_Xf.txt`` and ``trn_X_Y.txt`` or those of test, label features, ``Yf.txt`` with
+    label names.
 
-    Label ids that are not their columns' numbers go to ``labels.txt``; document ids and texts are left out.
-    """
+    Label ids that are not their columns' numbers go to ``labels.txt``; document ids and texts are
+    left out."""
     files, features = SplitFiles.to_write(folder, split, TRN_TST), _features(dataset)
     held = ("rows of features", "rows of label features", "label names", "relevances other than 1")
     warn_left_out(dataset, files.at(_X), *held)
@@ -300,7 +349,9 @@ _PLAIN_PAIRS = re.compile(rb"(?:[ \t]*\d{1,10}[ \t]+\d{1,10}[ \t]*\r?\n)*+")
 
 
 def read_filter(path: Path | str, n_documents: int, n_labels: int) -> NDArray[np.int64]:
-    """Read lines ``document label``, pairs of positions from 0 that evaluation passes over, of shape (m, 2)."""
+    """Read lines ``document label``, pairs of positions from 0 that evaluation passes over, of
+    shape (m, 2).
+    """
     problems, numbers = Problems(path), array("q")
     for block in blocks(path, problems):
         if _PLAIN_PAIRS.fullmatch(block.data):
@@ -312,7 +363,9 @@ def read_filter(path: Path | str, n_documents: int, n_labels: int) -> NDArray[np
         for at in np.flatnonzero((pairs >= limits).any(axis=1))[: MAX_SHOWN + 1].tolist():
             axis = int(pairs[at, 0] < n_documents)
             noun = ("document", "label")[axis]
-            problems.add(int(lines[at]), f"{noun} {pairs[at, axis]}", f"a number below {limits[axis]}")
+            problems.add(
+                int(lines[at]), f"{noun} {pairs[at, axis]}", f"a number below {limits[axis]}"
+            )
         numbers.frombytes(pairs.tobytes())
     problems.close()
     return np.frombuffer(numbers, np.int64).reshape(-1, 2)

@@ -1,8 +1,9 @@
-"""Fits one block of tf-idf features: n-grams are counted in blocks of text, merged, chosen and put in order.
+"""Fits one block of tf-idf features: n-grams are counted in blocks of text, merged, chosen and put
+in order.
 
-Blocks of text and shards of hashes are worked on side by side. Which n-grams are kept and their columns follow from
-the texts alone, so the bytes never depend on the size of blocks or the number of threads.
-"""
+Blocks of text and shards of hashes are worked on side by side. Which n-grams are kept and their
+columns follow from the texts alone, so the bytes never depend on the size of blocks or the number
+of threads."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from longtail.progress import advance, stage
 __all__ = ["Rows", "count_and_weigh", "over_blocks", "split_units"]
 
 R = TypeVar("R")
-Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # ends from 0 on, columns, values
+# ends from 0 on, columns, values
+Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 
 _BLOCK_BYTES = 1 << 19  # of text a task: its table of n-grams stays in the cache
 _BLOCK_STRINGS = 1 << 16  # copied a task
@@ -62,9 +64,16 @@ def _blocks(offsets: NDArray[np.int64], lengths: int) -> Iterator[tuple[int, int
 
 
 def split_units(documents: Strings, block: tuple[int, int], unit: str) -> tuple[Any, Any, Any, Any]:
-    """Return (buffer, starts, hashes, units of each document), see :mod:`longtail.kernels.code_points`."""
+    """Return (buffer, starts, hashes, units of each document), see
+    :mod:`longtail.kernels.code_points`.
+    """
     split = code_points.split_words if unit == "word" else code_points.split_characters
-    return split(read_only(documents.arena), read_only(documents.offsets), *block, code_points.code_point_table())
+    return split(
+        read_only(documents.arena),
+        read_only(documents.offsets),
+        *block,
+        code_points.code_point_table(),
+    )
 
 
 @dataclass
@@ -83,7 +92,11 @@ class _Block:
 
     def forget_strings(self) -> None:
         """Free what only the vocabulary is made from."""
-        self.buffer, self.keys, self.facts = self.buffer[:0].copy(), self.keys[:0].copy(), self.facts[:0].copy()
+        self.buffer, self.keys, self.facts = (
+            self.buffer[:0].copy(),
+            self.keys[:0].copy(),
+            self.facts[:0].copy(),
+        )
 
 
 @dataclass
@@ -94,21 +107,30 @@ class _Shard:
     ends: list[int]  # n-grams that were known after each block
 
 
-def count_and_weigh(documents: Strings, settings: config.TfIdf, keep_rows: bool) -> tuple[Vocabulary, list[Rows]]:
-    """Return the vocabulary of ``documents`` and, if they are asked for, their rows, block after block."""
+def count_and_weigh(
+    documents: Strings, settings: config.TfIdf, keep_rows: bool
+) -> tuple[Vocabulary, list[Rows]]:
+    """Return the vocabulary of ``documents`` and, if they are asked for, their rows, block after
+    block.
+    """
 
     def count(place: tuple[int, int]) -> _Block:
         buffer, starts, hashes, units = split_units(documents, place, settings.unit)
         gap = int(settings.unit == "word")
-        counted = ngrams.count_ngrams(starts, hashes, units, gap, settings.ngram_min, settings.ngram_max)
+        counted = ngrams.count_ngrams(
+            starts, hashes, units, gap, settings.ngram_min, settings.ngram_max
+        )
         if not keep_rows:
-            counted = (*counted[:5], counted[5][:0].copy(), counted[6][:0].copy())  # views would keep the rows
+            # views would keep the rows
+            counted = (*counted[:5], counted[5][:0].copy(), counted[6][:0].copy())
         return _Block(buffer, *counted, merged=np.empty(len(counted[2]), np.uint32))
 
     def weigh(block: _Block) -> Rows:
         own = ngrams.number_ngrams(block.members, block.shards, block.merged, firsts, columns)
         idf, sublinear = vocabulary.idf, settings.sublinear_tf
-        rows: Rows = tfidf_rows.weigh_counts(block.rows, block.numbers, block.tfs, own, idf, sublinear)
+        rows: Rows = tfidf_rows.weigh_counts(
+            block.rows, block.numbers, block.tfs, own, idf, sublinear
+        )
         return rows
 
     blocks = deque(over_blocks("counting n-grams", documents, settings, count))
@@ -134,7 +156,9 @@ def _merge(blocks: Collection[_Block], shard: int) -> _Shard:
             keys, facts = _grown(keys, room), _grown(facts, room)
             table = ngrams.empty_table(room)
             ngrams.fill_table(keys, count, table)
-        count = ngrams.merge_counts(block.keys, block.facts, members, table, keys, facts, count, block.merged[own])
+        count = ngrams.merge_counts(
+            block.keys, block.facts, members, table, keys, facts, count, block.merged[own]
+        )
         ends.append(count)
     return _Shard(facts[:count].copy(), ends)
 
@@ -170,7 +194,10 @@ def _choose(
 
 
 def _gather(
-    blocks: Collection[_Block], shards: list[_Shard], facts: NDArray[np.int64], kept: NDArray[np.int64]
+    blocks: Collection[_Block],
+    shards: list[_Shard],
+    facts: NDArray[np.int64],
+    kept: NDArray[np.int64],
 ) -> Strings:
     """Copy the n-grams ``kept`` out of the blocks that brought them."""
     offsets = np.append(0, np.cumsum(facts[kept, ngrams.SIZE]))
@@ -203,5 +230,9 @@ def _nothing_left(settings: config.TfIdf, n_documents: int, n_ngrams: int) -> Da
     found = f"no n-gram is left: {n_documents} documents have {n_ngrams} different {asked}"
     if n_ngrams:
         found += f", none in {settings.min_df} documents or more and {settings.max_df:.0%} of them or less"
-        return DataError([Problem("tf-idf", 0, found, "at least one")], "lower min_df or raise max_df")
-    return DataError([Problem("tf-idf", 0, found, "at least one")], "give it texts, or choose shorter n-grams")
+        return DataError(
+            [Problem("tf-idf", 0, found, "at least one")], "lower min_df or raise max_df"
+        )
+    return DataError(
+        [Problem("tf-idf", 0, found, "at least one")], "give it texts, or choose shorter n-grams"
+    )

@@ -1,4 +1,6 @@
-"""The features of documents that linear classifiers read: Φ_tfidf, Φ_dnn, or both side by side (Φcat)."""
+"""The features of documents that linear classifiers read: Φ_tfidf, Φ_dnn, or both side by side
+(Φcat).
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,15 @@ def document_features(
     *,
     widths: tuple[int, int] | None = None,
 ) -> Features:
-    """Return what linear classifiers read: sparse features (tf-idf, else those given) and dense ones beside them.
+    """Return what linear classifiers read: sparse features (tf-idf, else those given) and dense
+    ones beside them.
 
     Args:
         documents: texts, or documents with ready-made features.
-        vectoriser: makes tf-idf rows of the texts; None where features are given, or there are none.
-        config: says whether rows of given features are scaled to length 1, and the length of ``vectors``.
+        vectoriser: makes tf-idf rows of the texts; None where features are given, or there are
+        none.
+        config: says whether rows of given features are scaled to length 1, and the length of
+        ``vectors``.
         vectors: an encoder's vectors, in place of the dense features that the documents bring.
         widths: sparse and dense columns in training, which the features must have.
     """
@@ -51,17 +56,23 @@ def document_features(
 
 
 def _as_in_training(documents: Dataset, n_columns: int, with_vectors: bool) -> Dataset:
-    """Return the documents with sparse features as wide as in training; without, where a network's vectors are all."""
+    """Return the documents with sparse features as wide as in training; without, where a network's
+    vectors are all.
+    """
     if with_vectors and not n_columns:
         return replace(documents, features=None)
     return documents.widened(n_columns)
 
 
-def _sparse_rows(documents: Dataset | Strings, vectoriser: TfIdf | None, config: Config) -> sparse.csr_array:
+def _sparse_rows(
+    documents: Dataset | Strings, vectoriser: TfIdf | None, config: Config
+) -> sparse.csr_array:
     """Return tf-idf rows, those given, or rows without columns."""
     if vectoriser is not None:
         texts = documents if isinstance(documents, Strings) else documents.texts
-        return vectoriser.transform(texts if texts is not None else Strings.of([""] * len(documents)))
+        return vectoriser.transform(
+            texts if texts is not None else Strings.of([""] * len(documents))
+        )
     if isinstance(documents, Dataset) and documents.features is not None:
         return prepared_rows(documents.features, config.normalise_features)
     return csr_of_nothing(len(documents), 0)
@@ -70,4 +81,10 @@ def _sparse_rows(documents: Dataset | Strings, vectoriser: TfIdf | None, config:
 def _check_width(block: str, found: int, expected: int) -> None:
     if found != expected:
         problem = f"{found} columns of {block} features"
-        raise DataError([Problem("features", 0, problem, f"{expected}, as in training; give --features as then")])
+        raise DataError(
+            [
+                Problem(
+                    "features", 0, problem, f"{expected}, as in training; give --features as then"
+                )
+            ]
+        )

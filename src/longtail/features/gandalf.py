@@ -1,8 +1,9 @@
-"""Gandalf: a label's own text is one more training document, whose labels are its neighbours in the label graph.
+"""Gandalf: a label's own text is one more training document, whose labels are its neighbours in the
+label graph.
 
-What a label is called says what documents it belongs to, and with which others it goes; a rare label has little else
-to learn from. Nothing changes in the model itself, so that any method can be trained this way.
-"""
+What a label is called says what documents it belongs to, and with which others it goes; a rare
+label has little else to learn from. Nothing changes in the model itself, so that any method can be
+trained this way."""
 
 from __future__ import annotations
 
@@ -18,7 +19,15 @@ from longtail.data.labels import Labels, name_and_text
 from longtail.data.strings import Strings
 from longtail.errors import UsageError
 
-__all__ = ["Extended", "check_gandalf", "chosen_labels", "label_points", "real_documents", "soft_rows", "spoken_texts"]
+__all__ = [
+    "Extended",
+    "check_gandalf",
+    "chosen_labels",
+    "label_points",
+    "real_documents",
+    "soft_rows",
+    "spoken_texts",
+]
 
 _BINS = 10  # of labels by frequency, each with the same number of pairs
 
@@ -35,7 +44,9 @@ class Extended(Dataset):
 
 
 def real_documents(documents: Dataset) -> Dataset:
-    """Return the documents without label points: what counts, propensities and the label graph are made of."""
+    """Return the documents without label points: what counts, propensities and the label graph are
+    made of.
+    """
     if not isinstance(documents, Extended):
         return documents
     return documents.take(np.arange(documents.n_real))
@@ -46,12 +57,13 @@ def _plain(documents: Dataset) -> Dataset:
     return Dataset(**{field.name: own[field.name] for field in fields(Dataset)})
 
 
-def label_points(documents: Dataset, graph: sparse.csr_array, settings: Gandalf, seed: int) -> Extended:
+def label_points(
+    documents: Dataset, graph: sparse.csr_array, settings: Gandalf, seed: int
+) -> Extended:
     """Return the documents followed by one document for each chosen label, in the order of labels.
 
-    ``graph`` is the normalised label graph of the documents, csr of shape (n_labels, n_labels). Ready-made features of
-    a label point are the label's own.
-    """
+    ``graph`` is the normalised label graph of the documents, csr of shape (n_labels, n_labels).
+    Ready-made features of a label point are the label's own."""
     check_gandalf(documents)
     labels = chosen_labels(documents, settings, seed)
     texts, features, ids = documents.texts, documents.features, documents.ids
@@ -70,20 +82,25 @@ def label_points(documents: Dataset, graph: sparse.csr_array, settings: Gandalf,
 def check_gandalf(documents: Dataset) -> None:
     """Refuse documents whose labels cannot be read the way they are."""
     if documents.dense is not None:
-        raise UsageError("gandalf: found dense features of documents, which labels have none of; leave out one of them")
+        raise UsageError(
+            "gandalf: found dense features of documents, which labels have none of; leave out one of them"
+        )
     if documents.features is not None and documents.label_features is None:
         found = "found ready-made features of documents, but none of labels"
         way_out = "give both (lbl_X_Xf.txt), or documents with text and --no-features"
         raise UsageError(f"gandalf: {found}; {way_out}")
     if not _usable(documents).any():
-        raise UsageError("gandalf: found no label with a word in its text, name or id; give label texts with --labels")
+        raise UsageError(
+            "gandalf: found no label with a word in its text, name or id; give label texts with --labels"
+        )
 
 
 def chosen_labels(documents: Dataset, settings: Gandalf, seed: int) -> NDArray[np.int64]:
-    """Return the labels that become documents, rising; those of a smaller share are among those of a larger one.
+    """Return the labels that become documents, rising; those of a smaller share are among those of
+    a larger one.
 
-    «tail» (C.2): bins of rising label frequency, with like numbers of pairs, are filled one after the other.
-    """
+    «tail» (C.2): bins of rising label frequency, with like numbers of pairs, are filled one after
+    the other."""
     usable = np.flatnonzero(_usable(documents))
     by_chance = np.random.default_rng(seed).permutation(len(usable))
     order = by_chance
@@ -95,15 +112,20 @@ def chosen_labels(documents: Dataset, settings: Gandalf, seed: int) -> NDArray[n
     return chosen
 
 
-def soft_rows(graph: sparse.csr_array, labels: NDArray[np.integer], threshold: float) -> sparse.csr_array:
-    """Return the targets of label points, (len(labels), n_labels): their rows of the graph from ``threshold`` (δ) on.
+def soft_rows(
+    graph: sparse.csr_array, labels: NDArray[np.integer], threshold: float
+) -> sparse.csr_array:
+    """Return the targets of label points, (len(labels), n_labels): their rows of the graph from
+    ``threshold`` (δ) on.
 
     A label's own place is 1.
     """
     rows = sparse.csr_array(graph)[labels].tocoo()
     kept = (rows.data >= threshold) & (rows.col != labels[rows.row]) & (rows.data > 0)
     here = np.arange(len(labels))
-    values = np.concatenate([np.minimum(rows.data[kept], 1), np.ones(len(labels))]).astype(np.float32)
+    values = np.concatenate([np.minimum(rows.data[kept], 1), np.ones(len(labels))]).astype(
+        np.float32
+    )
     places = np.concatenate([rows.row[kept], here]), np.concatenate([rows.col[kept], labels])
     matrix = sparse.csr_array((values, places), shape=(len(labels), graph.shape[1]))
     matrix.sort_indices()
@@ -114,7 +136,10 @@ def spoken_texts(labels: Labels) -> Strings:
     """Return what each label says in words: its name and its text, or its id where it has neither."""
     if labels.texts is None and labels.names is None:
         return labels.ids
-    names, texts = (column if column is not None else [""] * len(labels) for column in (labels.names, labels.texts))
+    names, texts = (
+        column if column is not None else [""] * len(labels)
+        for column in (labels.names, labels.texts)
+    )
     said = (name_and_text(name, text) for name, text in zip(names, texts, strict=True))
     return Strings.of(text or label for text, label in zip(said, labels.ids, strict=True))
 
@@ -129,7 +154,9 @@ def _usable(documents: Dataset) -> NDArray[np.bool_]:
 
 
 def _bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bin of each label, the rarest labels' first; a bin has labels of about the same total count."""
+    """Return the bin of each label, the rarest labels' first; a bin has labels of about the same
+    total count.
+    """
     order = np.argsort(counts, kind="stable")
     before = np.cumsum(counts[order]) - counts[order]
     bins = np.empty(len(counts), np.int64)

@@ -1,4 +1,6 @@
-"""What labels look like: the documents that bear them (PIFA), also those of related labels, their own text, or both."""
+"""What labels look like: the documents that bear them (PIFA), also those of related labels, their
+own text, or both.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +36,21 @@ def label_features(
 ) -> Features:
     """Return a row for each label, l2-normalised, in the columns of the documents' ``features``.
 
-    "pifa" (positive instance feature aggregation, PECOS): the sum of its documents' features, each times its relevance
-    where that is below 1; a label without documents takes the features of its text, if ``texts`` has any. "graph"
-    (CascadeXML): ``graph``, the normalised label graph of shape (n_labels, n_labels), times these, of which the
-    ``keep`` largest of a row count, before and after. "text": the label's text alone. "pifa+text", "graph+text":
-    both, each normalised, side by side, in twice the columns. A label without either has an empty row.
-    """
+    "pifa" (positive instance feature aggregation, PECOS): the sum of its documents' features, each
+    times its relevance where that is below 1; a label without documents takes the features of its
+    text, if ``texts`` has any. "graph" (CascadeXML): ``graph``, the normalised label graph of shape
+    (n_labels, n_labels), times these, of which the ``keep`` largest of a row count, before and
+    after. "text": the label's text alone. "pifa+text", "graph+text": both, each normalised, side by
+    side, in twice the columns. A label without either has an empty row."""
     with_graph, with_text = kind.startswith("graph"), kind.endswith("text")
     if with_text and texts is None:
         raise ValueError(f"label features {kind!r}: found no features of label texts")
     if with_graph and graph is None:
         raise ValueError(f"label features {kind!r}: found no label graph")
     if texts is not None and texts.shape[1] != features.shape[1]:
-        raise ValueError(f"features of label texts: found {texts.shape[1]} columns; expected {features.shape[1]}")
+        raise ValueError(
+            f"features of label texts: found {texts.shape[1]} columns; expected {features.shape[1]}"
+        )
     own = None if texts is None else _normalised(texts)
     if kind == "text" and own is not None:
         return own
@@ -73,7 +77,9 @@ def _sums(features: Features, label_matrix: sparse.csr_array, keep: int) -> Feat
         first, last = block
         own = groups[first : last + 1]
         bound = int(np.minimum(np.diff(work[first : last + 1]), width).sum())
-        sums = group_sums(own, members, rows.indptr, rows.indices, rows.data, features.dense, width, bound)
+        sums = group_sums(
+            own, members, rows.indptr, rows.indices, rows.data, features.dense, width, bound
+        )
         ptr, columns, values, dense = sums
         unit_rows(ptr, values, dense)
         filled = keep_largest(ptr, columns, values, keep) if keep < width else len(columns)
@@ -83,7 +89,8 @@ def _sums(features: Features, label_matrix: sparse.csr_array, keep: int) -> Feat
 
 
 def _weighted(rows: Features, weights: sparse.csr_array, first: int, keep: int) -> Features:
-    """Return weights @ rows: the ``first`` largest of each, normalised, and of these the ``keep`` largest.
+    """Return weights @ rows: the ``first`` largest of each, normalised, and of these the ``keep``
+    largest.
 
     The weights are a label graph, or relevances of documents that have a label by less than 1.
     """
@@ -93,7 +100,15 @@ def _weighted(rows: Features, weights: sparse.csr_array, first: int, keep: int) 
     def task(part: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
         own = ptr[part[0] : part[1] + 1]
         sums = weighted_sums(
-            own, members, values, block.indptr, block.indices, block.data, rows.dense, block.shape[1], first
+            own,
+            members,
+            values,
+            block.indptr,
+            block.indices,
+            block.data,
+            rows.dense,
+            block.shape[1],
+            first,
         )
         out_ptr, columns, out, dense = sums
         unit_rows(out_ptr, out, dense)
@@ -111,7 +126,9 @@ def _work(groups: Array, members: Array, features: Features) -> Array:
 
 
 def _in_blocks(task: _Task, work: Array, most: int, features: Features) -> Features:
-    """Return what ``task`` makes of blocks of labels of about the same work: at most ``most`` numbers a sparse row."""
+    """Return what ``task`` makes of blocks of labels of about the same work: at most ``most``
+    numbers a sparse row.
+    """
     n_labels, (width, dense_width) = len(work) - 1, features.widths
     cuts = np.unique([0, *np.searchsorted(work, np.arange(_WORK, work[-1], _WORK)), n_labels])
     bound = int(np.minimum(np.diff(work), most).sum())
@@ -146,5 +163,7 @@ def _filled(sums: Features, own: Features) -> Features:
 
 
 def _beside(sums: Features, own: Features) -> Features:
-    both = Features.of(sparse.hstack([sums.sparse, own.sparse], "csr"), np.hstack([sums.dense, own.dense]))
+    both = Features.of(
+        sparse.hstack([sums.sparse, own.sparse], "csr"), np.hstack([sums.dense, own.dense])
+    )
     return _normalised(both)

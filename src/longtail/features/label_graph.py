@@ -29,19 +29,23 @@ def label_graph(
     keep: int = 10,
     max_documents: int = 500,
 ) -> sparse.csr_array:
-    """Return G, csr of shape (n_labels, n_labels): how often the walk from each label met which labels.
+    """Return G, csr of shape (n_labels, n_labels): how often the walk from each label met which
+    labels.
 
-    ``steps`` steps, back at the start after each with probability ``reset``. A row has the ``keep`` labels that were
-    met most and, besides, always its own: with its count, or 1 where it was never met. Labels with more than
-    ``max_documents`` documents (0: any number) take no part: no walk enters them, and they have only themselves.
-    """
+    ``steps`` steps, back at the start after each with probability ``reset``. A row has the ``keep``
+    labels that were
+    met most and, besides, always its own: with its count, or 1 where it was never met. Labels with
+    more than ``max_documents`` documents (0: any number) take no part: no walk enters them, and
+    they have only themselves."""
     pairs = sparse.csr_array(label_matrix.astype(bool))
     pairs.sum_duplicates()
     counts = np.bincount(pairs.indices[pairs.data], minlength=pairs.shape[1])
     pairs.data &= (counts <= (max_documents or pairs.shape[0]))[pairs.indices]
     pairs.eliminate_zeros()
     by_label = pairs.tocsc()
-    sides = [(side.indptr.astype(np.int64), side.indices.astype(np.int32)) for side in (by_label, pairs)]
+    sides = [
+        (side.indptr.astype(np.int64), side.indices.astype(np.int32)) for side in (by_label, pairs)
+    ]
     (label_ptr, documents), (document_ptr, labels) = sides
 
     def walk(block: tuple[int, int]) -> tuple[Array, Array, Array]:
@@ -51,7 +55,11 @@ def label_graph(
         return met
 
     n_labels = int(pairs.shape[1])
-    ends, columns, values = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
+    ends, columns, values = (
+        [np.zeros(1, np.int64)],
+        [np.empty(0, np.int32)],
+        [np.empty(0, np.float32)],
+    )
     with stage("label graph", n_labels, "labels"):
         for found in pool.run(walk, pool.row_blocks(n_labels, _BLOCK)):
             ends.append(found[0][1:] + ends[-1][-1])
@@ -62,7 +70,9 @@ def label_graph(
 
 
 def normalised(graph: sparse.csr_array) -> sparse.csr_array:
-    """Return D_r^-1/2 G D_c^-1/2, D_r and D_c being the sums of the rows and columns of G, all above 0."""
+    """Return D_r^-1/2 G D_c^-1/2, D_r and D_c being the sums of the rows and columns of G, all
+    above 0.
+    """
     rows = np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))
     of_row = np.bincount(rows, graph.data, graph.shape[0])
     of_column = np.bincount(graph.indices, graph.data, graph.shape[1])
@@ -79,7 +89,9 @@ class Neighbour(NamedTuple):
 
 
 def neighbours(graph: sparse.csr_array, labels: Labels, label: str, k: int = 10) -> list[Neighbour]:
-    """Return the ``k`` nearest neighbours of a label, given by id or name, in the normalised graph; nearest first."""
+    """Return the ``k`` nearest neighbours of a label, given by id or name, in the normalised graph;
+    nearest first.
+    """
     at = labels.find(label)
     row = slice(int(graph.indptr[at]), int(graph.indptr[at + 1]))
     columns, values = graph.indices[row], graph.data[row]

@@ -22,16 +22,19 @@ _ROWS = 4096  # that are scaled together
 class Features:
     """Rows of numbers: a dense block, a sparse block beside it, or both (Φcat); never densified.
 
-    Columns are counted through: those of the dense block first, then those of the sparse one. A block that is
-    absent has no columns.
-    """
+    Columns are counted through: those of the dense block first, then those of the sparse one. A
+    block that is absent has no columns."""
 
     sparse: csr_array  # (n, d) float32, indices int32 and sorted in each row
     dense: NDArray[np.float32]  # (n, e) C-contiguous
 
     @classmethod
-    def of(cls, block: csr_array | NDArray[np.floating], dense: NDArray[np.floating] | None = None) -> Features:
-        """Bring one block or (sparse, dense) into the layout that kernels read; nothing is copied that has it."""
+    def of(
+        cls, block: csr_array | NDArray[np.floating], dense: NDArray[np.floating] | None = None
+    ) -> Features:
+        """Bring one block or (sparse, dense) into the layout that kernels read; nothing is copied
+        that has it.
+        """
         rows: Any = block
         if isinstance(block, np.ndarray):
             rows, dense = csr_array((len(block), 0), dtype=np.float32), block
@@ -41,8 +44,13 @@ class Features:
             rows = rows.copy()
             rows.sum_duplicates()
         if rows.indices.dtype != np.int32 or rows.indptr.dtype != np.int64:
-            rows = copy(rows)  # the arrays stay: only the types of indices are those of kernels, not one as scipy wants
-            rows.indices, rows.indptr = rows.indices.astype(np.int32, copy=False), rows.indptr.astype(np.int64)
+            # the arrays stay: only the types of indices are those of kernels, not one as scipy
+            # wants
+            rows = copy(rows)
+            rows.indices, rows.indptr = (
+                rows.indices.astype(np.int32, copy=False),
+                rows.indptr.astype(np.int64),
+            )
         if dense is None:
             dense = np.zeros((rows.shape[0], 0), np.float32)
         return cls(rows, np.ascontiguousarray(dense, np.float32))
@@ -72,10 +80,11 @@ class Features:
 
 
 def prepared_rows(rows: csr_array, normalise: bool) -> csr_array:
-    """Return ready-made sparse features in the layout of kernels, each row scaled to length 1 if ``normalise``.
+    """Return ready-made sparse features in the layout of kernels, each row scaled to length 1 if
+    ``normalise``.
 
-    A row of zeros stays one. ``rows`` are left as they are; of a matrix in canonical form only the values are copied.
-    """
+    A row of zeros stays one. ``rows`` are left as they are; of a matrix in canonical form only the
+    values are copied."""
     block = Features.of(rows).sparse
     if not normalise:
         return block
@@ -86,9 +95,14 @@ def prepared_rows(rows: csr_array, normalise: bool) -> csr_array:
 
 
 def join_blocks(
-    rows: csr_array, vectors: NDArray[np.float32] | None, weight: float = 1.0, *, in_place: bool = False
+    rows: csr_array,
+    vectors: NDArray[np.float32] | None,
+    weight: float = 1.0,
+    *,
+    in_place: bool = False,
 ) -> Features:
-    """Return sparse rows as they are and, beside them, ``vectors`` with each row scaled to length ``weight``.
+    """Return sparse rows as they are and, beside them, ``vectors`` with each row scaled to length
+    ``weight``.
 
     Args:
         rows: the sparse block.
@@ -101,12 +115,13 @@ def join_blocks(
     return Features.of(rows, unit_vectors(vectors, weight, in_place=in_place))
 
 
-def unit_vectors(vectors: NDArray[np.float32], length: float = 1.0, *, in_place: bool = False) -> NDArray[np.float32]:
+def unit_vectors(
+    vectors: NDArray[np.float32], length: float = 1.0, *, in_place: bool = False
+) -> NDArray[np.float32]:
     """Return the rows of a dense block scaled to ``length``; a row of zeros stays one.
 
-    Some rows at a time, so that nothing else of the size of the block is in memory, and not even a result of that size
-    where ``vectors`` may be overwritten.
-    """
+    Some rows at a time, so that nothing else of the size of the block is in memory, and not even a
+    result of that size where ``vectors`` may be overwritten."""
     unit = vectors if in_place and vectors.flags.writeable else np.empty_like(vectors)
     for first in range(0, len(vectors), _ROWS):
         block, scaled = vectors[first : first + _ROWS], unit[first : first + _ROWS]

@@ -1,4 +1,6 @@
-"""What a network reads documents with: a pretrained transformer, or a small encoder on vectors of words."""
+"""What a network reads documents with: a pretrained transformer, or a small encoder on vectors of
+words.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ class TextEncoder(Module):
             ids: Token ids (B, T) int64.
             mask: (B, T) bool, True at tokens; None says that nothing is padded.
             layers: Numbers of layers; 1 is the first.
-            detached: Those of ``layers`` whose gradient stops before what they share with other layers: they train
-                parameters of their own, if they have any, and no others.
+            detached: Those of ``layers`` whose gradient stops before what they share with other
+                layers: they train parameters of their own, if they have any, and no others.
         """
         raise NotImplementedError
 

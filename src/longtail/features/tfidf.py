@@ -1,4 +1,6 @@
-"""Text to sparse features: n-grams of words or characters, weighted by tf-idf as scikit-learn defines it."""
+"""Text to sparse features: n-grams of words or characters, weighted by tf-idf as scikit-learn
+defines it.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ _NOTHING: Rows = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.f
 class TfIdf:
     """A fitted vectoriser of one or more blocks of n-grams, side by side in the columns.
 
-    It equals scikit-learn's TfidfVectorizer or, of several blocks, a FeatureUnion with their weights and a Normalizer.
-    Only where ``max_features`` cuts between n-grams that occur equally often, it keeps the first in order of bytes.
-    """
+    It equals scikit-learn's TfidfVectorizer or, of several blocks, a FeatureUnion with their
+    weights and a Normalizer. Only where ``max_features`` cuts between n-grams that occur equally
+    often, it keeps the first in order of bytes."""
 
     def __init__(self, vocabularies: Sequence[Vocabulary]) -> None:
         self._vocabularies = list(vocabularies)
@@ -40,7 +42,9 @@ class TfIdf:
     def fit(cls, texts: Iterable[str], blocks: Sequence[config.TfIdf] = _ONE_BLOCK) -> TfIdf:
         """Count the n-grams of ``texts`` and keep those that ``blocks`` ask for."""
         documents = Strings.of(texts)
-        return cls([count_and_weigh(documents, settings, keep_rows=False)[0] for settings in blocks])
+        return cls(
+            [count_and_weigh(documents, settings, keep_rows=False)[0] for settings in blocks]
+        )
 
     @classmethod
     def fit_transform(
@@ -68,7 +72,9 @@ class TfIdf:
         """The n-gram of each column."""
         if len(self._vocabularies) == 1:
             return self._vocabularies[0].strings
-        return Strings.of([ngram for vocabulary in self._vocabularies for ngram in vocabulary.strings])
+        return Strings.of(
+            [ngram for vocabulary in self._vocabularies for ngram in vocabulary.strings]
+        )
 
     def spans(self, text: str) -> tuple[NDArray[np.int32], list[str]]:
         """Return the columns of ``text``, rising, and the n-gram of each."""
@@ -78,26 +84,47 @@ class TfIdf:
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return what was learnt, in few bytes, for the model folder."""
         arrays = [vocabulary.to_arrays() for vocabulary in self._vocabularies]
-        return {f"{number}.{name}": array for number, own in enumerate(arrays) for name, array in own.items()}
+        return {
+            f"{number}.{name}": array
+            for number, own in enumerate(arrays)
+            for name, array in own.items()
+        }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], blocks: Sequence[config.TfIdf] = _ONE_BLOCK) -> TfIdf:
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], blocks: Sequence[config.TfIdf] = _ONE_BLOCK
+    ) -> TfIdf:
         """Undo ``to_arrays``; ``blocks`` are the settings it was fitted with."""
-        names = [{name: f"{number}.{name}" for name in Vocabulary.ARRAYS} for number in range(len(blocks))]
+        names = [
+            {name: f"{number}.{name}" for name in Vocabulary.ARRAYS}
+            for number in range(len(blocks))
+        ]
         if set(arrays) != {full for own in names for full in own.values()}:
-            raise damaged(f"arrays {', '.join(sorted(arrays))} for {len(blocks)} block(s) of settings")
+            raise damaged(
+                f"arrays {', '.join(sorted(arrays))} for {len(blocks)} block(s) of settings"
+            )
         owns = [{name: arrays[full] for name, full in own.items()} for own in names]
-        return cls([Vocabulary.from_arrays(own, settings) for own, settings in zip(owns, blocks, strict=True)])
+        return cls(
+            [
+                Vocabulary.from_arrays(own, settings)
+                for own, settings in zip(owns, blocks, strict=True)
+            ]
+        )
 
     def _side_by_side(self, blocks: Sequence[list[Rows]], n_documents: int) -> sparse.csr_array:
-        """Join the rows of all blocks of columns, each times its weight, and bring them to length one again."""
+        """Join the rows of all blocks of columns, each times its weight, and bring them to length
+        one again.
+        """
         if len(blocks) == len(blocks[0]) == 1:
             ends, columns, values = blocks[0][0]
             return csr_of(values, columns, ends, self.n_features)
         sizes = [_row_sizes(rows, n_documents) for rows in blocks]
         indptr: NDArray[np.int64] = np.append(0, np.cumsum(np.sum(sizes, axis=0)))
         columns, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-        weights = [own.settings.weight * (size > 0) for own, size in zip(self._vocabularies, sizes, strict=True)]
+        weights = [
+            own.settings.weight * (size > 0)
+            for own, size in zip(self._vocabularies, sizes, strict=True)
+        ]
         norms = np.maximum(np.sqrt(np.sum(np.square(weights), axis=0)), _TINY)
         begins = indptr[:-1].copy()
         first_column = 0
@@ -144,7 +171,9 @@ def _place(
 
     def place(number: int) -> None:
         here = slice(firsts[number], firsts[number + 1])
-        tfidf_rows.place_rows(*rows[number], first_column, scales[here], begins[here], columns, values)
+        tfidf_rows.place_rows(
+            *rows[number], first_column, scales[here], begins[here], columns, values
+        )
         rows[number] = _NOTHING  # freed as soon as it is copied
 
     deque(pool.run(place, range(len(rows))), maxlen=0)

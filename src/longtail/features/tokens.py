@@ -1,4 +1,6 @@
-"""Token ids of documents, as an encoder's own tokeniser makes them: kept without padding, padded batch by batch."""
+"""Token ids of documents, as an encoder's own tokeniser makes them: kept without padding, padded
+batch by batch.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,25 @@ _BLOCK = 4096  # texts tokenised at a time
 _UNKNOWN = "ꙮ"  # a word that few vocabularies have
 _CHARACTERS = 6  # a token, somewhat more than European languages have: see _encode
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-_OLDER_FILES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+_OLDER_FILES = (
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+)
 _LINE_BREAKS = re.compile(r"\s*\n\s*")
 _SEPARATORS = ("[SEP]", "</s>", "<sep>")
 # Their positions count from the padding id + 1 on: RoBERTa has 514 of them for 512 tokens.
-_OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "roberta-prelayernorm", "xmod"}
+_OFFSET_POSITIONS = {
+    "roberta",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "camembert",
+    "mpnet",
+    "roberta-prelayernorm",
+    "xmod",
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +72,9 @@ class Tokens:
         """Tokens of each document."""
         return np.diff(self.ends)
 
-    def padded(self, rows: NDArray[np.integer], multiple: int = 8) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def padded(
+        self, rows: NDArray[np.integer], multiple: int = 8
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return ids and mask (True: a token), both (rows, T).
 
         T is the longest of ``rows``, rounded up to ``multiple`` as far as ``max_tokens`` allows.
@@ -81,8 +99,16 @@ class Tokens:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Tokens:
         """Undo ``to_arrays``; the arrays may be memory-mapped, and are not copied."""
         ids, ends, padding = arrays["ids"], arrays["ends"], arrays["padding"]
-        if len(padding) != 3 or not len(ends) or ends[0] != 0 or ends[-1] != len(ids) or (np.diff(ends) < 0).any():
-            raise ModelFolderError("tokens: found arrays that contradict one another; delete them and start again")
+        if (
+            len(padding) != 3
+            or not len(ends)
+            or ends[0] != 0
+            or ends[-1] != len(ids)
+            or (np.diff(ends) < 0).any()
+        ):
+            raise ModelFolderError(
+                "tokens: found arrays that contradict one another; delete them and start again"
+            )
         pad, pad_left, max_tokens = padding.tolist()
         return cls(ids, ends, pad, bool(pad_left), max_tokens)
 
@@ -90,9 +116,8 @@ class Tokens:
 class Tokeniser:
     """A Hugging Face tokeniser that truncates to ``max_tokens``, special tokens included.
 
-    With the cleaning "attentionxml" each line break of a text is read as the tokeniser's separator token, as a space
-    where it has none, and each underscore as a space.
-    """
+    With the cleaning "attentionxml" each line break of a text is read as the tokeniser's separator
+    token, as a space where it has none, and each underscore as a space."""
 
     def __init__(
         self,
@@ -113,7 +138,9 @@ class Tokeniser:
         names = _token_names(self._files, place)
         self.pad = _pad_id(self._backend, names, place)
         self.pad_left = _class_token_is_last(self._backend, names, place)
-        self.largest_id = max(self.pad, *self._backend.get_vocab().values(), *self._backend.encode("").ids)
+        self.largest_id = max(
+            self.pad, *self._backend.get_vocab().values(), *self._backend.encode("").ids
+        )
         self._typecode = "H" if self.largest_id < 1 << 16 else "I"
         self._backend.no_padding()
         self._backend.enable_truncation(max_tokens)
@@ -124,13 +151,17 @@ class Tokeniser:
 
     @classmethod
     def load(cls, folder: Path, max_tokens: int, cleaning: Cleaning = "none") -> Tokeniser:
-        """Read the tokeniser of an encoder's folder; ``max_tokens`` may not exceed the encoder's positions."""
+        """Read the tokeniser of an encoder's folder; ``max_tokens`` may not exceed the encoder's
+        positions.
+        """
         _check_positions(folder, max_tokens)
         place = f"encoder {printable(str(folder))!r}"
         if (folder / "tokenizer.json").is_file():
             return cls(_read(folder), max_tokens, place, cleaning)
         if not any((folder / name).is_file() for name in _OLDER_FILES):
-            raise UsageError(f"{place}: found no tokenizer; expected tokenizer.json; copy it there beside config.json")
+            raise UsageError(
+                f"{place}: found no tokenizer; expected tokenizer.json; copy it there beside config.json"
+            )
         return cls(_converted(folder, place), max_tokens, place, cleaning)
 
     def save(self, folder: Path) -> None:
@@ -147,7 +178,9 @@ class Tokeniser:
                 rows = [row or [self.pad] for row in self._encode(self._cleaned(block))]
                 lengths = np.fromiter(map(len, rows), np.int64, len(rows))
                 ends.extend_packed(len(ids) + np.cumsum(lengths))
-                ids.extend_packed(np.fromiter(chain.from_iterable(rows), self._typecode, int(lengths.sum())))
+                ids.extend_packed(
+                    np.fromiter(chain.from_iterable(rows), self._typecode, int(lengths.sum()))
+                )
                 advance(len(rows))
         return Tokens(ids.finish(), ends.finish(), self.pad, self.pad_left, self.max_tokens)
 
@@ -158,19 +191,24 @@ class Tokeniser:
         return [_LINE_BREAKS.sub(self._as_separators, text.replace("_", " ")) for text in texts]
 
     def _as_separators(self, found: re.Match[str]) -> str:
-        """Return a separator for each line break found; white space before it would be a token of RoBERTa."""
+        """Return a separator for each line break found; white space before it would be a token of
+        RoBERTa.
+        """
         return self.separator * found[0].count("\n") + " "
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text; of a long one the beginning is tried first.
 
-        It is cut before white space, where tokens end: the tokens of the beginning begin the tokens of the whole, and
-        where they fill ``max_tokens`` a book costs no more than a page.
-        """
+        It is cut before white space, where tokens end: the tokens of the beginning begin the tokens
+        of the whole, and where they fill ``max_tokens`` a book costs no more than a page."""
         most = _CHARACTERS * self.max_tokens
         heads = [text if len(text) <= most else _head(text, most) for text in texts]
         rows = [encoding.ids for encoding in self._backend.encode_batch_fast(heads)]
-        cut = [at for at, row in enumerate(rows) if len(heads[at]) < len(texts[at]) and len(row) < self.max_tokens]
+        cut = [
+            at
+            for at, row in enumerate(rows)
+            if len(heads[at]) < len(texts[at]) and len(row) < self.max_tokens
+        ]
         whole = self._backend.encode_batch_fast([texts[at] for at in cut])
         for at, encoding in zip(cut, whole, strict=True):
             rows[at] = encoding.ids
@@ -184,8 +222,11 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _head(text: str, most: int) -> str:
-    """Return the first words of ``text``, of ``most`` characters or less, or all of it where no word ends."""
-    # only at spaces: what else Python calls white space, BERT's normaliser takes away in the middle of a word
+    """Return the first words of ``text``, of ``most`` characters or less, or all of it where no
+    word ends.
+    """
+    # only at spaces: what else Python calls white space, BERT's normaliser takes away in the middle
+    # of a word
     end = text.rfind(" ", 0, most + 1)
     return text[:end].rstrip(" \t\n") or text if end > 0 else text
 
@@ -195,18 +236,26 @@ def _read(folder: Path) -> dict[str, bytes]:
 
 
 def _converted(folder: Path, place: str) -> dict[str, bytes]:
-    """Return the files that transformers makes of an older folder, which has a vocabulary and no tokenizer.json."""
+    """Return the files that transformers makes of an older folder, which has a vocabulary and no
+    tokenizer.json.
+    """
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
         with TemporaryDirectory() as made:
             tokenizer.save_pretrained(made)
             files = _read(Path(made))
     except (ImportError, OSError, ValueError) as error:
-        raise UsageError(f"{place}: transformers cannot read its tokenizer: {_line(error)}") from error
+        raise UsageError(
+            f"{place}: transformers cannot read its tokenizer: {_line(error)}"
+        ) from error
     if "tokenizer.json" not in files:
-        raise UsageError(f"{place}: found a tokenizer without tokenizer.json; convert it to a fast one")
+        raise UsageError(
+            f"{place}: found a tokenizer without tokenizer.json; convert it to a fast one"
+        )
     return files
 
 
@@ -218,7 +267,9 @@ def _parsed(content: bytes, place: str) -> Tokenizer:
 
 
 def _token_names(files: Mapping[str, bytes], place: str) -> dict[str, str]:
-    """Return «pad_token» → «[PAD]» and the like; a name may be given as it is, or as a description of the token."""
+    """Return «pad_token» → «[PAD]» and the like; a name may be given as it is, or as a description
+    of the token.
+    """
     names: dict[str, str] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         for key, value in _parsed_json(files.get(name, b"{}"), f"{place}: {name}").items():
@@ -235,7 +286,9 @@ def _pad_id(backend: Tokenizer, names: Mapping[str, str], place: str) -> int:
             return int(pad)
     if backend.padding:
         return int(backend.padding["pad_id"])
-    raise UsageError(f"{place}: found no padding token; expected pad_token in tokenizer_config.json")
+    raise UsageError(
+        f"{place}: found no padding token; expected pad_token in tokenizer_config.json"
+    )
 
 
 def _separator(backend: Tokenizer, names: Mapping[str, str]) -> str:
@@ -247,19 +300,22 @@ def _separator(backend: Tokenizer, names: Mapping[str, str]) -> str:
 
 
 def _class_token_is_last(backend: Tokenizer, names: Mapping[str, str], place: str) -> bool:
-    """Tell whether padding stands on the left, so that the class token of all documents is in the same place.
+    """Tell whether padding stands on the left, so that the class token of all documents is in the
+    same place.
 
-    The ``padding_side`` of the files is not asked: it changes nothing in what an encoder computes, but where it would
-    move the class token.
-    """
+    The ``padding_side`` of the files is not asked: it changes nothing in what an encoder computes,
+    but where it would move the class token."""
     try:
         ids = backend.encode("").ids
         backend.encode(_UNKNOWN)
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # tokens that the file names and lacks make the library fail, or panic
+    except BaseException as error:
+        # tokens that the file names and lacks make the library fail, or panic
         raise UsageError(f"{place}: tokenizer.json cannot be used: {_line(error)}") from error
-    return len(ids) > 1 and "cls_token" in names and ids[-1] == backend.token_to_id(names["cls_token"])
+    return (
+        len(ids) > 1 and "cls_token" in names and ids[-1] == backend.token_to_id(names["cls_token"])
+    )
 
 
 def _check_positions(folder: Path, max_tokens: int) -> None:
@@ -281,7 +337,9 @@ def _parsed_json(content: bytes, place: str) -> dict[str, Any]:
     try:
         parsed = json.loads(content)
     except ValueError as error:
-        raise UsageError(f"{place}: found no JSON: {_line(error)}; take an undamaged copy of it") from error
+        raise UsageError(
+            f"{place}: found no JSON: {_line(error)}; take an undamaged copy of it"
+        ) from error
     if not isinstance(parsed, dict):
         raise UsageError(f"{place}: found {type(parsed).__name__}; expected a JSON object")
     return parsed

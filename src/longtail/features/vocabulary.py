@@ -1,4 +1,6 @@
-"""The n-grams that one block of tf-idf features knows: strings in order, document frequencies, and a hash table."""
+"""The n-grams that one block of tf-idf features knows: strings in order, document frequencies, and
+a hash table.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _LONGEST = 1000  # units of an n-gram in a model that is read
 
 @dataclass
 class Vocabulary:
-    """N-grams in the order of their bytes, which is their columns, and in how many documents each was seen."""
+    """N-grams in the order of their bytes, which is their columns, and in how many documents each
+    was seen.
+    """
 
     settings: config.TfIdf
     strings: Strings
@@ -52,21 +56,32 @@ class Vocabulary:
         return table
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return n-grams without the prefix that each shares with the one before, and all numbers as narrow as can be.
+        """Return n-grams without the prefix that each shares with the one before, and all numbers
+        as narrow as can be.
 
-        idf is not among them: it follows from ``df`` and ``documents``, which are half its size or less.
-        """
+        idf is not among them: it follows from ``df`` and ``documents``, which are half its size or
+        less."""
         strings = self.strings.packed()
         shared, rest = string_order.pack_prefixes(strings.arena, strings.offsets)
         documents = np.array([self.n_documents], np.int64)
         sizes = strings.lengths
-        return {"df": _narrow(self.df), "documents": documents, "rest": rest, "shared": shared, "sizes": _narrow(sizes)}
+        return {
+            "df": _narrow(self.df),
+            "documents": documents,
+            "rest": rest,
+            "shared": shared,
+            "sizes": _narrow(sizes),
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], settings: config.TfIdf) -> Vocabulary:
-        """Undo ``to_arrays``; arrays that contradict one another are refused before a kernel trusts them."""
+        """Undo ``to_arrays``; arrays that contradict one another are refused before a kernel trusts
+        them.
+        """
         try:
-            check_kinds(arrays, {"shared": "u", "rest": "u", "sizes": "u", "df": "u", "documents": "i"})
+            check_kinds(
+                arrays, {"shared": "u", "rest": "u", "sizes": "u", "df": "u", "documents": "i"}
+            )
         except ValueError as error:
             raise damaged(str(error)) from None
         shared, rest = read_only(arrays["shared"]), read_only(arrays["rest"])
@@ -80,7 +95,11 @@ class Vocabulary:
         if not int(df.max(initial=0)) <= int(arrays["documents"][0]) < 1 << 62:
             raise damaged("n-grams in more documents than there were")
         before = np.append(0, sizes)[:-1]
-        if (sizes < 1).any() or (shared > np.minimum(sizes, before)).any() or (sizes - shared).sum() != len(rest):
+        if (
+            (sizes < 1).any()
+            or (shared > np.minimum(sizes, before)).any()
+            or (sizes - shared).sum() != len(rest)
+        ):
             raise damaged("sizes of n-grams that contradict one another")
         offsets = np.append(0, np.cumsum(sizes))
         arena = np.empty(offsets[-1], np.uint8)
@@ -93,7 +112,9 @@ class Vocabulary:
 
 def damaged(found: str) -> ModelFolderError:
     """Return the error of arrays that ``to_arrays`` never made."""
-    return ModelFolderError(f"tf-idf vocabulary: found {found}; train the model anew, or take an undamaged copy of it")
+    return ModelFolderError(
+        f"tf-idf vocabulary: found {found}; train the model anew, or take an undamaged copy of it"
+    )
 
 
 def _narrow(numbers: NDArray[np.integer]) -> NDArray[Any]:

@@ -1,4 +1,6 @@
-"""Vectors of words that others have learnt: files of GloVe or word2vec as text, and the token vectors of an encoder."""
+"""Vectors of words that others have learnt: files of GloVe or word2vec as text, and the token
+vectors of an encoder.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,14 @@ _KEYS = ("word_embeddings.weight", "embed_tokens.weight", "word_embedding.weight
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def read_word_vectors(path: Path | str, words: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return the vectors (len(words), D) of ``words``, and which of them the file has; the others are zeros.
+def read_word_vectors(
+    path: Path | str, words: Sequence[str]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Return the vectors (len(words), D) of ``words``, and which of them the file has; the others
+    are zeros.
 
-    A line is a word and its D numbers, space between them; word2vec has «count D» as a line above. Of two lines with
-    the same word the first counts.
-    """
+    A line is a word and its D numbers, space between them; word2vec has «count D» as a line above.
+    Of two lines with the same word the first counts."""
     problems = Problems(path)
     places = {word.encode(): at for at, word in reversed(list(enumerate(words))) if word}
     found = np.zeros(len(words), np.bool_)
@@ -39,16 +43,24 @@ def read_word_vectors(path: Path | str, words: Sequence[str]) -> tuple[NDArray[n
             if vectors is None:  # only now: a first line may promise any number of dimensions
                 vectors = np.zeros((len(words), dimensions), np.float32)
             at = places.get(word, -1)
-            if at >= 0 and not found[at] and (row := _numbers(line, dimensions, number, problems)) is not None:
+            if (
+                at >= 0
+                and not found[at]
+                and (row := _numbers(line, dimensions, number, problems)) is not None
+            ):
                 vectors[at], found[at] = row, True
     problems.close()
     if vectors is None:
-        problems.fatal("no vectors", "lines of a word and its numbers, as GloVe and word2vec have them")
+        problems.fatal(
+            "no vectors", "lines of a word and its numbers, as GloVe and word2vec have them"
+        )
     return vectors, found
 
 
 def minilm_vectors(folder: Path) -> NDArray[np.float32]:
-    """Return the token vectors (V, D) of an encoder's folder in the layout of Hugging Face, and read nothing else."""
+    """Return the token vectors (V, D) of an encoder's folder in the layout of Hugging Face, and
+    read nothing else.
+    """
     place = f"encoder {printable(str(folder))!r}"
     check_folder(folder, place)
     try:
@@ -57,21 +69,30 @@ def minilm_vectors(folder: Path) -> NDArray[np.float32]:
                 names = [name for name in weights.keys() if name.endswith(_KEYS)]  # noqa: SIM118
                 if names:
                     return _matrix(weights.get_tensor(min(names, key=len)), names[0], place)
-    except (OSError, SafetensorError, TypeError, ValueError) as error:  # TypeError: bfloat16, which numpy lacks
+    except (OSError, SafetensorError, TypeError, ValueError) as error:
+        # TypeError: bfloat16, which numpy lacks
         reason = printable(str(error).strip().partition("\n")[0])
         expected = "whole files of float32 or float16; take a whole copy, or convert it"
-        raise UsageError(f"{place}: its weights cannot be read: {reason}; expected {expected}") from error
-    raise UsageError(f"{place}: found no vectors of tokens; expected weights named …{' or …'.join(_KEYS)}")
+        raise UsageError(
+            f"{place}: its weights cannot be read: {reason}; expected {expected}"
+        ) from error
+    raise UsageError(
+        f"{place}: found no vectors of tokens; expected weights named …{' or …'.join(_KEYS)}"
+    )
 
 
 def _matrix(array: NDArray[Any], name: str, place: str) -> NDArray[np.float32]:
     if array.ndim != 2:
-        raise UsageError(f"{place}: found {array.ndim} dimensions in {name}; expected 2, tokens and their numbers")
+        raise UsageError(
+            f"{place}: found {array.ndim} dimensions in {name}; expected 2, tokens and their numbers"
+        )
     return np.ascontiguousarray(array, np.float32)
 
 
 def _vector_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, bytes, bytes, int]]:
-    """Yield (line number, word, line, D) of the lines with D numbers or more; the others are reported."""
+    """Yield (line number, word, line, D) of the lines with D numbers or more; the others are
+    reported.
+    """
     dimensions = 0
     for block in blocks(path, problems):
         for number, raw in enumerate(block.data.split(b"\n")[:-1], block.first_line):
@@ -91,11 +112,15 @@ def _vector_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, b
 
 
 def _check_text(line: bytes, number: int, problems: Problems) -> None:
-    """Refuse the whole file where a line is no text: word2vec's binary form would be wrong in every one."""
+    """Refuse the whole file where a line is no text: word2vec's binary form would be wrong in every
+    one.
+    """
     try:
         line.decode()
     except UnicodeDecodeError:
-        problems.fatal("bytes that are no text", "text; convert word2vec's binary form to it first", number)
+        problems.fatal(
+            "bytes that are no text", "text; convert word2vec's binary form to it first", number
+        )
 
 
 def _first_line(line: bytes, number: int, problems: Problems) -> tuple[int, bool]:
@@ -104,11 +129,15 @@ def _first_line(line: bytes, number: int, problems: Problems) -> tuple[int, bool
     if len(fields) == 2 and all(field.isdigit() for field in fields) and int(fields[1]) > 0:
         return int(fields[1]), True
     if len(fields) < 2:
-        problems.fatal(quoted(line), "a word and its numbers, or word2vec's count and dimensions", number)
+        problems.fatal(
+            quoted(line), "a word and its numbers, or word2vec's count and dimensions", number
+        )
     return len(fields) - 1, False
 
 
-def _numbers(line: bytes, dimensions: int, number: int, problems: Problems) -> NDArray[np.float32] | None:
+def _numbers(
+    line: bytes, dimensions: int, number: int, problems: Problems
+) -> NDArray[np.float32] | None:
     fields = line.rsplit(b" ", dimensions)[1:]
     try:
         row = np.array(list(map(float, fields)))

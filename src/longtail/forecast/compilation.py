@@ -1,8 +1,8 @@
 """The kernels that a method calls, in groups that are compiled together, and how long that takes.
 
-A group depends on one setting: the text features, the label tree, each solver. Seconds were measured on one core of a
-server with nothing compiled before; the numbers of kernels are for a progress bar and need not be exact.
-"""
+A group depends on one setting: the text features, the label tree, each solver. Seconds were
+measured on one core of a server with nothing compiled before; the numbers of kernels are for a
+progress bar and need not be exact."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ _DENSE = " with dense features"  # a type, and compiled, of its own
 
 
 def kernel_groups(config: Config) -> tuple[str, ...]:
-    """Return the groups of kernels that training by these settings calls, in the order of the stages."""
+    """Return the groups of kernels that training by these settings calls, in the order of the
+    stages.
+    """
     if ranks_alone(config):
         return "text", "tree"
     ranker = METHODS[config.method].ranker

@@ -9,7 +9,12 @@ from pathlib import PurePath
 
 from longtail.config import Config
 from longtail.errors import LongtailError
-from longtail.features.encoder_folder import EncoderShape, encoder_folder, encoder_shape, names_folder
+from longtail.features.encoder_folder import (
+    EncoderShape,
+    encoder_folder,
+    encoder_shape,
+    names_folder,
+)
 from longtail.forecast.sizes import DataSizes
 from longtail.networks.layout import LSTM_HIDDEN, TWO_LAYERS
 
@@ -20,7 +25,8 @@ _WORDS = 40.0  # different ones in a text of n words: these times √n
 
 
 def shape_of(sizes: DataSizes, config: Config, *, known: bool = False) -> EncoderShape:
-    """Return the shape of the encoder; one on vectors of words is mostly these, by Heaps' law for their number.
+    """Return the shape of the encoder; one on vectors of words is mostly these, by Heaps' law for
+    their number.
 
     With ``known`` an encoder whose files are not there has the shape that its name is known for.
     """
@@ -37,7 +43,9 @@ def shape_of(sizes: DataSizes, config: Config, *, known: bool = False) -> Encode
         vocabulary = int(_WORDS * words**0.5) + 1
     if settings.kind == "lstm":  # four gates of a state, in both directions
         state = 2 * LSTM_HIDDEN
-        return EncoderShape(state, 1, 1, state, vocabulary, vocabulary * width + 4 * state * (width + LSTM_HIDDEN))
+        return EncoderShape(
+            state, 1, 1, state, vocabulary, vocabulary * width + 4 * state * (width + LSTM_HIDDEN)
+        )
     depth = 2 if settings.kind in TWO_LAYERS else 1
     parameters = vocabulary * width + 8 * width * width
     return EncoderShape(width, depth, 1, 2 * width, vocabulary, parameters)

@@ -1,4 +1,6 @@
-"""The GPU that networks will be trained on, without torch: what ``nvidia-smi`` tells of it, and how fast it is."""
+"""The GPU that networks will be trained on, without torch: what ``nvidia-smi`` tells of it, and how
+fast it is.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Gpu(NamedTuple):
 
 
 def gpu_for(device: str) -> Gpu | None:
-    """Return the GPU that ``device`` (auto, cpu, cuda or cuda:N) stands for, or None where it is the CPU."""
+    """Return the GPU that ``device`` (auto, cpu, cuda or cuda:N) stands for, or None where it is
+    the CPU.
+    """
     kind, _, number = device.partition(":")
     if kind == "cpu" or _torch_is_without_cuda():
         return None
@@ -52,13 +56,17 @@ def _torch_is_without_cuda() -> bool:
 
 @cache
 def find_gpu(number: int = 0) -> Gpu | None:
-    """Return a device of this machine, or None where there is no such one, or no driver that tells of it."""
+    """Return a device of this machine, or None where there is no such one, or no driver that tells
+    of it.
+    """
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
     command = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PATIENCE, check=True
+        )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
     lines = [line for line in done.stdout.splitlines() if line.strip()]
@@ -75,7 +83,9 @@ def parse_gpu(line: str) -> Gpu:
 
 
 def nominal_flops(gpu: Gpu, precision: str) -> float | None:
-    """Return the operations a second of a device in ``precision`` (bfloat16 or float32); None if it is not known."""
+    """Return the operations a second of a device in ``precision`` (bfloat16 or float32); None if it
+    is not known.
+    """
     words = set(re.split(r"[\s-]+", gpu.name))
     for entry in _table():
         if words.issuperset(entry.words):

@@ -1,4 +1,6 @@
-"""The levels of the label trees that linear classifiers will be trained on: nodes, documents of each, weights."""
+"""The levels of the label trees that linear classifiers will be trained on: nodes, documents of
+each, weights.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,10 @@ from longtail.tree.cluster import level_widths
 
 __all__ = ["Level", "label_numbers", "pruned_weights", "tree_levels"]
 
-_LABELS_APART = 0.45  # of the nodes that a document's labels would have in a random tree, beyond the first
-# Pruning at 0.1 leaves so many weights a different n-gram of a node's documents, by the root of the n-grams of a
-# document: the more it has, the smaller is each value of its row, and so each weight.
+# of the nodes that a document's labels would have in a random tree, beyond the first
+_LABELS_APART = 0.45
+# Pruning at 0.1 leaves so many weights a different n-gram of a node's documents, by the root of the
+# n-grams of a document: the more it has, the smaller is each value of its row, and so each weight.
 _WEIGHTS = 4.4
 _PRUNING = 0.5  # weights grow by (0.1 / prune) to the power of this
 
@@ -38,7 +41,9 @@ class Level(NamedTuple):
 
 
 def tree_levels(sizes: DataSizes, config: Config) -> list[Level]:
-    """Return the levels that the tree will have; the documents of each come from the labels of each document."""
+    """Return the levels that the tree will have; the documents of each come from the labels of each
+    document.
+    """
     if not sizes.n_labels:
         return []
     if config.tree.kind == "flat":
@@ -48,19 +53,27 @@ def tree_levels(sizes: DataSizes, config: Config) -> list[Level]:
     levels = list[Level]()
     parents, pairs, largest = 1, float(sizes.documents), float(sizes.documents)
     for level, nodes in enumerate(_widths(sizes.n_labels, config.tree)):
-        apart = nodes * -np.expm1(labels.values * np.log1p(-1 / nodes)) if nodes > 1 else np.ones_like(labels.values)
+        apart = (
+            nodes * -np.expm1(labels.values * np.log1p(-1 / nodes))
+            if nodes > 1
+            else np.ones_like(labels.values)
+        )
         share = 1.0 if nodes == sizes.n_labels else _LABELS_APART
         own = labels.size + share * float((apart - 1) @ labels.counts)
         levels.append(Level(nodes, own / nodes, parents, pairs / parents, largest))
         parents, pairs = nodes, own
-        if _negatives(config, level + 1) != "tfn":  # the beam adds documents to the parents that it would choose
+        # the beam adds documents to the parents that it would choose
+        if _negatives(config, level + 1) != "tfn":
             pairs = max(own, float(sizes.documents * min(config.search.beam_size, nodes)))
-        largest = min(most + pairs / parents, float(sizes.documents))  # one holds the most frequent label
+        # one holds the most frequent label
+        largest = min(most + pairs / parents, float(sizes.documents))
     return levels
 
 
 def _flat_level(sizes: DataSizes, config: Config) -> Level:
-    """Return the labels alone, on all documents, or each block of them on its own ones and on hard negatives."""
+    """Return the labels alone, on all documents, or each block of them on its own ones and on hard
+    negatives.
+    """
     n = float(sizes.documents)
     hard = min(config.ranker.hard_negatives, sizes.n_labels)
     if not hard:
@@ -81,23 +94,34 @@ def _widths(n_labels: int, tree: Tree) -> list[int]:
     if tree.kind != "unbalanced":
         return [*level_widths(n_labels, tree), n_labels]
     widths = list[int]()
-    while len(widths) < tree.max_depth and n_labels > tree.leaf_size * (widths[-1] if widths else 1):
+    while len(widths) < tree.max_depth and n_labels > tree.leaf_size * (
+        widths[-1] if widths else 1
+    ):
         widths.append(min((widths[-1] if widths else 1) * tree.branching, -(-n_labels // 3)))
     return [*widths, n_labels]
 
 
 def label_numbers(sizes: DataSizes, text: TextForecast, settings: LabelFeatures) -> float:
-    """Return the numbers of all labels' features: a label has those of its documents, and its neighbours' with them."""
+    """Return the numbers of all labels' features: a label has those of its documents, and its
+    neighbours' with them.
+    """
     counts = sizes.documents_of_labels
     each = text.distinct(counts.values)
     if settings.kind.startswith("graph"):
-        each = np.minimum((1 + settings.graph_keep) * each, min(settings.graph_features, text.columns))
+        each = np.minimum(
+            (1 + settings.graph_keep) * each, min(settings.graph_features, text.columns)
+        )
     return float(each @ counts.counts) * (2 if settings.kind.endswith("+text") else 1)
 
 
 def pruned_weights(text: TextForecast, levels: list[Level], prune: float) -> float:
-    """Return what pruning leaves on all levels; a node has no more columns than the documents it is trained on."""
+    """Return what pruning leaves on all levels; a node has no more columns than the documents it is
+    trained on.
+    """
     kept = _WEIGHTS / math.sqrt(text.each) * (0.1 / max(prune, 1e-4)) ** _PRUNING
     return float(
-        sum(level.nodes * min(kept * text.distinct(level.own), text.distinct(level.given)) for level in levels)
+        sum(
+            level.nodes * min(kept * text.distinct(level.own), text.distinct(level.given))
+            for level in levels
+        )
     )

@@ -38,12 +38,18 @@ class _ProcessSizes(NamedTuple):
 
 
 def check_memory(expected: Forecast) -> None:
-    """Refuse a run that would take more than nine tenths of the smallest limit of memory, or of the GPU's memory."""
+    """Refuse a run that would take more than nine tenths of the smallest limit of memory, or of the
+    GPU's memory.
+    """
     limit = memory_limit()
     if limit is not None and expected.peak_bytes > _MOST * limit.nbytes:
         largest = max(expected.stages, key=lambda stage: stage.peak_bytes, default=None)
         where = "" if largest is None else f", most of all in the stage {largest.name!r}"
-        raise _refusal(f"about {size_in_words(expected.peak_bytes)} of memory{where}", limit, _ways(expected, largest))
+        raise _refusal(
+            f"about {size_in_words(expected.peak_bytes)} of memory{where}",
+            limit,
+            _ways(expected, largest),
+        )
     if expected.gpu_bytes and expected.network_bytes > _MOST * expected.gpu_bytes:
         needed = f"about {size_in_words(expected.network_bytes)} of the GPU's memory"
         limit = MemoryLimit(expected.gpu_bytes, expected.gpu)
@@ -61,7 +67,11 @@ def _refusal(needed: str, limit: MemoryLimit, ways: str) -> UsageError:
 def _ways(expected: Forecast, largest: StageMemory | None) -> str:
     """Return the settings that take less memory where the largest stage takes it."""
     name = "" if largest is None else largest.name
-    if not expected.on_gpu and _is_of_a_network(name) and 2 * expected.network_bytes > expected.peak_bytes:
+    if (
+        not expected.on_gpu
+        and _is_of_a_network(name)
+        and 2 * expected.network_bytes > expected.peak_bytes
+    ):
         return f"{_FOR_NETWORKS}, take a smaller encoder"
     if expected.on_gpu and _is_of_a_network(name):  # what begins with the vectors of all documents
         return "cascade.label_rows=random or recursive.bootstrap=false, take a narrower encoder"
@@ -81,12 +91,16 @@ def _is_of_a_network(stage: str) -> bool:
 
 
 def memory_limit() -> MemoryLimit | None:
-    """Return the smallest limit of the memory that this process may have; None where nothing is known."""
+    """Return the smallest limit of the memory that this process may have; None where nothing is
+    known.
+    """
     return min(_limits(), default=None)
 
 
 def _limits() -> list[MemoryLimit]:
-    """Return every limit that can be found: of the machine, of control groups, and of the address space."""
+    """Return every limit that can be found: of the machine, of control groups, and of the address
+    space.
+    """
     status = _process_sizes()
     limits = [_limit_of_the_group(file) for file in _limit_files()]
     limits += [_installed_memory(), _available_memory(status), _address_space(status)]
@@ -96,15 +110,22 @@ def _limits() -> list[MemoryLimit]:
 def _installed_memory() -> MemoryLimit | None:
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return None
-    return MemoryLimit(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "the memory of this machine")
+    return MemoryLimit(
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "the memory of this machine"
+    )
 
 
 def _available_memory(process: _ProcessSizes | None) -> MemoryLimit | None:
-    """Return what Linux says is available now, and the part of this process, which a forecast counts."""
+    """Return what Linux says is available now, and the part of this process, which a forecast
+    counts.
+    """
     available = re.search(r"^MemAvailable:\s+(\d+) kB", _read(_PROC / "meminfo"), re.MULTILINE)
     if available is None or process is None:
         return None
-    return MemoryLimit(1024 * int(available[1]) + process.resident, "the memory of this machine that is available now")
+    return MemoryLimit(
+        1024 * int(available[1]) + process.resident,
+        "the memory of this machine that is available now",
+    )
 
 
 def _address_space(process: _ProcessSizes | None) -> MemoryLimit | None:
@@ -130,11 +151,17 @@ def _process_sizes() -> _ProcessSizes | None:
 
 def _limit_of_the_group(file: Path) -> MemoryLimit | None:
     text = _read(file)
-    return MemoryLimit(int(text), f"the limit of the container or control group, {file}") if text.isdecimal() else None
+    return (
+        MemoryLimit(int(text), f"the limit of the container or control group, {file}")
+        if text.isdecimal()
+        else None
+    )
 
 
 def _limit_files() -> list[Path]:
-    """Return where limits of control groups stand, of version 1 and 2: this process's group, and all above it."""
+    """Return where limits of control groups stand, of version 1 and 2: this process's group, and
+    all above it.
+    """
     files: dict[Path, None] = {}
     for line in ["0::/", "0:memory:/", *_read(_PROC / "self" / "cgroup").splitlines()]:
         _, _, named = line.partition(":")
@@ -143,7 +170,9 @@ def _limit_files() -> list[Path]:
             files |= dict.fromkeys(_files_upwards(_CGROUPS, group, "memory.max"))
             files |= dict.fromkeys(_files_upwards(_CGROUPS / "unified", group, "memory.max"))
         elif "memory" in controllers.split(","):
-            files |= dict.fromkeys(_files_upwards(_CGROUPS / "memory", group, "memory.limit_in_bytes"))
+            files |= dict.fromkeys(
+                _files_upwards(_CGROUPS / "memory", group, "memory.limit_in_bytes")
+            )
     return list(files)
 
 

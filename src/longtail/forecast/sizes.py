@@ -1,4 +1,6 @@
-"""The sizes of a dataset that a forecast is made from: counted in documents, or as a paper has published them."""
+"""The sizes of a dataset that a forecast is made from: counted in documents, or as a paper has
+published them.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,15 @@ from longtail.features.gandalf import label_points
 
 __all__ = ["DataSizes", "Distribution", "PublishedDataset"]
 
-# Assumptions where only means are published, checked against four sets of 24,000 to 95,000 documents.
+# Assumptions where only means are published, checked against four sets of 24,000 to 95,000
+# documents.
 _WORD_BYTES = 6.0  # of text, with the space behind the word
 _WORD_TOKENS = 1.3  # of a subword vocabulary
 _LENGTHS = 0.8  # deviation of the logarithm of the lengths of texts: they are log-normal
-_ZIPF = 0.7  # documents of the r-th label are in proportion to r to the power of minus this, and at least 1
-_DISTINCT = 1.2  # a text of n words has this times n^_REPEATS non-zeros among the published features
+# documents of the r-th label are in proportion to r to the power of minus this, and at least 1
+_ZIPF = 0.7
+# a text of n words has this times n^_REPEATS non-zeros among the published features
+_DISTINCT = 1.2
 _REPEATS = 0.8
 _LABEL_BYTES = 40.0  # id and name of a label in memory
 _QUANTILES = 1000  # lengths of texts are represented by so many
@@ -125,7 +130,9 @@ class DataSizes:
 
     @classmethod
     def trained_on(cls, documents: Dataset, config: Config) -> DataSizes:
-        """Count what is trained on: with Gandalf also the texts of labels, here without neighbours for speed."""
+        """Count what is trained on: with Gandalf also the texts of labels, here without neighbours
+        for speed.
+        """
         if not config.gandalf.use:
             return cls.of(documents)
         alone = sparse.csr_array(sparse.eye_array(documents.n_labels, dtype=np.float32))
@@ -133,7 +140,9 @@ class DataSizes:
 
     @classmethod
     def published(cls, about: PublishedDataset) -> DataSizes:
-        """Assume how documents and labels are distributed about the published means, see the head of this file."""
+        """Assume how documents and labels are distributed about the published means, see the head
+        of this file.
+        """
         n = about.train
         pairs = round(n * about.labels_per_document)
         lengths = _lengths(n, about.words)
@@ -155,7 +164,9 @@ class DataSizes:
         )
 
     def with_label_texts(self, config: Config) -> DataSizes:
-        """Return the sizes with Gandalf's texts of labels as further documents, of the mean length of the others."""
+        """Return the sizes with Gandalf's texts of labels as further documents, of the mean length
+        of the others.
+        """
         if not config.gandalf.use:
             return self
         more = round(config.gandalf.share * self.n_labels)
@@ -184,14 +195,18 @@ def _lengths(documents: int, words: float) -> Distribution:
     """Return log-normal lengths of texts, in bytes, about their mean."""
     places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     lengths = np.exp(_LENGTHS * special.ndtri(places))
-    return Distribution(lengths * words * _WORD_BYTES / lengths.mean(), np.full(_QUANTILES, documents / _QUANTILES))
+    return Distribution(
+        lengths * words * _WORD_BYTES / lengths.mean(), np.full(_QUANTILES, documents / _QUANTILES)
+    )
 
 
 def _around(documents: int, mean: float) -> Distribution:
     """Return whole numbers of labels about their mean: that below, and that above."""
     below = int(mean)
     above = round((mean - below) * documents)
-    return Distribution(np.array([below, below + 1.0]), np.array([documents - above, above], np.float64))
+    return Distribution(
+        np.array([below, below + 1.0]), np.array([documents - above, above], np.float64)
+    )
 
 
 def _zipf(labels: int, pairs: int, documents: int) -> NDArray[np.float64]:
@@ -209,4 +224,6 @@ def _zipf(labels: int, pairs: int, documents: int) -> NDArray[np.float64]:
 def _joined(numbers: Distribution, value: float, count: float) -> Distribution:
     """Return a distribution with a further number that occurs ``count`` times."""
     order = np.argsort(np.append(numbers.values, value), kind="stable")
-    return Distribution(np.append(numbers.values, value)[order], np.append(numbers.counts, count)[order])
+    return Distribution(
+        np.append(numbers.values, value)[order], np.append(numbers.counts, count)[order]
+    )

@@ -1,7 +1,8 @@
-"""The memory of each stage of a training run: what stays in memory, and what the stage takes beside it.
+"""The memory of each stage of a training run: what stays in memory, and what the stage takes beside
+it.
 
-Stages are called as the log of a run calls them, so that a forecast can be put beside what was measured.
-"""
+Stages are called as the log of a run calls them, so that a forecast can be put beside what was
+measured."""
 
 from __future__ import annotations
 
@@ -27,17 +28,22 @@ class Bytes(NamedTuple):
     base: float = 235e6  # Python, its packages and the kernels
     counted_number: float = 27.0  # a document and n-gram of it, before n-grams are chosen
     counted_ngram: float = 200.0  # a different n-gram
-    label_number: float = 22.0  # a number of the label features, with the copies that k-means works on
-    tree_number: float = 12.0  # a number of the label features of a part, which a thread clusters by itself
+    # a number of the label features, with the copies that k-means works on
+    label_number: float = 22.0
+    # a number of the label features of a part, which a thread clusters by itself
+    tree_number: float = 12.0
     tree_parts: int = 32  # parts of the labels that are clustered by one thread each
     relevance: float = 8.0  # a pair of a document and a node, on each level of a tree
-    problem: float = 28.0  # the same on the level that is solved and the one above, as both ways to look it up
-    negative: float = 50.0  # a pair of a document and a label that is a hard negative, while they are grouped
+    # the same on the level that is solved and the one above, as both ways to look it up
+    problem: float = 28.0
+    # a pair of a document and a label that is a hard negative, while they are grouped
+    negative: float = 50.0
     matched: float = 40.0  # a pair of a document and a node that the beam finds for it
     group_number: float = 8.0  # a number of the documents of a parent, in columns of its own
     group_column: float = 12.0  # a column that these documents have
     group_document: float = 16.0
-    line: float = 64.0  # 16 siblings: a cache line of weights, targets, or what a solver keeps of a document
+    # 16 siblings: a cache line of weights, targets, or what a solver keeps of a document
+    line: float = 64.0
     kept: float = 0.6  # of what a stage takes and gives back, this share stays with the allocator,
     kept_most: float = 64e6  # at most so much for each thread;
     kept_by_torch: float = 0.9  # this share where a network is trained on the CPU, whatever it is
@@ -83,9 +89,16 @@ def memory_of_stages(plan: TrainingPlan) -> tuple[StageMemory, ...]:
     course.add("documents", data, data)
     if plan.network is not None:
         data += plan.network.library_bytes  # settings are checked with it before anything is made
-    rows = data + 8.0 * (plan.text.numbers + sizes.documents) + 4.0 * plan.text.dense_width * sizes.documents
+    rows = (
+        data
+        + 8.0 * (plan.text.numbers + sizes.documents)
+        + 4.0 * plan.text.dense_width * sizes.documents
+    )
     if sizes.features is None and plan.text.all_numbers:
-        counting = _BYTES.counted_number * plan.text.all_numbers + _BYTES.counted_ngram * plan.text.all_columns
+        counting = (
+            _BYTES.counted_number * plan.text.all_numbers
+            + _BYTES.counted_ngram * plan.text.all_columns
+        )
         course.add("features", max(data + counting, rows), rows)
     resting = rows
     if plan.network is not None:
@@ -106,7 +119,9 @@ class _Course:
         self._kept = 0.0
 
     def add(self, name: str, during: float, after: float, *, by_torch: bool = False) -> None:
-        """Add a stage by what is in memory ``during`` it and ``after`` it, and whether torch takes it."""
+        """Add a stage by what is in memory ``during`` it and ``after`` it, and whether torch takes
+        it.
+        """
         self.stages.append(StageMemory(name, int(max(during, after + self._kept))))
         kept = min(_BYTES.kept * (during - after), self._most_kept)
         if by_torch:
@@ -114,8 +129,12 @@ class _Course:
         self._kept = max(self._kept, kept)
 
 
-def _add_network(course: _Course, plan: TrainingPlan, network: NetworkForecast, rows: float) -> float:
-    """Add the stages of a network; return what stays in memory after them, the features that are read included."""
+def _add_network(
+    course: _Course, plan: TrainingPlan, network: NetworkForecast, rows: float
+) -> float:
+    """Add the stages of a network; return what stays in memory after them, the features that are
+    read included.
+    """
     sizes = plan.sizes
     here = 0.0 if network.on_gpu else 1.0
     resting = rows + here * network.resting_bytes
@@ -124,7 +143,12 @@ def _add_network(course: _Course, plan: TrainingPlan, network: NetworkForecast, 
         course.add("tokens", tokens + 0.5 * network.token_bytes, tokens)
         if network.tree[:-1]:
             _add_tree(course, plan, tokens, plan.network_labels, 0, 1)
-        first = tokens + here * network.reading_bytes + network.first_bytes + _bootstrap_bytes(plan, network)
+        first = (
+            tokens
+            + here * network.reading_bytes
+            + network.first_bytes
+            + _bootstrap_bytes(plan, network)
+        )
         training = tokens + here * network.training_bytes + network.kept_bytes
         for name in network.stages:
             course.add(name, max(first, training), resting, by_torch=not network.on_gpu)
@@ -138,12 +162,15 @@ def _add_network(course: _Course, plan: TrainingPlan, network: NetworkForecast, 
 
 
 def _bootstrap_bytes(plan: TrainingPlan, network: NetworkForecast) -> float:
-    """Return what a linear solver takes that finds the first classifiers of a level by the vectors of documents.
+    """Return what a linear solver takes that finds the first classifiers of a level by the vectors
+    of documents.
 
     That is most at the first level that has one, where all documents are those of one parent.
     """
     settings = plan.config.recursive
-    if METHODS[plan.config.method].network != "recursive" or not (settings.bootstrap and settings.bootstrap_root):
+    if METHODS[plan.config.method].network != "recursive" or not (
+        settings.bootstrap and settings.bootstrap_root
+    ):
         return 0.0
     vectors = plan.text._replace(columns=0, numbers=0, dense_width=network.width)
     n = float(plan.sizes.documents)
@@ -151,7 +178,9 @@ def _bootstrap_bytes(plan: TrainingPlan, network: NetworkForecast) -> float:
     return _solver_bytes(plan._replace(joined=vectors), first, "dual")
 
 
-def _add_tree(course: _Course, plan: TrainingPlan, resting: float, numbers: float, width: int, count: int) -> None:
+def _add_tree(
+    course: _Course, plan: TrainingPlan, resting: float, numbers: float, width: int, count: int
+) -> None:
     """Add the clustering of ``count`` label trees by label features with ``width`` dense columns."""
     labels = plan.sizes.n_labels
     features = _BYTES.label_number * numbers + 8.0 * width * labels
@@ -170,13 +199,21 @@ def _add_rankers(course: _Course, plan: TrainingPlan, resting: float) -> float:
     if not plan.levels:
         return 0.0
     _add_tree(course, plan, resting, plan.labels, plan.joined.dense_width, plan.trees)
-    scaled = 0.0 if plan.config.ranker.dense_penalty == 1 else 4.0 * plan.joined.dense_width * plan.sizes.documents
+    scaled = (
+        0.0
+        if plan.config.ranker.dense_penalty == 1
+        else 4.0 * plan.joined.dense_width * plan.sizes.documents
+    )
     relevance = _BYTES.relevance * sum(level.nodes * level.own for level in plan.levels)
     stored = 0.0
     for _ in range(plan.trees):
         for number, level in enumerate(plan.levels):
             stored += plan.stored[number]
-            name = f"level {number + 1} of {len(plan.levels)}" if plan.config.tree.kind != "flat" else "labels"
+            name = (
+                f"level {number + 1} of {len(plan.levels)}"
+                if plan.config.tree.kind != "flat"
+                else "labels"
+            )
             solver = _solver_bytes(plan, level, plan.config.ranker.solver)
             work = relevance + scaled + _problem_bytes(plan, number) + solver
             course.add(name, resting + stored + work, resting + stored)
@@ -198,12 +235,14 @@ def _problem_bytes(plan: TrainingPlan, number: int) -> float:
 def _solver_bytes(plan: TrainingPlan, level: Level, solver: str) -> float:
     """Return what all threads take together that solve a level.
 
-    The documents of a parent are prepared once for all threads that work below it; each has its own block of siblings.
-    """
+    The documents of a parent are prepared once for all threads that work below it; each has its own
+    block of siblings."""
     parents = min(plan.threads, level.parents)
     blocks = _group_bytes(plan, level.largest) + (parents - 1) * _group_bytes(plan, level.given)
     at_largest = min(plan.threads, _tasks(level.largest, level.children))
-    elsewhere = min(plan.threads - at_largest, _tasks(level.given, level.children) * (level.parents - 1))
+    elsewhere = min(
+        plan.threads - at_largest, _tasks(level.given, level.children) * (level.parents - 1)
+    )
     blocks += at_largest * _block_bytes(plan, level.largest, solver)
     return blocks + elsewhere * _block_bytes(plan, level.given, solver)
 

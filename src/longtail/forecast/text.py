@@ -1,4 +1,6 @@
-"""What the text features of a run will be: n-grams are extrapolated from a sample by Heaps' law, V(n) ∝ n^β."""
+"""What the text features of a run will be: n-grams are extrapolated from a sample by Heaps' law,
+V(n) ∝ n^β.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class TextForecast(NamedTuple):
         return max(self.numbers / max(self.documents, 1), 1.0)
 
     def distinct(self, documents: NDArray[np.number] | float) -> NDArray[np.float64]:
-        """Return the columns that this many documents have together: those of one, times documents^β."""
+        """Return the columns that this many documents have together: those of one, times
+        documents^β.
+        """
         power = math.log(max(self.columns / self.each, 1.0)) / math.log(max(self.documents, 2))
         return np.minimum(self.each * np.asarray(documents, np.float64) ** power, self.columns)
 
@@ -55,7 +59,10 @@ def text_forecast(sizes: DataSizes, config: Config) -> TextForecast:
     if sizes.texts is None or not n:
         return TextForecast(n, 0, 0, 0, 0, sizes.dense_width, 0.0)
     sample = _sample(sizes.texts)
-    sums = (sum(column) for column in zip(*(_block(sample, n, own) for own in config.tfidf), strict=True))
+    sums = (
+        sum(column)
+        for column in zip(*(_block(sample, n, own) for own in config.tfidf), strict=True)
+    )
     all_columns, all_numbers, columns, numbers = map(int, sums)
     lengths = sum(settings.ngram_max - settings.ngram_min + 1 for settings in config.tfidf)
     seconds = _SECONDS * sizes.text_bytes * lengths
@@ -67,11 +74,15 @@ def _sample(texts: Strings) -> Strings:
     n = len(texts)
     rows = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE)).astype(np.int64))
     fits = int(np.searchsorted(np.cumsum(texts.lengths[rows]), _SAMPLE_BYTES)) + 1
-    return texts.take(rows[np.unique(np.linspace(0, len(rows) - 1, min(fits, len(rows))).astype(np.int64))])
+    return texts.take(
+        rows[np.unique(np.linspace(0, len(rows) - 1, min(fits, len(rows))).astype(np.int64))]
+    )
 
 
 def _block(sample: Strings, n: int, settings: TfIdf) -> tuple[float, float, float, float]:
-    """Return the columns and entries of one block for ``n`` documents, before and after n-grams are chosen."""
+    """Return the columns and entries of one block for ``n`` documents, before and after n-grams are
+    chosen.
+    """
     everything = msgspec.structs.replace(settings, min_df=1, max_df=1.0, max_features=0)
     try:
         _, rows = tfidf.TfIdf.fit_transform(sample, [everything])
@@ -90,14 +101,19 @@ def _block(sample: Strings, n: int, settings: TfIdf) -> tuple[float, float, floa
 def _chosen(columns: float, entries: float, growth: float, settings: TfIdf) -> tuple[float, float]:
     """Return what ``min_df`` and ``max_features`` leave of n-grams and of entries.
 
-    Where V(n) ∝ n^β, the share of n-grams in m documents or more is Γ(m−β) / (Γ(1−β) Γ(m)) (Pitman's α being β),
-    so a limit to the number of n-grams is a limit to their documents.
-    """
+    Where V(n) ∝ n^β, the share of n-grams in m documents or more is Γ(m−β) / (Γ(1−β) Γ(m))
+    (Pitman's α being β), so a limit to the number of n-grams is a limit to their documents."""
     beta, least = min(max(growth, 0.05), 0.95), float(settings.min_df)
     if 0 < settings.max_features < columns:
         least = max(least, (settings.max_features / columns * math.gamma(1 - beta)) ** (-1 / beta))
     if least <= 1:
         return columns, entries
-    kept = columns * math.exp(math.lgamma(least - beta) - math.lgamma(1 - beta) - math.lgamma(least))
-    lost = columns * beta * math.exp(math.lgamma(least - beta) - math.lgamma(2 - beta) - math.lgamma(least - 1))
+    kept = columns * math.exp(
+        math.lgamma(least - beta) - math.lgamma(1 - beta) - math.lgamma(least)
+    )
+    lost = (
+        columns
+        * beta
+        * math.exp(math.lgamma(least - beta) - math.lgamma(2 - beta) - math.lgamma(least - 1))
+    )
     return min(kept, settings.max_features or kept), max(entries - lost, 0.1 * entries)

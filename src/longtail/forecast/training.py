@@ -1,9 +1,8 @@
 """What a training run will take, told before it begins: time, memory and the size of the model.
 
-Labels are counted exactly, n-grams extrapolated (``text.py``); seconds follow from how the solver and each stage grow,
-by constants that were measured, and those of a network from its shape (``networks.py``); bytes are those of the largest
-stage (``stages.py``).
-"""
+Labels are counted exactly, n-grams extrapolated (``text.py``); seconds follow from how the solver
+and each stage grow, by constants that were measured, and those of a network from its shape
+(``networks.py``); bytes are those of the largest stage (``stages.py``)."""
 
 from __future__ import annotations
 
@@ -33,11 +32,14 @@ __all__ = ["Forecast", "forecast", "forecast_of_sizes", "published_forecast", "s
 
 
 class Costs(NamedTuple):
-    """Constants measured on five sets of 6,000 to 182,000 documents, xr-linear, 2 threads; seconds are of one core."""
+    """Constants measured on five sets of 6,000 to 182,000 documents, xr-linear, 2 threads; seconds
+    are of one core.
+    """
 
     tree_seconds: float = 300e-9  # a number of the label features
-    # A pass of the solver over a document and 16 siblings costs its numbers and some 10 more; passes grow with the
-    # documents of a parent, as its problem is harder: seconds = solver × documents^growth × numbers.
+    # A pass of the solver over a document and 16 siblings costs its numbers and some 10 more;
+    # passes grow with the documents of a parent, as its problem is harder: seconds = solver ×
+    # documents^growth × numbers.
     solver_seconds: float = 14e-9
     solver_growth: float = 0.4
     solver_extra: float = 10.0
@@ -52,9 +54,8 @@ _WEIGHT_BYTES = {"float32": 5.7, "float16": 3.7, "int8": 2.7}  # with their plac
 class Forecast(msgspec.Struct, frozen=True):
     """Estimates for one run.
 
-    ``seconds`` are the low and the high end where kernels are compiled; ``compilation_seconds`` come to them once, on a
-    machine that has not compiled those of the method.
-    """
+    ``seconds`` are the low and the high end where kernels are compiled; ``compilation_seconds``
+    come to them once, on a machine that has not compiled those of the method."""
 
     documents: int
     features: int  # columns
@@ -69,13 +70,16 @@ class Forecast(msgspec.Struct, frozen=True):
     on_gpu: bool = False  # then they are not among ``peak_bytes``
     gpu: str = ""  # name of the device
     gpu_bytes: int = 0  # of the device in all; 0: not known
-    gpu_seconds: tuple[float, float] | None = None  # of the network; None: there is no GPU, or nobody knows
+    # of the network; None: there is no GPU, or nobody knows
+    gpu_seconds: tuple[float, float] | None = None
     stages: tuple[StageMemory, ...] = ()  # in their order
     compilation_seconds: tuple[float, float] = (0.0, 0.0)
 
     def __str__(self) -> str:
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        memory, model, network = map(size_in_words, (self.peak_bytes, self.model_bytes, self.network_bytes))
+        memory, model, network = map(
+            size_in_words, (self.peak_bytes, self.model_bytes, self.network_bytes)
+        )
         own = ""
         if self.on_gpu:
             own = f", {network} of the GPU's"
@@ -105,7 +109,9 @@ class Forecast(msgspec.Struct, frozen=True):
         return f", {_span(self.gpu_seconds)} of it the network on {self.gpu}"
 
     def peaks(self) -> dict[str, int]:
-        """Return the largest memory up to the end of each stage, by its name: what a run's log has as memory_mb."""
+        """Return the largest memory up to the end of each stage, by its name: what a run's log has
+        as memory_mb.
+        """
         peaks: dict[str, int] = {}
         most = 0
         for stage in self.stages:
@@ -114,36 +120,54 @@ class Forecast(msgspec.Struct, frozen=True):
         return peaks
 
     def table(self) -> str:
-        """Return a line for each stage with its own memory; of those of one name, as of several trees, the largest."""
+        """Return a line for each stage with its own memory; of those of one name, as of several
+        trees, the largest.
+        """
         most: dict[str, int] = {}
         for stage in self.stages:
             most[stage.name] = max(most.get(stage.name, 0), stage.peak_bytes)
         width = max(map(len, most), default=0)
-        return "\n".join(f"{name:<{width}}  {size_in_words(peak):>8}" for name, peak in most.items())
+        return "\n".join(
+            f"{name:<{width}}  {size_in_words(peak):>8}" for name, peak in most.items()
+        )
 
 
 def forecast(documents: Dataset, config: Config, device: str = "auto") -> Forecast:
-    """Estimate a run with the threads that :func:`longtail.kernels.pool.threads` says, in some tenths of a second."""
+    """Estimate a run with the threads that :func:`longtail.kernels.pool.threads` says, in some
+    tenths of a second.
+    """
     sizes = DataSizes.trained_on(documents, config)
     shape = shape_of(sizes, config) if uses_encoder(config) else None
-    expected = forecast_of_sizes(sizes, config, shape, gpu_for(device) if shape is not None else None)
+    expected = forecast_of_sizes(
+        sizes, config, shape, gpu_for(device) if shape is not None else None
+    )
     compilation = compilation_seconds(config)
     low, high = _COSTS.spread
-    return msgspec.structs.replace(expected, compilation_seconds=(low * compilation, high * compilation))
+    return msgspec.structs.replace(
+        expected, compilation_seconds=(low * compilation, high * compilation)
+    )
 
 
 def published_forecast(dataset: PublishedDataset, config: Config, device: str = "auto") -> Forecast:
-    """Estimate a run on a dataset of which only sizes are known, and whose encoder need not be on this machine."""
+    """Estimate a run on a dataset of which only sizes are known, and whose encoder need not be on
+    this machine.
+    """
     sizes = DataSizes.published(dataset).with_label_texts(config)
     shape = shape_of(sizes, config, known=True) if uses_encoder(config) else None
     return forecast_of_sizes(sizes, config, shape, gpu_for(device) if shape is not None else None)
 
 
-def forecast_of_sizes(sizes: DataSizes, config: Config, shape: EncoderShape | None, gpu: Gpu | None) -> Forecast:
-    """Estimate a run by the sizes of what is trained on, and the shape of the encoder if there is one."""
+def forecast_of_sizes(
+    sizes: DataSizes, config: Config, shape: EncoderShape | None, gpu: Gpu | None
+) -> Forecast:
+    """Estimate a run by the sizes of what is trained on, and the shape of the encoder if there is
+    one.
+    """
     text = text_forecast(sizes, config)
     network = None if shape is None else network_forecast(sizes, config, shape, gpu)
-    joined = text if network is None or ranks_alone(config) else _beside(text, network.width, config)
+    joined = (
+        text if network is None or ranks_alone(config) else _beside(text, network.width, config)
+    )
     other = ranker_family(config).forecast(sizes, joined, config)
     levels = [] if ranks_alone(config) or other is not None else tree_levels(sizes, config)
     weights = _weights(sizes, joined, levels, config)
@@ -169,7 +193,9 @@ def forecast_of_sizes(sizes: DataSizes, config: Config, shape: EncoderShape | No
         on_gpu=gpu is not None,
         gpu="" if gpu is None else gpu.name,
         gpu_bytes=0 if gpu is None else gpu.memory,
-        gpu_seconds=None if gpu is None or on_gpu is None else (spread[0] * on_gpu, spread[1] * on_gpu),
+        gpu_seconds=None
+        if gpu is None or on_gpu is None
+        else (spread[0] * on_gpu, spread[1] * on_gpu),
         stages=stages,
     )
 
@@ -184,7 +210,8 @@ def _plan(
     weights: list[float],
     other: RankerForecast | None,
 ) -> TrainingPlan:
-    own_tree = network is not None and len(network.tree) > 1  # over labels that look like the text features
+    # over labels that look like the text features
+    own_tree = network is not None and len(network.tree) > 1
     each = _WEIGHT_BYTES[config.ranker.weights]
     return TrainingPlan(
         sizes=sizes,
@@ -203,7 +230,9 @@ def _plan(
 
 
 def _beside(text: TextForecast, width: int, config: Config) -> TextForecast:
-    """Return what linear classifiers read: text features, vectors beside them (Φcat), or these alone."""
+    """Return what linear classifiers read: text features, vectors beside them (Φcat), or these
+    alone.
+    """
     if config.features == "tfidf":
         return text
     if config.features == "dnn":
@@ -211,8 +240,12 @@ def _beside(text: TextForecast, width: int, config: Config) -> TextForecast:
     return text._replace(dense_width=text.dense_width + width)
 
 
-def _weights(sizes: DataSizes, joined: TextForecast, levels: list[Level], config: Config) -> list[float]:
-    """Return the weights of each level: what pruning, or an L1 penalty, leaves of sparse ones, and all dense ones."""
+def _weights(
+    sizes: DataSizes, joined: TextForecast, levels: list[Level], config: Config
+) -> list[float]:
+    """Return the weights of each level: what pruning, or an L1 penalty, leaves of sparse ones, and
+    all dense ones.
+    """
     sparse = one_vs_all_weights(sizes, config) if config.tree.kind == "flat" else None
     return [
         (pruned_weights(joined, [level], config.ranker.prune) if sparse is None else sparse)
@@ -233,7 +266,9 @@ def _host_seconds(plan: TrainingPlan) -> float:
 
 
 def _solver_seconds(plan: TrainingPlan) -> float:
-    """Return the seconds of one core: documents × blocks of siblings × numbers of a document, at every parent."""
+    """Return the seconds of one core: documents × blocks of siblings × numbers of a document, at
+    every parent.
+    """
     config, text, levels = plan.config, plan.joined, plan.levels
     if config.tree.kind == "flat" and levels:
         alone = one_vs_all_seconds(plan.sizes, text, config, levels[0].given)
@@ -242,9 +277,14 @@ def _solver_seconds(plan: TrainingPlan) -> float:
     each = text.each + text.dense_width / 4 + _COSTS.solver_extra
     seconds = 0.0
     for level in levels:
-        halves = math.ceil(level.nodes / level.parents / 8) / 2  # blocks of 16 siblings, or 8 where these will do
+        # blocks of 16 siblings, or 8 where these will do
+        halves = math.ceil(level.nodes / level.parents / 8) / 2
         seconds += level.parents * halves * each * level.given ** (1 + _COSTS.solver_growth)
-    return seconds * _COSTS.solver_seconds * (_COSTS.logistic if config.ranker.loss == "logistic" else 1.0)
+    return (
+        seconds
+        * _COSTS.solver_seconds
+        * (_COSTS.logistic if config.ranker.loss == "logistic" else 1.0)
+    )
 
 
 def _span(seconds: tuple[float, float]) -> str:
@@ -262,7 +302,9 @@ def _time(seconds: float) -> str:
 
 def size_in_words(count: float) -> str:
     """Return bytes as MB or GB of two digits."""
-    return f"{_two_digits(count / 1e6):.0f} MB" if count < 1e9 else f"{_two_digits(count / 1e9):g} GB"
+    return (
+        f"{_two_digits(count / 1e6):.0f} MB" if count < 1e9 else f"{_two_digits(count / 1e9):g} GB"
+    )
 
 
 def _two_digits(value: float) -> float:

@@ -1,4 +1,6 @@
-"""The methods by name, and the settings of each: the catalogue, and how what was asked for is laid over it."""
+"""The methods by name, and the settings of each: the catalogue, and how what was asked for is laid
+over it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The catalogue of methods: name → recipe, paper, and our own settings; presets are in ``presets/``."""
+"""The catalogue of methods: name → recipe, paper, and our own settings; presets are in
+``presets/``.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,11 @@ class Method(msgspec.Struct, frozen=True):
     paper: str
     recipe: tuple[str, ...]  # text features → label features → tree → ranker → search
     settings: Settings = {}
-    # cascade, attention: a network that ranks, linear classifiers may join it; recursive: one whose vectors they read
+    # cascade, attention: a network that ranks, linear classifiers may join it; recursive: one whose
+    # vectors they read
     network: Literal["", "cascade", "attention", "recursive"] = ""
-    ranker: str = "tree"  # family of the linear ranker: tree, forest, neighbours, or one that a package registers
+    # family of the linear ranker: tree, forest, neighbours, or one that a package registers
+    ranker: str = "tree"
 
     @property
     def presets(self) -> Mapping[str, Preset]:
@@ -131,7 +135,13 @@ CATALOGUE = [
         "annexml",
         "documents near each other in learnt embeddings vote with their labels",
         "Tagami 2017, AnnexML: Approximate Nearest Neighbor Search for Extreme Multi-label Classification",
-        ("tf-idf", "label-kNN graph", "partitions of documents", "embeddings", "nearest neighbours"),
+        (
+            "tf-idf",
+            "label-kNN graph",
+            "partitions of documents",
+            "embeddings",
+            "nearest neighbours",
+        ),
         settings={"tfidf": TEXT},
         ranker="neighbours",
     ),
@@ -140,7 +150,8 @@ CATALOGUE = [
         "one pass through a transformer, a level of the label tree at each of some layers, trained end to end",
         "Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end Multi-resolution Training",
         ("tokens, tf-idf", "PIFA", "balanced 2-means", "transformer", "cascade of shortlists"),
-        # rates, length of vectors and trees of the classifiers beside the network: those that ranked best (RESULTS.md)
+        # rates, length of vectors and trees of the classifiers beside the network: those that
+        # ranked best (RESULTS.md)
         settings={
             "features": "cat",
             "tfidf": TEXT,
@@ -176,7 +187,8 @@ CATALOGUE = [
         "a transformer tuned level by level of a label tree, then linear classifiers on its vectors and tf-idf",
         "Zhang et al. 2021, Fast Multi-Resolution Transformer Fine-tuning for Extreme Multi-label Text Classification",
         ("tokens, tf-idf", "PIFA", "balanced k-means", "squared hinge on Φcat", "beam"),
-        # few epochs, as vectors that know their documents by heart mislead the classifiers on them (RESULTS.md)
+        # few epochs, as vectors that know their documents by heart mislead the classifiers on them
+        # (RESULTS.md)
         settings={
             **RECURSIVE,
             "recursive": {"cost_sensitive": False},
@@ -191,7 +203,12 @@ CATALOGUE = [
         ("tokens, tf-idf", "PIFA", "balanced k-means", "squared hinge on Φcat", "beam"),
         settings={
             **RECURSIVE,
-            "recursive": {"resolutions": "one", "finest": "clusters", "bootstrap": False, "cost_sensitive": False},
+            "recursive": {
+                "resolutions": "one",
+                "finest": "clusters",
+                "bootstrap": False,
+                "cost_sensitive": False,
+            },
             "training": {**RECURSIVE["training"], "loss": "squared-hinge"},
             "ranker": {"max_passes": PASSES, "negatives": "tfn+man", "trees": 3},
         },
@@ -210,7 +227,13 @@ CATALOGUE = [
         "an LSTM over word vectors, whose words each label attends to in its own way; a network a level of the tree",
         "You et al. 2019, AttentionXML: Label Tree-based Attention-Aware Deep Model for High-Performance Extreme "
         "Multi-Label Text Classification",
-        ("words", "PIFA", "balanced 2-means, one level", "LSTM, attention of labels", "shortlist of clusters"),
+        (
+            "words",
+            "PIFA",
+            "balanced 2-means, one level",
+            "LSTM, attention of labels",
+            "shortlist of clusters",
+        ),
         settings=on_words(
             "lstm",
             encoder={"max_tokens": 128},
@@ -239,8 +262,16 @@ CATALOGUE = [
         "short texts and label text: routed convolutions, classifiers of label words, label graph and free rows",
         "Kharbanda et al. 2024, Learning label-label correlations in extreme multi-label classification via label "
         "features (Gandalf), appendix A",
-        ("words", "PIFA, then label words", "balanced 2-means, one level", "convolutions", "shortlist of clusters"),
-        settings=on_words("routed-inception", label_text={"parts": ["text", "graph", "free"], "phases": "tied"}),
+        (
+            "words",
+            "PIFA, then label words",
+            "balanced 2-means, one level",
+            "convolutions",
+            "shortlist of clusters",
+        ),
+        settings=on_words(
+            "routed-inception", label_text={"parts": ["text", "graph", "free"], "phases": "tied"}
+        ),
         network="cascade",
     ),
     Method(
@@ -255,7 +286,13 @@ CATALOGUE = [
         "decaf",
         "astec with classifiers made of label words and a refinement",
         "Mittal et al. 2021, DECAF: Deep Extreme Classification with Label Features",
-        ("words", "PIFA", "balanced 2-means, one level", "sum of word vectors, label words", "nearest labels"),
+        (
+            "words",
+            "PIFA",
+            "balanced 2-means, one level",
+            "sum of word vectors, label words",
+            "nearest labels",
+        ),
         settings=on_words("bag", **surrogate(parts=["text", "free"], combine="sum")),
         network="cascade",
     ),
@@ -263,7 +300,13 @@ CATALOGUE = [
         "eclare",
         "astec with classifiers made of label words, those of related labels, and a refinement",
         "Mittal et al. 2021, ECLARE: Extreme Classification with Label Graph Correlations",
-        ("words", "PIFA", "balanced 2-means, one level", "sum of word vectors, label words", "nearest labels"),
+        (
+            "words",
+            "PIFA",
+            "balanced 2-means, one level",
+            "sum of word vectors, label words",
+            "nearest labels",
+        ),
         settings=on_words("bag", **surrogate(parts=["text", "graph", "free"])),
         network="cascade",
     ),

@@ -16,10 +16,9 @@
     [[deviation]]                                  # what the recipe has and this software has not
     what = "β₁ is constant; the authors' code cycles it"
 
-A preset is called like its dataset, with ``+VARIANT`` behind it where the papers have another recipe for the same one.
-Blocks name presets as file names are matched: ``*`` stands for anything. A setting stands once for each preset, so
-that each value has one source.
-"""
+A preset is called like its dataset, with ``+VARIANT`` behind it where the papers have another
+recipe for the same one. Blocks name presets as file names are matched: ``*`` stands for anything. A
+setting stands once for each preset, so that each value has one source."""
 
 from __future__ import annotations
 
@@ -40,7 +39,9 @@ _ABOUT = ("source", "datasets")  # the keys of a block that are no settings
 
 
 class Preset(msgspec.Struct, frozen=True):
-    """The recipe of a paper for one dataset: settings by dotted path, their sources, and what differs from it."""
+    """The recipe of a paper for one dataset: settings by dotted path, their sources, and what
+    differs from it.
+    """
 
     name: str
     values: dict[str, Any]
@@ -55,7 +56,11 @@ class Preset(msgspec.Struct, frozen=True):
     def sources_in(self, config: Config) -> dict[str, str]:
         """Return, by path, the sources of those values that ``config`` has from this preset."""
         held = {setting.path: _listed(setting.value) for setting in settings(config)}
-        return {path: source for path, source in self.sources.items() if held.get(path) == self.values[path]}
+        return {
+            path: source
+            for path, source in self.sources.items()
+            if held.get(path) == self.values[path]
+        }
 
 
 @cache
@@ -68,7 +73,9 @@ def read_presets(method: str) -> Mapping[str, Preset]:
 
 
 def parse_presets(text: str) -> dict[str, Preset]:
-    """Return the presets of a file's text; ValueError for a setting with two sources, or an unknown preset."""
+    """Return the presets of a file's text; ValueError for a setting with two sources, or an unknown
+    preset.
+    """
     content = tomllib.loads(text)
     names = content["datasets"]
     return {name: _preset(name, content, names) for name in names}
@@ -83,10 +90,14 @@ def _preset(name: str, content: Mapping[str, Any], names: Sequence[str]) -> Pres
             if path in _ABOUT:
                 continue
             if path in values:
-                raise ValueError(f"{name}: {path} stands in two blocks, {sources[path]!r} and {source!r}")
+                raise ValueError(
+                    f"{name}: {path} stands in two blocks, {sources[path]!r} and {source!r}"
+                )
             values[path] = value
             sources[path] = source
-    deviations = tuple(block["what"] for block in _blocks_of(name, content.get("deviation", []), names))
+    deviations = tuple(
+        block["what"] for block in _blocks_of(name, content.get("deviation", []), names)
+    )
     return Preset(name, values, sources, deviations)
 
 
@@ -95,8 +106,12 @@ def _listed(value: Any) -> Any:
     return [_listed(part) for part in value] if isinstance(value, tuple) else value
 
 
-def _blocks_of(name: str, blocks: Sequence[dict[str, Any]], names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the blocks that hold for the preset ``name``: those that list it, and those without a list."""
+def _blocks_of(
+    name: str, blocks: Sequence[dict[str, Any]], names: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the blocks that hold for the preset ``name``: those that list it, and those without a
+    list.
+    """
     for block in blocks:
         listed = block.get("datasets", ["*"])
         for pattern in listed:

@@ -16,7 +16,8 @@ __all__ = [
 ]
 
 
-# 1 + ln tf beats tf, and ten passes rank as well as a hundred in about three quarters of the time (RESULTS.md)
+# 1 + ln tf beats tf, and ten passes rank as well as a hundred in about three quarters of the time
+# (RESULTS.md)
 TEXT = {"0": {"sublinear_tf": True}}
 PASSES = 10
 
@@ -48,7 +49,12 @@ def on_words(kind: str, **settings: dict[str, Any]) -> dict[str, Any]:
         "features": "cat",  # where classifiers are to join the network
         "tfidf": TEXT,
         "encoder": {"kind": kind, "name": "learned", "max_tokens": 32},
-        "cascade": {"last_level": "shortlist", "label_rows": "random", "rescale": False, "combine": "never"},
+        "cascade": {
+            "last_level": "shortlist",
+            "label_rows": "random",
+            "rescale": False,
+            "combine": "never",
+        },
         # a small encoder is as fast as its batches are large, also on a CPU
         "training": {"epochs": 20, "encoder_rate": 3e-3, "head_rate": 3e-3, "micro_batch": 256},
     }
@@ -58,7 +64,9 @@ def on_words(kind: str, **settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def surrogate(**label_text: Any) -> dict[str, dict[str, Any]]:
-    """Return the settings of DeepXML's phases: word vectors learn fast, on clusters, for most of the epochs."""
+    """Return the settings of DeepXML's phases: word vectors learn fast, on clusters, for most of
+    the epochs.
+    """
     return {
         "cascade": {"label_rows": "centroid", "dropout": [0.0, 0.0]},  # the encoder has its own
         "label_text": {"phases": "surrogate", "first_share": 0.6, **label_text},

@@ -1,4 +1,6 @@
-"""Methods by their names, and the settings of one: its own, a preset's, and those that were asked for."""
+"""Methods by their names, and the settings of one: its own, a preset's, and those that were asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +8,32 @@ from longtail.config import Config, Training, file_of, resolve
 from longtail.errors import ConfigError, unknown_name
 from longtail.methods.catalogue import CATALOGUE, Method, Settings
 
-__all__ = ["METHODS", "classifiers_alone", "configure", "method", "ranks_alone", "reads_label_texts", "uses_encoder"]
+__all__ = [
+    "METHODS",
+    "classifiers_alone",
+    "configure",
+    "method",
+    "ranks_alone",
+    "reads_label_texts",
+    "uses_encoder",
+]
 
 METHODS: dict[str, Method] = {entry.name: entry for entry in CATALOGUE}
 
 
 def method(name: str, place: str = "") -> Method:
-    """Return the catalogue's entry, or name the nearest one; ``place`` is what the error begins with."""
+    """Return the catalogue's entry, or name the nearest one; ``place`` is what the error begins
+    with.
+    """
     if name not in METHODS:
         raise ConfigError(f"{place}{unknown_name('method', name, METHODS)}")
     return METHODS[name]
 
 
 def uses_encoder(config: Config) -> bool:
-    """Tell whether a pretrained encoder reads the documents: that of a network, or as it is for its vectors."""
+    """Tell whether a pretrained encoder reads the documents: that of a network, or as it is for its
+    vectors.
+    """
     return bool(METHODS[config.method].network) or config.features != "tfidf"
 
 
@@ -34,7 +48,9 @@ def classifiers_alone(config: Config) -> bool:
 
 
 def reads_label_texts(config: Config) -> bool:
-    """Tell whether names and texts of labels have a part in what is trained, beside the vocabulary of words."""
+    """Tell whether names and texts of labels have a part in what is trained, beside the vocabulary
+    of words.
+    """
     entry = METHODS[config.method]
     in_tree = entry.ranker == "tree" and config.label_features.kind.endswith("text")
     at_first = entry.network == "cascade" and config.cascade.label_rows == "centroid+text"
@@ -43,18 +59,23 @@ def reads_label_texts(config: Config) -> bool:
 
 
 def _beside_a_network(classifier: str) -> Settings:
-    """Return what makes the linear classifiers on Φcat this method's; text features stay, and one is enough."""
+    """Return what makes the linear classifiers on Φcat this method's; text features stay, and one
+    is enough.
+    """
     own = METHODS[classifier].settings
     return {"tree": own["tree"], "search": own["search"], "ranker": {**own["ranker"], "trees": 1}}
 
 
 def configure(name: str, preset: str | None = None, *overrides: Settings) -> Config:
-    """Return the resolved settings of a method: its own, then the preset's, then each of ``overrides``.
+    """Return the resolved settings of a method: its own, then the preset's, then each of
+    ``overrides``.
 
-    A preset that is named among ``overrides``, as in a file that ``longtail methods`` printed, counts like ``preset``.
-    """
+    A preset that is named among ``overrides``, as in a file that ``longtail methods`` printed,
+    counts like ``preset``."""
     entry = method(name, file_of([own for own in overrides if own.get("method") == name], "method"))
-    named = [own["preset"] for own in overrides if isinstance(own.get("preset"), str) and own["preset"]]
+    named = [
+        own["preset"] for own in overrides if isinstance(own.get("preset"), str) and own["preset"]
+    ]
     if preset is None and named:
         preset = named[-1]
     if preset is not None and (not isinstance(preset, str) or preset not in entry.presets):
@@ -65,14 +86,17 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
     sources = recipe, *overrides
     config = resolve({"method": name}, entry.settings, *sources)
     classifier = config.cascade.classifier
-    if entry.network == "cascade" and classifier != "xr-linear":  # its settings, below those that were asked for
+    # its settings, below those that were asked for
+    if entry.network == "cascade" and classifier != "xr-linear":
         config = resolve({"method": name}, entry.settings, _beside_a_network(classifier), *sources)
     if config.method != name:
         found = f"method: found '{config.method}' among the settings for '{name}'"
         raise ConfigError(f"{file_of(overrides, 'method')}{found}; expected '{name}' or nothing")
     if config.training.loss != Training().loss and not entry.network:
         found = f"training.loss: found {config.training.loss} with {name}, which trains no network"
-        raise ConfigError(f"{file_of(overrides, 'training.loss')}{found}; leave it out, or choose a neural method")
+        raise ConfigError(
+            f"{file_of(overrides, 'training.loss')}{found}; leave it out, or choose a neural method"
+        )
     if config.preset != (preset or ""):
         found = f"preset: found {config.preset!r} among the settings for '{preset}'"
         raise ConfigError(f"{file_of(overrides, 'preset')}{found}; expected one of them")

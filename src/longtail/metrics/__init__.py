@@ -1,8 +1,16 @@
-"""How good predictions are: the field's metrics, their confidence intervals, and where the hits come from."""
+"""How good predictions are: the field's metrics, their confidence intervals, and where the hits
+come from.
+"""
 
 from __future__ import annotations
 
-from longtail.metrics.analysis import FrequencyBin, FrequencyTable, LabelTable, by_frequency, per_label
+from longtail.metrics.analysis import (
+    FrequencyBin,
+    FrequencyTable,
+    LabelTable,
+    by_frequency,
+    per_label,
+)
 from longtail.metrics.evaluation import Evaluation
 from longtail.metrics.propensity import (
     Constants,

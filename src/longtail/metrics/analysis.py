@@ -1,4 +1,6 @@
-"""Where the hits come from: by training frequency of the labels, label by label, by threshold; and where none come."""
+"""Where the hits come from: by training frequency of the labels, label by label, by threshold; and
+where none come.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ __all__ = [
 
 
 class FrequencyBin(msgspec.Struct, frozen=True, kw_only=True):
-    """The labels with ``low`` to ``high`` training documents (None: no upper end); tuples go along the table's ks."""
+    """The labels with ``low`` to ``high`` training documents (None: no upper end); tuples go along
+    the table's ks.
+    """
 
     low: int
     high: int | None
@@ -61,7 +65,12 @@ class FrequencyTable(msgspec.Struct, frozen=True):
     bins: tuple[FrequencyBin, ...]
 
     def __str__(self) -> str:
-        heads = ["in train", "labels", "positives", *(f"{name}@{k}" for name in ("P", "R") for k in self.ks)]
+        heads = [
+            "in train",
+            "labels",
+            "positives",
+            *(f"{name}@{k}" for name in ("P", "R") for k in self.ks),
+        ]
         return in_columns([heads, *(self._row(part) for part in self.bins)])
 
     def _row(self, part: FrequencyBin) -> list[str]:
@@ -71,7 +80,9 @@ class FrequencyTable(msgspec.Struct, frozen=True):
 
 
 class LabelTable(NamedTuple):
-    """One entry a label in each array (n_labels,). A ratio whose denominator is 0 is 0; the counts tell which."""
+    """One entry a label in each array (n_labels,). A ratio whose denominator is 0 is 0; the counts
+    tell which.
+    """
 
     train_count: NDArray[np.int64]
     test_count: NDArray[np.int64]
@@ -83,10 +94,11 @@ class LabelTable(NamedTuple):
 
 
 class PrecisionRecall(msgspec.Struct, frozen=True):
-    """Precision and recall over all pairs of a document and a label, each label being given from a threshold on.
+    """Precision and recall over all pairs of a document and a label, each label being given from a
+    threshold on.
 
-    Thresholds fall, recall rises. ``best`` is the place where F1 is highest, of all thresholds and not of these alone.
-    """
+    Thresholds fall, recall rises. ``best`` is the place where F1 is highest, of all thresholds and
+    not of these alone."""
 
     thresholds: tuple[float, ...]
     precision: tuple[float, ...]
@@ -118,16 +130,19 @@ def by_frequency(
     edges: Sequence[int] = (1, 2, 6, 21, 101),
     mask: Pairs | None = None,
 ) -> FrequencyTable:
-    """Split P@k and recall over labels binned by training frequency; ``edges`` are the lower ends after 0.
+    """Split P@k and recall over labels binned by training frequency; ``edges`` are the lower ends
+    after 0.
 
-    With the top k over all labels as always, and for each bin the hits and the true (document, label) pairs
-    («positives») of its labels: precision = hits / (k × documents with labels), the bin's share of P@k;
-    recall = hits / positives, over pairs and not averaged over documents, None where there are no positives.
-    """
+    With the top k over all labels as always, and for each bin the hits and the true (document,
+    label) pairs («positives») of its labels: precision = hits / (k × documents with labels), the
+    bin's share of P@k; recall = hits / positives, over pairs and not averaged over documents, None
+    where there are no positives."""
     ks = check_ks(ks)
     lows = [0, *edges]
     if any(low >= high for low, high in pairwise(lows)):
-        raise UsageError(f"edges: found {tuple(edges)}; expected rising whole numbers from 1 on, such as 1, 2, 6")
+        raise UsageError(
+            f"edges: found {tuple(edges)}; expected rising whole numbers from 1 on, such as 1, 2, 6"
+        )
     statistics = collect(predictions, label_matrix, ks, None, mask)
     bin_of = np.searchsorted(lows, _counts(label_counts, label_matrix), side="right") - 1
     n_documents = len(statistics.documents)
@@ -161,7 +176,8 @@ def per_label(
     label_counts: NDArray[np.integer[Any]],
     mask: Pairs | None = None,
 ) -> LabelTable:
-    """Return counts and precision, recall, F1 of each label when each document is given its k best labels.
+    """Return counts and precision, recall, F1 of each label when each document is given its k best
+    labels.
 
     Documents without labels are left out, so their predictions are not counted.
     """
@@ -178,8 +194,11 @@ def per_label(
     )
 
 
-def precision_recall(predictions: CSR, label_matrix: CSR, points: int = 200) -> PrecisionRecall | None:
-    """Return at most ``points`` thresholds, or None where nothing is predicted; documents without labels are left out.
+def precision_recall(
+    predictions: CSR, label_matrix: CSR, points: int = 200
+) -> PrecisionRecall | None:
+    """Return at most ``points`` thresholds, or None where nothing is predicted; documents without
+    labels are left out.
 
     The lowest threshold is the smallest score there is, so recall ends where the predictions do.
     """
@@ -193,7 +212,9 @@ def precision_recall(predictions: CSR, label_matrix: CSR, points: int = 200) -> 
     found = np.cumsum(right[order])[last]
     precision, recall = found / (last + 1), found / label_matrix.nnz
     best = int(np.argmax(precision * recall / np.maximum(precision + recall, 1e-12)))
-    kept = np.unique([*np.searchsorted(recall, np.linspace(0, recall[-1], points - 2)), best, len(last) - 1])
+    kept = np.unique(
+        [*np.searchsorted(recall, np.linspace(0, recall[-1], points - 2)), best, len(last) - 1]
+    )
     return PrecisionRecall(
         tuple(map(float, scores[last[kept]])),
         tuple(map(float, precision[kept])),
@@ -204,7 +225,9 @@ def precision_recall(predictions: CSR, label_matrix: CSR, points: int = 200) -> 
 
 
 def worst_documents(predictions: CSR, label_matrix: CSR, k: int = 5, n: int = 20) -> list[int]:
-    """Return the rows of the ``n`` documents with the lowest nDCG@k; of those alike, the surest wrong label first."""
+    """Return the rows of the ``n`` documents with the lowest nDCG@k; of those alike, the surest
+    wrong label first.
+    """
     rows = np.flatnonzero(np.diff(label_matrix.indptr))
     ndcg = collect(predictions, label_matrix, check_ks([k])).documents[:, 0, NDCG]
     wrong = np.where(is_hit(predictions, label_matrix), -np.inf, predictions.data)
@@ -230,7 +253,11 @@ def unmasked(predictions: CSR, mask: Pairs | None) -> CSR:
 
 def _counts(label_counts: NDArray[np.integer[Any]], label_matrix: CSR) -> NDArray[np.int64]:
     counts = np.asarray(label_counts)
-    if counts.shape != (label_matrix.shape[1],) or counts.dtype.kind not in "iu" or np.any(counts < 0):
+    if (
+        counts.shape != (label_matrix.shape[1],)
+        or counts.dtype.kind not in "iu"
+        or np.any(counts < 0)
+    ):
         raise UsageError(
             f"label_counts: found {counts.dtype} of shape {counts.shape}; "
             f"expected {label_matrix.shape[1]} whole numbers of at least 0, one for each label"

@@ -17,22 +17,28 @@ _MOST_RESAMPLES = 1_000_000  # all are held at once
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """How much larger a metric is than another system's: the interval, and the chance (p) of one as large by luck."""
+    """How much larger a metric is than another system's: the interval, and the chance (p) of one as
+    large by luck.
+    """
 
     low: float
     high: float
     p: float
 
 
-def resampled_sums(documents: NDArray[np.float64], n_resamples: int, seed: int) -> NDArray[np.float64]:
-    """Sum per-document statistics (n_docs, ...) over each of ``n_resamples`` draws of n_docs documents.
+def resampled_sums(
+    documents: NDArray[np.float64], n_resamples: int, seed: int
+) -> NDArray[np.float64]:
+    """Sum per-document statistics (n_docs, ...) over each of ``n_resamples`` draws of n_docs
+    documents.
 
-    Returns (n_resamples, ...). Draws are split over blocks of documents first (a multinomial draw) and made
-    inside a block then, so nothing of size documents × resamples ever exists.
-    """
+    Returns (n_resamples, ...). Draws are split over blocks of documents first (a multinomial draw)
+    and made inside a block then, so nothing of size documents × resamples ever exists."""
     if not 1 <= n_resamples <= _MOST_RESAMPLES or seed < 0:
         found = f"{n_resamples} resamples, seed {seed}"
-        raise UsageError(f"bootstrap: found {found}; expected 1 to {_MOST_RESAMPLES} and a seed >= 0")
+        raise UsageError(
+            f"bootstrap: found {found}; expected 1 to {_MOST_RESAMPLES} and a seed >= 0"
+        )
     n_docs = len(documents)
     flat = documents.reshape(n_docs, -1)
     rng = np.random.default_rng(seed)
@@ -40,7 +46,8 @@ def resampled_sums(documents: NDArray[np.float64], n_resamples: int, seed: int) 
     sizes[-1] -= len(sizes) * BLOCK - n_docs
     draws = rng.multinomial(n_docs, sizes / n_docs, size=n_resamples)
     sums = np.zeros((n_resamples, flat.shape[1]))
-    with np.errstate(over="ignore"):  # the generator wraps around on purpose; seen only when run uncompiled
+    # the generator wraps around on purpose; seen only when run uncompiled
+    with np.errstate(over="ignore"):
         resample_sums(flat, draws, rng.integers(2**64, dtype=np.uint64), sums)
     return sums.reshape(n_resamples, *documents.shape[1:])
 
@@ -48,9 +55,13 @@ def resampled_sums(documents: NDArray[np.float64], n_resamples: int, seed: int) 
 def percentile_intervals(
     resamples: Mapping[str, NDArray[np.float64]], confidence: float
 ) -> dict[str, tuple[float, float]]:
-    """Return for each metric the percentiles of its resampled values that leave out 1 - ``confidence``, half a side."""
+    """Return for each metric the percentiles of its resampled values that leave out 1 -
+    ``confidence``, half a side.
+    """
     if not 0.0 < confidence < 1.0:
-        raise UsageError(f"confidence: found {confidence}; expected a fraction between 0 and 1, such as 0.95")
+        raise UsageError(
+            f"confidence: found {confidence}; expected a fraction between 0 and 1, such as 0.95"
+        )
     tails = ((1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0)
     bounds = {name: np.quantile(values, tails) for name, values in resamples.items()}
     return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
@@ -59,18 +70,23 @@ def percentile_intervals(
 def paired_differences(
     first: Mapping[str, NDArray[np.float64]], other: Mapping[str, NDArray[np.float64]]
 ) -> dict[str, Difference]:
-    """Return for each metric by how much ``other`` is above ``first``, both of the same resamples of documents.
+    """Return for each metric by how much ``other`` is above ``first``, both of the same resamples
+    of documents.
 
-    Intervals are of 95 %. p is two-sided: twice the share of resamples on the other side of 0, or at it, with one more
-    counted there.
-    """
+    Intervals are of 95 %. p is two-sided: twice the share of resamples on the other side of 0, or
+    at it, with one more counted there."""
     differences = {name: other[name] - values for name, values in first.items()}
     intervals = percentile_intervals(differences, 0.95)
-    return {name: Difference(*intervals[name], _two_sided(values)) for name, values in differences.items()}
+    return {
+        name: Difference(*intervals[name], _two_sided(values))
+        for name, values in differences.items()
+    }
 
 
 def least_p(n_resamples: int) -> float:
-    """Return the least p of :class:`Difference` that ``n_resamples`` can show: no resample is on the other side."""
+    """Return the least p of :class:`Difference` that ``n_resamples`` can show: no resample is on
+    the other side.
+    """
     return 2 / (n_resamples + 1)
 
 

@@ -1,4 +1,6 @@
-"""The result of an evaluation: values with everything needed to read them, as a struct, JSON or table."""
+"""The result of an evaluation: values with everything needed to read them, as a struct, JSON or
+table.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,19 @@ from longtail.metrics.layout import in_columns
 __all__ = ["NAMES", "Evaluation"]
 
 _HELD_OUT = "documents held out of the training data, easier than new ones: all their labels have others there"
-NAMES = ("P", "nDCG", "R", "PSP", "PSnDCG", "coverage", "macro-F1")  # in front of @k, in the order of a table
+# in front of @k, in the order of a table
+NAMES = ("P", "nDCG", "R", "PSP", "PSnDCG", "coverage", "macro-F1")
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics as fractions by name, ``evaluation["P@1"]``; printed as a table in percent.
 
-    Documents without labels are in no mean. ``hits`` are right labels among the k best, one number a k; ``intervals``
-    are (low, high) by name where there were resamples; ``a`` and ``b`` are those of the propensities, if known, and
-    ``constants_from`` what decided them. ``filter`` is the name of the filter file, of ``filter_pairs`` pairs, if any.
-    ``trained_on`` counts the documents that the model was trained on. ``held_out`` says that the documents were held
-    out of the training data, such that each of their labels has other documents there.
-    """
+    Documents without labels are in no mean. ``hits`` are right labels among the k best, one number
+    a k; ``intervals`` are (low, high) by name where there were resamples; ``a`` and ``b`` are those
+    of the propensities, if known, and ``constants_from`` what decided them. ``filter`` is the name
+    of the filter file, of ``filter_pairs`` pairs, if any. ``trained_on`` counts the documents that
+    the model was trained on. ``held_out`` says that the documents were held out of the training
+    data, such that each of their labels has other documents there."""
 
     n_documents: int
     n_without_labels: int
@@ -60,7 +63,9 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def footnote(self) -> str:
-        """What the metrics are of: documents and labels, and the settings behind propensities and intervals."""
+        """What the metrics are of: documents and labels, and the settings behind propensities and
+        intervals.
+        """
         parts = [f"percent over {self.n_documents} documents with {self.n_test_labels} labels"]
         if self.n_without_labels:
             parts.append(f"{self.n_without_labels} documents without labels left out")
@@ -70,7 +75,9 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         if self.filter:
             parts.append(f"filtered by {printable(self.filter)}, {self.filter_pairs:,} pairs")
         if self.intervals:
-            parts.append(f"[{100 * self.confidence:g} % intervals of {self.n_resamples} resamples, seed {self.seed}]")
+            parts.append(
+                f"[{100 * self.confidence:g} % intervals of {self.n_resamples} resamples, seed {self.seed}]"
+            )
         if self.measured_on:
             parts.append(self.measured_on)
         if self.trained_on:
@@ -79,7 +86,9 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def measured_on(self) -> str:
-        """What has to be known of the documents to read the numbers; empty for documents of no relation to training."""
+        """What has to be known of the documents to read the numbers; empty for documents of no
+        relation to training.
+        """
         return _HELD_OUT if self.held_out else ""
 
     @property

@@ -1,4 +1,6 @@
-"""How likely a label is to be assigned at all where it is right, estimated from its training frequency."""
+"""How likely a label is to be assigned at all where it is right, estimated from its training
+frequency.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,13 @@ class Constants(NamedTuple):
 # (A, B), the name of a family, what was chosen before, or None: by the data
 Propensity: TypeAlias = tuple[float, float] | str | Constants | None
 
-# As in the Extreme Classification Repository's scripts and the published settings of the benchmarks.
+# As in the Extreme Classification Repository's scripts and the published settings of the
+# benchmarks.
 FAMILIES = {"wikipedia": (0.5, 0.4), "amazon": (0.6, 2.6), "default": (0.55, 1.5)}
 
-# Parts of the names of benchmarks, without what is no letter or digit; the first that a name has decides. Wiki10-31K,
-# the WikiSeeAlso family and AmazonCat-13K are not of the families that their names begin with.
+# Parts of the names of benchmarks, without what is no letter or digit; the first that a name has
+# decides. Wiki10-31K, the WikiSeeAlso family and AmazonCat-13K are not of the families that their
+# names begin with.
 _BY_NAME = {
     "amazoncat": "default",
     "wiki10": "default",
@@ -54,16 +58,22 @@ _BY_NAME = {
 
 
 def propensity_constants(name: str) -> tuple[float, float]:
-    """Return the constants (A, B) the field uses for the named benchmark; (0.55, 1.5) for all other data."""
+    """Return the constants (A, B) the field uses for the named benchmark; (0.55, 1.5) for all other
+    data.
+    """
     return FAMILIES[_family_of(name) or "default"]
 
 
-def choose_constants(propensity: Propensity, names: Iterable[str] = (), preset: str = "") -> Constants:
-    """Return A and B: those asked for, else by the name of the data, else by the preset, else 0.55 and 1.5.
+def choose_constants(
+    propensity: Propensity, names: Iterable[str] = (), preset: str = ""
+) -> Constants:
+    """Return A and B: those asked for, else by the name of the data, else by the preset, else 0.55
+    and 1.5.
 
     Args:
         propensity: (A, B), the name of a family, what was chosen before, or None.
-        names: Names of the test data that may be that of a benchmark; the first one that is decides.
+        names: Names of the test data that may be that of a benchmark; the first one that is
+        decides.
         preset: The recipe that a model was trained with, which is called by its benchmark.
     """
     if isinstance(propensity, Constants):
@@ -85,7 +95,9 @@ def _numbers(propensity: object) -> tuple[float, float]:
     pair = tuple(propensity) if isinstance(propensity, list | tuple) else ()
     if len(pair) != 2 or not all(isinstance(number, int | float | np.number) for number in pair):
         known = ", ".join(FAMILIES)
-        raise UsageError(f"propensity: found {propensity!r}; expected (A, B) such as (0.55, 1.5), or one of {known}")
+        raise UsageError(
+            f"propensity: found {propensity!r}; expected (A, B) such as (0.55, 1.5), or one of {known}"
+        )
     return float(pair[0]), float(pair[1])
 
 
@@ -97,13 +109,16 @@ def _family_of(name: str) -> str | None:
 def inverse_propensities(
     label_counts: NDArray[np.integer[Any]], n_train: int, a: float = 0.55, b: float = 1.5
 ) -> NDArray[np.float64]:
-    """Return 1/p_l = 1 + C (N_l + B)^-A with C = (ln N - 1)(B + 1)^A for each label (Jain et al. 2016).
+    """Return 1/p_l = 1 + C (N_l + B)^-A with C = (ln N - 1)(B + 1)^A for each label (Jain et al.
+    2016).
 
-    ``label_counts`` holds N_l, the documents of each label among the N = ``n_train`` training documents.
-    """
+    ``label_counts`` holds N_l, the documents of each label among the N = ``n_train`` training
+    documents."""
     counts = np.asarray(label_counts)
     if n_train < 3:  # below e documents C is negative and a label could weigh less than nothing
-        raise UsageError(f"n_train: found {n_train}; propensities need at least 3 training documents")
+        raise UsageError(
+            f"n_train: found {n_train}; propensities need at least 3 training documents"
+        )
     if counts.ndim != 1 or counts.dtype.kind not in "iu":
         raise UsageError(
             f"label_counts: found {counts.dtype} of shape {counts.shape}; expected one integer count per label"
@@ -120,5 +135,7 @@ def inverse_propensities(
         weights = np.asarray(1.0 + c * (counts + float(b)) ** -a, dtype=np.float64)
     if not (np.isfinite(c) and np.isfinite(weights).all()):
         way_out = "expected smaller ones, such as 0.55 and 1.5"
-        raise UsageError(f"propensity constants: found A={a}, B={b}, weights out of range; {way_out}")
+        raise UsageError(
+            f"propensity constants: found A={a}, B={b}, weights out of range; {way_out}"
+        )
     return weights

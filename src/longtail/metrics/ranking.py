@@ -1,22 +1,23 @@
-"""The field's ranking metrics over CSR predictions, as the Extreme Classification Repository's scripts define them.
+"""The field's ranking metrics over CSR predictions, as the Extreme Classification Repository's
+scripts define them.
 
-With y the true labels of a document, n of them, and r the rank of a prediction (falling score, ties by lower
-label index; every stored entry is a prediction, also one with score 0):
+With y the true labels of a document, n of them, and r the rank of a prediction (falling score, ties
+by lower label index; every stored entry is a prediction, also one with score 0):
 
     P@k        hits in the top k / k, always k, however few predictions or true labels there are
-    nDCG@k     Σ_{r<=k} y / log2(r+1), over the same sum of a ranking that starts with min(n, k) true labels
-    R@k        hits in the top k / n
-    PSP@k      mean of Σ_{r<=k} y/p  over  mean of Σ 1/p of the k true labels with the largest 1/p
-    PSnDCG@k   mean of Σ_{r<=k} y/(p log2(r+1))  over  mean of the same sum with the true labels as ranking,
-               falling 1/p. The repository's scripts also divide both sums by Σ_{r<=k} 1/log2(r+1), which
-               cancels; pyxclib divides them by each document's ideal DCG of min(n, k), which does not.
-    coverage@k labels of the test documents that are hit at least once in a top k / labels of the test documents
-    macro-F1@k mean over the labels of the test documents of 2 hits / (predicted in a top k + true). Labels that
-               are true nowhere are left out, so that the mean runs over the same labels for every system.
+    nDCG@k     Σ_{r<=k} y / log2(r+1), over the same sum of a ranking that starts with min(n, k)
+    true labels R@k        hits in the top k / n PSP@k      mean of Σ_{r<=k} y/p  over  mean of Σ
+    1/p of the k true labels with the largest 1/p PSnDCG@k   mean of Σ_{r<=k} y/(p log2(r+1))  over
+    mean of the same sum with the true labels as ranking, falling 1/p. The repository's scripts also
+    divide both sums by Σ_{r<=k} 1/log2(r+1), which cancels; pyxclib divides them by each document's
+    ideal DCG of min(n, k), which does not.
+    coverage@k labels of the test documents that are hit at least once in a top k / labels of the
+    test documents macro-F1@k mean over the labels of the test documents of 2 hits / (predicted in a
+    top k + true). Labels that are true nowhere are left out, so that the mean runs over the same
+    labels for every system.
 
-The first three are means over documents. Documents without labels are left out of everything, and counted.
-All values are fractions; tables print percent.
-"""
+The first three are means over documents. Documents without labels are left out of everything, and
+counted. All values are fractions; tables print percent."""
 
 from __future__ import annotations
 
@@ -63,12 +64,13 @@ def evaluate(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> Evaluation:
-    """Compute every metric at every k; propensity metrics only with ``label_counts`` and ``n_train`` of the train set.
+    """Compute every metric at every k; propensity metrics only with ``label_counts`` and
+    ``n_train`` of the train set.
 
-    ``mask`` (m, 2) holds (document, label) pairs that are taken out of the predictions before the top k.
-    ``bootstrap`` is the number of resamples of the test documents behind the intervals, 1000 being usual;
-    coverage and macro-F1 have none, since a resample always holds fewer different labels than the test set.
-    """
+    ``mask`` (m, 2) holds (document, label) pairs that are taken out of the predictions before the
+    top k. ``bootstrap`` is the number of resamples of the test documents behind the intervals, 1000
+    being usual; coverage and macro-F1 have none, since a resample always holds fewer different
+    labels than the test set."""
     ks = check_ks(ks)
     weights = _weights(label_counts, n_train, a, b)
     statistics = collect(predictions, label_matrix, ks, weights, mask)
@@ -84,7 +86,9 @@ def evaluate(
         ks=ks,
         a=None if weights is None else a,
         b=None if weights is None else b,
-        metrics={name: float(value) for name, value in (means | _over_labels(statistics, ks)).items()},
+        metrics={
+            name: float(value) for name, value in (means | _over_labels(statistics, ks)).items()
+        },
         hits=tuple(int(n) for n in statistics.hits.sum(axis=1)),
         intervals=intervals,
         n_resamples=bootstrap,
@@ -107,11 +111,13 @@ def resampled_metrics(
 ) -> dict[str, NDArray[np.float64]]:
     """Return the (bootstrap,) values of each metric that :func:`evaluate` has intervals of.
 
-    With the same ``bootstrap``, ``seed`` and documents the resamples are the same, so that two systems can be compared.
-    """
+    With the same ``bootstrap``, ``seed`` and documents the resamples are the same, so that two
+    systems can be compared."""
     ks = check_ks(ks)
     weights = _weights(label_counts, n_train, a, b)
-    return _resampled(collect(predictions, label_matrix, ks, weights).documents, ks, bootstrap, seed)
+    return _resampled(
+        collect(predictions, label_matrix, ks, weights).documents, ks, bootstrap, seed
+    )
 
 
 def _resampled(
@@ -126,26 +132,42 @@ def precision_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | No
 
 
 def ndcg_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | None = None) -> float:
-    """Return nDCG@k: the discounted gain over that of an ideal ranking, averaged over documents with labels."""
+    """Return nDCG@k: the discounted gain over that of an ideal ranking, averaged over documents
+    with labels.
+    """
     return _single("nDCG", predictions, label_matrix, k, None, mask)
 
 
 def recall_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | None = None) -> float:
-    """Return R@k: the share of a document's labels found in its k best, averaged over documents with labels."""
+    """Return R@k: the share of a document's labels found in its k best, averaged over documents
+    with labels.
+    """
     return _single("R", predictions, label_matrix, k, None, mask)
 
 
 def psp_at_k(
-    predictions: CSR, label_matrix: CSR, k: int, propensities: NDArray[np.float64], mask: Pairs | None = None
+    predictions: CSR,
+    label_matrix: CSR,
+    k: int,
+    propensities: NDArray[np.float64],
+    mask: Pairs | None = None,
 ) -> float:
-    """Return PSP@k, a ratio of means; ``propensities`` are the inverse ones of ``inverse_propensities``."""
+    """Return PSP@k, a ratio of means; ``propensities`` are the inverse ones of
+    ``inverse_propensities``.
+    """
     return _single("PSP", predictions, label_matrix, k, propensities, mask)
 
 
 def psndcg_at_k(
-    predictions: CSR, label_matrix: CSR, k: int, propensities: NDArray[np.float64], mask: Pairs | None = None
+    predictions: CSR,
+    label_matrix: CSR,
+    k: int,
+    propensities: NDArray[np.float64],
+    mask: Pairs | None = None,
 ) -> float:
-    """Return PSnDCG@k, a ratio of means; ``propensities`` are the inverse ones of ``inverse_propensities``."""
+    """Return PSnDCG@k, a ratio of means; ``propensities`` are the inverse ones of
+    ``inverse_propensities``.
+    """
     return _single("PSnDCG", predictions, label_matrix, k, propensities, mask)
 
 
@@ -155,7 +177,9 @@ def coverage_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | Non
 
 
 def macro_f1_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | None = None) -> float:
-    """Return macro-F1@k: the mean F1 of the test documents' labels when each document is given its k best."""
+    """Return macro-F1@k: the mean F1 of the test documents' labels when each document is given its
+    k best.
+    """
     return _single("macro-F1", predictions, label_matrix, k, None, mask)
 
 
@@ -182,12 +206,18 @@ def _weights(
         return None
     if label_counts is None or n_train is None:
         missing = "label_counts" if label_counts is None else "n_train"
-        raise UsageError(f"{missing} is missing; propensity metrics need both label_counts and n_train")
+        raise UsageError(
+            f"{missing} is missing; propensity metrics need both label_counts and n_train"
+        )
     return inverse_propensities(label_counts, n_train, a, b)
 
 
-def _from_sums(sums: NDArray[np.float64], n_documents: int, ks: tuple[int, ...]) -> dict[str, NDArray[np.float64]]:
-    """Turn sums over documents (..., n_ks, columns) into metrics (...,), all of which are ratios of such sums."""
+def _from_sums(
+    sums: NDArray[np.float64], n_documents: int, ks: tuple[int, ...]
+) -> dict[str, NDArray[np.float64]]:
+    """Turn sums over documents (..., n_ks, columns) into metrics (...,), all of which are ratios of
+    such sums.
+    """
     metrics = {}
     for t, k in enumerate(ks):
         at_k = np.moveaxis(sums[..., t, :], -1, 0)  # (columns, ...)
@@ -206,5 +236,7 @@ def _over_labels(statistics: Statistics, ks: tuple[int, ...]) -> dict[str, float
     for t, k in enumerate(ks):
         hits, predicted = statistics.hits[t, tested], statistics.predicted[t, tested]
         metrics[f"coverage@{k}"] = float(np.mean(hits > 0))
-        metrics[f"macro-F1@{k}"] = float(np.mean(2.0 * hits / (predicted + statistics.true[tested])))
+        metrics[f"macro-F1@{k}"] = float(
+            np.mean(2.0 * hits / (predicted + statistics.true[tested]))
+        )
     return metrics

@@ -40,18 +40,21 @@ def collect(
     weights: NDArray[np.float64] | None = None,
     mask: Pairs | None = None,
 ) -> Statistics:
-    """Rank each document's predictions and count hits at every k; memory grows with documents and labels only.
+    """Rank each document's predictions and count hits at every k; memory grows with documents and
+    labels only.
 
-    ``weights`` (n_labels,) is what a hit of each label is worth; ``mask`` (m, 2) holds (document, label)
-    pairs that are passed over in the predictions. Documents without labels leave no trace but their number.
-    """
+    ``weights`` (n_labels,) is what a hit of each label is worth; ``mask`` (m, 2) holds (document,
+    label) pairs that are passed over in the predictions. Documents without labels leave no trace
+    but their number."""
     offsets, labels, scores = _predicted(predictions)
     true_offsets, true_labels = _positives(label_matrix)
     _check_shapes(predictions, label_matrix, weights)
     n_docs, n_labels = label_matrix.shape
     n_labelled = int(np.count_nonzero(np.diff(true_offsets)))
     if not n_labelled:
-        raise UsageError(f"label_matrix: none of its {n_docs} documents has a label; there is nothing to measure")
+        raise UsageError(
+            f"label_matrix: none of its {n_docs} documents has a label; there is nothing to measure"
+        )
     longest = max(int(np.diff(offsets).max()), int(np.diff(true_offsets).max()))
     n_columns = kernels.N_UNWEIGHTED if weights is None else kernels.N_STATISTICS
     documents = np.zeros((n_labelled, len(ks), n_columns))
@@ -79,7 +82,9 @@ def collect(
 def check_ks(ks: Iterable[int]) -> tuple[int, ...]:
     """Return the ks rising and each once; refuse what is not a whole number from 1 to 2³¹ - 1."""
     found = list(ks)
-    if not found or not all(isinstance(k, (int, np.integer)) and 1 <= k <= _LARGEST_K for k in found):
+    if not found or not all(
+        isinstance(k, (int, np.integer)) and 1 <= k <= _LARGEST_K for k in found
+    ):
         raise UsageError(
             f"k: found {found}; expected whole numbers of at least 1 and at most {_LARGEST_K}, such as 1, 3, 5"
         )
@@ -89,11 +94,17 @@ def check_ks(ks: Iterable[int]) -> tuple[int, ...]:
 def _check_csr(name: str, matrix: CSR) -> None:
     if not sparse.issparse(matrix) or matrix.format != "csr" or matrix.ndim != 2:
         kind = f"{type(matrix).__name__} of shape {getattr(matrix, 'shape', 'unknown')}"
-        raise UsageError(f"{name}: found a {kind}; expected a scipy.sparse.csr_array (n_docs, n_labels)")
+        raise UsageError(
+            f"{name}: found a {kind}; expected a scipy.sparse.csr_array (n_docs, n_labels)"
+        )
     if matrix.dtype.kind not in "biuf":
         raise UsageError(f"{name}: found values of type {matrix.dtype}; expected numbers")
-    if np.any(np.diff(matrix.indptr) < 0) or matrix.indptr[-1] > min(len(matrix.indices), len(matrix.data)):
-        raise UsageError(f"{name}: its indptr falls or runs past its entries; build it anew from its entries")
+    if np.any(np.diff(matrix.indptr) < 0) or matrix.indptr[-1] > min(
+        len(matrix.indices), len(matrix.data)
+    ):
+        raise UsageError(
+            f"{name}: its indptr falls or runs past its entries; build it anew from its entries"
+        )
 
 
 def _check_shapes(predictions: CSR, label_matrix: CSR, weights: NDArray[np.float64] | None) -> None:
@@ -110,7 +121,9 @@ def _check_shapes(predictions: CSR, label_matrix: CSR, weights: NDArray[np.float
 
 
 def _predicted(predictions: CSR) -> tuple[Offsets, NDArray[Any], NDArray[Any]]:
-    """Return offsets, labels and scores in types the kernel is compiled for; copies only rare score types."""
+    """Return offsets, labels and scores in types the kernel is compiled for; copies only rare score
+    types.
+    """
     _check_csr("predictions", predictions)
     scores = predictions.data
     if scores.dtype not in (np.float32, np.float64):
@@ -124,25 +137,35 @@ def _positives(label_matrix: CSR) -> tuple[Offsets, Labels]:
     n_entries, n_labels = int(label_matrix.indptr[-1]), label_matrix.shape[1]
     indices = label_matrix.indices[:n_entries]
     if n_entries and (indices.min() < 0 or indices.max() >= n_labels):
-        raise UsageError(f"label_matrix: found label {indices.max()} or a negative one; expected 0 to {n_labels - 1}")
+        raise UsageError(
+            f"label_matrix: found label {indices.max()} or a negative one; expected 0 to {n_labels - 1}"
+        )
     if np.isnan(label_matrix.data[:n_entries]).any():
-        raise UsageError("label_matrix: found NaN; expected values above 0 for the labels a document has")
+        raise UsageError(
+            "label_matrix: found NaN; expected values above 0 for the labels a document has"
+        )
     if not label_matrix.has_canonical_format:
         label_matrix = label_matrix.copy()
         label_matrix.sum_duplicates()
     n_entries = int(label_matrix.indptr[-1])
     positive = label_matrix.data[:n_entries] > 0
     kept_before = np.concatenate(([0], np.cumsum(positive, dtype=np.int64)))
-    return kept_before[label_matrix.indptr], label_matrix.indices[:n_entries][positive].astype(np.int32)
+    return kept_before[label_matrix.indptr], label_matrix.indices[:n_entries][positive].astype(
+        np.int32
+    )
 
 
 def masked_labels(mask: Pairs | None, shape: tuple[int, int]) -> tuple[Offsets, Labels]:
     """Return the masked labels of each document as offsets and labels."""
     pairs = np.zeros((0, 2), np.int64) if mask is None else np.asarray(mask)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise UsageError(f"mask: found {pairs.dtype} of shape {pairs.shape}; expected integer pairs (document, label)")
+        raise UsageError(
+            f"mask: found {pairs.dtype} of shape {pairs.shape}; expected integer pairs (document, label)"
+        )
     if np.any(pairs < 0) or np.any(pairs >= np.array(shape)):
-        raise UsageError(f"mask: found a pair outside the {shape[0]} documents and {shape[1]} labels")
+        raise UsageError(
+            f"mask: found a pair outside the {shape[0]} documents and {shape[1]} labels"
+        )
     order = np.argsort(pairs[:, 0], kind="stable")
     per_document = np.bincount(pairs[:, 0].astype(np.int64), minlength=shape[0])
     return np.concatenate(([0], np.cumsum(per_document))), pairs[order, 1].astype(np.int32)

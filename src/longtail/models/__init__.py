@@ -1,1 +1,3 @@
-"""Trained models: one of a method, or several as one; what they predict, and the folders that hold them."""
+"""Trained models: one of a method, or several as one; what they predict, and the folders that hold
+them.
+"""

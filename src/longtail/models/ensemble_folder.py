@@ -1,4 +1,6 @@
-"""An ensemble as one model folder: what it adds, and every member in a folder that is a model of its own."""
+"""An ensemble as one model folder: what it adds, and every member in a folder that is a model of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,21 @@ class _Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     members: Annotated[tuple[_Member, ...], Meta(min_length=2)]
 
 
-def save_ensemble(ensemble: Ensemble, path: str | Path, save_member: Callable[[Model, Path], None]) -> None:
-    """Write the ensemble with its members in one folder; the files of a member that has some are copied as they are."""
+def save_ensemble(
+    ensemble: Ensemble, path: str | Path, save_member: Callable[[Model, Path], None]
+) -> None:
+    """Write the ensemble with its members in one folder; the files of a member that has some are
+    copied as they are.
+    """
     members = tuple(map(_Member, ensemble.methods, ensemble.weights))
     described = _Described(ensemble.fusion, members)
     configs = [member.config for member in ensemble.members]
     with write_folder(path, config_hash=content_hash([described, configs])) as folder:
         folder.write_json(ENSEMBLE, described)
         write_parts(ensemble, folder)
-        for number, (member, files) in enumerate(zip(ensemble.members, ensemble.folders, strict=True)):
+        for number, (member, files) in enumerate(
+            zip(ensemble.members, ensemble.folders, strict=True)
+        ):
             if files is None:
                 save_member(member, folder.path(_place(number)))
             else:
@@ -57,7 +65,8 @@ def _copy(source: Folder, target: FolderWriter, place: str) -> None:
     """Write the verified bytes of a model folder, and its manifest, as the subfolder ``place``."""
     for name in source.files:
         target.write_pieces(f"{place}/{name}", [source.view(name)])
-    if MANIFEST not in source.files:  # it is one of the files where a folder is a subfolder of another
+    # it is one of the files where a folder is a subfolder of another
+    if MANIFEST not in source.files:
         own = source.manifest
         target.write_bytes(f"{place}/{MANIFEST}", encode(own.producer, own.config_hash, own.files))
 
@@ -88,11 +97,15 @@ def read_ensemble(folder: Folder, read_member: Callable[[Folder], Model]) -> Ens
 
 
 def _ensemble_card(ensemble: Ensemble) -> str:
-    """Return the model card as Markdown: the members with their weights, the data, metrics, how to use it."""
+    """Return the model card as Markdown: the members with their weights, the data, metrics, how to
+    use it.
+    """
     facts = ensemble.facts
     rows = {
         f"member {number}": f"{member.config.method}, weight {weight:.2f}, {len(member.labels):,} labels"
-        for number, (member, weight) in enumerate(zip(ensemble.members, ensemble.weights, strict=True))
+        for number, (member, weight) in enumerate(
+            zip(ensemble.members, ensemble.weights, strict=True)
+        )
     }
     rows |= {
         "documents": f"{facts.documents:,}, and {facts.held_out:,} to weigh or calibrate by",
@@ -107,7 +120,9 @@ def _ensemble_card(ensemble: Ensemble) -> str:
     ]
     if ensemble.metrics is not None:
         told = "The weights were fitted on them, too." if ensemble.fusion == "weights" else ""
-        lines.append(f"## Measured on the documents given to calibrate by\n\n{told}\n\n```\n{ensemble.metrics}\n```")
+        lines.append(
+            f"## Measured on the documents given to calibrate by\n\n{told}\n\n```\n{ensemble.metrics}\n```"
+        )
     lines.append("## Use\n\n```\nlongtail predict THIS_FOLDER documents.jsonl -k 5\n```")
     return "\n\n".join(filter(None, lines)) + "\n"
 

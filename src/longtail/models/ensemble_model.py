@@ -25,7 +25,14 @@ from longtail.rankers.explanation import Explanation
 from longtail.search.ensemble import in_order, mean_scores, reciprocal_ranks
 from longtail.store import Folder
 
-__all__ = ["METHOD", "Ensemble", "EnsembleExplanation", "Fusion", "MemberExplanation", "united_labels"]
+__all__ = [
+    "METHOD",
+    "Ensemble",
+    "EnsembleExplanation",
+    "Fusion",
+    "MemberExplanation",
+    "united_labels",
+]
 
 METHOD = "ensemble"  # what stands in config.method of an ensemble
 Fusion = Literal["mean", "rank", "weights"]
@@ -34,7 +41,9 @@ _EXPLAINED = 5  # labels asked for, as in a prediction
 
 
 class MemberExplanation(msgspec.Struct, frozen=True):
-    """What one member adds to a label's score, ``weight`` times ``score``: why, or why that has no words."""
+    """What one member adds to a label's score, ``weight`` times ``score``: why, or why that has no
+    words.
+    """
 
     method: str
     weight: float
@@ -57,15 +66,15 @@ class EnsembleExplanation(msgspec.Struct, frozen=True):
 class Ensemble(RankingModel):
     """Trained models whose scores are averaged; ``labels`` are those of all members.
 
-    What is averaged are the members' probabilities where all of them are calibrated, else their raw scores; with the
-    fusion by rank, 61 / (60 + rank). ``config`` is a name and the settings of the calibration: those of the members
-    are in the members.
-    """
+    What is averaged are the members' probabilities where all of them are calibrated, else their raw
+    scores; with the fusion by rank, 61 / (60 + rank). ``config`` is a name and the settings of the
+    calibration: those of the members are in the members."""
 
     members: tuple[Model, ...]
     weights: tuple[float, ...]  # not negative, of sum 1
     fusion: Fusion
-    folders: tuple[Folder | None, ...] = field(compare=False)  # the members' files, where they have any
+    # the members' files, where they have any
+    folders: tuple[Folder | None, ...] = field(compare=False)
 
     @property
     def network(self) -> None:
@@ -96,13 +105,16 @@ class Ensemble(RankingModel):
     @property
     def calibrated_members(self) -> bool:
         """Whether what is averaged are the members' probabilities."""
-        return self.fusion != "rank" and all(member.calibration is not None for member in self.members)
+        return self.fusion != "rank" and all(
+            member.calibration is not None for member in self.members
+        )
 
     @property
     def missing_score(self) -> float:
         """What a label counts for at a member that does not find it."""
         alone = self.fusion == "rank" or self.calibrated_members
-        return 0.0 if alone else self.members[0].missing_score  # all alike, as those who make ensembles see to
+        # all alike, as those who make ensembles see to
+        return 0.0 if alone else self.members[0].missing_score
 
     @property
     def reads_text(self) -> bool:
@@ -117,12 +129,16 @@ class Ensemble(RankingModel):
         return tuple(np.fromiter((find[label] for label in ids), np.int32, len(ids)) for ids in own)
 
     def raw_scores(
-        self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
+        self,
+        documents: Dataset | Strings,
+        k: int,
+        search: Search,
+        exclude: sparse.csr_array | None = None,
     ) -> sparse.csr_array:
         """Return (n, L) scores before calibration, best first: the weighted mean of the members'.
 
-        ``search`` is for its beam, which every member takes in place of its own if it is not that of ``config``.
-        """
+        ``search`` is for its beam, which every member takes in place of its own if it is not that
+        of ``config``."""
         used = [number for number, weight in enumerate(self.weights) if weight]
         scores = self.member_scores(documents, k, search, exclude, used)
         return mean_scores(scores, k, [self.weights[number] for number in used], self.missing_score)
@@ -135,12 +151,19 @@ class Ensemble(RankingModel):
         exclude: sparse.csr_array | None = None,
         members: Iterable[int] | None = None,
     ) -> list[sparse.csr_array]:
-        """Return the (n, L) scores that are averaged, each member's best first: of more than ``k`` labels."""
+        """Return the (n, L) scores that are averaged, each member's best first: of more than ``k``
+        labels.
+        """
         numbers = range(len(self.members)) if members is None else members
         return [self._scores_of(number, documents, k, search, exclude) for number in numbers]
 
     def _scores_of(
-        self, number: int, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None
+        self,
+        number: int,
+        documents: Dataset | Strings,
+        k: int,
+        search: Search,
+        exclude: sparse.csr_array | None,
     ) -> sparse.csr_array:
         member, columns = self.members[number], self._columns[number]
         own = member.config.search
@@ -151,20 +174,27 @@ class Ensemble(RankingModel):
         if self.fusion == "rank":
             return reciprocal_ranks(ranked)
         if self.calibrated_members and member.calibration is not None:
-            return in_order(ranked, member.calibration(ranked.data))  # which a mean in float32 makes equal
+            # which a mean in float32 makes equal
+            return in_order(ranked, member.calibration(ranked.data))
         return ranked
 
     def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
         """Return the (n, d) vectors of the one member with a network."""
         with_network = [member for member in self.members if member.network is not None]
         if len(with_network) != 1:
-            found = f"{len(with_network)} members with a network" if with_network else "no member with a network"
+            found = (
+                f"{len(with_network)} members with a network"
+                if with_network
+                else "no member with a network"
+            )
             way_out = "embed with the folder of one member, such as ENSEMBLE/member-0"
             raise UsageError(f"this ensemble has {found}; expected exactly one; {way_out}")
         return with_network[0].embed(documents)
 
     def explain(self, text: str, label: str) -> EnsembleExplanation:
-        """Return what each member adds to the score of ``label``, an id or a name, and what each word does there."""
+        """Return what each member adds to the score of ``label``, an id or a name, and what each
+        word does there.
+        """
         column = self.labels.find(label)
         label = self.labels.ids[column]
         scores = self.member_scores(self._readable([text]), _EXPLAINED, self.config.search)
@@ -178,12 +208,16 @@ class Ensemble(RankingModel):
 
 
 def _score(ranked: sparse.csr_array, column: int, missing: float) -> float:
-    """Return the score of a label of the only document, ``missing`` where it is not among those ranked."""
+    """Return the score of a label of the only document, ``missing`` where it is not among those
+    ranked.
+    """
     found = ranked.data[ranked.indices == column]
     return float(found[0]) if len(found) else missing
 
 
-def _explained(member: Model, weight: float, score: float, text: str, label: str) -> MemberExplanation:
+def _explained(
+    member: Model, weight: float, score: float, text: str, label: str
+) -> MemberExplanation:
     method = member.config.method
     if label not in member.labels:
         return MemberExplanation(method, weight, score, None, "does not know this label")
@@ -194,7 +228,9 @@ def _explained(member: Model, weight: float, score: float, text: str, label: str
 
 
 def united_labels(members: Sequence[Labels]) -> Labels:
-    """Return the labels that any member has, in the order of their first appearance, described as there."""
+    """Return the labels that any member has, in the order of their first appearance, described as
+    there.
+    """
     first, *others = members
     if all(labels.ids == first.ids for labels in others):
         return first

@@ -37,9 +37,8 @@ __all__ = ["Facts", "Model"]
 class Model(RankingModel):
     """Labels, how documents become features, the rankers, and what scores mean.
 
-    Linear rankers score tf-idf or given features, or a network's vectors and these together (Φcat). A network may rank
-    by itself, too, or give its vectors alone.
-    """
+    Linear rankers score tf-idf or given features, or a network's vectors and these together (Φcat).
+    A network may rank by itself, too, or give its vectors alone."""
 
     vectoriser: TfIdf | None  # None: documents come as features, or a network's vectors are all
     rankers: tuple[Ranker, ...]  # one a label tree, or a forest; none where a network does it all
@@ -67,15 +66,23 @@ class Model(RankingModel):
 
     @property
     def missing_score(self) -> float:
-        """The score, before calibration, of a label that is not found: 0, or −1 where scores are margins."""
+        """The score, before calibration, of a label that is not found: 0, or −1 where scores are
+        margins.
+        """
         if not self.rankers or self.facts.network_share > 0:
             return 0.0
         return max(ranker.missing_score(self.config.search) for ranker in self.rankers)
 
     def raw_scores(
-        self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
+        self,
+        documents: Dataset | Strings,
+        k: int,
+        search: Search,
+        exclude: sparse.csr_array | None = None,
     ) -> sparse.csr_array:
-        """Return (n, L) scores before calibration, best first: of the network, the mean of the trees, or of both."""
+        """Return (n, L) scores before calibration, best first: of the network, the mean of the
+        trees, or of both.
+        """
         share, network = self.facts.network_share, self.neural_ranker
         if network is None or share == 0:
             each = k if len(self.rankers) == 1 else members_k(k, len(self.labels))
@@ -85,63 +92,101 @@ class Model(RankingModel):
         return mean_scores(self.both_scores(documents, k, search, exclude), k, (share, 1 - share))
 
     def both_scores(
-        self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
+        self,
+        documents: Dataset | Strings,
+        k: int,
+        search: Search,
+        exclude: sparse.csr_array | None = None,
     ) -> tuple[sparse.csr_array, sparse.csr_array]:
-        """Return the scores of the network and of the linear classifiers beside it, of more than ``k`` labels."""
+        """Return the scores of the network and of the linear classifiers beside it, of more than
+        ``k`` labels.
+        """
         if self.neural_ranker is None:
             raise UsageError(f"{self.config.method} has no network that ranks")
         wanted = members_k(k, len(self.labels))
         ranked, vectors = self.neural_ranker.search(_texts(documents), wanted, exclude)
-        return ranked, self._linear_scores(self._combined(documents, vectors), wanted, wanted, search, exclude)
+        return ranked, self._linear_scores(
+            self._combined(documents, vectors), wanted, wanted, search, exclude
+        )
 
     def _linear_scores(
-        self, features: Features, k: int, each: int, search: Search, exclude: sparse.csr_array | None
+        self,
+        features: Features,
+        k: int,
+        each: int,
+        search: Search,
+        exclude: sparse.csr_array | None,
     ) -> sparse.csr_array:
-        """Return the ``k`` best labels by the mean of all rankers, of which every one gives ``each``."""
+        """Return the ``k`` best labels by the mean of all rankers, of which every one gives
+        ``each``.
+        """
         ranked = [ranker.search(features, search, each, exclude) for ranker in self.rankers]
         return ranked[0] if len(ranked) == 1 else mean_scores(ranked, k, missing=self.missing_score)
 
     def predict_part(
-        self, documents: Dataset, k: int = 5, *, threshold: float = 0.0, beam_size: int | None = None
+        self,
+        documents: Dataset,
+        k: int = 5,
+        *,
+        threshold: float = 0.0,
+        beam_size: int | None = None,
     ) -> PartialPredictions:
-        """Return the ``k`` best labels of each document that the loaded shards hold, with what a merge needs."""
+        """Return the ``k`` best labels of each document that the loaded shards hold, with what a
+        merge needs.
+        """
         ranker = self.rankers[0] if len(self.rankers) == 1 else None
         if not isinstance(ranker, TreeRanker) or ranker.shards is None:
-            raise UsageError("this model has no shards; load a model of one label tree in shards, or use predict")
+            raise UsageError(
+                "this model has no shards; load a model of one label tree in shards, or use predict"
+            )
         if self.neural_ranker is not None:
-            raise UsageError("this model has a network that ranks as well, whose scores no shard has; use predict")
+            raise UsageError(
+                "this model has a network that ranks as well, whose scores no shard has; use predict"
+            )
         self.warn_of_threshold(threshold)
         most, search = self._asked(k, beam_size)
         beam = ranker.beam(self.features(documents), search, most)
         ranked = self._calibrated(ranked_labels(beam, ranker.tree, search.last_level))
-        return PartialPredictions.of(beam, ranked, threshold, self.labels, documents.ids, ranker.shards, k)
+        return PartialPredictions.of(
+            beam, ranked, threshold, self.labels, documents.ids, ranker.shards, k
+        )
 
     def features(self, documents: Dataset | Iterable[str]) -> Features:
         """Return the features of documents as the linear rankers got them in training."""
         documents = self._readable(documents)
         if self.network is None:
-            return document_features(documents, self.vectoriser, self.config, widths=self.facts.widths)
+            return document_features(
+                documents, self.vectoriser, self.config, widths=self.facts.widths
+            )
         if not self.rankers:
-            raise UsageError("this model has a network alone, which reads texts, not features; see embed")
+            raise UsageError(
+                "this model has a network alone, which reads texts, not features; see embed"
+            )
         return self._combined(documents, self.network.embed(_texts(documents)))
 
     def embed(self, documents: Dataset | Iterable[str]) -> NDArray[np.float32]:
         """Return the network's (n, d) vectors of documents, Φ_dnn."""
         if self.network is None:
-            raise UsageError(f"{self.config.method} has no network, so no embeddings; train with a method that has one")
+            raise UsageError(
+                f"{self.config.method} has no network, so no embeddings; train with a method that has one"
+            )
         return self.network.embed(_texts(self._readable(documents)))
 
     def _combined(self, documents: Dataset | Strings, vectors: NDArray[np.float32]) -> Features:
-        """Return Φcat: the network's vectors beside the text features; or Φdnn, where these have no columns."""
+        """Return Φcat: the network's vectors beside the text features; or Φdnn, where these have no
+        columns.
+        """
         own = None if self.config.features == "tfidf" else vectors
-        return document_features(documents, self.vectoriser, self.config, own, widths=self.facts.widths)
+        return document_features(
+            documents, self.vectoriser, self.config, own, widths=self.facts.widths
+        )
 
     def explain(self, text: str, label: str) -> Explanation:
-        """Return what each n-gram of ``text`` adds to the margin of each node on the way to ``label``, an id or a name.
+        """Return what each n-gram of ``text`` adds to the margin of each node on the way to
+        ``label``, an id or a name.
 
-        What a network's vector adds, if the classifiers read one, is a sum of its own. Of a network that ranks, it is
-        how much the label's score falls without each word.
-        """
+        What a network's vector adds, if the classifiers read one, is a sum of its own. Of a network
+        that ranks, it is how much the label's score falls without each word."""
         column, share, network = self.labels.find(label), self.facts.network_share, None
         raw = self._explain_linear(text, column) if share < 1 else RawExplanation(column, 0.0, ())
         if self.neural_ranker is not None and share > 0:
@@ -149,12 +194,18 @@ class Model(RankingModel):
 
             network = occlusions(self.neural_ranker, text, column).step()
         vocabulary = Strings.of([]) if self.vectoriser is None else self.vectoriser.vocabulary
-        return raw.named(self.labels, self.label_counts, vocabulary, self.calibration, network, share)
+        return raw.named(
+            self.labels, self.label_counts, vocabulary, self.calibration, network, share
+        )
 
     def _explain_linear(self, text: str, column: int) -> RawExplanation:
         if self.vectoriser is None and self.facts.network_share == 0:
-            found = "a network's vectors" if self.config.features == "dnn" else "ready-made features"
-            raise UsageError(f"this model was trained on {found}, which have no words to explain by")
+            found = (
+                "a network's vectors" if self.config.features == "dnn" else "ready-made features"
+            )
+            raise UsageError(
+                f"this model was trained on {found}, which have no words to explain by"
+            )
         return explain_label(self.rankers, self.features([text]), column, self.config.search)
 
 

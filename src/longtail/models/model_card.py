@@ -34,32 +34,44 @@ def _added(model: Model) -> str:
 def card_rows(model: Model) -> dict[str, str]:
     """Return what the model was trained on and what it is made of, each with its name."""
     facts = model.facts
-    vocabulary = f"{facts.n_columns:,} {'ready-made features' if model.vectoriser is None else 'n-grams'}"
+    vocabulary = (
+        f"{facts.n_columns:,} {'ready-made features' if model.vectoriser is None else 'n-grams'}"
+    )
     rows = {
         "documents": f"{facts.documents:,}, and {facts.held_out:,} held out",
         "labels": f"{len(model.labels):,}; {facts.pairs / facts.documents:.2f} a document{_added(model)}",
-        "features": vocabulary + (f" and {facts.dense_width} dense columns" if facts.dense_width else ""),
+        "features": vocabulary
+        + (f" and {facts.dense_width} dense columns" if facts.dense_width else ""),
         **_ranker_rows(model),
         "scores": "probabilities" if model.calibration is not None else "not calibrated",
     }
     if model.network is not None:
         ranks = (
-            f"{facts.network_share:.0%} of the score" if model.neural_ranker is not None else "its vectors are features"
+            f"{facts.network_share:.0%} of the score"
+            if model.neural_ranker is not None
+            else "its vectors are features"
         )
         rows["network"] = f"{model.config.encoder.name}, {ranks}"
     return rows
 
 
 def model_card(model: Model) -> str:
-    """Return the card as Markdown: method, data, tree, metrics on held-out documents, how to use it, all settings."""
+    """Return the card as Markdown: method, data, tree, metrics on held-out documents, how to use
+    it, all settings.
+    """
     entry = METHODS[model.config.method]
     lines = [
         f"# {entry.name}: {len(model.labels):,} labels",
         f"{entry.what} ({entry.paper}).",
-        "| | |\n|---|---|" + "".join(f"\n| {name} | {value} |" for name, value in card_rows(model).items()),
+        "| | |\n|---|---|"
+        + "".join(f"\n| {name} | {value} |" for name, value in card_rows(model).items()),
     ]
     if model.metrics is not None:
-        which = "the documents held out" if model.metrics.held_out else "the documents of the calibration"
+        which = (
+            "the documents held out"
+            if model.metrics.held_out
+            else "the documents of the calibration"
+        )
         lines.append(f"## Measured on {which}\n\n```\n{model.metrics}\n```")
     lines.append("## Use\n\n```\nlongtail predict THIS_FOLDER documents.jsonl -k 5\n```")
     lines.append(f"## Settings\n\n```toml\n{to_toml(model.config).strip()}\n```")

@@ -29,7 +29,9 @@ _GRAPH = "label-graph.safetensors"
 _RECURSIVE = {name for name, entry in METHODS.items() if entry.network == "recursive"}
 
 
-def save_model(model: Model | Ensemble, path: str | Path, check: Callable[[Path], None] | None = None) -> None:
+def save_model(
+    model: Model | Ensemble, path: str | Path, check: Callable[[Path], None] | None = None
+) -> None:
     """Write the model; nothing in the folder depends on when or where it was made.
 
     ``check`` is called with the complete folder of a model before it replaces an older one.
@@ -55,12 +57,12 @@ def save_model(model: Model | Ensemble, path: str | Path, check: Callable[[Path]
 def load_model(
     path: str | Path | Folder, device: str = "auto", shards: Collection[int] | None = None
 ) -> Model | Ensemble:
-    """Return the model, or the ensemble, of a folder whose every byte verifies; weights are memory-mapped.
+    """Return the model, or the ensemble, of a folder whose every byte verifies; weights are
+    memory-mapped.
 
-    ``device`` is where a network runs, if the model has one. ``shards`` are those of the labels to load: such a model
-    knows all labels and finds those of its own shards, and the files of others are not looked at. A folder that is open
-    already was opened with the same ``shards``.
-    """
+    ``device`` is where a network runs, if the model has one. ``shards`` are those of the labels to
+    load: such a model knows all labels and finds those of its own shards, and the files of others
+    are not looked at. A folder that is open already was opened with the same ``shards``."""
     folder = path if isinstance(path, Folder) else open_model_folder(path, shards)
     path = folder.root if isinstance(path, Folder) else path
     try:
@@ -68,10 +70,19 @@ def load_model(
             return read_ensemble(folder, lambda member: _read(member, device))
         return _read(folder, device, shards)
     except ModelFolderError as error:
-        raise ModelFolderError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
-    except (ValueError, KeyError, TypeError, DataError) as error:  # verified, yet no model: made by something else
-        found = f"no array {error}" if isinstance(error, KeyError) else printable(str(error).partition("\n")[0])
-        raise ModelFolderError(f"{path}: {found}; train the model again, or get another copy") from None
+        raise ModelFolderError(
+            str(error) if str(path) in str(error) else f"{path}: {error}"
+        ) from None
+    except (ValueError, KeyError, TypeError, DataError) as error:
+        # verified, yet no model: made by something else
+        found = (
+            f"no array {error}"
+            if isinstance(error, KeyError)
+            else printable(str(error).partition("\n")[0])
+        )
+        raise ModelFolderError(
+            f"{path}: {found}; train the model again, or get another copy"
+        ) from None
 
 
 def _read(folder: Folder, device: str, shards: Collection[int] | None = None) -> Model:
@@ -84,7 +95,8 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
     network = None
     if "encoder/config.json" in names:
         try:
-            from longtail.networks.network_folder import load_network  # torch only where there is a network
+            # torch only where there is a network
+            from longtail.networks.network_folder import load_network
         except ImportError:
             raise MissingExtra(f"a model of {config.method}", "neural") from None
         network = load_network(folder, config, device)
@@ -95,24 +107,30 @@ def _read(folder: Folder, device: str, shards: Collection[int] | None = None) ->
         ranking.append(network.ranker)
     for ranker in ranking:
         if ranker.n_labels != len(own.labels):
-            raise ValueError(f"a ranker of {ranker.n_labels} labels beside {len(own.labels)} labels")
+            raise ValueError(
+                f"a ranker of {ranker.n_labels} labels beside {len(own.labels)} labels"
+            )
     graph = _label_graph(folder, len(own.labels)) if _GRAPH in names else None
     _check_widths(vectoriser, rankers, own.facts)
     parts = config, own.labels, own.label_counts, own.facts, vectoriser, rankers, network, graph
-    return Model(*parts, calibration=own.calibration, metrics=own.metrics, fingerprints=own.fingerprints)
+    return Model(
+        *parts, calibration=own.calibration, metrics=own.metrics, fingerprints=own.fingerprints
+    )
 
 
 def _config(folder: Folder) -> Config:
-    """Return the settings; those that the folder does not have are what they were when it was written.
+    """Return the settings; those that the folder does not have are what they were when it was
+    written.
 
-    Models trained before there was ``normalise_features`` took given features as they were. ``recursive.loss`` is
-    ``training.loss`` now, for the networks that read it.
-    """
+    Models trained before there was ``normalise_features`` took given features as they were.
+    ``recursive.loss`` is ``training.loss`` now, for the networks that read it."""
     return folder.read_json("config.json", Config, _upgraded)
 
 
 def _upgraded(settings: Any) -> Any:
-    """Return the settings of an earlier version as this one has them; what is no table is refused later."""
+    """Return the settings of an earlier version as this one has them; what is no table is refused
+    later.
+    """
     if not isinstance(settings, dict):
         return settings
     upgraded = {"normalise_features": False, **settings}
@@ -132,18 +150,30 @@ def _label_graph(folder: Folder, n_labels: int) -> sparse.csr_array:
     if len(ends) != n_labels + 1:
         raise ValueError(f"a label graph of {len(ends) - 1} labels beside {n_labels} labels")
     if len(arrays["values"]) != len(columns) or not rows_fit(ends, columns, n_labels):
-        raise ValueError(f"a label graph whose rows are not neighbours, from 0 to {n_labels - 1}, of one label each")
+        raise ValueError(
+            f"a label graph whose rows are not neighbours, from 0 to {n_labels - 1}, of one label each"
+        )
     return csr_of_arrays(arrays, n_labels)
 
 
 def _check_widths(vectoriser: TfIdf | None, rankers: Sequence[Ranker], facts: Facts) -> None:
-    """Refuse rankers of other features than documents will have: found now, not at the first document."""
+    """Refuse rankers of other features than documents will have: found now, not at the first
+    document.
+    """
     expected = facts.widths
     if min(expected) < 0 or not 0 <= facts.network_share <= 1:
-        raise ValueError(f"training.json: {expected} columns, a network's share of {facts.network_share:g}")
+        raise ValueError(
+            f"training.json: {expected} columns, a network's share of {facts.network_share:g}"
+        )
     if not rankers and facts.network_share != 1:
-        raise ValueError(f"training.json: a network's share of {facts.network_share:g}, and nothing beside it")
+        raise ValueError(
+            f"training.json: a network's share of {facts.network_share:g}, and nothing beside it"
+        )
     if rankers and vectoriser is not None and vectoriser.n_features != facts.n_columns:
-        raise ValueError(f"a vocabulary of {vectoriser.n_features} n-grams for {facts.n_columns} columns")
+        raise ValueError(
+            f"a vocabulary of {vectoriser.n_features} n-grams for {facts.n_columns} columns"
+        )
     if not all(ranker.check_widths(*expected) for ranker in rankers):
-        raise ValueError(f"a ranker of other features than the {expected[0]} sparse and {expected[1]} dense ones")
+        raise ValueError(
+            f"a ranker of other features than the {expected[0]} sparse and {expected[1]} dense ones"
+        )

@@ -1,4 +1,6 @@
-"""The encoder of a model as ONNX, for programs without torch: token ids in, a vector of each document out."""
+"""The encoder of a model as ONNX, for programs without torch: token ids in, a vector of each
+document out.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ _LARGEST = 2 * 10**9  # bytes of weights: a file of protocol buffers ends at 2 G
 def export_encoder(model: Model | Ensemble, path: Path | str) -> Path:
     """Write the encoder to ``path``, and beside it the tokeniser, whose file is returned.
 
-    The network takes ``input_ids`` and ``attention_mask``, int64 of any shape (B, T), and gives ``vectors`` (B, d)
+    The network takes ``input_ids`` and ``attention_mask``, int64 of any shape (B, T), and gives
+    ``vectors`` (B, d)
     float32: those that :meth:`Model.embed` gives, which the classifiers of labels read.
     """
     embedder = _embedder(model)
@@ -56,19 +59,29 @@ def _tokenizer_beside(path: Path | str) -> Path:
 
 def _embedder(model: Model | Ensemble) -> Embedder:
     if isinstance(model, Ensemble):
-        raise UsageError("export: found an ensemble; expected one model; export its members one by one")
+        raise UsageError(
+            "export: found an ensemble; expected one model; export its members one by one"
+        )
     if model.network is None:
         way_out = "train with a method that has one (longtail methods)"
-        raise UsageError(f"export: found {model.config.method}, which has no network; expected an encoder; {way_out}")
+        raise UsageError(
+            f"export: found {model.config.method}, which has no network; expected an encoder; {way_out}"
+        )
     if model.config.encoder.kind == "cnn":
-        raise UsageError("export: found the pooling of XML-CNN, which ONNX does not have; expected another encoder")
+        raise UsageError(
+            "export: found the pooling of XML-CNN, which ONNX does not have; expected another encoder"
+        )
     if model.network.device.type != "cpu":
-        raise UsageError(f"export: found a network on {model.network.device}; expected one on the CPU; load it there")
+        raise UsageError(
+            f"export: found a network on {model.network.device}; expected one on the CPU; load it there"
+        )
     return model.network
 
 
 def _onnx_bytes(embedder: Embedder, model: Model | Ensemble) -> bytes:
-    """Return the file, with what a reader must know in it, once it gives the vectors that torch gives."""
+    """Return the file, with what a reader must know in it, once it gives the vectors that torch
+    gives.
+    """
     try:
         import onnx
         import onnxruntime
@@ -82,7 +95,8 @@ def _onnx_bytes(embedder: Embedder, model: Model | Ensemble) -> bytes:
         "pad_id": tokeniser.pad,
         "pad_side": "left" if tokeniser.pad_left else "right",
     }
-    if tokeniser.cleaning != "none":  # which a program without longtail has to do before the tokeniser
+    # which a program without longtail has to do before the tokeniser
+    if tokeniser.cleaning != "none":
         about |= {"cleaning": tokeniser.cleaning, "separator": tokeniser.separator}
     onnx.helper.set_model_props(made, {name: str(value) for name, value in about.items()})
     content: bytes = made.SerializeToString()
@@ -90,7 +104,9 @@ def _onnx_bytes(embedder: Embedder, model: Model | Ensemble) -> bytes:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what it would print of a failure is in the exception
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        difference = _difference(session, embedder, " ".join(islice(model.labels.described(), _LABELS)).split())
+        difference = _difference(
+            session, embedder, " ".join(islice(model.labels.described(), _LABELS)).split()
+        )
     except Exception as error:  # onnxruntime has no class of its own for them that it promises
         raise _not_possible(embedder, error) from error
     if not difference < _DIFFERENCE:
@@ -99,13 +115,17 @@ def _onnx_bytes(embedder: Embedder, model: Model | Ensemble) -> bytes:
 
 
 def _difference(session: Any, embedder: Embedder, words: Sequence[str]) -> float:
-    """Return how far vectors of onnxruntime are from torch's at most, over batches of other shapes than the traced."""
+    """Return how far vectors of onnxruntime are from torch's at most, over batches of other shapes
+    than the traced.
+    """
     texts = [" ".join(words[: 7 * number**2]) for number in range(1, 6)]
     worst = 0.0
     for batch in (texts[:1], texts[1:4], texts):
         tokens = embedder.tokeniser(batch)
         ids, mask = tokens.padded(np.arange(len(batch)))
-        (vectors,) = session.run([OUTPUT], dict(zip(INPUTS, (ids, mask.astype(np.int64)), strict=True)))
+        (vectors,) = session.run(
+            [OUTPUT], dict(zip(INPUTS, (ids, mask.astype(np.int64)), strict=True))
+        )
         worst = max(worst, float(np.abs(vectors - embedder.embed(tokens)).max()))
     return worst
 
@@ -119,7 +139,9 @@ def _tokenizer_json(tokeniser: Tokeniser) -> bytes:
         own = Tokenizer.from_str((Path(place) / "tokenizer.json").read_text("utf-8"))
     own.enable_truncation(tokeniser.max_tokens)
     side = "left" if tokeniser.pad_left else "right"
-    own.enable_padding(direction=side, pad_id=tokeniser.pad, pad_token=own.id_to_token(tokeniser.pad))
+    own.enable_padding(
+        direction=side, pad_id=tokeniser.pad, pad_token=own.id_to_token(tokeniser.pad)
+    )
     content: str = own.to_str()
     return content.encode()
 
@@ -132,11 +154,16 @@ def _traced(embedder: Embedder) -> bytes:
 
     size = 4 * sum(parameter.numel() for parameter in embedder.network.parameters())
     if size > _LARGEST:
-        raise UsageError(f"export: found {size / 1e9:.1f} GB of weights; expected at most {_LARGEST / 1e9:.0f} GB")
-    ids = torch.full((2, min(6, embedder.tokeniser.max_tokens)), embedder.tokeniser.pad, device=embedder.device)
+        raise UsageError(
+            f"export: found {size / 1e9:.1f} GB of weights; expected at most {_LARGEST / 1e9:.0f} GB"
+        )
+    ids = torch.full(
+        (2, min(6, embedder.tokeniser.max_tokens)), embedder.tokeniser.pad, device=embedder.device
+    )
     out, axes = io.BytesIO(), {name: {0: "documents", 1: "tokens"} for name in INPUTS}
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), torch.no_grad():
-        warnings.simplefilter("ignore")  # that this exporter is the older one, and of values that a trace fixes
+        # that this exporter is the older one, and of values that a trace fixes
+        warnings.simplefilter("ignore")
         _tell_graphs_to_stderr()
         try:
             torch.onnx.export(
@@ -155,7 +182,9 @@ def _traced(embedder: Embedder) -> bytes:
 
 
 def _tell_graphs_to_stderr() -> None:
-    """Where torch fails to export it writes its graph, past Python's stdout; a torch without the switch writes none."""
+    """Where torch fails to export it writes its graph, past Python's stdout; a torch without the
+    switch writes none.
+    """
     import torch
 
     switch = getattr(torch._C, "_jit_set_onnx_log_output_stream", None)
@@ -164,8 +193,13 @@ def _tell_graphs_to_stderr() -> None:
 
 
 def _not_possible(embedder: Embedder, error: Exception) -> UsageError:
-    kind, reason = type(embedder.network.encoder).__name__, printable(str(error).partition("\n")[0].partition(". ")[0])
-    return UsageError(f"export: {kind} has a step that ONNX cannot say ({reason}); expected another encoder")
+    kind, reason = (
+        type(embedder.network.encoder).__name__,
+        printable(str(error).partition("\n")[0].partition(". ")[0]),
+    )
+    return UsageError(
+        f"export: {kind} has a step that ONNX cannot say ({reason}); expected another encoder"
+    )
 
 
 def _vectors_module(network: Any) -> Any:

@@ -1,4 +1,6 @@
-"""What the folder of every trained model holds, be it one of a method or an ensemble: labels, and what scores mean."""
+"""What the folder of every trained model holds, be it one of a method or an ensemble: labels, and
+what scores mean.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def write_parts(model: RankingModel, folder: FolderWriter) -> None:
         folder.write_json(_METRICS, model.metrics)
     if model.fingerprints is not None:
         own = model.fingerprints
-        folder.write_arrays(_FINGERPRINTS, {"hashes": own.hashes, "complete": np.array([own.complete], np.uint8)})
+        folder.write_arrays(
+            _FINGERPRINTS, {"hashes": own.hashes, "complete": np.array([own.complete], np.uint8)}
+        )
 
 
 def read_parts(folder: Folder) -> RankingParts:
@@ -68,7 +72,9 @@ def _fingerprints(folder: Folder) -> Fingerprints:
     check_kinds(arrays, {"hashes": "u", "complete": "u"})
     hashes, complete = arrays["hashes"], arrays["complete"]
     if hashes.dtype != np.uint64 or len(complete) != 1:
-        raise ValueError(f"fingerprints: found {hashes.dtype} and {len(complete)} marks; expected uint64 and 1 mark")
+        raise ValueError(
+            f"fingerprints: found {hashes.dtype} and {len(complete)} marks; expected uint64 and 1 mark"
+        )
     if (hashes[1:] <= hashes[:-1]).any():
         raise ValueError("fingerprints: found hashes in another order; expected rising ones")
     return Fingerprints(hashes, bool(complete[0]))

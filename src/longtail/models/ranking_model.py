@@ -1,4 +1,6 @@
-"""What every trained model does alike, be it one of a method or an ensemble: documents in, ranked labels out."""
+"""What every trained model does alike, be it one of a method or an ensemble: documents in, ranked
+labels out.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class RankingModel(ABC):
-    """Labels, what was trained on, and what scores mean; how documents are scored is for each kind of model to say."""
+    """Labels, what was trained on, and what scores mean; how documents are scored is for each kind
+    of model to say.
+    """
 
     config: Config
     labels: Labels
@@ -58,11 +62,16 @@ class RankingModel(ABC):
     facts: Facts
     calibration: Calibration | None = field(default=None, kw_only=True)
     metrics: Evaluation | None = field(default=None, kw_only=True)  # on the documents held out
-    fingerprints: Fingerprints | None = field(default=None, kw_only=True)  # of the documents of training
+    # of the documents of training
+    fingerprints: Fingerprints | None = field(default=None, kw_only=True)
 
     @abstractmethod
     def raw_scores(
-        self, documents: Dataset | Strings, k: int, search: Search, exclude: sparse.csr_array | None = None
+        self,
+        documents: Dataset | Strings,
+        k: int,
+        search: Search,
+        exclude: sparse.csr_array | None = None,
     ) -> sparse.csr_array:
         """Return (n, L) scores before calibration of ``k`` labels a document, best first."""
 
@@ -72,12 +81,16 @@ class RankingModel(ABC):
 
     @property
     def missing_score(self) -> float:
-        """The score, before calibration, of a label that is not found: 0, or −1 where scores are margins."""
+        """The score, before calibration, of a label that is not found: 0, or −1 where scores are
+        margins.
+        """
         return 0.0
 
     @property
     def all_fingerprints(self) -> tuple[Fingerprints, ...]:
-        """Fingerprints of the training documents, of an ensemble those of each member; older models have none."""
+        """Fingerprints of the training documents, of an ensemble those of each member; older models
+        have none.
+        """
         return () if self.fingerprints is None else (self.fingerprints,)
 
     @property
@@ -87,7 +100,9 @@ class RankingModel(ABC):
 
     @property
     def preset(self) -> str:
-        """The recipe of a paper that it was trained with, which is called by its benchmark; empty for none."""
+        """The recipe of a paper that it was trained with, which is called by its benchmark; empty
+        for none.
+        """
         return self.config.preset
 
     def predict(
@@ -99,16 +114,17 @@ class RankingModel(ABC):
         beam_size: int | None = None,
         exclude: Sequence[Iterable[str]] | None = None,
     ) -> Predictions:
-        """Return the ``k`` best labels of each document with a score of at least ``threshold``, best first.
+        """Return the ``k`` best labels of each document with a score of at least ``threshold``,
+        best first.
 
-        Scores are probabilities where the model is calibrated, else what the ranker gives: products along the path,
-        shares of votes, or margins, which may be negative.
+        Scores are probabilities where the model is calibrated, else what the ranker gives: products
+        along the path, shares of votes, or margins, which may be negative.
 
         Args:
             documents: texts, or a dataset.
             k: labels of each document.
-            threshold: the least score; 0 keeps all, also those below 0. It is a probability where the model is
-                calibrated; where it is not, the log warns once.
+            threshold: the least score; 0 keeps all, also those below 0. It is a probability where
+                the model is calibrated; where it is not, the log warns once.
             beam_size: nodes kept on each level of a label tree; None: as the settings say.
             exclude: labels of each document that may not come out.
         """
@@ -117,7 +133,9 @@ class RankingModel(ABC):
         ids = documents.ids if isinstance(documents, Dataset) else None
         documents = self._readable(documents)
         self._warn_of_empty(documents)
-        ranked = self._calibrated(self.raw_scores(documents, most, search, self._excluded(exclude, len(documents))))
+        ranked = self._calibrated(
+            self.raw_scores(documents, most, search, self._excluded(exclude, len(documents)))
+        )
         return Predictions(at_least(ranked, threshold) if threshold else ranked, self.labels, ids)
 
     def warn_of_threshold(self, threshold: float) -> None:
@@ -147,8 +165,11 @@ class RankingModel(ABC):
         """What the log has been told once of this model."""
         return set()
 
-    def count_unread(self, documents: Dataset, predictions: Predictions, beam_size: int | None = None) -> int:
-        """Return how many documents hold nothing that the model knows: their labels are those of an empty text.
+    def count_unread(
+        self, documents: Dataset, predictions: Predictions, beam_size: int | None = None
+    ) -> int:
+        """Return how many documents hold nothing that the model knows: their labels are those of an
+        empty text.
 
         Args:
             documents: The documents.
@@ -172,11 +193,15 @@ class RankingModel(ABC):
         """Return how many labels to look for, no more than there are, and how."""
         if k < 1:
             raise UsageError(f"k: found {k}; expected at least 1")
-        search = self.config.search if beam_size is None else replace_beam(self.config.search, beam_size)
+        search = (
+            self.config.search if beam_size is None else replace_beam(self.config.search, beam_size)
+        )
         return min(k, len(self.labels)), search
 
     def _calibrated(self, ranked: sparse.csr_array) -> sparse.csr_array:
-        """Return the very matrix of scores with probabilities in their place, if the model knows any."""
+        """Return the very matrix of scores with probabilities in their place, if the model knows
+        any.
+        """
         if not np.isfinite(ranked.data).all():
             found = "scores that are not finite: weights of the model, or features given, are not"
             raise ModelFolderError(f"found {found}; train the model again, or mend the features")
@@ -190,16 +215,21 @@ class RankingModel(ABC):
         if isinstance(documents, str):
             raise UsageError("found one string; expected a list of texts, such as [text]")
         if not self.reads_text:
-            raise UsageError("this model was trained on ready-made features; expected a Dataset with features")
+            raise UsageError(
+                "this model was trained on ready-made features; expected a Dataset with features"
+            )
         return Strings.of(documents)
 
     def _excluded(self, exclude: Sequence[Iterable[str]] | None, n: int) -> sparse.csr_array | None:
         if exclude is None:
             return None
         if len(exclude) != n:
-            raise UsageError(f"exclude: found {len(exclude)} lists for {n} documents; expected one a document")
+            raise UsageError(
+                f"exclude: found {len(exclude)} lists for {n} documents; expected one a document"
+            )
         exclude = list(exclude)  # which keeps every list alive, and its identity
-        found: dict[int, NDArray[np.int32]] = {}  # by identity: documents of one request share their list
+        # by identity: documents of one request share their list
+        found: dict[int, NDArray[np.int32]] = {}
         for names in exclude:
             if id(names) not in found:
                 found[id(names)] = self._columns_of(names)
@@ -226,7 +256,9 @@ def _count_empty(documents: Dataset | Strings) -> int:
 
 
 def members_k(k: int, n_labels: int) -> int:
-    """Return how many labels each member of an ensemble gives, so that the ``k`` best by their mean are among them."""
+    """Return how many labels each member of an ensemble gives, so that the ``k`` best by their mean
+    are among them.
+    """
     return min(max(_MEMBERS * k, 100), n_labels)
 
 

@@ -1,7 +1,8 @@
-"""Inner quantities of a network: attention of the class token, likeness of levels, recall of shortlists.
+"""Inner quantities of a network: attention of the class token, likeness of levels, recall of
+shortlists.
 
-The measurements of appendix B of CascadeXML (figures 2, 3 and 4, table 11), beside the encoder before training.
-"""
+The measurements of appendix B of CascadeXML (figures 2, 3 and 4, table 11), beside the encoder
+before training."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ __all__ = [
 
 _BATCH = 64  # documents at a time
 _MAPS = 1 << 26  # numbers of attention that are in memory at a time: 256 MiB
-_PER_DIMENSION = 5  # documents for each dimension of the vectors that PWCCA compares, where there are so many
+# documents for each dimension of the vectors that PWCCA compares, where there are so many
+_PER_DIMENSION = 5
 _NULL = 1e-6  # share of all length below which a direction is rounding: float32 has 7 digits
 
 log = logging.getLogger("longtail")
@@ -61,22 +63,29 @@ class Likeness(msgspec.Struct, frozen=True):
     levels: tuple[int, int]
     layers: tuple[int, int]
     similarity: float  # 0 to 1: the mean of weighing by either level
-    chance: float  # what the same vectors give when those of the second level are shuffled over the documents
+    # what the same vectors give when those of the second level are shuffled over the documents
+    chance: float
 
 
 class Analysis(msgspec.Struct, frozen=True):
-    """All measurements; levels and layers count from 1, and the keys of dicts are «trained» and «untuned»."""
+    """All measurements; levels and layers count from 1, and the keys of dicts are «trained» and
+    «untuned».
+    """
 
     documents: int  # whose attention and shortlists were looked at
     vector_documents: int  # those of PWCCA
     layers: tuple[int, ...]  # the layer of each level, the last one where a level reads several
     attention: dict[str, tuple[LayerAttention, ...]]
     likeness: dict[str, tuple[Likeness, ...]]  # empty where PWCCA has too few documents
-    shortlist_recall: tuple[float, ...]  # of each level above the labels, mean over documents; empty without labels
+    # of each level above the labels, mean over documents; empty without labels
+    shortlist_recall: tuple[float, ...]
 
 
-def analyse(ranker: NeuralRanker, untuned: Encoder | None, documents: Dataset, most: int, seed: int = 0) -> Analysis:
-    """Measure up to ``most`` documents, taken by chance; PWCCA takes more where its vectors are wide.
+def analyse(
+    ranker: NeuralRanker, untuned: Encoder | None, documents: Dataset, most: int, seed: int = 0
+) -> Analysis:
+    """Measure up to ``most`` documents, taken by chance; PWCCA takes more where its vectors are
+    wide.
 
     ``documents`` have texts, and their labels are those of the ranker's tree.
     """
@@ -86,7 +95,8 @@ def analyse(ranker: NeuralRanker, untuned: Encoder | None, documents: Dataset, m
     wide = documents.take(order[: max(most, _PER_DIMENSION * ranker.width)])
     vector_tokens = ranker.tokeniser(wide.document_texts())
     encoder = transformer_of(ranker)
-    layers = tuple(max(read) for read in cast(CascadeXML, ranker.network).layers)  # the network on a transformer
+    # the network on a transformer
+    layers = tuple(max(read) for read in cast(CascadeXML, ranker.network).layers)
     encoders = {"trained": encoder} | ({"untuned": untuned} if untuned is not None else {})
     return Analysis(
         len(tokens),
@@ -102,12 +112,16 @@ def transformer_of(ranker: NeuralRanker) -> Encoder:
     """Return the encoder of a network, or say that it has no attention to look at."""
     encoder = ranker.network.encoder
     if not isinstance(encoder, Encoder):
-        raise UsageError("found a network on vectors of words, without [CLS] and its attention; expected a transformer")
+        raise UsageError(
+            "found a network on vectors of words, without [CLS] and its attention; expected a transformer"
+        )
     return encoder
 
 
 def untuned_encoder(settings: EncoderSettings, trained: Encoder) -> Encoder | None:
-    """Return the encoder that training began with, beside ``trained``; None, and a line in the log, if it is gone."""
+    """Return the encoder that training began with, beside ``trained``; None, and a line in the log,
+    if it is gone.
+    """
     try:
         untuned = Encoder.load(encoder_folder(settings.name), settings.pooling)
     except UsageError as error:
@@ -132,22 +146,34 @@ def _shape(encoder: Encoder) -> str:
 @torch.inference_mode()
 def class_attention(encoder: Encoder, tokens: Tokens) -> tuple[LayerAttention, ...]:
     """Return the attention of the class token in each layer (figures 2 and 3); padding is no token."""
-    sums, most = torch.zeros(3, encoder.depth, dtype=torch.float64), torch.zeros(encoder.depth, dtype=torch.float64)
+    sums, most = (
+        torch.zeros(3, encoder.depth, dtype=torch.float64),
+        torch.zeros(encoder.depth, dtype=torch.float64),
+    )
     for batch in _batches(encoder, tokens, "attention", maps=True):
         itself, entropy = _class_rows(encoder, batch, -1 if tokens.pad_left else 0)
-        lengths = torch.full((len(batch),), batch.ids.shape[1]) if batch.mask is None else batch.mask.sum(1)
-        share = entropy / lengths.to(entropy).clamp(min=2).log()  # a single token has an entropy of 0
+        lengths = (
+            torch.full((len(batch),), batch.ids.shape[1])
+            if batch.mask is None
+            else batch.mask.sum(1)
+        )
+        # a single token has an entropy of 0
+        share = entropy / lengths.to(entropy).clamp(min=2).log()
         sums += torch.stack([itself.mean(2).sum(1), entropy.sum(1), share.sum(1)]).cpu()
         most = torch.maximum(most, itself.amax((1, 2)).cpu())
     means = (sums / len(tokens)).T.tolist()
     return tuple(
         LayerAttention(layer, mean, high, entropy, share)
-        for layer, ((mean, entropy, share), high) in enumerate(zip(means, most.tolist(), strict=True), 1)
+        for layer, ((mean, entropy, share), high) in enumerate(
+            zip(means, most.tolist(), strict=True), 1
+        )
     )
 
 
 def _class_rows(encoder: Encoder, batch: Batch, at: int) -> tuple[Tensor, Tensor]:
-    """Return the attention of the token ``at`` to itself (layers, B, heads), and its entropy (layers, B)."""
+    """Return the attention of the token ``at`` to itself (layers, B, heads), and its entropy
+    (layers, B).
+    """
     maps, _ = encoder.attentions(batch.ids, batch.mask)
     rows = torch.stack([weights[:, :, at] for weights in maps]).double()  # (layers, B, heads, T)
     itself = rows[..., at]
@@ -158,7 +184,9 @@ def _class_rows(encoder: Encoder, batch: Batch, at: int) -> tuple[Tensor, Tensor
 
 
 def _batches(encoder: Encoder, tokens: Tokens, name: str, maps: bool = False) -> Iterator[Batch]:
-    """Yield batches on the encoder's device; with ``maps`` so small that all attention of one fits into memory."""
+    """Yield batches on the encoder's device; with ``maps`` so small that all attention of one fits
+    into memory.
+    """
     encoder.eval()
     device, heads = next(encoder.parameters()).device, int(encoder.model.config.num_attention_heads)
     with progress.stage(name, len(tokens), "documents"):
@@ -170,9 +198,13 @@ def _batches(encoder: Encoder, tokens: Tokens, name: str, maps: bool = False) ->
 
 
 @torch.inference_mode()
-def _layer_vectors(encoder: Encoder, tokens: Tokens, layers: Sequence[int]) -> dict[int, NDArray[np.float32]]:
+def _layer_vectors(
+    encoder: Encoder, tokens: Tokens, layers: Sequence[int]
+) -> dict[int, NDArray[np.float32]]:
     """Return the pooled (n, d) vectors after each of ``layers``."""
-    vectors = {layer: np.zeros((len(tokens), encoder.width), np.float32) for layer in sorted(set(layers))}
+    vectors = {
+        layer: np.zeros((len(tokens), encoder.width), np.float32) for layer in sorted(set(layers))
+    }
     for batch in _batches(encoder, tokens, "vectors"):
         for vectors_of_layer, pooled in zip(
             vectors.values(), encoder(batch.ids, batch.mask, list(vectors)), strict=True
@@ -184,7 +216,9 @@ def _layer_vectors(encoder: Encoder, tokens: Tokens, layers: Sequence[int]) -> d
 def _likenesses(
     encoders: dict[str, Encoder], tokens: Tokens, layers: Sequence[int], seed: int
 ) -> dict[str, tuple[Likeness, ...]]:
-    """Return PWCCA of each pair of levels (figure 4), or nothing, and a line in the log, for too few documents."""
+    """Return PWCCA of each pair of levels (figure 4), or nothing, and a line in the log, for too
+    few documents.
+    """
     shuffled = np.random.default_rng(seed).permutation(len(tokens))
     try:
         return {
@@ -217,10 +251,11 @@ class _Span(NamedTuple):
 
 
 def pwcca(x: NDArray[np.floating], y: NDArray[np.floating]) -> float:
-    """Return the projection weighted CCA of (n, d) and (n, e) vectors of the same documents, weighed by ``x``.
+    """Return the projection weighted CCA of (n, d) and (n, e) vectors of the same documents,
+    weighed by ``x``.
 
-    1 where ``x`` is a linear function of ``y``; linear maps of ``y`` change nothing. Morcos et al. 2018, eq. 2 and 3.
-    """
+    1 where ``x`` is a linear function of ``y``; linear maps of ``y`` change nothing. Morcos et al.
+    2018, eq. 2 and 3."""
     return _weighted(_span(x), _span(y))[0]
 
 
@@ -235,14 +270,18 @@ def _span(x: NDArray[np.floating]) -> _Span:
 
 
 def _weighted(x: _Span, y: _Span) -> tuple[float, float]:
-    """Return Σ αᵢ ρᵢ / Σ αᵢ weighed by ``x`` and by ``y``: αᵢ = Σⱼ |⟨hᵢ, xⱼ⟩| of the canonical variable hᵢ.
+    """Return Σ αᵢ ρᵢ / Σ αᵢ weighed by ``x`` and by ``y``: αᵢ = Σⱼ |⟨hᵢ, xⱼ⟩| of the canonical
+    variable hᵢ.
 
-    The canonical correlations ρ are the singular values of the product of the two orthonormal bases.
-    """
+    The canonical correlations ρ are the singular values of the product of the two orthonormal
+    bases."""
     n = len(x.directions)
-    if n <= x.directions.shape[1] + y.directions.shape[1]:  # subspaces that meet for want of room would be alike
+    # subspaces that meet for want of room would be alike
+    if n <= x.directions.shape[1] + y.directions.shape[1]:
         needed = x.coordinates.shape[1] + y.coordinates.shape[1]
-        raise UsageError(f"found {n} documents; expected more than {needed}, the dimensions of both vectors together")
+        raise UsageError(
+            f"found {n} documents; expected more than {needed}, the dimensions of both vectors together"
+        )
     left, correlations, right = np.linalg.svd(x.directions.T @ y.directions, full_matrices=False)
     correlations = np.clip(correlations, 0, 1)
     by_x = np.abs(left.T @ x.coordinates).sum(1)

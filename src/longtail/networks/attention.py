@@ -1,9 +1,10 @@
-"""AttentionXML: each label attends to the words it is about; one network a level of a shallow, wide label tree.
+"""AttentionXML: each label attends to the words it is about; one network a level of a shallow, wide
+label tree.
 
-You et al. 2019, AttentionXML: Label Tree-based Attention-Aware Deep Model for High-Performance Extreme Multi-Label Text
-Classification. The names are those of its section 3: H the states of a BiLSTM, w_l the attention vector of a node,
-α_tl = softmax_t(H w_l), m_l = Σ_t α_tl H_t, and ŷ_l = σ(W_2 ReLU(W_1 m_l)) with W_1 and W_2 shared by all nodes.
-"""
+You et al. 2019, AttentionXML: Label Tree-based Attention-Aware Deep Model for High-Performance
+Extreme Multi-Label Text Classification. The names are those of its section 3: H the states of a
+BiLSTM, w_l the attention vector of a node, α_tl = softmax_t(H w_l), m_l = Σ_t α_tl H_t, and ŷ_l =
+σ(W_2 ReLU(W_1 m_l)) with W_1 and W_2 shared by all nodes."""
 
 from __future__ import annotations
 
@@ -31,8 +32,11 @@ from longtail.tree.tree import LabelTree
 
 __all__ = ["AttentionLevel", "AttentionXML"]
 
-_STD = 0.3  # of first attention vectors: all nodes share W_1 and W_2, so where all attend alike none learns for long
-_ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}  # numbers of a chunk of slots: attention, rows and hidden layer
+# of first attention vectors: all nodes share W_1 and W_2, so where all attend alike none learns for
+# long
+_STD = 0.3
+# numbers of a chunk of slots: attention, rows and hidden layer
+_ELEMENTS = {"cpu": 1 << 24, "cuda": 1 << 28}
 
 
 class AttentionLevel(Resolution):
@@ -65,14 +69,17 @@ class AttentionLevel(Resolution):
 
     @torch.no_grad()
     def start(self, above: AttentionLevel | None, shift: float) -> None:
-        """Take W_1 and W_2 from the level above, if there is one, and add ``shift`` to the logit of every node."""
+        """Take W_1 and W_2 from the level above, if there is one, and add ``shift`` to the logit of
+        every node.
+        """
         if above is not None:
             self.first.load_state_dict(above.first.state_dict())
             self.second.load_state_dict(above.second.state_dict())
         self.second.bias.add_(shift)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss, binary cross-entropy in the paper, as its mean over the candidates of each document.
+        """Return the loss, binary cross-entropy in the paper, as its mean over the candidates of
+        each document.
 
         The batch's positives are nodes of this level, their values what σ is to be.
         """
@@ -82,30 +89,41 @@ class AttentionLevel(Resolution):
         loss = self.loss.value(p, candidates.targets, counted) / counted.sum(1)
         return {f"level {self.level + 1}": loss.mean()}
 
-    def scores(self, ids: Tensor, mask: Tensor | None, nodes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the mean of H (B, 2h), and the logits of ``nodes`` (B, S), None standing for all of the level."""
+    def scores(
+        self, ids: Tensor, mask: Tensor | None, nodes: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean of H (B, 2h), and the logits of ``nodes`` (B, S), None standing for all
+        of the level.
+        """
         H = self.dropout(self.encoder.states(ids, mask))  # (B, T, 2h)
         return mean_state(H, mask), self._logits(H, mask, nodes)
 
     def _logits(self, H: Tensor, mask: Tensor | None, nodes: Tensor | None) -> Tensor:
-        """Return (B, S), made in chunks of slots; if there are several, the backward pass makes each a second time."""
+        """Return (B, S), made in chunks of slots; if there are several, the backward pass makes
+        each a second time.
+        """
         # W_1 Σ_t α_tl H_t = Σ_t α_tl (W_1 H_t): tokens are fewer than nodes, so W_1 is taken first
         W1_H = functional.linear(H, self.first.weight)  # (B, T, 256)
         w, at = self._attention_vectors(nodes)
         slots = torch.arange(len(w), device=w.device) if at is None else at
-        chunk_slots = max(1, _ELEMENTS[H.device.type] // (len(H) * (H.shape[1] + H.shape[2] + ATTENTION_HIDDEN)))
+        chunk_slots = max(
+            1, _ELEMENTS[H.device.type] // (len(H) * (H.shape[1] + H.shape[2] + ATTENTION_HIDDEN))
+        )
         chunks = torch.split(slots, chunk_slots, -1)
         attend: Any = self._attended
         if len(chunks) > 1 and torch.is_grad_enabled():
-            attend = partial(checkpoint, self._attended, use_reentrant=False, preserve_rng_state=False)
+            attend = partial(
+                checkpoint, self._attended, use_reentrant=False, preserve_rng_state=False
+            )
         logits = [attend(H, W1_H, mask, w, chunk) for chunk in chunks]
         return logits[0] if len(logits) == 1 else torch.cat(logits, 1)
 
     def _attention_vectors(self, nodes: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return rows (U, 2h), and which of them each slot has (B, S), None where all nodes are scored.
+        """Return rows (U, 2h), and which of them each slot has (B, S), None where all nodes are
+        scored.
 
-        In training each node of the batch is one row, through which its gradient comes back to the head.
-        """
+        In training each node of the batch is one row, through which its gradient comes back to the
+        head."""
         head = self.heads[0]
         if not torch.is_grad_enabled():  # no `unique`, for whose size the host would wait
             return head.weight, None if nodes is None else nodes.clamp(min=0).long()
@@ -115,8 +133,12 @@ class AttentionLevel(Resolution):
         padding = int(unique[0] < 0)
         return head.gathered(unique[padding:].long()), (at - padding).clamp(min=0)
 
-    def _attended(self, H: Tensor, W1_H: Tensor, mask: Tensor | None, w: Tensor, slots: Tensor) -> Tensor:
-        """Return the logits (B, S) of the rows of ``w`` that ``slots`` names, (B, S), or (S,) for all documents."""
+    def _attended(
+        self, H: Tensor, W1_H: Tensor, mask: Tensor | None, w: Tensor, slots: Tensor
+    ) -> Tensor:
+        """Return the logits (B, S) of the rows of ``w`` that ``slots`` names, (B, S), or (S,) for
+        all documents.
+        """
         rows = functional.embedding(slots, w).to(W1_H.dtype)
         logits = rows @ H.to(W1_H.dtype).mT  # (B, S, 2h) x (B, 2h, T) -> (B, S, T)
         if mask is not None:
@@ -127,29 +149,44 @@ class AttentionLevel(Resolution):
         return logit if logit.dtype == torch.float64 else logit.float()
 
     def in_half(self) -> AttentionLevel:
-        """Return a network for ranking that shares the attention vectors; the rest is bfloat16 there."""
+        """Return a network for ranking that shares the attention vectors; the rest is bfloat16
+        there.
+        """
         half = copy(self)
-        in_bfloat16 = {name: deepcopy(getattr(self, name)).bfloat16() for name in ("encoder", "first", "second")}
+        in_bfloat16 = {
+            name: deepcopy(getattr(self, name)).bfloat16()
+            for name in ("encoder", "first", "second")
+        }
         half._modules = self._modules | in_bfloat16
         return half.eval()
 
     def optimiser_groups(self) -> list[dict[str, Any]]:
         """Return the parameters that AdamW trains; attention vectors train themselves."""
         decayed, plain = super().optimiser_groups()
-        weights, biases = ([getattr(part, name) for part in (self.first, self.second)] for name in ("weight", "bias"))
-        return [decayed | {"params": decayed["params"] + weights}, plain | {"params": plain["params"] + biases}]
+        weights, biases = (
+            [getattr(part, name) for part in (self.first, self.second)]
+            for name in ("weight", "bias")
+        )
+        return [
+            decayed | {"params": decayed["params"] + weights},
+            plain | {"params": plain["params"] + biases},
+        ]
 
     def trained(self) -> dict[str, Tensor]:
         """Return the tensors that AdamW trains, by name."""
         shared = {"first": self.first, "second": self.second}
         maps = {
-            f"{part}.{name}": tensor for part, linear in shared.items() for name, tensor in linear.state_dict().items()
+            f"{part}.{name}": tensor
+            for part, linear in shared.items()
+            for name, tensor in linear.state_dict().items()
         }
         return super().trained() | maps
 
 
 class AttentionXML(nn.Module):
-    """The levels from the first down to that of the labels, or while they are trained, to the last that there is."""
+    """The levels from the first down to that of the labels, or while they are trained, to the last
+    that there is.
+    """
 
     family: ClassVar[str] = "attention"
     levels: Sequence[AttentionLevel]
@@ -209,14 +246,20 @@ class AttentionXML(nn.Module):
         nodes, at = best_nodes(scores, nodes, k, ordered=True)
         return Ranked(scores.gather(1, at).masked_fill(nodes < 0, 0), nodes, x, tuple(kept))
 
-    def best(self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
-        """Return vectors (B, 2h), and the ``k`` best nodes of the last level; the parents are those it finds itself."""
+    def best(
+        self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return vectors (B, 2h), and the ``k`` best nodes of the last level; the parents are those
+        it finds itself.
+        """
         ranked = self.rank(ids, mask, k)
         return ranked.vectors, ranked.nodes
 
     @torch.no_grad()
     def path_scores(self, ids: Tensor, mask: Tensor | None, path: Sequence[int]) -> Tensor:
-        """Return (B,) float64 the score of the label with this path of nodes, one a level, whether ranked or not."""
+        """Return (B,) float64 the score of the label with this path of nodes, one a level, whether
+        ranked or not.
+        """
         scores = torch.ones(len(ids), dtype=torch.float64, device=ids.device)
         for level, node in zip(self.levels, path, strict=True):
             nodes = torch.full((len(ids), 1), node, dtype=torch.int32, device=ids.device)
@@ -224,5 +267,7 @@ class AttentionXML(nn.Module):
         return scores
 
     def in_half(self) -> AttentionXML:
-        """Return a network for ranking that shares the attention vectors; the rest is bfloat16 there."""
+        """Return a network for ranking that shares the attention vectors; the rest is bfloat16
+        there.
+        """
         return AttentionXML([level.in_half() for level in self.levels]).eval()

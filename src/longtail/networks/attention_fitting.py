@@ -1,4 +1,6 @@
-"""Training of AttentionXML in the pipeline: a network on each level of the label tree, from coarse to fine."""
+"""Training of AttentionXML in the pipeline: a network on each level of the label tree, from coarse
+to fine.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,15 @@ __all__ = ["fit_attention"]
 
 
 def fit_attention(run: NetworkRun) -> NeuralRanker:
-    """Return the network of all levels, trained; the run's embedder has the LSTM that the first level begins with.
+    """Return the network of all levels, trained; the run's embedder has the LSTM that the first
+    level begins with.
 
     Each level is two stages: its training, and the candidates of the next one.
     """
     tree = run.tree
-    matrices = [matrix.minimum(1).astype(np.float32) for matrix in tree.coarsen(run.documents.label_matrix)]
+    matrices = [
+        matrix.minimum(1).astype(np.float32) for matrix in tree.coarsen(run.documents.label_matrix)
+    ]
     training = _LevelTraining(run, matrices, LevelValidation.of(run))
     levels = list[AttentionLevel]()
     chosen: Nodes | None = None
@@ -55,8 +60,12 @@ class _LevelTraining:
     matrices: Sequence[sparse.csr_array]  # (n, nodes) of each level, the targets of σ
     validation: LevelValidation | None
 
-    def trained(self, above: Sequence[AttentionLevel], chosen: Nodes | None, length: LevelLength) -> AttentionLevel:
-        """Return the network of the next level, trained: LSTM, W_1 and W_2 go on from the level above."""
+    def trained(
+        self, above: Sequence[AttentionLevel], chosen: Nodes | None, length: LevelLength
+    ) -> AttentionLevel:
+        """Return the network of the next level, trained: LSTM, W_1 and W_2 go on from the level
+        above.
+        """
         t = len(above)
         config = self.run.config
         if above:
@@ -66,7 +75,13 @@ class _LevelTraining:
             encoder = cast(LstmEncoder, self.run.embedder.network.encoder)
             shift = self._prior(t)
         level = AttentionLevel(
-            encoder, self.run.tree, t, config.recursive, config.training, config.seed, loss=self.run.loss
+            encoder,
+            self.run.tree,
+            t,
+            config.recursive,
+            config.training,
+            config.seed,
+            loss=self.run.loss,
         )
 
         def make() -> dict[str, np.ndarray]:
@@ -80,12 +95,20 @@ class _LevelTraining:
         level.heads[0].drop_optimiser_state()
         return level
 
-    def _train(self, level: AttentionLevel, levels: Sequence[AttentionLevel], length: LevelLength) -> None:
+    def _train(
+        self, level: AttentionLevel, levels: Sequence[AttentionLevel], length: LevelLength
+    ) -> None:
         """Train one level; its nodes are measured as the levels above find them."""
         t = level.level
         seed = self.run.config.seed + t
-        batches = Batches(self.run.tokens, self.matrices[t], self.run.config.training.batch_size, seed)
-        validate = None if self.validation is None else partial(self.validation.precision, self._matcher(levels))
+        batches = Batches(
+            self.run.tokens, self.matrices[t], self.run.config.training.batch_size, seed
+        )
+        validate = (
+            None
+            if self.validation is None
+            else partial(self.validation.precision, self._matcher(levels))
+        )
         fit(
             level,
             batches,
@@ -111,7 +134,9 @@ class _LevelTraining:
         return max(self.run.config.recursive.shortlist, 1)
 
     def chosen(self, levels: Sequence[AttentionLevel]) -> Nodes:
-        """Return (n, C) the best nodes of the last of ``levels`` for each document, whose children are candidates."""
+        """Return (n, C) the best nodes of the last of ``levels`` for each document, whose children
+        are candidates.
+        """
 
         def make() -> dict[str, np.ndarray]:
             return {"nodes": self._matcher(levels).match(self.run.tokens, None, self._most)[1]}
@@ -119,4 +144,6 @@ class _LevelTraining:
         return self.run.work.arrays(f"attention-chosen-{len(levels) - 1}", make)["nodes"]
 
     def _matcher(self, levels: Sequence[AttentionLevel]) -> Matcher:
-        return Matcher(self.run.embedder.tokeniser, AttentionXML(levels), self.run.config.training.precision)
+        return Matcher(
+            self.run.embedder.tokeniser, AttentionXML(levels), self.run.config.training.precision
+        )

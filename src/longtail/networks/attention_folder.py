@@ -32,18 +32,26 @@ _HEAD = "head."
 
 
 def save_attention(ranker: NeuralRanker, folder: FolderWriter) -> None:
-    """Write the tree and attention-N.safetensors of each level; the first level's encoder is written by others."""
+    """Write the tree and attention-N.safetensors of each level; the first level's encoder is
+    written by others.
+    """
     folder.write_arrays(TREE, ranker.tree.to_arrays())
     for level in cast(AttentionXML, ranker.network).levels:
         arrays = level.to_arrays()
-        written = {name: array for name, array in arrays.items() if level.level or not name.startswith(_ENCODER)}
+        written = {
+            name: array
+            for name, array in arrays.items()
+            if level.level or not name.startswith(_ENCODER)
+        }
         folder.write_arrays(_file(level.level), written)
 
 
 def load_attention(
     folder: Folder, config: Config, tokeniser: Tokeniser, encoder: TextEncoder, device: torch.device
 ) -> NeuralRanker:
-    """Read the levels below an encoder, which becomes the first one's; on the CPU attention vectors stay mapped."""
+    """Read the levels below an encoder, which becomes the first one's; on the CPU attention vectors
+    stay mapped.
+    """
     if not isinstance(encoder, LstmEncoder):
         raise ValueError(f"attention: found an encoder {type(encoder).__name__}; expected an LSTM")
     tree = LabelTree.from_arrays(folder.arrays(TREE))
@@ -51,7 +59,9 @@ def load_attention(
     levels = []
     for t in range(tree.n_levels):
         level_encoder = deepcopy(encoder) if t else encoder
-        level = AttentionLevel(level_encoder, tree, t, config.recursive, training, config.seed, std=0)
+        level = AttentionLevel(
+            level_encoder, tree, t, config.recursive, training, config.seed, std=0
+        )
         _load(level, folder.arrays(_file(t)))
         levels.append(level)
     return NeuralRanker(tokeniser, AttentionXML(levels).to(device), tree).freeze()
@@ -63,7 +73,9 @@ def _load(level: AttentionLevel, arrays: Mapping[str, NDArray[Any]]) -> None:
             continue
         if name not in arrays or arrays[name].shape != tuple(tensor.shape):
             shape = arrays[name].shape if name in arrays else "nothing"
-            raise ValueError(f"{_file(level.level)}, {name}: found {shape}; expected {tuple(tensor.shape)}")
+            raise ValueError(
+                f"{_file(level.level)}, {name}: found {shape}; expected {tuple(tensor.shape)}"
+            )
         tensor.copy_(torch.from_numpy(np.array(arrays[name])))
     map_rows(level.heads[0], {name: arrays[_HEAD + name] for name in ("weight", "bias")})
 

@@ -1,4 +1,6 @@
-"""Protocols of trained networks: `VectorNetwork` embeds documents, `RankingNetwork` also ranks labels."""
+"""Protocols of trained networks: `VectorNetwork` embeds documents, `RankingNetwork` also ranks
+labels.
+"""
 
 from __future__ import annotations
 
@@ -70,4 +72,6 @@ class RankingNetwork(VectorNetwork, Protocol):
         """Return the ``k`` best labels of documents (B, T)."""
 
     def path_scores(self, ids: Tensor, mask: Tensor | None, path: Sequence[int]) -> Tensor:
-        """Return (B,) float64 the score of the label with this path of nodes, one a level, whether ranked or not."""
+        """Return (B,) float64 the score of the label with this path of nodes, one a level, whether
+        ranked or not.
+        """

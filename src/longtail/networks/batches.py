@@ -1,4 +1,6 @@
-"""Batches of documents for training and inference: of like length, in an order that (seed, epoch) decides."""
+"""Batches of documents for training and inference: of like length, in an order that (seed, epoch)
+decides.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ __all__ = ["Batch", "Batches", "prefetched"]
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
-_WINDOW = 50  # batches whose documents are sorted by length together: little padding, yet batches stay random
+# batches whose documents are sorted by length together: little padding, yet batches stay random
+_WINDOW = 50
 _AHEAD = 4  # batches made before they are asked for
 _POSITIVES = 4  # the width of positives is a multiple of this, for few shapes
 
@@ -34,10 +37,9 @@ _POSITIVES = 4  # the width of positives is a multiple of this, for few shapes
 class Batch:
     """Token ids and true labels of some documents.
 
-    ``ids`` (B, T) int64; ``mask`` (B, T) bool, None where nothing is padded; ``positives`` (B, P) int32 positions of
-    labels, −1 at padding, with ``values`` (B, P) float32, 0 there; ``rows`` (B,) tells which documents they are.
-    ``epoch`` is the one that they are trained in, from 0 on.
-    """
+    ``ids`` (B, T) int64; ``mask`` (B, T) bool, None where nothing is padded; ``positives`` (B, P)
+    int32 positions of labels, −1 at padding, with ``values`` (B, P) float32, 0 there; ``rows`` (B,)
+    tells which documents they are. ``epoch`` is the one that they are trained in, from 0 on."""
 
     ids: Tensor
     mask: Tensor | None
@@ -50,7 +52,9 @@ class Batch:
         return len(self.rows)
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on ``device``; the copy runs beside what the device does if memory is pinned."""
+        """Return the batch on ``device``; the copy runs beside what the device does if memory is
+        pinned.
+        """
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:
@@ -64,23 +68,37 @@ class Batch:
         cuts = [slice(at, at + size) for at in range(0, len(self), size)]
         return [self._each(itemgetter(cut), self.rows[cut]) for cut in cuts]
 
-    def _each(self, change: Callable[[Tensor], Tensor], rows: NDArray[np.int64] | None = None) -> Batch:
+    def _each(
+        self, change: Callable[[Tensor], Tensor], rows: NDArray[np.int64] | None = None
+    ) -> Batch:
         mask = None if self.mask is None else change(self.mask)
         rows = self.rows if rows is None else rows
-        return Batch(change(self.ids), mask, change(self.positives), change(self.values), rows, self.epoch)
+        return Batch(
+            change(self.ids), mask, change(self.positives), change(self.values), rows, self.epoch
+        )
 
 
 class Batches:
-    """Cuts documents into batches; ``positives`` is csr (n, L), columns in the tree's order, values soft targets."""
+    """Cuts documents into batches; ``positives`` is csr (n, L), columns in the tree's order, values
+    soft targets.
+    """
 
     def __init__(
-        self, tokens: Tokens, positives: sparse.csr_array, batch_size: int, seed: int, by_length: bool = True
+        self,
+        tokens: Tokens,
+        positives: sparse.csr_array,
+        batch_size: int,
+        seed: int,
+        by_length: bool = True,
     ) -> None:
-        """Take tokens and labels; ``by_length``: batches of texts of like length, which have little padding."""
+        """Take tokens and labels; ``by_length``: batches of texts of like length, which have little
+        padding.
+        """
         self.tokens, self.batch_size, self.seed = tokens, batch_size, seed
         self._window = _WINDOW if by_length else 1
         self._positives = positives
-        self._labelled = np.flatnonzero(np.diff(self._positives.indptr))  # nothing is learnt from the others
+        # nothing is learnt from the others
+        self._labelled = np.flatnonzero(np.diff(self._positives.indptr))
         self._pin = torch.cuda.is_available()
 
     def __len__(self) -> int:
@@ -93,12 +111,18 @@ class Batches:
         return len(self._labelled)
 
     def epoch(self, number: int, start: int = 0) -> Generator[Batch, None, None]:
-        """Yield the batches of epoch ``number`` from position ``start`` on: each labelled document is in one."""
-        return prefetched(partial(self._batch, epoch=number), islice(self._order(number), start, None))
+        """Yield the batches of epoch ``number`` from position ``start`` on: each labelled document
+        is in one.
+        """
+        return prefetched(
+            partial(self._batch, epoch=number), islice(self._order(number), start, None)
+        )
 
     @classmethod
     def in_order(cls, tokens: Tokens, batch_size: int) -> Generator[Batch, None, None]:
-        """Yield every document once without labels, the longest first: what memory allows is known at once."""
+        """Yield every document once without labels, the longest first: what memory allows is known
+        at once.
+        """
         none = np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(len(tokens) + 1, np.int64)
         unknown = sparse.csr_array(none, shape=(len(tokens), 0))
         rows = np.argsort(-tokens.lengths, kind="stable")
@@ -118,12 +142,21 @@ class Batches:
         ids, mask = self.tokens.padded(rows)
         positives, values = self._padded_positives(rows)
         padding = None if mask.all() else torch.from_numpy(mask)
-        tensors = torch.from_numpy(ids), padding, torch.from_numpy(positives), torch.from_numpy(values)
+        tensors = (
+            torch.from_numpy(ids),
+            padding,
+            torch.from_numpy(positives),
+            torch.from_numpy(values),
+        )
         batch = Batch(*tensors, rows, epoch)
         return batch.pinned() if self._pin else batch
 
-    def _padded_positives(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return the labels of ``rows`` and their values, both (B, P), as wide as the longest row needs."""
+    def _padded_positives(
+        self, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the labels of ``rows`` and their values, both (B, P), as wide as the longest row
+        needs.
+        """
         begins = self._positives.indptr[rows]
         counts = self._positives.indptr[rows + 1] - begins
         slots = np.arange(-(-counts.max(initial=0) // _POSITIVES) * _POSITIVES)
@@ -139,11 +172,14 @@ def _cut(rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
     return [rows[at : at + size] for at in range(0, len(rows), size)]
 
 
-def prefetched(make: Callable[[Item], Made], items: Iterable[Item], ahead: int = _AHEAD) -> Generator[Made, None, None]:
-    """Yield ``make(item)`` of each item in order, made by one thread a few items ahead; its errors are raised here.
+def prefetched(
+    make: Callable[[Item], Made], items: Iterable[Item], ahead: int = _AHEAD
+) -> Generator[Made, None, None]:
+    """Yield ``make(item)`` of each item in order, made by one thread a few items ahead; its errors
+    are raised here.
 
-    Closing the iterator ends the thread. A lone item is made by the caller: there is nothing to be ahead of.
-    """
+    Closing the iterator ends the thread. A lone item is made by the caller: there is nothing to be
+    ahead of."""
     if isinstance(items, Sized) and len(items) == 1:
         yield from map(make, items)
         return

@@ -1,12 +1,13 @@
-"""CascadeXML: one forward pass through the encoder, one level of the label tree at each of some layers.
+"""CascadeXML: one forward pass through the encoder, one level of the label tree at each of some
+layers.
 
-Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end Multi-resolution Training in Extreme
-Multi-label Classification. The names are those of its algorithm 1: ϑ, S, y, p, α.
+Kharbanda et al. 2022, CascadeXML: Rethinking Transformers for End-to-end Multi-resolution Training
+in Extreme Multi-label Classification. The names are those of its algorithm 1: ϑ, S, y, p, α.
 
-LightXML (Jiang et al. 2021) is the same way down with other settings: every level reads the last five layers side by
-side, there is one level above the labels or none, and no loss is rescaled. So are InceptionXML, XML-CNN and the methods
-with label text, on encoders that read vectors of words: their clusters of labels are the one level above.
-"""
+LightXML (Jiang et al. 2021) is the same way down with other settings: every level reads the last
+five layers side by side, there is one level above the labels or none, and no loss is rescaled. So
+are InceptionXML, XML-CNN and the methods with label text, on encoders that read vectors of words:
+their clusters of labels are the one level above."""
 
 from __future__ import annotations
 
@@ -74,8 +75,8 @@ class CascadeXML(nn.Module):
             training: How encoder and classifiers are trained.
             seed: Of all that is random; each level has another one.
             device: Where the network is.
-            std: Deviation of the initial classifiers where ``settings.label_rows`` leaves them normal; with 0 they are
-                still to be set.
+            std: Deviation of the initial classifiers where ``settings.label_rows`` leaves them
+                normal; with 0 they are still to be set.
             label_head: The classifiers of the labels, if the labels' words make them.
             frozen_levels: Levels, the first ones, that do not learn.
             loss: L(p, y), in the place of ``training.loss``.
@@ -94,10 +95,16 @@ class CascadeXML(nn.Module):
         self.frozen_levels = frozen_levels
         check_depth(self.layers, encoder.depth)
         rates = settings.dropout or dropouts(tree.n_levels, settings.merge)
-        self.merges, self.dropouts = merging_layers(self.layers, encoder.width, settings, rates, seed)
-        self.widths = list(vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck))
+        self.merges, self.dropouts = merging_layers(
+            self.layers, encoder.width, settings, rates, seed
+        )
+        self.widths = list(
+            vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck)
+        )
         n_nodes = tree.widths if label_head is None else tree.widths[: self.last]
-        heads: list[Head | TextHead] = [*_heads(n_nodes, self.widths, settings, training, seed, device, std)]
+        heads: list[Head | TextHead] = [
+            *_heads(n_nodes, self.widths, settings, training, seed, device, std)
+        ]
         if label_head is not None:
             heads.append(label_head)
         self.heads = nn.ModuleList(heads)  # type: ignore[assignment]
@@ -108,7 +115,9 @@ class CascadeXML(nn.Module):
 
     @property
     def slots(self) -> list[int]:
-        """Slots of each level's shortlist without true labels added: all nodes, then the children of those kept."""
+        """Slots of each level's shortlist without true labels added: all nodes, then the children
+        of those kept.
+        """
         slots = [self.tables.widths[0]]
         for kept, most in zip(self.kept, self.tables.most_children, strict=True):
             slots.append(min(kept, slots[-1]) * most)
@@ -117,28 +126,39 @@ class CascadeXML(nn.Module):
     def vectors(self, ids: Tensor, mask: Tensor | None, detached: bool = False) -> list[Tensor]:
         """Return ϑ^(t), the (B, d_t) vector that each level reads.
 
-        With ``detached`` the labels train only the layers that they alone read, and their merging layer.
-        """
+        With ``detached`` the labels train only the layers that they alone read, and their merging
+        layer."""
         layers = sorted({layer for read in self.layers for layer in read})
         above = {layer for read in self.layers[:-1] for layer in read}
         alone = [layer for layer in layers if layer not in above] if detached else []
         by_layer = dict(zip(layers, self.read(self.encoder, ids, mask, layers, alone), strict=True))
         parts = [[by_layer[layer] for layer in read] for read in self.layers]
         if detached:  # layers that levels above read as well have nothing that is the labels' alone
-            parts[-1] = [by_layer[layer] if layer in alone else by_layer[layer].detach() for layer in self.layers[-1]]
-        return [merged(merge, level_parts) for merge, level_parts in zip(self.merges, parts, strict=True)]
+            parts[-1] = [
+                by_layer[layer] if layer in alone else by_layer[layer].detach()
+                for layer in self.layers[-1]
+            ]
+        return [
+            merged(merge, level_parts)
+            for merge, level_parts in zip(self.merges, parts, strict=True)
+        ]
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss of each level, α_t·L^(t): algorithm 1, whose last line is the training loop's."""
+        """Return the loss of each level, α_t·L^(t): algorithm 1, whose last line is the training
+        loop's.
+        """
         losses: list[Tensor] = []
         sizes: list[Tensor] = []  # |S^(t)| of each document
         top = None  # S_top of the level above
-        theta = self.vectors(batch.ids, batch.mask, self._is_detached(batch.epoch))  # ϑ^(t), in one forward pass
+        # ϑ^(t), in one forward pass
+        theta = self.vectors(batch.ids, batch.mask, self._is_detached(batch.epoch))
         for t, head in enumerate(self.heads):
             vector = self.dropouts[t](theta[t])
-            y, values = self.tables.cover(t, batch.positives, batch.values)  # R^(t)(y): true (meta-)labels
+            # R^(t)(y): true (meta-)labels
+            y, values = self.tables.cover(t, batch.positives, batch.values)
             if self._scores_all(t) and isinstance(self.loss, NodeLoss):
-                losses.append(head.full_loss(vector, y, values, self.loss))  # Σ_l L(p_l, y_l), l in all labels
+                # Σ_l L(p_l, y_l), l in all labels
+                losses.append(head.full_loss(vector, y, values, self.loss))
                 sizes.append(y.new_full((len(y),), self.tables.widths[t]))
                 continue
             shortlist = self._shortlist(t, top, y, values)  # S^(t), eq. 3
@@ -146,12 +166,15 @@ class CascadeXML(nn.Module):
             top = self._top(t, p, shortlist.nodes)  # S_top, eq. 2
             if t >= self.frozen_levels:
                 counted = shortlist.counted(p)
-                losses.append(self.loss.value(p, shortlist.targets, counted))  # Σ_l L(p_l, y_l), l in S^(t)
+                # Σ_l L(p_l, y_l), l in S^(t)
+                losses.append(self.loss.value(p, shortlist.targets, counted))
                 sizes.append(counted.sum(1))
         return self._weighted(losses, torch.stack(sizes).float())
 
     def _is_detached(self, epoch: int) -> bool:
-        """Tell whether labels leave the encoder to the levels above, if there are any, in this epoch."""
+        """Tell whether labels leave the encoder to the levels above, if there are any, in this
+        epoch.
+        """
         return self.last > 0 and epoch < self.settings.detach_epochs
 
     def _scores_all(self, t: int) -> bool:
@@ -169,10 +192,13 @@ class CascadeXML(nn.Module):
         return best_nodes(p, nodes, self.kept[t])[0] if t < self.last else None
 
     def _weighted(self, losses: list[Tensor], sizes: Tensor) -> dict[str, Tensor]:
-        """Return α_t / |S^(t)| · Σ_l L(p_l, y_l), the mean over documents (eq. 4, 5); ``sizes`` (levels, B)."""
+        """Return α_t / |S^(t)| · Σ_l L(p_l, y_l), the mean over documents (eq. 4, 5); ``sizes``
+        (levels, B).
+        """
         alpha = sizes / sizes.min(0).values if self.settings.rescale else torch.ones_like(sizes)
         return {
-            f"level {self.frozen_levels + t + 1}": (alpha[t] / sizes[t] * loss).mean() for t, loss in enumerate(losses)
+            f"level {self.frozen_levels + t + 1}": (alpha[t] / sizes[t] * loss).mean()
+            for t, loss in enumerate(losses)
         }
 
     @torch.no_grad()
@@ -197,16 +223,21 @@ class CascadeXML(nn.Module):
                 factor = self._factor(sigma, scores).gather(1, slots)
                 nodes = self.tables.refine(t, top)
         nodes, slots = best_nodes(scores, nodes, k, ordered=True)
-        return Ranked(scores.gather(1, slots).masked_fill(nodes < 0, 0), nodes, theta[-1], tuple(kept))
+        return Ranked(
+            scores.gather(1, slots).masked_fill(nodes < 0, 0), nodes, theta[-1], tuple(kept)
+        )
 
     @torch.no_grad()
     def path_scores(self, ids: Tensor, mask: Tensor | None, path: Sequence[int]) -> Tensor:
-        """Return (B,) the score of the label with this path of nodes, one a level, whether it is ranked or not.
+        """Return (B,) the score of the label with this path of nodes, one a level, whether it is
+        ranked or not.
 
         It is the product of those σ that a label's score is made of, in float64: some are near 1.
         """
         theta = self.vectors(ids, mask)
-        above = 0 if self.full else {"level": 0, "weighted": 1, "path": self.last}[self.settings.score]
+        above = (
+            0 if self.full else {"level": 0, "weighted": 1, "path": self.last}[self.settings.score]
+        )
         scores: Tensor = theta[-1].new_ones(len(theta[-1]), dtype=torch.float64)
         for t in range(max(self.last - above, 0), self.last + 1):
             node = torch.full((len(scores), 1), path[t], dtype=torch.int32, device=scores.device)
@@ -214,11 +245,17 @@ class CascadeXML(nn.Module):
         return scores
 
     def _factor(self, sigma: Tensor, scores: Tensor) -> Tensor:
-        """Return the factor of the children's scores: 1, σ of their parent, or the product of all σ above."""
-        return {"level": torch.ones_like(sigma), "weighted": sigma, "path": scores}[self.settings.score]
+        """Return the factor of the children's scores: 1, σ of their parent, or the product of all σ
+        above.
+        """
+        return {"level": torch.ones_like(sigma), "weighted": sigma, "path": scores}[
+            self.settings.score
+        ]
 
     def in_half(self) -> CascadeXML:
-        """Return a network for ranking that shares all but encoder and merging layers, which are bfloat16 there."""
+        """Return a network for ranking that shares all but encoder and merging layers, which are
+        bfloat16 there.
+        """
         half = copy(self)
         half._modules = dict(self._modules)
         half.encoder = deepcopy(self.encoder).bfloat16()
@@ -236,11 +273,15 @@ class CascadeXML(nn.Module):
         decayed = [parameter for parameter in decayed if parameter.requires_grad]
         plain = [parameter for parameter in plain if parameter.requires_grad]
         if self.settings.merge_training == "encoder":
-            return adamw_groups(decayed, [*plain, *self.merges.parameters()], self.training_settings)
+            return adamw_groups(
+                decayed, [*plain, *self.merges.parameters()], self.training_settings
+            )
         return adamw_groups(decayed, plain, self.training_settings) + self._merging_groups()
 
     def _merging_groups(self) -> list[dict[str, Any]]:
-        """Return the parameters of the merging layers at the rate and decay of classifiers; biases do not decay."""
+        """Return the parameters of the merging layers at the rate and decay of classifiers; biases
+        do not decay.
+        """
         rate = self.training_settings.head_rate
         decay = self.training_settings.head_decay
         weights = [parameter for parameter in self.merges.parameters() if parameter.ndim > 1]
@@ -266,12 +307,22 @@ class CascadeXML(nn.Module):
                 tensor.copy_(torch.from_numpy(np.array(arrays[name])))
         for t, head in enumerate(self.heads):
             prefix = f"heads.{t}."
-            head.load_arrays({name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)})
+            head.load_arrays(
+                {
+                    name.removeprefix(prefix): arrays[name]
+                    for name in arrays
+                    if name.startswith(prefix)
+                }
+            )
 
     def _trained(self) -> dict[str, Tensor]:
         """Return the tensors that AdamW trains, by name."""
         parts = {"encoder": self.encoder, "merges": self.merges}
-        return {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.state_dict().items()}
+        return {
+            f"{name}.{key}": tensor
+            for name, part in parts.items()
+            for key, tensor in part.state_dict().items()
+        }
 
 
 def _heads(
@@ -283,7 +334,8 @@ def _heads(
     device: torch.device | str,
     std: float,
 ) -> list[Head]:
-    """Return the classifiers of some levels at random initial weights, or with ``std`` 0 still to be set.
+    """Return the classifiers of some levels at random initial weights, or with ``std`` 0 still to
+    be set.
 
     Args:
         nodes: Nodes of each level.
@@ -298,7 +350,14 @@ def _heads(
     heads = []
     for level, count in enumerate(nodes):
         normal = 0.0 if xavier else std
-        head = new_head(count, widths[level], seed=seed + level, std=normal, device=device, **head_settings(training))
+        head = new_head(
+            count,
+            widths[level],
+            seed=seed + level,
+            std=normal,
+            device=device,
+            **head_settings(training),
+        )
         if xavier:
             head.set_xavier_rows(seed + level)
         heads.append(head)

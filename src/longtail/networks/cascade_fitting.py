@@ -1,9 +1,9 @@
 """Training of CascadeXML and its kin in the pipeline: in one phase, or in two.
 
-InceptionXML-LF (appendix A.4 of Gandalf) first learns word vectors with classifiers made of label words alone, then
-clusters the labels anew and gives each a free row («tied»). Astec, DECAF and ECLARE (DeepXML) first learn word
-vectors on clusters of labels, then classifiers of labels on vectors that stay («surrogate»).
-"""
+InceptionXML-LF (appendix A.4 of Gandalf) first learns word vectors with classifiers made of label
+words alone, then clusters the labels anew and gives each a free row («tied»). Astec, DECAF and
+ECLARE (DeepXML) first learn word vectors on clusters of labels, then classifiers of labels on
+vectors that stay («surrogate»)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ log = logging.getLogger("longtail")
 
 
 def fit_cascade(run: NetworkRun) -> CascadeRanker:
-    """Return the trained network; its weights are a stage per phase, and its training has checkpoints."""
+    """Return the trained network; its weights are a stage per phase, and its training has
+    checkpoints.
+    """
     training = _CascadeTraining(run)
     train = {"one": training.in_one_phase, "tied": training.tied, "surrogate": training.surrogate}
     ranker = train[run.config.label_text.phases]()
@@ -70,7 +72,9 @@ class _CascadeTraining:
         tree = self.run.tree
         config = self.run.config
         label_head = self._label_head(tree, self._words(), config.label_text.parts)
-        return self._trained(self._ranker(tree, config, label_head=label_head), "network", 0, config)
+        return self._trained(
+            self._ranker(tree, config, label_head=label_head), "network", 0, config
+        )
 
     def tied(self) -> CascadeRanker:
         """Train without free rows w_l, recluster the labels by z¹, and train again with w_l (A.4).
@@ -84,7 +88,9 @@ class _CascadeTraining:
         without_free = tuple(part for part in parts if part != "free")
         first = self._label_head(tree, words, without_free)
         assert first is not None
-        self._trained(self._ranker(tree, first_config, label_head=first), "network-0", 0, first_config)
+        self._trained(
+            self._ranker(tree, first_config, label_head=first), "network-0", 0, first_config
+        )
         z1 = first.text.z1().detach().cpu().numpy()  # (L, D), in the order of the first tree
         by_label = np.empty_like(z1)
         by_label[tree.order] = z1
@@ -98,20 +104,27 @@ class _CascadeTraining:
         return self._trained(ranker, "network-1", 1, second_config)
 
     def surrogate(self) -> CascadeRanker:
-        """Train the encoder on clusters, then the labels among those of nearest centroids on frozen word vectors."""
+        """Train the encoder on clusters, then the labels among those of nearest centroids on frozen
+        word vectors.
+        """
         tree = self.run.tree
         config = self.run.config
         first_config, second_config = self._phase_configs()
         self._train_on_clusters(tree, first_config)
         self._word_encoder().embedding.requires_grad_(False)
-        one_to_one = LabelTree(tree.order, (np.arange(tree.n_labels + 1),))  # each label below a node of its own
+        # each label below a node of its own
+        one_to_one = LabelTree(tree.order, (np.arange(tree.n_labels + 1),))
         label_head = self._label_head(one_to_one, self._words(), config.label_text.parts)
-        second_config = replace_settings(second_config, cascade=ranking_settings(config, tree.n_labels))
+        second_config = replace_settings(
+            second_config, cascade=ranking_settings(config, tree.n_labels)
+        )
         ranker = self._ranker(one_to_one, second_config, label_head=label_head, frozen_levels=1)
         return self._trained(ranker, "network-1", 1, second_config)
 
     def _train_on_clusters(self, tree: LabelTree, config: Config) -> None:
-        """Train the encoder with the nodes above the labels in their place: DeepXML's surrogate task."""
+        """Train the encoder with the nodes above the labels in their place: DeepXML's surrogate
+        task.
+        """
         n_clusters = tree.widths[0]
         cascade = replace_settings(
             config.cascade,
@@ -123,13 +136,17 @@ class _CascadeTraining:
         )
         config = replace_settings(config, cascade=cascade)
         labels = Labels.of([str(number) for number in range(n_clusters)])
-        documents = Dataset(tree.coarsen(self.run.documents.label_matrix)[0], labels, self.run.documents.texts)
+        documents = Dataset(
+            tree.coarsen(self.run.documents.label_matrix)[0], labels, self.run.documents.texts
+        )
         on_clusters = _CascadeTraining(replace(self.run, documents=documents, valid=None))
         flat = LabelTree(np.arange(n_clusters, dtype=np.int32), ())
         on_clusters._trained(on_clusters._ranker(flat, config), "network-0", 0, config)
 
     def _ranker(self, tree: LabelTree, config: Config, **options: Any) -> CascadeRanker:
-        """Return a network that is still to be trained; ``options`` are those of :class:`CascadeXML`."""
+        """Return a network that is still to be trained; ``options`` are those of
+        :class:`CascadeXML`.
+        """
         embedder = self.run.embedder
         network = CascadeXML(
             embedder.network.encoder,
@@ -143,54 +160,77 @@ class _CascadeTraining:
         )
         return CascadeRanker(embedder.tokeniser, network, tree)
 
-    def _trained(self, ranker: CascadeRanker, stage: str, number: int, config: Config) -> CascadeRanker:
-        """Return the ranker after its training, with the weights of the stage if that was made before."""
+    def _trained(
+        self, ranker: CascadeRanker, stage: str, number: int, config: Config
+    ) -> CascadeRanker:
+        """Return the ranker after its training, with the weights of the stage if that was made
+        before.
+        """
         run = self.run
 
         def make() -> dict[str, np.ndarray]:
             checkpoints = run.checkpoints(number)
-            train_ranker(ranker, run.documents, run.tokens, config, run.valid, checkpoints, run.log_file)
+            train_ranker(
+                ranker, run.documents, run.tokens, config, run.valid, checkpoints, run.log_file
+            )
             return ranker.network.to_arrays()
 
         with told(stage) as note:
             arrays = run.work.together(stage, make)
             group = current_group()
-            trained = self._in_one_process(ranker.tree, config) if group.size > 1 and group.is_first else ranker
+            trained = (
+                self._in_one_process(ranker.tree, config)
+                if group.size > 1 and group.is_first
+                else ranker
+            )
             trained.network.load_arrays(arrays)
             note(f"{trained.n_parameters:,} parameters")
         return trained
 
     def _in_one_process(self, tree: LabelTree, config: Config) -> CascadeRanker:
-        """Return a network with the rows of all processes: what follows training is done by the first one alone."""
-        training = replace_settings(config.training, head_optimiser="sgd")  # no optimiser's state in memory
+        """Return a network with the rows of all processes: what follows training is done by the
+        first one alone.
+        """
+        # no optimiser's state in memory
+        training = replace_settings(config.training, head_optimiser="sgd")
         config = replace_settings(config, training=training)
         with use_group(ProcessGroup()):
             try:
                 return self._ranker(tree, config, std=0)
             except torch.OutOfMemoryError:
-                log.warning("the classifiers of all ranks do not fit on one GPU: the rest is done on the CPU")
+                log.warning(
+                    "the classifiers of all ranks do not fit on one GPU: the rest is done on the CPU"
+                )
             self.run.embedder.network.encoder.cpu()
             return self._ranker(tree, config, std=0)
 
     def _phase_configs(self) -> tuple[Config, Config]:
-        """Return the settings of both phases, which share the epochs; the first may have a rate of its own."""
+        """Return the settings of both phases, which share the epochs; the first may have a rate of
+        its own.
+        """
         config = self.run.config
         settings = config.label_text
         epochs = phase_epochs(settings.first_share, config.training.epochs)
         first = replace_settings(config.training, epochs=epochs[0])
         if settings.first_rate:
-            first = replace_settings(first, encoder_rate=settings.first_rate, head_rate=settings.first_rate)
+            first = replace_settings(
+                first, encoder_rate=settings.first_rate, head_rate=settings.first_rate
+            )
         second = replace_settings(config.training, epochs=epochs[1])
         return replace_settings(config, training=first), replace_settings(config, training=second)
 
     def _clustered(self, z1: np.ndarray, like: LabelTree) -> LabelTree:
-        """Return a label tree by dense vectors of the labels (L, D), with as many nodes as ``like``."""
+        """Return a label tree by dense vectors of the labels (L, D), with as many nodes as
+        ``like``.
+        """
         run = self.run
 
         def make() -> dict[str, np.ndarray]:
             settings = replace_settings(run.config.tree, kind="balanced", levels=like.widths[:-1])
             features = Features.of(unit_vectors(z1))
-            return build_tree(features, run.documents.label_counts, settings, run.config.seed).to_arrays()
+            return build_tree(
+                features, run.documents.label_counts, settings, run.config.seed
+            ).to_arrays()
 
         with told("tree by label words") as note:
             tree = LabelTree.from_arrays(run.work.arrays("tree-words", make))
@@ -209,19 +249,27 @@ class _CascadeTraining:
             return _Words(texts, None)
         return _Words(texts, label_graph_of(run.documents, run.config, run.work))
 
-    def _label_head(self, tree: LabelTree, words: _Words | None, parts: tuple[Part, ...]) -> TextHead | None:
-        """Return classifiers of labels, in the tree's order, that their words make; None where these do not count."""
+    def _label_head(
+        self, tree: LabelTree, words: _Words | None, parts: tuple[Part, ...]
+    ) -> TextHead | None:
+        """Return classifiers of labels, in the tree's order, that their words make; None where
+        these do not count.
+        """
         if words is None:
             return None
         config = self.run.config
         embedding = self._word_encoder().embedding
         graph = None if words.graph is None else words.graph[tree.order][:, tree.order]
-        text = LabelText(embedding, words.texts[tree.order], graph, parts, config.label_text.combine, config.seed)
+        text = LabelText(
+            embedding, words.texts[tree.order], graph, parts, config.label_text.combine, config.seed
+        )
         return TextHead(text, seed=config.seed, **head_settings(config.training))
 
     def _word_encoder(self) -> WordEncoder:
         encoder = self.run.embedder.network.encoder
         if not isinstance(encoder, WordEncoder):
             kind = self.run.config.encoder.kind
-            raise ConfigError(f"label_text: found encoder.kind={kind}; expected one that reads vectors of words")
+            raise ConfigError(
+                f"label_text: found encoder.kind={kind}; expected one that reads vectors of words"
+            )
         return encoder

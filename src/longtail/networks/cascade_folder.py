@@ -24,25 +24,38 @@ from longtail.tree.tree import LabelTree
 
 __all__ = ["TREE", "load_cascade", "map_rows", "ranking_settings", "save_cascade"]
 
-TREE, _MERGES, _LABEL_TEXT = "tree-network.safetensors", "merges.safetensors", "label-text.safetensors"
+TREE, _MERGES, _LABEL_TEXT = (
+    "tree-network.safetensors",
+    "merges.safetensors",
+    "label-text.safetensors",
+)
 _ADDED = "added"  # labels after training
 
 
 def save_cascade(ranker: CascadeRanker, folder: FolderWriter) -> None:
-    """Write the tree, the merging layers, the classifiers of each level, and what makes those of further labels."""
+    """Write the tree, the merging layers, the classifiers of each level, and what makes those of
+    further labels.
+    """
     folder.write_arrays(TREE, ranker.tree.to_arrays())
     merges = ranker.network.merges.state_dict()
     if merges:
-        folder.write_arrays(_MERGES, {name: tensor.cpu().numpy() for name, tensor in merges.items()})
+        folder.write_arrays(
+            _MERGES, {name: tensor.cpu().numpy() for name, tensor in merges.items()}
+        )
     for level, head in enumerate(ranker.network.heads):
         folder.write_arrays(f"head-{level}.safetensors", head.to_arrays(state=False))
     if ranker.label_text is not None:
-        arrays = {name: tensor.numpy(force=True) for name, tensor in ranker.label_text.state_dict().items()}
+        arrays = {
+            name: tensor.numpy(force=True)
+            for name, tensor in ranker.label_text.state_dict().items()
+        }
         folder.write_arrays(_LABEL_TEXT, arrays | {_ADDED: np.array(ranker.n_added)})
 
 
 def ranking_settings(config: Config, n_labels: int) -> Cascade:
-    """Return how the trained network ranks: where a surrogate came first, labels among the nearest ones."""
+    """Return how the trained network ranks: where a surrogate came first, labels among the nearest
+    ones.
+    """
     if config.label_text.phases != "surrogate":
         return config.cascade
     kept = (min(config.label_text.shortlist, n_labels),)
@@ -55,10 +68,14 @@ def load_cascade(
     """Read what makes a ranker of an encoder; on the CPU its classifiers stay memory-mapped."""
     tree = LabelTree.from_arrays(folder.arrays(TREE))
     training = replace(config.training, head_optimiser="sgd")  # no optimiser's state in memory
-    network = CascadeXML(encoder, tree, ranking_settings(config, tree.n_labels), training, config.seed, std=0)
+    network = CascadeXML(
+        encoder, tree, ranking_settings(config, tree.n_labels), training, config.seed, std=0
+    )
     if _MERGES in folder.files:
         arrays = folder.arrays(_MERGES)
-        network.merges.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
+        network.merges.load_state_dict(
+            {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        )
     for level, head in enumerate(network.heads):
         assert isinstance(head, Head)  # label words have done their work
         map_rows(head, folder.arrays(f"head-{level}.safetensors"))
@@ -66,18 +83,28 @@ def load_cascade(
     if _LABEL_TEXT in folder.files:
         arrays = folder.arrays(_LABEL_TEXT)
         ranker.n_added = int(arrays[_ADDED])
-        ranker.label_text = _label_text(encoder, config, {name: arrays[name] for name in arrays if name != _ADDED})
+        ranker.label_text = _label_text(
+            encoder, config, {name: arrays[name] for name in arrays if name != _ADDED}
+        )
     return ranker
 
 
-def _label_text(encoder: TextEncoder, config: Config, arrays: Mapping[str, NDArray[Any]]) -> LabelText:
-    """Return the composition of classifiers of further labels; the vectors of words are the encoder's."""
+def _label_text(
+    encoder: TextEncoder, config: Config, arrays: Mapping[str, NDArray[Any]]
+) -> LabelText:
+    """Return the composition of classifiers of further labels; the vectors of words are the
+    encoder's.
+    """
     if not isinstance(encoder, WordEncoder):
         raise ValueError(f"{_LABEL_TEXT}: found it beside an encoder without vectors of words")
     settings, none = config.label_text, no_words(encoder.embedding)
-    text = LabelText(encoder.embedding, none, none[:, :0], settings.parts, settings.combine, seed=0).eval()
+    text = LabelText(
+        encoder.embedding, none, none[:, :0], settings.parts, settings.combine, seed=0
+    ).eval()
     try:
-        text.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
+        text.load_state_dict(
+            {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        )
     except RuntimeError as error:
         raise ValueError(f"{_LABEL_TEXT}: {' '.join(str(error).split())[:200]}") from error
     return text

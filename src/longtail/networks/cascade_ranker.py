@@ -1,4 +1,6 @@
-"""CascadeXML and its kin as a ranker: also one that takes labels which it was not trained on, by their words."""
+"""CascadeXML and its kin as a ranker: also one that takes labels which it was not trained on, by
+their words.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ __all__ = ["CascadeRanker", "no_words"]
 class CascadeRanker(NeuralRanker):
     """A ranker whose classifiers read the encoder's vectors.
 
-    ``label_text`` has no labels: it composes classifiers of further ones, where words make those of labels.
-    """
+    ``label_text`` has no labels: it composes classifiers of further ones, where words make those of
+    labels."""
 
     network: CascadeXML
     label_text: LabelText | None = None
@@ -39,27 +41,37 @@ class CascadeRanker(NeuralRanker):
         return None if self.label_text is None else self
 
     def compose_label_head(self) -> None:
-        """Turn classifiers that label words make into plain ones, and keep their composition for labels to come."""
+        """Turn classifiers that label words make into plain ones, and keep their composition for
+        labels to come.
+        """
         label_head = self.network.heads[-1]
         if isinstance(label_head, TextHead):
             self.network.heads[-1] = label_head.as_head()  # type: ignore[index]
             self.label_text = _same_weights(label_head.text, no_words(label_head.text.embedding))
 
     def composed(self, words: sparse.csr_array) -> NDArray[np.float32]:
-        """Return classifiers (n, d) of labels that were never trained on, made of their words (n, V)."""
+        """Return classifiers (n, d) of labels that were never trained on, made of their words (n,
+        V).
+        """
         if self.label_text is None:
             raise ValueError("classifiers of new labels: found none that words make")
         rows: NDArray[np.float32] = self.label_text.new_rows(words).numpy(force=True)
         return rows
 
-    def extended(self, tree: LabelTree, rows: Mapping[int, Rows], settings: Cascade) -> CascadeRanker:
-        """Return a ranker of a tree with n labels more, the last ones; what does not change is shared with this one.
+    def extended(
+        self, tree: LabelTree, rows: Mapping[int, Rows], settings: Cascade
+    ) -> CascadeRanker:
+        """Return a ranker of a tree with n labels more, the last ones; what does not change is
+        shared with this one.
 
-        ``rows`` are the new classifiers (n, d) and biases (n,) of each level that has a node a label.
-        """
+        ``rows`` are the new classifiers (n, d) and biases (n,) of each level that has a node a
+        label."""
         old = self.network
-        training = replace(old.training_settings, head_optimiser="sgd")  # no optimiser's state in memory
-        network = CascadeXML(old.encoder, tree, settings, training, seed=0, device=self.device, std=0)
+        # no optimiser's state in memory
+        training = replace(old.training_settings, head_optimiser="sgd")
+        network = CascadeXML(
+            old.encoder, tree, settings, training, seed=0, device=self.device, std=0
+        )
         network.merges = old.merges
         for level, head in enumerate(old.heads):
             network.heads[level] = (  # type: ignore[index]
@@ -79,7 +91,8 @@ def no_words(embedding: nn.Embedding) -> sparse.csr_array:
 def _same_weights(text: LabelText, words: sparse.csr_array) -> LabelText:
     """Return Φ_l, Φ_g and 𝒜 of ``text`` for the labels of other words (n, V)."""
     combine: Combine = "sum" if text.attention is None else "attention"
-    alone = sparse.csr_array(sparse.eye_array(words.shape[0], dtype=np.float32))  # each its only neighbour
+    # each its only neighbour
+    alone = sparse.csr_array(sparse.eye_array(words.shape[0], dtype=np.float32))
     same = LabelText(text.embedding, words, alone, text.parts, combine, seed=0).eval()
     same.start_from(text)
     return same
@@ -88,7 +101,9 @@ def _same_weights(text: LabelText, words: sparse.csr_array) -> LabelText:
 def _joined(head: Head | TextHead, new: Rows, before: LabelTree, after: LabelTree) -> Head:
     """Return a head of the nodes of ``after``, one a label: those of ``before`` and new ones."""
     known = np.minimum(after.order, before.n_labels - 1)
-    source = torch.from_numpy(np.where(after.order == known, before.positions[known], after.order)).to(head.bias.device)
+    source = torch.from_numpy(
+        np.where(after.order == known, before.positions[known], after.order)
+    ).to(head.bias.device)
     weight = torch.cat([head.weight, torch.from_numpy(new.weights).to(head.weight)])
     bias = torch.cat([head.bias, torch.from_numpy(new.bias).to(head.bias)])
     joined = Head(*weight.shape, optimiser="sgd", dtype=weight.dtype, std=0, device=weight.device)

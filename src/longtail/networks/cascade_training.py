@@ -37,14 +37,21 @@ def train_ranker(
     checkpoints: Checkpoints | None = None,
     log_file: Path | None = None,
 ) -> History:
-    """Train the network of ``ranker`` on the documents and their tokens; relevances above 1 count as 1."""
+    """Train the network of ``ranker`` on the documents and their tokens; relevances above 1 count
+    as 1.
+    """
     with shared_cores(current_group()), _graphs_of_training(ranker.network):
         levels = [_targets(matrix) for matrix in ranker.tree.coarsen(documents.label_matrix)]
         if checkpoints is None or not checkpoints.exists():
             set_initial_weights(ranker, tokens, levels, config.cascade, documents.labels)
-        by_length = config.encoder.kind == "transformer"  # others pad every text, or normalise over a batch
+        # others pad every text, or normalise over a batch
+        by_length = config.encoder.kind == "transformer"
         batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed, by_length)
-        validate = None if valid is None else _validation(ranker, valid.with_labels(documents.labels, unknown="drop"))
+        validate = (
+            None
+            if valid is None
+            else _validation(ranker, valid.with_labels(documents.labels, unknown="drop"))
+        )
         return fit(
             ranker.network,
             batches,
@@ -66,12 +73,16 @@ def _graphs_of_training(network: CascadeXML) -> Iterator[None]:
 
 
 def _validation(ranker: CascadeRanker, valid: Dataset) -> Callable[[], dict[str, float]]:
-    """Return a function that measures the network as it is: precision, and recall of the shortlists (table 11)."""
+    """Return a function that measures the network as it is: precision, and recall of the shortlists
+    (table 11).
+    """
     tokens = ranker.tokeniser(valid.document_texts())
 
     def measure() -> dict[str, float]:
         with ranker.distributed(current_group()):
-            metrics = evaluate(ranker.search(tokens, min(5, ranker.tree.n_labels))[0], valid.label_matrix)
+            metrics = evaluate(
+                ranker.search(tokens, min(5, ranker.tree.n_labels))[0], valid.label_matrix
+            )
             recalls = ranker.shortlist_recall(tokens, valid.label_matrix)
         kept = {f"{RECALL}{level}": recall for level, recall in enumerate(recalls, 1)}
         return {name: float(metrics[name]) for name in BEST_BY} | kept
@@ -80,21 +91,34 @@ def _validation(ranker: CascadeRanker, valid: Dataset) -> Callable[[], dict[str,
 
 
 def set_initial_weights(
-    ranker: CascadeRanker, tokens: Tokens, levels: list[sparse.csr_array], settings: Cascade, labels: Labels
+    ranker: CascadeRanker,
+    tokens: Tokens,
+    levels: list[sparse.csr_array],
+    settings: Cascade,
+    labels: Labels,
 ) -> None:
-    """Set the initial classifiers of each level; random rows are those that the network was made with."""
+    """Set the initial classifiers of each level; random rows are those that the network was made
+    with.
+    """
     heads, group = ranker.network.heads, current_group()
     priors = [0.0] * len(heads)
     if settings.prior_bias:
-        priors = [prior_logit(matrix, size) for matrix, size in zip(levels, ranker.network.slots, strict=True)]
+        priors = [
+            prior_logit(matrix, size)
+            for matrix, size in zip(levels, ranker.network.slots, strict=True)
+        ]
     for head, prior in zip(heads, priors, strict=True):
         head.set_bias(prior)
     if settings.label_rows in ("random", "xavier"):
         return
     vectors = _level_vectors(ranker, tokens, group)
-    with_texts = settings.label_rows == "centroid+text" and (labels.names is not None or labels.texts is not None)
+    with_texts = settings.label_rows == "centroid+text" and (
+        labels.names is not None or labels.texts is not None
+    )
     texts = _text_vectors(ranker, labels, group) if with_texts else [(None, None)] * len(heads)
-    for head, level_vectors, matrix, prior, (text, mean) in zip(heads, vectors, levels, priors, texts, strict=True):
+    for head, level_vectors, matrix, prior, (text, mean) in zip(
+        heads, vectors, levels, priors, texts, strict=True
+    ):
         if isinstance(head, TextHead):  # its words say where it starts
             continue
         rows: Rows = centroid_rows(level_vectors, matrix, prior, text, mean, head.nodes)
@@ -114,23 +138,32 @@ def _level_vectors(ranker: CascadeRanker, tokens: Tokens, group: ProcessGroup) -
 def _text_vectors(
     ranker: CascadeRanker, labels: Labels, group: ProcessGroup
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return the vectors of the nodes' texts: of a label its own, of a node above the mean of its labels'.
+    """Return the vectors of the nodes' texts: of a label its own, of a node above the mean of its
+    labels'.
 
-    Of several ranks each reads the texts of its own labels, and has the rows of its own nodes and the mean of all.
-    """
+    Of several ranks each reads the texts of its own labels, and has the rows of its own nodes and
+    the mean of all."""
     tree = ranker.tree
     runs = [group.part(width) for width in tree.widths]
     labels_of_part = np.sort(tree.order[runs[-1]])
     descriptions = labels.described()
-    levels = ranker.level_vectors(ranker.tokeniser([descriptions[label] for label in labels_of_part]), "label texts")
-    nodes = tree.coarsen(sparse.csr_array(sparse.eye_array(tree.n_labels, format="csr", dtype=np.float32)))
+    levels = ranker.level_vectors(
+        ranker.tokeniser([descriptions[label] for label in labels_of_part]), "label texts"
+    )
+    nodes = tree.coarsen(
+        sparse.csr_array(sparse.eye_array(tree.n_labels, format="csr", dtype=np.float32))
+    )
     if group.size == 1:
-        return [(matrix.T.tocsr() @ vectors, None) for matrix, vectors in zip(nodes, levels, strict=True)]
+        return [
+            (matrix.T.tocsr() @ vectors, None)
+            for matrix, vectors in zip(nodes, levels, strict=True)
+        ]
     by_level = list[tuple[np.ndarray, np.ndarray | None]]()
     for level, (run, matrix, vectors) in enumerate(zip(runs, nodes, levels, strict=True)):
         mean = group.all_reduce_array(vectors.sum(0, dtype=np.float64)) / matrix.shape[1]
         rows = matrix[labels_of_part].T.tocsr()
-        last = level == tree.n_levels - 1  # whose rows are those of own labels; above, texts of other ranks count, too
+        # whose rows are those of own labels; above, texts of other ranks count, too
+        last = level == tree.n_levels - 1
         texts = rows[run] @ vectors if last else group.all_reduce_array(rows @ vectors)[run]
         by_level.append((texts, mean.astype(np.float32)))
     return by_level

@@ -23,24 +23,38 @@ def choose_device(name: str = "auto") -> torch.device:
         raise UsageError(f"device {name!r}; expected auto, cpu, cuda or cuda:N") from None
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"device {name!r}; expected auto, cpu, cuda or cuda:N")
-    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
-        raise UsageError(f"device {name!r}: found {torch.cuda.device_count()} CUDA devices; expected cpu or auto")
+    if device.type == "cuda" and (
+        not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()
+    ):
+        raise UsageError(
+            f"device {name!r}: found {torch.cuda.device_count()} CUDA devices; expected cpu or auto"
+        )
     return device
 
 
 def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context in which an encoder runs: bfloat16 on a GPU unless ``precision`` says otherwise."""
-    return torch.autocast(device.type, torch.bfloat16) if computes_in_half(precision, device) else nullcontext()
+    """Return the context in which an encoder runs: bfloat16 on a GPU unless ``precision`` says
+    otherwise.
+    """
+    return (
+        torch.autocast(device.type, torch.bfloat16)
+        if computes_in_half(precision, device)
+        else nullcontext()
+    )
 
 
 def computes_in_half(precision: str, device: torch.device) -> bool:
     """Tell whether an encoder runs in bfloat16."""
-    return precision == "bfloat16" or (precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported())
+    return precision == "bfloat16" or (
+        precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
+    )
 
 
 @contextmanager
 def allow_tf32(precision: str, device: torch.device) -> Iterator[None]:
-    """Allow TF32 products, forward and backward, on a GPU whose encoder runs in bfloat16, which is coarser."""
+    """Allow TF32 products, forward and backward, on a GPU whose encoder runs in bfloat16, which is
+    coarser.
+    """
     before = torch.get_float32_matmul_precision()
     if device.type == "cuda" and computes_in_half(precision, device):
         torch.set_float32_matmul_precision("high")

@@ -27,5 +27,7 @@ class DistributedRanking:
         lengths = self._group.lengths(len(ids))
         ranked = self._network.rank(ids[part], None if mask is None else mask[part], k)
         tensors = ranked.scores.float(), ranked.nodes, ranked.vectors.float(), *ranked.kept
-        scores, nodes, vectors, *kept = (self._group.all_gather(tensor, lengths) for tensor in tensors)
+        scores, nodes, vectors, *kept = (
+            self._group.all_gather(tensor, lengths) for tensor in tensors
+        )
         return Ranked(scores, nodes, vectors, tuple(kept))

@@ -61,18 +61,24 @@ class LastLayer(nn.Module):
 
 
 class Embedder:
-    """Tokeniser and network; ``precision`` is the arithmetic of the encoder, as in the settings of training."""
+    """Tokeniser and network; ``precision`` is the arithmetic of the encoder, as in the settings of
+    training.
+    """
 
     network: VectorNetwork
 
-    def __init__(self, tokeniser: Tokeniser, network: VectorNetwork, precision: str = "auto") -> None:
+    def __init__(
+        self, tokeniser: Tokeniser, network: VectorNetwork, precision: str = "auto"
+    ) -> None:
         self.tokeniser, self.network, self.precision = tokeniser, network, precision
-        self._running: Any = network  # what computes: the network itself, or once it is frozen a copy that is quicker
+        # what computes: the network itself, or once it is frozen a copy that is quicker
+        self._running: Any = network
         self._in_half = False  # whether that copy is bfloat16
         self._graphs: RankGraphs | None = None
 
     def freeze(self) -> Self:
-        """Make the network ready for inference alone: no optimiser; on a GPU bfloat16 and graphs, else norms made once.
+        """Make the network ready for inference alone: no optimiser; on a GPU bfloat16 and graphs,
+        else norms made once.
 
         Weights are not to change from here on.
         """
@@ -82,7 +88,9 @@ class Embedder:
         if self.device.type == "cuda":
             self._in_half = computes_in_half(self.precision, self.device)
             self._running = self.network.in_half() if self._in_half else self.network
-            self._graphs = RankGraphs(self._ranked, self.device, self.tokeniser.max_tokens, self.tokeniser.pad_left)
+            self._graphs = RankGraphs(
+                self._ranked, self.device, self.tokeniser.max_tokens, self.tokeniser.pad_left
+            )
         else:
             with self._arithmetic():  # norms are rounded as they were in every pass
                 self._running = without_norms(self.network)
@@ -118,13 +126,19 @@ class Embedder:
         return self._vectors(tokens, slice(-1, None), "documents")[0]
 
     def level_vectors(self, tokens: Tokens, unit: str = "documents") -> list[NDArray[np.float32]]:
-        """Return the vectors that each level reads, (n, d); ``unit`` is what progress calls the texts."""
+        """Return the vectors that each level reads, (n, d); ``unit`` is what progress calls the
+        texts.
+        """
         return self._vectors(tokens, slice(None), unit)
 
     def _vectors(self, tokens: Tokens, wanted: slice, unit: str) -> list[NDArray[np.float32]]:
         """Return the vectors of some of the levels; those of the others are not kept."""
-        levels = [np.zeros((len(tokens), width), np.float32) for width in self.network.widths[wanted]]
-        for rows, theta in self._each(tokens, lambda batch: self._running.vectors(batch.ids, batch.mask), unit):
+        levels = [
+            np.zeros((len(tokens), width), np.float32) for width in self.network.widths[wanted]
+        ]
+        for rows, theta in self._each(
+            tokens, lambda batch: self._running.vectors(batch.ids, batch.mask), unit
+        ):
             for level, vectors in zip(levels, theta[wanted], strict=True):
                 level[rows] = vectors.float().cpu()
         return levels
@@ -135,12 +149,16 @@ class Embedder:
     def _ranked(self, ids: Tensor, mask: Tensor, k: int) -> Ranked:
         """Return the vectors, with no labels."""
         vectors = self._running.vectors(ids, mask)[-1]
-        return Ranked(ids.new_zeros(len(ids), 0).float(), ids.new_zeros(len(ids), 0).int(), vectors, ())
+        return Ranked(
+            ids.new_zeros(len(ids), 0).float(), ids.new_zeros(len(ids), 0).int(), vectors, ()
+        )
 
     def _each(
         self, tokens: Tokens, run: Callable[[Batch], T], unit: str = "documents"
     ) -> Iterator[tuple[NDArray[np.int64], T]]:
-        """Yield the rows of each batch and what ``run`` gives for it, in the arithmetic and state of inference."""
+        """Yield the rows of each batch and what ``run`` gives for it, in the arithmetic and state
+        of inference.
+        """
         was_training, device = self.network.training, self.device
         size = _BATCH[device.type]
         self.network.train(False)
@@ -158,8 +176,12 @@ class Embedder:
         return nullcontext() if self._in_half else arithmetic(self.precision, self.device)
 
 
-def pretrained_embedder(settings: Settings, precision: str = "auto", device: str = "auto") -> Embedder:
+def pretrained_embedder(
+    settings: Settings, precision: str = "auto", device: str = "auto"
+) -> Embedder:
     """Return the pretrained encoder of the settings as it is, not frozen."""
     folder = encoder_folder(settings.name)
     network = LastLayer(Encoder.load(folder, settings.pooling)).to(choose_device(device))
-    return Embedder(Tokeniser.load(folder, settings.max_tokens, settings.cleaning), network, precision)
+    return Embedder(
+        Tokeniser.load(folder, settings.max_tokens, settings.cleaning), network, precision
+    )

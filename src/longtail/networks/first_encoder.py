@@ -31,7 +31,9 @@ def tokeniser_for(documents: Dataset, settings: Settings) -> Tokeniser:
     return word_tokeniser(texts, settings.max_tokens, settings.min_count)
 
 
-def first_encoder(tokeniser: Tokeniser, tokens: Tokens, settings: Settings, seed: int) -> Encoder | WordEncoder:
+def first_encoder(
+    tokeniser: Tokeniser, tokens: Tokens, settings: Settings, seed: int
+) -> Encoder | WordEncoder:
     """Return the encoder that training begins with; ``tokens`` are those of all documents."""
     if settings.kind == "transformer":
         return Encoder.load(encoder_folder(settings.name), settings.pooling)
@@ -41,17 +43,26 @@ def first_encoder(tokeniser: Tokeniser, tokens: Tokens, settings: Settings, seed
 
 
 def _word_vectors(tokeniser: Tokeniser, settings: Settings, seed: int) -> NDArray[np.float32]:
-    """Return (V, D): those of a pretrained encoder or a file; what it does not have, words or numbers, by chance."""
+    """Return (V, D): those of a pretrained encoder or a file; what it does not have, words or
+    numbers, by chance.
+    """
     if names_folder(settings.name):
         return minilm_vectors(encoder_folder(settings.name))
     words = words_of(tokeniser)
     if settings.name == "learned":
-        vectors, known = np.zeros((len(words), settings.width), np.float32), np.zeros(len(words), bool)
+        vectors, known = (
+            np.zeros((len(words), settings.width), np.float32),
+            np.zeros(len(words), bool),
+        )
     else:
         vectors, known = read_word_vectors(find_word_vectors(settings.name) or settings.name, words)
     scale = float(vectors[known].std()) if known.any() else settings.width**-0.5
     read = vectors.shape[1]
-    drawn = np.random.default_rng(seed).normal(0, scale, (len(words), max(read, settings.width))).astype(np.float32)
+    drawn = (
+        np.random.default_rng(seed)
+        .normal(0, scale, (len(words), max(read, settings.width)))
+        .astype(np.float32)
+    )
     drawn[known, :read] = vectors[known]
     drawn[tokeniser.pad] = 0
     return drawn

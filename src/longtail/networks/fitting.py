@@ -31,7 +31,9 @@ from longtail.tree.cluster import level_widths
 
 if TYPE_CHECKING:
     from longtail.features.tokens import Tokeniser, Tokens
-    from longtail.networks.embedder import Embedder  # torch is imported only where a network is wanted
+
+    # torch is imported only where a network is wanted
+    from longtail.networks.embedder import Embedder
 
 __all__ = [
     "combined_features",
@@ -45,11 +47,14 @@ __all__ = [
 
 
 def encoder_hash(config: Config) -> str:
-    """Return a hash of the pretrained encoder: a folder of the same name may hold another one by the next run."""
+    """Return a hash of the pretrained encoder: a folder of the same name may hold another one by
+    the next run.
+    """
     digest, name = hashlib.sha256(), config.encoder.name
     if is_pretrained(config.encoder.kind, name):
         folder = encoder_folder(name)
-        files = [*sorted(folder.glob("*.[js][sa]*")), *folder.glob(POOLING)]  # .json and .safetensors
+        # .json and .safetensors
+        files = [*sorted(folder.glob("*.[js][sa]*")), *folder.glob(POOLING)]
     else:
         files = [] if name == "learned" else [find_word_vectors(name) or Path(name).expanduser()]
     for file in files:
@@ -64,7 +69,8 @@ def fit_network(
     vectoriser: TfIdf | None,
     run: Run,
 ) -> Embedder | None:
-    """Return the network of the method, ready for use, or the pretrained encoder if the features want one.
+    """Return the network of the method, ready for use, or the pretrained encoder if the features
+    want one.
 
     With several processes, all but the first one leave after its training.
     """
@@ -89,25 +95,33 @@ def fit_network(
     measured = with_known_labels(run.valid, documents.labels)
     tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
     loss = None if run.loss is None else loss_of(run.loss)
-    network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, run.log_file, loss))
+    network = tune(
+        NetworkRun(
+            documents, embedder, tokens, tree, config, run.work, measured, run.log_file, loss
+        )
+    )
     current_group().leave()
     return network
 
 
 def with_levels(config: Config, n_labels: int) -> Config:
-    """Return the settings with the levels of the network's tree: those given, else as the number of labels asks.
+    """Return the settings with the levels of the network's tree: those given, else as the number of
+    labels asks.
 
-    A network that ranks has ``cascade.levels``, or else the levels of the linear classifiers' tree, ``tree.levels``.
-    Where the classifiers beside it have no tree (flat), the network still has a balanced one; LightXML has labels alone
-    where all of them are scored.
-    """
+    A network that ranks has ``cascade.levels``, or else the levels of the linear classifiers' tree,
+    ``tree.levels``. Where the classifiers beside it have no tree (flat), the network still has a
+    balanced one; LightXML has labels alone where all of them are scored."""
     without_levels = ("flat", "unbalanced") if config.cascade.levels else ("flat",)
     kind = "balanced" if config.tree.kind in without_levels else config.tree.kind
     named = config.cascade.levels or config.tree.levels
     if METHODS[config.method].network == "recursive":
-        levels = config.recursive.levels or layout.resolution_widths(n_labels, config.recursive.resolutions)
+        levels = config.recursive.levels or layout.resolution_widths(
+            n_labels, config.recursive.resolutions
+        )
     elif config.encoder.kind != "transformer":
-        levels = named or layout.word_widths(n_labels, config.cascade.last_level, config.label_text.phases)
+        levels = named or layout.word_widths(
+            n_labels, config.cascade.last_level, config.label_text.phases
+        )
     elif config.cascade.merge == "concat":
         levels = named or layout.cluster_widths(n_labels, config.cascade.last_level)
     else:
@@ -117,7 +131,9 @@ def with_levels(config: Config, n_labels: int) -> Config:
 
 
 def network_widths(config: Config, n_labels: int) -> tuple[int, ...]:
-    """Return the nodes of each level of the network's tree, labels last, where no hierarchy is given."""
+    """Return the nodes of each level of the network's tree, labels last, where no hierarchy is
+    given.
+    """
     tree = with_levels(config, n_labels).tree
     return (*([] if tree.kind == "flat" else level_widths(n_labels, tree)), n_labels)
 
@@ -134,11 +150,15 @@ def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
         tokens = _tokens(documents, tokeniser, run.work)
         note(f"{len(tokens.ids) / len(tokens):.1f} a document")
     encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
-    return Embedder(tokeniser, LastLayer(encoder).to(choose_device(run.device)), config.training.precision), tokens
+    return Embedder(
+        tokeniser, LastLayer(encoder).to(choose_device(run.device)), config.training.precision
+    ), tokens
 
 
 def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
-    """Return the tokens of the documents of a network, made once: from their stage, or memory where none is kept."""
+    """Return the tokens of the documents of a network, made once: from their stage, or memory where
+    none is kept.
+    """
     from longtail.features.tokens import Tokens
 
     def make() -> dict[str, np.ndarray]:
@@ -147,15 +167,21 @@ def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:
     return Tokens.from_arrays(work.arrays("tokens", make, hold=work.stages is None))
 
 
-def combined_features(documents: Dataset, features: Features, network: Embedder | None, run: Run) -> Features:
-    """Return the features of linear classifiers: Φcat, the network's vectors beside text features, or one of both."""
+def combined_features(
+    documents: Dataset, features: Features, network: Embedder | None, run: Run
+) -> Features:
+    """Return the features of linear classifiers: Φcat, the network's vectors beside text features,
+    or one of both.
+    """
     config, work = run.config, run.work
     if network is None or config.features == "tfidf" or ranks_alone(config):
         return features
 
     def make() -> dict[str, np.ndarray]:
         trained = METHODS[config.method].network  # else the documents have not been read yet
-        texts = _tokens(documents, network.tokeniser, work) if trained else documents.document_texts()
+        texts = (
+            _tokens(documents, network.tokeniser, work) if trained else documents.document_texts()
+        )
         return {"vectors": network.embed(texts)}
 
     with told("embeddings") as note:
@@ -167,7 +193,9 @@ def combined_features(documents: Dataset, features: Features, network: Embedder 
 
 
 def kept_network(network: Embedder | None, config: Config) -> Embedder | None:
-    """Return the network as the model keeps it: without its classifiers, where linear ones rank in their place."""
+    """Return the network as the model keeps it: without its classifiers, where linear ones rank in
+    their place.
+    """
     ranker = None if network is None else network.ranker
     if ranker is None or not classifiers_alone(config):
         return network
@@ -177,7 +205,9 @@ def kept_network(network: Embedder | None, config: Config) -> Embedder | None:
 
 
 def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> LabelHints:
-    """Return a ranking network's hints for the problems of single labels: hard negatives, and initial weights."""
+    """Return a ranking network's hints for the problems of single labels: hard negatives, and
+    initial weights.
+    """
     config = run.config
     work = run.work
     count = config.ranker.hard_negatives
@@ -189,7 +219,9 @@ def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> Label
         return LabelHints(None, start)
 
     def make() -> dict[str, np.ndarray]:
-        ranked = ranker.search(_tokens(documents, ranker.tokeniser, work), min(count, documents.n_labels))[0]
+        ranked = ranker.search(
+            _tokens(documents, ranker.tokeniser, work), min(count, documents.n_labels)
+        )[0]
         return {"labels": ranked.indices, "ends": ranked.indptr}
 
     with told("hard negatives") as note:

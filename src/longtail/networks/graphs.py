@@ -1,4 +1,6 @@
-"""CUDA graphs: the kernels of a small batch are recorded once and replayed, as launching them takes longer."""
+"""CUDA graphs: the kernels of a small batch are recorded once and replayed, as launching them takes
+longer.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _WARM_UP = 3  # runs before recording: libraries choose their kernels, Triton co
 
 
 def graph_length(tokens: int, max_tokens: int) -> int:
-    """Return the number of tokens that the graph for documents of ``tokens`` reads; few lengths need few graphs."""
+    """Return the number of tokens that the graph for documents of ``tokens`` reads; few lengths
+    need few graphs.
+    """
     return min(-(-tokens // _TOKENS) * _TOKENS, max(max_tokens, tokens))
 
 
@@ -38,9 +42,18 @@ class RankGraphs:
     """One graph for each shape (documents, tokens, labels wanted) that has come up."""
 
     def __init__(
-        self, rank: Callable[[Tensor, Tensor, int], Ranked], device: torch.device, max_tokens: int, pad_left: bool
+        self,
+        rank: Callable[[Tensor, Tensor, int], Ranked],
+        device: torch.device,
+        max_tokens: int,
+        pad_left: bool,
     ) -> None:
-        self._rank, self._device, self._max_tokens, self._pad_left = rank, device, max_tokens, pad_left
+        self._rank, self._device, self._max_tokens, self._pad_left = (
+            rank,
+            device,
+            max_tokens,
+            pad_left,
+        )
         self._graphs: dict[tuple[int, int, int], _Graph] = {}
 
     def __call__(
@@ -52,7 +65,8 @@ class RankGraphs:
         graph = self._graph(1 << (n - 1).bit_length(), width, k)
         columns = slice(width - tokens, width) if self._pad_left else slice(tokens)
         graph.mask[:] = False
-        graph.mask[:, -1 if self._pad_left else 0] = True  # attention of a row without tokens would be no number
+        # attention of a row without tokens would be no number
+        graph.mask[:, -1 if self._pad_left else 0] = True
         graph.ids[:n, columns], graph.mask[:n, columns] = ids, mask
         graph.graph.replay()
         torch.cuda.current_stream(self._device).synchronize()
@@ -84,6 +98,11 @@ class RankGraphs:
 
     def _packed(self, ids: Tensor, mask: Tensor, k: int) -> Tensor:
         """Rank from host memory, all results in one tensor: one copy back."""
-        on_device = ids.to(self._device, non_blocking=True), mask.to(self._device, non_blocking=True)
+        on_device = (
+            ids.to(self._device, non_blocking=True),
+            mask.to(self._device, non_blocking=True),
+        )
         ranked = self._rank(*on_device, k)
-        return torch.cat([ranked.scores.float(), ranked.nodes.view(torch.float32), ranked.vectors.float()], 1)
+        return torch.cat(
+            [ranked.scores.float(), ranked.nodes.view(torch.float32), ranked.vectors.float()], 1
+        )

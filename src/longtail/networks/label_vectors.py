@@ -1,7 +1,8 @@
-"""A network without its classifiers: the encoder, and how its layers become the vector that they read.
+"""A network without its classifiers: the encoder, and how its layers become the vector that they
+read.
 
-Linear classifiers on Φcat that rank in the network's place (``cascade.combine`` "only") need these vectors alone.
-"""
+Linear classifiers on Φcat that rank in the network's place (``cascade.combine`` "only") need these
+vectors alone."""
 
 from __future__ import annotations
 
@@ -25,18 +26,28 @@ from longtail.networks.ranker import NeuralRanker
 from longtail.store import Folder, FolderWriter
 from longtail.store.tensors import check_kinds
 
-__all__ = ["LABEL_VECTORS", "LabelVectors", "load_label_vectors", "save_label_vectors", "without_classifiers"]
+__all__ = [
+    "LABEL_VECTORS",
+    "LabelVectors",
+    "load_label_vectors",
+    "save_label_vectors",
+    "without_classifiers",
+]
 
 LABEL_VECTORS = "label-vectors.safetensors"
 
 
 class LabelVectors(LastLayer):
-    """An encoder whose vector of a document is made of some layers, as the classifiers of labels read it."""
+    """An encoder whose vector of a document is made of some layers, as the classifiers of labels
+    read it.
+    """
 
     family: ClassVar[str] = "label-vectors"
 
     def __init__(self, encoder: TextEncoder, layers: Sequence[int], merge: nn.Module) -> None:
-        """Take the encoder, the layers that are read, counted from 1, and what merges their vectors."""
+        """Take the encoder, the layers that are read, counted from 1, and what merges their
+        vectors.
+        """
         super().__init__(encoder)
         self.layers = tuple(layers)
         self.merge = merge
@@ -65,7 +76,9 @@ class LabelVectors(LastLayer):
 
 
 def without_classifiers(ranker: NeuralRanker) -> Embedder:
-    """Return an embedder with the vectors of ``ranker``, ready for use, without classifiers and label tree."""
+    """Return an embedder with the vectors of ``ranker``, ready for use, without classifiers and
+    label tree.
+    """
     network: Any = ranker.network
     if isinstance(network, CascadeXML):
         vectors = LabelVectors(network.encoder, network.layers[-1], network.merges[-1])
@@ -73,7 +86,9 @@ def without_classifiers(ranker: NeuralRanker) -> Embedder:
         encoder = network.levels[-1].encoder
         vectors = LabelVectors(encoder, (encoder.depth,), nn.Identity())
     else:
-        raise TypeError(f"found a network {type(network).__name__}; expected CascadeXML or AttentionXML")
+        raise TypeError(
+            f"found a network {type(network).__name__}; expected CascadeXML or AttentionXML"
+        )
     return Embedder(ranker.tokeniser, vectors, ranker.precision).freeze()
 
 
@@ -95,16 +110,27 @@ def load_label_vectors(
     check_kinds(arrays, {"layers": "i"})
     layers = [int(layer) for layer in arrays["layers"]]
     if not layers or not all(1 <= layer <= encoder.depth for layer in layers):
-        raise ValueError(f"{LABEL_VECTORS}: found layers {layers}; expected some from 1 to {encoder.depth}")
-    merge = _loaded_map(arrays, len(layers) * encoder.width) if "weight" in arrays else nn.Identity()
+        raise ValueError(
+            f"{LABEL_VECTORS}: found layers {layers}; expected some from 1 to {encoder.depth}"
+        )
+    merge = (
+        _loaded_map(arrays, len(layers) * encoder.width) if "weight" in arrays else nn.Identity()
+    )
     network = LabelVectors(encoder, layers, merge).to(device)
     return Embedder(tokeniser, network, config.training.precision).freeze()
 
 
 def _loaded_map(arrays: Mapping[str, NDArray[Any]], columns: int) -> nn.Linear:
     weight, bias = arrays["weight"], arrays["bias"]
-    if weight.dtype != np.float32 or weight.ndim != 2 or weight.shape[1] != columns or bias.shape != weight.shape[:1]:
-        raise ValueError(f"{LABEL_VECTORS}: found a map of {weight.shape}; expected float32 of {columns} columns")
+    if (
+        weight.dtype != np.float32
+        or weight.ndim != 2
+        or weight.shape[1] != columns
+        or bias.shape != weight.shape[:1]
+    ):
+        raise ValueError(
+            f"{LABEL_VECTORS}: found a map of {weight.shape}; expected float32 of {columns} columns"
+        )
     linear = nn.Linear(columns, len(weight), device="meta")  # draws nothing
     linear.weight = nn.Parameter(torch.from_numpy(np.array(weight)))
     linear.bias = nn.Parameter(torch.from_numpy(np.array(bias, np.float32)))

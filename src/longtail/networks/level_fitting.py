@@ -1,4 +1,6 @@
-"""Settings and validation of one level, for networks that are trained level by level of the label tree."""
+"""Settings and validation of one level, for networks that are trained level by level of the label
+tree.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _WARM_UP = 0.1  # of a level, where the settings leave it open; the rest cools d
 
 
 def level_training(config: Config, t: int, length: LevelLength, steps_per_epoch: int) -> Training:
-    """Return the settings of training for level ``t`` by itself, whose optimiser steps an epoch are known."""
+    """Return the settings of training for level ``t`` by itself, whose optimiser steps an epoch are
+    known.
+    """
     training = config.training
     passes = length.passes(steps_per_epoch)
     warm_up = _WARM_UP * passes
@@ -54,16 +58,23 @@ class LevelValidation:
         """Return the validation documents above the first level, if there are any."""
         if run.valid is None:
             return None
-        return cls(run.tree.coarsen(run.valid.label_matrix), run.embedder.tokeniser(run.valid.document_texts()))
+        return cls(
+            run.tree.coarsen(run.valid.label_matrix),
+            run.embedder.tokeniser(run.valid.document_texts()),
+        )
 
     def below(self, matcher: Matcher, k: int) -> LevelValidation:
         """Return them with the ``k`` best nodes of a level, for the next one."""
-        return LevelValidation(self.levels, self.tokens, matcher.match(self.tokens, self.matched, max(k, 1))[1])
+        return LevelValidation(
+            self.levels, self.tokens, matcher.match(self.tokens, self.matched, max(k, 1))[1]
+        )
 
     def precision(self, matcher: Matcher) -> dict[str, float]:
         """Return P@1, P@3 and P@5 of the level's nodes."""
         truth = self.levels[matcher.network.level]
         nodes = matcher.match(self.tokens, self.matched, 5)[1]
         ranks = np.broadcast_to(np.arange(nodes.shape[1], 0, -1, dtype=np.float32), nodes.shape)
-        metrics = evaluate(csr_of_slots(ranks, nodes, truth.shape[1]), truth.astype(bool).astype(np.float32))
+        metrics = evaluate(
+            csr_of_slots(ranks, nodes, truth.shape[1]), truth.astype(bool).astype(np.float32)
+        )
         return {name: float(metrics[name]) for name in BEST_BY}

@@ -1,6 +1,8 @@
-"""Losses of networks: values on shortlists, gradients with respect to the scores, and sums over all labels in chunks.
+"""Losses of networks: values on shortlists, gradients with respect to the scores, and sums over all
+labels in chunks.
 
-With p the score of a node, σ the logistic function and y ∈ [0, 1] the node's target, the loss of a document is
+With p the score of a node, σ the logistic function and y ∈ [0, 1] the node's target, the loss of a
+document is
 
     bce                Σ −y·log σ(p) − (1 − y)·log(1 − σ(p))
     squared-hinge      Σ y·max(0, 1 − p)² + [y = 0]·max(0, 1 + p)²
@@ -8,14 +10,16 @@ With p the score of a node, σ the logistic function and y ∈ [0, 1] the node's
     asymmetric         Σ −y·(1 − σ(p))^γ₊·log σ(p) − (1 − y)·q^γ₋·log(1 − q),  q = max(σ(p) − m, 0)
     decoupled-softmax  Σ −y·log(eᵖ / (eᵖ + Z)),  Z = Σ eᵖ over the nodes with y = 0
 
-over the nodes that are scored for it, padding left out. ``bce`` with 0 < y < 1 is the cross-entropy with a soft target.
+over the nodes that are scored for it, padding left out. ``bce`` with 0 < y < 1 is the cross-entropy
+with a soft target.
 
-Focal: Lin et al. 2017, Focal Loss for Dense Object Detection. Asymmetric: Ridnik et al. 2021, Asymmetric Loss for
-Multi-Label Classification. Decoupled softmax: Gupta et al. 2024, Dual-Encoders for Extreme Multi-Label Classification.
+Focal: Lin et al. 2017, Focal Loss for Dense Object Detection. Asymmetric: Ridnik et al. 2021,
+Asymmetric Loss for Multi-Label Classification. Decoupled softmax: Gupta et al. 2024, Dual-Encoders
+for Extreme Multi-Label Classification.
 
-On a shortlist torch differentiates :meth:`Loss.value`. Where all labels of a level are scored, no tensor of documents
-by labels exists: :meth:`NodeLoss.chunk` gives the losses and the gradient of one chunk of the labels after another.
-"""
+On a shortlist torch differentiates :meth:`Loss.value`. Where all labels of a level are scored, no
+tensor of documents by labels exists: :meth:`NodeLoss.chunk` gives the losses and the gradient of
+one chunk of the labels after another."""
 
 from __future__ import annotations
 
@@ -81,14 +85,17 @@ class ChunkTargets(NamedTuple):
 class NodeLoss(Loss):
     """A loss in which each node has a weight as a positive and one as a negative of its document."""
 
-    has_normaliser: ClassVar[bool] = False  # whether a pass over all labels comes before their gradient
+    # whether a pass over all labels comes before their gradient
+    has_normaliser: ClassVar[bool] = False
 
     @abstractmethod
     def weights(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the weights of nodes as positives and as negatives, by their targets."""
 
     @abstractmethod
-    def weighted(self, scores: Tensor, positive: Tensor, negative: Tensor, counted: Tensor) -> Tensor:
+    def weighted(
+        self, scores: Tensor, positive: Tensor, negative: Tensor, counted: Tensor
+    ) -> Tensor:
         """Return the loss of each document (B,) with other weights than those of the targets.
 
         Args:
@@ -112,8 +119,11 @@ class NodeLoss(Loss):
         return None
 
     @abstractmethod
-    def chunk(self, scores: Tensor, targets: ChunkTargets, normaliser: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the share of a chunk of labels in the losses (B,), and the gradient of the losses for its scores.
+    def chunk(
+        self, scores: Tensor, targets: ChunkTargets, normaliser: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the share of a chunk of labels in the losses (B,), and the gradient of the losses
+        for its scores.
 
         Args:
             scores: p (B, C); they may be overwritten.
@@ -125,8 +135,8 @@ class NodeLoss(Loss):
 class PointwiseLoss(NodeLoss):
     """A loss that is a sum over nodes, each by its own score.
 
-    A subclass defines :meth:`positive` and :meth:`negative`. Without :meth:`slopes` torch differentiates these.
-    """
+    A subclass defines :meth:`positive` and :meth:`negative`. Without :meth:`slopes` torch
+    differentiates these."""
 
     @abstractmethod
     def positive(self, scores: Tensor) -> Tensor:
@@ -148,12 +158,16 @@ class PointwiseLoss(NodeLoss):
         """Return y and 1 − y."""
         return targets, 1 - targets
 
-    def weighted(self, scores: Tensor, positive: Tensor, negative: Tensor, counted: Tensor) -> Tensor:
+    def weighted(
+        self, scores: Tensor, positive: Tensor, negative: Tensor, counted: Tensor
+    ) -> Tensor:
         """Return Σ positive·L⁺(p) + negative·L⁻(p) of each document (B,)."""
         points = positive * self.positive(scores) + negative * self.negative(scores)
         return (points * counted).sum(1)
 
-    def chunk(self, scores: Tensor, targets: ChunkTargets, normaliser: Tensor | None) -> tuple[Tensor, Tensor]:
+    def chunk(
+        self, scores: Tensor, targets: ChunkTargets, normaliser: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Return losses and gradient of a chunk, all of whose labels count."""
         positive, negative = self.weights(targets.dense(scores))
         losses = (positive * self.positive(scores) + negative * self.negative(scores)).sum(1)
@@ -183,7 +197,9 @@ class BinaryCrossEntropy(PointwiseLoss):
         points = functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
         return (points * counted).sum(1)
 
-    def chunk(self, scores: Tensor, targets: ChunkTargets, normaliser: Tensor | None) -> tuple[Tensor, Tensor]:
+    def chunk(
+        self, scores: Tensor, targets: ChunkTargets, normaliser: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Return Σ softplus(p) − Σ y·p, and σ(p) − y, without targets of all columns."""
         columns, values = targets
         losses = functional.softplus(scores).sum(1) - (values * scores.gather(1, columns)).sum(1)
@@ -213,7 +229,9 @@ class SquaredHinge(PointwiseLoss):
 
 
 class Focal(PointwiseLoss):
-    """Focal loss: nodes that are scored well already count less, by (1 − σ)^γ and σ^γ; with γ = 0 it is ``bce``."""
+    """Focal loss: nodes that are scored well already count less, by (1 − σ)^γ and σ^γ; with γ = 0
+    it is ``bce``.
+    """
 
     name = "focal"
 
@@ -234,11 +252,15 @@ class Focal(PointwiseLoss):
 
 
 class Asymmetric(PointwiseLoss):
-    """Asymmetric loss (ASL): a γ for positives and one for negatives, which count nothing with σ below the margin."""
+    """Asymmetric loss (ASL): a γ for positives and one for negatives, which count nothing with σ
+    below the margin.
+    """
 
     name = "asymmetric"
 
-    def __init__(self, gamma_positive: float = 1.0, gamma_negative: float = 4.0, margin: float = 0.05) -> None:
+    def __init__(
+        self, gamma_positive: float = 1.0, gamma_negative: float = 4.0, margin: float = 0.05
+    ) -> None:
         self.gamma_positive = _checked_gamma("gamma_positive", gamma_positive)
         self.gamma_negative = _checked_gamma("gamma_negative", gamma_negative)
         if not 0 <= margin < 1:
@@ -279,7 +301,8 @@ class Asymmetric(PointwiseLoss):
 
 
 class DecoupledSoftmax(NodeLoss):
-    """Decoupled softmax: each positive stands against all negatives of its document, and against no other positive.
+    """Decoupled softmax: each positive stands against all negatives of its document, and against no
+    other positive.
 
     As a negative, a node weighs in Z.
     """
@@ -291,14 +314,18 @@ class DecoupledSoftmax(NodeLoss):
         """Return y and [y = 0]."""
         return targets, (targets == 0).to(targets.dtype)
 
-    def weighted(self, scores: Tensor, positive: Tensor, negative: Tensor, counted: Tensor) -> Tensor:
+    def weighted(
+        self, scores: Tensor, positive: Tensor, negative: Tensor, counted: Tensor
+    ) -> Tensor:
         """Return Σ positive·log(1 + Z/eᵖ) of each document (B,), Z = Σ negative·eᵖ."""
         weights = positive * counted, negative * counted
         losses: Tensor = _DecoupledSoftmax.apply(scores, *weights)  # type: ignore[no-untyped-call]
         return losses
 
     def normaliser(self, chunks: Iterable[tuple[Tensor, ChunkTargets]]) -> Tensor | None:
-        """Return log Z, and Σ y·σ(log Z − p) over the positives, by which negatives are pushed down: (B, 2)."""
+        """Return log Z, and Σ y·σ(log Z − p) over the positives, by which negatives are pushed
+        down: (B, 2).
+        """
         log_z: Tensor | None = None
         of_positives: Tensor | None = None
         targets: Tensor | None = None
@@ -320,10 +347,14 @@ class DecoupledSoftmax(NodeLoss):
         push = (targets * (log_z[:, None] - of_positives).sigmoid()).sum(1)
         return torch.stack([log_z, push], 1)
 
-    def chunk(self, scores: Tensor, targets: ChunkTargets, normaliser: Tensor | None) -> tuple[Tensor, Tensor]:
+    def chunk(
+        self, scores: Tensor, targets: ChunkTargets, normaliser: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Return losses and gradient of a chunk, given log Z of all labels."""
         if normaliser is None:
-            raise ValueError("decoupled softmax: found a chunk without normaliser; expected the first pass before")
+            raise ValueError(
+                "decoupled softmax: found a chunk without normaliser; expected the first pass before"
+            )
         log_z = normaliser[:, :1]
         push = normaliser[:, 1:]
         dense = targets.dense(scores)
@@ -334,7 +365,9 @@ class DecoupledSoftmax(NodeLoss):
 
 
 class _DecoupledSoftmax(torch.autograd.Function):
-    """The decoupled softmax of shortlists, by weights that are 0 at padding; documents may have no negatives."""
+    """The decoupled softmax of shortlists, by weights that are 0 at padding; documents may have no
+    negatives.
+    """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -353,10 +386,11 @@ class _DecoupledSoftmax(torch.autograd.Function):
 
 
 class UserLoss(Loss):
-    """A function of the user: ``function(scores, targets, counted)`` returns the losses (B,), as :meth:`Loss.value`.
+    """A function of the user: ``function(scores, targets, counted)`` returns the losses (B,), as
+    :meth:`Loss.value`.
 
-    torch differentiates it. Where all labels are scored, it is given the scores of all (B, L) at once.
-    """
+    torch differentiates it. Where all labels are scored, it is given the scores of all (B, L) at
+    once."""
 
     name = "custom"
 
@@ -367,7 +401,11 @@ class UserLoss(Loss):
         """Return the function's result; UsageError if that is no loss of each document."""
         losses = self.function(scores, targets, counted)
         if not isinstance(losses, Tensor) or losses.shape != scores.shape[:1]:
-            found = f"a tensor {tuple(losses.shape)}" if isinstance(losses, Tensor) else repr(losses)[:80]
+            found = (
+                f"a tensor {tuple(losses.shape)}"
+                if isinstance(losses, Tensor)
+                else repr(losses)[:80]
+            )
             expected = f"expected a tensor ({len(scores)},), the loss of each document"
             raise UsageError(f"loss: found {found} for scores {tuple(scores.shape)}; {expected}")
         return losses
@@ -383,7 +421,9 @@ _NAMED: dict[str, Callable[[], Loss]] = {
 
 
 def loss_named(name: str) -> Loss:
-    """Return the loss of the setting ``training.loss``; of ``custom`` one that predicts, but cannot be trained by."""
+    """Return the loss of the setting ``training.loss``; of ``custom`` one that predicts, but cannot
+    be trained by.
+    """
     if name == "custom":
         return UserLoss(_missing)
     return _NAMED[name]()
@@ -395,7 +435,9 @@ def loss_of(loss: Loss | Callable[[Tensor, Tensor, Tensor], Tensor]) -> Loss:
 
 
 def _missing(scores: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
-    raise UsageError("training.loss: found custom without a loss; expected the one of training as loss=")
+    raise UsageError(
+        "training.loss: found custom without a loss; expected the one of training as loss="
+    )
 
 
 def _checked_gamma(name: str, gamma: float) -> float:
@@ -413,4 +455,6 @@ def _focal_positive(scores: Tensor, gamma: float) -> Tensor:
 def _focal_slope(scores: Tensor, gamma: float) -> Tensor:
     """Return the derivative of −(1 − σ)^γ·log σ: −(1 − σ)^γ·(1 − σ − γ·σ·log σ)."""
     complement = (-scores).sigmoid()
-    return -complement.pow(gamma) * (complement + gamma * scores.sigmoid() * functional.softplus(-scores))
+    return -complement.pow(gamma) * (
+        complement + gamma * scores.sigmoid() * functional.softplus(-scores)
+    )

@@ -1,4 +1,6 @@
-"""The network of a model inside its folder: the encoder in the layout of Hugging Face, and the files of its family."""
+"""The network of a model inside its folder: the encoder in the layout of Hugging Face, and the
+files of its family.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,11 @@ from longtail.store import Folder, FolderWriter
 
 __all__ = ["load_network", "save_network"]
 
-_MOST = {  # of what a file may ask for before its weights are compared: none that people use has a tenth of it
-    **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_hidden_groups", "inner_group_num"), 1000),
+# of what a file may ask for before its weights are compared: none that people use has a tenth of it
+_MOST = {
+    **dict.fromkeys(
+        ("num_hidden_layers", "n_layers", "n_layer", "num_hidden_groups", "inner_group_num"), 1000
+    ),
     **dict.fromkeys(("num_attention_heads", "n_heads", "n_head"), 1000),
     "max_tokens": 1 << 16,
 }
@@ -48,7 +53,9 @@ _ABOUT = "network.json"
 
 
 def save_network(network: Embedder, folder: FolderWriter) -> None:
-    """Write ``encoder/``, the name of the network's family, and the label tree and classifiers if it has them."""
+    """Write ``encoder/``, the name of the network's family, and the label tree and classifiers if
+    it has them.
+    """
     encoder_folder = folder.path("encoder")
     network.network.encoder.save(encoder_folder)
     network.tokeniser.save(encoder_folder)
@@ -64,18 +71,27 @@ def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedd
         return _load(folder, config, where)
     except (MissingExtra, ModelFolderError):
         raise
-    except Exception as error:  # what torch, transformers and tokenizers raise over hostile files is anything
+    except Exception as error:
+        # what torch, transformers and tokenizers raise over hostile files is anything
         if _wants_memory(error):
-            way_out = "use a larger machine, or on a GPU --device cpu; if it should fit, get another copy"
+            way_out = (
+                "use a larger machine, or on a GPU --device cpu; if it should fit, get another copy"
+            )
             raise ModelFolderError(f"network: not enough memory to load it; {way_out}") from error
         reason = printable(" ".join(str(error).split())[:300]) or type(error).__name__
-        raise ModelFolderError(f"network: {reason}; train the model again, or get another copy") from error
+        raise ModelFolderError(
+            f"network: {reason}; train the model again, or get another copy"
+        ) from error
 
 
 def _wants_memory(error: BaseException | None) -> bool:
-    """Tell whether memory, of the machine or of a GPU, did not suffice; for that of a CPU torch has no class."""
+    """Tell whether memory, of the machine or of a GPU, did not suffice; for that of a CPU torch has
+    no class.
+    """
     while error is not None:
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+        if isinstance(
+            error, MemoryError | torch.OutOfMemoryError
+        ) or "can't allocate memory" in str(error):
             return True
         error = error.__cause__
     return False
@@ -97,7 +113,9 @@ def _family_of(folder: Folder) -> str:
         family = folder.read_json(_ABOUT, _About).family
         if family not in _FAMILIES:
             expected = ", ".join(_FAMILIES)
-            raise ModelFolderError(f"{_ABOUT}: found the family {printable(family)!r}; expected one of {expected}")
+            raise ModelFolderError(
+                f"{_ABOUT}: found the family {printable(family)!r}; expected one of {expected}"
+            )
         return family
     if LABEL_VECTORS in folder.files:
         return "label-vectors"
@@ -111,7 +129,11 @@ def _save_encoder(embedder: Embedder, folder: FolderWriter) -> None:
 
 
 def _load_encoder(
-    folder: Folder, config: Config, tokeniser: Tokeniser, encoder: Encoder | WordEncoder, device: torch.device
+    folder: Folder,
+    config: Config,
+    tokeniser: Tokeniser,
+    encoder: Encoder | WordEncoder,
+    device: torch.device,
 ) -> Embedder:
     """Return an encoder that gives vectors alone."""
     return Embedder(tokeniser, LastLayer(encoder).to(device), config.training.precision).freeze()
@@ -126,21 +148,35 @@ _FAMILIES = {
 
 
 def _check_fit(encoder: Encoder | WordEncoder, tokeniser: Tokeniser) -> None:
-    """Refuse weights of other types than networks compute with, and tokens beyond the vectors of words."""
+    """Refuse weights of other types than networks compute with, and tokens beyond the vectors of
+    words.
+    """
     kinds = {tensor.dtype for tensor in encoder.state_dict().values()}
     if not kinds <= {torch.float32, torch.int64}:
-        raise ModelFolderError(f"encoder: found weights of {', '.join(map(str, kinds))}; expected float32")
-    vectors = encoder.embedding if isinstance(encoder, WordEncoder) else encoder.model.get_input_embeddings()
+        raise ModelFolderError(
+            f"encoder: found weights of {', '.join(map(str, kinds))}; expected float32"
+        )
+    vectors = (
+        encoder.embedding
+        if isinstance(encoder, WordEncoder)
+        else encoder.model.get_input_embeddings()
+    )
     known = len(vectors.weight)
     if tokeniser.largest_id >= known:
-        raise ModelFolderError(f"encoder: found the token {tokeniser.largest_id}; expected less than {known}")
+        raise ModelFolderError(
+            f"encoder: found the token {tokeniser.largest_id}; expected less than {known}"
+        )
 
 
 def _check_sizes(folder: Folder, config: Config) -> None:
-    """Refuse an encoder that would be made, layer by layer, for hours, or fill the memory, before it can be wrong."""
+    """Refuse an encoder that would be made, layer by layer, for hours, or fill the memory, before
+    it can be wrong.
+    """
     about = json.loads(folder.read_bytes("encoder/config.json"))
     sizes = {"max_tokens": config.encoder.max_tokens, **(about if isinstance(about, dict) else {})}
     for name, most in _MOST.items():
         size = sizes.get(name, 0)
         if isinstance(size, int) and size > most:
-            raise ModelFolderError(f"encoder: found {str(size)[:20]} as {name}; expected at most {most}")
+            raise ModelFolderError(
+                f"encoder: found {str(size)[:20]} as {name}; expected at most {most}"
+            )

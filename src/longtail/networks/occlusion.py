@@ -1,9 +1,9 @@
 """Why a label came out of a network: how much its score falls when a word is left out of the text.
 
-Zeiler and Fergus 2014, Visualizing and Understanding Convolutional Networks, section 4.2 («occlusion»), with words in
-place of patches. A fall is exact, and is all that it is: what leaving out this one word does. Words act together, so
-falls do not add up to the score, nor to what leaving out several words does.
-"""
+Zeiler and Fergus 2014, Visualizing and Understanding Convolutional Networks, section 4.2
+(«occlusion»), with words in place of patches. A fall is exact, and is all that it is: what leaving
+out this one word does. Words act together, so falls do not add up to the score, nor to what leaving
+out several words does."""
 
 from __future__ import annotations
 
@@ -26,23 +26,30 @@ __all__ = ["MOST_WORDS", "LabelScorer", "Occlusions", "occlusions"]
 MOST_WORDS = 256  # different ones, the first of the text: as many passes through the network
 
 _CHUNK = re.compile(r"\S+")
-_INSIDE = "'’\u00ad\u200c\u200d"  # in a word: apostrophes, the soft hyphen, and what joins or parts letters of one word
+# in a word: apostrophes, the soft hyphen, and what joins or parts letters of one word
+_INSIDE = "'’\u00ad\u200c\u200d"
 _WORD = re.compile(rf"[^\s{_INSIDE}]+(?:[{_INSIDE}]+[^\s{_INSIDE}]+)*")
 _LARGEST = 1 - 2**-53  # the score next to 1, whose logit is a number
 
 
 class LabelScorer(Protocol):
-    """The network to explain: one that ranks, as :class:`~longtail.networks.ranker.NeuralRanker` does."""
+    """The network to explain: one that ranks, as :class:`~longtail.networks.ranker.NeuralRanker`
+    does.
+    """
 
     tokeniser: Tokeniser
 
-    def label_scores(self, texts: Strings | Iterable[str] | Tokens, label: int) -> NDArray[np.float64]:
+    def label_scores(
+        self, texts: Strings | Iterable[str] | Tokens, label: int
+    ) -> NDArray[np.float64]:
         """Return the (n,) scores of one label, between 0 and 1."""
 
 
 @dataclass(frozen=True)
 class Occlusions:
-    """Changes of the logit of a label's score, log(s / (1 − s)), by leaving out each word of a text."""
+    """Changes of the logit of a label's score, log(s / (1 − s)), by leaving out each word of a
+    text.
+    """
 
     score: float  # of the text as it is
     words: tuple[str, ...]  # as each first stands there; the largest fall, by absolute value, first
@@ -52,13 +59,19 @@ class Occlusions:
     def step(self) -> Step:
         """Return it as the step of an explanation."""
         parts = zip(self.words, self.counts, self.falls, strict=True)
-        contributions = tuple(Contribution(word, count, fall / count, fall) for word, count, fall in parts)
-        name, margin = "the network, with one word at a time left out", float(_logits(np.array(self.score)))
+        contributions = tuple(
+            Contribution(word, count, fall / count, fall) for word, count, fall in parts
+        )
+        name, margin = (
+            "the network, with one word at a time left out",
+            float(_logits(np.array(self.score))),
+        )
         return Step(0, 0, name, margin, self.score, 0.0, 0.0, contributions, "left-out")
 
 
 def occlusions(ranker: LabelScorer, text: str, label: int) -> Occlusions:
-    """Return the change by leaving out each word: all its occurrences, in upper and lower case, of the first 256 words.
+    """Return the change by leaving out each word: all its occurrences, in upper and lower case, of
+    the first 256 words.
 
     Words whose absence changes no token, as those behind the last one that is read, are not listed.
     """
@@ -79,16 +92,18 @@ def occlusions(ranker: LabelScorer, text: str, label: int) -> Occlusions:
 
 
 def _logits(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    logits: NDArray[np.float64] = special.logit(np.clip(scores, np.finfo(np.float64).tiny, _LARGEST))
+    logits: NDArray[np.float64] = special.logit(
+        np.clip(scores, np.finfo(np.float64).tiny, _LARGEST)
+    )
     return logits
 
 
 def _readable_part(text: str, max_tokens: int) -> tuple[str, dict[str, list[tuple[int, int]]]]:
-    """Return as much of a text as can be read whichever word is left out, and the places of its words, folded.
+    """Return as much of a text as can be read whichever word is left out, and the places of its
+    words, folded.
 
-    A word is a token at least: where ``max_tokens`` words are left without the most frequent one, a book costs no
-    more than a page.
-    """
+    A word is a token at least: where ``max_tokens`` words are left without the most frequent one, a
+    book costs no more than a page."""
     places: dict[str, list[tuple[int, int]]] = {}
     most = 0
     for number, (start, end) in enumerate(_words(text), 1):
@@ -101,16 +116,21 @@ def _readable_part(text: str, max_tokens: int) -> tuple[str, dict[str, list[tupl
 
 
 def _words(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where words begin and end: letters, marks on them and digits, between white space or punctuation."""
+    """Yield where words begin and end: letters, marks on them and digits, between white space or
+    punctuation.
+    """
     for chunk in _CHUNK.finditer(text):
-        letters = "".join(char if char in _INSIDE or category(char)[0] in "LMN" else " " for char in chunk[0])
+        letters = "".join(
+            char if char in _INSIDE or category(char)[0] in "LMN" else " " for char in chunk[0]
+        )
         for word in _WORD.finditer(letters):
             if any(map(str.isalnum, word[0])):  # not a mark alone, as beside some pictograms
                 yield chunk.start() + word.start(), chunk.start() + word.end()
 
 
 def _without(text: str, spans: list[tuple[int, int]], keep_lines: bool = False) -> str:
-    """Return the text without these places, and of the white space around each without what stands behind.
+    """Return the text without these places, and of the white space around each without what stands
+    behind.
 
     With ``keep_lines`` line breaks stay.
     """

@@ -29,7 +29,8 @@ __all__ = ["NeuralRanker"]
 
 
 class NeuralRanker(Embedder):
-    """Tokeniser, network and label tree; scores are σ of labels, or products with σ of the nodes above.
+    """Tokeniser, network and label tree; scores are σ of labels, or products with σ of the nodes
+    above.
 
     ``n_added`` labels, the last ones, were never trained on.
     """
@@ -58,27 +59,38 @@ class NeuralRanker(Embedder):
         return self.tree.n_labels
 
     def search(
-        self, texts: Strings | Iterable[str] | Tokens, k: int, exclude: sparse.csr_array | None = None
+        self,
+        texts: Strings | Iterable[str] | Tokens,
+        k: int,
+        exclude: sparse.csr_array | None = None,
     ) -> tuple[sparse.csr_array, NDArray[np.float32]]:
-        """Return (n, L) scores of the ``k`` best labels, best first, and (n, d) vectors of the documents."""
+        """Return (n, L) scores of the ``k`` best labels, best first, and (n, d) vectors of the
+        documents.
+        """
         tokens = self._tokens(texts)
         spare = 0 if exclude is None else int(np.diff(exclude.indptr).max(initial=0))
         wanted = min(k + spare, self.network.slots[-1], self.tree.n_labels)
         if self._graphs is not None and 0 < len(tokens) <= LARGEST_BATCH:
             with torch.inference_mode():
-                scores, nodes, vectors = self._graphs(*tokens.padded(np.arange(len(tokens))), wanted)
+                scores, nodes, vectors = self._graphs(
+                    *tokens.padded(np.arange(len(tokens))), wanted
+                )
             return self._matrix(scores, nodes, k, exclude), vectors
         scores = np.zeros((len(tokens), wanted), np.float32)
         nodes = np.full((len(tokens), wanted), -1, np.int32)
         vectors = np.zeros((len(tokens), self.width), np.float32)
-        for rows, ranked in self._each(tokens, lambda batch: self._running.rank(batch.ids, batch.mask, wanted)):
+        for rows, ranked in self._each(
+            tokens, lambda batch: self._running.rank(batch.ids, batch.mask, wanted)
+        ):
             scores[rows], nodes[rows] = ranked.scores.float().cpu(), ranked.nodes.cpu()
             vectors[rows] = ranked.vectors.float().cpu()
         return self._matrix(scores, nodes, k, exclude), vectors
 
     @contextmanager
     def distributed(self, group: ProcessGroup) -> Iterator[None]:
-        """Have each process of a group rank its part of the documents in the body; all of them have all results."""
+        """Have each process of a group rank its part of the documents in the body; all of them have
+        all results.
+        """
         before = self._running
         if group.size > 1:
             self._running = DistributedRanking(before, group)
@@ -87,8 +99,12 @@ class NeuralRanker(Embedder):
         finally:
             self._running = before
 
-    def label_scores(self, texts: Strings | Iterable[str] | Tokens, label: int) -> NDArray[np.float64]:
-        """Return the (n,) scores of one label, as :meth:`search` has them, also where it is not among the best."""
+    def label_scores(
+        self, texts: Strings | Iterable[str] | Tokens, label: int
+    ) -> NDArray[np.float64]:
+        """Return the (n,) scores of one label, as :meth:`search` has them, also where it is not
+        among the best.
+        """
         tokens = self._tokens(texts)
         path = self.tree.ancestors(label)
         scores = np.zeros(len(tokens))
@@ -105,14 +121,16 @@ class NeuralRanker(Embedder):
         return weights[self.tree.positions]
 
     def shortlist_recall(self, tokens: Tokens, label_matrix: sparse.csr_array) -> list[float]:
-        """Return the recall of the nodes kept on each level above the labels (table 11 of CascadeXML).
+        """Return the recall of the nodes kept on each level above the labels (table 11 of
+        CascadeXML).
 
-        A document's true nodes are those with one of its labels below. Recall is the share of them that is kept, as the
-        mean over documents with labels.
-        """
+        A document's true nodes are those with one of its labels below. Recall is the share of them
+        that is kept, as the mean over documents with labels."""
         truth = [_ones_at(matrix) for matrix in self.tree.coarsen(_ones_at(label_matrix))]
         recalls = np.zeros(self.tree.n_levels - 1)
-        for rows, ranked in self._each(tokens, lambda batch: self._running.rank(batch.ids, batch.mask, 1)):
+        for rows, ranked in self._each(
+            tokens, lambda batch: self._running.rank(batch.ids, batch.mask, 1)
+        ):
             for level, kept in enumerate(ranked.kept):
                 true, nodes = truth[level][rows], kept.cpu().numpy()
                 shortlist = csr_of_slots(np.ones(nodes.shape, np.float32), nodes, true.shape[1])
@@ -127,18 +145,26 @@ class NeuralRanker(Embedder):
         return ranked
 
     def _matrix(
-        self, scores: NDArray[np.float32], nodes: NDArray[np.int32], k: int, exclude: sparse.csr_array | None
+        self,
+        scores: NDArray[np.float32],
+        nodes: NDArray[np.int32],
+        k: int,
+        exclude: sparse.csr_array | None,
     ) -> sparse.csr_array:
         """Return the (n, L) matrix of labels from (n, wanted) scores and positions, best first."""
         labels = np.where(nodes >= 0, self.tree.order[np.maximum(nodes, 0)], np.int32(-1))
         if exclude is not None:
             rows = np.repeat(np.arange(len(nodes), dtype=np.int64), np.diff(exclude.indptr))
             banned = rows * self.tree.n_labels + exclude.indices
-            kept = (labels >= 0) & ~np.isin(np.arange(len(nodes))[:, None] * self.tree.n_labels + labels, banned)
+            kept = (labels >= 0) & ~np.isin(
+                np.arange(len(nodes))[:, None] * self.tree.n_labels + labels, banned
+            )
             labels[~kept | (np.cumsum(kept, 1) > k)] = -1
         return csr_of_slots(scores, labels, self.tree.n_labels)
 
 
 def _ones_at(matrix: sparse.csr_array) -> sparse.csr_array:
     """Return a matrix with 1 in place of each value."""
-    return csr_of(np.ones(len(matrix.indices), np.float32), matrix.indices, matrix.indptr, matrix.shape[1])
+    return csr_of(
+        np.ones(len(matrix.indices), np.float32), matrix.indices, matrix.indptr, matrix.shape[1]
+    )

@@ -1,9 +1,10 @@
-"""XR-Transformer: the encoder is tuned on one level of a label tree after the other, from coarse to fine.
+"""XR-Transformer: the encoder is tuned on one level of a label tree after the other, from coarse to
+fine.
 
-Zhang et al. 2021, Fast Multi-Resolution Transformer Fine-tuning for Extreme Multi-label Text Classification. The names
-are those of its equations 5 to 11: Θ the encoder, W the classifiers of a level, R̂ relevances, P matched nodes, M what
-is trained on. With one level above the labels it is X-Transformer.
-"""
+Zhang et al. 2021, Fast Multi-Resolution Transformer Fine-tuning for Extreme Multi-label Text
+Classification. The names are those of its equations 5 to 11: Θ the encoder, W the classifiers of a
+level, R̂ relevances, P matched nodes, M what is trained on. With one level above the labels it is
+X-Transformer."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ Nodes = NDArray[np.int32]  # (n, k) nodes of a level for each document, −1 whe
 
 
 class Resolution(LastLayer):
-    """The encoder, whose last layer is Φ_dnn(x, Θ), and the classifiers W^(t) of one level: they learn together."""
+    """The encoder, whose last layer is Φ_dnn(x, Θ), and the classifiers W^(t) of one level: they
+    learn together.
+    """
 
     heads: Sequence[Head]
 
@@ -50,7 +53,8 @@ class Resolution(LastLayer):
         std: float = 0.02,
         loss: Loss | None = None,
     ) -> None:
-        """Make the network of a level where the encoder is; ``parents`` are to be set before it learns.
+        """Make the network of a level where the encoder is; ``parents`` are to be set before it
+        learns.
 
         Args:
             encoder: Θ.
@@ -59,7 +63,8 @@ class Resolution(LastLayer):
             settings: Those of XR-Transformer.
             training: Says how the encoder and the classifiers are trained.
             seed: Of the random initial classifiers; each level has another one.
-            std: Deviation of the initial classifiers, which are normal; with 0, they are still to be set.
+            std: Deviation of the initial classifiers, which are normal; with 0, they are still to
+            be set.
             loss: L of a node, in the place of ``training.loss``.
         """
         super().__init__(encoder)
@@ -68,37 +73,54 @@ class Resolution(LastLayer):
         self.settings, self.training_settings = settings, training
         device = next(encoder.parameters()).device
         settings_of_head = head_settings(training)
-        head = Head(tree.widths[level], encoder.width, seed=seed + level, std=std, device=device, **settings_of_head)
+        head = Head(
+            tree.widths[level],
+            encoder.width,
+            seed=seed + level,
+            std=std,
+            device=device,
+            **settings_of_head,
+        )
         self.heads = nn.ModuleList([head])  # type: ignore[assignment]
         self.dropout = nn.Dropout(settings.dropout)
-        self.parents: Nodes | None = None  # of every document, those above M^(t); None: all nodes are trained on
+        # of every document, those above M^(t); None: all nodes are trained on
+        self.parents: Nodes | None = None
         self.to(device)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the mean over M of R̂ · L(y, Wᵀ Φ_dnn), eq. 9; λ‖W‖² is the weight decay of the classifiers.
+        """Return the mean over M of R̂ · L(y, Wᵀ Φ_dnn), eq. 9; λ‖W‖² is the weight decay of the
+        classifiers.
 
-        The batch's positives are nodes of this level, their values R (eq. 6): how many of the document's labels lie
-        below a node, or the sum of these labels' values where labels are soft.
-        """
+        The batch's positives are nodes of this level, their values R (eq. 6): how many of the
+        document's labels lie below a node, or the sum of these labels' values where labels are
+        soft."""
         m = self.shortlist(batch)
         _, p = self.scores(batch.ids, batch.mask, m.nodes)
         counted = m.counted(p)
         if isinstance(self.loss, NodeLoss):
-            positive, negative = self._relevances(self.loss, m.targets, batch.values.sum(1, keepdim=True))
+            positive, negative = self._relevances(
+                self.loss, m.targets, batch.values.sum(1, keepdim=True)
+            )
             total = self.loss.weighted(p, positive, negative, counted)
         else:
             total = self.loss.value(p, m.targets.clamp(max=1), counted)
         return {f"level {self.level + 1}": (total / counted.sum(1)).mean()}
 
-    def _relevances(self, loss: NodeLoss, relevance: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
-        """Return R̂, the weights (B, S) of the nodes as positives and as negatives of their document.
+    def _relevances(
+        self, loss: NodeLoss, relevance: Tensor, totals: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return R̂, the weights (B, S) of the nodes as positives and as negatives of their
+        document.
 
-        A node's target is y = min(R, 1), the capped sum of the values of the document's labels below it.
+        A node's target is y = min(R, 1), the capped sum of the values of the document's labels
+        below it.
 
-        - As a positive it weighs y, or with ``cost_sensitive`` R̂ = R / max(ΣR, 1), where ΣR adds up the document's
-          nodes. Hard labels add up to 1 or more, so that this is eq. 6; and a value below 1 is not made larger.
-        - As a negative it weighs as the loss says, with ``cost_sensitive`` times α: 1 − y with ``bce``, which is the
-          cross-entropy with the soft target y; with ``squared-hinge`` [y = 0].
+        - As a positive it weighs y, or with ``cost_sensitive`` R̂ = R / max(ΣR, 1), where ΣR adds
+          up the document's nodes. Hard labels add up to 1 or more, so that this is eq. 6; and a
+          value below 1 is not made larger.
+        - As a negative it weighs as the loss says, with ``cost_sensitive`` times α: 1 − y with
+          ``bce``, which is the cross-entropy with the soft target y; with ``squared-hinge`` [y =
+          0].
 
         Args:
             loss: L of a node.
@@ -110,8 +132,12 @@ class Resolution(LastLayer):
             return positive, negative
         return relevance / totals.clamp(min=1), self.settings.alpha * negative
 
-    def scores(self, ids: Tensor, mask: Tensor | None, nodes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return vectors (B, d), and the scores of ``nodes`` (B, S), None standing for all of the level."""
+    def scores(
+        self, ids: Tensor, mask: Tensor | None, nodes: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return vectors (B, d), and the scores of ``nodes`` (B, S), None standing for all of the
+        level.
+        """
         x = self.dropout(self.vectors(ids, mask)[0])
         return x, self.heads[0].scores(x, nodes)
 
@@ -126,7 +152,9 @@ class Resolution(LastLayer):
         parents = torch.from_numpy(batch_parents).to(batch.positives.device)
         return self.tables.refine_with(self.level - 1, parents, batch.positives, batch.values)
 
-    def best(self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+    def best(
+        self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int
+    ) -> tuple[Tensor, Tensor]:
         """Return vectors (B, d), and the ``k`` best nodes below ``parents`` (B, m), best first."""
         nodes = None if parents is None else self.tables.refine(self.level - 1, parents)
         x, scores = self.scores(ids, mask, nodes)
@@ -139,14 +167,20 @@ class Resolution(LastLayer):
     def to_arrays(self, state: bool = False) -> dict[str, np.ndarray]:
         """Return all weights; with ``state`` those of the classifiers' optimiser, too."""
         arrays = {name: tensor.cpu().numpy() for name, tensor in self.trained().items()}
-        return arrays | {f"head.{name}": array for name, array in self.heads[0].to_arrays(state).items()}
+        return arrays | {
+            f"head.{name}": array for name, array in self.heads[0].to_arrays(state).items()
+        }
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take the weights of :meth:`to_arrays`."""
         with torch.no_grad():
             for name, tensor in self.trained().items():
                 tensor.copy_(torch.from_numpy(np.array(arrays[name])))
-        of_head = {name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")}
+        of_head = {
+            name.removeprefix("head."): array
+            for name, array in arrays.items()
+            if name.startswith("head.")
+        }
         self.heads[0].load_arrays(of_head)
 
     def trained(self) -> dict[str, Tensor]:
@@ -160,7 +194,9 @@ class NodeNetwork(VectorNetwork, Protocol):
     tables: TreeTables
     level: int
 
-    def best(self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+    def best(
+        self, ids: Tensor, mask: Tensor | None, parents: Tensor | None, k: int
+    ) -> tuple[Tensor, Tensor]:
         """Return vectors (B, d), and the ``k`` best nodes below ``parents`` (B, m), best first."""
 
 
@@ -169,14 +205,22 @@ class Matcher(Embedder):
 
     network: NodeNetwork
 
-    def match(self, tokens: Tokens, parents: Nodes | None, k: int) -> tuple[NDArray[np.float32], Nodes]:
-        """Return (n, d) vectors, and P^(t), the ``k`` best nodes below ``parents`` (n, m), best first (eq. 7)."""
+    def match(
+        self, tokens: Tokens, parents: Nodes | None, k: int
+    ) -> tuple[NDArray[np.float32], Nodes]:
+        """Return (n, d) vectors, and P^(t), the ``k`` best nodes below ``parents`` (n, m), best
+        first (eq. 7).
+        """
         k = min(k, self.network.tables.widths[self.network.level])
         vectors = np.zeros((len(tokens), self.width), np.float32)
         nodes = np.full((len(tokens), k), -1, np.int32)
 
         def run(batch: Batch) -> tuple[Tensor, Tensor]:
-            batch_parents = None if parents is None else torch.from_numpy(parents[batch.rows]).to(batch.ids.device)
+            batch_parents = (
+                None
+                if parents is None
+                else torch.from_numpy(parents[batch.rows]).to(batch.ids.device)
+            )
             return self.network.best(batch.ids, batch.mask, batch_parents, k)
 
         for rows, (x, top) in self._each(tokens, run):

@@ -1,4 +1,6 @@
-"""Tuning of an encoder level after level in the pipeline: the first loop of XR-Transformer's algorithm 2."""
+"""Tuning of an encoder level after level in the pipeline: the first loop of XR-Transformer's
+algorithm 2.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ __all__ = ["fit_recursive"]
 
 
 def fit_recursive(run: NetworkRun) -> Embedder:
-    """Return the encoder after all levels; each level is two stages: its training, and its input for the next one."""
+    """Return the encoder after all levels; each level is two stages: its training, and its input
+    for the next one.
+    """
     tree = run.tree
     config = run.config
     encoder = run.embedder.network.encoder
@@ -46,7 +50,11 @@ def fit_recursive(run: NetworkRun) -> Embedder:
             note(f"{tree.widths[t]:,} nodes, {length}")
         if t < last:
             above = level.output(matcher, above)
-            validation = None if validation is None else validation.below(matcher, config.recursive.shortlist)
+            validation = (
+                None
+                if validation is None
+                else validation.below(matcher, config.recursive.shortlist)
+            )
         del matcher  # its classifiers make room for those of the next level
     return run.embedder.freeze()
 
@@ -75,7 +83,13 @@ class _Level:
         embedder = self.run.embedder
         encoder = embedder.network.encoder
         network = Resolution(
-            encoder, self.run.tree, t, config.recursive, config.training, config.seed, loss=self.run.loss
+            encoder,
+            self.run.tree,
+            t,
+            config.recursive,
+            config.training,
+            config.seed,
+            loss=self.run.loss,
         )
         matcher = Matcher(embedder.tokeniser, network, config.training.precision)
 
@@ -102,10 +116,14 @@ class _Level:
         return matcher
 
     def _training(self) -> tuple[Training, Batches]:
-        """Return the settings of this level's training, and its documents, the values of whose positives are R."""
+        """Return the settings of this level's training, and its documents, the values of whose
+        positives are R.
+        """
         config = self.run.config
         positives = self.levels[self.t].astype(np.float32)
-        batches = Batches(self.run.tokens, positives, config.training.batch_size, config.seed + self.t)
+        batches = Batches(
+            self.run.tokens, positives, config.training.batch_size, config.seed + self.t
+        )
         return level_training(config, self.t, self.length, len(batches)), batches
 
     def output(self, matcher: Matcher, above: _LevelOutput | None) -> _LevelOutput:
@@ -113,18 +131,24 @@ class _Level:
         k = self.run.config.recursive.shortlist
 
         def make() -> dict[str, np.ndarray]:
-            vectors, nodes = matcher.match(self.run.tokens, None if above is None else above.matched, max(k, 1))
+            vectors, nodes = matcher.match(
+                self.run.tokens, None if above is None else above.matched, max(k, 1)
+            )
             return {"vectors": vectors, "nodes": nodes[:, :k]}
 
         arrays = self.run.work.arrays(f"matched-{self.t}", make)
         return _LevelOutput(arrays["vectors"], arrays["nodes"])
 
     def _parents(self, above: _LevelOutput | None) -> Nodes | None:
-        """Return the parents of M^(t) (eq. 8): the nodes that the level above matched, and the true ones."""
+        """Return the parents of M^(t) (eq. 8): the nodes that the level above matched, and the true
+        ones.
+        """
         return None if above is None else joined_nodes(above.matched, self.levels[self.t - 1])
 
     def _set_initial_weights(self, network: Resolution, above: _LevelOutput | None) -> None:
-        """Start the classifiers by a linear solve, or at random about the score of a node that is not true."""
+        """Start the classifiers by a linear solve, or at random about the score of a node that is
+        not true.
+        """
         head = network.heads[0]
         parents = network.parents
         settings = self.run.config.recursive
@@ -134,7 +158,9 @@ class _Level:
         hinge = self.run.config.training.loss == "squared-hinge"
         slots = len(head.bias)
         if parents is not None:
-            slots = round(float((parents >= 0).sum(1).mean()) * network.tables.most_children[self.t - 1])
+            slots = round(
+                float((parents >= 0).sum(1).mean()) * network.tables.most_children[self.t - 1]
+            )
         bias = -1.0 if hinge else prior_logit(self.levels[self.t], slots)
         head.set_rows(head.weight, np.full(len(head.bias), bias, np.float32))
 
@@ -158,6 +184,10 @@ class _Level:
         )
         parents = None
         if matched is not None:
-            parents = csr_of_slots(np.ones(matched.shape, np.float32), matched, tree.widths[self.t - 1])
-        weights, bias = fit_rows(vectors * scale, self.levels[self.t], tree, self.t, parents, ranker, config.seed)
+            parents = csr_of_slots(
+                np.ones(matched.shape, np.float32), matched, tree.widths[self.t - 1]
+            )
+        weights, bias = fit_rows(
+            vectors * scale, self.levels[self.t], tree, self.t, parents, ranker, config.seed
+        )
         return weights * scale, bias

@@ -1,4 +1,6 @@
-"""Dynamic shortlists: which nodes of a level are scored for each document (eq. 1–3 of CascadeXML), on the device."""
+"""Dynamic shortlists: which nodes of a level are scored for each document (eq. 1–3 of CascadeXML),
+on the device.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,11 @@ class TreeTables(nn.Module):
         self.widths = tree.widths
         self.most_children = [int((offsets[1:] - offsets[:-1]).max()) for offsets in tree.offsets]
         for level, offsets in enumerate(tree.offsets):
-            self.register_buffer(f"starts_{level}", torch.tensor(offsets, dtype=torch.int32), persistent=False)
-        above = torch.arange(tree.n_labels, dtype=torch.int32)  # node of the level above each label's position
+            self.register_buffer(
+                f"starts_{level}", torch.tensor(offsets, dtype=torch.int32), persistent=False
+            )
+        # node of the level above each label's position
+        above = torch.arange(tree.n_labels, dtype=torch.int32)
         for level in range(tree.n_levels - 1, 0, -1):
             above = torch.tensor(tree.parents(level))[above.long()]
             self.register_buffer(f"above_{level - 1}", above, persistent=False)
@@ -43,7 +48,8 @@ class TreeTables(nn.Module):
         return starts
 
     def cover(self, level: int, positives: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return R^(t)(y): the nodes above the positive labels, each once, and the largest value below each.
+        """Return R^(t)(y): the nodes above the positive labels, each once, and the largest value
+        below each.
 
         ``positives`` are (B, P) positions of labels, rising in each row, −1 after the last.
         """
@@ -53,19 +59,23 @@ class TreeTables(nn.Module):
         nodes = above[positives.clamp(min=0).long()].masked_fill(positives < 0, -1)
         new = torch.ones_like(nodes, dtype=torch.bool)
         new[:, 1:] = nodes[:, 1:] != nodes[:, :-1]
-        slots = new.long().cumsum(1) - 1  # labels of one node stand side by side: its slot is theirs
+        # labels of one node stand side by side: its slot is theirs
+        slots = new.long().cumsum(1) - 1
         once = torch.full_like(nodes, -1).scatter_(1, slots, nodes)
         return once, torch.zeros_like(values).scatter_reduce_(1, slots, values, "amax")
 
     def all_nodes(self, level: int, positives: Tensor, values: Tensor) -> Shortlist:
         """Return the shortlist of the first level, S^(1) = C^(1), with its targets."""
         width = self.widths[level]
-        targets = values.new_zeros(len(values), width + 1)  # the last column takes what padding writes
+        # the last column takes what padding writes
+        targets = values.new_zeros(len(values), width + 1)
         targets.scatter_(1, positives.masked_fill(positives < 0, width).long(), values)
         return Shortlist(None, targets[:, :width])
 
     def refine(self, level: int, nodes: Tensor) -> Tensor:
-        """Return the children of (B, k) nodes of ``level`` as (B, k·most children), −1 in slots without a child."""
+        """Return the children of (B, k) nodes of ``level`` as (B, k·most children), −1 in slots
+        without a child.
+        """
         starts, most = self.starts(level), self.most_children[level]
         known = nodes.clamp(min=0).long()
         first, count = starts[known], (starts[known + 1] - starts[known]).masked_fill(nodes < 0, 0)
@@ -76,8 +86,8 @@ class TreeTables(nn.Module):
     def refine_with(self, level: int, top: Tensor, positives: Tensor, values: Tensor) -> Shortlist:
         """Return R↓(S_top) ∪ y on the level below ``level`` (eq. 3), with targets.
 
-        A positive whose parent was kept is a slot among its siblings; any other one is put behind them, by itself.
-        """
+        A positive whose parent was kept is a slot among its siblings; any other one is put behind
+        them, by itself."""
         children = self.refine(level, top)
         starts, n_slots = self.starts(level), children.shape[1]
         parents = torch.searchsorted(starts, positives, right=True, out_int32=True) - 1
@@ -90,8 +100,12 @@ class TreeTables(nn.Module):
         return Shortlist(torch.cat([children, positives.masked_fill(is_child, -1)], 1), targets)
 
 
-def best_nodes(scores: Tensor, nodes: Tensor | None, k: int, ordered: bool = False) -> tuple[Tensor, Tensor]:
+def best_nodes(
+    scores: Tensor, nodes: Tensor | None, k: int, ordered: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return S_top: the ``k`` best (B, k) nodes, −1 where there are fewer, and their slots (eq. 2)."""
-    scores = scores.detach() if nodes is None else scores.detach().masked_fill(nodes < 0, -torch.inf)
+    scores = (
+        scores.detach() if nodes is None else scores.detach().masked_fill(nodes < 0, -torch.inf)
+    )
     at = scores.topk(min(k, scores.shape[1]), sorted=ordered).indices
     return (at.int() if nodes is None else nodes.gather(1, at)), at

@@ -1,4 +1,6 @@
-"""Linear rankers by families: trees of labels, trees of documents, nearest documents, and those of other packages."""
+"""Linear rankers by families: trees of labels, trees of documents, nearest documents, and those of
+other packages.
+"""
 
 from __future__ import annotations
 
@@ -30,5 +32,7 @@ def ranker_family(config: Config) -> RankerFamily:
     name = METHODS[config.method].ranker
     if name not in _FAMILIES:
         expected = "longtail.rankers.register(…) before the method is used"
-        raise ConfigError(f"method '{config.method}': found no ranker '{name}'; expected {expected}")
+        raise ConfigError(
+            f"method '{config.method}': found no ranker '{name}'; expected {expected}"
+        )
     return _FAMILIES[name]

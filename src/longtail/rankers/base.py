@@ -1,10 +1,11 @@
-"""The contract of linear rankers: the family that trains them, and the trained ranker that scores labels.
+"""The contract of linear rankers: the family that trains them, and the trained ranker that scores
+labels.
 
-A family is everything about one kind of ranker: which data and settings it refuses, how it is trained in stages that
-can be resumed, how it is read from a model folder, what a run will take, and which settings are worth tuning. The
-families of Longtail are trees of labels (``tree.py``), trees of documents (``forest.py``) and nearest documents
-(``neighbours.py``); a package of your own adds one with :func:`longtail.rankers.register`.
-"""
+A family is everything about one kind of ranker: which data and settings it refuses, how it is
+trained in stages that can be resumed, how it is read from a model folder, what a run will take, and
+which settings are worth tuning. The families of Longtail are trees of labels (``tree.py``), trees
+of documents (``forest.py``) and nearest documents (``neighbours.py``); a package of your own adds
+one with :func:`longtail.rankers.register`."""
 
 from __future__ import annotations
 
@@ -31,13 +32,22 @@ if TYPE_CHECKING:
     from longtail.steps.run import Run
     from longtail.store import Folder, FolderWriter
 
-__all__ = ["LabelHints", "Node", "Ranker", "RankerExplanation", "RankerFamily", "RankerForecast", "TrainingPoints"]
+__all__ = [
+    "LabelHints",
+    "Node",
+    "Ranker",
+    "RankerExplanation",
+    "RankerFamily",
+    "RankerForecast",
+    "TrainingPoints",
+]
 
 CustomSettings = TypeVar("CustomSettings", bound=msgspec.Struct)
 
 
 class Node(NamedTuple):
-    """One step of an explanation in columns of the features: a node of a label tree, a forest, or a learner.
+    """One step of an explanation in columns of the features: a node of a label tree, a forest, or a
+    learner.
 
     Values times weights, bias and the dense part add up to the margin.
     """
@@ -64,7 +74,8 @@ class Node(NamedTuple):
         bias: float = 0.0,
         **description: Any,
     ) -> Node:
-        """Return the step whose margin is the sum of ``products``, one per column of both blocks, and the bias.
+        """Return the step whose margin is the sum of ``products``, one per column of both blocks,
+        and the bias.
 
         Args:
             products: values times weights, those of the dense block first.
@@ -79,7 +90,9 @@ class Node(NamedTuple):
         width = features.dense.shape[1]
         sparse_products = products[width + columns]
         dense = float(products[:width].sum())
-        weights = np.divide(sparse_products, values, out=np.zeros_like(sparse_products), where=values != 0)
+        weights = np.divide(
+            sparse_products, values, out=np.zeros_like(sparse_products), where=values != 0
+        )
         margin = float(sparse_products.sum()) + dense + bias
         position = {"tree": 0, "level": 0} | description
         no_labels = np.zeros(0, np.int32)
@@ -121,7 +134,11 @@ class Ranker(Protocol):
         """Return the score of a label that is not among the best."""
 
     def search(
-        self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None
+        self,
+        features: Features,
+        search: Search,
+        k: int | None,
+        exclude: sparse.csr_array | None = None,
     ) -> sparse.csr_array:
         """Return (n, L) scores of the ``k`` best labels per document, best first.
 
@@ -132,8 +149,12 @@ class Ranker(Protocol):
             exclude: (n, L), an entry for each label that may not be returned.
         """
 
-    def explain(self, features: Features, label: int, search: Search, number: int) -> RankerExplanation:
-        """Explain one label for the first row of ``features``; ``number`` is the ranker's among those of the model."""
+    def explain(
+        self, features: Features, label: int, search: Search, number: int
+    ) -> RankerExplanation:
+        """Explain one label for the first row of ``features``; ``number`` is the ranker's among
+        those of the model.
+        """
 
     def write(self, folder: FolderWriter, number: int) -> None:
         """Write the ranker into a model folder."""
@@ -142,7 +163,8 @@ class Ranker(Protocol):
 class LabelHints(NamedTuple):
     """Knowledge of another model about labels, in columns and rows of labels."""
 
-    candidates: sparse.csr_array | None = None  # (n, L) has an entry where a document is a hard negative of a label
+    # (n, L) has an entry where a document is a hard negative of a label
+    candidates: sparse.csr_array | None = None
     start: NDArray[np.float32] | None = None  # (L, e) initial weights of the dense block
 
     def ordered(self, tree: LabelTree) -> LabelHints:
@@ -158,7 +180,8 @@ class TrainingPoints(NamedTuple):
     documents: Dataset  # with Gandalf, texts of labels behind them
     features: Features  # one row per document
     vectoriser: TfIdf | None = None  # makes features of label texts, unless features were given
-    label_hints: Callable[[], LabelHints] = LabelHints  # from a network, for classifiers of single labels
+    # from a network, for classifiers of single labels
+    label_hints: Callable[[], LabelHints] = LabelHints
 
 
 class RankerForecast(NamedTuple):
@@ -190,7 +213,9 @@ class RankerFamily(ABC):
         """Train; each part that takes long is a stage of ``run.work``, so that it can be resumed."""
 
     @abstractmethod
-    def load(self, folder: Folder, config: Config, shards: Collection[int] | None) -> Iterator[Ranker]:
+    def load(
+        self, folder: Folder, config: Config, shards: Collection[int] | None
+    ) -> Iterator[Ranker]:
         """Yield the rankers of a model folder, none if it has none of this family.
 
         Args:
@@ -203,7 +228,9 @@ class RankerFamily(ABC):
         """Return rows of the model card about the rankers of a model: name and value."""
         return {}
 
-    def forecast(self, sizes: DataSizes, text: TextForecast, config: Config) -> RankerForecast | None:
+    def forecast(
+        self, sizes: DataSizes, text: TextForecast, config: Config
+    ) -> RankerForecast | None:
         """Estimate the cost of training; None where it is not known, or that of label trees."""
         return None
 

@@ -1,8 +1,8 @@
-"""Why a label: the contribution of each feature to the margin of every node on the way from the root to it.
+"""Why a label: the contribution of each feature to the margin of every node on the way from the
+root to it.
 
-The effect of leaving a word out on the score of a network (:mod:`longtail.networks.occlusion`) is a step of its own
-kind.
-"""
+The effect of leaving a word out on the score of a network (:mod:`longtail.networks.occlusion`) is a
+step of its own kind."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _EXAMPLES = 3  # labels that stand for a node
 class Contribution(msgspec.Struct, frozen=True):
     """One feature of the document: its value, its weight at the node, and their product.
 
-    Of a word left out: its count in the text, the effect of one occurrence, and the fall of the margin.
-    """
+    Of a word left out: its count in the text, the effect of one occurrence, and the fall of the
+    margin."""
 
     feature: str
     value: float
@@ -39,12 +39,12 @@ class Contribution(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One node on the way: contributions, bias and dense part add up to the margin, which gives the score.
+    """One node on the way: contributions, bias and dense part add up to the margin, which gives the
+    score.
 
-    In a forest a step is all trees together, or the label's centroid; of neighbours it is one learner's vote. Of the
-    kind ``left-out`` it is a network: the margin is the logit of its score, contributions are how much that falls
-    without each word, and these do not add up.
-    """
+    In a forest a step is all trees together, or the label's centroid; of neighbours it is one
+    learner's vote. Of the kind ``left-out`` it is a network: the margin is the logit of its score,
+    contributions are how much that falls without each word, and these do not add up."""
 
     tree: int
     level: int
@@ -59,12 +59,12 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The way to a label: the product of a tree's scores is its path score, their mean over trees the label's.
+    """The way to a label: the product of a tree's scores is its path score, their mean over trees
+    the label's.
 
-    Where labels are ranked by their margins, the path score is the margin of the last step, of several trees the mean.
-    With a network that ranks it is ``network_share`` times the score of the network's step, plus the remaining share of
-    the mean.
-    """
+    Where labels are ranked by their margins, the path score is the margin of the last step, of
+    several trees the mean. With a network that ranks it is ``network_share`` times the score of the
+    network's step, plus the remaining share of the mean."""
 
     label: str
     name: str
@@ -79,7 +79,9 @@ class Explanation(msgspec.Struct, frozen=True):
         return tuple(step for step in self.steps if step.kind == "sum")
 
     def summed(self) -> list[tuple[str, float]]:
-        """Return what each feature adds over all steps that are sums, or a network alone by falls, largest first."""
+        """Return what each feature adds over all steps that are sums, or a network alone by falls,
+        largest first.
+        """
         totals: dict[str, float] = {}
         for step in self.sums or self.steps:
             for part in step.contributions:
@@ -120,21 +122,31 @@ class RawExplanation:
             score = share * network.score + (1 - share) * self.path_score
             steps = (network, *steps)
         probability = None if calibration is None else float(calibration(np.array([score]))[0])
-        return Explanation(labels.ids[self.label], labels.name(self.label), score, probability, steps, share)
+        return Explanation(
+            labels.ids[self.label], labels.name(self.label), score, probability, steps, share
+        )
 
 
-def explain_label(rankers: Sequence[Ranker], features: Features, label: int, search: Search) -> RawExplanation:
+def explain_label(
+    rankers: Sequence[Ranker], features: Features, label: int, search: Search
+) -> RawExplanation:
     """Explain one label for the first row of ``features``; the score is the mean over rankers."""
-    explanations = [ranker.explain(features, label, search, number) for number, ranker in enumerate(rankers)]
+    explanations = [
+        ranker.explain(features, label, search, number) for number, ranker in enumerate(rankers)
+    ]
     nodes = tuple(node for explanation in explanations for node in explanation.nodes)
     scores = [explanation.score for explanation in explanations]
     return RawExplanation(label, float(np.mean(scores)) if scores else 0.0, nodes)
 
 
-def _step(node: Node, labels: Labels, label_counts: NDArray[np.integer], vocabulary: Strings) -> Step:
+def _step(
+    node: Node, labels: Labels, label_counts: NDArray[np.integer], vocabulary: Strings
+) -> Step:
     products = node.values * node.weights
     order = np.argsort(-np.abs(products), kind="stable")
-    columns = (array[order].tolist() for array in (node.columns, node.values, node.weights, products))
+    columns = (
+        array[order].tolist() for array in (node.columns, node.values, node.weights, products)
+    )
     contributions = tuple(
         Contribution(vocabulary[column], value, weight, product)
         for column, value, weight, product in zip(*columns, strict=True)

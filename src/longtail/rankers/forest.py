@@ -1,9 +1,10 @@
-"""FastXML and PfastreXML: trees over documents whose leaves know labels, and centroids that bring up the rare ones.
+"""FastXML and PfastreXML: trees over documents whose leaves know labels, and centroids that bring
+up the rare ones.
 
-A leaf keeps the mean of its documents' relevance over propensity. A document's labels are those of its leaves; the
-score P^α B^(1−α) joins the mean over trees, P, and the nearness to the label's centroid, B (Jain et al. 2016). FastXML
-(Prabhu and Varma 2014) has no propensities, as if all were 1, and no centroids: α = 1.
-"""
+A leaf keeps the mean of its documents' relevance over propensity. A document's labels are those of
+its leaves; the score P^α B^(1−α) joins the mean over trees, P, and the nearness to the label's
+centroid, B (Jain et al. 2016). FastXML (Prabhu and Varma 2014) has no propensities, as if all were
+1, and no centroids: α = 1."""
 
 from __future__ import annotations
 
@@ -30,7 +31,13 @@ from longtail.kernels.forest_search import Centroids, Trees, dot, label_score, s
 from longtail.kernels.jit import read_only
 from longtail.kernels.splitmix import random_bits
 from longtail.metrics import inverse_propensities
-from longtail.rankers.base import Node, RankerExplanation, RankerFamily, RankerForecast, TrainingPoints
+from longtail.rankers.base import (
+    Node,
+    RankerExplanation,
+    RankerFamily,
+    RankerForecast,
+    TrainingPoints,
+)
 from longtail.rankers.tail_classifier import fit_tail, no_tail
 from longtail.steps.run import Run
 from longtail.steps.told import told
@@ -42,12 +49,21 @@ if TYPE_CHECKING:
     from longtail.forecast.sizes import DataSizes
     from longtail.forecast.text import TextForecast
 
-__all__ = ["Forest", "ForestExplanation", "ForestFamily", "Products", "Split", "TreePath", "fit_tree"]
+__all__ = [
+    "Forest",
+    "ForestExplanation",
+    "ForestFamily",
+    "Products",
+    "Split",
+    "TreePath",
+    "fit_tree",
+]
 
 Arrays = Mapping[str, NDArray[Any]]
 _BLOCK = 1024  # documents of one task of a search
 _TREE = Trees._fields[1:]  # what one tree has
-_SPLIT_SECONDS = 3e-7  # of one core, per document, level of a tree, and number of the document with 5 more
+# of one core, per document, level of a tree, and number of the document with 5 more
+_SPLIT_SECONDS = 3e-7
 _SPLIT_BYTES = 4.0  # stored, per tree and number of the documents
 _THREAD_BYTES = 12.0  # of one thread, per number of the documents
 _CENTROID_BYTES = 8.0  # stored, per number of the documents
@@ -55,7 +71,9 @@ _CENTROID_BYTES = 8.0  # stored, per number of the documents
 
 @dataclass(frozen=True)
 class Products:
-    """The columns, counted through, that a document and a row of weights share; values times weights are summed."""
+    """The columns, counted through, that a document and a row of weights share; values times
+    weights are summed.
+    """
 
     columns: NDArray[np.int64]
     values: NDArray[np.float64]
@@ -64,7 +82,9 @@ class Products:
 
 @dataclass(frozen=True)
 class Split:
-    """One node on the way of a document: products and bias add up to the margin, whose sign says where it goes."""
+    """One node on the way of a document: products and bias add up to the margin, whose sign says
+    where it goes.
+    """
 
     node: int  # counted through all trees
     margin: float
@@ -78,17 +98,21 @@ class TreePath:
 
     splits: tuple[Split, ...]
     leaf: int
-    gain: float  # mean of relevance / propensity over the leaf's documents, as a share of the most there can be
+    # mean of relevance / propensity over the leaf's documents, as a share of the most there can be
+    gain: float
 
 
 @dataclass(frozen=True)
 class ForestExplanation:
-    """Why a label has its score: the mean gain over trees, P, and B, from the cosine with its centroid."""
+    """Why a label has its score: the mean gain over trees, P, and B, from the cosine with its
+    centroid.
+    """
 
     label: int
     trees: tuple[TreePath, ...]
     gain: float  # P
-    cosine: float  # the sum of the products; the document has length one, the centroid one or a little less
+    # the sum of the products; the document has length one, the centroid one or a little less
+    cosine: float
     products: Products
     nearness: float  # B; of no meaning where tail_share is 0
     tail_share: float  # 1 − α
@@ -97,7 +121,9 @@ class ForestExplanation:
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """All trees and centroids, and how much of a score is the centroids'; arrays may be read-only memory maps."""
+    """All trees and centroids, and how much of a score is the centroids'; arrays may be read-only
+    memory maps.
+    """
 
     trees: Trees
     centroids: Centroids
@@ -107,9 +133,19 @@ class Forest:
     tail_gamma: float
 
     @classmethod
-    def of(cls, trees: Sequence[Arrays], tail: Arrays, features: Features, settings: Settings) -> Forest:
-        """Join what ``fit_tree`` gave for each tree and what ``fit_tail`` gave; of ``features`` the widths count."""
-        draft = cls(_joined(trees), Centroids(**tail), *features.widths, settings.tail_share, settings.tail_gamma)
+    def of(
+        cls, trees: Sequence[Arrays], tail: Arrays, features: Features, settings: Settings
+    ) -> Forest:
+        """Join what ``fit_tree`` gave for each tree and what ``fit_tail`` gave; of ``features`` the
+        widths count.
+        """
+        draft = cls(
+            _joined(trees),
+            Centroids(**tail),
+            *features.widths,
+            settings.tail_share,
+            settings.tail_gamma,
+        )
         return cls.from_arrays(draft.to_arrays())
 
     @classmethod
@@ -118,14 +154,32 @@ class Forest:
         try:
             check_kinds(arrays, {"shape": "i", "tail": "f"})
             trees = Trees(*(read_only(arrays[f"tree_{name}"]) for name in Trees._fields))
-            centroids = Centroids(*(read_only(arrays[f"tail_{name}"]) for name in Centroids._fields))
-            (n_columns, dense_width), (share, gamma) = arrays["shape"].tolist(), arrays["tail"].tolist()
+            centroids = Centroids(
+                *(read_only(arrays[f"tail_{name}"]) for name in Centroids._fields)
+            )
+            (n_columns, dense_width), (share, gamma) = (
+                arrays["shape"].tolist(),
+                arrays["tail"].tolist(),
+            )
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelFolderError(f"forest: an array is missing or wrong ({error}); train the model again") from error
+            raise ModelFolderError(
+                f"forest: an array is missing or wrong ({error}); train the model again"
+            ) from error
         width = n_columns + dense_width
-        settings = 0 <= share <= 1 and 0 < gamma < np.inf and min(n_columns, dense_width) >= 0 and width < 1 << 31
-        if not (settings and _trees_fit(trees, width, centroids.squares.size) and _centroids_fit(centroids, width)):
-            raise ModelFolderError("forest: the arrays do not fit each other; train the model again")
+        settings = (
+            0 <= share <= 1
+            and 0 < gamma < np.inf
+            and min(n_columns, dense_width) >= 0
+            and width < 1 << 31
+        )
+        if not (
+            settings
+            and _trees_fit(trees, width, centroids.squares.size)
+            and _centroids_fit(centroids, width)
+        ):
+            raise ModelFolderError(
+                "forest: the arrays do not fit each other; train the model again"
+            )
         return cls(trees, centroids, n_columns, dense_width, share, gamma)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -158,9 +212,14 @@ class Forest:
         return 0.0
 
     def search(
-        self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None
+        self,
+        features: Features,
+        search: Search,
+        k: int | None,
+        exclude: sparse.csr_array | None = None,
     ) -> sparse.csr_array:
-        """Return (n, L) scores in (0, 1] of the ``k`` best labels per document (None: all in its leaves), best first.
+        """Return (n, L) scores in (0, 1] of the ``k`` best labels per document (None: all in its
+        leaves), best first.
 
         Settings of the search are for label trees.
         """
@@ -168,13 +227,22 @@ class Forest:
         excluded = np.zeros(n + 1, np.int64), np.zeros(0, np.int32)
         if exclude is not None:
             if exclude.shape != (n, self.n_labels):
-                raise ValueError(f"exclude: found a shape of {exclude.shape}; expected {(n, self.n_labels)}")
+                raise ValueError(
+                    f"exclude: found a shape of {exclude.shape}; expected {(n, self.n_labels)}"
+                )
             excluded = exclude.indptr.astype(np.int64), exclude.indices.astype(np.int32)
         most = self.n_labels if k is None else k
 
         def task(block: tuple[int, int]) -> Any:
             return search_forest(
-                *block, rows, self.trees, self.centroids, *excluded, most, self.tail_share, self.tail_gamma
+                *block,
+                rows,
+                self.trees,
+                self.centroids,
+                *excluded,
+                most,
+                self.tail_share,
+                self.tail_gamma,
             )
 
         found = [(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))]
@@ -187,14 +255,20 @@ class Forest:
         ends += np.repeat(before, [len(part[0]) for part in found])
         return csr_of(scores, labels, ends, self.n_labels)
 
-    def explain(self, features: Features, label: int, search: Search, number: int) -> RankerExplanation:
-        """Explain one label: a step for the splits of all trees, P^α, and one for the centroid, if it counts."""
+    def explain(
+        self, features: Features, label: int, search: Search, number: int
+    ) -> RankerExplanation:
+        """Explain one label: a step for the splits of all trees, P^α, and one for the centroid, if
+        it counts.
+        """
         details = self.explain_paths(features, label)
         nodes = _explanation_nodes(details, features)
         return RankerExplanation(float(np.prod([node.score for node in nodes])), nodes)
 
     def explain_paths(self, features: Features, label: int) -> ForestExplanation:
-        """Return the way through each tree for the first row of ``features``; the score is that of ``search``."""
+        """Return the way through each tree for the first row of ``features``; the score is that of
+        ``search``.
+        """
         rows = self._rows(features.take(slice(0, 1)))
         document = np.concatenate([rows.dense[0], np.zeros(self.n_columns, np.float32)])
         document[self.dense_width + rows.columns] = rows.values
@@ -205,11 +279,17 @@ class Forest:
         entries = slice(int(centroids.ptr[label]), int(centroids.ptr[label + 1]))
         near, products = _products(centroids.columns, centroids.values, entries, document)
         arguments = near, length, float(centroids.squares[label])
-        score = np.float32(label_score(gain, *arguments, self.tail_share, self.tail_gamma)) if gain > 0 else 0.0
+        score = (
+            np.float32(label_score(gain, *arguments, self.tail_share, self.tail_gamma))
+            if gain > 0
+            else 0.0
+        )
         unit = Products(products.columns, products.values / (length or 1.0), products.weights)
         nearness = label_score(1.0, *arguments, 1.0, self.tail_gamma)
         cosine = near / (length or 1.0)
-        return ForestExplanation(label, paths, gain, cosine, unit, nearness, self.tail_share, float(score))
+        return ForestExplanation(
+            label, paths, gain, cosine, unit, nearness, self.tail_share, float(score)
+        )
 
     def _path(self, node: int, document: NDArray[np.float32], label: int) -> TreePath:
         trees, splits = self.trees, []
@@ -220,12 +300,16 @@ class Forest:
             splits.append(Split(node, margin, float(trees.bias[node]), products))
             node = int(trees.children[node]) + (margin > 0)
         own = slice(trees.leaf_ptr[node], trees.leaf_ptr[node + 1])
-        return TreePath(tuple(splits), node, float(trees.gains[own][trees.labels[own] == label].sum()))
+        return TreePath(
+            tuple(splits), node, float(trees.gains[own][trees.labels[own] == label].sum())
+        )
 
     def _rows(self, features: Features) -> Rows:
         found, expected = features.widths, (self.n_columns, self.dense_width)
         if found != expected:
-            raise ValueError(f"features: found {found} sparse and dense columns; expected {expected}, as in training")
+            raise ValueError(
+                f"features: found {found} sparse and dense columns; expected {expected}, as in training"
+            )
         return _rows(features)
 
     def write(self, folder: FolderWriter, number: int) -> None:
@@ -238,13 +322,17 @@ def _file(number: int) -> str:
 
 
 def _explanation_nodes(details: ForestExplanation, features: Features) -> tuple[Node, ...]:
-    """Return the mean over trees of the products at all splits, signed by the way taken; and the centroid's."""
+    """Return the mean over trees of the products at all splits, signed by the way taken; and the
+    centroid's.
+    """
     n_trees = len(details.trees)
     products = np.zeros(features.shape[1])
     bias = 0.0
     for split in (split for path in details.trees for split in path.splits):
         sign = (1.0 if split.margin > 0 else -1.0) / n_trees
-        np.add.at(products, split.products.columns, sign * split.products.values * split.products.weights)
+        np.add.at(
+            products, split.products.columns, sign * split.products.values * split.products.weights
+        )
         bias += sign * split.bias
     gain = details.gain ** (1 - details.tail_share) if details.score else 0.0
     name = f"the ways through {n_trees} trees"
@@ -255,7 +343,9 @@ def _explanation_nodes(details: ForestExplanation, features: Features) -> tuple[
     products[details.products.columns] = details.products.values * details.products.weights
     nearness = details.nearness**details.tail_share
     name = "the label's centroid"
-    return trees, Node.of_products(products, features, nearness, level=1, name=name, location="forest")
+    return trees, Node.of_products(
+        products, features, nearness, level=1, name=name, location="forest"
+    )
 
 
 class ForestFamily(RankerFamily):
@@ -271,7 +361,9 @@ class ForestFamily(RankerFamily):
             )
 
     def fit(self, points: TrainingPoints, run: Run) -> tuple[Forest]:
-        """Grow the trees, each a stage, and compute the labels' centroids, if these have a part in scores."""
+        """Grow the trees, each a stage, and compute the labels' centroids, if these have a part in
+        scores.
+        """
         settings = run.config.forest
         features = points.features
         relevance = points.documents.label_matrix
@@ -291,7 +383,9 @@ class ForestFamily(RankerFamily):
             log_fact(f"{settings.trees} trees, {nodes:,.0f} nodes each")
         return (forest,)
 
-    def load(self, folder: Folder, config: Config, shards: Collection[int] | None) -> Iterator[Forest]:
+    def load(
+        self, folder: Folder, config: Config, shards: Collection[int] | None
+    ) -> Iterator[Forest]:
         """Yield the forest of the folder."""
         if _file(0) in folder.files:
             yield Forest.from_arrays(folder.arrays(_file(0)))
@@ -302,7 +396,9 @@ class ForestFamily(RankerFamily):
         return {"trees of documents": f"{len(trees.roots)}, {len(trees.children):,} nodes"}
 
     def forecast(self, sizes: DataSizes, text: TextForecast, config: Config) -> RankerForecast:
-        """Estimate by the depth of a tree; within a factor of 2 on sets of 23,000 to 62,000 documents."""
+        """Estimate by the depth of a tree; within a factor of 2 on sets of 23,000 to 62,000
+        documents.
+        """
         settings = config.forest
         depth = math.log2(max(sizes.documents / settings.leaf_size, 2))
         per_document = text.each + text.dense_width + 5
@@ -314,7 +410,9 @@ class ForestFamily(RankerFamily):
         return RankerForecast("trees of documents", seconds, stored, _THREAD_BYTES * numbers)
 
     def tuning_space(self, config: Config, settings: Mapping[str, Any]) -> Sequence[str]:
-        """Return the cost of a split, the size of leaves, and the share of centroids where they have one."""
+        """Return the cost of a split, the size of leaves, and the share of centroids where they
+        have one.
+        """
         space = ["forest.cost=1..20:log", "forest.leaf_size=5,10,20"]
         if config.forest.tail_share > 0:
             space.append("forest.tail_share=0..0.6")
@@ -322,11 +420,15 @@ class ForestFamily(RankerFamily):
 
 
 def _label_propensities(documents: Dataset, settings: Settings) -> NDArray[np.float64]:
-    """Return the divisors of gains: 1 for every label where training does not weigh by propensities."""
+    """Return the divisors of gains: 1 for every label where training does not weigh by
+    propensities.
+    """
     if not settings.propensities:
         return np.ones(documents.n_labels)
     real = real_documents(documents)  # texts of labels would make rare ones look frequent
-    return 1 / inverse_propensities(real.label_counts, len(real), settings.propensity_a, settings.propensity_b)
+    return 1 / inverse_propensities(
+        real.label_counts, len(real), settings.propensity_a, settings.propensity_b
+    )
 
 
 def fit_tree(
@@ -343,7 +445,9 @@ def fit_tree(
     """
     pairs = sparse.csr_array(label_matrix, copy=True)
     pairs.eliminate_zeros()
-    gains = np.minimum(pairs.data, 1) * (propensities.min(initial=1.0) / propensities[pairs.indices])
+    gains = np.minimum(pairs.data, 1) * (
+        propensities.min(initial=1.0) / propensities[pairs.indices]
+    )
     grown = grow_tree(
         _rows(features),
         np.flatnonzero(np.diff(pairs.indptr)).astype(np.int32),
@@ -358,12 +462,15 @@ def fit_tree(
         settings.prune,
         random_bits(seed, tree, 0),
     )
-    return {name: array.copy() for name, array in zip(_TREE, grown, strict=True)}  # the room to grow is given back
+    # the room to grow is given back
+    return {name: array.copy() for name, array in zip(_TREE, grown, strict=True)}
 
 
 def _rows(features: Features) -> Rows:
     rows = features.sparse
-    ptr, columns, values, dense = map(read_only, (rows.indptr, rows.indices, rows.data, features.dense))
+    ptr, columns, values, dense = map(
+        read_only, (rows.indptr, rows.indices, rows.data, features.dense)
+    )
     return Rows(ptr, columns, values, dense, features.shape[1])
 
 
@@ -371,15 +478,23 @@ def _products(
     columns: NDArray[Any], weights: NDArray[Any], entries: slice, document: NDArray[np.float32]
 ) -> tuple[float, Products]:
     """Return w·x of a row of weights, added up as in a search, and what it is made of."""
-    total = float(dot(columns, weights, entries.start, entries.stop, np.arange(len(document)), document))
+    total = float(
+        dot(columns, weights, entries.start, entries.stop, np.arange(len(document)), document)
+    )
     shared = np.flatnonzero(document[columns[entries]])
     own = columns[entries][shared].astype(np.int64)
-    return total, Products(own, document[own].astype(np.float64), weights[entries][shared].astype(np.float64))
+    return total, Products(
+        own, document[own].astype(np.float64), weights[entries][shared].astype(np.float64)
+    )
 
 
 def _joined(trees: Sequence[Arrays]) -> Trees:
     """Count nodes and entries through all trees."""
-    together = {name: np.concatenate([tree[name] for tree in trees]) for name in _TREE if not name.endswith("ptr")}
+    together = {
+        name: np.concatenate([tree[name] for tree in trees])
+        for name in _TREE
+        if not name.endswith("ptr")
+    }
     for name in ("weight_ptr", "leaf_ptr"):
         sizes = np.concatenate([np.diff(tree[name]) for tree in trees])
         together[name] = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -390,7 +505,9 @@ def _joined(trees: Sequence[Arrays]) -> Trees:
 
 
 def _trees_fit(trees: Trees, width: int, n_labels: int) -> bool:
-    """Kernels read without looking at bounds, and go down by numbers of children, which must be larger."""
+    """Kernels read without looking at bounds, and go down by numbers of children, which must be
+    larger.
+    """
     n, inner = len(trees.children), np.flatnonzero(trees.children)
     return bool(
         _of_types(trees, "qqfqifqif")
@@ -411,13 +528,20 @@ def _trees_fit(trees: Trees, width: int, n_labels: int) -> bool:
 def _centroids_fit(centroids: Centroids, width: int) -> bool:
     fits = _of_types(centroids, "qiff") and len(centroids.ptr) == len(centroids.squares) + 1
     fits = fits and len(centroids.columns) == len(centroids.values)
-    fits = fits and bool(np.isfinite(centroids.values).all() and np.isfinite(centroids.squares).all())
+    fits = fits and bool(
+        np.isfinite(centroids.values).all() and np.isfinite(centroids.squares).all()
+    )
     return fits and rows_fit(centroids.ptr, centroids.columns, width)
 
 
 def _of_types(arrays: Sequence[NDArray[Any]], types: str) -> bool:
-    """Say whether all are vectors, of int64 (q), int32 (i) or float32 (f): kernels are compiled for no others."""
-    return all(array.ndim == 1 and array.dtype == np.dtype(code) for array, code in zip(arrays, types, strict=True))
+    """Say whether all are vectors, of int64 (q), int32 (i) or float32 (f): kernels are compiled for
+    no others.
+    """
+    return all(
+        array.ndim == 1 and array.dtype == np.dtype(code)
+        for array, code in zip(arrays, types, strict=True)
+    )
 
 
 def _within(numbers: NDArray[Any], end: int) -> bool:

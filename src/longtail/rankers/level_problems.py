@@ -1,8 +1,8 @@
-"""The training problems of one level of a label tree, and the settings that differ from level to level.
+"""The training problems of one level of a label tree, and the settings that differ from level to
+level.
 
-The children of each node are trained on the node's documents (teacher-forcing negatives, TFN), on those that the
-levels above would send there (matcher-aware negatives, MAN), or on both.
-"""
+The children of each node are trained on the node's documents (teacher-forcing negatives, TFN), on
+those that the levels above would send there (matcher-aware negatives, MAN), or on both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from longtail.tree.tree import LabelTree
 
 __all__ = ["LevelProblems", "check_level_settings", "fit_rows", "level_ranker", "uses_matcher"]
 
-_WIDE = 64  # dense columns from which on a node alone is solved about as fast as its share of a block
+# dense columns from which on a node alone is solved about as fast as its share of a block
+_WIDE = 64
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ class LevelProblems:
         search: Search,
         seed: int,
     ) -> LevelProblems:
-        """Take the level below the levels ``above``; ``relevance`` is the tree's coarsened label matrix."""
+        """Take the level below the levels ``above``; ``relevance`` is the tree's coarsened label
+        matrix.
+        """
         own = level_ranker(ranker, len(above))
         given = _given(features, relevance, tree, above, own, search)
         return cls.of_given(features, relevance[len(above)], tree, len(above), given, own, seed)
@@ -70,13 +73,22 @@ class LevelProblems:
         ranker: Ranker,
         seed: int,
     ) -> LevelProblems:
-        """Take a level and its ``relevance`` (n, nodes); each document is trained on the children of its parents.
+        """Take a level and its ``relevance`` (n, nodes); each document is trained on the children
+        of its parents.
 
         These are ``given`` (n, parents), None: all. Costs are those of ``ranker`` for all levels.
         """
         documents, positives = _documents(given, len(features)), positives_of(relevance, ranker)
         offsets = tree.offsets[level - 1] if level else np.array([0, tree.widths[0]])
-        return cls(features, documents, positives, offsets, ranker, seed, f"level {level + 1} of {tree.n_levels}")
+        return cls(
+            features,
+            documents,
+            positives,
+            offsets,
+            ranker,
+            seed,
+            f"level {level + 1} of {tree.n_levels}",
+        )
 
     def shards(self) -> list[tuple[int, int]]:
         """Return the first and the last (exclusive) parent of each shard."""
@@ -86,7 +98,12 @@ class LevelProblems:
         """Return the weights of the children of the parents from the first to before the last."""
         offsets = self.offsets[parents[0] : parents[1] + 1]
         with progress.stage(self.name, total=int(offsets[-1] - offsets[0]), unit="nodes"):
-            return Chunks.build(offsets - offsets[0], self.parts(parents), *self.features.widths, self.ranker.weights)
+            return Chunks.build(
+                offsets - offsets[0],
+                self.parts(parents),
+                *self.features.widths,
+                self.ranker.weights,
+            )
 
     def solve_all(self) -> Chunks:
         """Return the weights of all nodes."""
@@ -101,9 +118,13 @@ class LevelProblems:
         """Yield the trained children of each parent from the first to before the last."""
         first, last = parents
         alone = self.ranker.solver == "dual" and self.features.dense.shape[1] >= _WIDE
-        spans = Spans.below(np.diff(self.documents.pointers)[first:last], self.offsets[first : last + 1], alone)
+        spans = Spans.below(
+            np.diff(self.documents.pointers)[first:last], self.offsets[first : last + 1], alone
+        )
         spans = spans._replace(groups=spans.groups + first)
-        return train_chunks(self.features, spans, self.documents, self.positives, self.ranker, self.seed)
+        return train_chunks(
+            self.features, spans, self.documents, self.positives, self.ranker, self.seed
+        )
 
 
 def fit_rows(
@@ -115,18 +136,25 @@ def fit_rows(
     ranker: Ranker,
     seed: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Train the nodes of a level on dense ``features`` (n, e); return weights (K, e) and biases (K,).
+    """Train the nodes of a level on dense ``features`` (n, e); return weights (K, e) and biases
+    (K,).
 
-    ``relevance`` (n, K) is the level's; ``given`` (n, parents) has the parents whose children each document is trained
+    ``relevance`` (n, K) is the level's; ``given`` (n, parents) has the parents whose children each
+    document is trained
     on, None: all.
     """
-    problems = LevelProblems.of_given(Features.of(features), relevance, tree, level, given, ranker, seed)
+    problems = LevelProblems.of_given(
+        Features.of(features), relevance, tree, level, given, ranker, seed
+    )
     nodes = tree.widths[level]
     weights, bias = np.zeros((nodes, features.shape[1]), np.float32), np.zeros(nodes, np.float32)
     with progress.stage(f"first classifiers of level {level + 1}", total=nodes, unit="nodes"):
-        for part, start in zip(problems.parts(problems.all_parents), problems.offsets, strict=False):
+        for part, start in zip(
+            problems.parts(problems.all_parents), problems.offsets, strict=False
+        ):
             weights[start : start + len(part.dense)] = part.dense
-            bias[start + part.siblings] = part.values * np.float32(ranker.bias)  # the only column without a dense one
+            # the only column without a dense one
+            bias[start + part.siblings] = part.values * np.float32(ranker.bias)
     return weights, bias
 
 
@@ -153,13 +181,17 @@ def _given(
     true = relevance[len(above) - 1]
     if ranker.negatives == "tfn":
         return true
-    matched = shortlist(features, tree, above, beam_size=search.beam_size, score=search.score, bias=ranker.bias)
+    matched = shortlist(
+        features, tree, above, beam_size=search.beam_size, score=search.score, bias=ranker.bias
+    )
     matched.data = np.ones_like(matched.data)  # a score of 0 is a match, too
     return matched + true if ranker.negatives == "tfn+man" else matched
 
 
 def level_ranker(ranker: Ranker, level: int) -> Ranker:
-    """Return the settings of one level, 0 being the coarsest: its own costs and negatives, where levels have any."""
+    """Return the settings of one level, 0 being the coarsest: its own costs and negatives, where
+    levels have any.
+    """
     own = ranker
     if level < len(ranker.level_costs):
         cost_positive, cost_negative = ranker.level_costs[level]
@@ -176,7 +208,9 @@ def uses_matcher(ranker: Ranker) -> bool:
 
 
 def check_level_settings(ranker: Ranker, widths: Sequence[int]) -> None:
-    """Refuse settings for another number of levels than the tree has, whose nodes on each level are ``widths``."""
+    """Refuse settings for another number of levels than the tree has, whose nodes on each level are
+    ``widths``.
+    """
     given = {"level_costs": len(ranker.level_costs), "level_negatives": len(ranker.level_negatives)}
     for name, count in given.items():
         if count not in (0, len(widths)):

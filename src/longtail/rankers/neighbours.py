@@ -1,4 +1,6 @@
-"""AnnexML (Tagami 2017): the documents nearest to a new one in learned embeddings vote with their labels."""
+"""AnnexML (Tagami 2017): the documents nearest to a new one in learned embeddings vote with their
+labels.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,21 @@ from longtail.errors import ModelFolderError, UsageError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.kernels.splitmix import random_bits
-from longtail.rankers.base import Node, RankerExplanation, RankerFamily, RankerForecast, TrainingPoints
-from longtail.rankers.partitions import IndexType, Learner, check_index, document_graph, fit_learner, unit_block
+from longtail.rankers.base import (
+    Node,
+    RankerExplanation,
+    RankerFamily,
+    RankerForecast,
+    TrainingPoints,
+)
+from longtail.rankers.partitions import (
+    IndexType,
+    Learner,
+    check_index,
+    document_graph,
+    fit_learner,
+    unit_block,
+)
 from longtail.search.ensemble import best_first
 from longtail.steps.run import Run
 from longtail.steps.told import told
@@ -36,12 +51,13 @@ if TYPE_CHECKING:
 __all__ = ["Neighbours", "NeighboursExplanation", "NeighboursFamily", "Voter", "learner_seeds"]
 
 _BLOCK = 4096  # documents that are searched at once
-# votes are flatter than the loss: with γ itself P@1 lost on debian-tags and with equal votes on gutenberg-lcsh, on
-# training documents held out
+# votes are flatter than the loss: with γ itself P@1 lost on debian-tags and with equal votes on
+# gutenberg-lcsh, on training documents held out
 _FLATNESS = 0.5
 _SETTINGS = Settings()
 _EXAMPLES = 3  # documents that are named in a step of an explanation
-# seconds of one core, per dimension, epoch, document and number of it with 5 more, times its neighbours and negatives
+# seconds of one core, per dimension, epoch, document and number of it with 5 more, times its
+# neighbours and negatives
 _STEP_SECONDS = 1.4e-9
 _EMBEDDED_BYTES = 2.0  # per dimension of a column in a part, or of a document
 _MOST_VOTERS = 10_000  # or as many as there are documents: each takes room in every search
@@ -49,7 +65,9 @@ _MOST_VOTERS = 10_000  # or as many as there are documents: each takes room in e
 
 @dataclass(frozen=True)
 class Voter:
-    """A training document that has the label: its cosine is the sum of contributions, its vote a part of the score."""
+    """A training document that has the label: its cosine is the sum of contributions, its vote a
+    part of the score.
+    """
 
     learner: int
     part: int
@@ -72,7 +90,9 @@ class NeighboursExplanation:
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Learners, each with parts and embeddings of the training documents, and those documents' labels."""
+    """Learners, each with parts and embeddings of the training documents, and those documents'
+    labels.
+    """
 
     n_labels: int
     n_columns: int  # of both blocks of the features
@@ -82,7 +102,8 @@ class Neighbours:
     voters: int
     gamma: float
     index: IndexType
-    label_values: NDArray[np.float32] | None = None  # beside ``label_columns``, at most 1; None: all are 1
+    # beside ``label_columns``, at most 1; None: all are 1
+    label_values: NDArray[np.float32] | None = None
 
     @classmethod
     def of(
@@ -98,7 +119,16 @@ class Neighbours:
         labels = label_matrix.indptr.astype(np.int64), label_matrix.indices.astype(np.int32)
         values = np.minimum(label_matrix.data, 1).astype(np.float32)
         soft = values if (values < 1).any() else None
-        return cls(n_labels, n_columns, made, *labels, settings.voters, settings.gamma, settings.index, soft)
+        return cls(
+            n_labels,
+            n_columns,
+            made,
+            *labels,
+            settings.voters,
+            settings.gamma,
+            settings.index,
+            soft,
+        )
 
     @property
     def label_tree(self) -> None:
@@ -114,26 +144,38 @@ class Neighbours:
         return 0.0
 
     def search(
-        self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None
+        self,
+        features: Features,
+        search: Search,
+        k: int | None,
+        exclude: sparse.csr_array | None = None,
     ) -> sparse.csr_array:
-        """Return (n, L) float32 scores of the ``k`` best labels per document (None: all with votes), best first.
+        """Return (n, L) float32 scores of the ``k`` best labels per document (None: all with
+        votes), best first.
 
-        A score is the label's share of the votes, the mean over learners. In each, the nearest documents of the
-        document's part vote, weighted by softmax(γ/2 cosine), and by half for a label that they have by half. A
-        document without a column that its part knows gets no labels. ``exclude`` has an entry for each label that may
-        not be returned. Settings of the search are for label trees.
-        """
+        A score is the label's share of the votes, the mean over learners. In each, the nearest
+        documents of the document's part vote, weighted by softmax(γ/2 cosine), and by half for a
+        label that they have by half. A document without a column that its part knows gets no
+        labels. ``exclude`` has an entry for each label that may not be returned. Settings of the
+        search are for label trees."""
         n = len(features)
         if features.shape[1] != self.n_columns:
-            raise UsageError(f"features: found {features.shape[1]} columns; expected {self.n_columns}, as in training")
+            raise UsageError(
+                f"features: found {features.shape[1]} columns; expected {self.n_columns}, as in training"
+            )
         if exclude is not None and exclude.shape != (n, self.n_labels):
-            raise UsageError(f"exclude: found shape {exclude.shape}; expected {(n, self.n_labels)}: documents, labels")
+            raise UsageError(
+                f"exclude: found shape {exclude.shape}; expected {(n, self.n_labels)}: documents, labels"
+            )
         ranked = [csr_of_nothing(0, self.n_labels)]
         with progress.stage("searching", n, "documents"):
             for begin, end in pool.row_blocks(n, _BLOCK):
                 ranked.append(self._search_block(features, slice(begin, end), k, exclude))
                 progress.advance(end - begin)
-        values, columns = (np.concatenate([getattr(block, name) for block in ranked]) for name in ("data", "indices"))
+        values, columns = (
+            np.concatenate([getattr(block, name) for block in ranked])
+            for name in ("data", "indices")
+        )
         counts = np.concatenate([np.diff(block.indptr) for block in ranked])
         return csr_of(values, columns, np.concatenate([[0], np.cumsum(counts)]), self.n_labels)
 
@@ -142,7 +184,12 @@ class Neighbours:
     ) -> sparse.csr_array:
         documents, _, votes = self._votes(unit_block(features.take(block)))
         n, width = documents.shape
-        shares = csr_of(votes.ravel(), documents.ravel(), np.arange(0, n * width + 1, width), len(self.label_ptr) - 1)
+        shares = csr_of(
+            votes.ravel(),
+            documents.ravel(),
+            np.arange(0, n * width + 1, width),
+            len(self.label_ptr) - 1,
+        )
         scores = shares @ self._label_matrix
         if exclude is not None:
             barred = exclude[block].astype(bool).astype(np.float64)
@@ -154,28 +201,45 @@ class Neighbours:
     @cached_property
     def _label_matrix(self) -> sparse.csr_array:
         """The labels of the training documents."""
-        values = np.ones(len(self.label_columns)) if self.label_values is None else self.label_values.astype(np.float64)
+        values = (
+            np.ones(len(self.label_columns))
+            if self.label_values is None
+            else self.label_values.astype(np.float64)
+        )
         return csr_of(values, self.label_columns, self.label_ptr, self.n_labels)
 
-    def _votes(self, rows: sparse.csr_array) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float64]]:
-        """Return voting documents, cosines and votes, (n, learners × voters); a missing one is document 0, vote 0."""
+    def _votes(
+        self, rows: sparse.csr_array
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float64]]:
+        """Return voting documents, cosines and votes, (n, learners × voters); a missing one is
+        document 0, vote 0.
+        """
 
         def nearest(learner: Learner) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
             return learner.voters(rows, self.voters, self.index)
 
         documents, cosines = zip(*pool.run(nearest, self.learners), strict=True)
         votes = [
-            _shares(own, near, self.gamma) / len(self.learners) for own, near in zip(documents, cosines, strict=True)
+            _shares(own, near, self.gamma) / len(self.learners)
+            for own, near in zip(documents, cosines, strict=True)
         ]
         return np.maximum(np.hstack(documents), 0), np.hstack(cosines), np.hstack(votes)
 
-    def explain(self, features: Features, label: int, search: Search, number: int) -> RankerExplanation:
-        """Explain one label: a step per learner, the cosines of its voters that have the label times their votes."""
+    def explain(
+        self, features: Features, label: int, search: Search, number: int
+    ) -> RankerExplanation:
+        """Explain one label: a step per learner, the cosines of its voters that have the label
+        times their votes.
+        """
         details = self.explain_votes(features, label)
-        nodes = tuple(self._learner_node(details, learner, features) for learner in range(len(self.learners)))
+        nodes = tuple(
+            self._learner_node(details, learner, features) for learner in range(len(self.learners))
+        )
         return RankerExplanation(float(np.mean([node.score for node in nodes])), nodes)
 
-    def _learner_node(self, details: NeighboursExplanation, learner: int, features: Features) -> Node:
+    def _learner_node(
+        self, details: NeighboursExplanation, learner: int, features: Features
+    ) -> Node:
         voters = [voter for voter in details.voters if voter.learner == learner]
         products = np.zeros(features.shape[1])
         share = 0.0
@@ -187,7 +251,9 @@ class Neighbours:
         if voters:
             rows = ", ".join(str(voter.document + 1) for voter in voters[:_EXAMPLES])
             name = f"{name}: training documents {rows}"
-        return Node.of_products(products, features, share, tree=learner, name=name, location=f"learner {learner + 1}")
+        return Node.of_products(
+            products, features, share, tree=learner, name=name, location=f"learner {learner + 1}"
+        )
 
     def explain_votes(self, features: Features, label: int) -> NeighboursExplanation:
         """Return the voters that have a label, for the first row of ``features``."""
@@ -200,7 +266,9 @@ class Neighbours:
             if value := self._value(document, label):
                 contributions = _contributions(self.learners[number], parts[number], rows, document)
                 pair = float(cosines[at]), float(votes[at]) * value
-                voters.append(Voter(number, parts[number], document, *pair, rows.indices, contributions))
+                voters.append(
+                    Voter(number, parts[number], document, *pair, rows.indices, contributions)
+                )
         score = float(np.float32(min(sum(voter.vote for voter in voters), 1.0)))
         return NeighboursExplanation(label, score, parts, tuple(voters))
 
@@ -225,12 +293,18 @@ class Neighbours:
         return arrays | {"sizes": sizes, "gamma": np.array([self.gamma])}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], index: IndexType = "exact") -> Neighbours:
-        """Take what ``to_arrays`` gave, checked; nothing is copied, and memory maps may be read-only."""
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], index: IndexType = "exact"
+    ) -> Neighbours:
+        """Take what ``to_arrays`` gave, checked; nothing is copied, and memory maps may be
+        read-only.
+        """
         try:
             return cls._from_arrays(arrays, index)
         except (KeyError, ValueError) as error:
-            raise ModelFolderError(f"neighbours: an array is missing or misshapen ({error}); train again") from None
+            raise ModelFolderError(
+                f"neighbours: an array is missing or misshapen ({error}); train again"
+            ) from None
 
     @classmethod
     def _from_arrays(cls, arrays: Mapping[str, NDArray[Any]], index: IndexType) -> Neighbours:
@@ -238,24 +312,42 @@ class Neighbours:
         n_labels, n_columns, n_learners, voters = (int(size) for size in arrays["sizes"])
         (gamma,) = arrays["gamma"].tolist()
         if not 0 < gamma < np.inf or not 0 < n_columns < 1 << 31:
-            raise ModelFolderError(f"neighbours: found a γ of {gamma:g} and {n_columns} columns; train again")
-        if not 1 <= n_learners <= len(arrays) or not 1 <= voters <= max(len(arrays["label_ptr"]), _MOST_VOTERS):
-            raise ModelFolderError(f"neighbours: found {n_learners} learners and {voters} voters; train again")
+            raise ModelFolderError(
+                f"neighbours: found a γ of {gamma:g} and {n_columns} columns; train again"
+            )
+        if not 1 <= n_learners <= len(arrays) or not 1 <= voters <= max(
+            len(arrays["label_ptr"]), _MOST_VOTERS
+        ):
+            raise ModelFolderError(
+                f"neighbours: found {n_learners} learners and {voters} voters; train again"
+            )
         ptr, columns = arrays["label_ptr"], arrays["label_columns"]
         if not rows_fit(ptr, columns, n_labels):
-            raise ModelFolderError(f"neighbours: expected labels from 0 to {n_labels - 1} by document; train again")
+            raise ModelFolderError(
+                f"neighbours: expected labels from 0 to {n_labels - 1} by document; train again"
+            )
         values = arrays.get("label_values")
         if values is not None and (values.dtype != np.float32 or values.ndim != 1):
-            raise ModelFolderError(f"neighbours: found label_values as {values.dtype}; expected float32; train again")
-        if values is not None and (len(values) != len(columns) or not bool(((values > 0) & (values <= 1)).all())):
+            raise ModelFolderError(
+                f"neighbours: found label_values as {values.dtype}; expected float32; train again"
+            )
+        if values is not None and (
+            len(values) != len(columns) or not bool(((values > 0) & (values <= 1)).all())
+        ):
             raise ModelFolderError(
                 "neighbours: expected a value above 0 and up to 1 a label of a document; train again"
             )
         own = [
-            {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{number}.")}
+            {
+                name.partition(".")[2]: array
+                for name, array in arrays.items()
+                if name.startswith(f"{number}.")
+            }
             for number in range(n_learners)
         ]
-        learners = tuple(Learner.from_arrays(of_learner, n_columns, len(ptr) - 1) for of_learner in own)
+        learners = tuple(
+            Learner.from_arrays(of_learner, n_columns, len(ptr) - 1) for of_learner in own
+        )
         return cls(n_labels, n_columns, learners, ptr, columns, voters, gamma, index, values)
 
     def write(self, folder: FolderWriter, number: int) -> None:
@@ -292,35 +384,51 @@ class NeighboursFamily(RankerFamily):
             return fit_learner(features, relevance, graph, settings, learner_seed)
 
         with told("learners") as log_fact:
-            learners = run.work.each("learner", learn, learner_seeds(settings.learners, seed), "learners")
+            learners = run.work.each(
+                "learner", learn, learner_seeds(settings.learners, seed), "learners"
+            )
             ranker = Neighbours.of(learners, features, relevance, settings)
             log_fact(f"{settings.learners} learners, {settings.dimensions} dimensions")
         return (ranker,)
 
-    def load(self, folder: Folder, config: Config, shards: Collection[int] | None) -> Iterator[Neighbours]:
+    def load(
+        self, folder: Folder, config: Config, shards: Collection[int] | None
+    ) -> Iterator[Neighbours]:
         """Yield the learners of the folder."""
         if _file(0) in folder.files:
             yield Neighbours.from_arrays(folder.arrays(_file(0)), config.neighbours.index)
 
     def card_rows(self, rankers: Sequence[Neighbours], config: Config) -> dict[str, str]:
         """Return the number of learners and their dimensions."""
-        return {"learners": f"{len(rankers[0].learners)}, {config.neighbours.dimensions} dimensions"}
+        return {
+            "learners": f"{len(rankers[0].learners)}, {config.neighbours.dimensions} dimensions"
+        }
 
     def forecast(self, sizes: DataSizes, text: TextForecast, config: Config) -> RankerForecast:
-        """Estimate by the steps of AdaGrad; within a factor of 2 on sets of 23,000 to 62,000 documents."""
+        """Estimate by the steps of AdaGrad; within a factor of 2 on sets of 23,000 to 62,000
+        documents.
+        """
         settings = config.neighbours
         per_document = text.each + text.dense_width + 5
         pairs = settings.graph_neighbours + settings.negatives
         steps = settings.dimensions * settings.epochs * sizes.documents * per_document * pairs
         n_parts = max(sizes.documents // settings.part_size, 1)
         columns = n_parts * float(text.distinct(sizes.documents / n_parts))
-        stored = _EMBEDDED_BYTES * settings.dimensions * (columns + sizes.documents) * settings.learners
+        stored = (
+            _EMBEDDED_BYTES * settings.dimensions * (columns + sizes.documents) * settings.learners
+        )
         thread_bytes = 12.0 * n_parts * text.columns + 8.0 * settings.dimensions * text.columns
-        return RankerForecast("learners", _STEP_SECONDS * steps * settings.learners, stored, thread_bytes)
+        return RankerForecast(
+            "learners", _STEP_SECONDS * steps * settings.learners, stored, thread_bytes
+        )
 
     def tuning_space(self, config: Config, settings: Mapping[str, Any]) -> Sequence[str]:
         """Return the size of embeddings and the number of voters."""
-        return ["neighbours.dimensions=25,50,100", "neighbours.gamma=3..30:log", "neighbours.voters=5,10,20,50"]
+        return [
+            "neighbours.dimensions=25,50,100",
+            "neighbours.gamma=3..30:log",
+            "neighbours.voters=5,10,20,50",
+        ]
 
 
 def learner_seeds(learners: int, seed: int) -> list[int]:
@@ -328,16 +436,24 @@ def learner_seeds(learners: int, seed: int) -> list[int]:
     return [int(random_bits(seed, 0, number)) for number in range(learners)]
 
 
-def _shares(documents: NDArray[np.int32], cosines: NDArray[np.float32], gamma: float) -> NDArray[np.float64]:
+def _shares(
+    documents: NDArray[np.int32], cosines: NDArray[np.float32], gamma: float
+) -> NDArray[np.float64]:
     """Return softmax(γ/2 cosine) over the documents of each row; 0 where there are none."""
     weights = np.exp(_FLATNESS * gamma * (cosines.astype(np.float64) - 1)) * (documents >= 0)
     totals = weights.sum(axis=1, keepdims=True)
-    shares: NDArray[np.float64] = np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0)
+    shares: NDArray[np.float64] = np.divide(
+        weights, totals, out=np.zeros_like(weights), where=totals > 0
+    )
     return shares
 
 
-def _contributions(learner: Learner, part: int, row: sparse.csr_array, document: int) -> NDArray[np.float64]:
-    """Return what each column of the row adds to its cosine: x_f V_f·e / ‖Vx‖, e the document's stored embedding."""
+def _contributions(
+    learner: Learner, part: int, row: sparse.csr_array, document: int
+) -> NDArray[np.float64]:
+    """Return what each column of the row adds to its cosine: x_f V_f·e / ‖Vx‖, e the document's
+    stored embedding.
+    """
     first, last = learner.document_ptr[part : part + 2]
     place = first + np.searchsorted(learner.documents[first:last], document)
     weights = learner.column_weights(row.indices, part).astype(np.float64)

@@ -1,9 +1,9 @@
 """One classifier a label, without a tree above them: DiSMEC and ProXML are settings of it.
 
-Labels are solved in batches, each pruned and packed before the next, so that no matrix of features × labels exists:
-L[w_l] = ½‖w_l‖² + C Σ_i max(0, 1 − y_il w_l·x_i)² (eq. 7 of CascadeXML's appendix, C = 1/2λ) has nothing to do with
-other labels. Negatives are all documents, or those that a label's centroid attracts (``hard_negatives``).
-"""
+Labels are solved in batches, each pruned and packed before the next, so that no matrix of features
+× labels exists: L[w_l] = ½‖w_l‖² + C Σ_i max(0, 1 − y_il w_l·x_i)² (eq. 7 of CascadeXML's appendix,
+C = 1/2λ) has nothing to do with other labels. Negatives are all documents, or those that a label's
+centroid attracts (``hard_negatives``)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class LabelProblems:
     ranker: Ranker
     seed: int
     start: NDArray[np.float32] | None = None  # (L, e) first weights of the dense block
-    shared: SharedDocuments = field(default_factory=partial(SharedDocuments, keep=True))  # by all batches
+    # by all batches
+    shared: SharedDocuments = field(default_factory=partial(SharedDocuments, keep=True))
 
     @classmethod
     def of(
@@ -79,8 +80,8 @@ class LabelProblems:
     ) -> LabelProblems:
         """Take the label matrix, and hints, in the order of the (flat) tree.
 
-        Where the settings ask for hard negatives and none are given, those nearest by centroid are taken.
-        """
+        Where the settings ask for hard negatives and none are given, those nearest by centroid are
+        taken."""
         candidates = hints.candidates
         if ranker.hard_negatives and candidates is None:
             candidates = nearest_labels(features, label_matrix, ranker.hard_negatives)
@@ -88,7 +89,9 @@ class LabelProblems:
         documents = GroupDocuments(np.array([0, n], np.int64), np.arange(n, dtype=np.int32))
         if ranker.hard_negatives and candidates is not None:
             documents = _of_blocks(label_matrix, candidates, seed)
-        return cls(features, positives_of(label_matrix, ranker), documents, ranker, seed, hints.start)
+        return cls(
+            features, positives_of(label_matrix, ranker), documents, ranker, seed, hints.start
+        )
 
     @property
     def n_labels(self) -> int:
@@ -96,7 +99,9 @@ class LabelProblems:
         return len(self.positives.pointers) - 1
 
     def solve(self, batch: tuple[int, int]) -> Chunks:
-        """Return the weights of a batch of :func:`label_batches`: labels from the first to before the last."""
+        """Return the weights of a batch of :func:`label_batches`: labels from the first to before
+        the last.
+        """
         first, last = batch
         offsets = np.array([0, last - first])
         with progress.stage(f"labels {first + 1:,} to {last:,}", total=last - first, unit="labels"):
@@ -106,12 +111,21 @@ class LabelProblems:
 
     def _spans(self, first: int, last: int) -> Spans:
         if len(self.documents.pointers) == 2:
-            return Spans.of([(0, start, min(start + _SPAN, last), 0) for start in range(first, last, _SPAN)])
-        return Spans.of([(start // BLOCK, start, min(start + BLOCK, last), 0) for start in range(first, last, BLOCK)])
+            return Spans.of(
+                [(0, start, min(start + _SPAN, last), 0) for start in range(first, last, _SPAN)]
+            )
+        return Spans.of(
+            [
+                (start // BLOCK, start, min(start + BLOCK, last), 0)
+                for start in range(first, last, BLOCK)
+            ]
+        )
 
 
 def label_batches(n_labels: int) -> list[tuple[int, int]]:
-    """Return the first and the last (exclusive) label of each batch; fixed by the number of labels alone."""
+    """Return the first and the last (exclusive) label of each batch; fixed by the number of labels
+    alone.
+    """
     return [(first, min(first + BATCH, n_labels)) for first in range(0, n_labels, BATCH)]
 
 
@@ -126,11 +140,16 @@ def join_batches(batches: Sequence[Chunks], ranker: Ranker) -> Chunks:
 
 
 def _batch_type(ranker: Ranker) -> WeightType:
-    return "float16" if ranker.weights == "int8" else ranker.weights  # codes are chosen for all labels together
+    # codes are chosen for all labels together
+    return "float16" if ranker.weights == "int8" else ranker.weights
 
 
-def nearest_labels(features: Features, label_matrix: sparse.csr_array, count: int) -> sparse.csr_array:
-    """Return (n, L) scores of the ``count`` labels of each document whose centroids (PIFA) are nearest."""
+def nearest_labels(
+    features: Features, label_matrix: sparse.csr_array, count: int
+) -> sparse.csr_array:
+    """Return (n, L) scores of the ``count`` labels of each document whose centroids (PIFA) are
+    nearest.
+    """
     centroids = label_features(features, label_matrix, "pifa")
     n_labels = label_matrix.shape[1]
     by_column = centroids.sparse.copy()
@@ -147,18 +166,30 @@ def _part(rows: sparse.csr_array, dense: NDArray[np.float32]) -> Part:
     columns = rows.tocsc()
     counts = np.diff(columns.indptr)
     filled = np.flatnonzero(counts)
-    return Part(filled, np.concatenate([[0], np.cumsum(counts[filled])]), columns.indices, columns.data, dense)
+    return Part(
+        filled,
+        np.concatenate([[0], np.cumsum(counts[filled])]),
+        columns.indices,
+        columns.data,
+        dense,
+    )
 
 
-def _of_blocks(label_matrix: sparse.csr_array, candidates: sparse.csr_array, seed: int) -> GroupDocuments:
-    """Return the documents of each block of labels: those of its labels, their hard negatives, and as many by chance.
+def _of_blocks(
+    label_matrix: sparse.csr_array, candidates: sparse.csr_array, seed: int
+) -> GroupDocuments:
+    """Return the documents of each block of labels: those of its labels, their hard negatives, and
+    as many by chance.
 
-    Without the last, a label would know nothing of documents far from it, and could score anything there.
-    """
+    Without the last, a label would know nothing of documents far from it, and could score anything
+    there."""
     n_blocks = -(-label_matrix.shape[1] // BLOCK)
     own, hard = (matrix.tocoo() for matrix in (label_matrix, candidates))
     chance = np.random.default_rng(seed).integers(0, n_blocks, hard.nnz)
-    rows, blocks = np.concatenate([own.row, hard.row, hard.row]), np.concatenate([own.col, hard.col, chance * BLOCK])
+    rows, blocks = (
+        np.concatenate([own.row, hard.row, hard.row]),
+        np.concatenate([own.col, hard.col, chance * BLOCK]),
+    )
     blocks //= BLOCK
     shape = (label_matrix.shape[0], n_blocks)
     by_block = sparse.csc_array((np.ones(len(rows), np.float32), (rows, blocks)), shape=shape)
@@ -166,7 +197,9 @@ def _of_blocks(label_matrix: sparse.csr_array, candidates: sparse.csr_array, see
     return GroupDocuments(by_block.indptr.astype(np.int64), by_block.indices.astype(np.int32))
 
 
-def one_vs_all_seconds(sizes: DataSizes, text: TextForecast, config: Config, documents: float) -> float | None:
+def one_vs_all_seconds(
+    sizes: DataSizes, text: TextForecast, config: Config, documents: float
+) -> float | None:
     """Estimate the seconds of one core for one classifier per label, each on so many documents.
 
     None where the solver of label trees does it.
@@ -175,7 +208,9 @@ def one_vs_all_seconds(sizes: DataSizes, text: TextForecast, config: Config, doc
         numbers = text.each + text.dense_width / 10 + 10
         return _NEWTON_SECONDS * documents * numbers * sizes.n_labels
     if config.ranker.solver == "proximal":
-        return _PROXIMAL_SECONDS_PER_LABEL * sizes.n_labels + _PROXIMAL_SECONDS_PER_PAIR * sizes.pairs
+        return (
+            _PROXIMAL_SECONDS_PER_LABEL * sizes.n_labels + _PROXIMAL_SECONDS_PER_PAIR * sizes.pairs
+        )
     return None
 
 

@@ -1,8 +1,9 @@
-"""One learner of AnnexML (Tagami 2017): documents in parts, and in each part an embedding learned from their labels.
+"""One learner of AnnexML (Tagami 2017): documents in parts, and in each part an embedding learned
+from their labels.
 
-Neighbours are documents with like sets of labels. A linear classifier a part is learned so that neighbours share a
-part, then, in each part, a linear embedding in which neighbours have a high cosine.
-"""
+Neighbours are documents with like sets of labels. A linear classifier a part is learned so that
+neighbours share a part, then, in each part, a linear embedding in which neighbours have a high
+cosine."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ from longtail.kernels.splitmix import random_bits
 __all__ = ["IndexType", "Learner", "check_index", "document_graph", "fit_learner", "unit_block"]
 
 IndexType = Literal["exact", "faiss"]
-_BUDGET = 5000  # entries of the inverted index that a document reads: AnnexML's published code has the same in the mean
+# entries of the inverted index that a document reads: AnnexML's published code has the same in the
+# mean
+_BUDGET = 5000
 _SHRINK = 4.0  # L1 norm of the part classifiers, as published
 _BLOCK = 4096  # documents of one task
 _TYPES: dict[str, Any] = {
@@ -37,7 +40,9 @@ _TYPES: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """Arrays of K parts; what belongs to part p lies between p and p + 1 of the pointers. Part 0 is the largest."""
+    """Arrays of K parts; what belongs to part p lies between p and p + 1 of the pointers. Part 0 is
+    the largest.
+    """
 
     part_ptr: NDArray[np.int64]  # (K + 1,)
     part_columns: NDArray[np.int32]  # the classifier of each part, sparse: columns, rising
@@ -50,7 +55,9 @@ class Learner:
     embeddings: NDArray[np.float16]  # (N, dimensions) of length one
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_columns: int, n_documents: int) -> Learner:
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], n_columns: int, n_documents: int
+    ) -> Learner:
         """Take what ``fit_learner`` gave, checked; nothing is copied."""
         learner = cls(**{field.name: arrays[field.name] for field in fields(cls)})
         _check(learner, n_columns, n_documents)
@@ -74,7 +81,9 @@ class Learner:
     def vectors(self, rows: sparse.csr_array, part: int) -> NDArray[np.float32]:
         """Return (n, dimensions) embeddings, of length one or, where no column is known, zero."""
         used, places = np.unique(rows.indices, return_inverse=True)
-        vectors = csr_of(rows.data, places.astype(np.int32), rows.indptr, len(used)) @ self.column_weights(used, part)
+        vectors = csr_of(
+            rows.data, places.astype(np.int32), rows.indptr, len(used)
+        ) @ self.column_weights(used, part)
         return unit_vectors(vectors)
 
     def column_weights(self, columns: NDArray[np.int32], part: int) -> NDArray[np.float32]:
@@ -90,7 +99,9 @@ class Learner:
     def voters(
         self, rows: sparse.csr_array, count: int, index: IndexType
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return the ``count`` nearest documents of each row in its part, −1 where there are no more; and cosines."""
+        """Return the ``count`` nearest documents of each row in its part, −1 where there are no
+        more; and cosines.
+        """
         documents = np.full((rows.shape[0], count), -1, np.int32)
         cosines = np.zeros((rows.shape[0], count), np.float32)
         chosen = self.parts(rows)
@@ -99,14 +110,18 @@ class Learner:
             mine = np.flatnonzero(chosen == part)
             vectors = self.vectors(rows[mine], part)
             mine, vectors = mine[vectors.any(axis=1)], vectors[vectors.any(axis=1)]
-            found, near = _nearest(vectors, self.embeddings[first:last], min(count, int(last - first)), index)
+            found, near = _nearest(
+                vectors, self.embeddings[first:last], min(count, int(last - first)), index
+            )
             documents[mine, : found.shape[1]] = self.documents[first:last][found]
             cosines[mine, : found.shape[1]] = near
         return documents, cosines
 
 
 def document_graph(label_matrix: sparse.csr_array, keep: int, seed: int) -> NDArray[np.int32]:
-    """Return the ``keep`` documents with the most similar sets of labels for each document, (n, keep); −1: no more."""
+    """Return the ``keep`` documents with the most similar sets of labels for each document, (n,
+    keep); −1: no more.
+    """
     by_label = label_matrix.tocsc()
     by_label.sort_indices()
     rest: tuple[Any, ...] = (*_pairs(label_matrix), *_pairs(by_label), keep, _BUDGET, seed)
@@ -123,15 +138,21 @@ def _pairs(matrix: Any) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
 
 
 def unit_block(features: Features) -> sparse.csr_array:
-    """Return both blocks as one sparse matrix, dense columns first, rows of length one, in arrays of its own."""
+    """Return both blocks as one sparse matrix, dense columns first, rows of length one, in arrays
+    of its own.
+    """
     rows: Any = features.sparse
     if features.dense.shape[1]:
         rows = sparse.hstack([sparse.csr_array(features.dense), features.sparse], format="csr")
     squares = np.add.reduceat(np.append(rows.data.astype(np.float64) ** 2, 0), rows.indptr[:-1])
     squares[np.diff(rows.indptr) == 0] = 1
     lengths = np.repeat(np.sqrt(squares), np.diff(rows.indptr))
-    values = np.divide(rows.data, lengths, out=np.zeros(len(lengths)), where=lengths > 0).astype(np.float32)
-    return csr_of(values, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), rows.shape[1])
+    values = np.divide(rows.data, lengths, out=np.zeros(len(lengths)), where=lengths > 0).astype(
+        np.float32
+    )
+    return csr_of(
+        values, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), rows.shape[1]
+    )
 
 
 def fit_learner(
@@ -141,14 +162,17 @@ def fit_learner(
     settings: Settings,
     seed: int,
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a :class:`Learner`, trained on one thread; ``label_neighbours`` is a ``document_graph``."""
+    """Return the arrays of a :class:`Learner`, trained on one thread; ``label_neighbours`` is a
+    ``document_graph``.
+    """
     rows = unit_block(features)
     usable = (np.diff(rows.indptr) > 0) & (np.diff(label_matrix.indptr) > 0)
     classifiers = _classifiers(rows, usable, np.array(label_neighbours, np.int32), settings, seed)
     parts = (rows @ classifiers).argmax(axis=1)
     members = [np.flatnonzero((parts == part) & usable) for part in range(classifiers.shape[1])]
     trained = [
-        _embedding(rows, label_matrix, own, settings, int(random_bits(seed, 2, at))) for at, own in enumerate(members)
+        _embedding(rows, label_matrix, own, settings, int(random_bits(seed, 2, at)))
+        for at, own in enumerate(members)
     ]
     columns, weights, embeddings = (list(arrays) for arrays in zip(*trained, strict=True))
     by_part = sparse.csr_array(classifiers.T)
@@ -161,21 +185,40 @@ def fit_learner(
 
 
 def _classifiers(
-    rows: sparse.csr_array, usable: NDArray[np.bool_], neighbours: NDArray[np.int32], settings: Settings, seed: int
+    rows: sparse.csr_array,
+    usable: NDArray[np.bool_],
+    neighbours: NDArray[np.int32],
+    settings: Settings,
+    seed: int,
 ) -> NDArray[np.float32]:
-    """Return (d, K) weights of the parts that documents go to, the largest first; K ≤ n / part_size, at least 1."""
+    """Return (d, K) weights of the parts that documents go to, the largest first; K ≤ n /
+    part_size, at least 1.
+    """
     n_parts = max(rows.shape[0] // settings.part_size, 1)
     if n_parts == 1:
         return np.zeros((rows.shape[1], 1), np.float32)
-    sizes = (rows.shape[1], neighbours, n_parts, settings.epochs, np.float32(settings.rate), np.float32(_SHRINK))
-    weights = learn_parts(rows.indptr.astype(np.int64), rows.indices, rows.data, *sizes, int(random_bits(seed, 1, 0)))
+    sizes = (
+        rows.shape[1],
+        neighbours,
+        n_parts,
+        settings.epochs,
+        np.float32(settings.rate),
+        np.float32(_SHRINK),
+    )
+    weights = learn_parts(
+        rows.indptr.astype(np.int64), rows.indices, rows.data, *sizes, int(random_bits(seed, 1, 0))
+    )
     counts = np.bincount((rows @ weights).argmax(axis=1)[usable], minlength=n_parts)
     by_size = np.argsort(-counts, kind="stable")
     return np.ascontiguousarray(weights[:, by_size[: max(np.count_nonzero(counts), 1)]])
 
 
 def _embedding(
-    rows: sparse.csr_array, label_matrix: sparse.csr_array, members: NDArray[np.int64], settings: Settings, seed: int
+    rows: sparse.csr_array,
+    label_matrix: sparse.csr_array,
+    members: NDArray[np.int64],
+    settings: Settings,
+    seed: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.float16]]:
     """Return the columns of a part, V' at them, and the embeddings of its documents."""
     own = rows[members]
@@ -195,7 +238,9 @@ def _embedding(
         float(settings.gamma),
         seed,
     ).astype(np.float16)
-    vectors = csr_of(own.data, places.astype(np.int32), own.indptr, len(columns)) @ weights.astype(np.float32)
+    vectors = csr_of(own.data, places.astype(np.int32), own.indptr, len(columns)) @ weights.astype(
+        np.float32
+    )
     return columns.astype(np.int32), weights, unit_vectors(vectors).astype(np.float16)
 
 
@@ -206,7 +251,9 @@ def _ends(pieces: list[NDArray[Any]]) -> NDArray[np.int64]:
 def _nearest(
     vectors: NDArray[np.float32], embeddings: NDArray[np.float16], count: int, index: IndexType
 ) -> tuple[NDArray[np.integer], NDArray[np.float32]]:
-    """Return the ``count`` nearest embeddings of each vector, best first, ties by number, and the products."""
+    """Return the ``count`` nearest embeddings of each vector, best first, ties by number, and the
+    products.
+    """
     if index == "faiss" and len(vectors) and count:
         flat = _faiss().IndexFlatIP(embeddings.shape[1])
         flat.add(embeddings.astype(np.float32))
@@ -214,7 +261,8 @@ def _nearest(
         order = np.lexsort((found, -near), axis=1)
         found, near = np.take_along_axis(found, order, 1), np.take_along_axis(near, order, 1)
     else:  # on parts of this size also the faster one, and answers are the same everywhere
-        across = np.ascontiguousarray(embeddings.astype(np.float32).T)  # in two steps: both at once take far longer
+        # in two steps: both at once take far longer
+        across = np.ascontiguousarray(embeddings.astype(np.float32).T)
         found, near = nearest_rows(vectors, across, count)
     return found, np.clip(near, -1, 1)
 
@@ -236,8 +284,12 @@ def _faiss() -> Any:
 def _check(learner: Learner, n_columns: int, n_documents: int) -> None:
     """Raise where an array does not fit the others: nothing that is read later may lie outside."""
     for name, array in learner.to_arrays().items():
-        if array.dtype != _TYPES[name] or array.ndim != (2 if name in ("weights", "embeddings") else 1):
-            raise ModelFolderError(f"neighbours: found {name} as {array.dtype}; expected {np.dtype(_TYPES[name])}")
+        if array.dtype != _TYPES[name] or array.ndim != (
+            2 if name in ("weights", "embeddings") else 1
+        ):
+            raise ModelFolderError(
+                f"neighbours: found {name} as {array.dtype}; expected {np.dtype(_TYPES[name])}"
+            )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ModelFolderError(f"neighbours: found {name} that are not finite; train again")
     for ptr, numbers, rows, limit in (
@@ -245,11 +297,19 @@ def _check(learner: Learner, n_columns: int, n_documents: int) -> None:
         (learner.column_ptr, learner.columns, learner.weights, n_columns),
         (learner.document_ptr, learner.documents, learner.embeddings, n_documents),
     ):
-        fits = len(ptr) == len(learner.part_ptr) >= 2 and len(numbers) == len(rows) and rows_fit(ptr, numbers, limit)
+        fits = (
+            len(ptr) == len(learner.part_ptr) >= 2
+            and len(numbers) == len(rows)
+            and rows_fit(ptr, numbers, limit)
+        )
         if not fits or not _rising(ptr, numbers):
-            raise ModelFolderError(f"neighbours: expected parts of rising numbers from 0 to {limit - 1}; train again")
+            raise ModelFolderError(
+                f"neighbours: expected parts of rising numbers from 0 to {limit - 1}; train again"
+            )
     if learner.weights.ndim != 2 or learner.weights.shape[1:] != learner.embeddings.shape[1:]:
-        raise ModelFolderError("neighbours: weights and embeddings differ in dimensions; train again")
+        raise ModelFolderError(
+            "neighbours: weights and embeddings differ in dimensions; train again"
+        )
 
 
 def _rising(ptr: NDArray[np.int64], numbers: NDArray[np.int32]) -> bool:

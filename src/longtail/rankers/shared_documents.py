@@ -17,12 +17,12 @@ __all__ = ["SharedDocuments"]
 
 
 class SharedDocuments:
-    """The prepared documents of groups that several tasks read, and the dense block where it has to be scaled.
+    """The prepared documents of groups that several tasks read, and the dense block where it has to
+    be scaled.
 
-    The first task that asks for a group prepares it while the others wait; after the last one it is released, unless
-    ``keep`` is set. Arrays are not written to, so that threads share them. What was prepared does not travel to other
-    processes, which prepare their own.
-    """
+    The first task that asks for a group prepares it while the others wait; after the last one it is
+    released, unless ``keep`` is set. Arrays are not written to, so that threads share them. What
+    was prepared does not travel to other processes, which prepare their own."""
 
     def __init__(self, *, keep: bool = False) -> None:
         self._keep = keep
@@ -38,7 +38,9 @@ class SharedDocuments:
         return len(self._groups)
 
     @contextmanager
-    def borrowed(self, group: int, users: int, prepare: Callable[[], NodeDocuments]) -> Iterator[NodeDocuments]:
+    def borrowed(
+        self, group: int, users: int, prepare: Callable[[], NodeDocuments]
+    ) -> Iterator[NodeDocuments]:
         """Give the documents of a group to the body, one of ``users`` that will ask for it."""
         with self._lock:
             first = group not in self._groups
@@ -58,7 +60,9 @@ class SharedDocuments:
                     del self._groups[group]
 
     def dense_block(self, dense: NDArray[np.float32], scale: np.float32) -> NDArray[np.float32]:
-        """Return ``dense * scale``: the very array where the scale is 1, else one copy for as long as this is kept."""
+        """Return ``dense * scale``: the very array where the scale is 1, else one copy for as long
+        as this is kept.
+        """
         if scale == 1:
             return dense
         with self._lock:

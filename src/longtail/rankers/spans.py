@@ -1,8 +1,9 @@
-"""Work on the nodes of a level, divided so that threads can share it, and its results put together again.
+"""Work on the nodes of a level, divided so that threads can share it, and its results put together
+again.
 
-A *span* is a run of nodes that are trained on the same *group* of documents; a *chunk* is a run of spans whose weights
-are stored together: all the children of one parent, or a batch of labels where there is no tree.
-"""
+A *span* is a run of nodes that are trained on the same *group* of documents; a *chunk* is a run of
+spans whose weights are stored together: all the children of one parent, or a batch of labels where
+there is no tree."""
 
 from __future__ import annotations
 
@@ -58,11 +59,14 @@ class Spans(NamedTuple):
     chunks: NDArray[np.int64]
 
     @classmethod
-    def below(cls, documents: NDArray[np.integer], offsets: NDArray[np.int64], alone: bool = False) -> Spans:
+    def below(
+        cls, documents: NDArray[np.integer], offsets: NDArray[np.int64], alone: bool = False
+    ) -> Spans:
         """Divide the children of parents with much work; fixed by the data alone.
 
-        Few nodes over very many documents, as at the root of most trees, are too few spans for many threads. Those of
-        one node take about three times the work in all, and less than half of the time where there are threads enough.
+        Few nodes over very many documents, as at the root of most trees, are too few spans for many
+        threads. Those of one node take about three times the work in all, and less than half of the
+        time where there are threads enough.
 
         Args:
             documents: how many each parent has.
@@ -74,7 +78,10 @@ class Spans(NamedTuple):
             step = max(_TASK // max(int(documents[parent]), 1) // _BLOCKS, 1) * _BLOCKS
             if few and documents[parent] >= ALONE:
                 step = 1
-            found += [(parent, start, min(start + step, last), parent) for start in range(first, last, step)]
+            found += [
+                (parent, start, min(start + step, last), parent)
+                for start in range(first, last, step)
+            ]
         return cls.of(found)
 
     @classmethod
@@ -83,7 +90,8 @@ class Spans(NamedTuple):
         return cls(*np.array(rows, np.int64).reshape(-1, 4).T.copy())
 
     def tasks(self, documents: NDArray[np.integer]) -> list[tuple[int, int]]:
-        """Join neighbouring spans until there is work for a task; ``documents`` are those of each group.
+        """Join neighbouring spans until there is work for a task; ``documents`` are those of each
+        group.
 
         A task that has a part of a group has no other group beside it.
         """
@@ -95,7 +103,9 @@ class Spans(NamedTuple):
         return list(pairwise([0, *borders.tolist(), len(self.groups)]))
 
     def solving_order(self, frequency: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return the nodes of each span by falling frequency: those of like frequency need like numbers of passes."""
+        """Return the nodes of each span by falling frequency: those of like frequency need like
+        numbers of passes.
+        """
         widths = self.stops - self.starts
         before = np.repeat(np.cumsum(widths) - widths, widths)
         nodes = np.repeat(self.starts, widths) + np.arange(widths.sum()) - before
@@ -106,7 +116,9 @@ class Spans(NamedTuple):
 
 
 class _Arguments(NamedTuple):
-    """Arguments of a task beside its spans: arrays one by one, as what many calls share travels once."""
+    """Arguments of a task beside its spans: arrays one by one, as what many calls share travels
+    once.
+    """
 
     groups: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -153,10 +165,10 @@ class _Here(NamedTuple):
 def positives_of(relevance: sparse.csr_array, ranker: Ranker) -> Positives:
     """Return the documents of each node, and their R̂.
 
-    Where costs are sensitive, each document's relevance adds up to 1, or to its sum where that is less; else it counts
-    as it is, up to 1: a document that has a node by half (a soft target, as Gandalf's) costs half as much where the
-    node misses it.
-    """
+    Where costs are sensitive, each document's relevance adds up to 1, or to its sum where that is
+    less; else it counts
+    as it is, up to 1: a document that has a node by half (a soft target, as Gandalf's) costs half
+    as much where the node misses it."""
     by_node = relevance.tocsc()
     weights = np.minimum(by_node.data, 1).astype(np.float32)
     if ranker.cost_sensitive:
@@ -177,7 +189,8 @@ def train_chunks(
 ) -> Iterator[Part]:
     """Yield the weights of each chunk.
 
-    Weights of the dense block have a penalty of their own: ‖w‖²·p over x is ‖w'‖² over x/√p, with w = w'/√p.
+    Weights of the dense block have a penalty of their own: ‖w‖²·p over x is ‖w'‖² over x/√p, with w
+    = w'/√p.
 
     Args:
         features: of all documents.
@@ -256,7 +269,9 @@ def _train(ends: tuple[int, int], here: _Here | None, *leaves: Any) -> TrainedSp
         return _trained(ends, documents, arguments)
 
 
-def _trained(ends: tuple[int, int], documents: NodeDocuments, arguments: _Arguments) -> TrainedSpans:
+def _trained(
+    ends: tuple[int, int], documents: NodeDocuments, arguments: _Arguments
+) -> TrainedSpans:
     return train_spans(ends, documents, arguments.spans, arguments.data, arguments.settings)
 
 
@@ -265,17 +280,28 @@ def _prepared(arguments: _Arguments, first: int, last: int) -> NodeDocuments:
     settings = arguments.settings
     column_at = np.full(arguments.n_columns if first < last else 0, -1, np.int32)
     rows = arguments.documents[first:last]
-    prepared: NodeDocuments = prepare(settings.solver, rows, arguments.features, settings.bias, column_at)
+    prepared: NodeDocuments = prepare(
+        settings.solver, rows, arguments.features, settings.bias, column_at
+    )
     return prepared
 
 
 def _aligned(argument: Any) -> Any:
-    """Return an array, which may be of another process's memory, as kernels are compiled for; all else as it is."""
-    return read_only(np.require(argument, requirements="A")) if isinstance(argument, np.ndarray) else argument
+    """Return an array, which may be of another process's memory, as kernels are compiled for; all
+    else as it is.
+    """
+    return (
+        read_only(np.require(argument, requirements="A"))
+        if isinstance(argument, np.ndarray)
+        else argument
+    )
 
 
 def _parts(
-    tasks: Sequence[tuple[int, int]], results: Iterable[TrainedSpans], spans: Spans, scale: np.float32
+    tasks: Sequence[tuple[int, int]],
+    results: Iterable[TrainedSpans],
+    spans: Spans,
+    scale: np.float32,
 ) -> Iterator[Part]:
     """Cut what each task gives into the parts of its spans."""
     widths = spans.stops - spans.starts
@@ -299,20 +325,31 @@ def _parts(
 
 def _whole(parts: Iterable[Part], spans: Spans) -> Iterator[Part]:
     """Join the parts of each chunk."""
-    ends = np.flatnonzero(np.diff(spans.chunks, append=-1)) + 1  # behind the last span of each chunk
+    # behind the last span of each chunk
+    ends = np.flatnonzero(np.diff(spans.chunks, append=-1)) + 1
     parts, first = iter(parts), 0
     for end in ends.tolist():
-        yield _joined([next(parts) for _ in range(first, end)], spans.starts[first:end] - spans.starts[first])
+        yield _joined(
+            [next(parts) for _ in range(first, end)], spans.starts[first:end] - spans.starts[first]
+        )
         first = end
-    deque(parts, maxlen=0)  # so that threads end here, and not whenever what feeds on them is let go
+    # so that threads end here, and not whenever what feeds on them is let go
+    deque(parts, maxlen=0)
 
 
 def _joined(parts: Sequence[Part], shifts: NDArray[np.int64]) -> Part:
     if len(parts) == 1:
         return parts[0]
     columns = np.concatenate([np.repeat(part.rows, np.diff(part.ptr)) for part in parts])
-    siblings = np.concatenate([part.siblings + shift for part, shift in zip(parts, shifts, strict=True)])
+    siblings = np.concatenate(
+        [part.siblings + shift for part, shift in zip(parts, shifts, strict=True)]
+    )
     order = np.argsort(columns, kind="stable")  # siblings rise from part to part
     rows, counts = np.unique(columns, return_counts=True)
-    values, dense = np.concatenate([part.values for part in parts]), np.concatenate([part.dense for part in parts])
-    return Part(rows, np.concatenate([[0], np.cumsum(counts)]), siblings[order], values[order], dense)
+    values, dense = (
+        np.concatenate([part.values for part in parts]),
+        np.concatenate([part.dense for part in parts]),
+    )
+    return Part(
+        rows, np.concatenate([[0], np.cumsum(counts)]), siblings[order], values[order], dense
+    )

@@ -1,4 +1,6 @@
-"""The generative classifiers of rare labels: a label is near where its centroid is (Jain et al. 2016, section 4.3)."""
+"""The generative classifiers of rare labels: a label is near where its centroid is (Jain et al.
+2016, section 4.3).
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,22 @@ _SMALL = 0.01  # centroids have length one
 
 
 def fit_tail(features: Features, label_matrix: sparse.csr_array) -> dict[str, NDArray[Any]]:
-    """Return the mean direction of each label's documents, of length one before entries below 0.01 are dropped.
+    """Return the mean direction of each label's documents, of length one before entries below 0.01
+    are dropped.
 
-    The arrays are those of a CSR matrix (n_labels, columns of both blocks), and the squared lengths of its rows.
-    """
+    The arrays are those of a CSR matrix (n_labels, columns of both blocks), and the squared lengths
+    of its rows."""
     values, dense = features.sparse.data.copy(), features.dense.copy()
-    unit_rows(features.sparse.indptr, values, dense)  # a document counts by its direction, as in a search
+    # a document counts by its direction, as in a search
+    unit_rows(features.sparse.indptr, values, dense)
     rows = features.sparse
-    alike = Features.of(sparse.csr_array((values, rows.indices, rows.indptr), shape=rows.shape), dense)
+    alike = Features.of(
+        sparse.csr_array((values, rows.indices, rows.indptr), shape=rows.shape), dense
+    )
     means = label_features(alike, label_matrix, "pifa")
-    block = sparse.csr_array(sparse.hstack([sparse.csr_array(means.dense), means.sparse], format="csr"))
+    block = sparse.csr_array(
+        sparse.hstack([sparse.csr_array(means.dense), means.sparse], format="csr")
+    )
     block.data[np.abs(block.data) < _SMALL] = 0
     block.eliminate_zeros()
     squares = block.multiply(block).sum(axis=1)

@@ -1,8 +1,8 @@
-"""A linear classifier on every node of a label tree: XR-Linear, Parabel, Bonsai and PLT are settings of it.
+"""A linear classifier on every node of a label tree: XR-Linear, Parabel, Bonsai and PLT are
+settings of it.
 
-The tree is trained level after level (``level_problems.py``). Without inner levels it is one classifier per label,
-trained in batches: DiSMEC and ProXML (``one_vs_all.py``).
-"""
+The tree is trained level after level (``level_problems.py``). Without inner levels it is one
+classifier per label, trained in batches: DiSMEC and ProXML (``one_vs_all.py``)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ _NO_HINTS = LabelHints()
 
 @dataclass(frozen=True)
 class TreeRanker:
-    """A label tree and the weights of its nodes, one :class:`Chunks` per level; those of labels may be in shards."""
+    """A label tree and the weights of its nodes, one :class:`Chunks` per level; those of labels may
+    be in shards.
+    """
 
     tree: LabelTree
     levels: tuple[LevelWeights, ...]
@@ -70,34 +72,61 @@ class TreeRanker:
 
     def check_widths(self, n_columns: int, dense_width: int) -> bool:
         """Return whether all levels read so many sparse and dense columns."""
-        return all((level.n_columns, level.dense_width) == (n_columns, dense_width) for level in self.levels)
+        return all(
+            (level.n_columns, level.dense_width) == (n_columns, dense_width)
+            for level in self.levels
+        )
 
     def missing_score(self, search: Search) -> float:
         """Return 0, or the margin that stands for a label that the beam does not reach."""
         return MISSING_MARGIN if search.last_level == "margin" else 0.0
 
     def search(
-        self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None
+        self,
+        features: Features,
+        search: Search,
+        k: int | None,
+        exclude: sparse.csr_array | None = None,
     ) -> sparse.csr_array:
-        """Return (n, L) scores of the ``k`` best labels per document (None: all that the beam reaches), best first."""
+        """Return (n, L) scores of the ``k`` best labels per document (None: all that the beam
+        reaches), best first.
+        """
         return ranked_labels(self.beam(features, search, k, exclude), self.tree, search.last_level)
 
-    def beam(self, features: Features, search: Search, k: int | None, exclude: sparse.csr_array | None = None) -> Beam:
-        """Return the same as nodes of the last level and their log scores, which tell apart what scores may not.
+    def beam(
+        self,
+        features: Features,
+        search: Search,
+        k: int | None,
+        exclude: sparse.csr_array | None = None,
+    ) -> Beam:
+        """Return the same as nodes of the last level and their log scores, which tell apart what
+        scores may not.
 
         Where labels are ranked by their margins, these take the place of log scores.
         """
         descent = Descent.of(
-            features, self.levels, search.score, self.bias, self.tree.order, exclude, search.last_level
+            features,
+            self.levels,
+            search.score,
+            self.bias,
+            self.tree.order,
+            exclude,
+            search.last_level,
         )
         if search.exact and k is not None:
             return exact_best(descent, k)
         return descent.best(search.beam_size, k)
 
-    def explain(self, features: Features, label: int, search: Search, number: int) -> RankerExplanation:
-        """Explain one label: a step for each node from the root; their scores multiply to the path score."""
+    def explain(
+        self, features: Features, label: int, search: Search, number: int
+    ) -> RankerExplanation:
+        """Explain one label: a step for each node from the root; their scores multiply to the path
+        score.
+        """
         nodes = tuple(
-            self._node(features, level, node, search, number) for level, node in enumerate(self.tree.ancestors(label))
+            self._node(features, level, node, search, number)
+            for level, node in enumerate(self.tree.ancestors(label))
         )
         if search.last_level == "margin":
             return RankerExplanation(nodes[-1].score, nodes)
@@ -108,7 +137,9 @@ class TreeRanker:
         columns = features.sparse.indices[start:end]
         values = features.sparse.data[start:end].astype(np.float64)
         node_columns, node_weights, dense_weights = self.levels[level].weights(node)
-        weight_of = dict(zip(node_columns.tolist(), node_weights.astype(np.float64).tolist(), strict=True))
+        weight_of = dict(
+            zip(node_columns.tolist(), node_weights.astype(np.float64).tolist(), strict=True)
+        )
         weights = np.array([weight_of.get(column, 0.0) for column in columns.tolist()])
         bias = weight_of.get(features.sparse.shape[1], 0.0) * self.bias
         dense = float(features.dense[0].astype(np.float64) @ dense_weights)
@@ -170,21 +201,27 @@ def _write_shards(folder: FolderWriter, shards: Shards, name: str) -> None:
 
 
 class TreeFamily(RankerFamily):
-    """Label trees with a linear classifier on every node, and one-vs-all classifiers where the tree is flat."""
+    """Label trees with a linear classifier on every node, and one-vs-all classifiers where the tree
+    is flat.
+    """
 
     name = "tree"
     has_label_tree = True
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
-        """Refuse settings for another number of levels than the tree, and margins beside a network's scores.
+        """Refuse settings for another number of levels than the tree, and margins beside a
+        network's scores.
 
-        Where the depth of the tree is not known before it is built (a given hierarchy, unbalanced k-means), the number
-        of levels is checked when the tree is there.
-        """
+        Where the depth of the tree is not known before it is built (a given hierarchy, unbalanced
+        k-means), the number of levels is checked when the tree is there."""
         if ranks_alone(config):
             return
         entry = METHODS[config.method]
-        if config.search.last_level == "margin" and entry.network_ranks and config.cascade.combine != "only":
+        if (
+            config.search.last_level == "margin"
+            and entry.network_ranks
+            and config.cascade.combine != "only"
+        ):
             raise ConfigError(
                 f"search.last_level: found margin with cascade.combine={config.cascade.combine}, which averages scores "
                 "of a network and of the classifiers; expected path, or cascade.combine=only"
@@ -196,7 +233,9 @@ class TreeFamily(RankerFamily):
             check_level_settings(config.ranker, (*widths, documents.n_labels))
 
     def fit(self, points: TrainingPoints, run: Run) -> tuple[TreeRanker, ...]:
-        """Cluster the label trees, and train the classifiers of each; none where a network ranks alone."""
+        """Cluster the label trees, and train the classifiers of each; none where a network ranks
+        alone.
+        """
         config = run.config
         if ranks_alone(config):
             return ()
@@ -208,10 +247,14 @@ class TreeFamily(RankerFamily):
         for number, tree in enumerate(trees):
             hints = points.label_hints() if tree.n_levels == 1 else _NO_HINTS
             label_matrix = points.documents.label_matrix
-            rankers.append(fit_ranker(points.features, label_matrix, tree, config, number, run.work, hints))
+            rankers.append(
+                fit_ranker(points.features, label_matrix, tree, config, number, run.work, hints)
+            )
         return tuple(rankers)
 
-    def load(self, folder: Folder, config: Config, shards: Collection[int] | None) -> Iterator[TreeRanker]:
+    def load(
+        self, folder: Folder, config: Config, shards: Collection[int] | None
+    ) -> Iterator[TreeRanker]:
         """Yield the trees of the folder."""
         if shards is not None:
             _check_divisible(folder, config)
@@ -258,7 +301,8 @@ def fit_ranker(
     work: Work,
     hints: LabelHints = _NO_HINTS,
 ) -> TreeRanker:
-    """Train the classifiers of all nodes of one tree, level after level; of labels alone, batch after batch.
+    """Train the classifiers of all nodes of one tree, level after level; of labels alone, batch
+    after batch.
 
     Args:
         features: of the documents.
@@ -274,12 +318,16 @@ def fit_ranker(
     check_level_settings(settings, tree.widths)
     if tree.n_levels == 1:
         label_settings = level_ranker(settings, 0)
-        problems = LabelProblems.of(features, relevance[0], label_settings, config.seed, hints.ordered(tree))
+        problems = LabelProblems.of(
+            features, relevance[0], label_settings, config.seed, hints.ordered(tree)
+        )
         return TreeRanker(tree, (fit_labels(problems, number, work),), settings.bias)
     levels: list[LevelWeights] = []
 
     def problems_below() -> LevelProblems:
-        return LevelProblems.of(features, relevance, tree, levels, settings, config.search, config.seed)
+        return LevelProblems.of(
+            features, relevance, tree, levels, settings, config.search, config.seed
+        )
 
     for level in range(tree.n_levels):
         name = f"ranker-{number}-{level}"
@@ -287,13 +335,19 @@ def fit_ranker(
             if settings.shard_labels and level == tree.n_levels - 1:
                 levels.append(fit_shards(problems_below(), name, work))
             else:
-                levels.append(Chunks.from_arrays(work.arrays(name, lambda: problems_below().solve_all().to_arrays())))
+                levels.append(
+                    Chunks.from_arrays(
+                        work.arrays(name, lambda: problems_below().solve_all().to_arrays())
+                    )
+                )
             log_fact(f"{tree.widths[level]:,} nodes, {levels[-1].nnz:,} weights")
     return TreeRanker(tree, tuple(levels), settings.bias)
 
 
 def fit_shards(problems: LevelProblems, name: str, work: Work) -> Shards:
-    """Train a level in shards, each a stage; where stages are kept, no more than one of them is in memory."""
+    """Train a level in shards, each a stage; where stages are kept, no more than one of them is in
+    memory.
+    """
     runs = problems.shards()
     solve = partial(_solved_arrays, problems)
     arrays = work.each(f"{name}-shard", solve, runs, "shards", one_by_one=True, mapped=True)
@@ -302,24 +356,33 @@ def fit_shards(problems: LevelProblems, name: str, work: Work) -> Shards:
     if work.stages is None:
         return shards
     folders = (work.stages.root / f"{name}-shard-{number}" for number in range(len(runs)))
-    stages = [open_folder(folder, verify="size") for folder in folders]  # verified already, and again when taken over
+    # verified already, and again when taken over
+    stages = [open_folder(folder, verify="size") for folder in folders]
     return replace(shards, files=tuple((stage, file) for stage in stages for file in stage.files))
 
 
 def fit_labels(problems: LabelProblems, number: int, work: Work) -> LevelWeights:
-    """Train one classifier per label, cut into shards if they are asked for; each batch of labels is a stage."""
+    """Train one classifier per label, cut into shards if they are asked for; each batch of labels
+    is a stage.
+    """
     with told("labels") as log_fact:
         solve = partial(_solved_arrays, problems)
         ends = label_batches(problems.n_labels)
-        batches = work.each(f"ranker-{number}-batch", solve, ends, "batches", one_by_one=True, mapped=True)
+        batches = work.each(
+            f"ranker-{number}-batch", solve, ends, "batches", one_by_one=True, mapped=True
+        )
         chunks = join_batches([Chunks.from_arrays(batch) for batch in batches], problems.ranker)
         log_fact(f"{problems.n_labels:,} labels, {chunks.nnz:,} weights")
     shard_labels = problems.ranker.shard_labels
     return Shards.cut(chunks, shard_labels) if shard_labels else chunks
 
 
-def _solved_arrays(problems: LevelProblems | LabelProblems, run: tuple[int, int]) -> dict[str, np.ndarray]:
-    """Return a run of parents, or of labels, as it is stored; a function of the module, so that it can be pickled."""
+def _solved_arrays(
+    problems: LevelProblems | LabelProblems, run: tuple[int, int]
+) -> dict[str, np.ndarray]:
+    """Return a run of parents, or of labels, as it is stored; a function of the module, so that it
+    can be pickled.
+    """
     return problems.solve(run).to_arrays()
 
 
@@ -334,11 +397,14 @@ def _check_divisible(folder: Folder, config: Config) -> None:
     )
 
 
-def _read_ranker(folder: Folder, number: int, settings: Settings, shards: Collection[int] | None) -> TreeRanker:
+def _read_ranker(
+    folder: Folder, number: int, settings: Settings, shards: Collection[int] | None
+) -> TreeRanker:
     tree = LabelTree.from_arrays(folder.arrays(f"tree-{number}.safetensors"))
     n_files = tree.n_levels - (1 if settings.shard_labels else 0)
     levels: list[LevelWeights] = [
-        Chunks.from_arrays(folder.arrays(f"ranker-{number}-{level}.safetensors")) for level in range(n_files)
+        Chunks.from_arrays(folder.arrays(f"ranker-{number}-{level}.safetensors"))
+        for level in range(n_files)
     ]
     if settings.shard_labels:
         levels.append(_read_shards(folder, number, tree, settings.shard_labels, shards))
@@ -360,5 +426,7 @@ def _read_shards(
     parts = []
     for shard in range(count):
         is_held = shard in held
-        parts.append(Chunks.from_arrays(folder.arrays(shard_file(name, shard))) if is_held else None)
+        parts.append(
+            Chunks.from_arrays(folder.arrays(shard_file(name, shard))) if is_held else None
+        )
     return replace(Shards.of(parts, offsets, shard_labels), seal=folder.manifest.sha256)

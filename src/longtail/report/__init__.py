@@ -1,4 +1,6 @@
-"""Reports as one page of HTML that holds all it shows: of an evaluation, and of several models side by side."""
+"""Reports as one page of HTML that holds all it shows: of an evaluation, and of several models side
+by side.
+"""
 
 from __future__ import annotations
 

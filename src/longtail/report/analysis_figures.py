@@ -1,4 +1,6 @@
-"""What was measured inside a network, for people: pictures as PNG, their numbers as CSV, and a summary."""
+"""What was measured inside a network, for people: pictures as PNG, their numbers as CSV, and a
+summary.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Table(NamedTuple):
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the folder that results go to, or say why it cannot be one: to be asked before long work."""
+    """Make the folder that results go to, or say why it cannot be one: to be asked before long
+    work.
+    """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: found a file; expected a folder, or a name that is free")
     check_outside(folder)
@@ -43,10 +47,11 @@ def prepare_folder(folder: Path) -> None:
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> list[Path]:
-    """Write NAME.csv and NAME.png of all that was measured into ``folder``; the same numbers give the same bytes.
+    """Write NAME.csv and NAME.png of all that was measured into ``folder``; the same numbers give
+    the same bytes.
 
-    Files of these names that an earlier analysis has left, and this one has no numbers for, go away.
-    """
+    Files of these names that an earlier analysis has left, and this one has no numbers for, go
+    away."""
     prepare_folder(folder)
     written = []
     for name, (table, draw) in _PARTS.items():
@@ -64,25 +69,47 @@ def write_analysis(analysis: Analysis, folder: Path) -> list[Path]:
 def summary(analysis: Analysis) -> list[Table]:
     """Return tables of text: attention by layer, likeness by pair of levels, recall by level."""
     by_layer = [
-        [str(layer), _levels_at(analysis, layer), *_each(analysis, layer, "self_mean", "self_max", "entropy_share")]
+        [
+            str(layer),
+            _levels_at(analysis, layer),
+            *_each(analysis, layer, "self_mean", "self_max", "entropy_share"),
+        ]
         for layer in range(1, len(analysis.attention["trained"]) + 1)
     ]
-    heads = [f"{what}{_beside(name)}" for what in ("to itself", "most", "entropy") for name in analysis.attention]
+    heads = [
+        f"{what}{_beside(name)}"
+        for what in ("to itself", "most", "entropy")
+        for name in analysis.attention
+    ]
     tables = [Table(["layer", "level", *heads], by_layer)]
     if analysis.likeness:
         pairs = zip(*analysis.likeness.values(), strict=True)
-        rows = [[_pair(both[0].levels), *(_percent(each.similarity) for each in both)] for both in pairs]
+        rows = [
+            [_pair(both[0].levels), *(_percent(each.similarity) for each in both)] for both in pairs
+        ]
         chances = [_percent(pair.chance) for pair in analysis.likeness["trained"]]
         rows = [[*row, chance] for row, chance in zip(rows, chances, strict=True)]
-        tables.append(Table(["levels", *(f"PWCCA{_beside(name)}" for name in analysis.likeness), "by chance"], rows))
+        tables.append(
+            Table(
+                ["levels", *(f"PWCCA{_beside(name)}" for name in analysis.likeness), "by chance"],
+                rows,
+            )
+        )
     if analysis.shortlist_recall:
-        recalls = [[str(level), _percent(recall)] for level, recall in enumerate(analysis.shortlist_recall, 1)]
+        recalls = [
+            [str(level), _percent(recall)]
+            for level, recall in enumerate(analysis.shortlist_recall, 1)
+        ]
         tables.append(Table(["level", "shortlist recall"], recalls))
     return tables
 
 
 def _each(analysis: Analysis, layer: int, *fields: str) -> list[str]:
-    return [_percent(getattr(own[layer - 1], field)) for field in fields for own in analysis.attention.values()]
+    return [
+        _percent(getattr(own[layer - 1], field))
+        for field in fields
+        for own in analysis.attention.values()
+    ]
 
 
 def _beside(name: str) -> str:
@@ -112,7 +139,12 @@ def _entropy_table(analysis: Analysis) -> Table:
 
 def _layer_table(analysis: Analysis, heads: list[str], fields: list[str]) -> Table:
     rows = [
-        [name, own.layer, _levels_at(analysis, own.layer), *(getattr(own, field) for field in fields)]
+        [
+            name,
+            own.layer,
+            _levels_at(analysis, own.layer),
+            *(getattr(own, field) for field in fields),
+        ]
         for name, layers in analysis.attention.items()
         for own in layers
     ]
@@ -130,7 +162,10 @@ def _likeness_table(analysis: Analysis) -> Table:
 
 
 def _recall_table(analysis: Analysis) -> Table:
-    return Table(["level", "recall"], [[level, recall] for level, recall in enumerate(analysis.shortlist_recall, 1)])
+    return Table(
+        ["level", "recall"],
+        [[level, recall] for level, recall in enumerate(analysis.shortlist_recall, 1)],
+    )
 
 
 def _draw_self_attention(figure: Figure, analysis: Analysis) -> None:
@@ -142,10 +177,14 @@ def _draw_self_attention(figure: Figure, analysis: Analysis) -> None:
 
 
 def _draw_entropy(figure: Figure, analysis: Analysis) -> None:
-    for axes, field, what in _panels(figure, ("entropy", "in nats"), ("entropy_share", "as a share of ln(tokens)")):
+    for axes, field, what in _panels(
+        figure, ("entropy", "in nats"), ("entropy_share", "as a share of ln(tokens)")
+    ):
         share = field == "entropy_share"
         _draw_layers(axes, analysis, field, 100 if share else 1)
-        axes.set(ylabel="entropy, %" if share else "entropy, nats", ylim=(0, 105 if share else None))
+        axes.set(
+            ylabel="entropy, %" if share else "entropy, nats", ylim=(0, 105 if share else None)
+        )
         axes.set_title(what, loc="left", fontsize=10)
     _name_curves(figure, "Entropy of the attention from [CLS] to the tokens")
 
@@ -158,20 +197,35 @@ def _panels(figure: Figure, *parts: tuple[str, str]) -> list[tuple[Axes, str, st
 
 def _name_curves(figure: Figure, title: str) -> None:
     figure.suptitle(title)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), frameon=False, loc="outside right upper")
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), frameon=False, loc="outside right upper"
+    )
 
 
 def _draw_layers(axes: Axes, analysis: Analysis, field: str, scale: float) -> None:
-    """Draw a curve over the layers for each encoder; layers that levels read carry a line and a name."""
+    """Draw a curve over the layers for each encoder; layers that levels read carry a line and a
+    name.
+    """
     for name, own in analysis.attention.items():
         values = [scale * getattr(layer, field) for layer in own]
-        axes.plot([layer.layer for layer in own], values, _MARKS[name], color=_COLOURS[name], markersize=4, label=name)
+        axes.plot(
+            [layer.layer for layer in own],
+            values,
+            _MARKS[name],
+            color=_COLOURS[name],
+            markersize=4,
+            label=name,
+        )
     layers = [own.layer for own in analysis.attention["trained"]]
     levels = [_levels_at(analysis, layer) for layer in layers]
     for layer in set(analysis.layers):
         axes.axvline(layer, color="black", alpha=0.25, linewidth=1, linestyle=":")
     axes.set_xticks(
-        layers, [f"{layer}\nL{own}" if own else f"{layer}" for layer, own in zip(layers, levels, strict=True)]
+        layers,
+        [
+            f"{layer}\nL{own}" if own else f"{layer}"
+            for layer, own in zip(layers, levels, strict=True)
+        ],
     )
     axes.set(xlabel="layer (L: level of the label tree that reads it)")
 
@@ -182,10 +236,18 @@ def _draw_likeness(figure: Figure, analysis: Analysis) -> None:
     axes, width = figure.subplots(), 0.38
     for at, (name, own) in enumerate(analysis.likeness.items()):
         places = [x + (at - (len(analysis.likeness) - 1) / 2) * width for x in range(len(own))]
-        axes.bar(places, [pair.similarity for pair in own], width * 0.94, color=_COLOURS[name], label=name)
+        axes.bar(
+            places,
+            [pair.similarity for pair in own],
+            width * 0.94,
+            color=_COLOURS[name],
+            label=name,
+        )
         left, right = ([place + side * width / 2 for place in places] for side in (-1, 1))
         label = "" if at else "by chance"
-        axes.hlines([pair.chance for pair in own], left, right, color="black", linewidth=1.2, label=label)
+        axes.hlines(
+            [pair.chance for pair in own], left, right, color="black", linewidth=1.2, label=label
+        )
     names = [f"{_pair(pair.levels)}\nlayers {pair.layers[0]}, {pair.layers[1]}" for pair in pairs]
     axes.set_xticks(range(len(pairs)), names)
     axes.set(xlabel="levels", ylabel="PWCCA", ylim=(0, 1), xlim=(-0.6, len(pairs) - 0.4))
@@ -202,7 +264,10 @@ def _draw_recall(figure: Figure, analysis: Analysis) -> None:
     axes.set_xticks(levels)
     axes.set_yticks(range(0, 101, 20))
     axes.set(
-        xlabel="level", ylabel="true nodes kept, mean over documents, %", ylim=(0, 110), xlim=(0.4, len(recalls) + 0.6)
+        xlabel="level",
+        ylabel="true nodes kept, mean over documents, %",
+        ylim=(0, 110),
+        xlim=(0.4, len(recalls) + 0.6),
     )
     axes.set_title("Recall of the shortlists", loc="left")
 

@@ -26,13 +26,17 @@ _SIZE = (10.0, 5.0)  # inches
 
 
 def comparison_files(output: Path) -> list[Path]:
-    """Return the files that go to ``output``, a folder that is made or a file; asked before long work, it refuses."""
+    """Return the files that go to ``output``, a folder that is made or a file; asked before long
+    work, it refuses.
+    """
     if output.suffix in _FILES and not output.is_dir():
         check_output(output)
         return [output]
     if re.fullmatch(r"\.[a-z]{2,4}", output.suffix) and not output.is_dir():
         known = ", ".join(_FILES)
-        raise UsageError(f"{output}: found {output.suffix}; expected a folder, or a file that ends in one of {known}")
+        raise UsageError(
+            f"{output}: found {output.suffix}; expected a folder, or a file that ends in one of {known}"
+        )
     prepare_folder(output)
     return [output / "compare.png", output / "compare.csv"]
 
@@ -64,11 +68,14 @@ def _draw(figure: Figure, comparison: Comparison) -> None:
     _draw_recall(panels["R"], comparison)
     tidy(panels.values())
     handles, names = panels["R"].get_legend_handles_labels()
-    figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=min(len(names), 4))
+    figure.legend(
+        handles, names, frameon=False, loc="outside lower center", ncols=min(len(names), 4)
+    )
 
 
 def _style(at: int) -> dict[str, Any]:
-    return {**style(at, ON_WHITE, "white"), "markersize": 6, "clip_on": False}  # a mark at 0 is seen whole
+    # a mark at 0 is seen whole
+    return {**style(at, ON_WHITE, "white"), "markersize": 6, "clip_on": False}
 
 
 def _draw_metric(axes: Axes, comparison: Comparison, metric: str, title: str) -> None:
@@ -90,8 +97,16 @@ def _draw_recall(axes: Axes, comparison: Comparison) -> None:
     bins = comparison.models[0].by_frequency.bins
     tested = [at for at, part in enumerate(bins) if part.n_positives]
     for at, model in enumerate(comparison.models):
-        axes.plot(range(len(tested)), _recalls(model, tested), label=shown(model.name), linewidth=1.6, **_style(at))
-    axes.set_xticks(range(len(tested)), [f"{bins[at].name}\n{bins[at].n_positives:,}" for at in tested])
+        axes.plot(
+            range(len(tested)),
+            _recalls(model, tested),
+            label=shown(model.name),
+            linewidth=1.6,
+            **_style(at),
+        )
+    axes.set_xticks(
+        range(len(tested)), [f"{bins[at].name}\n{bins[at].n_positives:,}" for at in tested]
+    )
     axes.set(ylabel="found, %", ylim=(0, None), xlim=(-0.3, max(len(tested) - 0.7, 0.3)))
     axes.set_xlabel("training documents of a label; below: their pairs in the test data")
     axes.set_title(f"recall by label frequency, R@{comparison.ks[-1]}", loc="left", fontsize=10)

@@ -42,15 +42,18 @@ def report_on_model(
     timings: bool = False,
     **options: Any,
 ) -> Measured:
-    """Measure a model and write its report; ``options`` are those of :func:`evaluate_model`, ``folder`` is the model's.
+    """Measure a model and write its report; ``options`` are those of :func:`evaluate_model`,
+    ``folder`` is the model's.
 
-    Documents are ranked once for metrics and details; for some of them, again with other beam sizes. With ``timings``
-    the report says how long these take; without, the same model and data give the same bytes.
-    """
+    Documents are ranked once for metrics and details; for some of them, again with other beam
+    sizes. With ``timings`` the report says how long these take; without, the same model and data
+    give the same bytes."""
     check_report_path(path)
     mask = find_filter(mask, test)
     ranked = wide_ranking(model, test, ks, beam_size)
-    measured = evaluate_model(model, test, ks=ks, beam_size=beam_size, mask=mask, seed=seed, ranked=ranked, **options)
+    measured = evaluate_model(
+        model, test, ks=ks, beam_size=beam_size, mask=mask, seed=seed, ranked=ranked, **options
+    )
     test = test.with_labels(model.labels, unknown="add")
     details = examine_model(model, over_all(ranked, test, mask), test, folder, seed, timings)
     write_report(measured, path, title, details)
@@ -67,7 +70,9 @@ def report_on_predictions(
     mask: Path | str | None = AUTO,
     **options: Any,
 ) -> Measured:
-    """Measure a file of predictions and write its report; ``options`` are those of :func:`evaluate_predictions`."""
+    """Measure a file of predictions and write its report; ``options`` are those of
+    :func:`evaluate_predictions`.
+    """
     check_report_path(path)
     mask = find_filter(mask, test)
     found = read_predictions(predictions, test.labels, test.ids, len(test))
@@ -95,7 +100,9 @@ def over_all(ranked: sparse.csr_array, test: Dataset, mask: Path | None) -> spar
     return ranked if mask is None else unmasked(ranked, filter_pairs(mask, test, test.n_labels))
 
 
-def write_report(measured: Measured, path: Path | str, title: str, details: Details | None = None) -> None:
+def write_report(
+    measured: Measured, path: Path | str, title: str, details: Details | None = None
+) -> None:
     """Write the page; the same measurements give the same bytes. What is not known has no section."""
     evaluation = measured.evaluation
     found: list[Section] = [sections.metric_section(evaluation)]
@@ -139,5 +146,9 @@ def _tiles(measured: Measured) -> str:
     names = dict.fromkeys([f"P@{first}", f"P@{last}", f"nDCG@{last}", f"PSP@{last}", f"R@{last}"])
     shown = [(name, percent(evaluation[name])) for name in names if name in evaluation.metrics]
     return tiles(
-        [*shown, ("test documents", f"{evaluation.n_documents:,}"), ("labels", f"{evaluation.n_test_labels:,}")]
+        [
+            *shown,
+            ("test documents", f"{evaluation.n_documents:,}"),
+            ("labels", f"{evaluation.n_test_labels:,}"),
+        ]
     )

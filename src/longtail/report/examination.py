@@ -1,4 +1,6 @@
-"""A closer look than metrics give: by threshold, label by label, the worst documents, tree, stages of training."""
+"""A closer look than metrics give: by threshold, label by label, the worst documents, tree, stages
+of training.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from longtail.steps.told import StageTime, read_stage_times, run_log
 if TYPE_CHECKING:
     from longtail.models.ranking_model import RankingModel
 
-__all__ = ["Details", "LabelRow", "LevelBalance", "WorstDocument", "examine", "examine_model", "folder_bytes"]
+__all__ = [
+    "Details",
+    "LabelRow",
+    "LevelBalance",
+    "WorstDocument",
+    "examine",
+    "examine_model",
+    "folder_bytes",
+]
 
 _WORST = 20
 _WORST_K = 5
@@ -30,7 +40,9 @@ _EXCERPT = 400  # characters of a text
 
 
 class LabelRow(NamedTuple):
-    """A label: documents in training (None: not known) and in the test data, how often it was said, and how well."""
+    """A label: documents in training (None: not known) and in the test data, how often it was said,
+    and how well.
+    """
 
     label: str
     in_train: int | None
@@ -42,7 +54,9 @@ class LabelRow(NamedTuple):
 
 
 class WorstDocument(NamedTuple):
-    """What was expected, with whether it was said and known; what was said, with its score and whether it is right."""
+    """What was expected, with whether it was said and known; what was said, with its score and
+    whether it is right.
+    """
 
     id: str
     text: str | None
@@ -76,12 +90,15 @@ class Details:
 
 
 def examine(
-    ranked: sparse.csr_array, test: Dataset, counts: NDArray[np.int64] | None = None, known: int | None = None
+    ranked: sparse.csr_array,
+    test: Dataset,
+    counts: NDArray[np.int64] | None = None,
+    known: int | None = None,
 ) -> Details:
     """Look closely at the predictions (n, L) for ``test``, over whose labels they are.
 
-    ``counts`` are the training documents of each label; the first ``known`` labels are those that can be said.
-    """
+    ``counts`` are the training documents of each label; the first ``known`` labels are those that
+    can be said."""
     curve = precision_recall(ranked, test.label_matrix)
     left_out = {
         "How large the model is, its tree, beam and training": "only predictions are known, not the model.",
@@ -124,9 +141,22 @@ def examine_model(
     levels, leaf_sizes = _balance(model, left_out)
     stages = () if folder is None else tuple(read_stage_times(run_log(folder)))
     if not stages:
-        left_out["Time and memory of training"] = "there is no log of the training beside the model folder."
+        left_out["Time and memory of training"] = (
+            "there is no log of the training beside the model folder."
+        )
     facts = {**_model_facts(model, folder), **seen.facts}
-    return Details(seen.curve, seen.labels, seen.worst, beams, n_timed, levels, leaf_sizes, stages, facts, left_out)
+    return Details(
+        seen.curve,
+        seen.labels,
+        seen.worst,
+        beams,
+        n_timed,
+        levels,
+        leaf_sizes,
+        stages,
+        facts,
+        left_out,
+    )
 
 
 def folder_bytes(folder: Path) -> int:
@@ -134,7 +164,9 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _label_rows(given: sparse.csr_array, test: Dataset, counts: NDArray[np.int64] | None) -> list[LabelRow]:
+def _label_rows(
+    given: sparse.csr_array, test: Dataset, counts: NDArray[np.int64] | None
+) -> list[LabelRow]:
     """Return the labels that are true or were said somewhere, those of most test documents first."""
     most = int(max(np.diff(given.indptr).max(initial=1), 1))
     known = np.zeros(test.n_labels, np.int64) if counts is None else counts
@@ -186,15 +218,24 @@ def _beams(
     return tuple(beam_points(model, sample, timings)), len(sample)
 
 
-def _balance(model: RankingModel, left_out: dict[str, str]) -> tuple[tuple[LevelBalance, ...], tuple[int, ...]]:
+def _balance(
+    model: RankingModel, left_out: dict[str, str]
+) -> tuple[tuple[LevelBalance, ...], tuple[int, ...]]:
     tree = model.tree if isinstance(model, Model) else None
     if tree is None or tree.n_levels == 1:
-        what = "the model has no label tree." if isinstance(model, Model) else "each member has its own, or none."
+        what = (
+            "the model has no label tree."
+            if isinstance(model, Model)
+            else "each member has its own, or none."
+        )
         left_out["Label tree"] = what
         return (), ()
     children = [np.diff(offsets) for offsets in tree.offsets]
     children.insert(0, np.array([tree.widths[0]]))  # of the root
-    levels = [LevelBalance(len(own), int(own.min()), float(np.median(own)), int(own.max())) for own in children]
+    levels = [
+        LevelBalance(len(own), int(own.min()), float(np.median(own)), int(own.max()))
+        for own in children
+    ]
     return tuple(levels), tuple(children[-1].tolist())
 
 
@@ -203,7 +244,8 @@ def _model_facts(model: RankingModel, folder: Path | None) -> dict[str, str]:
     rows = {"method": f"{method}: {METHODS[method].what}" if method in METHODS else method}
     if isinstance(model, Model):
         rows |= {
-            "training documents" if name == "documents" else name: value for name, value in card_rows(model).items()
+            "training documents" if name == "documents" else name: value
+            for name, value in card_rows(model).items()
         }
     else:
         rows["members"] = ", ".join(getattr(model, "methods", ()))

@@ -15,7 +15,9 @@ _LONGEST = 40  # characters of a name, for which a file has more room than a pag
 
 
 def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> None:
-    """Draw documents over label rank, both on a log scale, as PNG, SVG or PDF by the suffix of ``path``."""
+    """Draw documents over label rank, both on a log scale, as PNG, SVG or PDF by the suffix of
+    ``path``.
+    """
     picture_suffix(path)
     from matplotlib.figure import Figure  # no pyplot: no display, no global state
 
@@ -26,7 +28,9 @@ def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> 
     axes.fill_between(ranks, documents, 0.8, color=BLUE, alpha=0.15)
     axes.axhline(5, color=RED, linewidth=1, linestyle="--")
     axes.text(1.05, 5.4, "5 documents", color=RED, fontsize=9)
-    axes.set(xlabel="label, by falling frequency", ylabel="documents", ylim=(0.8, None), xlim=(1, None))
+    axes.set(
+        xlabel="label, by falling frequency", ylabel="documents", ylim=(0.8, None), xlim=(1, None)
+    )
     axes.set_title("Label frequency", loc="left")
     axes.grid(True, which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
@@ -34,7 +38,9 @@ def draw_frequency_curve(curve: Sequence[tuple[int, int]], path: Path | str) -> 
 
 
 def draw_neighbours(label: str, values: Sequence[tuple[str, float]], path: Path | str) -> None:
-    """Draw a bar for each (name, value of the label graph), the first on top, as figure 4 of Gandalf's appendix."""
+    """Draw a bar for each (name, value of the label graph), the first on top, as figure 4 of
+    Gandalf's appendix.
+    """
     picture_suffix(path)
     from matplotlib.figure import Figure  # no pyplot: no display, no global state
 
@@ -44,7 +50,10 @@ def draw_neighbours(label: str, values: Sequence[tuple[str, float]], path: Path 
     axes.bar_label(bars, [f"{value:.2f}" for _, value in values], padding=3, fontsize=9)
     axes.set_yticks(places, [shown(name, _LONGEST) for name, _ in values])
     axes.invert_yaxis()
-    axes.set(xlabel="value in the label graph", xlim=(0, 1.15 * max([value for _, value in values], default=1.0)))
+    axes.set(
+        xlabel="value in the label graph",
+        xlim=(0, 1.15 * max([value for _, value in values], default=1.0)),
+    )
     axes.set_title(f"Neighbours of {shown(label, _LONGEST)}", loc="left")
     axes.grid(True, axis="x", alpha=0.3)
     axes.set_axisbelow(True)

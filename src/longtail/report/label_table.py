@@ -1,4 +1,6 @@
-"""The table of labels: data beside a small script that draws, sorts and filters it, all of it as text."""
+"""The table of labels: data beside a small script that draws, sorts and filters it, all of it as
+text.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +66,11 @@ _SCRIPT = """
 def label_section(rows: Sequence[LabelRow], curve: PrecisionRecall) -> Section:
     """Return the table of at most 2,000 labels, those of most test documents."""
     data = [[printable(row[0]), *(_rounded(value) for value in row[1:])] for row in rows[:_MOST]]
-    encoded = msgspec.json.encode(data).decode().replace("<", "\\u003c")  # no </script> and no <!-- in it
-    heads = "".join(f'<th scope="col"><button type="button">{head}</button></th>' for head in _HEADS)
+    # no </script> and no <!-- in it
+    encoded = msgspec.json.encode(data).decode().replace("<", "\\u003c")
+    heads = "".join(
+        f'<th scope="col"><button type="button">{head}</button></th>' for head in _HEADS
+    )
     parts = [
         paragraph(
             f"Each document is given the labels with a score of at least {curve.threshold:.3g}, where F1 over all "
@@ -79,7 +84,11 @@ def label_section(rows: Sequence[LabelRow], curve: PrecisionRecall) -> Section:
         f'<script type="application/json" id="label-data">{encoded}</script>',
     ]
     if len(rows) > _MOST:
-        parts.append(note(f"The {_MOST:,} labels of most test documents; {len(rows) - _MOST:,} others are left out."))
+        parts.append(
+            note(
+                f"The {_MOST:,} labels of most test documents; {len(rows) - _MOST:,} others are left out."
+            )
+        )
     return Section("labels", "Label by label", parts, _SCRIPT)
 
 

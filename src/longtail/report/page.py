@@ -1,4 +1,6 @@
-"""The page of every report: its frame and style, sections, tables, and text that cannot be anything but text."""
+"""The page of every report: its frame and style, sections, tables, and text that cannot be anything
+but text.
+"""
 
 from __future__ import annotations
 
@@ -115,26 +117,41 @@ def check_report_path(path: Path | str) -> None:
     """Refuse a report that could not be written: to be asked before long work."""
     path = Path(path)
     if path.suffix != ".html":
-        raise UsageError(f"{path}: cannot write a {path.suffix or 'file without suffix'}; expected .html")
+        raise UsageError(
+            f"{path}: cannot write a {path.suffix or 'file without suffix'}; expected .html"
+        )
     check_output(path)
 
 
-def write_page(path: Path | str, title: str, top: Sequence[str], sections: Sequence[Section]) -> None:
-    """Write the page: what stands on top, links to the sections, and these. Nothing but its own scripts can run."""
+def write_page(
+    path: Path | str, title: str, top: Sequence[str], sections: Sequence[Section]
+) -> None:
+    """Write the page: what stands on top, links to the sections, and these. Nothing but its own
+    scripts can run.
+    """
     check_report_path(path)
     scripts = [section.script for section in sections if section.script]
     body = [*top, _links(sections)]
     for section in sections:
-        body += [f'<section id="{section.name}">', f"<h2>{text(section.title)}</h2>", *section.parts, "</section>"]
+        body += [
+            f'<section id="{section.name}">',
+            f"<h2>{text(section.title)}</h2>",
+            *section.parts,
+            "</section>",
+        ]
     body += [f"<script>{script}</script>" for script in scripts]
-    page = _PAGE.format(title=text(title), body="\n".join(body), style=_STYLE, policy=_policy(scripts))
+    page = _PAGE.format(
+        title=text(title), body="\n".join(body), style=_STYLE, policy=_policy(scripts)
+    )
     with open_output(path) as file:
         file.write(page.encode())
 
 
 def _policy(scripts: Sequence[str]) -> str:
     """Return what a browser may do with the page: show it, and run these scripts alone; no network."""
-    sums = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    sums = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    ]
     sources = " ".join(f"'sha256-{own}'" for own in sums) or "'none'"
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {sources}; base-uri 'none'; form-action 'none'"
 
@@ -166,7 +183,9 @@ def paragraph(value: str) -> str:
 
 def tiles(values: Sequence[tuple[str, str]]) -> str:
     """Return (name, value) pairs as large numbers with their names below."""
-    shown = "".join(f"<div><b>{text(value)}</b><span>{text(name)}</span></div>" for name, value in values)
+    shown = "".join(
+        f"<div><b>{text(value)}</b><span>{text(name)}</span></div>" for name, value in values
+    )
     return f'<div class="tiles">{shown}</div>'
 
 
@@ -180,8 +199,12 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "wide
 
     Of the kind «wide stacked», small letters stand below the number they belong to.
     """
-    top = "".join(head if head.startswith("<th") else f'<th scope="col">{head}</th>' for head in heads)
-    body = "\n".join(f'<tr><th scope="row">{row[0]}</th>{"".join(map(_cell, row[1:]))}</tr>' for row in rows)
+    top = "".join(
+        head if head.startswith("<th") else f'<th scope="col">{head}</th>' for head in heads
+    )
+    body = "\n".join(
+        f'<tr><th scope="row">{row[0]}</th>{"".join(map(_cell, row[1:]))}</tr>' for row in rows
+    )
     return f'<div class="{kind}"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
 
 

@@ -17,10 +17,14 @@ _KINDS = (".png", ".svg", ".pdf")
 
 
 def picture_suffix(path: Path | str) -> str:
-    """Return the suffix of ``path``, or say which pictures can be drawn: to be asked before long work."""
+    """Return the suffix of ``path``, or say which pictures can be drawn: to be asked before long
+    work.
+    """
     suffix = Path(path).suffix
     if suffix not in _KINDS:
-        raise UsageError(f"{path}: cannot draw a {suffix or 'file without suffix'}; expected {', '.join(_KINDS)}")
+        raise UsageError(
+            f"{path}: cannot draw a {suffix or 'file without suffix'}; expected {', '.join(_KINDS)}"
+        )
     check_output(path)
     return suffix
 
@@ -30,6 +34,12 @@ def save_picture(figure: Figure, path: Path | str) -> None:
     from matplotlib import rc_context
 
     suffix = picture_suffix(path)
-    dates = {".svg": "Date", ".pdf": "CreationDate"}  # left out: the same numbers give the same bytes
+    # left out: the same numbers give the same bytes
+    dates = {".svg": "Date", ".pdf": "CreationDate"}
     with rc_context({"svg.hashsalt": "longtail"}), open_output(path) as file:
-        figure.savefig(file, format=suffix[1:], dpi=150, metadata={dates[suffix]: None} if suffix in dates else None)
+        figure.savefig(
+            file,
+            format=suffix[1:],
+            dpi=150,
+            metadata={dates[suffix]: None} if suffix in dates else None,
+        )

@@ -24,7 +24,9 @@ _MARKS = "osD^vPX*"  # tell things apart where colours are few; the second eight
 _SIZE = (4.8, 3.0)  # inches: small, so that letters stay legible where a phone shrinks it
 _LONGEST = 26  # characters of a name
 _RC: Any = {"svg.fonttype": "none", "font.size": 10, "font.family": "sans-serif"}
-_RC |= dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], INK)
+_RC |= dict.fromkeys(
+    ["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], INK
+)
 
 
 def drawn(name: str, draw: Callable[[Axes], None], alt: str) -> str:
@@ -48,33 +50,49 @@ def _inline(figure: Figure, name: str, alt: str) -> str:
     figure.savefig(file, format="svg", transparent=True, metadata=unsaid)
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor").strip()
-    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)  # ids of two pictures on one page
+    # ids of two pictures on one page
+    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
     head = rf'<svg \1 role="img" aria-label="{text(alt)}">'
     return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', head, svg, count=1)
 
 
 def style(at: int, colours: Sequence[str] = ON_PAGES, paper: str = "none") -> dict[str, Any]:
-    """Return colour, mark and line of the ``at``-th of several things; open marks show the ``paper``."""
+    """Return colour, mark and line of the ``at``-th of several things; open marks show the
+    ``paper``.
+    """
     colour, again = colours[at % len(colours)], at >= len(colours)
     face, line = (paper, "--") if again else (colour, "-")
-    return {"color": colour, "marker": _MARKS[at % len(_MARKS)], "markerfacecolor": face, "linestyle": line}
+    return {
+        "color": colour,
+        "marker": _MARKS[at % len(_MARKS)],
+        "markerfacecolor": face,
+        "linestyle": line,
+    }
 
 
 def shown(name: str, longest: int = _LONGEST) -> str:
-    """Return a name with its middle left out where it is long, in which matplotlib finds nothing to act on."""
+    """Return a name with its middle left out where it is long, in which matplotlib finds nothing to
+    act on.
+    """
     half = longest // 2
     name = name if len(name) <= longest else f"{name[:half]}…{name[-half + 1 :]}"
     name = printable(name).replace("$", r"\$")  # no formula
     return f" {name}" if name.startswith("_") else name  # a legend leaves these out
 
 
-def bars(axes: Axes, series: Mapping[str, Sequence[float | None]], places: Sequence[str], colours: bool) -> None:
-    """Draw for each place a bar of each series, in percent; series of different things have different colours."""
+def bars(
+    axes: Axes, series: Mapping[str, Sequence[float | None]], places: Sequence[str], colours: bool
+) -> None:
+    """Draw for each place a bar of each series, in percent; series of different things have
+    different colours.
+    """
     width = 0.8 / len(series)
     for at, (name, values) in enumerate(series.items()):
         left = [x + (at - (len(series) - 1) / 2) * width for x in range(len(places))]
         colour = style(at)["color"] if colours else SHADES[at % len(SHADES)]
-        axes.bar(left, [100 * (value or 0) for value in values], width, color=colour, label=shown(name))
+        axes.bar(
+            left, [100 * (value or 0) for value in values], width, color=colour, label=shown(name)
+        )
     axes.set_xticks(range(len(places)), places)
     axes.set(xlabel="training documents of a label", ylabel="found, %", ylim=(0, 100))
     axes.legend(frameon=False, loc="upper left")
@@ -83,7 +101,12 @@ def bars(axes: Axes, series: Mapping[str, Sequence[float | None]], places: Seque
 def bands(axes: Axes, evaluations: Mapping[str, Evaluation]) -> None:
     """Draw P, nDCG and PSP at each k as marks with their intervals, a colour a model."""
     first = next(iter(evaluations.values()))
-    names = [f"{metric}@{k}" for metric in ("P", "nDCG", "PSP") for k in first.ks if f"{metric}@{k}" in first.metrics]
+    names = [
+        f"{metric}@{k}"
+        for metric in ("P", "nDCG", "PSP")
+        for k in first.ks
+        if f"{metric}@{k}" in first.metrics
+    ]
     step = min(0.16, 0.8 / len(evaluations))
     for at, (model, evaluation) in enumerate(evaluations.items()):
         places = [x + (at - (len(evaluations) - 1) / 2) * step for x in range(len(names))]
@@ -92,7 +115,15 @@ def bands(axes: Axes, evaluations: Mapping[str, Evaluation]) -> None:
         errors = [[v - 100 * low for v, (low, _) in zip(values, known, strict=True)]]
         errors += [[100 * high - v for v, (_, high) in zip(values, known, strict=True)]]
         errors = [[max(error, 0.0) for error in side] for side in errors]  # rounding
-        axes.errorbar(places, values, errors, **{**style(at), "linestyle": "none"}, capsize=3, ms=4, label=shown(model))
+        axes.errorbar(
+            places,
+            values,
+            errors,
+            **{**style(at), "linestyle": "none"},
+            capsize=3,
+            ms=4,
+            label=shown(model),
+        )
     axes.set_xticks(range(len(names)), names, rotation=0 if len(names) < 8 else 35)
     axes.set(ylabel="%", xlim=(-0.5, len(names) - 0.5))
     axes.margins(y=0.12)
@@ -104,16 +135,41 @@ def curves(axes: Axes, found: Mapping[str, PrecisionRecall]) -> None:
     """Draw precision over recall, with a mark where F1 is best; faint lines join points of one F1."""
     for f1 in (0.2, 0.4, 0.6, 0.8):
         recall = [f1 / 2 + (1 - f1 / 2) * step / 100 for step in range(1, 101)]
-        axes.plot([100 * r for r in recall], [100 * f1 * r / (2 * r - f1) for r in recall], color=INK, alpha=0.15, lw=1)
+        axes.plot(
+            [100 * r for r in recall],
+            [100 * f1 * r / (2 * r - f1) for r in recall],
+            color=INK,
+            alpha=0.15,
+            lw=1,
+        )
         axes.annotate(
-            f"F1 {f1:g}", (100, 100 * f1 / (2 - f1)), color=INK, alpha=0.6, fontsize=8, va="bottom", ha="right"
+            f"F1 {f1:g}",
+            (100, 100 * f1 / (2 - f1)),
+            color=INK,
+            alpha=0.6,
+            fontsize=8,
+            va="bottom",
+            ha="right",
         )
     for at, (name, curve) in enumerate(found.items()):
         own = style(at)
         recall, precision = [100 * r for r in curve.recall], [100 * p for p in curve.precision]
-        axes.plot(recall, precision, color=own["color"], linestyle=own["linestyle"], linewidth=1.8, label=shown(name))
+        axes.plot(
+            recall,
+            precision,
+            color=own["color"],
+            linestyle=own["linestyle"],
+            linewidth=1.8,
+            label=shown(name),
+        )
         best = curve.best
-        axes.plot([recall[best]], [precision[best]], **{**own, "linestyle": "none"}, markersize=8, clip_on=False)
+        axes.plot(
+            [recall[best]],
+            [precision[best]],
+            **{**own, "linestyle": "none"},
+            markersize=8,
+            clip_on=False,
+        )
     axes.set(xlabel="recall, %", ylabel="precision, %", xlim=(0, 100), ylim=(0, 102))
     if len(found) > 1:
         axes.legend(frameon=False, fontsize=9)

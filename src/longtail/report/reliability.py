@@ -26,11 +26,16 @@ def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
 
 def reliability_rows(bins: Sequence[ReliabilityBin]) -> list[list[str]]:
     """Return range, suggestions, mean probability and share right of each bin, for people."""
-    return [[_range(b), f"{b.count:,}", f"{100 * b.probability:.1f} %", f"{100 * b.right:.1f} %"] for b in bins]
+    return [
+        [_range(b), f"{b.count:,}", f"{100 * b.probability:.1f} %", f"{100 * b.right:.1f} %"]
+        for b in bins
+    ]
 
 
 def reliability_in_words(bins: Sequence[ReliabilityBin]) -> tuple[str, str]:
-    """Return two sentences on the probabilities: what the fullest bin that one would act on means, and the mean gap."""
+    """Return two sentences on the probabilities: what the fullest bin that one would act on means,
+    and the mean gap.
+    """
     part = max([b for b in bins if b.low >= 0.5] or bins, key=lambda b: b.count)
     whom = f"the {part.count:,} suggestions with a probability of {_range(part)}"
     gap = f"Mean gap between probability and share right: {100 * calibration_error(bins):.1f} percentage points."
@@ -47,9 +52,14 @@ def reliability_section(bins: Sequence[ReliabilityBin]) -> Section:
         f"<p>{text(' '.join(reliability_in_words(bins)))} On the dashed line they are right as often as they say; "
         "the area of a dot grows with its number of suggestions.</p>",
         pair(
-            drawn("reliability", partial(_dots, bins=bins), "Dots: share of suggestions right, by probability"),
+            drawn(
+                "reliability",
+                partial(_dots, bins=bins),
+                "Dots: share of suggestions right, by probability",
+            ),
             table(
-                ["probability", "suggestions", "mean", "right"], [[*map(text, row)] for row in reliability_rows(bins)]
+                ["probability", "suggestions", "mean", "right"],
+                [[*map(text, row)] for row in reliability_rows(bins)],
             ),
         ),
     ]
@@ -57,9 +67,14 @@ def reliability_section(bins: Sequence[ReliabilityBin]) -> Section:
 
 
 def _dots(axes: Axes, bins: Sequence[ReliabilityBin]) -> None:
-    probabilities, right = [100 * part.probability for part in bins], [100 * part.right for part in bins]
+    probabilities, right = (
+        [100 * part.probability for part in bins],
+        [100 * part.right for part in bins],
+    )
     most = max(part.count for part in bins)
     axes.plot([0, 100], [0, 100], color=INK, linewidth=1, linestyle="--", alpha=0.5)
     axes.plot(probabilities, right, color=SHADES[1], linewidth=1.5)
-    axes.scatter(probabilities, right, s=[15 + 185 * part.count / most for part in bins], color=SHADES[1])
+    axes.scatter(
+        probabilities, right, s=[15 + 185 * part.count / most for part in bins], color=SHADES[1]
+    )
     axes.set(xlabel="probability, %", ylabel="right, %", xlim=(0, 105), ylim=(0, 105))

@@ -36,11 +36,16 @@ _SHOWN = 5  # worst documents that are seen at once
 def metric_section(evaluation: Evaluation) -> Section:
     """Return every metric at every k, with its interval where there is one."""
     names = list(dict.fromkeys(name.rsplit("@", 1)[0] for name in evaluation.metrics))
-    rows = [[text(name), *(_value(evaluation, f"{name}@{k}") for k in evaluation.ks)] for name in names]
+    rows = [
+        [text(name), *(_value(evaluation, f"{name}@{k}") for k in evaluation.ks)] for name in names
+    ]
     numbers = table(["", *(f"@{k}" for k in evaluation.ks)], rows)
     if evaluation.intervals:
         draw = partial(bands, evaluations={"": evaluation})
-        numbers = pair(numbers, drawn("bands", draw, "Marks with bars: P, nDCG and PSP at each k with their intervals"))
+        numbers = pair(
+            numbers,
+            drawn("bands", draw, "Marks with bars: P, nDCG and PSP at each k with their intervals"),
+        )
     parts = [numbers, note(evaluation.footnote)]
     return Section("metrics", "Metrics", parts)
 
@@ -55,9 +60,19 @@ def _value(evaluation: Evaluation, name: str) -> str:
 
 def frequency_section(found: FrequencyTable) -> Section:
     """Return precision and recall of labels by how frequent they are in training."""
-    heads = ["in train", "labels", "positives", *(f"{name}@{k}" for name in ("P", "R") for k in found.ks)]
+    heads = [
+        "in train",
+        "labels",
+        "positives",
+        *(f"{name}@{k}" for name in ("P", "R") for k in found.ks),
+    ]
     rows = [
-        [text(part.name), f"{part.n_labels:,}", f"{part.n_positives:,}", *map(percent, part.precision + part.recall)]
+        [
+            text(part.name),
+            f"{part.n_labels:,}",
+            f"{part.n_positives:,}",
+            *map(percent, part.precision + part.recall),
+        ]
         for part in found.bins
     ]
     tested = [part for part in found.bins if part.n_positives]
@@ -69,7 +84,9 @@ def frequency_section(found: FrequencyTable) -> Section:
             "whole P@k, R the share of these labels' occurrences that is found."
         ),
         pair(
-            drawn("frequency", draw, "Bars: recall of labels by how many training documents they have"),
+            drawn(
+                "frequency", draw, "Bars: recall of labels by how many training documents they have"
+            ),
             table(heads, rows),
         ),
     ]
@@ -83,7 +100,9 @@ def curve_section(curve: PrecisionRecall) -> Section:
     for at in wanted:
         shares = curve.precision[at], curve.recall[at], curve.f1_at(at)
         cells = [f"{curve.thresholds[at]:.3g}", *map(percent, shares)]
-        rows.append([f'<span class="best">{cell}</span>' if at == curve.best else cell for cell in cells])
+        rows.append(
+            [f'<span class="best">{cell}</span>' if at == curve.best else cell for cell in cells]
+        )
     parts = [
         paragraph(
             f"What comes of giving all labels from a score on, over all pairs of a document and a label. F1 is best, "
@@ -91,7 +110,11 @@ def curve_section(curve: PrecisionRecall) -> Section:
             f"threshold for predict. Average precision {100 * curve.average_precision:.2f} %."
         ),
         pair(
-            drawn("curve", partial(curves, found={"": curve}), "Curve: precision over recall as the threshold falls"),
+            drawn(
+                "curve",
+                partial(curves, found={"": curve}),
+                "Curve: precision over recall as the threshold falls",
+            ),
             table(["threshold", "precision", "recall", "F1"], rows),
         ),
     ]
@@ -106,7 +129,9 @@ def worst_section(worst: tuple[WorstDocument, ...]) -> Section:
     )
     shown, more = worst[:_SHOWN], worst[_SHOWN:]
     rest = f"<details><summary>{len(more)} more</summary>{''.join(map(_document, more))}</details>"
-    return Section("worst", "Worst documents", [lead, *map(_document, shown), *([rest] if more else [])])
+    return Section(
+        "worst", "Worst documents", [lead, *map(_document, shown), *([rest] if more else [])]
+    )
 
 
 def _document(found: WorstDocument) -> str:
@@ -116,7 +141,8 @@ def _document(found: WorstDocument) -> str:
         for name, said, known in found.expected
     )
     said = "".join(
-        f"<li{_good(right)}>{text(name)} <small>{score:.3f}</small></li>" for name, score, right in found.said
+        f"<li{_good(right)}>{text(name)} <small>{score:.3f}</small></li>"
+        for name, score, right in found.said
     )
     return (
         f'<div class="document"><p class="note">document {text(found.id)}</p>{shown}'
@@ -150,24 +176,38 @@ def beam_section(points: tuple[BeamPoint, ...], n_documents: int) -> Section:
             table(["beam size", "P@1", "P@5", *(["ms a document"] if timed else [])], rows),
         ),
     ]
-    return Section("beams", "Beam size, accuracy and time" if timed else "Beam size and accuracy", parts)
+    return Section(
+        "beams", "Beam size, accuracy and time" if timed else "Beam size and accuracy", parts
+    )
 
 
 def _beams(axes: Axes, points: tuple[BeamPoint, ...]) -> None:
     times = [point.ms for point in points if point.ms is not None]
     timed = len(times) == len(points)
     over = times if timed else [float(point.beam_size) for point in points]
-    for at, (name, values) in enumerate({"P@1": [p.p1 for p in points], "P@5": [p.p5 for p in points]}.items()):
+    for at, (name, values) in enumerate(
+        {"P@1": [p.p1 for p in points], "P@5": [p.p5 for p in points]}.items()
+    ):
         axes.plot(over, [100 * value for value in values], label=name, **style(at))
         for point, at_x, value in zip(points, over, values, strict=True):
-            axes.annotate(f"{point.beam_size}", (at_x, 100 * value), (0, 6), textcoords="offset points", fontsize=8)
-    axes.set(xlabel="milliseconds a document; at each mark: the beam size" if timed else "beam size", ylabel="%")
+            axes.annotate(
+                f"{point.beam_size}",
+                (at_x, 100 * value),
+                (0, 6),
+                textcoords="offset points",
+                fontsize=8,
+            )
+    axes.set(
+        xlabel="milliseconds a document; at each mark: the beam size" if timed else "beam size",
+        ylabel="%",
+    )
     if max(over) > 10 * min(over):
         axes.set_xscale("log")
     else:
         axes.set_xlim(0, 1.1 * max(over))
     axes.margins(y=0.15)
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)  # above, where no mark is
+    # above, where no mark is
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 
 
 def tree_section(details: Details) -> Section:
@@ -184,7 +224,11 @@ def tree_section(details: Details) -> Section:
             "are labels. Nodes of like size are searched in like time."
         ),
         pair(
-            drawn("leaves", partial(_leaves, sizes=details.leaf_sizes), "Bars: number of last inner nodes by labels"),
+            drawn(
+                "leaves",
+                partial(_leaves, sizes=details.leaf_sizes),
+                "Bars: number of last inner nodes by labels",
+            ),
             table(["", "nodes", "fewest children", "median", "most"], rows),
         ),
     ]
@@ -214,9 +258,23 @@ def stage_section(details: Details) -> Section:
         ]
         for stage in details.stages
     ]
-    rows.append(["in all", f"{total:,.1f}", "", f"{max(stage.memory_mb for stage in details.stages):,.0f}", ""])
-    lead = paragraph("Memory is the most that the process had used by the end of the stage, data included.")
-    return Section("training", "Time and memory of training", [lead, table(["stage", "s", "share", "MB", ""], rows)])
+    rows.append(
+        [
+            "in all",
+            f"{total:,.1f}",
+            "",
+            f"{max(stage.memory_mb for stage in details.stages):,.0f}",
+            "",
+        ]
+    )
+    lead = paragraph(
+        "Memory is the most that the process had used by the end of the stage, data included."
+    )
+    return Section(
+        "training",
+        "Time and memory of training",
+        [lead, table(["stage", "s", "share", "MB", ""], rows)],
+    )
 
 
 def fact_section(facts: dict[str, str]) -> Section:

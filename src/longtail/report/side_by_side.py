@@ -1,4 +1,6 @@
-"""The report of a comparison: several models side by side, with the pictures and the style of every report."""
+"""The report of a comparison: several models side by side, with the pictures and the style of every
+report.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,20 @@ def write_side_by_side(comparison: Comparison, path: Path | str, title: str) -> 
 def _metrics(comparison: Comparison) -> Section:
     models = comparison.models
     draw = partial(bands, evaluations={model.name: model.measured.evaluation for model in models})
-    parts = [drawn("bands", draw, "Marks with bars: P, nDCG and PSP at each k with their intervals, a colour a model")]
+    parts = [
+        drawn(
+            "bands",
+            draw,
+            "Marks with bars: P, nDCG and PSP at each k with their intervals, a colour a model",
+        )
+    ]
     for group in _GROUPS:
         names = [f"{metric}@{k}" for metric in group for k in comparison.ks]
         columns = [_column(models, name) for name in names]
-        rows = [[text(model.name), *(column[at] for column in columns)] for at, model in enumerate(models)]
+        rows = [
+            [text(model.name), *(column[at] for column in columns)]
+            for at, model in enumerate(models)
+        ]
         parts.append(table(["model", *names], rows, "wide stacked"))
     footnote = f"{models[0].measured.evaluation.footnote}; in bold: the best"
     return Section("metrics", "Metrics", [*parts, note(footnote)])
@@ -51,7 +62,9 @@ def _column(models: Sequence[ComparedModel], name: str) -> list[str]:
     values = [model.measured.evaluation[name] for model in models]
     for model, shown in zip(models, _best_in_bold(values), strict=True):
         low, high = model.measured.evaluation.intervals.get(name, (None, None))
-        cells.append(shown if low is None else f"{shown} <small>{percent(low)}–{percent(high)}</small>")
+        cells.append(
+            shown if low is None else f"{shown} <small>{percent(low)}–{percent(high)}</small>"
+        )
     return cells
 
 
@@ -76,7 +89,11 @@ def _difference_table(comparison: Comparison, group: tuple[str, ...]) -> str:
         [
             text(model.name),
             *(
-                _difference(_change(first, model, name), model.differences[name], first.measured.evaluation.n_resamples)
+                _difference(
+                    _change(first, model, name),
+                    model.differences[name],
+                    first.measured.evaluation.n_resamples,
+                )
                 for name in names
             ),
         ]
@@ -119,7 +136,11 @@ def _curves(comparison: Comparison) -> Section:
             "mark is where F1 is best."
         ),
         pair(
-            drawn("curve", partial(curves, found=found), "Curves: precision over recall as the threshold falls"),
+            drawn(
+                "curve",
+                partial(curves, found=found),
+                "Curves: precision over recall as the threshold falls",
+            ),
             table(["model", "average precision", "best F1", "at threshold"], rows),
         ),
     ]
@@ -130,10 +151,17 @@ def _recalls(comparison: Comparison) -> Section:
     models, k = comparison.models, comparison.ks[-1]
     bins = models[0].by_frequency.bins
     tested = [at for at, part in enumerate(bins) if part.n_positives]
-    series = {model.name: [model.by_frequency.bins[at].recall[-1] for at in tested] for model in models}
+    series = {
+        model.name: [model.by_frequency.bins[at].recall[-1] for at in tested] for model in models
+    }
     draw = partial(bars, series=series, places=[bins[at].name for at in tested], colours=True)
     rows = [
-        [text(bins[at].name), f"{bins[at].n_labels:,}", f"{bins[at].n_positives:,}", *_best_in_bold(recalls)]
+        [
+            text(bins[at].name),
+            f"{bins[at].n_labels:,}",
+            f"{bins[at].n_positives:,}",
+            *_best_in_bold(recalls),
+        ]
         for at, recalls in zip(tested, zip(*series.values(), strict=True), strict=True)
     ]
     parts = [
@@ -141,8 +169,14 @@ def _recalls(comparison: Comparison) -> Section:
             f"R@{k}: the share of these labels' occurrences among the {k} best suggestions, from the tail to the head."
         ),
         pair(
-            drawn("frequency", draw, "Bars: recall of labels by how many training documents they have, by model"),
-            table(["in train", "labels", "positives", *(text(model.name) for model in models)], rows),
+            drawn(
+                "frequency",
+                draw,
+                "Bars: recall of labels by how many training documents they have, by model",
+            ),
+            table(
+                ["in train", "labels", "positives", *(text(model.name) for model in models)], rows
+            ),
         ),
     ]
     return Section("frequencies", "Frequent and rare labels", parts)
@@ -153,7 +187,10 @@ def _best_in_bold(values: Sequence[float | None]) -> list[str]:
     shown = [percent(value) for value in values]
     best = percent(max(value or 0.0 for value in values))
     differ = len(set(shown)) > 1
-    return [f'<span class="best">{value}</span>' if differ and value == best else value for value in shown]
+    return [
+        f'<span class="best">{value}</span>' if differ and value == best else value
+        for value in shown
+    ]
 
 
 def _costs(comparison: Comparison) -> Section:
@@ -166,6 +203,8 @@ def _costs(comparison: Comparison) -> Section:
         ]
         for model in comparison.models
     ]
-    lead = paragraph("Time from texts to labels on this machine, many documents at once; size of the model folder.")
+    lead = paragraph(
+        "Time from texts to labels on this machine, many documents at once; size of the model folder."
+    )
     heads = ["model", '<th scope="col" class="text">method</th>', "ms a document", "MB"]
     return Section("costs", "Time and size", [lead, table(heads, rows)])

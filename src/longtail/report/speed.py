@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
     from longtail.models.ranking_model import RankingModel
 
-__all__ = ["BeamPoint", "beam_matters", "beam_points", "beam_sample", "ms_per_document", "timing_sample"]
+__all__ = [
+    "BeamPoint",
+    "beam_matters",
+    "beam_points",
+    "beam_sample",
+    "ms_per_document",
+    "timing_sample",
+]
 
 _SIZES = (1, 2, 5, 10, 20, 50)
 _MOST = 2000  # documents that are timed
@@ -26,7 +33,9 @@ _SECONDS = 3.0  # that one beam size may take
 
 
 class BeamPoint(NamedTuple):
-    """What one beam size gives: precisions as fractions, and milliseconds a document where they are measured."""
+    """What one beam size gives: precisions as fractions, and milliseconds a document where they are
+    measured.
+    """
 
     beam_size: int
     p1: float
@@ -47,7 +56,9 @@ def beam_matters(model: RankingModel) -> bool:
 
 
 def timing_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
-    """Return some labelled documents by chance, as many as the model can do in a few seconds; it is warm after."""
+    """Return some labelled documents by chance, as many as the model can do in a few seconds; it is
+    warm after.
+    """
     rows = np.flatnonzero(np.diff(test.label_matrix.indptr))
     rows = np.sort(np.random.default_rng(seed).permutation(rows)[:_MOST])
     first = test.take(rows[:_FIRST])
@@ -58,7 +69,9 @@ def timing_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
 
 def beam_sample(model: RankingModel, test: Dataset, seed: int = 0) -> Dataset:
     """Return some labelled documents by chance, the same on every machine."""
-    ranks_by_network = any(member.facts.network_share > 0 for member in getattr(model, "members", (model,)))
+    ranks_by_network = any(
+        member.facts.network_share > 0 for member in getattr(model, "members", (model,))
+    )
     rows = np.flatnonzero(np.diff(test.label_matrix.indptr))
     count = _FIRST if ranks_by_network else _UNTIMED
     return test.take(np.sort(np.random.default_rng(seed).permutation(rows)[:count]))
@@ -73,7 +86,11 @@ def ms_per_document(model: RankingModel, documents: Dataset) -> float:
 
 def beam_points(model: RankingModel, sample: Dataset, timed: bool = True) -> list[BeamPoint]:
     """Return precision, and time if it is wanted, for some beam sizes, the model's own among them."""
-    own = None if model.config.search.exact or not isinstance(model, Model) else model.config.search.beam_size
+    own = (
+        None
+        if model.config.search.exact or not isinstance(model, Model)
+        else model.config.search.beam_size
+    )
     sizes = sorted({*_SIZES, *([own] if own else [])})
     points = []
     with stage("beam sizes", len(sizes), "sizes"):

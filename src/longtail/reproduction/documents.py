@@ -47,7 +47,9 @@ class Documents:
         return replace(self, train=train, test=self.test.take(test_rows), test_rows=test_rows)
 
     def filter_file(self, folder: Path) -> Path | None:
-        """Return the filter file for these test documents; that of a share is written to ``folder``."""
+        """Return the filter file for these test documents; that of a share is written to
+        ``folder``.
+        """
         if self.filter is None or self.test_rows is None:
             return self.filter
         any_number = np.iinfo(np.int64).max  # checked where the file is used

@@ -107,7 +107,9 @@ class Experiment(msgspec.Struct, frozen=True):
                     found.setdefault(row, {})[cell.metric] = float(cell.value)
         return [PublishedRow(*row, values) for row, values in found.items()]
 
-    def config(self, member: Member, overrides: Sequence[Mapping[str, Any]] = (), repeat: int = 0) -> Config:
+    def config(
+        self, member: Member, overrides: Sequence[Mapping[str, Any]] = (), repeat: int = 0
+    ) -> Config:
         """Return the settings of a member: preset, experiment, member, then ``overrides``.
 
         ``repeat`` counts repetitions; no two models of an experiment have the same seed.
@@ -136,7 +138,9 @@ def experiment(name: str) -> Experiment:
     """Return an experiment, or name the nearest one."""
     known = experiments()
     if name not in known:
-        raise UsageError(f"{unknown_name('experiment', name, known)}; longtail reproduce --list shows all")
+        raise UsageError(
+            f"{unknown_name('experiment', name, known)}; longtail reproduce --list shows all"
+        )
     return known[name]
 
 
@@ -172,8 +176,12 @@ _ONE = (Member("model"),)
 
 def _of_block(raw: dict[str, Any], content: Mapping[str, Any]) -> Iterator[Experiment]:
     block = msgspec.convert(raw, _Block)
-    members = msgspec.convert(_listed(content, "members", block.members), tuple[Member, ...]) or _ONE
-    references = msgspec.convert(_listed(content, "published", block.published), tuple[RowReference, ...])
+    members = (
+        msgspec.convert(_listed(content, "members", block.members), tuple[Member, ...]) or _ONE
+    )
+    references = msgspec.convert(
+        _listed(content, "published", block.published), tuple[RowReference, ...]
+    )
     for dataset in block.datasets:
         variant = f"+{block.variant}" if block.variant else ""
         yield Experiment(

@@ -41,7 +41,9 @@ def fused(lists: Sequence[sparse.csr_array], fusion: Fusion, k: int) -> sparse.c
 def _scores(ranked: sparse.csr_array, longest: int) -> Values:
     values = ranked.data.astype(np.float64)
     if values.min(initial=0.0) < 0:
-        found = f"a score of {values.min():.3g} with the fusion mean, which counts 0 for other labels"
+        found = (
+            f"a score of {values.min():.3g} with the fusion mean, which counts 0 for other labels"
+        )
         raise UsageError(f"found {found}; expected scores of at least 0: search.last_level=path")
     return values
 

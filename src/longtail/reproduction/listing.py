@@ -56,7 +56,9 @@ def _need(entry: Experiment, device: str) -> Need:
     if entry.preset and entry.preset not in METHODS[entry.method].presets:
         return Need(note="no preset")
     try:
-        expected = published_forecast(entry.published_dataset, entry.config(entry.members[0]), device)
+        expected = published_forecast(
+            entry.published_dataset, entry.config(entry.members[0]), device
+        )
     except LongtailError as error:  # an encoder of unknown shape
         return Need(note=str(error))
     count = len(entry.members)

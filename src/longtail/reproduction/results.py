@@ -78,7 +78,9 @@ class Result(msgspec.Struct, frozen=True):
         rows = [["measured", *_METRICS, "hours"]]
         for name in dict.fromkeys(measure.name for measure in self.measures):
             own = [measure for measure in self.measures if measure.name == name]
-            cells = [_spread([measure.metrics[metric] for measure in own], 2) for metric in _METRICS]
+            cells = [
+                _spread([measure.metrics[metric] for measure in own], 2) for metric in _METRICS
+            ]
             rows.append([name, *cells, _spread([measure.hours for measure in own], 2)])
         return in_columns(rows, n_left=1)
 
@@ -86,7 +88,18 @@ class Result(msgspec.Struct, frozen=True):
         """Return the table of the published numbers, each beside the measured one."""
         if not self.comparisons:
             return f"The published tables in Longtail have no numbers of this on {self.dataset}."
-        rows = [["published in", "system", "models", "metric", "published", "measured", "difference", "with"]]
+        rows = [
+            [
+                "published in",
+                "system",
+                "models",
+                "metric",
+                "published",
+                "measured",
+                "difference",
+                "with",
+            ]
+        ]
         for own in self.comparisons:
             system = f"{own.system}, {own.setting}" if own.setting else own.system
             measured = "–" if own.measured is None else _plus_minus(own.measured, own.deviation, 2)
@@ -138,7 +151,9 @@ def _counterpart(experiment: Experiment, row: PublishedRow) -> str:
     return ENSEMBLE
 
 
-def _comparison(row: PublishedRow, metric: str, published: float, of: str, measures: Sequence[Measure]) -> Comparison:
+def _comparison(
+    row: PublishedRow, metric: str, published: float, of: str, measures: Sequence[Measure]
+) -> Comparison:
     """Return one number beside the mean of ``measures``, those of one member or of the ensemble."""
     is_hours = metric.startswith("hours")
     values = [measure.hours if is_hours else measure.metrics[metric] for measure in measures]

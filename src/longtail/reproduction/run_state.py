@@ -17,7 +17,14 @@ from longtail.errors import UsageError
 from longtail.steps.work import WITHOUT_EFFECT
 from longtail.store import content_hash
 
-__all__ = ["MemberState", "RunFolder", "comparable_settings", "data_hash", "refuse_file", "write_json"]
+__all__ = [
+    "MemberState",
+    "RunFolder",
+    "comparable_settings",
+    "data_hash",
+    "refuse_file",
+    "write_json",
+]
 
 _FILE = "run.json"
 
@@ -74,7 +81,9 @@ class RunFolder:
         return self._state.members[member].seconds
 
     def begin(self, member: str, config: Config) -> None:
-        """Note the settings of a member before training; refuse others than those it was begun with."""
+        """Note the settings of a member before training; refuse others than those it was begun
+        with.
+        """
         wanted = comparable_settings(config)
         known = self._state.members.get(member)
         if known is None:
@@ -116,7 +125,9 @@ def data_hash(*parts: Dataset) -> str:
 
 def _content(documents: Dataset) -> list[object]:
     strings = [documents.texts, documents.labels.ids, documents.labels.texts]
-    packed = [None if column is None else [column.packed().arena, column.lengths] for column in strings]
+    packed = [
+        None if column is None else [column.packed().arena, column.lengths] for column in strings
+    ]
     return [packed, documents.label_matrix, documents.features, documents.dense]
 
 
@@ -124,7 +135,8 @@ def comparable_settings(config: Config) -> dict[str, Any]:
     """Return the settings that must be the same when a run goes on, as JSON has them."""
     config = replace(config, training=replace(config.training, **WITHOUT_EFFECT))
     values = {setting.path: setting.value for setting in settings(config)}
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(values))  # lists, as in the file
+    # lists, as in the file
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(values))
     return found
 
 
@@ -154,7 +166,11 @@ def _read(root: Path) -> _State | None:
 
 def _refuse_other(root: Path, found: _State, wanted: _State) -> None:
     """Refuse a folder that another experiment, share or data has begun."""
-    names: Mapping[str, str] = {"experiment": "experiment", "share": "--share", "data": "data with the hash"}
+    names: Mapping[str, str] = {
+        "experiment": "experiment",
+        "share": "--share",
+        "data": "data with the hash",
+    }
     for field, what in names.items():
         there, here = getattr(found, field), getattr(wanted, field)
         if there != here:

@@ -25,7 +25,13 @@ from longtail.reproduction.documents import Documents, read_documents
 from longtail.reproduction.experiments import Experiment, Member, experiment
 from longtail.reproduction.fusing import fused
 from longtail.reproduction.results import ENSEMBLE, Measure, Result, compared
-from longtail.reproduction.run_state import RunFolder, comparable_settings, data_hash, refuse_file, write_json
+from longtail.reproduction.run_state import (
+    RunFolder,
+    comparable_settings,
+    data_hash,
+    refuse_file,
+    write_json,
+)
 from longtail.search.predictions import Predictions
 from longtail.store import content_hash, open_folder, write_folder
 from longtail.training_run import is_interrupted, train_to_folder
@@ -95,27 +101,37 @@ def reproduce(
     check_threads(threads)
     entry = experiment(name)
     members = _members(entry, single)
-    trainings = [_training(entry, member, repeat, overrides) for repeat in range(seeds) for member in members]
+    trainings = [
+        _training(entry, member, repeat, overrides) for repeat in range(seeds) for member in members
+    ]
     options = _Options(device, threads, ignore_memory)
     with search_encoders_in(encoder_folder):
         for training in trainings:
             if uses_encoder(training.config):
                 check_encoder(training.config, device)
         documents = read_documents(Path(data), entry.published_dataset).share(share)
-        folder = RunFolder(Path(output), entry.name, share, data_hash(documents.train, documents.test))
+        folder = RunFolder(
+            Path(output), entry.name, share, data_hash(documents.train, documents.test)
+        )
         return _run(entry, trainings, documents, folder, overrides, options, share)
 
 
 def _check_numbers(seeds: int, share: float) -> None:
-    """Refuse numbers out of range, and what is no number: True would be written to run.json as a share."""
+    """Refuse numbers out of range, and what is no number: True would be written to run.json as a
+    share.
+    """
     if isinstance(seeds, bool) or not isinstance(seeds, int):
         raise UsageError(f"--seeds: found {seeds!r}; expected a whole number, at least 1")
     if seeds < 1:
         raise UsageError(f"--seeds: found {seeds}; expected at least 1")
     if isinstance(share, bool) or not isinstance(share, int | float):
-        raise UsageError(f"--share: found {share!r}; expected a number above 0 and at most 1, such as 0.01")
+        raise UsageError(
+            f"--share: found {share!r}; expected a number above 0 and at most 1, such as 0.01"
+        )
     if not 0 < share <= 1:
-        raise UsageError(f"--share: found {share:g}; expected more than 0 and at most 1, such as 0.01")
+        raise UsageError(
+            f"--share: found {share:g}; expected more than 0 and at most 1, such as 0.01"
+        )
 
 
 def _check_paths(data: Path | str, output: Path | str) -> None:
@@ -137,7 +153,9 @@ def _members(entry: Experiment, single: bool) -> Sequence[Member]:
     return members
 
 
-def _training(entry: Experiment, member: Member, repeat: int, overrides: Sequence[Mapping[str, Any]]) -> _Training:
+def _training(
+    entry: Experiment, member: Member, repeat: int, overrides: Sequence[Mapping[str, Any]]
+) -> _Training:
     name = f"{member.name}-repeat-{repeat + 1}" if repeat else member.name
     return _Training(member, name, repeat, entry.config(member, overrides, repeat))
 
@@ -172,7 +190,9 @@ def _run(
         for training in own:
             ranked = _predictions(training, documents, folder, entry.labels, options)
             hours = folder.seconds(training.name) / 3600
-            measures.append(_measure(training.member.name, repeat, ranked, documents, entry, mask, hours))
+            measures.append(
+                _measure(training.member.name, repeat, ranked, documents, entry, mask, hours)
+            )
             lists.append(ranked)
         if len(own) > 1:
             hours = sum(folder.seconds(training.name) for training in own) / 3600

@@ -1,9 +1,8 @@
 """The published tables: one TOML file each in ``tables/``, as plain structs.
 
 A file has the numbers as they are printed. What a number is of stands at its row and at its column:
-dataset, system, models of the ensemble, features, setting and metric. ``-`` is printed where a system
-was not run.
-"""
+dataset, system, models of the ensemble, features, setting and metric. ``-`` is printed where a
+system was not run."""
 
 from __future__ import annotations
 
@@ -97,7 +96,9 @@ def read_papers() -> Mapping[str, Paper]:
 def read_tables() -> Mapping[str, Table]:
     """Return all tables by id: papers in the order of the alphabet, tables by number."""
     entries = [entry for entry in (_FOLDER / "tables").iterdir() if entry.name.endswith(".toml")]
-    tables = [parse_table(entry.name.removesuffix(".toml"), entry.read_text("utf-8")) for entry in entries]
+    tables = [
+        parse_table(entry.name.removesuffix(".toml"), entry.read_text("utf-8")) for entry in entries
+    ]
     tables.sort(key=lambda table: (table.paper, table.number))
     return {table.id: table for table in tables}
 
@@ -108,9 +109,13 @@ def parse_table(name: str, text: str) -> Table:
     columns = _columns(content.pop("columns"))
     rows = tuple(_row(row) for row in content.pop("rows"))
     about = msgspec.convert(content, _About)
-    table = Table(name, about.paper, about.number, about.title, about.unit, columns, rows, about.notes)
+    table = Table(
+        name, about.paper, about.number, about.title, about.unit, columns, rows, about.notes
+    )
     if name != f"{table.paper}-{table.number}":
-        raise ValueError(f"{name}: found table {table.number} of {table.paper}; expected the file's name to say so")
+        raise ValueError(
+            f"{name}: found table {table.number} of {table.paper}; expected the file's name to say so"
+        )
     for row in rows:
         if len(row.values) != len(columns):
             found = f"{len(row.values)} values in the row of {row.system or row.dataset}"
@@ -118,7 +123,9 @@ def parse_table(name: str, text: str) -> Table:
         for column in columns:
             twice = _keys(row).keys() & _keys(column).keys()
             if twice:
-                raise ValueError(f"{name}: found {', '.join(sorted(twice))} at a row and at its column; expected one")
+                raise ValueError(
+                    f"{name}: found {', '.join(sorted(twice))} at a row and at its column; expected one"
+                )
     return table
 
 
@@ -126,7 +133,8 @@ def _columns(lists: dict[str, list[Any]]) -> tuple[Keys, ...]:
     """Return the columns of a file, which lists one key of all of them at a time."""
     names = list(lists)
     return tuple(
-        msgspec.convert(dict(zip(names, values, strict=True)), Keys) for values in zip(*lists.values(), strict=True)
+        msgspec.convert(dict(zip(names, values, strict=True)), Keys)
+        for values in zip(*lists.values(), strict=True)
     )
 
 

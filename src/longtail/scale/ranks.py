@@ -1,8 +1,9 @@
-"""torchrun: joins the processes that it has started, so that they train one network together (docs/several-gpus.md).
+"""torchrun: joins the processes that it has started, so that they train one network together
+(docs/several-gpus.md).
 
-Vectors, scores and gradients go from device to device (NCCL, on a CPU gloo); what ranks have to agree on, and rows on
-their way to a file, go through the memory of the machines (gloo); who waits for the first rank asks torchrun's store.
-"""
+Vectors, scores and gradients go from device to device (NCCL, on a CPU gloo); what ranks have to
+agree on, and rows on their way to a file, go through the memory of the machines (gloo); who waits
+for the first rank asks torchrun's store."""
 
 from __future__ import annotations
 
@@ -29,12 +30,20 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["LostRanks", "TorchProcessGroup", "check_method", "check_sources", "joined", "under_torchrun"]
+__all__ = [
+    "LostRanks",
+    "TorchProcessGroup",
+    "check_method",
+    "check_sources",
+    "joined",
+    "under_torchrun",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _EXCHANGE = timedelta(minutes=30)  # no exchange of a step takes so long: another rank hangs
-_WAIT = timedelta(hours=24)  # for the first rank to write a checkpoint; if it fails, torchrun ends the others at once
+# for the first rank to write a checkpoint; if it fails, torchrun ends the others at once
+_WAIT = timedelta(hours=24)
 _LOOK = 0.2  # seconds between two looks into the store, in which signals are heeded
 _PIECE = 1 << 26  # bytes that go from rank to rank at a time
 _PLACE = re.compile(r"^\[\S*\] ?")  # where in gloo's source an error was seen
@@ -53,19 +62,34 @@ def under_torchrun() -> bool:
 
 def check_method(config: Config) -> None:
     """Refuse a method whose training cannot be shared among ranks."""
-    entry, way_out = METHODS[config.method], "expected cascadexml, lightxml or xml-cnn, or one process"
+    entry, way_out = (
+        METHODS[config.method],
+        "expected cascadexml, lightxml or xml-cnn, or one process",
+    )
     if not entry.network:
-        raise UsageError(f"torchrun with {config.method}, which trains no network; leave torchrun out, or try --ray")
+        raise UsageError(
+            f"torchrun with {config.method}, which trains no network; leave torchrun out, or try --ray"
+        )
     if entry.network != "cascade":
-        raise UsageError(f"torchrun with {config.method}: found a network that is trained level by level; {way_out}")
+        raise UsageError(
+            f"torchrun with {config.method}: found a network that is trained level by level; {way_out}"
+        )
     if config.label_text.parts != ("free",) or config.label_text.phases != "one":
-        raise UsageError(f"torchrun with {config.method}: found classifiers of label words or phases; {way_out}")
+        raise UsageError(
+            f"torchrun with {config.method}: found classifiers of label words or phases; {way_out}"
+        )
     if config.training.loss == "decoupled-softmax" and config.cascade.last_level != "shortlist":
-        found = f"training.loss=decoupled-softmax with cascade.last_level={config.cascade.last_level}"
+        found = (
+            f"training.loss=decoupled-softmax with cascade.last_level={config.cascade.last_level}"
+        )
         why = "its normaliser over all labels is not shared among processes"
-        raise UsageError(f"torchrun with {config.method}: found {found}; {why}; expected cascade.last_level=shortlist")
+        raise UsageError(
+            f"torchrun with {config.method}: found {found}; {why}; expected cascade.last_level=shortlist"
+        )
     if config.encoder.kind not in _ENCODERS:
-        why = "normalises over a batch" if config.encoder.kind in _NORMALISED else "is not shared yet"
+        why = (
+            "normalises over a batch" if config.encoder.kind in _NORMALISED else "is not shared yet"
+        )
         found = f"encoder.kind={config.encoder.kind}, which {why}"
         raise UsageError(f"torchrun with {config.method}: found {found}; {way_out}")
 
@@ -73,12 +97,15 @@ def check_method(config: Config) -> None:
 def check_sources(*paths: str | None) -> None:
     """Refuse standard input, which only one process can read."""
     if "-" in paths:
-        raise UsageError("torchrun with -: found standard input; expected files, which every rank reads for itself")
+        raise UsageError(
+            "torchrun with -: found standard input; expected files, which every rank reads for itself"
+        )
 
 
 @contextmanager
 def joined(device: str) -> Iterator[tuple[ProcessGroup, str]]:
-    """Be one of torchrun's ranks in the body, with a device of its own; without torchrun, a process by itself.
+    """Be one of torchrun's ranks in the body, with a device of its own; without torchrun, a process
+    by itself.
 
     Only the first rank shows progress and logs; of the others, errors alone are seen.
     """
@@ -101,7 +128,9 @@ def _own_device(device: str) -> str:
 
     local, on_machine = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if device not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"--device {device} with torchrun; expected auto, cpu or cuda: each rank has a GPU of its own")
+        raise UsageError(
+            f"--device {device} with torchrun; expected auto, cpu or cuda: each rank has a GPU of its own"
+        )
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return "cpu"
     if on_machine > torch.cuda.device_count():
@@ -119,10 +148,13 @@ def _exchange(method: F) -> F:
         try:
             return method(self, *arguments)
         except RuntimeError as error:
-            if type(error).__name__ == "OutOfMemoryError":  # torch's, of the device: this rank's own
+            # torch's, of the device: this rank's own
+            if type(error).__name__ == "OutOfMemoryError":
                 raise
             why = _PLACE.sub("", str(error)).split(". ")[0].splitlines()[:1]
-            raise LostRanks(f"rank {self.rank}: ends, as another rank is gone ({''.join(why)[:200]})") from error
+            raise LostRanks(
+                f"rank {self.rank}: ends, as another rank is gone ({''.join(why)[:200]})"
+            ) from error
 
     return exchange  # type: ignore[return-value]
 
@@ -142,7 +174,9 @@ class TorchProcessGroup(ProcessGroup):
 
         backend = "gloo" if device == "cpu" else "nccl"
         store, rank, count = next(rendezvous("env://"))
-        distributed.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=_EXCHANGE)
+        distributed.init_process_group(
+            backend, store=store, rank=rank, world_size=count, timeout=_EXCHANGE
+        )
         control = distributed.new_group(backend="gloo", timeout=_WAIT)
         return cls(rank, count, int(os.environ.get("LOCAL_WORLD_SIZE", count)), store, control)
 
@@ -207,7 +241,9 @@ class TorchProcessGroup(ProcessGroup):
 
     @_exchange
     def all_gather_array(self, array: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
-        """Return the rows of all ranks one after the other, through the memory of the machines, in pieces."""
+        """Return the rows of all ranks one after the other, through the memory of the machines, in
+        pieces.
+        """
         from torch import distributed
 
         whole = np.empty((sum(lengths), *array.shape[1:]), array.dtype)
@@ -229,7 +265,9 @@ class TorchProcessGroup(ProcessGroup):
 
     @_exchange
     def gather(self, tensor: Tensor, lengths: Sequence[int]) -> NDArray[Any]:
-        """Return at the first rank the rows of all, through the memory of the machines, in pieces; elsewhere none."""
+        """Return at the first rank the rows of all, through the memory of the machines, in pieces;
+        elsewhere none.
+        """
         from torch import distributed
 
         own = tensor.numpy(force=True)

@@ -1,9 +1,9 @@
 """Training and prediction on a Ray cluster, to the same bytes as on one machine.
 
-Inside of :func:`connected`, Ray's workers do what ``kernels.pool`` spreads: runs of tree nodes, batches of labels,
-shards, trees over documents, blocks of documents to be labelled. A task is a function of this package, an item, and
-arguments that are in Ray's object store once; it runs on one CPU, and is done again elsewhere when its worker is lost.
-"""
+Inside of :func:`connected`, Ray's workers do what ``kernels.pool`` spreads: runs of tree nodes,
+batches of labels, shards, trees over documents, blocks of documents to be labelled. A task is a
+function of this package, an item, and arguments that are in Ray's object store once; it runs on one
+CPU, and is done again elsewhere when its worker is lost."""
 
 from __future__ import annotations
 
@@ -70,10 +70,9 @@ def check_trainable(config: Config) -> None:
 def connected(address: str | None, threads: int = 0) -> Iterator[None]:
     """Let the workers of a Ray cluster do what can be spread in the body; with None, this process.
 
-    ``address`` is that of a running cluster (``HOST:PORT``, ``ray://HOST:PORT``, or ``auto`` for one of this machine),
-    or ``local``, which starts one of ``threads`` workers (0: all cores) for the time of the body. Where this process is
-    already connected, that stays as it is.
-    """
+    ``address`` is that of a running cluster (``HOST:PORT``, ``ray://HOST:PORT``, or ``auto`` for
+    one of this machine), or ``local``, which starts one of ``threads`` workers (0: all cores) for
+    the time of the body. Where this process is already connected, that stays as it is."""
     if address is None:
         yield
         return
@@ -100,20 +99,28 @@ def _ray() -> Any:
 
 
 def _start(ray: Any, address: str, threads: int) -> None:
-    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "error"}
+    options: dict[str, Any] = {
+        "log_to_driver": False,
+        "configure_logging": False,
+        "logging_level": "error",
+    }
     if address == "local":
         options |= {"num_cpus": threads or pool.thread_count(), "include_dashboard": False}
     else:
         _check_reachable(address)
-    log.info("--ray %s: %s a cluster", address, "starting" if address == "local" else "joining")  # takes seconds
+    # takes seconds
+    log.info("--ray %s: %s a cluster", address, "starting" if address == "local" else "joining")
     logging.getLogger("ray").setLevel(logging.ERROR)
     with _own_signals():
         try:
             ray.init(address, **options)
         except ConnectionError as error:
             raise _nobody(address, error) from None
-        except (OSError, RuntimeError, ValueError) as error:  # another version of Ray or Python, say
-            raise UsageError(f"--ray {address}: {_one_line(error)}; {_ADDRESSES} of a cluster") from None
+        except (OSError, RuntimeError, ValueError) as error:
+            # another version of Ray or Python, say
+            raise UsageError(
+                f"--ray {address}: {_one_line(error)}; {_ADDRESSES} of a cluster"
+            ) from None
 
 
 def _check_reachable(address: str) -> None:
@@ -152,7 +159,10 @@ def _check_workers(ray: Any, address: str) -> None:
     """Refuse a cluster whose workers have not this very package."""
     asked = ray.remote(num_cpus=1)(_version).remote()
     if not ray.wait([asked], timeout=_PATIENCE)[0]:
-        log.warning("--ray %s: waiting for a worker; all CPUs of the cluster are in use, or it has none", address)
+        log.warning(
+            "--ray %s: waiting for a worker; all CPUs of the cluster are in use, or it has none",
+            address,
+        )
     try:
         found = f"longtail {ray.get(asked)}"
     except ray.exceptions.RayError as error:
@@ -177,10 +187,15 @@ class _Cluster:
     def __init__(self, ray: Any) -> None:
         self._ray = ray
         self._do = ray.remote(num_cpus=1, max_retries=_RETRIES)(_do)
-        self._arrays: dict[int, tuple[weakref.ref[Any], Any]] = {}  # those in the object store, while they live here
+        # those in the object store, while they live here
+        self._arrays: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
-    def __call__(self, task: Callable[..., R], items: Sequence[T], shared: Sequence[Any], together: int) -> Iterator[R]:
-        """Yield ``task(item, *shared)`` of each item in their order; leaving early cancels the rest."""
+    def __call__(
+        self, task: Callable[..., R], items: Sequence[T], shared: Sequence[Any], together: int
+    ) -> Iterator[R]:
+        """Yield ``task(item, *shared)`` of each item in their order; leaving early cancels the
+        rest.
+        """
         cpus = max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
         size = max(min(together, len(items) // (_ROUNDS * cpus)), 1)
         arguments = [self._argument(value) for value in shared]
@@ -198,7 +213,9 @@ class _Cluster:
                 self._ray.cancel(left, force=True)
 
     def _argument(self, value: Any) -> Any:
-        """Return what travels with each task: small values, and references to those in the object store."""
+        """Return what travels with each task: small values, and references to those in the object
+        store.
+        """
         if isinstance(value, _PLAIN):
             return value
         if not isinstance(value, np.ndarray):
@@ -216,14 +233,20 @@ class _Cluster:
     def _result(self, task: Any) -> Any:
         errors = self._ray.exceptions
         try:
-            return task.future().result()  # ray.get would turn the SystemExit of a SIGTERM into one of its own
+            # ray.get would turn the SystemExit of a SIGTERM into one of its own
+            return task.future().result()
         except errors.RayTaskError as error:
             if isinstance(error.cause, LongtailError | OSError | MemoryError):
                 raise error.cause from None
             raise
         except errors.RayError as error:
-            lost = isinstance(error, errors.WorkerCrashedError | errors.NodeDiedError | errors.LocalRayletDiedError)
-            found = f"Ray gave up a task after {_RETRIES} tries" if lost else "Ray could not do a task"
+            lost = isinstance(
+                error,
+                errors.WorkerCrashedError | errors.NodeDiedError | errors.LocalRayletDiedError,
+            )
+            found = (
+                f"Ray gave up a task after {_RETRIES} tries" if lost else "Ray could not do a task"
+            )
             raise LongtailError(
                 f"{found} ({_one_line(error) or type(error).__name__}); "
                 "look at the cluster, then start again, a training with --resume: its finished stages are kept"
@@ -237,21 +260,34 @@ def _do(task: Callable[..., R], items: Sequence[T], *shared: Any) -> list[R]:
 
 
 def predict_folder(
-    model: Path, documents: Dataset, k: int = 5, *, threshold: float = 0.0, beam_size: int | None = None
+    model: Path,
+    documents: Dataset,
+    k: int = 5,
+    *,
+    threshold: float = 0.0,
+    beam_size: int | None = None,
 ) -> Predictions:
-    """Return what :meth:`Model.predict` gives, by the workers of :func:`connected`, each with the model folder open.
+    """Return what :meth:`Model.predict` gives, by the workers of :func:`connected`, each with the
+    model folder open.
 
-    Documents go through the object store once; ``model`` must be on storage that all machines share.
-    """
+    Documents go through the object store once; ``model`` must be on storage that all machines
+    share."""
     folder = open_folder(model)
     labels = load_model(folder, "cpu").labels
     nothing = csr_of_nothing(len(documents), 0)
-    bare = replace(documents, labels=Labels.of([]), label_matrix=nothing)  # only what is read needs to travel
+    # only what is read needs to travel
+    bare = replace(documents, labels=Labels.of([]), label_matrix=nothing)
     sealed = str(folder.root), content_hash(folder.manifest)
     found: list[sparse.csr_array] = []
     with progress.stage("predicting", len(documents), "documents"):
         for block in pool.spread(
-            _predict_block, pool.row_blocks(len(documents), _DOCUMENTS), bare, *sealed, k, threshold, beam_size
+            _predict_block,
+            pool.row_blocks(len(documents), _DOCUMENTS),
+            bare,
+            *sealed,
+            k,
+            threshold,
+            beam_size,
         ):
             found.append(block)
             progress.advance(block.shape[0])
@@ -259,7 +295,13 @@ def predict_folder(
 
 
 def _predict_block(
-    ends: tuple[int, int], documents: Dataset, path: str, sealed: str, k: int, threshold: float, beam_size: int | None
+    ends: tuple[int, int],
+    documents: Dataset,
+    path: str,
+    sealed: str,
+    k: int,
+    threshold: float,
+    beam_size: int | None,
 ) -> sparse.csr_array:
     block = documents.take(np.arange(*ends))
     return _opened(path, sealed).predict(block, k, threshold=threshold, beam_size=beam_size).matrix
@@ -267,11 +309,15 @@ def _predict_block(
 
 @functools.lru_cache(maxsize=1)
 def _opened(path: str, sealed: str) -> Model | Ensemble:
-    """Return the model, once a worker; whoever sent ``sealed``, the hash of its manifest, has verified its bytes."""
+    """Return the model, once a worker; whoever sent ``sealed``, the hash of its manifest, has
+    verified its bytes.
+    """
     try:
         folder = open_folder(path, verify="size")
     except ModelFolderError as error:
-        raise ModelFolderError(f"on {socket.gethostname()}, which works for this run: {error}") from None
+        raise ModelFolderError(
+            f"on {socket.gethostname()}, which works for this run: {error}"
+        ) from None
     if content_hash(folder.manifest) != sealed:
         raise ModelFolderError(
             f"{path}: is another model on {socket.gethostname()}, which works for this run; "

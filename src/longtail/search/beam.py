@@ -1,4 +1,6 @@
-"""Beam search down a label tree: at each level the best few nodes of a document are kept and their children scored."""
+"""Beam search down a label tree: at each level the best few nodes of a document are kept and their
+children scored.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,25 @@ from longtail.search.shards import Shards, step_down_shards
 if TYPE_CHECKING:
     from longtail.tree.tree import LabelTree
 
-__all__ = ["Beam", "Descent", "LastLevel", "LevelWeights", "ScoreType", "ranked_labels", "shortlist"]
+__all__ = [
+    "Beam",
+    "Descent",
+    "LastLevel",
+    "LevelWeights",
+    "ScoreType",
+    "ranked_labels",
+    "shortlist",
+]
 
 ScoreType = Literal["hinge-2", "hinge-3", "sigmoid"]
-LastLevel = Literal["path", "margin"]  # what a node of the last level scores: the product along its path, or its margin
+# what a node of the last level scores: the product along its path, or its margin
+LastLevel = Literal["path", "margin"]
 LevelWeights = Chunks | Shards  # in one file, or the last level in several
 
 ALL = np.iinfo(np.int64).max
 _SCORES: dict[ScoreType, int] = {"hinge-2": HINGE_2, "hinge-3": HINGE_3, "sigmoid": SIGMOID}
-_LARGEST_BLOCK, _SMALLEST_BLOCK = 16384, 256  # documents that share the reading of a chunk; bytes never depend on it
+# documents that share the reading of a chunk; bytes never depend on it
+_LARGEST_BLOCK, _SMALLEST_BLOCK = 16384, 256
 _PAIRS = 1 << 22  # documents × chunks of the first level in a block
 _NONE = np.zeros(0, np.int32)
 
@@ -56,7 +68,8 @@ def shortlist(
     bias: float,
     last_level: LastLevel = "path",
 ) -> sparse.csr_array:
-    """Return (n, nodes of the last of ``levels``) float32 scores of the ``beam_size`` best nodes found, best first.
+    """Return (n, nodes of the last of ``levels``) float32 scores of the ``beam_size`` best nodes
+    found, best first.
 
     Args:
         features: of the documents.
@@ -91,7 +104,8 @@ class Descent:
     """Documents on their way down the levels; what is the same at every step of every block."""
 
     features: Features
-    arrays: tuple[NDArray[Any], ...]  # rows, columns, values and dense block of the features, read-only
+    # rows, columns, values and dense block of the features, read-only
+    arrays: tuple[NDArray[Any], ...]
     levels: Sequence[LevelWeights]
     score: int
     bias: np.float32
@@ -110,7 +124,8 @@ class Descent:
         exclude: sparse.csr_array | None = None,
         last_level: LastLevel = "path",
     ) -> Descent:
-        """Check that features and levels fit, and give all arrays one type, so that kernels are compiled once.
+        """Check that features and levels fit, and give all arrays one type, so that kernels are
+        compiled once.
 
         Args:
             features: of the documents.
@@ -136,22 +151,37 @@ class Descent:
             )
         excluded = None if exclude is None else _rising(exclude)
         last_score = MARGIN if last_level == "margin" else _SCORES[score]
-        return cls(features, arrays, levels, _SCORES[score], np.float32(bias), read_only(labels), excluded, last_score)
+        return cls(
+            features,
+            arrays,
+            levels,
+            _SCORES[score],
+            np.float32(bias),
+            read_only(labels),
+            excluded,
+            last_score,
+        )
 
     def best(self, beam_size: int, k: int | None) -> Beam:
         """Return the ``k`` best nodes of the last level that a beam finds (None: all), best first."""
         return self.run([beam_size] * (len(self.levels) - 1) + [ALL if k is None else k])
 
     def run(
-        self, limits: Sequence[int], floors: NDArray[np.float32] | None = None, largest_block: int = _LARGEST_BLOCK
+        self,
+        limits: Sequence[int],
+        floors: NDArray[np.float32] | None = None,
+        largest_block: int = _LARGEST_BLOCK,
     ) -> Beam:
         """Return the best nodes of the last level of each document.
 
-        At level t the best ``limits[t]`` nodes are kept, of document i none with a log score below ``floors[i]``.
-        """
+        At level t the best ``limits[t]`` nodes are kept, of document i none with a log score below
+        ``floors[i]``."""
         if min(limits) < 1:
             raise UsageError(f"beam size or k of {min(limits)}, expected at least 1")
-        n, largest_block = len(self.features), min(largest_block, max(_PAIRS // self.levels[0].n_chunks, 1))
+        n, largest_block = (
+            len(self.features),
+            min(largest_block, max(_PAIRS // self.levels[0].n_chunks, 1)),
+        )
         block = min(max(-(-n // pool.thread_count()), _SMALLEST_BLOCK), largest_block)
         if floors is None:
             floors = np.full(n, -np.inf, np.float32)
@@ -159,7 +189,9 @@ class Descent:
             return self._block(0, n, limits, floors)
         blocks = []
         with progress.stage("searching", n, "documents"):
-            for found in pool.run(lambda ends: self._block(*ends, limits, floors), pool.row_blocks(n, block)):
+            for found in pool.run(
+                lambda ends: self._block(*ends, limits, floors), pool.row_blocks(n, block)
+            ):
                 blocks.append(found)
                 progress.advance(len(found[0]) - 1)
         ptrs, nodes, scores = zip(*blocks, strict=True)
@@ -167,13 +199,18 @@ class Descent:
         pointers = np.concatenate([[0], np.cumsum(counts)])
         return Beam(pointers, np.concatenate(nodes), np.concatenate(scores))
 
-    def _block(self, first: int, last: int, limits: Sequence[int], floors: NDArray[np.float32]) -> Beam:
+    def _block(
+        self, first: int, last: int, limits: Sequence[int], floors: NDArray[np.float32]
+    ) -> Beam:
         rows, columns, values, dense = self.arrays
         n, n_columns = last - first, self.features.sparse.shape[1]
         # once: slices take time, too
-        features = FeatureRows(rows[first : last + 1], columns, values, dense[first:last], n_columns)
+        features = FeatureRows(
+            rows[first : last + 1], columns, values, dense[first:last], n_columns
+        )
         nothing = Candidates(floors[first:last], self.labels, np.zeros(n + 1, np.int64), _NONE)
-        roots = self.levels[0].n_chunks  # one, or the batches of labels where there is no tree above them
+        # one, or the batches of labels where there is no tree above them
+        roots = self.levels[0].n_chunks
         nodes = np.arange(n * roots, dtype=np.int32) % np.int32(roots)
         beam = Beam(np.arange(0, n * roots + 1, roots), nodes, np.zeros(n * roots, np.float32))
         for depth, (chunks, limit) in enumerate(zip(self.levels, limits, strict=True)):
@@ -183,7 +220,9 @@ class Descent:
                 score = self.last_score
                 if self.excluded is not None:
                     pointers, excluded = self.excluded
-                    candidates = nothing._replace(pointers=pointers[first : last + 1], excluded=excluded)
+                    candidates = nothing._replace(
+                        pointers=pointers[first : last + 1], excluded=excluded
+                    )
             if isinstance(chunks, Shards):
                 beam = step_down_shards(chunks, features, beam, self.bias, score, limit, candidates)
             else:

@@ -1,8 +1,9 @@
-"""From scores to probabilities: how often a label with such a score was right on documents held out.
+"""From scores to probabilities: how often a label with such a score was right on documents held
+out.
 
-A higher score always gets a higher probability, if only in the last digits, so that a ranking by probabilities is the
-ranking by scores: in metrics, in predictions, and where parts of predictions are merged.
-"""
+A higher score always gets a higher probability, if only in the last digits, so that a ranking by
+probabilities is the ranking by scores: in metrics, in predictions, and where parts of predictions
+are merged."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ _KNOTS = 257  # of a logistic map
 
 
 class ReliabilityBin(NamedTuple):
-    """Suggestions with a probability in [low, high): how many, their mean probability, and the share that is right."""
+    """Suggestions with a probability in [low, high): how many, their mean probability, and the
+    share that is right.
+    """
 
     low: float
     high: float
@@ -38,14 +41,19 @@ class ReliabilityBin(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """A strictly rising map from float32 scores to probabilities: linear between knots, less a millionth at most."""
+    """A strictly rising map from float32 scores to probabilities: linear between knots, less a
+    millionth at most.
+    """
 
     scores: NDArray[np.float64]  # (m,) knots, rising
     probabilities: NDArray[np.float64]  # (m,) never falling
 
     @classmethod
     def fit(
-        cls, scores: NDArray[np.floating], right: NDArray[np.bool_], method: Literal["isotonic", "logistic"]
+        cls,
+        scores: NDArray[np.floating],
+        right: NDArray[np.bool_],
+        method: Literal["isotonic", "logistic"],
     ) -> Calibration:
         """Fit to suggestions on held-out documents: their scores, and whether each was right."""
         x, y = scores.astype(np.float64), right.astype(np.float64)
@@ -56,11 +64,12 @@ class Calibration:
     def __call__(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the probability of each score; scores beyond the ends get about that of the end.
 
-        Where the map is flat, float64 numbers that float32 would round to one tell the scores apart.
-        """
+        Where the map is flat, float64 numbers that float32 would round to one tell the scores
+        apart."""
         known = np.asarray(scores, np.float32)
         at = np.searchsorted(self.scores, known)
-        ceiling = self.probabilities[np.minimum(at, len(self.probabilities) - 1)]  # interp may round above it
+        # interp may round above it
+        ceiling = self.probabilities[np.minimum(at, len(self.probabilities) - 1)]
         flat = np.minimum(np.interp(known, self.scores, self.probabilities), ceiling)
         probabilities: NDArray[np.float64] = flat * (1 - _STEP * _float32s_above(known))
         return probabilities
@@ -74,16 +83,23 @@ class Calibration:
         """Return the checked map of :meth:`to_arrays`."""
         check_kinds(arrays, {"scores": "f", "probabilities": "f"})
         knots, values = arrays["scores"], arrays["probabilities"]
-        fits = len(knots) == len(values) > 0 and np.isfinite(knots).all() and (np.diff(knots) > 0).all()
+        fits = (
+            len(knots) == len(values) > 0
+            and np.isfinite(knots).all()
+            and (np.diff(knots) > 0).all()
+        )
         if not fits or not ((values >= 0) & (values <= 1)).all() or (np.diff(values) < 0).any():
-            raise ValueError("calibration: expected rising scores, each with a probability that does not fall")
+            raise ValueError(
+                "calibration: expected rising scores, each with a probability that does not fall"
+            )
         return cls(knots, values)
 
 
 def _float32s_above(values: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return how many float32 numbers lie above each value, up to infinity; at most 2³²."""
     bits = np.ascontiguousarray(values).view(np.int32).astype(np.int64)
-    number = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)  # the bits of numbers above 0 are in their order
+    # the bits of numbers above 0 are in their order
+    number = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
     return _INFINITY - number
 
 
@@ -106,7 +122,9 @@ def _isotonic(x: NDArray[np.float64], y: NDArray[np.float64]) -> Calibration:
 def _logistic(x: NDArray[np.float64], y: NDArray[np.float64]) -> Calibration:
     """Platt's σ(a ln s + b), as knots that are close enough for straight lines between."""
     a, b = _platt(np.log(np.maximum(x, _SMALLEST)), y)
-    knots = np.logspace(np.log10(max(x.min(), _SMALLEST)), np.log10(max(x.max(), 2 * _SMALLEST)), _KNOTS)
+    knots = np.logspace(
+        np.log10(max(x.min(), _SMALLEST)), np.log10(max(x.max(), 2 * _SMALLEST)), _KNOTS
+    )
     knots = np.unique(knots)  # scores may all be the same
     return Calibration(knots, special.expit(a * np.log(knots) + b))
 
@@ -133,12 +151,16 @@ def _platt(values: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, 
 
 
 def hits(predictions: sparse.csr_array, label_matrix: sparse.csr_array) -> NDArray[np.bool_]:
-    """Return for each entry of ``predictions`` (n, L), in its order, whether ``label_matrix`` has it."""
+    """Return for each entry of ``predictions`` (n, L), in its order, whether ``label_matrix`` has
+    it.
+    """
     width = predictions.shape[1]
     truth = sparse.csr_array(label_matrix)
 
     def keys(matrix: sparse.csr_array) -> NDArray[np.int64]:
-        return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * width + matrix.indices
+        return (
+            np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * width + matrix.indices
+        )
 
     return np.isin(keys(predictions), keys(truth))
 
@@ -154,6 +176,12 @@ def reliability(
         if mine.any():
             low, high = number / n_bins, (number + 1) / n_bins
             table.append(
-                ReliabilityBin(low, high, int(mine.sum()), float(probabilities[mine].mean()), float(right[mine].mean()))
+                ReliabilityBin(
+                    low,
+                    high,
+                    int(mine.sum()),
+                    float(probabilities[mine].mean()),
+                    float(right[mine].mean()),
+                )
             )
     return table

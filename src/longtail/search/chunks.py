@@ -1,4 +1,6 @@
-"""The ranker of one level: weights of all its nodes, one chunk for the children of each parent, packed for search."""
+"""The ranker of one level: weights of all its nodes, one chunk for the children of each parent,
+packed for search.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,27 @@ from numpy.typing import NDArray
 
 from longtail.kernels.chunks import GROUP_BITS, LAST, LONG, SIBLING_BITS, Level
 from longtail.search.level_arrays import check_level, frozen
-from longtail.search.weight_codes import STORED, WeightType, code_table, converted, decoded, half_floats, stored
+from longtail.search.weight_codes import (
+    STORED,
+    WeightType,
+    code_table,
+    converted,
+    decoded,
+    half_floats,
+    stored,
+)
 
 __all__ = ["Chunks", "Part", "WeightType"]
 
-_JOINED = ("shifts", "starts", "columns", "siblings", "values", "bias", "dense")  # chunk after chunk, in a level
+# chunk after chunk, in a level
+_JOINED = ("shifts", "starts", "columns", "siblings", "values", "bias", "dense")
 _BUCKET_ROWS = 8  # at most, in the mean: few enough to scan
 
 
 class Part(NamedTuple):
-    """One chunk as the solver gives it: CSR by sparse column (column n_columns is the bias) over the siblings."""
+    """One chunk as the solver gives it: CSR by sparse column (column n_columns is the bias) over
+    the siblings.
+    """
 
     rows: NDArray[np.integer]  # (r,) columns, rising
     ptr: NDArray[np.integer]  # (r + 1,)
@@ -31,7 +44,9 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Chunks:
-    """Weights of one level; ``level`` is what the kernels read, and its arrays may be read-only memory maps."""
+    """Weights of one level; ``level`` is what the kernels read, and its arrays may be read-only
+    memory maps.
+    """
 
     level: Level
     n_columns: int
@@ -46,9 +61,12 @@ class Chunks:
         dense_width: int = 0,
         dtype: WeightType = "float32",
     ) -> Chunks:
-        """Pack the parts as they come, one for each pair of ``chunk_offsets`` (n_chunks + 1,), in their order."""
+        """Pack the parts as they come, one for each pair of ``chunk_offsets`` (n_chunks + 1,), in
+        their order.
+        """
         offsets = np.asarray(chunk_offsets, np.int64)
-        draft: WeightType = "float16" if dtype == "int8" else dtype  # 3 digits less error than the codes to come
+        # 3 digits less error than the codes to come
+        draft: WeightType = "float16" if dtype == "int8" else dtype
         packing = _Packing(offsets, n_columns, dense_width, draft)
         for part in parts:
             packing.add(part)
@@ -56,15 +74,24 @@ class Chunks:
 
     @classmethod
     def joined(cls, batches: Sequence[Chunks]) -> Chunks:
-        """Return the level whose chunks are those of all ``batches``, which are stored in one way and not as int8."""
+        """Return the level whose chunks are those of all ``batches``, which are stored in one way
+        and not as int8.
+        """
         levels = [chunks.level for chunks in batches]
-        arrays = {name: np.concatenate([getattr(level, name) for level in levels]) for name in _JOINED}
-        pointers = {name: _appended([getattr(level, name) for level in levels]) for name in ("offsets", "heads")}
+        arrays = {
+            name: np.concatenate([getattr(level, name) for level in levels]) for name in _JOINED
+        }
+        pointers = {
+            name: _appended([getattr(level, name) for level in levels])
+            for name in ("offsets", "heads")
+        }
         level = levels[0]._replace(**arrays, **pointers)
         return cls(frozen(level), batches[0].n_columns, batches[0].dense_width)
 
     def run(self, first: int, last: int) -> Chunks:
-        """Return the chunks from ``first`` to before ``last`` as a level of their own, whose arrays are views."""
+        """Return the chunks from ``first`` to before ``last`` as a level of their own, whose arrays
+        are views.
+        """
         level = self.level
         begin, end = level.heads[first].tolist(), level.heads[last].tolist()
         nodes = slice(int(level.offsets[first]), int(level.offsets[last]))
@@ -86,7 +113,9 @@ class Chunks:
         """Take what ``to_arrays`` gave; nothing is copied."""
         n_columns, dense_width = (int(size) for size in arrays["shape"])
         none = np.zeros(0, np.float32)
-        tables = dict.fromkeys(("table", "dense_table"), half_floats() if arrays["values"].itemsize == 2 else none)
+        tables = dict.fromkeys(
+            ("table", "dense_table"), half_floats() if arrays["values"].itemsize == 2 else none
+        )
         level = Level(**{name: arrays.get(name, tables.get(name)) for name in Level._fields})
         check_level(level, n_columns, dense_width)
         return cls(frozen(level), n_columns, dense_width)
@@ -94,7 +123,9 @@ class Chunks:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return all that is to be stored, by name."""
         arrays = {
-            name: array for name, array in self.level._asdict().items() if self.dtype == "int8" or "table" not in name
+            name: array
+            for name, array in self.level._asdict().items()
+            if self.dtype == "int8" or "table" not in name
         }
         return arrays | {"shape": np.array([self.n_columns, self.dense_width], np.int64)}
 
@@ -111,7 +142,9 @@ class Chunks:
     @property
     def nnz(self) -> int:
         """Weights kept: sparse ones, biases and the dense block."""
-        return len(self.level.values) + int(np.count_nonzero(self.level.bias)) + len(self.level.dense)
+        return (
+            len(self.level.values) + int(np.count_nonzero(self.level.bias)) + len(self.level.dense)
+        )
 
     @property
     def nbytes(self) -> int:
@@ -124,11 +157,18 @@ class Chunks:
         kinds: dict[int, WeightType] = {1: "int8", 2: "float16", 4: "float32"}
         return kinds[self.level.values.itemsize]
 
-    def weights(self, node: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
-        """Return the sparse columns of a node, the bias last as column n_columns; the weights there; the dense ones."""
+    def weights(
+        self, node: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+        """Return the sparse columns of a node, the bias last as column n_columns; the weights
+        there; the dense ones.
+        """
         level = self.level
         chunk = int(np.searchsorted(level.offsets, node, side="right")) - 1
-        sibling, width = node - level.offsets[chunk], level.offsets[chunk + 1] - level.offsets[chunk]
+        sibling, width = (
+            node - level.offsets[chunk],
+            level.offsets[chunk + 1] - level.offsets[chunk],
+        )
         columns, siblings, entries = _unpacked(level, chunk, self.n_columns)
         mine = siblings == sibling
         values = decoded(level.values[entries], level.table)[mine]
@@ -141,12 +181,15 @@ class Chunks:
         return np.append(columns[mine], self.n_columns), np.append(values, bias), dense
 
     def astype(self, dtype: WeightType) -> Chunks:
-        """Return the same weights stored in another way; int8 means the nearest of 256 values chosen for the level."""
+        """Return the same weights stored in another way; int8 means the nearest of 256 values
+        chosen for the level.
+        """
         if dtype == self.dtype:
             return self
         level = self.level
         table, dense_table = (
-            code_table(*pair, dtype) for pair in ((level.values, level.table), (level.dense, level.dense_table))
+            code_table(*pair, dtype)
+            for pair in ((level.values, level.table), (level.dense, level.dense_table))
         )
         changed = level._replace(
             values=converted(level.values, level.table, table, dtype),
@@ -158,13 +201,26 @@ class Chunks:
 
 
 class _Packing:
-    """The arrays of a level as its parts come; bytes grow in place, so the level is never held twice."""
+    """The arrays of a level as its parts come; bytes grow in place, so the level is never held
+    twice.
+    """
 
-    def __init__(self, offsets: NDArray[np.int64], n_columns: int, dense_width: int, dtype: WeightType) -> None:
-        self._offsets, self._n_columns, self._dense_width, self._dtype = offsets, n_columns, dense_width, dtype
+    def __init__(
+        self, offsets: NDArray[np.int64], n_columns: int, dense_width: int, dtype: WeightType
+    ) -> None:
+        self._offsets, self._n_columns, self._dense_width, self._dtype = (
+            offsets,
+            n_columns,
+            dense_width,
+            dtype,
+        )
         self._heads, self._shifts = np.zeros((len(offsets), 4), np.int64), bytearray()
         self._starts, self._columns, self._siblings = bytearray(), bytearray(), bytearray()
-        self._values, self._dense, self._bias = bytearray(), bytearray(), np.zeros(int(offsets[-1]), np.float32)
+        self._values, self._dense, self._bias = (
+            bytearray(),
+            bytearray(),
+            np.zeros(int(offsets[-1]), np.float32),
+        )
 
     def add(self, part: Part) -> None:
         """Pack the next chunk."""
@@ -184,7 +240,12 @@ class _Packing:
         self._values += stored(values, self._dtype).tobytes()
         self._dense += stored(part.dense.T, self._dtype).tobytes()
         n_entries = self._heads[chunk, 2] + len(values)
-        self._heads[chunk + 1] = len(self._starts) // 2, len(self._columns), n_entries, len(self._siblings)
+        self._heads[chunk + 1] = (
+            len(self._starts) // 2,
+            len(self._columns),
+            n_entries,
+            len(self._siblings),
+        )
 
     def _without_bias(self, part: Part, first: int) -> tuple[NDArray[Any], ...]:
         rows, ptr = np.asarray(part.rows, np.int64), np.asarray(part.ptr, np.int64)
@@ -222,11 +283,15 @@ def _appended(pointers: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return pointers that each begin at 0 as one array, each from the end of the one before on."""
     first = pointers[0][:1]
     ends = np.cumsum([first, *(own[-1:] for own in pointers)], axis=0)[:, 0]
-    return np.concatenate([*(own[:-1] + end for own, end in zip(pointers, ends[:-1], strict=True)), ends[-1:]])
+    return np.concatenate(
+        [*(own[:-1] + end for own, end in zip(pointers, ends[:-1], strict=True)), ends[-1:]]
+    )
 
 
 def _shift(n_rows: int, n_columns: int) -> int:
-    """Return the log2 of the columns of a bucket: few rows in each, and one byte a row where that is no larger."""
+    """Return the log2 of the columns of a bucket: few rows in each, and one byte a row where that
+    is no larger.
+    """
     shift = max(int(_BUCKET_ROWS * max(n_columns, 1) / max(n_rows, 1)).bit_length() - 1, 0)
     shift = min(shift, max(n_columns.bit_length(), 1), 24)
     size = {
@@ -237,7 +302,9 @@ def _shift(n_rows: int, n_columns: int) -> int:
 
 
 def _starts(rows: NDArray[np.int64], ptr: NDArray[np.int64], shift: int, n_columns: int) -> bytes:
-    """Return the first row of each bucket, then the first entry of each group; high halves after all in long chunks."""
+    """Return the first row of each bucket, then the first entry of each group; high halves after
+    all in long chunks.
+    """
     first_rows = np.searchsorted(rows, np.arange((n_columns >> shift) + 2) << shift)
     starts = np.concatenate([first_rows, ptr[:-1][:: 1 << GROUP_BITS]])
     return _planes(starts, 2 if ptr[-1] >= LONG else 1, np.uint16)
@@ -246,24 +313,38 @@ def _starts(rows: NDArray[np.int64], ptr: NDArray[np.int64], shift: int, n_colum
 def _planes(numbers: NDArray[np.int64], count: int, dtype: Any = np.uint8) -> bytes:
     """Return the lowest bits of all numbers, then the next ones of all, ``count`` times."""
     bits = 8 * np.dtype(dtype).itemsize
-    return b"".join((numbers >> bits * plane & (1 << bits) - 1).astype(dtype).tobytes() for plane in range(count))
+    return b"".join(
+        (numbers >> bits * plane & (1 << bits) - 1).astype(dtype).tobytes()
+        for plane in range(count)
+    )
 
 
 def _bytes_for(number: int) -> int:
     return -(-number.bit_length() // 8)
 
 
-def _unpacked(level: Level, chunk: int, n_columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64], slice]:
+def _unpacked(
+    level: Level, chunk: int, n_columns: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], slice]:
     """Return the column and the sibling of each entry of a chunk, and where its values are."""
     begin, end = level.heads[chunk], level.heads[chunk + 1]
     n_entries, shift = end[2] - begin[2], int(level.shifts[chunk])
-    planes = level.siblings[begin[3] : end[3]].reshape(-1, n_entries) if n_entries else np.zeros((1, 0), np.uint8)
+    planes = (
+        level.siblings[begin[3] : end[3]].reshape(-1, n_entries)
+        if n_entries
+        else np.zeros((1, 0), np.uint8)
+    )
     siblings = planes[0].astype(np.int64) & (LAST - 1)
     for i, plane in enumerate(planes[1:]):
         siblings |= plane.astype(np.int64) << SIBLING_BITS + 8 * i
     lows = level.columns[begin[1] : end[1]].reshape(max(-(-shift // 8), 1), -1)
-    rows = sum((plane.astype(np.int64) << 8 * i for i, plane in enumerate(lows)), np.zeros(lows.shape[1], np.int64))
-    halves = level.starts[begin[0] : end[0]].reshape(2 if n_entries >= LONG else 1, -1).astype(np.int64)
+    rows = sum(
+        (plane.astype(np.int64) << 8 * i for i, plane in enumerate(lows)),
+        np.zeros(lows.shape[1], np.int64),
+    )
+    halves = (
+        level.starts[begin[0] : end[0]].reshape(2 if n_entries >= LONG else 1, -1).astype(np.int64)
+    )
     starts = sum(half[: (n_columns >> shift) + 2] << 16 * i for i, half in enumerate(halves))
     rows += np.repeat(np.arange(len(starts) - 1) << shift, np.diff(starts))
     row_of_entry = np.cumsum(planes[0] >= LAST) - (planes[0] >= LAST)

@@ -13,9 +13,17 @@ from longtail.data.csr import csr_of, places_in_rows
 from longtail.kernels import pool
 from longtail.kernels.fusion import fuse_rows
 
-__all__ = ["MISSING_MARGIN", "above_missing", "best_first", "in_order", "mean_scores", "reciprocal_ranks"]
+__all__ = [
+    "MISSING_MARGIN",
+    "above_missing",
+    "best_first",
+    "in_order",
+    "mean_scores",
+    "reciprocal_ranks",
+]
 
-MISSING_MARGIN = -1.0  # of a label that a search by margins does not find: what its negatives are trained towards
+# of a label that a search by margins does not find: what its negatives are trained towards
+MISSING_MARGIN = -1.0
 
 _FUSION_K = 60  # k of Cormack et al.: how little the first ranks stand out
 _TIE = 1e-6
@@ -41,17 +49,33 @@ def mean_scores(
     if missing:
         found = mean_scores([above_missing(member, missing) for member in members], k, weights)
         return csr_of(found.data + np.float32(missing), found.indices, found.indptr, found.shape[1])
-    shares = np.full(len(members), 1 / len(members)) if weights is None else np.asarray(weights) / np.sum(weights)
-    members, shares = [member for member, share in zip(members, shares, strict=True) if share], shares[shares > 0]
+    shares = (
+        np.full(len(members), 1 / len(members))
+        if weights is None
+        else np.asarray(weights) / np.sum(weights)
+    )
+    members, shares = (
+        [member for member, share in zip(members, shares, strict=True) if share],
+        shares[shares > 0],
+    )
     n, before = members[0].shape[0], np.cumsum([0, *(member.nnz for member in members)])
-    pointers = np.stack([member.indptr + start for member, start in zip(members, before, strict=False)])
+    pointers = np.stack(
+        [member.indptr + start for member, start in zip(members, before, strict=False)]
+    )
     labels = np.concatenate([member.indices for member in members], dtype=np.int32)
     scores = np.concatenate([member.data for member in members], dtype=np.float32)
     most = int(np.diff(pointers).sum(0).max(initial=0))
     shape = n, most if k is None else min(k, most)
-    best_labels, best_scores, counts = np.zeros(shape, np.int32), np.zeros(shape, np.float32), np.zeros(n, np.int64)
+    best_labels, best_scores, counts = (
+        np.zeros(shape, np.int32),
+        np.zeros(shape, np.float32),
+        np.zeros(n, np.int64),
+    )
     arguments = pointers.astype(np.int64), labels, scores, shares, best_labels, best_scores, counts
-    deque(pool.run(lambda rows: fuse_rows(*rows, most, *arguments), pool.row_blocks(n, _BLOCK)), maxlen=0)
+    deque(
+        pool.run(lambda rows: fuse_rows(*rows, most, *arguments), pool.row_blocks(n, _BLOCK)),
+        maxlen=0,
+    )
     kept = np.arange(shape[1]) < counts[:, None]
     ends = np.concatenate([[0], np.cumsum(counts)])
     return csr_of(best_scores[kept], best_labels[kept], ends, members[0].shape[1])
@@ -70,14 +94,15 @@ def best_first(scores: sparse.csr_array, k: int | None) -> sparse.csr_array:
 def reciprocal_ranks(ranked: sparse.csr_array) -> sparse.csr_array:
     """Return 61 / (60 + r) in place of the scores of each row, r being 1 for its first entry.
 
-    Their sum over members is reciprocal rank fusion (Cormack et al. 2009), times 61: a label that is first everywhere
-    has a mean of 1.
-    """
+    Their sum over members is reciprocal rank fusion (Cormack et al. 2009), times 61: a label that
+    is first everywhere has a mean of 1."""
     values = ((_FUSION_K + 1) / (_FUSION_K + 1 + places_in_rows(ranked))).astype(np.float32)
     return csr_of(values, ranked.indices, ranked.indptr, ranked.shape[1])
 
 
 def in_order(ranked: sparse.csr_array, values: NDArray[np.float64]) -> sparse.csr_array:
-    """Return ``values`` in place of the scores, less a millionth a rank: what they make equal stays in its order."""
+    """Return ``values`` in place of the scores, less a millionth a rank: what they make equal stays
+    in its order.
+    """
     values = values * (1 - _TIE * places_in_rows(ranked))
     return csr_of(values.astype(np.float32), ranked.indices, ranked.indptr, ranked.shape[1])

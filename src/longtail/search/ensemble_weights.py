@@ -18,15 +18,19 @@ __all__ = ["FITTED", "fit_weights"]
 FITTED = (1, 3, 5)  # weights are those with the best P@1 + P@3 + P@5
 
 _STEPS = 20  # in which a weight is tried, from 0 to 1
-_GAINS = np.array([sum(1 / k for k in FITTED if k > rank) for rank in range(FITTED[-1])])  # of a hit at each rank
+# of a hit at each rank
+_GAINS = np.array([sum(1 / k for k in FITTED if k > rank) for rank in range(FITTED[-1])])
 
 
-def fit_weights(members: Sequence[sparse.csr_array], label_matrix: sparse.csr_array) -> tuple[tuple[float, ...], float]:
-    """Return the weights, of sum 1, with the best P@1 + P@3 + P@5 of the members' mean, and that value.
+def fit_weights(
+    members: Sequence[sparse.csr_array], label_matrix: sparse.csr_array
+) -> tuple[tuple[float, ...], float]:
+    """Return the weights, of sum 1, with the best P@1 + P@3 + P@5 of the members' mean, and that
+    value.
 
-    Coordinate search: from equal weights, or from a single member where it is better, one weight after another is tried
-    in steps of 0.05, the others keeping their proportions, until none of them gains. Scores and labels are (n, L).
-    """
+    Coordinate search: from equal weights, or from a single member where it is better, one weight
+    after another is tried in steps of 0.05, the others keeping their proportions, until none of
+    them gains. Scores and labels are (n, L)."""
     pairs = _Pairs.of(members, label_matrix)
     n = len(members)
     starts = [np.full(n, 1 / n), *np.eye(n)]
@@ -34,7 +38,10 @@ def fit_weights(members: Sequence[sparse.csr_array], label_matrix: sparse.csr_ar
     while True:
         before = value
         for member in range(n):
-            tried = [best, *(_with_weight(best, member, step / _STEPS) for step in range(_STEPS + 1))]
+            tried = [
+                best,
+                *(_with_weight(best, member, step / _STEPS) for step in range(_STEPS + 1)),
+            ]
             best, value = _best(pairs, tried)
         if value <= before:
             return tuple(best.tolist()), value
@@ -52,7 +59,9 @@ def _best(pairs: _Pairs, tried: Iterable[NDArray[np.float64]]) -> tuple[NDArray[
 
 
 def _with_weight(weights: NDArray[np.float64], member: int, weight: float) -> NDArray[np.float64]:
-    """Return the weights with that of one member set, the others in proportion, or alike where they are all 0."""
+    """Return the weights with that of one member set, the others in proportion, or alike where they
+    are all 0.
+    """
     others = weights.copy()
     others[member] = 0
     if not others.any():
@@ -73,9 +82,13 @@ class _Pairs(NamedTuple):
 
     @classmethod
     def of(cls, members: Sequence[sparse.csr_array], label_matrix: sparse.csr_array) -> _Pairs:
-        """Collect what any member has, less what cannot be among the best 5 whatever the weights are."""
+        """Collect what any member has, less what cannot be among the best 5 whatever the weights
+        are.
+        """
         width = label_matrix.shape[1]
-        own = [np.repeat(np.arange(m.shape[0]) * width, np.diff(m.indptr)) + m.indices for m in members]
+        own = [
+            np.repeat(np.arange(m.shape[0]) * width, np.diff(m.indptr)) + m.indices for m in members
+        ]
         keys = np.unique(np.concatenate(own))
         scores = np.zeros((len(members), len(keys)))
         for row, places, matrix in zip(scores, own, members, strict=True):
@@ -84,20 +97,26 @@ class _Pairs(NamedTuple):
         rows, columns = np.divmod(keys[kept], width)
         ends = np.searchsorted(rows, np.arange(label_matrix.shape[0] + 1))
         right = hits(csr_of(scores[0, kept], columns.astype(np.int32), ends, width), label_matrix)
-        return cls(rows, scores[:, kept], right, max(1, int((np.diff(label_matrix.indptr) > 0).sum())))
+        return cls(
+            rows, scores[:, kept], right, max(1, int((np.diff(label_matrix.indptr) > 0).sum()))
+        )
 
     def value(self, weights: NDArray[np.float64]) -> float:
         """Return P@1 + P@3 + P@5 of the weighted mean, ties going to the first label."""
         shares = weights / np.sum(weights)
         # one after the other, as in mean_scores: what ties there must tie here
-        scores = sum(own * share for own, share in zip(self.scores, shares, strict=True)).astype(np.float32)
+        scores = sum(own * share for own, share in zip(self.scores, shares, strict=True)).astype(
+            np.float32
+        )
         order = np.lexsort((-scores, self.rows))
         ranks = _ranks(self.rows)
         counted = (ranks < len(_GAINS)) & self.right[order] & (scores[order] > 0)
         return float(_GAINS[ranks[counted]].sum()) / self.n_documents
 
 
-def _within_reach(rows: NDArray[np.int64], scores: NDArray[np.float64], n: int) -> NDArray[np.bool_]:
+def _within_reach(
+    rows: NDArray[np.int64], scores: NDArray[np.float64], n: int
+) -> NDArray[np.bool_]:
     """Return for each pair whether its best score reaches the fifth of the worst scores of its row.
 
     A mean lies between the two, so five others are better than a pair that does not.

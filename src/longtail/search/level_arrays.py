@@ -1,4 +1,6 @@
-"""The arrays of a packed level as kernels take them: of one type wherever they lie, and sound before they are read."""
+"""The arrays of a packed level as kernels take them: of one type wherever they lie, and sound
+before they are read.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +25,38 @@ def frozen(level: Level) -> Level:
 
 
 def check_level(level: Level, n_columns: int, dense_width: int) -> None:
-    """Refuse arrays that do not fit each other, or lead out of themselves: kernels read without looking at bounds."""
-    if not (_typed(level, n_columns, dense_width) and _fit(level, dense_width)) or _unsound(level, n_columns):
+    """Refuse arrays that do not fit each other, or lead out of themselves: kernels read without
+    looking at bounds.
+    """
+    if not (_typed(level, n_columns, dense_width) and _fit(level, dense_width)) or _unsound(
+        level, n_columns
+    ):
         raise ModelFolderError("weights: the arrays do not fit each other; train the model again")
 
 
 def _typed(level: Level, n_columns: int, dense_width: int) -> bool:
     """Say whether every array has its type and shape: kernels are compiled for no others."""
-    if any(array is None for array in level) or level.values.dtype not in map(np.dtype, STORED.values()):
+    if any(array is None for array in level) or level.values.dtype not in map(
+        np.dtype, STORED.values()
+    ):
         return False
     dtypes: dict[str, Any] = dict.fromkeys(("offsets", "heads"), np.int64) | {"starts": np.uint16}
     dtypes |= dict.fromkeys(("shifts", "columns", "siblings"), np.uint8)
     dtypes |= dict.fromkeys(("values", "dense"), level.values.dtype)
     return (
         all(array.dtype == dtypes.get(name, np.float32) for name, array in level._asdict().items())
-        and all(array.ndim == (2 if name == "heads" else 1) for name, array in level._asdict().items())
+        and all(
+            array.ndim == (2 if name == "heads" else 1) for name, array in level._asdict().items()
+        )
         and 0 <= n_columns < 1 << 31
         and 0 <= dense_width < 1 << 31
     )
 
 
 def _fit(level: Level, dense_width: int) -> bool:
-    """Say whether pointers rise from 0 to the ends of what they point into, and every code has a meaning."""
+    """Say whether pointers rise from 0 to the ends of what they point into, and every code has a
+    meaning.
+    """
     n_chunks, n_nodes, n_codes = len(level.shifts), len(level.bias), 1 << 8 * level.values.itemsize
     if level.heads.shape != (n_chunks + 1, 4) or level.offsets.shape != (n_chunks + 1,):
         return False
@@ -65,7 +77,9 @@ def _fit(level: Level, dense_width: int) -> bool:
 
 
 def _meaningless(codes: NDArray[Any], table: NDArray[np.float32], n_codes: int) -> bool:
-    """Say whether some code lies beyond its table, which may be short only where there are few codes to look at."""
+    """Say whether some code lies beyond its table, which may be short only where there are few
+    codes to look at.
+    """
     return len(table) < n_codes and int(codes.max(initial=0)) >= len(table) and len(codes) > 0
 
 
@@ -73,5 +87,10 @@ def _unsound(level: Level, n_columns: int) -> bool:
     """Say whether some chunk leads out of its own rows and siblings."""
     own = frozen(level)
     arrays = own.offsets, own.heads, own.shifts, own.starts, own.columns, own.siblings
-    blocks = pool.row_blocks(len(own.shifts), max(-(-len(own.shifts) // (4 * pool.thread_count())), 1))
-    return any(found >= 0 for found in pool.run(lambda ends: first_unsound(*ends, *arrays, n_columns), blocks))
+    blocks = pool.row_blocks(
+        len(own.shifts), max(-(-len(own.shifts) // (4 * pool.thread_count())), 1)
+    )
+    return any(
+        found >= 0
+        for found in pool.run(lambda ends: first_unsound(*ends, *arrays, n_columns), blocks)
+    )

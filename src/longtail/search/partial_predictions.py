@@ -1,9 +1,9 @@
 """Predictions by some shards of a model, as JSON lines, and those of all shards put together again.
 
-A line says beside its labels what decides between them and the labels of other shards: log scores (or margins, where
-these are the scores), which tell apart what a probability or a score may not, and positions on the last level, which
-decide ties. So the merged predictions are, to the byte, those of the whole model.
-"""
+A line says beside its labels what decides between them and the labels of other shards: log scores
+(or margins, where these are the scores), which tell apart what a probability or a score may not,
+and positions on the last level, which decide ties. So the merged predictions are, to the byte,
+those of the whole model."""
 
 from __future__ import annotations
 
@@ -89,26 +89,37 @@ class PartialPredictions:
         _, positions, log_scores = found
         kept = ranked.data >= (threshold or -np.inf)
         finite = np.maximum(log_scores[kept], np.finfo(np.float32).min)  # JSON has no −∞
-        return cls(Predictions(csr_where(ranked, kept), labels, ids), finite, positions[kept], shards, k)
+        return cls(
+            Predictions(csr_where(ranked, kept), labels, ids), finite, positions[kept], shards, k
+        )
 
 
 def write_partial(partial: PartialPredictions, path: Path | str) -> None:
     """Write one JSON line a document: what ``longtail predict`` writes, and what a merge needs."""
     encode, ends = msgspec.json.Encoder().encode, partial.predictions.matrix.indptr.tolist()
-    origin, model = (partial.shards.numbers, partial.shards.n_shards, partial.k), partial.shards.seal[:_SEAL]
+    origin, model = (
+        (partial.shards.numbers, partial.shards.n_shards, partial.k),
+        partial.shards.seal[:_SEAL],
+    )
     with open_output(path) as out:
         for row in range(len(partial.predictions)):
             here = slice(ends[row], ends[row + 1])
-            part = _Part(*origin, partial.log_scores[here].tolist(), partial.positions[here].tolist(), model)
+            part = _Part(
+                *origin, partial.log_scores[here].tolist(), partial.positions[here].tolist(), model
+            )
             out.write(encode(_Line(*partial.predictions.line(row), part)) + b"\n")
 
 
-def merge_predictions(paths: Sequence[Path | str], output: Path | str, k: int | None = None) -> None:
-    """Write the predictions of the whole model from those of all its shards, each in one of the files.
+def merge_predictions(
+    paths: Sequence[Path | str], output: Path | str, k: int | None = None
+) -> None:
+    """Write the predictions of the whole model from those of all its shards, each in one of the
+    files.
 
-    The ``k`` best labels of a document are kept; None: as many as were asked for when the files were made.
-    """
-    with progress.stage("merging", _size(paths), "B"):  # whose bytes are counted where they are read
+    The ``k`` best labels of a document are kept; None: as many as were asked for when the files
+    were made."""
+    # whose bytes are counted where they are read
+    with progress.stage("merging", _size(paths), "B"):
         _merge(paths, output, k)
 
 
@@ -118,7 +129,9 @@ def _merge(paths: Sequence[Path | str], output: Path | str, k: int | None) -> No
     first = next(rows, None)
     most = 0 if first is None else _checked(paths, first)
     if first is not None and k is not None and k > most:
-        raise UsageError(f"-k {k}: the files were made with -k {most}; make them with more, or ask for fewer here")
+        raise UsageError(
+            f"-k {k}: the files were made with -k {most}; make them with more, or ask for fewer here"
+        )
     with open_output(output) as out:
         for lines in chain([] if first is None else [first], rows):
             entries = [entry for line in lines for entry in _entries(line)]
@@ -149,11 +162,17 @@ def _rows(paths: Sequence[Path | str]) -> Iterator[tuple[_Line, ...]]:
         line = max(own[0] for own in found if own is not None)
         for own, problems in zip(found, ledgers, strict=True):
             if own is None:
-                problems.fatal("fewer lines than in the other files", "one for each document in every file", line)
+                problems.fatal(
+                    "fewer lines than in the other files",
+                    "one for each document in every file",
+                    line,
+                )
         lines = tuple(own[1] for own in found if own is not None)
         for own, problems in zip(lines, ledgers, strict=True):
             if own.id != lines[0].id:
-                wanted = f"{quoted(lines[0].id)} as in {paths[0]}: the same documents in the same order"
+                wanted = (
+                    f"{quoted(lines[0].id)} as in {paths[0]}: the same documents in the same order"
+                )
                 problems.fatal(f"document {quoted(own.id)}", wanted, line)
         yield lines
 
@@ -167,9 +186,18 @@ def _lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, _Line]]:
             if problems.skipped:  # without it all lines after it would be those of other documents
                 problems.close()
             first, part = first or line.part, line.part
-            sizes = {len(line.labels), len(line.scores), len(line.part.log_scores), len(line.part.positions)}
+            sizes = {
+                len(line.labels),
+                len(line.scores),
+                len(line.part.log_scores),
+                len(line.part.positions),
+            }
             if len(sizes) > 1:
-                problems.fatal("lists of different lengths", "a score, log score and position of each label", number)
+                problems.fatal(
+                    "lists of different lengths",
+                    "a score, log score and position of each label",
+                    number,
+                )
             if part.origin != first.origin:
                 found, wanted = (
                     f"shards {own.shards} of {own.of} of model {quoted(own.model)} with -k {own.k}"
@@ -184,20 +212,28 @@ def _check_kind(data: bytes, problems: Problems) -> None:
     """Refuse another kind of file at its first line, where all lines would be told to be wrong."""
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
         if "part" not in msgspec.json.decode(data.partition(b"\n")[0], type=dict[str, Any]):
-            problems.fatal("no field 'part'", "a file that `longtail predict --shards` has written", 1)
+            problems.fatal(
+                "no field 'part'", "a file that `longtail predict --shards` has written", 1
+            )
 
 
 def _checked(paths: Sequence[Path | str], lines: Sequence[_Line]) -> int:
-    """Return how many labels all files have; refuse files that are not all shards of one model, each once."""
+    """Return how many labels all files have; refuse files that are not all shards of one model,
+    each once.
+    """
     owners: dict[int, Path | str] = {}
     for path, line in zip(paths, lines, strict=True):
         own, first = ((part.of, part.model) for part in (line.part, lines[0].part))
         if own != first:
             found, other = (f"{of} shards of model {quoted(model)}" for of, model in (own, first))
-            raise UsageError(f"{path}: is of {found}; expected {other}, as in {paths[0]}: predictions of one model")
+            raise UsageError(
+                f"{path}: is of {found}; expected {other}, as in {paths[0]}: predictions of one model"
+            )
         for shard in line.part.shards:
             if shard in owners:
-                raise UsageError(f"{path}: shard {shard}, which is in {owners[shard]}, too; give each shard once")
+                raise UsageError(
+                    f"{path}: shard {shard}, which is in {owners[shard]}, too; give each shard once"
+                )
             owners[shard] = path
     missing = sorted(set(range(lines[0].part.of)) - set(owners))
     if missing:

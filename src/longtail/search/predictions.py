@@ -1,4 +1,6 @@
-"""Ranked labels of documents, as a CSR matrix and as JSON lines ``{"id", "labels": [...], "scores": [...]}``."""
+"""Ranked labels of documents, as a CSR matrix and as JSON lines ``{"id", "labels": [...], "scores":
+[...]}``.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class ScoredLabel(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Suggestions for N documents: ``predictions[0]`` is the list of ``ScoredLabel`` of the first, best first.
+    """Suggestions for N documents: ``predictions[0]`` is the list of ``ScoredLabel`` of the first,
+    best first.
 
     ``matrix`` is (N, L) with the entries of each row from best to worst.
     """
@@ -63,7 +66,9 @@ class Predictions:
         return "\n".join([f"predictions for {len(self):,} documents", *rows, *more])
 
     def line(self, row: int) -> tuple[str, list[str], list[float]]:
-        """Return the id of a document, its position where it has none, and the ids and scores of its labels."""
+        """Return the id of a document, its position where it has none, and the ids and scores of
+        its labels.
+        """
         columns, scores = self._row(row)
         return self._id(row), [self.labels.ids[column] for column in columns], scores
 
@@ -93,11 +98,12 @@ _decoder = msgspec.json.Decoder(_Line)  # refuses numbers that are not finite
 def read_predictions(
     path: Path | str, labels: Labels, ids: Strings | None = None, n_documents: int | None = None
 ) -> Predictions:
-    """Read the predictions of any system for the documents with ``ids``, or for ``n_documents`` without.
+    """Read the predictions of any system for the documents with ``ids``, or for ``n_documents``
+    without.
 
-    Lines with ids may come in any order; documents without ids are called by their position, from "0" on.
-    Without scores the order of a line is its ranking. Labels outside ``labels`` are appended: they can only be misses.
-    """
+    Lines with ids may come in any order; documents without ids are called by their position, from
+    "0" on. Without scores the order of a line is its ranking. Labels outside ``labels`` are
+    appended: they can only be misses."""
     expected = n_documents if ids is None else len(ids)
     if expected is None:
         raise UsageError(
@@ -113,16 +119,28 @@ def read_predictions(
     problems.close()
     if collected.foreign is not None:
         ignored = quoted(collected.foreign)
-        log.warning("%s: the test data has no ids: the order of lines is used, ids such as %s are not", path, ignored)
+        log.warning(
+            "%s: the test data has no ids: the order of lines is used, ids such as %s are not",
+            path,
+            ignored,
+        )
     if not collected.row and expected:
         problems.fatal("no prediction", f"{expected}, one a document")
     if collected.by_id and rows is not None and len(rows) != expected:
-        problems.fatal("ids that stand more than once in the test data", "unique ids, or a file in order without ids")
+        problems.fatal(
+            "ids that stand more than once in the test data",
+            "unique ids, or a file in order without ids",
+        )
     if not collected.by_id and len(collected.row) != expected:
         way = "one a document in order, as not both sides have ids"
         problems.fatal(f"{len(collected.row)} predictions for {expected} documents", way)
     if len(collected.row) < expected:
-        log.warning("%s: no line for %d of %d documents: all misses", path, expected - len(collected.row), expected)
+        log.warning(
+            "%s: no line for %d of %d documents: all misses",
+            path,
+            expected - len(collected.row),
+            expected,
+        )
     return Predictions(collected.matrix(expected), labels.extended(list(collected.columns)), ids)
 
 
@@ -132,7 +150,8 @@ class _Collected:
     def __init__(self, columns: LabelIndex, rows: dict[str, int] | None, n_documents: int) -> None:
         self.columns = columns
         self.by_id = False  # or in order; the first line tells
-        self.foreign: str | int | None = None  # the first id, where it means nothing to data without ids
+        # the first id, where it means nothing to data without ids
+        self.foreign: str | int | None = None
         self.row: dict[int, int] = {}  # document → its line among those taken
         self._has_ids: bool | None = None
         self._rows, self._n_documents = rows, n_documents
@@ -143,13 +162,20 @@ class _Collected:
         if prediction.labels is None:
             return "no field 'labels'", "a list of labels, best first, [] for none"
         count = len(prediction.labels)
-        scores = prediction.scores if prediction.scores is not None else [1 / rank for rank in range(1, count + 1)]
+        scores = (
+            prediction.scores
+            if prediction.scores is not None
+            else [1 / rank for rank in range(1, count + 1)]
+        )
         if len(scores) != count:
             return f"{len(scores)} scores for {count} labels", "one score a label"
         if "" in prediction.labels:
             return EMPTY_LABEL
         if len(set(prediction.labels)) != count:
-            return f"label {quoted(Counter(prediction.labels).most_common(1)[0][0])} twice", "each label once"
+            return (
+                f"label {quoted(Counter(prediction.labels).most_common(1)[0][0])} twice",
+                "each label once",
+            )
         if self._has_ids is None:
             self._begin(prediction.id)
         if self._has_ids != (prediction.id is not None):
@@ -158,8 +184,15 @@ class _Collected:
         row = self._row_of(prediction.id) if self.by_id else len(self.row)
         if row is None or row in self.row:
             word = "an unknown document id" if row is None else "a second prediction for document"
-            places = "" if self._rows is not None else f", by its place from 0 to {self._n_documents - 1}"
-            return f"{word} {quoted(prediction.id)}", f"one line for each document of the test data{places}"
+            places = (
+                ""
+                if self._rows is not None
+                else f", by its place from 0 to {self._n_documents - 1}"
+            )
+            return (
+                f"{word} {quoted(prediction.id)}",
+                f"one line for each document of the test data{places}",
+            )
         self.row[row] = len(self.row)
         self._labels.extend(map(self.columns.__getitem__, prediction.labels))
         self._scores.extend(scores)
@@ -169,7 +202,9 @@ class _Collected:
     def _begin(self, document: str | int | None) -> None:
         """Let the id of the first line, if it has one, say whether lines go by id or in order."""
         self._has_ids = document is not None
-        self.by_id = self._has_ids and (self._rows is not None or self._row_of(document) is not None)
+        self.by_id = self._has_ids and (
+            self._rows is not None or self._row_of(document) is not None
+        )
         self.foreign = None if self.by_id else document
 
     def _row_of(self, document: str | int | None) -> int | None:
@@ -177,7 +212,8 @@ class _Collected:
         name = str(document)
         if self._rows is not None:
             return self._rows.get(name)
-        row = int(name) if name.isdecimal() and len(name) < 20 else self._n_documents  # int() refuses long ones
+        # int() refuses long ones
+        row = int(name) if name.isdecimal() and len(name) < 20 else self._n_documents
         return row if row < self._n_documents and str(row) == name else None
 
     def matrix(self, n_documents: int) -> sparse.csr_array:
@@ -189,9 +225,12 @@ class _Collected:
         documents = np.fromiter(self.row, np.int64, len(self.row))
         lengths[documents] = np.diff(ends)
         line_of_entry = np.repeat(documents, np.diff(ends))
-        order = np.lexsort((taken, -scores, line_of_entry))  # by document, then falling score, then label
+        # by document, then falling score, then label
+        order = np.lexsort((taken, -scores, line_of_entry))
         indptr = np.concatenate([[0], np.cumsum(lengths)])
-        return sparse.csr_array((scores[order], taken[order], indptr), shape=(n_documents, n_labels))
+        return sparse.csr_array(
+            (scores[order], taken[order], indptr), shape=(n_documents, n_labels)
+        )
 
 
 def write_predictions(predictions: Predictions, path: Path | str) -> None:

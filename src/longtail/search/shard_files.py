@@ -1,4 +1,6 @@
-"""Which files of a model folder are shards of the labels' weights, and how a folder is opened to read some of them."""
+"""Which files of a model folder are shards of the labels' weights, and how a folder is opened to
+read some of them.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,11 @@ def shard_file(ranker: str, number: int) -> str:
     return f"{ranker}-shard-{number}.safetensors"
 
 
-def open_model_folder(path: str | Path, shards: Collection[int] | None = None, verify: Verify = True) -> Folder:
-    """Open a model folder to read these shards alone (None: all); the files of others may be missing.
+def open_model_folder(
+    path: str | Path, shards: Collection[int] | None = None, verify: Verify = True
+) -> Folder:
+    """Open a model folder to read these shards alone (None: all); the files of others may be
+    missing.
 
     UsageError for a shard that the model does not have.
     """
@@ -33,7 +38,9 @@ def open_model_folder(path: str | Path, shards: Collection[int] | None = None, v
 
     folder = open_folder(path, verify, held_elsewhere)
     if shards is not None:
-        numbers = {int(match[3]) for match in map(_SHARD.fullmatch, folder.files) if match is not None}
+        numbers = {
+            int(match[3]) for match in map(_SHARD.fullmatch, folder.files) if match is not None
+        }
         if not numbers:
             way_out = "train a model with ranker.shard_labels, or leave them out"
             raise UsageError(f"{path}: is not in shards, as no ensemble is; {way_out}")
@@ -42,7 +49,13 @@ def open_model_folder(path: str | Path, shards: Collection[int] | None = None, v
 
 
 def shard_files(folder: Folder) -> dict[str, int]:
-    """Return how many labels each shard has that can be read in a folder, by the name of its file, in order."""
-    found = [match for match in map(_SHARD.fullmatch, folder.files) if match is not None and folder.holds(match[0])]
+    """Return how many labels each shard has that can be read in a folder, by the name of its file,
+    in order.
+    """
+    found = [
+        match
+        for match in map(_SHARD.fullmatch, folder.files)
+        if match is not None and folder.holds(match[0])
+    ]
     found.sort(key=lambda match: [int(number) for number in match.groups()])
     return {match[0]: len(folder.arrays(match[0])["bias"]) for match in found}

@@ -1,8 +1,9 @@
-"""The ranker of a level in shards: runs of whole parents, each packed, stored and memory-mapped by itself.
+"""The ranker of a level in shards: runs of whole parents, each packed, stored and memory-mapped by
+itself.
 
-Every holder of some shards knows all levels above and so goes down to the same parents; it scores those children that
-it holds. Scores of a child depend on nothing else, so the best of the best of all shards are the best of the level.
-"""
+Every holder of some shards knows all levels above and so goes down to the same parents; it scores
+those children that it holds. Scores of a child depend on nothing else, so the best of the best of
+all shards are the best of the level."""
 
 from __future__ import annotations
 
@@ -26,11 +27,13 @@ _NONE = np.zeros(0, np.int32)
 
 
 def cut_parents(offsets: NDArray[np.integer], shard_labels: int) -> NDArray[np.int64]:
-    """Return the first parent of each shard, and the end: runs of whole parents with ``shard_labels`` children at most.
+    """Return the first parent of each shard, and the end: runs of whole parents with
+    ``shard_labels`` children at most.
 
-    Parent p has the nodes ``offsets[p]:offsets[p + 1]``; one with more children than that is a shard by itself.
-    """
-    borders, n_parents, most = [0], len(offsets) - 1, min(shard_labels, int(offsets[-1]))  # a setting may be any number
+    Parent p has the nodes ``offsets[p]:offsets[p + 1]``; one with more children than that is a
+    shard by itself."""
+    # a setting may be any number
+    borders, n_parents, most = [0], len(offsets) - 1, min(shard_labels, int(offsets[-1]))
     while borders[-1] < n_parents:
         end = int(np.searchsorted(offsets, offsets[borders[-1]] + most, side="right")) - 1
         borders.append(max(min(end, n_parents), borders[-1] + 1))
@@ -42,7 +45,9 @@ def checked_shards(numbers: Iterable[int], n_shards: int) -> set[int]:
     kept = set(numbers)
     if not kept or not 0 <= min(kept) <= max(kept) < n_shards:
         found = ", ".join(map(str, sorted(kept))) or "none"
-        raise UsageError(f"shards: found {found}; expected some of 0 to {n_shards - 1}, which this model has")
+        raise UsageError(
+            f"shards: found {found}; expected some of 0 to {n_shards - 1}, which this model has"
+        )
     return kept
 
 
@@ -53,18 +58,26 @@ class Shards:
     parts: tuple[Chunks | None, ...]  # None: not held here
     parents: NDArray[np.int64]  # (shards + 1,) first parent of each
     nodes: NDArray[np.int64]  # (shards + 1,) first node of each
-    files: tuple[tuple[Folder, str], ...] = ()  # where the very bytes of each lie already: stages of training
-    seal: str = ""  # of the manifest of the model folder that they were read from, which says what all of them are
+    # where the very bytes of each lie already: stages of training
+    files: tuple[tuple[Folder, str], ...] = ()
+    # of the manifest of the model folder that they were read from, which says what all of them are
+    seal: str = ""
 
     @classmethod
-    def of(cls, parts: Sequence[Chunks | None], offsets: NDArray[np.integer], shard_labels: int) -> Shards:
-        """Put shards together that were cut at :func:`cut_parents`; ValueError where one does not fit its place."""
+    def of(
+        cls, parts: Sequence[Chunks | None], offsets: NDArray[np.integer], shard_labels: int
+    ) -> Shards:
+        """Put shards together that were cut at :func:`cut_parents`; ValueError where one does not
+        fit its place.
+        """
         parents = cut_parents(offsets, shard_labels)
         shards = cls(tuple(parts), parents, np.asarray(offsets, np.int64)[parents])
         if len(parts) != shards.n_shards:
             raise ValueError(f"{len(parts)} shards of a level that has {shards.n_shards}")
         for number, part in enumerate(parts):
-            parents_here, nodes_here = (int(ends[number + 1] - ends[number]) for ends in (shards.parents, shards.nodes))
+            parents_here, nodes_here = (
+                int(ends[number + 1] - ends[number]) for ends in (shards.parents, shards.nodes)
+            )
             if part is not None and (part.n_chunks, part.n_nodes) != (parents_here, nodes_here):
                 raise ValueError(
                     f"shard {number} of {part.n_nodes} nodes below {part.n_chunks} parents; expected {nodes_here} "
@@ -76,10 +89,14 @@ class Shards:
 
     @classmethod
     def cut(cls, level: Chunks, shard_labels: int) -> Shards:
-        """Return a level in shards, whose arrays are views of it; all have its codes where weights are int8."""
+        """Return a level in shards, whose arrays are views of it; all have its codes where weights
+        are int8.
+        """
         offsets = level.level.offsets
         return cls.of(
-            [level.run(*ends) for ends in pairwise(cut_parents(offsets, shard_labels))], offsets, shard_labels
+            [level.run(*ends) for ends in pairwise(cut_parents(offsets, shard_labels))],
+            offsets,
+            shard_labels,
         )
 
     @property
@@ -132,7 +149,9 @@ class Shards:
         """Bytes, as stored, that are held here."""
         return sum(part.nbytes for part in self.held)
 
-    def weights(self, node: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+    def weights(
+        self, node: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
         """Return what :meth:`Chunks.weights` does; UsageError where the node is held elsewhere."""
         number = int(np.searchsorted(self.nodes, node, side="right")) - 1
         part = self.parts[number]

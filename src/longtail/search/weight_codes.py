@@ -31,10 +31,16 @@ def decoded(values: NDArray[Any], table: NDArray[np.float32]) -> NDArray[np.floa
 
 def stored(values: NDArray[np.float32], dtype: WeightType) -> NDArray[Any]:
     """Return numbers as they are stored; float16 as its bits, which is what kernels can read."""
-    return values.astype(np.float16).view(np.uint16) if dtype == "float16" else values.astype(np.float32)
+    return (
+        values.astype(np.float16).view(np.uint16)
+        if dtype == "float16"
+        else values.astype(np.float32)
+    )
 
 
-def code_table(values: NDArray[Any], table: NDArray[np.float32], dtype: WeightType) -> NDArray[np.float32]:
+def code_table(
+    values: NDArray[Any], table: NDArray[np.float32], dtype: WeightType
+) -> NDArray[np.float32]:
     """Return what the codes of a type mean; nothing for numbers that stand for themselves."""
     if dtype == "int8":
         weights = decoded(values, table)
@@ -44,14 +50,19 @@ def code_table(values: NDArray[Any], table: NDArray[np.float32], dtype: WeightTy
 
 
 def _codes(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Choose 256 values of least squared error (Lloyd 1982): weights are heavy-tailed, so even steps waste codes."""
+    """Choose 256 values of least squared error (Lloyd 1982): weights are heavy-tailed, so even
+    steps waste codes.
+    """
     ordered = np.sort(values).astype(np.float64)
     distinct = np.unique(ordered)
     if len(distinct) <= _CODES:
-        return np.append(distinct, np.full(_CODES - len(distinct), distinct.max(initial=0))).astype(np.float32)
+        return np.append(distinct, np.full(_CODES - len(distinct), distinct.max(initial=0))).astype(
+            np.float32
+        )
     sums = np.concatenate([[0.0], np.cumsum(ordered)])
     grid = np.quantile(ordered, np.linspace(0, 1, 4 * _CODES))
-    crowd = np.concatenate([[0.0], np.cumsum(np.diff(grid) ** (2 / 3))])  # best codes lie as dense as density^(1/3)
+    # best codes lie as dense as density^(1/3)
+    crowd = np.concatenate([[0.0], np.cumsum(np.diff(grid) ** (2 / 3))])
     codes = np.interp(np.linspace(0, crowd[-1], _CODES), crowd, grid)
     for _ in range(30):
         edges = np.searchsorted(ordered, (codes[1:] + codes[:-1]) / 2)
@@ -69,5 +80,7 @@ def converted(
     middles = (codes[1:] + codes[:-1]) / 2 if dtype == "int8" else codes
     for first in range(0, len(values), _BLOCK):
         block = decoded(values[first : first + _BLOCK], table)
-        coded[first : first + _BLOCK] = np.searchsorted(middles, block) if dtype == "int8" else stored(block, dtype)
+        coded[first : first + _BLOCK] = (
+            np.searchsorted(middles, block) if dtype == "int8" else stored(block, dtype)
+        )
     return coded

@@ -1,4 +1,6 @@
-"""The bodies that the server answers with, as frozen Structs: also the schemas of the OpenAPI document."""
+"""The bodies that the server answers with, as frozen Structs: also the schemas of the OpenAPI
+document.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ class ExplainResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PathNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node of the label tree; ``score`` is the product of those from the root to it, before calibration."""
+    """A node of the label tree; ``score`` is the product of those from the root to it, before
+    calibration.
+    """
 
     node: int
     score: float
@@ -150,7 +154,9 @@ class LabelsResponse(msgspec.Struct, frozen=True):
 
 
 class NeighbourLabel(msgspec.Struct, frozen=True):
-    """A related label; ``weight`` is null where all that is known is that it is a sibling in the label tree."""
+    """A related label; ``weight`` is null where all that is known is that it is a sibling in the
+    label tree.
+    """
 
     id: str
     name: str

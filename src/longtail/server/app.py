@@ -22,17 +22,26 @@ from longtail.server.request_source import SourceCheck
 __all__ = ["create_app"]
 
 _HERE = Path(__file__).parent
-_TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".html": "text/html",
+    ".svg": "image/svg+xml",
+}
 
 
 async def _file(path: Path) -> Response:
     """Return a file of the page, from memory of the disk: they are few and small."""
     headers = {"cache-control": "no-cache"}
-    return Response(path.read_bytes(), headers=headers, media_type=f"{_TYPES[path.suffix]}; charset=utf-8")
+    return Response(
+        path.read_bytes(), headers=headers, media_type=f"{_TYPES[path.suffix]}; charset=utf-8"
+    )
 
 
 def create_app(server: Server) -> Front:
-    """Return the application: all endpoints, the page and its documentation, behind what every request passes."""
+    """Return the application: all endpoints, the page and its documentation, behind what every
+    request passes.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -48,7 +57,9 @@ def create_app(server: Server) -> Front:
         server.stop()
 
     document = openapi_document()
-    app = FastAPI(title="Longtail", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="Longtail", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
+    )
     for endpoint in ENDPOINTS:
         app.add_route(endpoint.path, getattr(server, endpoint.name), methods=[endpoint.method])
     _add_pages(app, document)
@@ -87,7 +98,12 @@ def _add_pages(app: FastAPI, document: dict[str, Any]) -> None:
     async def docs(request: Request) -> Response:
         return Response(documentation, media_type="text/html; charset=utf-8")
 
-    for path, endpoint in (("/", page), ("/static/{name}", static), ("/openapi.json", openapi), ("/docs", docs)):
+    for path, endpoint in (
+        ("/", page),
+        ("/static/{name}", static),
+        ("/openapi.json", openapi),
+        ("/docs", docs),
+    ):
         app.add_route(path, endpoint, methods=["GET"])
 
 
@@ -101,11 +117,17 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _not_routed(request: Request, error: Exception) -> Response:
     found = cast("HTTPException", error)
     titles = {404: "Not found", 405: "Method not allowed"}
-    details = {404: "there is nothing here; /docs lists what there is", 405: f"{request.method} is not possible here"}
+    details = {
+        404: "there is nothing here; /docs lists what there is",
+        405: f"{request.method} is not possible here",
+    }
     status = found.status_code
     headers = dict(found.headers or {})
     return await _refused(
-        request, Refusal(status, titles.get(status, found.detail), details.get(status, found.detail), headers)
+        request,
+        Refusal(
+            status, titles.get(status, found.detail), details.get(status, found.detail), headers
+        ),
     )
 
 

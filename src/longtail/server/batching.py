@@ -1,10 +1,11 @@
-"""Micro-batches: documents of all waiting requests go through the model together, in a queue bounded by time.
+"""Micro-batches: documents of all waiting requests go through the model together, in a queue
+bounded by time.
 
-One thread runs the model, or a few do. Each takes what waits, up to some number of documents, and never waits for more.
-A request of more documents goes through the model in pieces, and is left off where nobody waits for it any more.
-A request is refused when those before it would keep it waiting for longer than the bound: documents that wait, times
-the moving average of seconds a document, what is left of batches under way, and how late the event loop is.
-"""
+One thread runs the model, or a few do. Each takes what waits, up to some number of documents, and
+never waits for more. A request of more documents goes through the model in pieces, and is left off
+where nobody waits for it any more. A request is refused when those before it would keep it waiting
+for longer than the bound: documents that wait, times the moving average of seconds a document, what
+is left of batches under way, and how late the event loop is."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _SHARE = 0.1  # of the newest batch in the moving average
 _LEAST_SECONDS = 1e-6  # that a document takes
 _OF_BOUND = 0.25  # of the bound that one batch may take: who is in it waits for all of it
 _TURNS = 2  # of the event loop, from a result to the last byte of its answer
-_MOST_LAG = 0.75  # of the bound that these may be counted as, so that a very busy loop does not refuse everything
+# of the bound that these may be counted as, so that a very busy loop does not refuse everything
+_MOST_LAG = 0.75
 
 BatchObserver = Callable[[int], None]  # documents of a batch
 
@@ -48,7 +50,9 @@ class Job(Generic[T, R]):
 
 
 class Batcher(Generic[T, R]):
-    """``run(key, items)`` on threads of its own, one batch after another on each; to be used from one event loop."""
+    """``run(key, items)`` on threads of its own, one batch after another on each; to be used from
+    one event loop.
+    """
 
     def __init__(
         self,
@@ -68,13 +72,16 @@ class Batcher(Generic[T, R]):
         self._coming = 0  # requests whose headers are there, and who are about to wait
         # when batches under way began, and their sizes
         self._running: list[tuple[float, int] | None] = [None] * threads
-        self._seconds = self._many_seconds = first_seconds  # a document, of any batch and of those of many
+        # a document, of any batch and of those of many
+        self._seconds = self._many_seconds = first_seconds
         self._lag = 0.0  # between a result and its delivery by a busy event loop, moving average
         self._full_at = -_REST_SECONDS  # when the queue was last found full
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._threads = [
-            threading.Thread(target=self._work, args=(number,), name="longtail-batches", daemon=True)
+            threading.Thread(
+                target=self._work, args=(number,), name="longtail-batches", daemon=True
+            )
             for number in range(threads)
         ]
         for thread in self._threads:
@@ -110,7 +117,8 @@ class Batcher(Generic[T, R]):
     def _wait(self, ahead: int) -> float:
         """Return the seconds that so many documents take; a batch that is late says more."""
         running, now = list(self._running), monotonic()
-        # A long queue becomes large batches, whose documents cost less: those of small ones would keep it short.
+        # A long queue becomes large batches, whose documents cost less: those of small ones would
+        # keep it short.
         seconds = self._many_seconds if ahead >= _MANY else self._seconds
         left = late = 0.0
         busy = [batch for batch in running if batch is not None]
@@ -121,7 +129,9 @@ class Batcher(Generic[T, R]):
         return ahead * max(seconds, late) / working + left
 
     def expect(self) -> None:
-        """Count a request as waiting until the event loop has come round to it: many may come in one turn of it."""
+        """Count a request as waiting until the event loop has come round to it: many may come in
+        one turn of it.
+        """
         self._coming += 1
         self._loop.call_soon(self._came)
 
@@ -129,7 +139,8 @@ class Batcher(Generic[T, R]):
         self._coming -= 1
 
     async def submit(self, key: Hashable, items: Sequence[T], seconds: float) -> Job[T, R]:
-        """Return the finished job; 503 where the queue is full, or it is not done after ``seconds``.
+        """Return the finished job; 503 where the queue is full, or it is not done after
+        ``seconds``.
 
         A caller that is cancelled leaves a job that is not run.
         """
@@ -178,14 +189,16 @@ class Batcher(Generic[T, R]):
     def _next(self, thread: int) -> list[Job[T, R]]:
         """Return the first job that waits and others of its key; empty at the end.
 
-        Where more comes than can be done, all but the first thread rest: the event loop, which refuses it, needs a
-        core to be quick.
-        """
+        Where more comes than can be done, all but the first thread rest: the event loop, which
+        refuses it, needs a core to be quick."""
         with self._changed:
             while True:
                 rests = thread > 0 and monotonic() - self._full_at < _REST_SECONDS
                 if not rests and (batch := self._take()):
-                    self._running[thread] = monotonic(), max(1, sum(len(job.items) for job in batch))
+                    self._running[thread] = (
+                        monotonic(),
+                        max(1, sum(len(job.items) for job in batch)),
+                    )
                     return batch
                 self._running[thread] = None
                 if self._closed:
@@ -194,7 +207,10 @@ class Batcher(Generic[T, R]):
 
     def _take(self) -> list[Job[T, R]]:
         """Take a batch out of the queue, and with it all that nobody waits for any more."""
-        now, quick = monotonic(), int(_OF_BOUND * self._queue_seconds / max(self._many_seconds, _LEAST_SECONDS))
+        now, quick = (
+            monotonic(),
+            int(_OF_BOUND * self._queue_seconds / max(self._many_seconds, _LEAST_SECONDS)),
+        )
         room = min(self._batch_documents, max(quick, _MANY))
         batch: list[Job[T, R]] = []
         left: deque[Job[T, R]] = deque()
@@ -244,4 +260,6 @@ class Batcher(Generic[T, R]):
 
 def _give_up(job: Job[T, R], seconds: float) -> None:
     if not job.done.done():
-        job.done.set_exception(overloaded(f"no answer after {seconds:g} s; try again, or send fewer documents"))
+        job.done.set_exception(
+            overloaded(f"no answer after {seconds:g} s; try again, or send fewer documents")
+        )

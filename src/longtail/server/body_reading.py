@@ -12,7 +12,9 @@ __all__ = ["read_json_body"]
 
 
 async def read_json_body(scope: Scope, receive: Receive, limits: Limits) -> bytes:
-    """Return the body; 408 where it comes too slowly, 413 where it is too large, 415 where it does not say JSON."""
+    """Return the body; 408 where it comes too slowly, 413 where it is too large, 415 where it does
+    not say JSON.
+    """
     content_type, length = b"", 0
     for name, value in scope["headers"]:
         if name == b"content-type":
@@ -45,11 +47,18 @@ async def _all_of_it(receive: Receive, limits: Limits) -> bytes:
 
 def _check_type(content_type: bytes) -> None:
     kind = content_type.partition(b";")[0].strip().lower()
-    if kind and kind != b"application/json" and not (kind.startswith(b"application/") and kind.endswith(b"+json")):
+    if (
+        kind
+        and kind != b"application/json"
+        and not (kind.startswith(b"application/") and kind.endswith(b"+json"))
+    ):
         detail = "expected the header «Content-Type: application/json»"
         raise Refusal(415, "Not JSON", detail, close=True)
 
 
 def _check_size(size: int, limits: Limits) -> None:
     if size > limits.body_bytes:
-        raise too_large(f"found a body of more than {limits.body_bytes} bytes; expected at most that", close=True)
+        raise too_large(
+            f"found a body of more than {limits.body_bytes} bytes; expected at most that",
+            close=True,
+        )

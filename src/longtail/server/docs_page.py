@@ -1,4 +1,6 @@
-"""/docs: the OpenAPI document as a plain page, without a script and without anything from elsewhere."""
+"""/docs: the OpenAPI document as a plain page, without a script and without anything from
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,14 @@ def docs_page(document: dict[str, Any]) -> str:
 
 
 def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
-    parts = [f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}.</p>"]
+    parts = [
+        f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}.</p>"
+    ]
     for parameter in operation.get("parameters", ()):
         needed = ", required" if parameter.get("required") else ""
-        parts.append(f"<p><code>?{escape(parameter['name'])}=</code> {escape(parameter['description'])}{needed}</p>")
+        parts.append(
+            f"<p><code>?{escape(parameter['name'])}=</code> {escape(parameter['description'])}{needed}</p>"
+        )
     if "requestBody" in operation:
         parts.append(f"<p>Body: {_link(operation['requestBody']['content'])}</p>")
     rows = [
@@ -53,4 +59,6 @@ def _link(content: dict[str, Any]) -> str:
 
 
 def _json(schema: dict[str, Any]) -> str:
-    return f"<pre>{escape(msgspec.json.format(msgspec.json.encode(schema), indent=2).decode())}</pre>"
+    return (
+        f"<pre>{escape(msgspec.json.format(msgspec.json.encode(schema), indent=2).decode())}</pre>"
+    )

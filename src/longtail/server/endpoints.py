@@ -45,8 +45,10 @@ __all__ = ["Server"]
 
 T = TypeVar("T")
 
-_WATCHED = 0.02  # seconds of expected wait from which on it is looked whether the client is still there
-_LANES, _WAIT_FOR_LANE = 2, 16  # threads for all but predictions, and requests that may wait for them
+# seconds of expected wait from which on it is looked whether the client is still there
+_WATCHED = 0.02
+# threads for all but predictions, and requests that may wait for them
+_LANES, _WAIT_FOR_LANE = 2, 16
 
 # headers of a proxy, or of a web page
 _THROUGH_OTHERS = frozenset(("x-forwarded-for", "forwarded", "x-real-ip", "via", "origin"))
@@ -63,7 +65,8 @@ class Server:
     def __init__(self, settings: ServerSettings, reloader: Reloader, telemetry: Telemetry) -> None:
         self.settings, self.reloader, self.telemetry = settings, reloader, telemetry
         self.is_ready = True
-        self.tell_others: Callable[[], None] = lambda: None  # workers, that the folder has another model
+        # workers, that the folder has another model
+        self.tell_others: Callable[[], None] = lambda: None
         self.batcher: Batcher[Asked, list[SuggestedLabel]] | None = None
         self._lanes = ThreadPoolExecutor(_LANES, "longtail-lane")
         self._in_lanes = 0
@@ -79,7 +82,9 @@ class Server:
             first_seconds=service.warm_up(),
             observe=self.telemetry.batch,
         )
-        self.reloader.on_change = lambda new: self.telemetry.serves(new.name, new.model.config.method)
+        self.reloader.on_change = lambda new: self.telemetry.serves(
+            new.name, new.model.config.method
+        )
         self.reloader.on_change(service)
 
     def stop(self) -> None:
@@ -90,7 +95,9 @@ class Server:
 
     async def predict(self, request: Request) -> Response:
         """Return the labels of documents; the front takes the shorter way to the same."""
-        return Response(await self.predicted(request.scope, request.receive), media_type="application/json")
+        return Response(
+            await self.predicted(request.scope, request.receive), media_type="application/json"
+        )
 
     async def predicted(self, scope: Scope, receive: Receive) -> bytes:
         """Return the labels of documents, gathered with those of other requests."""
@@ -109,33 +116,59 @@ class Server:
             work = batcher.submit(service.key(k, beam_size), items, limits.request_seconds)
             watched = batcher.waiting_seconds > _WATCHED
             job = await (_unless_gone(work, receive) if watched else work)
-            found, model_seconds, finished = job.done.result(), job.finished - job.started, job.finished
-        predictions = [Prediction(document.id, labels) for document, labels in zip(asked.documents, found, strict=True)]
+            found, model_seconds, finished = (
+                job.done.result(),
+                job.finished - job.started,
+                job.finished,
+            )
+        predictions = [
+            Prediction(document.id, labels)
+            for document, labels in zip(asked.documents, found, strict=True)
+        ]
         body = _encoder.encode(PredictResponse(predictions, service.name))
         queue_seconds = finished - submitted - model_seconds
-        self.telemetry.predicted(submitted - begin, queue_seconds, model_seconds, monotonic() - finished)
+        self.telemetry.predicted(
+            submitted - begin, queue_seconds, model_seconds, monotonic() - finished
+        )
         return body
 
     async def explain(self, request: Request) -> Response:
         """Return why a label came out."""
-        asked = decode(await read_json_body(request.scope, request.receive, self.settings.limits), _explain_decoder)
+        asked = decode(
+            await read_json_body(request.scope, request.receive, self.settings.limits),
+            _explain_decoder,
+        )
         asked.check(self.settings.limits)
         return _json(await self._in_lane(self.reloader.current.explain, asked.text, asked.label))
 
     async def path(self, request: Request) -> Response:
         """Return the way through the label tree."""
-        asked = decode(await read_json_body(request.scope, request.receive, self.settings.limits), _path_decoder)
+        asked = decode(
+            await read_json_body(request.scope, request.receive, self.settings.limits),
+            _path_decoder,
+        )
         asked.check(self.settings.limits)
-        return _json(await self._in_lane(self.reloader.current.path, asked.text, asked.label, int(asked.alternatives)))
+        return _json(
+            await self._in_lane(
+                self.reloader.current.path, asked.text, asked.label, int(asked.alternatives)
+            )
+        )
 
     async def labels(self, request: Request) -> Response:
         """Return labels that hold the query."""
-        query, limit = request.query_params.get("query", ""), request.query_params.get("limit", str(FOUND))
+        query, limit = (
+            request.query_params.get("query", ""),
+            request.query_params.get("limit", str(FOUND)),
+        )
         if len(query) > LONGEST_QUERY:
             found = f"query: found {len(query)} characters; expected at most {LONGEST_QUERY}"
             raise Refusal(422, "Wrong parameter", found)
-        if not (limit.isascii() and limit.isdigit() and len(limit) < 4 and 1 <= int(limit) <= MOST_FOUND):
-            raise Refusal(422, "Wrong parameter", f"limit: expected a whole number from 1 to {MOST_FOUND}")
+        if not (
+            limit.isascii() and limit.isdigit() and len(limit) < 4 and 1 <= int(limit) <= MOST_FOUND
+        ):
+            raise Refusal(
+                422, "Wrong parameter", f"limit: expected a whole number from 1 to {MOST_FOUND}"
+            )
         service = self.reloader.current
         return _json(await self._in_lane(lambda: service.index.find(query, int(limit))))
 
@@ -193,8 +226,16 @@ class Server:
             return
         host = "" if request.client is None else request.client.host
         through_others = _THROUGH_OTHERS & set(request.headers)
-        if not self.settings.is_loopback or through_others or not (host.startswith("127.") or host == "::1"):
-            raise Refusal(403, "Forbidden", "expected a token, or a call from this machine to a server bound to it")
+        if (
+            not self.settings.is_loopback
+            or through_others
+            or not (host.startswith("127.") or host == "::1")
+        ):
+            raise Refusal(
+                403,
+                "Forbidden",
+                "expected a token, or a call from this machine to a server bound to it",
+            )
 
     async def live(self, request: Request) -> Response:
         """Say that the process runs."""
@@ -226,7 +267,9 @@ class Server:
             async with asyncio.timeout(seconds):
                 return await future
         except TimeoutError:
-            raise overloaded(f"no answer after {seconds:g} s; try again, or send a shorter text") from None
+            raise overloaded(
+                f"no answer after {seconds:g} s; try again, or send a shorter text"
+            ) from None
 
     def _left_lane(self, future: asyncio.Future[Any]) -> None:
         self._in_lanes -= 1

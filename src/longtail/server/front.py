@@ -1,7 +1,8 @@
-"""What every request passes first: its id, the token, shedding, headers of every answer, counts and the log.
+"""What every request passes first: its id, the token, shedding, headers of every answer, counts and
+the log.
 
-It is plain ASGI, and an answer that sheds costs little: a server is never too busy to say that it is.
-"""
+It is plain ASGI, and an answer that sheds costs little: a server is never too busy to say that it
+is."""
 
 from __future__ import annotations
 
@@ -43,16 +44,23 @@ log = logging.getLogger("longtail")
 
 _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _SECURITY = [
-    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    ),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
 _UNAUTHORISED = Refusal(
-    401, "Unauthorised", "expected the header «Authorization: Bearer TOKEN»", {"www-authenticate": "Bearer"}
+    401,
+    "Unauthorised",
+    "expected the header «Authorization: Bearer TOKEN»",
+    {"www-authenticate": "Bearer"},
 )
 _BUSY = overloaded("too many documents wait; try again")
 _BUSY_HEAD = b"HTTP/1.1 503 Service Unavailable\r\n" + b"".join(
-    b"%b: %b\r\n" % header for header in [(b"content-type", PROBLEM_TYPE), (b"retry-after", b"1"), *_SECURITY]
+    b"%b: %b\r\n" % header
+    for header in [(b"content-type", PROBLEM_TYPE), (b"retry-after", b"1"), *_SECURITY]
 )
 PREDICT = "/v1/predict"  # the path that is in a hurry
 NOBODY = 499  # the status of an answer that nobody waits for, as nginx has it
@@ -116,7 +124,9 @@ class Front:
                 _log_request(scope, status, monotonic() - begin, request_id)
 
     def shed_early(self, headers: list[tuple[bytes, bytes]]) -> bytes | None:
-        """Return all bytes of a 503 for a prediction of which only the headers came; None: to be answered as usual."""
+        """Return all bytes of a 503 for a prediction of which only the headers came; None: to be
+        answered as usual.
+        """
         batcher = self._batcher()
         if batcher is None or self._access_log or not batcher.will_be_full:
             return None
@@ -142,9 +152,15 @@ class Front:
     def _new_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers):x}"
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, authorization: bytes) -> None:
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, authorization: bytes
+    ) -> None:
         path: str = scope["path"]
-        foreign = None if self._source is None else self._source.refusal(scope["method"], scope["headers"])
+        foreign = (
+            None
+            if self._source is None
+            else self._source.refusal(scope["method"], scope["headers"])
+        )
         if foreign is not None:
             return await send_refusal(foreign, scope, send)
         if self._token is not None and is_guarded(path) and not _shows(authorization, self._token):
@@ -164,7 +180,8 @@ class Front:
         batcher = self._batcher()
         if batcher is not None and batcher.is_full:
             self._telemetry.shed()
-            return await send_refusal(_BUSY, scope, send)  # not raised: one that is kept would gather tracebacks
+            # not raised: one that is kept would gather tracebacks
+            return await send_refusal(_BUSY, scope, send)
         body = await self._predict(scope, receive)
         await _send(send, 200, body, [(b"content-type", b"application/json")])
 
@@ -204,7 +221,9 @@ def _shows(authorization: bytes, token: bytes) -> bool:
 
 def _log_request(scope: Scope, status: int, seconds: float, request_id: str) -> None:
     """Log method, path without the query, status, ms and id: never anything of a text."""
-    log.info("%s %s %d %.1f ms %s", scope["method"], _path(scope), status, 1e3 * seconds, request_id)
+    log.info(
+        "%s %s %d %.1f ms %s", scope["method"], _path(scope), status, 1e3 * seconds, request_id
+    )
 
 
 def _log_failure(error: Exception, scope: Scope, request_id: str) -> None:
@@ -214,7 +233,13 @@ def _log_failure(error: Exception, scope: Scope, request_id: str) -> None:
     while at is not None:
         places.append(f"{at.tb_frame.f_code.co_filename.rpartition('longtail/')[2]}:{at.tb_lineno}")
         at = at.tb_next
-    log.error("%s in %s, request %s: %s", type(error).__name__, _path(scope), request_id, " ".join(places[-8:]))
+    log.error(
+        "%s in %s, request %s: %s",
+        type(error).__name__,
+        _path(scope),
+        request_id,
+        " ".join(places[-8:]),
+    )
 
 
 def _path(scope: Scope) -> str:

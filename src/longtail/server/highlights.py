@@ -1,4 +1,6 @@
-"""Which words of a text speak for a label: the n-grams of an explanation, found again where they stand."""
+"""Which words of a text speak for a label: the n-grams of an explanation, found again where they
+stand.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,14 @@ _NOTHING = 1e-12
 Spans = dict[tuple[int, int], float]  # code points of the text → weight
 
 
-def highlights(model: Model | Ensemble, text: str, explanation: Explanation | EnsembleExplanation) -> list[Highlight]:
-    """Return the words that have a weight, in their order; of an ensemble, the members' weighted sum.
+def highlights(
+    model: Model | Ensemble, text: str, explanation: Explanation | EnsembleExplanation
+) -> list[Highlight]:
+    """Return the words that have a weight, in their order; of an ensemble, the members' weighted
+    sum.
 
-    The weight of a word is what the n-grams that touch it add, or how far the score of a network falls without it.
-    """
+    The weight of a word is what the n-grams that touch it add, or how far the score of a network
+    falls without it."""
     weighed: Spans = {}
     if isinstance(model, Ensemble) and isinstance(explanation, EnsembleExplanation):
         for member, own in zip(model.members, explanation.members, strict=True):
@@ -47,7 +52,9 @@ def _add(weighed: Spans, own: Spans, share: float) -> None:
 
 
 def _apart(weighed: Spans) -> list[Highlight]:
-    """Return spans that do not overlap: members may split words differently, and such are cut at all borders."""
+    """Return spans that do not overlap: members may split words differently, and such are cut at
+    all borders.
+    """
     borders = sorted({at for span in weighed for at in span})
     if not borders:
         return []
@@ -58,7 +65,9 @@ def _apart(weighed: Spans) -> list[Highlight]:
         weights[places[start] : places[end]] += weight
         covered[places[start] : places[end]] = True
     pieces = zip(pairwise(borders), weights.tolist(), covered.tolist(), strict=True)
-    return [Highlight(start, end, weight) for (start, end), weight, used in pieces if used and weight]
+    return [
+        Highlight(start, end, weight) for (start, end), weight, used in pieces if used and weight
+    ]
 
 
 def _spans(model: Model, text: str, explanation: Explanation) -> Spans:
@@ -77,7 +86,9 @@ def _spans(model: Model, text: str, explanation: Explanation) -> Spans:
 
 
 def _lowered(text: str) -> tuple[str, range | list[int]]:
-    """Return the text in lower case, and where each of its characters comes from: one letter becomes two."""
+    """Return the text in lower case, and where each of its characters comes from: one letter
+    becomes two.
+    """
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered, range(len(text))
@@ -95,7 +106,9 @@ class _Units(NamedTuple):
 
 
 def _units(lowered: str, unit: str) -> _Units:
-    """Split as tf-idf does: into words of two letters or more, or into characters with white space as one blank."""
+    """Split as tf-idf does: into words of two letters or more, or into characters with white space
+    as one blank.
+    """
     if unit == "word":
         words = [match.span() for match in _WORDS.finditer(lowered)]
         numbers = np.arange(len(words))
@@ -105,11 +118,17 @@ def _units(lowered: str, unit: str) -> _Units:
     starts, ends = np.array(words, np.int64).reshape(-1, 2).T
     parts = [" " if lowered[at].isspace() else lowered[at] for at in places.tolist()]
     return _Units(
-        parts, "", words, np.searchsorted(ends, places, "right"), np.searchsorted(starts, places, "right") - 1
+        parts,
+        "",
+        words,
+        np.searchsorted(ends, places, "right"),
+        np.searchsorted(starts, places, "right") - 1,
     )
 
 
-def _weighed_words(lowered: str, totals: Mapping[str, float], block: TfIdf) -> Iterator[tuple[int, int, float]]:
+def _weighed_words(
+    lowered: str, totals: Mapping[str, float], block: TfIdf
+) -> Iterator[tuple[int, int, float]]:
     """Yield where words begin and end, with the sum of all n-grams that touch them."""
     units = _units(lowered, block.unit)
     changes = np.zeros(len(units.words) + 1)  # of the sum, from one word to the next

@@ -1,4 +1,6 @@
-"""One connection of a client: bounds of size and time before there is a request, and after an answer."""
+"""One connection of a client: bounds of size and time before there is a request, and after an
+answer.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ __all__ = ["Connection", "RefusedConnections", "connections_of"]
 
 log = logging.getLogger("longtail")
 
-_SHED_SECONDS = 0.05  # that a connection is not read after a 503: a client that retries at once takes time from others
+# that a connection is not read after a 503: a client that retries at once takes time from others
+_SHED_SECONDS = 0.05
 _LINGER_SECONDS = 1.0  # between a refusal and the end, in which the client can read the answer
 _LINGER_BYTES = 1_000_000  # that are thrown away meanwhile
 _SLOWEST_READER = 1000  # bytes a second of an answer that a client must take
@@ -50,10 +53,14 @@ class _Refusal(NamedTuple):
 
 
 _NOT_HTTP = _Refusal("not_http", HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.")
-_TOO_SLOW = _Refusal("slow_headers", HTTPStatus.REQUEST_TIMEOUT, "The headers did not come in time.")
+_TOO_SLOW = _Refusal(
+    "slow_headers", HTTPStatus.REQUEST_TIMEOUT, "The headers did not come in time."
+)
 _LONG_URL = _Refusal("long_url", HTTPStatus.REQUEST_URI_TOO_LONG, "The URL is too long.")
 _LARGE_HEADERS = _Refusal(
-    "large_headers", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "There are too many headers, or they are too large."
+    "large_headers",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    "There are too many headers, or they are too large.",
 )
 _TOO_MANY = _Refusal(
     "too_many_connections",
@@ -87,8 +94,9 @@ class RefusedConnections:
 class Connection(HttpToolsProtocol):
     """uvicorn's HTTP protocol, with bounds for what it takes without any.
 
-    The URL, the number and the bytes of headers are bounded, and so is the number of connections. A timer runs
-    whenever the client has to send something or to read an answer. Predictions that are shed are answered as soon as
+    The URL, the number and the bytes of headers are bounded, and so is the number of connections. A
+    timer runs whenever the client has to send something or to read an answer. Predictions that are
+    shed are answered as soon as
     their headers are there, without a task: under overload this is most of what a server does.
 
     Args:
@@ -98,7 +106,8 @@ class Connection(HttpToolsProtocol):
         _loop: the event loop.
         limits: of size and time.
         connections: largest number of connections of this process.
-        waiting: all connections without a request that is being answered, the longest waiting first.
+        waiting: all connections without a request that is being answered, the longest waiting
+        first.
         front: sheds predictions.
         refused: counts what is refused here.
     """
@@ -122,10 +131,12 @@ class Connection(HttpToolsProtocol):
         self._waiting = waiting
         self._front = front
         self._refused = refused
-        self._deadline: asyncio.TimerHandle | None = None  # of the headers, the rest of a body, or the end
+        # of the headers, the rest of a body, or the end
+        self._deadline: asyncio.TimerHandle | None = None
         self._write_check: asyncio.TimerHandle | None = None
         self._unsent = 0  # bytes of answers that the client had not taken at the last check
-        self._unparsed = 0  # bytes since the parser last came to the end of headers, a chunk or a message
+        # bytes since the parser last came to the end of headers, a chunk or a message
+        self._unparsed = 0
         self._discarded = 0  # bytes after a refusal
         self._header_count = 0
         self._header_bytes = 0
@@ -194,7 +205,10 @@ class Connection(HttpToolsProtocol):
         """Take a header; trailers behind a body are counted, and not kept."""
         self._header_count += 1
         self._header_bytes += len(name) + len(value) + _HEADER_OVERHEAD
-        if self._header_count > self._limits.headers or self._header_bytes > self._limits.header_bytes:
+        if (
+            self._header_count > self._limits.headers
+            or self._header_bytes > self._limits.header_bytes
+        ):
             self._stop_parsing(_LARGE_HEADERS)
         if not self._in_body:
             super().on_header(name, value)
@@ -229,7 +243,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; for the rest of a body that nobody reads, or for the end, not without bound."""
+        """Wait for the next request; for the rest of a body that nobody reads, or for the end, not
+        without bound.
+        """
         super().on_response_complete()
         if not self._is_answering:
             self._waiting[self] = None
@@ -255,10 +271,18 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def _shed(self) -> bool:
-        """Answer at once where no other request of this connection is under way; its body is then passed over."""
-        free = self.cycle is not None and self.cycle.response_complete and not self.flow.write_paused
+        """Answer at once where no other request of this connection is under way; its body is then
+        passed over.
+        """
+        free = (
+            self.cycle is not None and self.cycle.response_complete and not self.flow.write_paused
+        )
         plain = self.parser.get_method() == b"POST" and self.parser.should_keep_alive()
-        answer = self._front.shed_early(self.headers) if free and plain and not self.expect_100_continue else None
+        answer = (
+            self._front.shed_early(self.headers)
+            if free and plain and not self.expect_100_continue
+            else None
+        )
         if answer is None:
             return False
         self.transport.write(answer)
@@ -273,7 +297,8 @@ class Connection(HttpToolsProtocol):
         raise ValueError(refusal.reason)
 
     def _refuse(self, refusal: _Refusal) -> None:
-        """Answer what is no request, unless another request is being answered, and end the connection soon.
+        """Answer what is no request, unless another request is being answered, and end the
+        connection soon.
 
         What comes meanwhile is thrown away: a socket closed with bytes unread may lose the answer.
         """
@@ -337,7 +362,9 @@ class Connection(HttpToolsProtocol):
             self._write_check = None
 
 
-def connections_of(limits: Limits, connections: int, front: Front, telemetry: Telemetry) -> type[asyncio.Protocol]:
+def connections_of(
+    limits: Limits, connections: int, front: Front, telemetry: Telemetry
+) -> type[asyncio.Protocol]:
     """Return what uvicorn calls for each connection."""
     waiting: dict[Connection, None] = {}
     made = partial(

@@ -32,7 +32,9 @@ class LabelDocuments:
 
     @classmethod
     def of(cls, documents: Dataset, labels: Labels) -> LabelDocuments:
-        """Arrange documents, :func:`shortened` before, by the labels of a model; other labels are left out."""
+        """Arrange documents, :func:`shortened` before, by the labels of a model; other labels are
+        left out.
+        """
         own = documents.with_labels(labels, unknown="drop").label_matrix
         return cls(documents.texts, documents.ids, own, sparse.csr_array(own.T.tocsr()))
 
@@ -41,14 +43,18 @@ class LabelDocuments:
         if self.texts is None:
             return []
         rows = self._rows(column)[:_EXAMPLES].tolist()
-        return [Example(None if self.ids is None else self.ids[row], self.texts[row]) for row in rows]
+        return [
+            Example(None if self.ids is None else self.ids[row], self.texts[row]) for row in rows
+        ]
 
     def neighbours(self, column: int) -> list[tuple[int, float]]:
         """Return labels that stand beside this one, and their cosine: n_ab / √(n_a n_b)."""
         rows = self._rows(column)
         if not len(rows):
             return []
-        together = np.bincount(self.label_matrix[rows].indices, minlength=self.label_matrix.shape[1])
+        together = np.bincount(
+            self.label_matrix[rows].indices, minlength=self.label_matrix.shape[1]
+        )
         together[column] = 0
         others = np.flatnonzero(together)
         cosines = together[others] / np.sqrt(len(rows) * np.diff(self.documents.indptr)[others])
@@ -56,25 +62,43 @@ class LabelDocuments:
         return list(zip(others[order].tolist(), cosines[order].tolist(), strict=True))
 
     def _rows(self, column: int) -> np.ndarray:
-        rows: np.ndarray = self.documents.indices[slice(*self.documents.indptr[column : column + 2])]
+        rows: np.ndarray = self.documents.indices[
+            slice(*self.documents.indptr[column : column + 2])
+        ]
         return rows
 
 
 def shortened(documents: Dataset) -> Dataset:
-    """Return the documents with the beginnings of their texts alone, which is all that is shown of them."""
-    texts = None if documents.texts is None else Strings.of([_beginning(text) for text in documents.texts])
+    """Return the documents with the beginnings of their texts alone, which is all that is shown of
+    them.
+    """
+    texts = (
+        None
+        if documents.texts is None
+        else Strings.of([_beginning(text) for text in documents.texts])
+    )
     return replace(documents, texts=texts, features=None, label_features=None, dense=None)
 
 
-def related(model: Model | Ensemble, column: int, documents: LabelDocuments | None) -> list[NeighbourLabel]:
-    """Return labels related to one: by the model's label graph, by documents, or siblings in the label tree."""
+def related(
+    model: Model | Ensemble, column: int, documents: LabelDocuments | None
+) -> list[NeighbourLabel]:
+    """Return labels related to one: by the model's label graph, by documents, or siblings in the
+    label tree.
+    """
     labels = model.labels
     if isinstance(model, Model) and model.label_graph is not None:
         near = neighbours(model.label_graph, labels, labels.ids[column], _NEIGHBOURS)
         return [NeighbourLabel(own.id, own.name, own.value) for own in near]
     if documents is not None:
-        return [NeighbourLabel(labels.ids[at], labels.name(at), cosine) for at, cosine in documents.neighbours(column)]
-    return [NeighbourLabel(own, labels.name(labels.column(own)), None) for own in _siblings(model, labels.ids[column])]
+        return [
+            NeighbourLabel(labels.ids[at], labels.name(at), cosine)
+            for at, cosine in documents.neighbours(column)
+        ]
+    return [
+        NeighbourLabel(own, labels.name(labels.column(own)), None)
+        for own in _siblings(model, labels.ids[column])
+    ]
 
 
 def _siblings(model: Model | Ensemble, label: str) -> list[str]:

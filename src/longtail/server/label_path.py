@@ -1,4 +1,6 @@
-"""The way through the label tree: on each level the nodes that the search kept, and those on the way to a label."""
+"""The way through the label tree: on each level the nodes that the search kept, and those on the
+way to a label.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _FOUND = 100  # labels of a network whose nodes are looked at
 
 
 class _Level(NamedTuple):
-    """Nodes that the search kept on a level, best first, and the score of the one on the way to the label."""
+    """Nodes that the search kept on a level, best first, and the score of the one on the way to the
+    label.
+    """
 
     nodes: NDArray[np.integer]
     scores: NDArray[np.floating]
@@ -31,7 +35,9 @@ class _Level(NamedTuple):
 
 
 def tree_of(model: Model | Ensemble, label: str | None = None) -> tuple[Model, LabelTree] | None:
-    """Return the label tree to show, and whose it is: of an ensemble, the heaviest member's that knows the label."""
+    """Return the label tree to show, and whose it is: of an ensemble, the heaviest member's that
+    knows the label.
+    """
     for member in _heaviest_first(model):
         tree = _tree(member)
         if tree is not None and tree.n_levels > 1 and (label is None or label in member.labels):
@@ -42,7 +48,10 @@ def tree_of(model: Model | Ensemble, label: str | None = None) -> tuple[Model, L
 def _heaviest_first(model: Model | Ensemble) -> Sequence[Model]:
     if isinstance(model, Model):
         return (model,)
-    return [model.members[at] for at in sorted(range(len(model.members)), key=lambda at: -model.weights[at])]
+    return [
+        model.members[at]
+        for at in sorted(range(len(model.members)), key=lambda at: -model.weights[at])
+    ]
 
 
 def _tree(model: Model) -> LabelTree | None:
@@ -51,15 +60,21 @@ def _tree(model: Model) -> LabelTree | None:
     return model.rankers[0].label_tree if model.rankers else None
 
 
-def label_path(model: Model | Ensemble, text: str, label: str, alternatives: int) -> list[PathLevel]:
-    """Return each level's nodes, at most ``alternatives``, the label's own among them; empty without a label tree."""
+def label_path(
+    model: Model | Ensemble, text: str, label: str, alternatives: int
+) -> list[PathLevel]:
+    """Return each level's nodes, at most ``alternatives``, the label's own among them; empty
+    without a label tree.
+    """
     found = tree_of(model, label)
     if found is None:
         return []
     owner, tree = found
     column = owner.labels.column(label)
     by_network = owner.neural_ranker is not None and tree is owner.neural_ranker.tree
-    levels = _network_levels(owner, text, column) if by_network else _linear_levels(owner, text, column)
+    levels = (
+        _network_levels(owner, text, column) if by_network else _linear_levels(owner, text, column)
+    )
     way = tree.ancestors(column)
     return [
         PathLevel(depth + 1, _nodes(owner, tree, depth, level, way[depth], alternatives))
@@ -68,7 +83,9 @@ def label_path(model: Model | Ensemble, text: str, label: str, alternatives: int
 
 
 def _linear_levels(model: Model, text: str, column: int) -> list[_Level]:
-    """Return what the beam keeps on each level; scores are products from the root down, of labels perhaps margins."""
+    """Return what the beam keeps on each level; scores are products from the root down, of labels
+    perhaps margins.
+    """
     ranker, search = model.rankers[0], model.config.search
     assert isinstance(ranker, TreeRanker)
     features = model.features([text])
@@ -94,7 +111,9 @@ def _linear_levels(model: Model, text: str, column: int) -> list[_Level]:
 
 
 def _network_levels(model: Model, text: str, column: int) -> list[_Level]:
-    """Return the nodes above the best labels of a network; a node's score is that of the best label found below it."""
+    """Return the nodes above the best labels of a network; a node's score is that of the best label
+    found below it.
+    """
     ranker = model.neural_ranker
     assert ranker is not None
     ranked, _ = ranker.search([text], min(_FOUND, ranker.n_labels))
@@ -112,15 +131,21 @@ def _network_levels(model: Model, text: str, column: int) -> list[_Level]:
     return levels
 
 
-def _nodes(model: Model, tree: LabelTree, depth: int, level: _Level, own: int, alternatives: int) -> list[PathNode]:
-    """Return the best nodes of a level, the last of them replaced by the label's own where it is not among them."""
+def _nodes(
+    model: Model, tree: LabelTree, depth: int, level: _Level, own: int, alternatives: int
+) -> list[PathNode]:
+    """Return the best nodes of a level, the last of them replaced by the label's own where it is
+    not among them.
+    """
     pairs = list(zip(level.nodes.tolist(), level.scores.tolist(), strict=True))[:alternatives]
     if own not in (node for node, _ in pairs):
         pairs = [*pairs[: alternatives - 1], (own, level.own)]
     return [_node(model, tree, depth, node, score, node == own) for node, score in pairs]
 
 
-def _node(model: Model, tree: LabelTree, depth: int, node: int, score: float, on_path: bool) -> PathNode:
+def _node(
+    model: Model, tree: LabelTree, depth: int, node: int, score: float, on_path: bool
+) -> PathNode:
     first, last = node, node + 1
     for offsets in tree.offsets[depth:]:
         first, last = int(offsets[first]), int(offsets[last])

@@ -23,13 +23,17 @@ _Columns = NDArray[np.int64]
 
 
 class LabelSearch:
-    """All strings of all labels as one string in folded case, which the search of ``re`` goes through in one go."""
+    """All strings of all labels as one string in folded case, which the search of ``re`` goes
+    through in one go.
+    """
 
     def __init__(self, labels: Labels, counts: NDArray[np.integer]) -> None:
         self._labels, self._counts = labels, counts
 
     def find(self, query: str, limit: int) -> LabelsResponse:
-        """Return labels that hold the query: first where a string begins with it, and among these by frequency."""
+        """Return labels that hold the query: first where a string begins with it, and among these
+        by frequency.
+        """
         columns = self._by_frequency if not query.strip() else self._matching(query)
         found = [self._found(int(column)) for column in columns[:limit]]
         return LabelsResponse(found, len(columns))
@@ -45,16 +49,22 @@ class LabelSearch:
             detail = f"{len(named)} labels have the name {label[:200]!r}; expected an id"
         else:
             near = self._nearest(label)
-            detail = f"unknown label {label[:200]!r}" + (f"; did you mean {near!r}?" if near else "")
+            detail = f"unknown label {label[:200]!r}" + (
+                f"; did you mean {near!r}?" if near else ""
+            )
         raise Refusal(404, "Unknown label", detail)
 
     def _found(self, column: int) -> FoundLabel:
-        return FoundLabel(self._labels.ids[column], self._labels.name(column), int(self._counts[column]))
+        return FoundLabel(
+            self._labels.ids[column], self._labels.name(column), int(self._counts[column])
+        )
 
     def _matching(self, query: str) -> _Columns:
         """Return the columns of labels that hold the query, best first."""
         folded = _folded(query)
-        hits = np.array([match.start() for match in re.finditer(re.escape(folded), self._text)], np.int64)
+        hits = np.array(
+            [match.start() for match in re.finditer(re.escape(folded), self._text)], np.int64
+        )
         owners = np.searchsorted(self._starts, hits, "right") - 1
         begins = np.array([self._text[at - 1] == _BETWEEN for at in hits.tolist()], bool)
         columns, first = np.unique(owners, return_inverse=True)
@@ -70,13 +80,19 @@ class LabelSearch:
         return np.unique(np.searchsorted(self._starts, hits, "right") - 1)
 
     def _nearest(self, label: str) -> str | None:
-        """Return the known id or name most like this one among those that share its beginning, or a part of it."""
+        """Return the known id or name most like this one among those that share its beginning, or a
+        part of it.
+        """
         folded = _folded(label)[:100]
-        for length in sorted({len(folded) * part // 4 for part in (4, 3, 2, 1)} - {0}, reverse=True):
+        for length in sorted(
+            {len(folded) * part // 4 for part in (4, 3, 2, 1)} - {0}, reverse=True
+        ):
             columns = self._matching(folded[:length])[:_CANDIDATES].tolist()
             if columns:
                 names = {
-                    _folded(name): name for at in columns for name in (self._labels.ids[at], self._labels.name(at))
+                    _folded(name): name
+                    for at in columns
+                    for name in (self._labels.ids[at], self._labels.name(at))
                 }
                 near = difflib.get_close_matches(folded, names, 1, 0.4)
                 if near:
@@ -91,9 +107,15 @@ class LabelSearch:
     @cached_property
     def _parts(self) -> tuple[str, _Columns]:
         labels, texts, sizes = self._labels, list[str](), list[NDArray[np.int64]]()
-        rows = zip(labels.ids, labels.names or repeat(""), labels.aliases or repeat(()), strict=False)
-        while block := list(islice(rows, _BLOCK)):  # in blocks: as strings, ten million labels take a gigabyte
-            own = [_BETWEEN + _BETWEEN.join(map(_folded, filter(None, (at, name, *more)))) for at, name, more in block]
+        rows = zip(
+            labels.ids, labels.names or repeat(""), labels.aliases or repeat(()), strict=False
+        )
+        # in blocks: as strings, ten million labels take a gigabyte
+        while block := list(islice(rows, _BLOCK)):
+            own = [
+                _BETWEEN + _BETWEEN.join(map(_folded, filter(None, (at, name, *more))))
+                for at, name, more in block
+            ]
             texts.append("".join(own))
             sizes.append(np.fromiter(map(len, own), np.int64, len(own)))
         ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *sizes]))

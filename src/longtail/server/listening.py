@@ -26,7 +26,9 @@ def bind(host: str, port: int, shared: bool = False) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise UsageError(f"--host {host}: {error.strerror or error}; expected an address of this machine") from None
+        raise UsageError(
+            f"--host {host}: {error.strerror or error}; expected an address of this machine"
+        ) from None
     made = socket.socket(family)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared:
@@ -43,7 +45,9 @@ def bind(host: str, port: int, shared: bool = False) -> socket.socket:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn with signals of our own: it ends well, with requests in flight answered, however often it is told to."""
+    """uvicorn with signals of our own: it ends well, with requests in flight answered, however
+    often it is told to.
+    """
 
     def __init__(
         self,
@@ -79,5 +83,8 @@ def say_where(settings: ServerSettings, port: int) -> None:
     address = f"http://{host}:{port}"
     token = "" if settings.token is None else " -H 'Authorization: Bearer TOKEN'"
     print(f"page: {address}/", file=sys.stderr)
-    print(f"curl {address}/v1/predict{token} -H 'Content-Type: application/json' -d '{_EXAMPLE}'", file=sys.stderr)
+    print(
+        f"curl {address}/v1/predict{token} -H 'Content-Type: application/json' -d '{_EXAMPLE}'",
+        file=sys.stderr,
+    )
     sys.stderr.flush()

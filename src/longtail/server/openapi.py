@@ -1,4 +1,6 @@
-"""The OpenAPI document: every endpoint with its bodies, made from the same Structs that decode and encode them."""
+"""The OpenAPI document: every endpoint with its bodies, made from the same Structs that decode and
+encode them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,12 @@ _QUERY = (
         "name": "limit",
         "in": "query",
         "description": "labels returned, at most",
-        "schema": {"type": "integer", "minimum": 1, "maximum": requests.MOST_FOUND, "default": requests.FOUND},
+        "schema": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": requests.MOST_FOUND,
+            "default": requests.FOUND,
+        },
     },
 )
 _ID = (
@@ -82,15 +89,39 @@ ENDPOINTS = (
     ),
     Endpoint("model", "GET", "/v1/model", "Describe the model that is served", answers.ModelInfo),
     Endpoint(
-        "labels", "GET", "/v1/labels", "Find labels", answers.LabelsResponse, errors=(422, 503), parameters=_QUERY
+        "labels",
+        "GET",
+        "/v1/labels",
+        "Find labels",
+        answers.LabelsResponse,
+        errors=(422, 503),
+        parameters=_QUERY,
     ),
     Endpoint(
-        "label", "GET", "/v1/label", "Describe a label", answers.LabelResponse, errors=(404, 422, 503), parameters=_ID
+        "label",
+        "GET",
+        "/v1/label",
+        "Describe a label",
+        answers.LabelResponse,
+        errors=(404, 422, 503),
+        parameters=_ID,
     ),
-    Endpoint("reload", "POST", "/v1/reload", "Load the model folder again", answers.ReloadResponse, errors=(409,)),
+    Endpoint(
+        "reload",
+        "POST",
+        "/v1/reload",
+        "Load the model folder again",
+        answers.ReloadResponse,
+        errors=(409,),
+    ),
     Endpoint("live", "GET", "/health/live", "Say whether the process runs", answers.StatusResponse),
     Endpoint(
-        "ready", "GET", "/health/ready", "Say whether to send requests here", answers.StatusResponse, errors=(503,)
+        "ready",
+        "GET",
+        "/health/ready",
+        "Say whether to send requests here",
+        answers.StatusResponse,
+        errors=(503,),
     ),
     Endpoint("metrics", "GET", "/metrics", "Metrics for Prometheus", None, errors=(503,)),
 )
@@ -112,7 +143,9 @@ _MEANINGS = {
 
 def openapi_document() -> dict[str, Any]:
     """Return the document, OpenAPI 3.1."""
-    bodies = [own for endpoint in ENDPOINTS for own in (endpoint.body, endpoint.answer) if own is not None]
+    bodies = [
+        own for endpoint in ENDPOINTS for own in (endpoint.body, endpoint.answer) if own is not None
+    ]
     template = "#/components/schemas/{name}"
     _, schemas = msgspec.json.schema_components([*bodies, ProblemDetails], ref_template=template)
     paths: dict[str, Any] = {}
@@ -138,14 +171,18 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.answer is not None:
         answer = {"application/json": {"schema": _reference(endpoint.answer)}}
     guarded = is_guarded(endpoint.path)
-    everywhere = {421} | ({401} if guarded else set()) | ({403} if endpoint.method == "POST" else set())
+    everywhere = (
+        {421} | ({401} if guarded else set()) | ({403} if endpoint.method == "POST" else set())
+    )
     errors = sorted(everywhere.union(endpoint.errors))
     problem = {"application/problem+json": {"schema": _reference(ProblemDetails)}}
     operation: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
         "responses": {"200": {"description": "the answer", "content": answer}}
-        | {str(status): {"description": _MEANINGS[status], "content": problem} for status in errors},
+        | {
+            str(status): {"description": _MEANINGS[status], "content": problem} for status in errors
+        },
     }
     if guarded:
         operation["security"] = [{}, {"token": []}]  # where the server has one

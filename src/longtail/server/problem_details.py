@@ -23,11 +23,16 @@ class ProblemDetails(msgspec.Struct, frozen=True):
 class Refusal(Exception):
     """A request that ends with an error status.
 
-    ``close`` where the rest of the body is not read, so that the connection cannot serve another request.
-    """
+    ``close`` where the rest of the body is not read, so that the connection cannot serve another
+    request."""
 
     def __init__(
-        self, status: int, title: str, detail: str, headers: dict[str, str] | None = None, close: bool = False
+        self,
+        status: int,
+        title: str,
+        detail: str,
+        headers: dict[str, str] | None = None,
+        close: bool = False,
     ) -> None:
         super().__init__(f"{status} {title}")
         self.status, self.title, self.detail, self.close = status, title, detail, close
@@ -46,5 +51,7 @@ def overloaded(detail: str) -> Refusal:
 
 def problem_bytes(refusal: Refusal, instance: str, request_id: str) -> bytes:
     """Return the JSON of a refusal for one request."""
-    problem = ProblemDetails("about:blank", refusal.title, refusal.status, refusal.detail, instance[:200], request_id)
+    problem = ProblemDetails(
+        "about:blank", refusal.title, refusal.status, refusal.detail, instance[:200], request_id
+    )
     return msgspec.json.encode(problem)

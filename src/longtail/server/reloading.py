@@ -18,13 +18,18 @@ log = logging.getLogger("longtail")
 
 
 class Reloader:
-    """Holds the current service. A new one is loaded and warmed up on a thread, then put in its place.
+    """Holds the current service. A new one is loaded and warmed up on a thread, then put in its
+    place.
 
     Requests keep the service that they began with, and the old one is freed with the last of them.
     """
 
     def __init__(
-        self, path: Path, service: Service, load: Callable[[], Service], shards: Collection[int] | None = None
+        self,
+        path: Path,
+        service: Service,
+        load: Callable[[], Service],
+        shards: Collection[int] | None = None,
     ) -> None:
         self.current = service
         self.on_change: Callable[[Service], None] = lambda service: None
@@ -32,7 +37,9 @@ class Reloader:
         self._one_at_a_time = asyncio.Lock()
 
     async def reload(self) -> Service:
-        """Serve what the folder holds now; where that cannot be loaded, say why, and the old one goes on."""
+        """Serve what the folder holds now; where that cannot be loaded, say why, and the old one
+        goes on.
+        """
         async with self._one_at_a_time:
             try:
                 service = await asyncio.to_thread(self._load_changed)
@@ -41,13 +48,19 @@ class Reloader:
                 log.warning("not reloaded, version %s goes on: %s", self.current.name.version, why)
                 raise
             if service is not self.current:
-                log.info("reloaded: version %s in place of %s", service.name.version, self.current.name.version)
+                log.info(
+                    "reloaded: version %s in place of %s",
+                    service.name.version,
+                    self.current.name.version,
+                )
                 self.current = service
                 self.on_change(service)
             return service
 
     def _load_changed(self) -> Service:
-        """Return the service of the folder; of the same model the current one, once all files are what they were."""
+        """Return the service of the folder; of the same model the current one, once all files are
+        what they were.
+        """
         manifest = open_model_folder(self._path, self._shards, verify="size").manifest
         if not manifest.sha256.startswith(self.current.name.version):
             return self._load()  # which verifies every file

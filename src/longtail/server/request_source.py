@@ -1,4 +1,6 @@
-"""Where a request comes from: the name by which the server was called, and whether a page of another site sent it."""
+"""Where a request comes from: the name by which the server was called, and whether a page of
+another site sent it.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +15,39 @@ __all__ = ["SourceCheck"]
 
 _LONGEST_HOST = 300  # bytes; a name has 253 at most
 _KEPT_HOSTS = 64  # headers that are not read again
-_OTHER_SITES = frozenset((b"cross-site", b"same-site"))  # another port of this machine is the same site
+# another port of this machine is the same site
+_OTHER_SITES = frozenset((b"cross-site", b"same-site"))
 _READING = frozenset(("GET", "HEAD", "OPTIONS"))
-_CROSS_SITE = Refusal(403, "Forbidden", "found a request of a page of another site; expected one of this server")
+_CROSS_SITE = Refusal(
+    403, "Forbidden", "found a request of a page of another site; expected one of this server"
+)
 
 
 class SourceCheck:
-    """Refuses requests that a page of another site may have sent through the browser of somebody on this machine.
+    """Refuses requests that a page of another site may have sent through the browser of somebody on
+    this machine.
 
-    A page whose name is made to lead to 127.0.0.1 reads what a server without a token answers (DNS rebinding), so that
-    such a server answers to names of this machine alone, and to those that it was started with.
-    """
+    A page whose name is made to lead to 127.0.0.1 reads what a server without a token answers (DNS
+    rebinding), so that such a server answers to names of this machine alone, and to those that it
+    was started with."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._names = frozenset(map(_host_name, (settings.host, *settings.allowed_hosts)))
         self._allows = lru_cache(_KEPT_HOSTS)(self._is_allowed)
-        self._checks_host = bool(settings.allowed_hosts) or (settings.token is None and settings.is_loopback)
+        self._checks_host = bool(settings.allowed_hosts) or (
+            settings.token is None and settings.is_loopback
+        )
 
     def refusal(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> Refusal | None:
         """Return why a request is refused; None for one that is not."""
         for name, value in headers:
             if name == b"host" and self._checks_host and not self._allows(value):
                 return _unknown_host(value)
-            if name == b"sec-fetch-site" and value.lower() in _OTHER_SITES and method not in _READING:
+            if (
+                name == b"sec-fetch-site"
+                and value.lower() in _OTHER_SITES
+                and method not in _READING
+            ):
                 return _CROSS_SITE
         return None
 

@@ -1,4 +1,6 @@
-"""The bodies that requests bring, as frozen Structs, which msgspec checks while it decodes; and limits of numbers."""
+"""The bodies that requests bring, as frozen Structs, which msgspec checks while it decodes; and
+limits of numbers.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ _EXPECTED = {  # where msgspec would say "`float` <= 100.0"
 
 
 def _whole(least: int, most: int, description: str) -> Meta:
-    """Return the bounds of a whole number, read as float: to JSON Schema 5.0 is one, too, but not to msgspec."""
+    """Return the bounds of a whole number, read as float: to JSON Schema 5.0 is one, too, but not
+    to msgspec.
+    """
     return Meta(ge=least, le=most, multiple_of=1, description=description)
 
 
@@ -58,7 +62,9 @@ class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     documents: list[Document]
     k: Annotated[float, _whole(1, LARGEST_K, "labels a document, at most")] = 5
-    threshold: Annotated[float, Meta(ge=0, le=1, description="least score, a probability if calibrated")] = 0.0
+    threshold: Annotated[
+        float, Meta(ge=0, le=1, description="least score, a probability if calibrated")
+    ] = 0.0
     exclude: Annotated[
         list[str],
         Meta(
@@ -71,7 +77,9 @@ class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def check(self, limits: Limits) -> None:
         """Refuse more documents, or a longer one, than the server takes at a time."""
         if len(self.documents) > limits.documents:
-            raise too_large(f"found {len(self.documents)} documents; expected at most {limits.documents} a request")
+            raise too_large(
+                f"found {len(self.documents)} documents; expected at most {limits.documents} a request"
+            )
         for document in self.documents:
             _check_text(document.text, limits)
 
@@ -109,25 +117,35 @@ _EXAMPLES: dict[type, str] = {
 
 def _check_text(text: str, limits: Limits) -> None:
     if len(text) > limits.text_characters:
-        raise too_large(f"found a text of {len(text)} characters; expected at most {limits.text_characters}")
+        raise too_large(
+            f"found a text of {len(text)} characters; expected at most {limits.text_characters}"
+        )
 
 
 def decode(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """Return the body; 400 for what is no JSON, 422 for JSON of other fields. Messages never quote a text."""
+    """Return the body; 400 for what is no JSON, 422 for JSON of other fields. Messages never quote
+    a text.
+    """
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
         raise Refusal(422, "Wrong fields", _wrong_field(str(error), decoder.type)) from None
     except UnicodeError:
-        raise Refusal(400, "Not UTF-8", "the body is not valid UTF-8; expected JSON as UTF-8") from None
+        raise Refusal(
+            400, "Not UTF-8", "the body is not valid UTF-8; expected JSON as UTF-8"
+        ) from None
     except RecursionError:
-        raise Refusal(400, "Not JSON", "the JSON is nested too deeply; expected an object of a few levels") from None
+        raise Refusal(
+            400, "Not JSON", "the JSON is nested too deeply; expected an object of a few levels"
+        ) from None
     except msgspec.DecodeError as error:
         raise Refusal(400, "Not JSON", f"{error}; expected a JSON object") from None
 
 
 def _wrong_field(message: str, body: type) -> str:
-    """Return ``FIELD: expected WHAT`` for a field with bounds; else msgspec's message, and the fields of the body."""
+    """Return ``FIELD: expected WHAT`` for a field with bounds; else msgspec's message, and the
+    fields of the body.
+    """
     field = message.rpartition(" - at `$.")[2].removesuffix("`")
     if field in _EXPECTED:
         return f"{field}: expected {_EXPECTED[field]}"

@@ -30,7 +30,8 @@ __all__ = ["run_server"]
 
 log = logging.getLogger("longtail")
 
-_SWITCH_SECONDS = 0.0001  # for which a thread may keep the others from Python; kernels give way by themselves
+# for which a thread may keep the others from Python; kernels give way by themselves
+_SWITCH_SECONDS = 0.0001
 _COLLECT_AFTER = 10_000, 20, 100  # new objects, and young and middle collections
 _BACKLOG = 2048
 _PAGES = {"/", "/docs", "/openapi.json"}
@@ -45,19 +46,24 @@ def run_server(
 ) -> None:
     """Load the model, listen, and serve until a signal says to stop; SIGHUP loads the folder again.
 
-    A worker process has ``tell_others``: it shares the port, and lets those who started it handle Ctrl-C.
-    """
+    A worker process has ``tell_others``: it shares the port, and lets those who started it handle
+    Ctrl-C."""
     alone = tell_others is None
     if alone:
-        bind(settings.host, settings.port).close()  # says now, not when a large model is loaded, that it is taken
-    documents = None if settings.documents is None else shortened(read(settings.documents, skip_bad=None))
+        # says now, not when a large model is loaded, that it is taken
+        bind(settings.host, settings.port).close()
+    documents = (
+        None if settings.documents is None else shortened(read(settings.documents, skip_bad=None))
+    )
     own = settings.model, settings.device, settings.threads, settings.beam_size
     load = partial(load_service, *own, documents, settings.shards)
     service = load()
     _settle()
     report_to(None)  # bars are drawn by the main thread alone
     listening = listening or bind(settings.host, settings.port, shared=not alone and SHARES_PORTS)
-    telemetry = Telemetry(frozenset(endpoint.path for endpoint in ENDPOINTS) | _PAGES, several=not alone)
+    telemetry = Telemetry(
+        frozenset(endpoint.path for endpoint in ENDPOINTS) | _PAGES, several=not alone
+    )
     server = Server(settings, Reloader(settings.model, service, load, settings.shards), telemetry)
     del service
     if tell_others is not None:
@@ -67,14 +73,18 @@ def run_server(
 
 
 def _settle() -> None:
-    """Let the garbage collector never look again at what stays, some 100,000 objects, and threads take turns sooner."""
+    """Let the garbage collector never look again at what stays, some 100,000 objects, and threads
+    take turns sooner.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
-def _serve(server: Server, listening: socket.socket, started: Callable[[], object], alone: bool) -> None:
+def _serve(
+    server: Server, listening: socket.socket, started: Callable[[], object], alone: bool
+) -> None:
     settings = server.settings
     app = create_app(server)
     config = uvicorn.Config(
@@ -98,14 +108,19 @@ def _serve(server: Server, listening: socket.socket, started: Callable[[], objec
         if server.is_ready:
             server.is_ready = False
             log.info("stopping: no new requests, those in flight are answered")
-            asyncio.get_running_loop().call_later(settings.drain_seconds, http.handle_exit, signal.SIGTERM, None)
+            asyncio.get_running_loop().call_later(
+                settings.drain_seconds, http.handle_exit, signal.SIGTERM, None
+            )
 
     def reload() -> None:
         task = asyncio.create_task(server.reloader.reload_quietly())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    handlers: dict[signal.Signals, Callable[[], object]] = {signal.SIGTERM: stop, signal.SIGHUP: reload}
+    handlers: dict[signal.Signals, Callable[[], object]] = {
+        signal.SIGTERM: stop,
+        signal.SIGHUP: reload,
+    }
     handlers[signal.SIGINT] = stop if alone else lambda: None
     http = HttpServer(config, handlers, started)
     http.run(sockets=[listening])

@@ -21,7 +21,13 @@ from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model
 from longtail.search.shard_files import open_model_folder
-from longtail.server.answers import ExplainResponse, LabelResponse, ModelName, PathResponse, SuggestedLabel
+from longtail.server.answers import (
+    ExplainResponse,
+    LabelResponse,
+    ModelName,
+    PathResponse,
+    SuggestedLabel,
+)
 from longtail.server.highlights import highlights
 from longtail.server.label_neighbours import LabelDocuments, related
 from longtail.server.label_path import label_path, tree_of
@@ -30,11 +36,16 @@ from longtail.server.problem_details import Refusal
 
 __all__ = ["Asked", "BatchKey", "Service", "load_service"]
 
-_SAME_ANYWAY = 50  # of up to so many labels the first are the same whatever k is, also where rankings are averaged
+# of up to so many labels the first are the same whatever k is, also where rankings are averaged
+_SAME_ANYWAY = 50
 _KEPT_NAMES = 1 << 16
 _RUNNERS = 2
 _TIMED = 3  # runs of which the quickest counts
-_WARM_UP = ("Warm up.", "Offshore wind turbines in the Baltic Sea, and how they are kept in good order.", "")
+_WARM_UP = (
+    "Warm up.",
+    "Offshore wind turbines in the Baltic Sea, and how they are kept in good order.",
+    "",
+)
 
 
 class Asked(NamedTuple):
@@ -74,19 +85,29 @@ class Service:
         exclude = [own.exclude for own in asked] if any(own.exclude for own in asked) else None
         k = max(own.k for own in asked)
         with self._alone, pool.threads(self.threads):
-            ranked = self.model.predict([own.text for own in asked], k, beam_size=key.beam_size, exclude=exclude).matrix
-        ends, columns, scores = ranked.indptr.tolist(), ranked.indices.tolist(), ranked.data.tolist()
+            ranked = self.model.predict(
+                [own.text for own in asked], k, beam_size=key.beam_size, exclude=exclude
+            ).matrix
+        ends, columns, scores = (
+            ranked.indptr.tolist(),
+            ranked.indices.tolist(),
+            ranked.data.tolist(),
+        )
         found = []
         for row, own in enumerate(asked):
             self.model.warn_of_threshold(own.threshold)
             here = slice(ends[row], min(ends[row + 1], ends[row] + own.k))
             pairs = zip(columns[here], scores[here], strict=True)
             least = own.threshold or -math.inf  # 0 keeps all: a score may be a margin
-            found.append([self._suggested(column, score) for column, score in pairs if score >= least])
+            found.append(
+                [self._suggested(column, score) for column, score in pairs if score >= least]
+            )
         return found
 
     def explain(self, text: str, label: str) -> ExplainResponse:
-        """Return why a label came out, as ``longtail explain --json`` does, and the words that did it."""
+        """Return why a label came out, as ``longtail explain --json`` does, and the words that did
+        it.
+        """
         known = self.index.resolve(label)
         try:
             with self._alone, pool.threads(self.threads):
@@ -104,7 +125,9 @@ class Service:
                 best = self.model.predict([text], 1, beam_size=self.beam_size)[0]
                 known = best[0].id if best else None
             try:
-                return PathResponse([] if known is None else label_path(self.model, text, known, alternatives))
+                return PathResponse(
+                    [] if known is None else label_path(self.model, text, known, alternatives)
+                )
             except UsageError as error:  # the label is in a shard that is not held here
                 raise Refusal(422, "Not to be explained", str(error)) from None
 
@@ -137,11 +160,16 @@ class Service:
     @property
     def has_text(self) -> bool:
         """Whether words of a text explain a label."""
-        return any(member.vectoriser is not None or member.neural_ranker is not None for member in self._members)
+        return any(
+            member.vectoriser is not None or member.neural_ranker is not None
+            for member in self._members
+        )
 
     @property
     def runners(self) -> int:
-        """Batches that may run side by side: kernels of linear models let go of the GIL, a network is one."""
+        """Batches that may run side by side: kernels of linear models let go of the GIL, a network
+        is one.
+        """
         cores = self.threads or pool.thread_count()
         return 1 if self._has_network else min(cores, _RUNNERS)
 
@@ -168,7 +196,9 @@ class Service:
         return SuggestedLabel(*self._names(column), score)
 
     def warm_up(self) -> float:
-        """Compile kernels and touch weights, once; return the seconds that a document takes, roughly."""
+        """Compile kernels and touch weights, once; return the seconds that a document takes,
+        roughly.
+        """
         return self._document_seconds
 
     @cached_property
@@ -197,10 +227,16 @@ def load_service(
     folder = open_model_folder(path, shards)
     model = load_model(folder, device, shards)
     if not model.reads_text:
-        raise UsageError(f"{path}: this model was trained on ready-made features, and a server is given texts")
+        raise UsageError(
+            f"{path}: this model was trained on ready-made features, and a server is given texts"
+        )
     if not len(model.labels):
         raise UsageError(f"{path}: a model without labels")
-    card = folder.read_bytes("README.md").decode("utf-8", "replace") if "README.md" in folder.files else ""
+    card = (
+        folder.read_bytes("README.md").decode("utf-8", "replace")
+        if "README.md" in folder.files
+        else ""
+    )
     name = ModelName(path.resolve().name, folder.manifest.sha256[:12])
     known = None if documents is None else LabelDocuments.of(documents, model.labels)
     service = Service(model, name, card, known, threads, beam_size)

@@ -12,7 +12,9 @@ _WITHOUT_RLIMIT = 400  # connections, where the system has no limit that can be 
 
 
 def default_connections() -> int:
-    """Return the largest number of connections of a process: three quarters of the files that it may open."""
+    """Return the largest number of connections of a process: three quarters of the files that it
+    may open.
+    """
     try:
         import resource
     except ImportError:  # Windows

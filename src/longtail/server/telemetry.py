@@ -61,7 +61,9 @@ class RecentLatency:
         if self._folder is None:
             return self._counts
         files = [np.fromfile(file, np.int64) for file in self._folder.glob(f"latency-*{_FILES}")]
-        return np.concatenate([own.reshape(-1, 1 + self._CLASSES) for own in files if own.size == self._counts.size])
+        return np.concatenate(
+            [own.reshape(-1, 1 + self._CLASSES) for own in files if own.size == self._counts.size]
+        )
 
     def _at(self, counts: list[int], share: float) -> float | None:
         """Return the middle of the class, in ms, that the answer at this share of all falls into."""
@@ -74,7 +76,9 @@ class RecentLatency:
 
 
 class Telemetry:
-    """The metrics of this process; with several workers they are added up by files that all of them share."""
+    """The metrics of this process; with several workers they are added up by files that all of them
+    share.
+    """
 
     def __init__(self, known_paths: frozenset[str], several: bool = False) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -88,8 +92,13 @@ class Telemetry:
         )
         name, text = "longtail_batch_documents", "Documents of a batch."
         self._batch = Histogram(name, text, buckets=_BATCHES, registry=registry)
-        self._shed = Counter("longtail_shed_total", "Requests refused as the queue was full.", registry=registry)
-        name, text = "longtail_connections_refused_total", "Connections refused or cut off, by reason."
+        self._shed = Counter(
+            "longtail_shed_total", "Requests refused as the queue was full.", registry=registry
+        )
+        name, text = (
+            "longtail_connections_refused_total",
+            "Connections refused or cut off, by reason.",
+        )
         self._refused = Counter(name, text, ["reason"], registry=registry)
         name, text = "longtail_requests_total", "Requests by path and status."
         self._requests = Counter(name, text, ["path", "status"], registry=registry)
@@ -98,9 +107,13 @@ class Telemetry:
         most: dict[str, Any] = {"registry": registry, "multiprocess_mode": "livemax"}
         self._length = Gauge("longtail_queue_documents", "Documents that wait.", **sums)
         self._waiting = Gauge("longtail_queue_seconds", "Estimated wait of a new document.", **most)
-        self._info = Gauge("longtail_model_info", "The model served.", ["name", "version", "method"], **most)
+        self._info = Gauge(
+            "longtail_model_info", "The model served.", ["name", "version", "method"], **most
+        )
         self._served: Any = None
-        self.latency = RecentLatency(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]) if several else None)
+        self.latency = RecentLatency(
+            Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]) if several else None
+        )
 
     def batch(self, documents: int) -> None:
         """Count a batch."""
@@ -149,6 +162,7 @@ class Telemetry:
 
         if not self._several:
             return generate_latest(self._registry)
-        together = CollectorRegistry()  # not this process's own: its files are among those that the collector reads
+        # not this process's own: its files are among those that the collector reads
+        together = CollectorRegistry()
         MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return generate_latest(together)

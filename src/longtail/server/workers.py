@@ -1,4 +1,6 @@
-"""Several processes that serve one model on one port; they share the pages of its memory-mapped weights."""
+"""Several processes that serve one model on one port; they share the pages of its memory-mapped
+weights.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +35,23 @@ _LONGEST_PAUSE = 15.0  # seconds, between two attempts to start a worker
 @dataclass
 class _Worker:
     process: SpawnProcess
-    pipe: Connection  # the worker says that it is ready; its end tells the worker that we are no more
+    # the worker says that it is ready; its end tells the worker that we are no more
+    pipe: Connection
     is_ready: bool = False
     misses_reload: bool = False  # a reload was asked for before it was ready
     failures: int = 0  # attempts to start in its place, one after another, that came to nothing
-    start_at: float | None = None  # of the monotonic clock: when another takes the place of this one, which has ended
+    # of the monotonic clock: when another takes the place of this one, which has ended
+    start_at: float | None = None
 
 
 def run_workers(settings: ServerSettings) -> int:
     """Start the workers, start those again that die, pass signals on; return the exit code."""
-    open_model_folder(settings.model, settings.shards, verify="size")  # one refusal, not one a worker
-    bind(settings.host, settings.port).close()  # says if the port is taken, which a shared one does not
-    place = bind(settings.host, settings.port, shared=SHARES_PORTS)  # not listening: it keeps the port
+    # one refusal, not one a worker
+    open_model_folder(settings.model, settings.shards, verify="size")
+    # says if the port is taken, which a shared one does not
+    bind(settings.host, settings.port).close()
+    # not listening: it keeps the port
+    place = bind(settings.host, settings.port, shared=SHARES_PORTS)
     port = place.getsockname()[1]
     if not SHARES_PORTS:
         place.listen(2048)
@@ -72,10 +79,17 @@ class _Supervisor:
         self._workers = [self._started() for _ in range(self._settings.workers)]
         while not self._stopping:
             alive = [worker for worker in self._workers if worker.start_at is None]
-            wait([end for worker in alive for end in (worker.process.sentinel, worker.pipe)], _POLL_SECONDS)
+            wait(
+                [end for worker in alive for end in (worker.process.sentinel, worker.pipe)],
+                _POLL_SECONDS,
+            )
             for worker in alive:
                 self._hear(worker)
-            failed = [worker.process.exitcode for worker in alive if not worker.is_ready and _has_ended(worker)]
+            failed = [
+                worker.process.exitcode
+                for worker in alive
+                if not worker.is_ready and _has_ended(worker)
+            ]
             if failed and not self._has_served and not self._stopping:
                 self._end_all()
                 return failed[0] or 1
@@ -106,7 +120,9 @@ class _Supervisor:
             say_where(self._settings, self._settings.port)
 
     def _replace_dead(self) -> None:
-        """Start a worker for each that has ended: soon, and later each time where it was not even ready."""
+        """Start a worker for each that has ended: soon, and later each time where it was not even
+        ready.
+        """
         now = time.monotonic()
         for at, worker in enumerate(self._workers):
             if self._stopping:
@@ -144,7 +160,8 @@ class _Supervisor:
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
-        ended = [worker for worker in alive if worker.is_ready or not self._has_served]  # not one that was starting
+        # not one that was starting
+        ended = [worker for worker in alive if worker.is_ready or not self._has_served]
         return max((abs(worker.process.exitcode or 0) for worker in ended), default=0)
 
     def _stop(self, number: int, frame: object) -> None:
@@ -167,9 +184,12 @@ def _has_ended(worker: _Worker) -> bool:
     return worker.process.exitcode is not None
 
 
-def _work(settings: ServerSettings, listening: socket.socket | None, pipe: Connection, level: int) -> None:
+def _work(
+    settings: ServerSettings, listening: socket.socket | None, pipe: Connection, level: int
+) -> None:
     """Be a worker."""
-    from longtail.server.running import run_server  # and the model with it, which the first process has no use for
+    # and the model with it, which the first process has no use for
+    from longtail.server.running import run_server
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
     logging.basicConfig(stream=sys.stderr, format="%(message)s")

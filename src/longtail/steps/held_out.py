@@ -1,4 +1,6 @@
-"""What documents that training has not seen decide: how much a network counts, and what a score means."""
+"""What documents that training has not seen decide: how much a network counts, and what a score
+means.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,16 @@ log = logging.getLogger("longtail")
 
 Ranking = TypeVar("Ranking", bound="RankingModel")
 
-_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the network's scores, to choose from by held-out documents
+# of the network's scores, to choose from by held-out documents
+_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _RANKED = 20  # best labels of each held-out document that the choice looks at
 _CALIBRATED = 20  # best labels of each held-out document that the calibration looks at
 _MOST = 0.5  # share of the validation documents from which they are the training data by mistake
 
 
-def check_unseen(valid: Dataset, training: Sequence[Fingerprints], documents: Dataset | None = None) -> None:
+def check_unseen(
+    valid: Dataset, training: Sequence[Fingerprints], documents: Dataset | None = None
+) -> None:
     """Refuse validation data that is training data for the most part; warn where some of it is.
 
     Args:
@@ -49,13 +54,17 @@ def check_unseen(valid: Dataset, training: Sequence[Fingerprints], documents: Da
     same_ids = 0 if documents is None else shared_ids(valid, documents)
     if not same and not same_ids:
         return
-    found = f"{same:,} of the {len(valid):,} documents are training documents by their text or features"
+    found = (
+        f"{same:,} of the {len(valid):,} documents are training documents by their text or features"
+    )
     found += f", {same_ids:,} by their id" if same_ids else ""
     if documents is not None and _from_one_place(valid, documents):
         found += ", and both are read from one file"
     if same >= _MOST * len(valid):
         expected = "expected documents that training does not see"
-        raise UsageError(f"--valid, or valid=: {found}; {expected}; without any, some are held out where there is room")
+        raise UsageError(
+            f"--valid, or valid=: {found}; {expected}; without any, some are held out where there is room"
+        )
     log.warning("validation data: %s; probabilities and metrics on them come out too high", found)
 
 
@@ -67,7 +76,9 @@ def _from_one_place(valid: Dataset, documents: Dataset) -> bool:
 
 
 def hold_out(documents: Dataset, config: Config) -> tuple[Dataset, Dataset | None]:
-    """Return what to train on, and some documents for the calibration, none of them the last one of a label."""
+    """Return what to train on, and some documents for the calibration, none of them the last one of
+    a label.
+    """
     settings = config.calibration
     wanted = min(int(settings.share * len(documents)), settings.max_documents)
     if settings.method == "none" or wanted < 1:
@@ -89,7 +100,9 @@ def hold_out(documents: Dataset, config: Config) -> tuple[Dataset, Dataset | Non
 
 
 def with_known_labels(documents: Dataset | None, labels: Labels) -> Dataset | None:
-    """Return the documents over the labels of training, or None where they have none of these: nothing to measure."""
+    """Return the documents over the labels of training, or None where they have none of these:
+    nothing to measure.
+    """
     if documents is None:
         return None
     known = documents.with_labels(labels, unknown="drop")
@@ -97,7 +110,9 @@ def with_known_labels(documents: Dataset | None, labels: Labels) -> Dataset | No
 
 
 def weigh(model: Model, held_out: Dataset | None) -> Model:
-    """Return the model with the network's weight beside the linear classifiers that ranks held-out documents best."""
+    """Return the model with the network's weight beside the linear classifiers that ranks held-out
+    documents best.
+    """
     if model.neural_ranker is None or not model.rankers:
         return model
     known = with_known_labels(held_out, model.labels)
@@ -113,7 +128,8 @@ def weigh(model: Model, held_out: Dataset | None) -> Model:
 
 
 def best_share(model: Model, held_out: Dataset) -> tuple[float, dict[float, float]]:
-    """Return the network's best share of the scores, and the mean of P@1, P@3 and P@5 for each that was tried.
+    """Return the network's best share of the scores, and the mean of P@1, P@3 and P@5 for each that
+    was tried.
 
     ``held_out`` are documents over the model's labels.
     """
@@ -126,26 +142,35 @@ def best_share(model: Model, held_out: Dataset) -> tuple[float, dict[float, floa
 
 
 def calibrate(model: Ranking, held_out: Dataset | None, *, of_training: bool = False) -> Ranking:
-    """Return the model with a map from scores to probabilities, learnt on documents that it has not seen.
+    """Return the model with a map from scores to probabilities, learnt on documents that it has not
+    seen.
 
-    ``of_training`` says that these were held out of the training data. Where none is made, the log says why.
-    """
+    ``of_training`` says that these were held out of the training data. Where none is made, the log
+    says why."""
     if model.config.calibration.method == "none":
         log.info("no calibration, as calibration.method is none: scores are not probabilities")
         return model
     if held_out is None or not len(held_out):
         way_out = "give documents for it: --valid, or valid="
-        log.warning("no calibration, so scores are not probabilities: %s; %s", _missing(model), way_out)
+        log.warning(
+            "no calibration, so scores are not probabilities: %s; %s", _missing(model), way_out
+        )
         return model
     with told("calibration") as say:
         truth = held_out.with_labels(model.labels, unknown="drop").label_matrix
-        ranked = model.raw_scores(held_out, min(_CALIBRATED, len(model.labels)), model.config.search)
+        ranked = model.raw_scores(
+            held_out, min(_CALIBRATED, len(model.labels)), model.config.search
+        )
         if not truth.nnz or not ranked.nnz:
             say("none of the documents for it has a known label, so scores are not probabilities")
             return model
         right = hits(ranked, truth)
-        metrics = evaluate(ranked, truth, label_counts=model.label_counts, n_train=model.facts.documents)
-        documents = f"{len(held_out):,} {'documents held out' if of_training else 'documents given for it'}"
+        metrics = evaluate(
+            ranked, truth, label_counts=model.label_counts, n_train=model.facts.documents
+        )
+        documents = (
+            f"{len(held_out):,} {'documents held out' if of_training else 'documents given for it'}"
+        )
         say(f"{documents}: P@1 {metrics['P@1']:.1%}, P@5 {metrics['P@5']:.1%}")
         metrics = msgspec.structs.replace(metrics, held_out=of_training)
         calibration = Calibration.fit(ranked.data, right, model.config.calibration.method)

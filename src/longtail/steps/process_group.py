@@ -1,8 +1,7 @@
 """The group of processes that train one network together, as each of them sees it.
 
-With one process, the usual case, nothing is exchanged. `scale/ranks.py` joins those that torchrun has started. torch is
-imported inside of functions, as stages of linear methods pass here, too.
-"""
+With one process, the usual case, nothing is exchanged. `scale/ranks.py` joins those that torchrun
+has started. torch is imported inside of functions, as stages of linear methods pass here, too."""
 
 from __future__ import annotations
 
@@ -38,16 +37,19 @@ T = TypeVar("T")
 
 
 def run_of(lengths: Sequence[int], rank: int) -> slice:
-    """Return where the things of a rank stand among those of all, of which each has as many as ``lengths`` tell."""
+    """Return where the things of a rank stand among those of all, of which each has as many as
+    ``lengths`` tell.
+    """
     start = sum(lengths[:rank])
     return slice(start, start + lengths[rank])
 
 
 class ProcessGroup:
-    """This process among ``count`` that train together; here the only one, with nobody to exchange anything with.
+    """This process among ``count`` that train together; here the only one, with nobody to exchange
+    anything with.
 
-    Every method is called by all ranks in the same order, but for :meth:`announce` and :meth:`wait_for`.
-    """
+    Every method is called by all ranks in the same order, but for :meth:`announce` and
+    :meth:`wait_for`."""
 
     rank = 0
     size = 1
@@ -82,7 +84,9 @@ class ProcessGroup:
         """Go on when all ranks are here, however long the first has to write."""
 
     def all_gather(self, tensor: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Return the rows of all ranks one after the other, on the device; ``lengths`` tell how many each gives."""
+        """Return the rows of all ranks one after the other, on the device; ``lengths`` tell how
+        many each gives.
+        """
         return tensor
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
@@ -90,7 +94,9 @@ class ProcessGroup:
         return tensor
 
     def all_gather_array(self, array: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
-        """Return the rows of all ranks one after the other, through the memory of the machines, in pieces."""
+        """Return the rows of all ranks one after the other, through the memory of the machines, in
+        pieces.
+        """
         return array
 
     def all_reduce_array(self, array: NDArray[Any]) -> NDArray[Any]:
@@ -98,7 +104,9 @@ class ProcessGroup:
         return array
 
     def gather(self, tensor: Tensor, lengths: Sequence[int]) -> NDArray[Any]:
-        """Return at the first rank the rows of all, through the memory of the machines; elsewhere nothing of use."""
+        """Return at the first rank the rows of all, through the memory of the machines; elsewhere
+        nothing of use.
+        """
         array: NDArray[Any] = tensor.numpy(force=True)
         return array
 
@@ -141,26 +149,40 @@ def shared_cores(group: ProcessGroup) -> Iterator[None]:
 
 
 def lookup_by_first(group: ProcessGroup, find: Callable[[], T | None]) -> T | None:
-    """Look something up on the first rank, then on the others; None on all where the first has no result."""
+    """Look something up on the first rank, then on the others; None on all where the first has no
+    result.
+    """
     result = find() if group.is_first else None
     if group.size > 1 and group.broadcast(result is not None) and not group.is_first:
         return find()
     return result
 
 
-def all_reduce_gradients(group: ProcessGroup, parameters: Sequence[Tensor], losses: Tensor, learns: bool) -> Tensor:
+def all_reduce_gradients(
+    group: ProcessGroup, parameters: Sequence[Tensor], losses: Tensor, learns: bool
+) -> Tensor:
     """All-reduce the gradients of the parameters in one exchange; return the sum of ``losses``.
 
-    A rank that had no document (``learns`` is False) is told by the others which parameters have a gradient at all:
-    AdamW leaves those without one as they are.
-    """
+    A rank that had no document (``learns`` is False) is told by the others which parameters have a
+    gradient at all: AdamW leaves those without one as they are."""
     import torch
 
-    have = torch.tensor([float(parameter.grad is not None) for parameter in parameters], device=losses.device)
-    grads = [torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in parameters]
-    flat = group.all_reduce(torch.cat([part.reshape(-1).to(grads[0].dtype) for part in (*grads, have, losses)]))
-    *sums, have, total = torch.split(flat, [*(parameter.numel() for parameter in parameters), len(have), len(losses)])
-    known = have.tolist() if not learns else [parameter.grad is not None for parameter in parameters]
+    have = torch.tensor(
+        [float(parameter.grad is not None) for parameter in parameters], device=losses.device
+    )
+    grads = [
+        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        for parameter in parameters
+    ]
+    flat = group.all_reduce(
+        torch.cat([part.reshape(-1).to(grads[0].dtype) for part in (*grads, have, losses)])
+    )
+    *sums, have, total = torch.split(
+        flat, [*(parameter.numel() for parameter in parameters), len(have), len(losses)]
+    )
+    known = (
+        have.tolist() if not learns else [parameter.grad is not None for parameter in parameters]
+    )
     for parameter, part, is_known in zip(parameters, sums, known, strict=True):
         parameter.grad = part.view_as(parameter) if is_known else None
     return total.to(losses.dtype)
@@ -188,7 +210,9 @@ class Shard:
 
 
 class FollowedStages(Stages):
-    """The work folder of the first rank as the others see it: without its lock, to be read and never written."""
+    """The work folder of the first rank as the others see it: without its lock, to be read and
+    never written.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.root = Path(path).resolve()
@@ -210,5 +234,7 @@ class FollowedStages(Stages):
         else:
             raise LongtailError(f"{path}: found no stage that can be read ({problem}); {way_out}")
         if folder.manifest.config_hash != input_hash:
-            raise LongtailError(f"{path}: found the stage of another input than this rank's; {way_out}")
+            raise LongtailError(
+                f"{path}: found the stage of another input than this rank's; {way_out}"
+            )
         return folder

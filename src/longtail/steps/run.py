@@ -15,7 +15,9 @@ __all__ = ["Run"]
 
 
 class Run(NamedTuple):
-    """A training run: its settings, where its stages are kept, and what the user gave beside the documents."""
+    """A training run: its settings, where its stages are kept, and what the user gave beside the
+    documents.
+    """
 
     config: Config
     work: Work
@@ -23,4 +25,5 @@ class Run(NamedTuple):
     valid: Dataset | None = None  # tells which epoch of a network is the best
     device: str = "auto"
     log_file: Path | None = None  # what a network's training tells of its steps
-    loss: Callable[..., Any] | None = None  # of a network: a loss, or a function, in the place of ``training.loss``
+    # of a network: a loss, or a function, in the place of ``training.loss``
+    loss: Callable[..., Any] | None = None

@@ -19,23 +19,32 @@ __all__ = ["text_features"]
 
 
 def text_features(documents: Dataset, run: Run) -> tuple[TfIdf | None, Features]:
-    """Return the features of the documents, and the vectoriser that made them unless they were given."""
+    """Return the features of the documents, and the vectoriser that made them unless they were
+    given.
+    """
     config = run.config
-    if config.features == "dnn" and not METHODS[config.method].network:  # an encoder reads the texts, and nothing else
+    # an encoder reads the texts, and nothing else
+    if config.features == "dnn" and not METHODS[config.method].network:
         return None, document_features(replace(documents, features=None), None, config)
     if documents.features is not None or (documents.dense is not None and not _has_text(documents)):
         return None, document_features(documents, None, config)
 
     def make() -> dict[str, np.ndarray]:
         vectoriser, rows = TfIdf.fit_transform(documents.document_texts(), config.tfidf)
-        return csr_arrays(rows) | {f"vectoriser.{name}": array for name, array in vectoriser.to_arrays().items()}
+        return csr_arrays(rows) | {
+            f"vectoriser.{name}": array for name, array in vectoriser.to_arrays().items()
+        }
 
     with told("features") as say:
         arrays = run.work.arrays("features", make)
-        own = {name.removeprefix("vectoriser."): array for name, array in arrays.items() if "." in name}
+        own = {
+            name.removeprefix("vectoriser."): array for name, array in arrays.items() if "." in name
+        }
         vectoriser = TfIdf.from_arrays(own, config.tfidf)
         rows = csr_of_arrays(arrays, vectoriser.n_features)
-        say(f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each")
+        say(
+            f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each"
+        )
     return vectoriser, join_blocks(rows, documents.dense)
 
 

@@ -1,4 +1,6 @@
-"""What training tells of its stages: in the log, to loggers, and in the run log beside the model folder."""
+"""What training tells of its stages: in the log, to loggers, and in the run log beside the model
+folder.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _told_to: ContextVar[Path | None] = ContextVar("_told_to", default=None)
 
 
 class StageTime(msgspec.Struct, frozen=True):
-    """A stage of training: its seconds, the most memory of the process until its end, and what it gave."""
+    """A stage of training: its seconds, the most memory of the process until its end, and what it
+    gave.
+    """
 
     name: str
     seconds: float
@@ -37,19 +41,25 @@ class _StageEvent(StageTime, frozen=True, kw_only=True, tag_field="event", tag="
 
 @contextmanager
 def told(stage: str) -> Iterator[Callable[[str], None]]:
-    """Log what a stage of training gave, with its seconds; inside of :func:`stages_told_to` in the run log as well."""
+    """Log what a stage of training gave, with its seconds; inside of :func:`stages_told_to` in the
+    run log as well.
+    """
     begin, facts = time.perf_counter(), list[str]()
     with run_loggers.part(stage):
         yield facts.append
     seconds = time.perf_counter() - begin
     run_loggers.tell("seconds", 0, {stage: seconds})
     log.info("%s: %s (%.1f s)", stage, "; ".join(facts), seconds)
-    event = _StageEvent(stage, round(seconds, 3), round(progress.peak_memory_mb(), 1), "; ".join(facts))
+    event = _StageEvent(
+        stage, round(seconds, 3), round(progress.peak_memory_mb(), 1), "; ".join(facts)
+    )
     write_event(msgspec.json.encode(event))
 
 
 def write_event(line: bytes) -> None:
-    """Add a line to the run log of :func:`stages_told_to`, if there is one; the first that fails is the last."""
+    """Add a line to the run log of :func:`stages_told_to`, if there is one; the first that fails is
+    the last.
+    """
     file = _told_to.get()
     if file is not None and not run_loggers.add_line(file, line):
         _told_to.set(None)
@@ -66,13 +76,17 @@ def stages_told_to(file: Path) -> Iterator[None]:
 
 
 def run_log(model_folder: Path) -> Path:
-    """Return the file beside a model folder where its training tells of itself, a JSON object a line."""
+    """Return the file beside a model folder where its training tells of itself, a JSON object a
+    line.
+    """
     place = model_folder.resolve()
     return place.with_name(f"{place.name}.run.jsonl")
 
 
 def read_stage_times(file: Path) -> list[StageTime]:
-    """Return the stages of a run log, in order; those of one name (trees, a resumed run) as one with all seconds."""
+    """Return the stages of a run log, in order; those of one name (trees, a resumed run) as one
+    with all seconds.
+    """
     if not file.is_file():
         return []
     stages: dict[str, StageTime] = {}

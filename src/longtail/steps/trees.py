@@ -1,4 +1,6 @@
-"""The steps of the pipeline to the label graph, to label points by it (Gandalf), and to the label tree."""
+"""The steps of the pipeline to the label graph, to label points by it (Gandalf), and to the label
+tree.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ __all__ = ["label_graph_of", "label_trees", "uses_label_graph", "with_label_poin
 
 
 def label_trees(
-    documents: Dataset, features: Features, vectoriser: TfIdf | None, run: Run, seeds: Mapping[str, int]
+    documents: Dataset,
+    features: Features,
+    vectoriser: TfIdf | None,
+    run: Run,
+    seeds: Mapping[str, int],
 ) -> list[LabelTree]:
     """Return a label tree, given or clustered, for each stage that ``seeds`` names.
 
@@ -39,13 +45,21 @@ def label_trees(
     def rows() -> Features:
         settings = run.config.label_features
         texts = _label_texts(documents, features, vectoriser, run.config)
-        graph = label_graph_of(documents, run.config, run.work) if settings.kind.startswith("graph") else None
-        return label_features(features, documents.label_matrix, settings.kind, texts, graph, settings.graph_features)
+        graph = (
+            label_graph_of(documents, run.config, run.work)
+            if settings.kind.startswith("graph")
+            else None
+        )
+        return label_features(
+            features, documents.label_matrix, settings.kind, texts, graph, settings.graph_features
+        )
 
     return [_label_tree(documents, rows, run, name, seed) for name, seed in seeds.items()]
 
 
-def _label_tree(documents: Dataset, rows: Callable[[], Features], run: Run, name: str, seed: int) -> LabelTree:
+def _label_tree(
+    documents: Dataset, rows: Callable[[], Features], run: Run, name: str, seed: int
+) -> LabelTree:
     def make() -> dict[str, np.ndarray]:
         if run.parents is not None:
             return tree_from_parents(documents.labels, run.parents).to_arrays()
@@ -57,21 +71,27 @@ def _label_tree(documents: Dataset, rows: Callable[[], Features], run: Run, name
     return tree
 
 
-def _label_texts(documents: Dataset, features: Features, vectoriser: TfIdf | None, config: Config) -> Features | None:
+def _label_texts(
+    documents: Dataset, features: Features, vectoriser: TfIdf | None, config: Config
+) -> Features | None:
     if not config.label_features.kind.endswith("text"):
         return None
     if documents.label_features is not None:
         rows = prepared_rows(documents.label_features, config.normalise_features)
     else:
         if vectoriser is None:
-            expected = "label texts and documents with text, without ready-made features (--no-features)"
+            expected = (
+                "label texts and documents with text, without ready-made features (--no-features)"
+            )
             raise DataError([Problem("labels", 0, "no features of label texts", expected)])
         rows = vectoriser.transform(documents.labels.described())
     return Features.of(rows, np.zeros((documents.n_labels, features.dense.shape[1]), np.float32))
 
 
 def label_graph_of(documents: Dataset, config: Config, work: Work) -> sparse.csr_array:
-    """Return the normalised label correlation graph, csr of shape (n_labels, n_labels); label points do not enter."""
+    """Return the normalised label correlation graph, csr of shape (n_labels, n_labels); label
+    points do not enter.
+    """
     settings = config.label_features
 
     def make() -> dict[str, np.ndarray]:
@@ -95,14 +115,19 @@ def uses_label_graph(config: Config) -> bool:
 
 
 def with_label_points(documents: Dataset, run: Run) -> Dataset:
-    """Return what to train on: the documents and, where Gandalf is asked for, texts of labels behind them."""
+    """Return what to train on: the documents and, where Gandalf is asked for, texts of labels
+    behind them.
+    """
     config = run.config
     if not config.gandalf.use:
         return documents
     with told("gandalf") as say:
         graph = label_graph_of(documents, config, run.work)
         more = label_points(documents, graph, config.gandalf, config.seed)
-        added, pairs = len(more) - len(documents), more.label_matrix.nnz - documents.label_matrix.nnz
+        added, pairs = (
+            len(more) - len(documents),
+            more.label_matrix.nnz - documents.label_matrix.nnz,
+        )
         say(f"texts of {added:,} labels as documents, {pairs / added - 1:.1f} neighbours each")
         if documents.labels.texts is None and documents.labels.names is None:
             say("no label has a text or name, so ids are read as texts")

@@ -34,27 +34,36 @@ WITHOUT_EFFECT = {"micro_batch": 0, "checkpoint_steps": 0, "compile": False, "te
 
 @dataclass(frozen=True)
 class Work:
-    """Where finished stages are kept, if anywhere; ``input_hash`` stands for all that they are made from."""
+    """Where finished stages are kept, if anywhere; ``input_hash`` stands for all that they are made
+    from.
+    """
 
     stages: Stages | None
     input_hash: str
-    made: set[str] = field(default_factory=set)  # stages of this very run, and those that it has taken over
-    held: dict[str, Arrays] = field(default_factory=dict)  # those in memory that several steps ask for
+    # stages of this very run, and those that it has taken over
+    made: set[str] = field(default_factory=set)
+    # those in memory that several steps ask for
+    held: dict[str, Arrays] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, stages: Stages | None, config: Config, *inputs: object) -> Work:
-        """Return the work whose stages are made by ``config`` from ``inputs``: datasets, or what JSON can say."""
+        """Return the work whose stages are made by ``config`` from ``inputs``: datasets, or what
+        JSON can say.
+        """
         if stages is None:
             return cls(None, "")
         neighbours = replace(config.neighbours, index="exact", voters=1)  # of use after training
-        config = replace(config, training=replace(config.training, **WITHOUT_EFFECT), neighbours=neighbours)
+        config = replace(
+            config, training=replace(config.training, **WITHOUT_EFFECT), neighbours=neighbours
+        )
         contents = [_content(value) if isinstance(value, Dataset) else value for value in inputs]
         return cls(stages, content_hash(__version__, config, *contents))
 
     def arrays(self, name: str, make: Callable[[], Arrays], *, hold: bool = False) -> Arrays:
         """Return the arrays of the stage ``name``, and keep them when they had to be made.
 
-        Of several ranks the first one makes them; the others wait for it, and read them. ``hold`` is for a stage that
+        Of several ranks the first one makes them; the others wait for it, and read them. ``hold``
+        is for a stage that
         several steps ask for: it stays in memory, and is made once also where no stages are kept.
         """
         if hold and name in self.held:
@@ -71,7 +80,8 @@ class Work:
         return arrays
 
     def together(self, name: str, make: Callable[[], Arrays]) -> Arrays:
-        """Return the arrays of a stage that all ranks make at once, whole at the first one, which keeps them.
+        """Return the arrays of a stage that all ranks make at once, whole at the first one, which
+        keeps them.
 
         With several ranks they are memory-mapped, so that each can take what is its own.
         """
@@ -98,12 +108,13 @@ class Work:
         one_by_one: bool = False,
         mapped: bool = False,
     ) -> list[Arrays]:
-        """Return the arrays of one stage an item; those that are missing are made, each on a thread of its own.
+        """Return the arrays of one stage an item; those that are missing are made, each on a thread
+        of its own.
 
-        ``one_by_one`` is for a ``make`` that uses all threads by itself. Where work is handed over, to what
-        ``pool.handed_to`` says, each item is made, and its stage written, on one thread elsewhere. ``mapped`` leaves
-        arrays in the files of their stages, read-only, so that not all are in memory at once.
-        """
+        ``one_by_one`` is for a ``make`` that uses all threads by itself. Where work is handed over,
+        to what ``pool.handed_to`` says, each item is made, and its stage written, on one thread
+        elsewhere. ``mapped`` leaves arrays in the files of their stages, read-only, so that not all
+        are in memory at once."""
         numbered = {f"{name}-{number}": item for number, item in enumerate(items)}
         found = {own: self._stored(own, mapped) for own in numbered}
         missing = {own: numbered[own] for own, arrays in found.items() if arrays is None}
@@ -118,7 +129,9 @@ class Work:
     ) -> Iterator[tuple[str, Arrays]]:
         """Yield the name and the arrays of each item, whose stage is written by then."""
         if pool.handed_over() and self.stages is not None:
-            for own in pool.spread(_write_stage, list(items.items()), make, self.stages.run, self.input_hash):
+            for own in pool.spread(
+                _write_stage, list(items.items()), make, self.stages.run, self.input_hash
+            ):
                 yield own, self._arrived(own, mapped)
         elif pool.handed_over():
             results = pool.spread(_call, list(items.values()), make)
@@ -130,7 +143,9 @@ class Work:
                 yield own, (self._stored(own, mapped) if mapped else None) or kept
 
     def _arrived(self, name: str, mapped: bool) -> Arrays:
-        """Return the arrays of a stage that a worker has written to the storage that all machines share."""
+        """Return the arrays of a stage that a worker has written to the storage that all machines
+        share.
+        """
         assert self.stages is not None
         place = self.stages.root / name
         for _ in looks():
@@ -144,7 +159,9 @@ class Work:
         self.made.add(name)
         arrays = self._stored(name, mapped)
         if arrays is None:
-            raise ModelFolderError(f"{place}: is not what a worker has written; check the disk, then use --resume")
+            raise ModelFolderError(
+                f"{place}: is not what a worker has written; check the disk, then use --resume"
+            )
         return arrays
 
     def _stored(self, name: str, mapped: bool = False) -> Arrays | None:
@@ -164,11 +181,14 @@ class Work:
         return arrays
 
 
-def _write_stage(named: tuple[str, T], make: Callable[[T], Arrays], folder: RunFolder, input_hash: str) -> str:
-    """Make an item and write its stage into the work folder of another process, which holds its lock.
+def _write_stage(
+    named: tuple[str, T], make: Callable[[T], Arrays], folder: RunFolder, input_hash: str
+) -> str:
+    """Make an item and write its stage into the work folder of another process, which holds its
+    lock.
 
-    When that process has ended, and another run has begun or the folder was removed, nothing is made or written.
-    """
+    When that process has ended, and another run has begun or the folder was removed, nothing is
+    made or written."""
     name, item = named
     if not folder.root.is_dir():
         raise UsageError(
@@ -195,6 +215,13 @@ def _content(documents: Dataset) -> Sequence[object]:
     """Return all of a dataset that training depends on."""
     labels = documents.labels
     strings = [documents.texts, labels.ids, labels.names, labels.texts]
-    matrices = [documents.label_matrix, documents.features, documents.label_features, documents.dense]
-    packed = [None if column is None else [column.packed().arena, column.lengths] for column in strings]
+    matrices = [
+        documents.label_matrix,
+        documents.features,
+        documents.label_features,
+        documents.dense,
+    ]
+    packed = [
+        None if column is None else [column.packed().arena, column.lengths] for column in strings
+    ]
     return packed, matrices

@@ -1,4 +1,6 @@
-"""Bytes that survive a power cut: files synced as they are written, and folders put in place in one step."""
+"""Bytes that survive a power cut: files synced as they are written, and folders put in place in one
+step.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +36,23 @@ __all__ = [
 
 Buffer = bytes | memoryview
 
-_CHUNK = 1 << 20  # bytes: small enough that what was hashed is still in the cache when it is written
+# bytes: small enough that what was hashed is still in the cache when it is written
+_CHUNK = 1 << 20
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 
 def create_file(path: Path, pieces: Iterable[Buffer]) -> tuple[int, str]:
-    """Write ``pieces`` one after the other into a new file and sync it; return its size and SHA-256."""
+    """Write ``pieces`` one after the other into a new file and sync it; return its size and
+    SHA-256.
+    """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
         size, sha256 = _write_all(fd, pieces)
         os.fsync(fd)
     except BaseException:
-        path.unlink(missing_ok=True)  # half a file must not be taken for one that something else wrote
+        # half a file must not be taken for one that something else wrote
+        path.unlink(missing_ok=True)
         raise
     finally:
         os.close(fd)
@@ -99,7 +105,9 @@ def lock(fd: int) -> None:
 
 
 def identity(path: Path) -> tuple[int, ...]:
-    """Return what tells the folder at ``path`` from another one that has replaced it; nothing if none is there."""
+    """Return what tells the folder at ``path`` from another one that has replaced it; nothing if
+    none is there.
+    """
     try:
         found = path.stat()
     except OSError:
@@ -116,7 +124,8 @@ def siblings(path: Path, kind: Literal["tmp", "old"]) -> list[Path]:
     """Return the folders beside ``path`` that ``sibling`` named, the one renamed last first."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.{kind}-\d+-[0-9a-f]{{8}}")
     found = []
-    with suppress(OSError), os.scandir(path.parent) as entries:  # a missing parent, or one that may not be listed
+    # a missing parent, or one that may not be listed
+    with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
             with suppress(OSError):  # gone since
                 if pattern.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
@@ -127,9 +136,9 @@ def siblings(path: Path, kind: Literal["tmp", "old"]) -> list[Path]:
 def put_in_place(new: Path, place: Path) -> None:
     """Rename the folder ``new`` to ``place``; an older folder there is replaced, then deleted.
 
-    Linux exchanges the two in one step. Elsewhere the older one is renamed aside first; dying between the
-    two renames leaves it complete under a ``sibling`` name, where readers look when ``place`` is missing.
-    """
+    Linux exchanges the two in one step. Elsewhere the older one is renamed aside first; dying
+    between the two renames leaves it complete under a ``sibling`` name, where readers look when
+    ``place`` is missing."""
     for _ in range(100):  # another writer may come between any two steps: the last one wins, wholly
         if _rename_to_free(new, place):
             return sync_folder(place.parent)
@@ -163,7 +172,9 @@ def _rename_to_free(new: Path, place: Path) -> bool:
     try:
         new.rename(place)
     except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) or (sys.platform == "win32" and place.exists()):
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) or (
+            sys.platform == "win32" and place.exists()
+        ):
             return False
         raise
     return True
@@ -183,7 +194,9 @@ def _exchange(one: Path, other: Path) -> bool:
     renameat2 = _renameat2()
     if renameat2 is None:
         return False
-    return renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
+    return (
+        renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
+    )
 
 
 @cache
@@ -192,5 +205,11 @@ def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
         return None
     function = getattr(ctypes.CDLL(None), "renameat2", None)
     if function is not None:
-        function.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+        function.argtypes = [
+            ctypes.c_int,
+            ctypes.c_char_p,
+            ctypes.c_int,
+            ctypes.c_char_p,
+            ctypes.c_uint,
+        ]
     return function

@@ -14,18 +14,20 @@ __all__ = ["content_hash"]
 
 
 def content_hash(*objects: Any) -> str:
-    """Return the SHA-256, in hexadecimal, of the values; it differs when a type, a shape or a byte does.
+    """Return the SHA-256, in hexadecimal, of the values; it differs when a type, a shape or a byte
+    does.
 
-    Takes what JSON can say, bytes, msgspec Structs, numpy arrays, and CSR or CSC matrices, nested as wanted.
-    Lists and tuples are alike, and so are Structs and dicts.
-    """
+    Takes what JSON can say, bytes, msgspec Structs, numpy arrays, and CSR or CSC matrices, nested
+    as wanted. Lists and tuples are alike, and so are Structs and dicts."""
     digest = hashlib.sha256()
     _feed(digest, objects)
     return digest.hexdigest()
 
 
 def _feed(digest: Any, value: Any) -> None:
-    """Hash what stands for ``value`` and no other: a tag, the length where it has one, and the content."""
+    """Hash what stands for ``value`` and no other: a tag, the length where it has one, and the
+    content.
+    """
     match value:
         case str():  # first, as most of a million values are
             raw = value.encode("utf-8", "surrogatepass")
@@ -53,7 +55,9 @@ def _feed(digest: Any, value: Any) -> None:
         case msgspec.Struct():
             _feed(digest, msgspec.to_builtins(value, order="deterministic"))
         case _ if hasattr(value, "indptr"):
-            _feed(digest, [value.format, list(value.shape), value.indptr, value.indices, value.data])
+            _feed(
+                digest, [value.format, list(value.shape), value.indptr, value.indices, value.data]
+            )
         case _:
             raise TypeError(f"a value of type {type(value).__name__} cannot be hashed by content")
 

@@ -1,8 +1,7 @@
 """The manifest of a model folder: which files it holds, and how big and what they are.
 
-It is JSON that ends with a seal, the SHA-256 of every byte before the seal itself, so that a manifest with any
-byte changed is refused like any other damaged file.
-"""
+It is JSON that ends with a seal, the SHA-256 of every byte before the seal itself, so that a
+manifest with any byte changed is refused like any other damaged file."""
 
 from __future__ import annotations
 
@@ -32,7 +31,8 @@ __all__ = [
 FORMAT = 1  # raised when an older Longtail could no longer read what is written
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 16 << 20
-JSON_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)  # what decoding of untrusted JSON may raise
+# what decoding of untrusted JSON may raise
+JSON_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 _MAX_NAME_BYTES = 1024
 _END = b'"\n}\n'  # what follows the seal
@@ -43,7 +43,9 @@ Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file: its path inside the folder (``/`` between parts), size in bytes, and SHA-256 in hexadecimal."""
+    """One file: its path inside the folder (``/`` between parts), size in bytes, and SHA-256 in
+    hexadecimal.
+    """
 
     path: str
     size: Annotated[int, msgspec.Meta(ge=0)]
@@ -66,7 +68,9 @@ class _AnyVersion(msgspec.Struct):
 
 def encode(producer: str, config_hash: str, files: tuple[FileEntry, ...]) -> bytes:
     """Return the sealed manifest, the same bytes for the same arguments."""
-    unsealed = Manifest(FORMAT, producer, config_hash, tuple(sorted(files, key=lambda entry: entry.path)), "")
+    unsealed = Manifest(
+        FORMAT, producer, config_hash, tuple(sorted(files, key=lambda entry: entry.path)), ""
+    )
     head = msgspec.json.format(msgspec.json.encode(unsealed), indent=2).removesuffix(b'"\n}')
     return head + hashlib.sha256(head).hexdigest().encode() + _END
 
@@ -79,7 +83,11 @@ def decode(raw: bytes, file: Path) -> Manifest:
     except JSON_ERRORS as error:
         raise refusal(file, f"is damaged ({error})") from None
     seal = raw[_SEAL].decode("ascii", "replace")
-    if manifest.sha256 != seal or hashlib.sha256(raw[: _SEAL.start]).hexdigest() != seal or not raw.endswith(_END):
+    if (
+        manifest.sha256 != seal
+        or hashlib.sha256(raw[: _SEAL.start]).hexdigest() != seal
+        or not raw.endswith(_END)
+    ):
         raise refusal(file, "is damaged or was edited: its own SHA-256 does not match")
     _check_names(manifest, file)
     return manifest
@@ -91,12 +99,15 @@ def begins_like_ours(raw: bytes) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError unless ``name`` is a plain relative path that means the same file on every system."""
+    """Raise ValueError unless ``name`` is a plain relative path that means the same file on every
+    system.
+    """
     if any(part in ("", ".", "..") for part in name.split("/")):
         raise ValueError(f"'{name}' is not a plain relative path")
     if any(c in "\\:\x7f" or c < " " for c in name):
         raise ValueError(f"'{name}' has a backslash, colon or control character in it")
-    if len(name.encode()) > _MAX_NAME_BYTES:  # a lone surrogate raises UnicodeEncodeError, a ValueError too
+    # a lone surrogate raises UnicodeEncodeError, a ValueError too
+    if len(name.encode()) > _MAX_NAME_BYTES:
         raise ValueError(f"'{name}' is longer than {_MAX_NAME_BYTES} bytes")
     if unicodedata.normalize("NFC", name) != name:
         raise ValueError(f"'{name}' is not in Unicode normal form C")

@@ -20,7 +20,14 @@ import numpy as np
 from longtail.errors import ModelFolderError
 from longtail.store import tensors
 from longtail.store.durable import identity, siblings
-from longtail.store.manifest import JSON_ERRORS, MANIFEST, MAX_MANIFEST_BYTES, FileEntry, Manifest, decode
+from longtail.store.manifest import (
+    JSON_ERRORS,
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    FileEntry,
+    Manifest,
+    decode,
+)
 from longtail.store.refusal import WAY_OUT, refusal
 
 __all__ = ["Folder", "open_folder"]
@@ -35,15 +42,20 @@ _THREADS = 4  # hashing lets go of the GIL
 
 
 class Folder:
-    """A verified model folder. It stays readable, as it was, when the folder is replaced or deleted.
+    """A verified model folder. It stays readable, as it was, when the folder is replaced or
+    deleted.
 
     ``path`` is the exception: it is for libraries that open files themselves.
     """
 
-    def __init__(self, root: Path, manifest: Manifest, maps: Mapping[str, mmap.mmap | bytes]) -> None:
+    def __init__(
+        self, root: Path, manifest: Manifest, maps: Mapping[str, mmap.mmap | bytes]
+    ) -> None:
         self.root = root
         self.manifest = manifest
-        self.files: Mapping[str, FileEntry] = MappingProxyType({entry.path: entry for entry in manifest.files})
+        self.files: Mapping[str, FileEntry] = MappingProxyType(
+            {entry.path: entry for entry in manifest.files}
+        )
         self._maps = maps
 
     def __repr__(self) -> str:
@@ -61,7 +73,10 @@ class Folder:
     def inside(self, name: str) -> Folder:
         """Return the subfolder ``name`` as a folder of its own, verified with the whole."""
         own = {path: entry for path, entry in self.files.items() if path.startswith(f"{name}/")}
-        files = tuple(msgspec.structs.replace(entry, path=path[len(name) + 1 :]) for path, entry in own.items())
+        files = tuple(
+            msgspec.structs.replace(entry, path=path[len(name) + 1 :])
+            for path, entry in own.items()
+        )
         maps = {path[len(name) + 1 :]: self._maps[path] for path in own if path in self._maps}
         return Folder(self.path(name), msgspec.structs.replace(self.manifest, files=files), maps)
 
@@ -80,7 +95,9 @@ class Folder:
         return bytes(self.view(name))
 
     def read_json(self, name: str, type: type[T], upgrade: Callable[[Any], Any] | None = None) -> T:
-        """Return the JSON in a file as ``type``, checked by msgspec; ``upgrade`` changes that of earlier versions."""
+        """Return the JSON in a file as ``type``, checked by msgspec; ``upgrade`` changes that of
+        earlier versions.
+        """
         try:
             if upgrade is not None:
                 return msgspec.convert(upgrade(msgspec.json.decode(self.view(name))), type)
@@ -98,13 +115,15 @@ class Folder:
         return tensors.read_metadata(self.view(name), self.path(name))
 
 
-def open_folder(path: str | Path, verify: Verify = True, leave_out: Callable[[str], bool] | None = None) -> Folder:
-    """Open the model folder at ``path``; ModelFolderError names the first file that does not verify.
+def open_folder(
+    path: str | Path, verify: Verify = True, leave_out: Callable[[str], bool] | None = None
+) -> Folder:
+    """Open the model folder at ``path``; ModelFolderError names the first file that does not
+    verify.
 
-    ``verify="size"`` checks the manifest, the names and the sizes and trusts the rest, for folders so big
-    that reading them through takes too long. Files whose names ``leave_out`` picks are not looked at: they may be
-    missing, and cannot be read.
-    """
+    ``verify="size"`` checks the manifest, the names and the sizes and trusts the rest, for folders
+    so big that reading them through takes too long. Files whose names ``leave_out`` picks are not
+    looked at: they may be missing, and cannot be read."""
     if verify not in (True, "size"):
         raise ValueError(f"verify is True or 'size', not {verify!r}")
     tries_left = _TRIES
@@ -128,13 +147,16 @@ def _locate(path: Path) -> Path:
     try:
         path = path.resolve()
         return path if path.exists() else next(iter(siblings(path, "old")), path)
-    except (OSError, RuntimeError, ValueError) as error:  # no permission, a loop of symbolic links, a NUL
+    except (OSError, RuntimeError, ValueError) as error:
+        # no permission, a loop of symbolic links, a NUL
         raise refusal(path, f"no such model folder ({error})", "check the path") from None
 
 
 def _open_once(root: Path, verify: Verify, leave_out: Callable[[str], bool]) -> Folder:
     if root.is_file():
-        raise refusal(root, "is a file; expected a model folder", "give what `longtail train -o` has written")
+        raise refusal(
+            root, "is a file; expected a model folder", "give what `longtail train -o` has written"
+        )
     if not root.is_dir():
         raise refusal(root, "no such model folder", "check the path, or train a model")
     manifest = decode(_read_manifest(root / MANIFEST), root / MANIFEST)
@@ -142,7 +164,9 @@ def _open_once(root: Path, verify: Verify, leave_out: Callable[[str], bool]) -> 
     _check_listing(root, {entry.path for entry in manifest.files}, {entry.path for entry in wanted})
     with ThreadPoolExecutor(_THREADS) as pool:
         maps = list(pool.map(partial(_map_file, root, full=verify is True), wanted))
-    return Folder(root, manifest, {entry.path: mapped for entry, mapped in zip(wanted, maps, strict=True)})
+    return Folder(
+        root, manifest, {entry.path: mapped for entry, mapped in zip(wanted, maps, strict=True)}
+    )
 
 
 def _read_manifest(file: Path) -> bytes:
@@ -153,7 +177,9 @@ def _read_manifest(file: Path) -> bytes:
                 raise refusal(file, f"is {size} bytes long; at most {MAX_MANIFEST_BYTES} are read")
             return opened.read(MAX_MANIFEST_BYTES)
     except FileNotFoundError:
-        raise refusal(file, "is missing: this is not a model folder, or an incomplete one") from None
+        raise refusal(
+            file, "is missing: this is not a model folder, or an incomplete one"
+        ) from None
     except OSError as error:
         raise _unreadable(file, error) from None
 
@@ -163,8 +189,12 @@ def _check_listing(root: Path, names: set[str], wanted: set[str]) -> None:
 
     Looks into known subfolders only.
     """
-    folders = {"/".join(name.split("/")[:depth]) for name in names for depth in range(name.count("/") + 1)}
-    seen = {name for folder in sorted({"", *folders}) for name in _list(root, folder, names, folders)}
+    folders = {
+        "/".join(name.split("/")[:depth]) for name in names for depth in range(name.count("/") + 1)
+    }
+    seen = {
+        name for folder in sorted({"", *folders}) for name in _list(root, folder, names, folders)
+    }
     for name in sorted(wanted - seen):
         raise refusal(root / name, "is missing")
 
@@ -203,9 +233,12 @@ def _map_file(root: Path, entry: FileEntry, full: bool) -> mmap.mmap | bytes:
             if size != entry.size:
                 raise refusal(file, f"is {size} bytes long; the manifest says {entry.size}")
             if full and hashlib.file_digest(opened, "sha256").hexdigest() != entry.sha256:
-                raise refusal(file, "is damaged or was altered: its SHA-256 is not the one in the manifest")
+                raise refusal(
+                    file, "is damaged or was altered: its SHA-256 is not the one in the manifest"
+                )
             return mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-    except (OSError, ValueError) as error:  # ValueError: cut short between looking at its size and mapping it
+    except (OSError, ValueError) as error:
+        # ValueError: cut short between looking at its size and mapping it
         raise _unreadable(file, error) from None
 
 
@@ -224,4 +257,8 @@ def _open_no_follow(file: str, flags: int) -> int:
 
 def _unreadable(file: Path, error: OSError | ValueError) -> ModelFolderError:
     reason = getattr(error, "strerror", None) or str(error)
-    return refusal(file, f"cannot be read ({reason})", "check its permissions and the disk, or restore a backup")
+    return refusal(
+        file,
+        f"cannot be read ({reason})",
+        "check its permissions and the disk, or restore a backup",
+    )

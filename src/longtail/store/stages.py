@@ -36,7 +36,9 @@ _TRIES = 100  # to delete a folder into which another process still writes
 
 
 def looks() -> Iterator[None]:
-    """Yield again and again for half a minute: network storage may show late what another machine has written."""
+    """Yield again and again for half a minute: network storage may show late what another machine
+    has written.
+    """
     for left in reversed(range(_LOOKS)):
         yield
         if left:
@@ -45,11 +47,11 @@ def looks() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The work folder ``root`` during the run ``token``, as this run's processes on all machines write to it.
+    """The work folder ``root`` during the run ``token``, as this run's processes on all machines
+    write to it.
 
-    The lock file holds the token of the run that has the folder. A process that outlives its run finds the token of
-    another run there, or no lock file, and writes nothing.
-    """
+    The lock file holds the token of the run that has the folder. A process that outlives its run
+    finds the token of another run there, or no lock file, and writes nothing."""
 
     root: Path
     token: str
@@ -68,23 +70,28 @@ class RunFolder:
 
     @contextmanager
     def write(self, name: str, input_hash: str) -> Iterator[FolderWriter]:
-        """Write the stage ``name`` made from what ``input_hash`` stands for, while the folder is that of the run."""
+        """Write the stage ``name`` made from what ``input_hash`` stands for, while the folder is
+        that of the run.
+        """
         path = stage_path(self.root, name)
         self.check()
         try:
-            with write_folder(path, config_hash=input_hash, parents=False, check=lambda _: self.check()) as writer:
+            with write_folder(
+                path, config_hash=input_hash, parents=False, check=lambda _: self.check()
+            ) as writer:
                 yield writer
         except OSError:
-            self.check()  # a folder that was removed is the cause, and the failed call its consequence
+            # a folder that was removed is the cause, and the failed call its consequence
+            self.check()
             raise
 
 
 class Stages:
-    """The work folder of one training run: a folder a finished stage, and a lock while the run lives.
+    """The work folder of one training run: a folder a finished stage, and a lock while the run
+    lives.
 
-    A second run on the same work folder is refused with a UsageError that names the process. ``run`` is for the
-    processes that write stages for this one.
-    """
+    A second run on the same work folder is refused with a UsageError that names the process.
+    ``run`` is for the processes that write stages for this one."""
 
     def __init__(self, path: str | Path) -> None:
         self.root = Path(path).resolve()
@@ -92,7 +99,8 @@ class Stages:
         self.run = RunFolder(self.root, secrets.token_hex(8))
         self._lock = _lock_work_folder(self.run)
         self._unlock = weakref.finalize(self, os.close, self._lock)
-        for place in self.root.iterdir():  # now, not when the stage is written again: a full disk needs the room
+        # now, not when the stage is written again: a full disk needs the room
+        for place in self.root.iterdir():
             if _TEMPORARY.fullmatch(place.name) and ".tmp-" in place.name:
                 remove_abandoned(place)
 
@@ -100,7 +108,10 @@ class Stages:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -109,7 +120,9 @@ class Stages:
         self._unlock()
 
     def get(self, name: str, input_hash: str) -> Folder | None:
-        """Return the stage if it is complete, verifies, and was made from the same input; else discard it."""
+        """Return the stage if it is complete, verifies, and was made from the same input; else
+        discard it.
+        """
         place = stage_path(self.root, name)
         try:
             folder = open_folder(place)
@@ -139,11 +152,13 @@ class Stages:
     def remove(self) -> None:
         """Delete the stages and the lock when training has ended; what is not ours stays."""
         if self._unlock.alive:
-            with suppress(OSError):  # a worker that still writes for this run no longer finds its token
+            # a worker that still writes for this run no longer finds its token
+            with suppress(OSError):
                 os.ftruncate(self._lock, 0)
         self.clear()
         (self.root / _LOCK).unlink(missing_ok=True)
-        with suppress(OSError):  # something of somebody else is in it, or another run has begun there
+        # something of somebody else is in it, or another run has begun there
+        with suppress(OSError):
             self.root.rmdir()
         self.close()
 
@@ -157,14 +172,24 @@ def stage_path(root: Path, name: str) -> Path:
 
 def _check_work_folder(root: Path) -> None:
     if root.exists() and not root.is_dir():
-        raise UsageError(f"{root}: is a file where the stages of training go; remove it or give another output folder")
-    if root.exists() and not (root / _LOCK).is_file() and not all(map(_is_leftover, root.iterdir())):
-        raise UsageError(f"{root}: is where the stages of training go, and holds something else; move it away")
+        raise UsageError(
+            f"{root}: is a file where the stages of training go; remove it or give another output folder"
+        )
+    if (
+        root.exists()
+        and not (root / _LOCK).is_file()
+        and not all(map(_is_leftover, root.iterdir()))
+    ):
+        raise UsageError(
+            f"{root}: is where the stages of training go, and holds something else; move it away"
+        )
     root.mkdir(parents=True, exist_ok=True)
 
 
 def _is_leftover(path: Path) -> bool:
-    """Tell whether ``path`` is a stage of arrays, or a temporary folder of one; a model has other files, too."""
+    """Tell whether ``path`` is a stage of arrays, or a temporary folder of one; a model has other
+    files, too.
+    """
     if _TEMPORARY.fullmatch(path.name):
         return True
     if not holds_a_model(path):
@@ -188,14 +213,21 @@ def _lock_work_folder(run: RunFolder) -> int:
         try:
             durable.lock(fd)
         except BlockingIOError:
-            holder = os.read(fd, 20).decode("ascii", "replace").partition("\n")[0].strip() or "unknown"
+            holder = (
+                os.read(fd, 20).decode("ascii", "replace").partition("\n")[0].strip() or "unknown"
+            )
             os.close(fd)
             raise UsageError(
                 f"{root}: process {holder} is training into this folder; wait for it or give another output folder"
             ) from None
         except OSError as error:
-            log.warning("%s: cannot be locked (%s); make sure that no other training writes there", file, error)
-        if file.exists() and os.path.samestat(file.stat(), os.fstat(fd)):  # else removed by a run that just ended
+            log.warning(
+                "%s: cannot be locked (%s); make sure that no other training writes there",
+                file,
+                error,
+            )
+        # else removed by a run that just ended
+        if file.exists() and os.path.samestat(file.stat(), os.fstat(fd)):
             try:
                 os.ftruncate(fd, 0)
                 os.write(fd, f"{os.getpid()}\n{run.token}\n".encode())
@@ -211,14 +243,17 @@ def _discard(place: Path) -> None:
     if place.is_symlink() or place.is_file():
         place.unlink()
     elif place.exists():
-        # Renamed first: what is left of it, if this is killed, must be told from the files of somebody else.
+        # Renamed first: what is left of it, if this is killed, must be told from the files of
+        # somebody else.
         named = _TEMPORARY.fullmatch(place.name) is not None
         with suppress(FileNotFoundError):  # gone since
             _delete(place if named else place.rename(durable.sibling(place, "tmp")))
 
 
 def _delete(folder: Path) -> None:
-    """Delete a folder; a process that has outlived its run may write into it or delete it at the same time."""
+    """Delete a folder; a process that has outlived its run may write into it or delete it at the
+    same time.
+    """
     for tries_left in reversed(range(_TRIES)):
         try:
             shutil.rmtree(folder)

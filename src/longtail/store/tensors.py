@@ -1,9 +1,10 @@
-"""Arrays in the safetensors format, read where they lie and written as the safetensors library writes them.
+"""Arrays in the safetensors format, read where they lie and written as the safetensors library
+writes them.
 
-The format: eight bytes of header length, a JSON header (name → dtype, shape, offsets), then the arrays end to
-end. Both ways are here and not left to the library because the reader must bound what it believes before it
-allocates, and the writer must hash what it writes and order metadata the same way every time.
-"""
+The format: eight bytes of header length, a JSON header (name → dtype, shape, offsets), then the
+arrays end to end. Both ways are here and not left to the library because the reader must bound what
+it believes before it allocates, and the writer must hash what it writes and order metadata the same
+way every time."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _MAX_DIMS = 8
 _MAX_ARRAY_BYTES = 1 << 60
 _METADATA = "__metadata__"
 
-# In the library's order, which it also lays arrays out by, last first: so each array is aligned to its item size.
+# In the library's order, which it also lays arrays out by, last first: so each array is aligned to
+# its item size.
 _DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(code)
     for name, code in [
@@ -59,7 +61,9 @@ class _Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_arrays(buffer: memoryview, file: Path) -> dict[str, np.ndarray]:
-    """Return the arrays in ``buffer``, the bytes of ``file``, without copying them; they are read-only if it is."""
+    """Return the arrays in ``buffer``, the bytes of ``file``, without copying them; they are
+    read-only if it is.
+    """
     header, start = _header(buffer, file)
     tensors = {name: _tensor(name, raw, file) for name, raw in header.items() if name != _METADATA}
     _check_layout(tensors, len(buffer) - start, file)
@@ -76,18 +80,25 @@ def read_metadata(buffer: memoryview, file: Path) -> dict[str, str]:
 
 
 def check_kinds(arrays: Mapping[str, np.ndarray], kinds: Mapping[str, str]) -> None:
-    """Raise ValueError unless each named array is a vector of one of the kinds of numbers, as numpy calls them.
+    """Raise ValueError unless each named array is a vector of one of the kinds of numbers, as numpy
+    calls them.
 
     "i" and "u" are integers, "f" numbers with fractions; KeyError where there is no such array.
     """
     for name, kind in kinds.items():
         array = arrays[name]
         if array.ndim != 1 or array.dtype.kind not in kind:
-            raise ValueError(f"{name}: found {array.dtype} of shape {array.shape}; expected a vector of kind {kind}")
+            raise ValueError(
+                f"{name}: found {array.dtype} of shape {array.shape}; expected a vector of kind {kind}"
+            )
 
 
-def array_pieces(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> Iterator[Buffer]:
-    """Yield the bytes of a safetensors file piece by piece; contiguous little-endian arrays are not copied."""
+def array_pieces(
+    arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> Iterator[Buffer]:
+    """Yield the bytes of a safetensors file piece by piece; contiguous little-endian arrays are not
+    copied.
+    """
     little = {name: np.asarray(array, dtype=_known(name, array)) for name, array in arrays.items()}
     names = sorted(little, key=lambda name: (-_RANKS[little[name].dtype], name))
     yield _encode_header({name: little[name] for name in names}, metadata)
@@ -98,7 +109,9 @@ def array_pieces(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] |
 def _header(buffer: memoryview, file: Path) -> tuple[dict[str, msgspec.Raw], int]:
     length = int.from_bytes(buffer[:8], "little")
     if len(buffer) < 8 or length > len(buffer) - 8:
-        raise refusal(file, f"is cut short: {len(buffer)} bytes, and its header alone would take {length + 8}")
+        raise refusal(
+            file, f"is cut short: {len(buffer)} bytes, and its header alone would take {length + 8}"
+        )
     if length > MAX_HEADER_BYTES:
         raise refusal(file, f"has a header of {length} bytes; at most {MAX_HEADER_BYTES} are read")
     try:
@@ -113,12 +126,18 @@ def _tensor(name: str, raw: msgspec.Raw, file: Path) -> _Tensor:
     except JSON_ERRORS as error:
         raise refusal(file, f"the entry of array '{name}' is not readable ({error})") from None
     if tensor.dtype not in _DTYPES:
-        raise refusal(file, f"array '{name}' has dtype '{tensor.dtype}', expected one of {', '.join(_DTYPES)}")
+        raise refusal(
+            file, f"array '{name}' has dtype '{tensor.dtype}', expected one of {', '.join(_DTYPES)}"
+        )
     begin, end = tensor.data_offsets
     itemsize = _DTYPES[tensor.dtype].itemsize
     if math.prod(tensor.shape) * itemsize != end - begin:
-        raise refusal(file, f"array '{name}' of shape {list(tensor.shape)} does not fill bytes {begin} to {end}")
-    if math.prod(filter(None, tensor.shape)) * itemsize > _MAX_ARRAY_BYTES:  # an array of no items can be absurd too
+        raise refusal(
+            file,
+            f"array '{name}' of shape {list(tensor.shape)} does not fill bytes {begin} to {end}",
+        )
+    # an array of no items can be absurd too
+    if math.prod(filter(None, tensor.shape)) * itemsize > _MAX_ARRAY_BYTES:
         raise refusal(file, f"array '{name}' has the absurd shape {list(tensor.shape)}")
     return tensor
 
@@ -128,7 +147,10 @@ def _check_layout(tensors: dict[str, _Tensor], n_bytes: int, file: Path) -> None
     for name, tensor in sorted(tensors.items(), key=lambda item: item[1].data_offsets):
         begin, end = tensor.data_offsets
         if begin != filled:
-            raise refusal(file, f"array '{name}' starts at byte {begin}, expected {filled}: a hole or an overlap")
+            raise refusal(
+                file,
+                f"array '{name}' starts at byte {begin}, expected {filled}: a hole or an overlap",
+            )
         filled = end
     if filled != n_bytes:
         raise refusal(file, f"holds {n_bytes} bytes of arrays, and its header says {filled}")

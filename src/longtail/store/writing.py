@@ -1,4 +1,6 @@
-"""Writing a model folder: into a temporary folder beside it, synced, then put in its place in one step."""
+"""Writing a model folder: into a temporary folder beside it, synced, then put in its place in one
+step.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ import numpy as np
 from longtail import __version__
 from longtail.errors import ModelFolderError, UsageError, place_at
 from longtail.store import durable
-from longtail.store.manifest import MANIFEST, FileEntry, begins_like_ours, check_name, decode, encode
+from longtail.store.manifest import (
+    MANIFEST,
+    FileEntry,
+    begins_like_ours,
+    check_name,
+    decode,
+    encode,
+)
 from longtail.store.reading import Folder
 from longtail.store.refusal import refusal
 from longtail.store.tensors import array_pieces
@@ -32,7 +41,9 @@ __all__ = [
 
 
 class FolderWriter:
-    """Puts files into a folder that ``write_folder`` makes; names are relative, with ``/`` between parts."""
+    """Puts files into a folder that ``write_folder`` makes; names are relative, with ``/`` between
+    parts.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -48,8 +59,14 @@ class FolderWriter:
         self.write_pieces(name, [data])
 
     def write_json(self, name: str, value: object) -> None:
-        """Write what msgspec can encode as indented JSON, keys of dicts sorted: the same value, the same bytes."""
-        self.write_bytes(name, msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2) + b"\n")
+        """Write what msgspec can encode as indented JSON, keys of dicts sorted: the same value, the
+        same bytes.
+        """
+        self.write_bytes(
+            name,
+            msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2)
+            + b"\n",
+        )
 
     def write_arrays(
         self, name: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
@@ -58,10 +75,11 @@ class FolderWriter:
         self.write_pieces(name, array_pieces(arrays, metadata))
 
     def take(self, name: str, folder: Folder, source: str) -> None:
-        """Let the file ``source`` of another verified folder be a file of this one, too: a hard link, else a copy.
+        """Let the file ``source`` of another verified folder be a file of this one, too: a hard
+        link, else a copy.
 
-        Its bytes are read once more, and refused where they are no longer those of that folder's manifest.
-        """
+        Its bytes are read once more, and refused where they are no longer those of that folder's
+        manifest."""
         place, expected = self.path(name), folder.files[source]
         try:
             os.link(folder.path(source), place)
@@ -69,11 +87,15 @@ class FolderWriter:
             durable.create_file(place, [folder.view(source)])
         if durable.sync_file(place) != (expected.size, expected.sha256):
             place.unlink()
-            raise refusal(folder.path(source), "was altered since it was opened", "train with --resume")
+            raise refusal(
+                folder.path(source), "was altered since it was opened", "train with --resume"
+            )
         self._entries[name] = FileEntry(name, expected.size, expected.sha256)
 
     def path(self, name: str) -> Path:
-        """Return where something else, an encoder say, may write the file or subfolder ``name`` before the end."""
+        """Return where something else, an encoder say, may write the file or subfolder ``name``
+        before the end.
+        """
         check_name(name)
         self._entries.pop(name, None)
         folder = self._root  # never made again: whoever has removed it wants nothing more in it
@@ -92,7 +114,9 @@ class FolderWriter:
             durable.sync_folder(folder)
 
     def _contents(self) -> tuple[list[Path], list[Path]]:
-        """Return the folders, inner ones first, and the files; empty folders go, as no manifest can tell of them."""
+        """Return the folders, inner ones first, and the files; empty folders go, as no manifest can
+        tell of them.
+        """
         folders, files = [], []
         for name, _, _ in os.walk(self._root, topdown=False, onerror=_raise):
             folder, inside = Path(name), list(Path(name).iterdir())
@@ -122,18 +146,20 @@ def write_folder(
     parents: bool = True,
     check: Callable[[Path], None] | None = None,
 ) -> Iterator[FolderWriter]:
-    """Make a model folder of what the body of the ``with`` writes; an older model folder at ``path`` is replaced.
+    """Make a model folder of what the body of the ``with`` writes; an older model folder at
+    ``path`` is replaced.
 
-    When the body or the writing fails, what was at ``path`` stays as it was. Refuses to replace anything
-    that is not an empty folder or a model folder, or that holds files of somebody else.
+    When the body or the writing fails, what was at ``path`` stays as it was. Refuses to replace
+    anything that is not an empty folder or a model folder, or that holds files of somebody else.
 
     Args:
         path: The folder.
         config_hash: Hash of the settings, for the manifest.
         version: Version of the producer.
-        parents: Whether missing parents of the folder are made; FileNotFoundError is raised otherwise.
-        check: Called with the complete folder right before it is put in its place; its exception keeps the folder out
-            and an older one in.
+        parents: Whether missing parents of the folder are made; FileNotFoundError is raised
+        otherwise.
+        check: Called with the complete folder right before it is put in its place; its exception
+            keeps the folder out and an older one in.
     """
     place = Path(path).resolve()
     check_replaceable(place)
@@ -151,7 +177,8 @@ def write_folder(
 
 @contextmanager
 def write_new_folder(path: str | Path) -> Iterator[Path]:
-    """Make a folder of the files that the body writes into a temporary one beside it: whole or not at all.
+    """Make a folder of the files that the body writes into a temporary one beside it: whole or not
+    at all.
 
     The place must be free, or an empty folder.
     """
@@ -168,7 +195,9 @@ def write_new_folder(path: str | Path) -> Iterator[Path]:
 def _check_free(target: Path) -> None:
     """Refuse a place of a new folder where something else is."""
     if os.path.ismount(target):
-        raise UsageError(f"{target}: is a mount point, which cannot be replaced; give a folder inside it")
+        raise UsageError(
+            f"{target}: is a mount point, which cannot be replaced; give a folder inside it"
+        )
     if target.exists() and not target.is_dir():
         raise UsageError(f"{target}: is a file; expected an empty or a new folder")
     if target.exists() and any(target.iterdir()):
@@ -177,7 +206,9 @@ def _check_free(target: Path) -> None:
 
 @contextmanager
 def _temporary_folder(target: Path) -> Iterator[Path]:
-    """Make a temporary folder beside ``target``, which is locked while it is filled, and deleted on an error."""
+    """Make a temporary folder beside ``target``, which is locked while it is filled, and deleted on
+    an error.
+    """
     clear_leftovers(target)
     temporary, fd = _claim_temporary(target)
     try:
@@ -211,7 +242,9 @@ def check_outside(folder: Path) -> None:
     folder = folder.resolve()
     for own in (folder, *folder.parents):
         if holds_a_model(own):
-            raise UsageError(f"{own}: is a model folder, which more in it would damage; write elsewhere")
+            raise UsageError(
+                f"{own}: is a model folder, which more in it would damage; write elsewhere"
+            )
 
 
 def check_replaceable(path: str | Path, force: bool = True) -> None:
@@ -221,23 +254,31 @@ def check_replaceable(path: str | Path, force: bool = True) -> None:
     """
     place = Path(path).resolve()
     if not force and holds_a_model(place):
-        raise UsageError(f"{path}: holds a model already; give another folder, or replace it: --force, or force=True")
+        raise UsageError(
+            f"{path}: holds a model already; give another folder, or replace it: --force, or force=True"
+        )
     check_outside(place.parent)
     while True:
         before = durable.identity(place)
         problem = _why_not_replaceable(place)
         if problem is None:
             return
-        if durable.identity(place) == before:  # else another writer has replaced it while it was looked at
+        # else another writer has replaced it while it was looked at
+        if durable.identity(place) == before:
             raise UsageError(problem)
 
 
 def _why_not_replaceable(place: Path) -> str | None:
-    if os.path.ismount(place):  # pathlib's raises where another writer has just renamed the folder away
+    # pathlib's raises where another writer has just renamed the folder away
+    if os.path.ismount(place):
         return f"{place}: is a mount point, which cannot be replaced; give a folder inside it"
     if not place.exists():
         above = next(folder for folder in place.parents if folder.exists())
-        return None if above.is_dir() else f"{above}: is a file, which can hold no model folder; give another place"
+        return (
+            None
+            if above.is_dir()
+            else f"{above}: is a file, which can hold no model folder; give another place"
+        )
     if not place.is_dir():
         return f"{place}: is a file; give a folder that is new, empty, or holds a model"
     if _current_folder().is_relative_to(place):
@@ -258,9 +299,13 @@ def _current_folder() -> Path:
 
 
 def _foreign_files(place: Path) -> list[str]:
-    """Return the files in a model folder that its manifest does not know; of a damaged manifest, none."""
+    """Return the files in a model folder that its manifest does not know; of a damaged manifest,
+    none.
+    """
     try:
-        known = {entry.path for entry in decode((place / MANIFEST).read_bytes(), place / MANIFEST).files}
+        known = {
+            entry.path for entry in decode((place / MANIFEST).read_bytes(), place / MANIFEST).files
+        }
     except (OSError, ModelFolderError):
         return []
     found = (Path(folder, file) for folder, _, files in os.walk(place) for file in files)
@@ -275,7 +320,9 @@ def _make_parents(place: Path) -> None:
 
 
 def _claim_temporary(place: Path) -> tuple[Path, int | None]:
-    """Make a temporary folder and lock it, so that other writers can tell it from one of a dead process."""
+    """Make a temporary folder and lock it, so that other writers can tell it from one of a dead
+    process.
+    """
     while True:
         temporary = durable.sibling(place, "tmp")
         try:
@@ -305,7 +352,9 @@ def _claim_temporary(place: Path) -> tuple[Path, int | None]:
 
 
 def clear_leftovers(path: str | Path) -> None:
-    """Delete what writers of ``path`` left when they died; bring back a folder one of them had put aside."""
+    """Delete what writers of ``path`` left when they died; bring back a folder one of them had put
+    aside.
+    """
     place = Path(path).resolve()
     for leftover in durable.siblings(place, "tmp"):
         remove_abandoned(leftover)

@@ -1,9 +1,10 @@
-"""Label trees from what labels look like: balanced k-means, and two orders without features to compare with.
+"""Label trees from what labels look like: balanced k-means, and two orders without features to
+compare with.
 
-The shape of a balanced tree follows from numbers alone: settings say how many nodes each level has, the labels are
-spread over the nodes of the last inner level as evenly as can be, and each coarser level takes runs of these. Then
-every range of nodes is halved again and again, down to single nodes, by balanced 2-means of the labels in it.
-"""
+The shape of a balanced tree follows from numbers alone: settings say how many nodes each level has,
+the labels are spread over the nodes of the last inner level as evenly as can be, and each coarser
+level takes runs of these. Then every range of nodes is halved again and again, down to single
+nodes, by balanced 2-means of the labels in it."""
 
 from __future__ import annotations
 
@@ -27,15 +28,18 @@ __all__ = ["build_tree", "level_widths"]
 Array = NDArray[Any]
 _TASKS = 32  # parts that are small enough to be one task each, down to their last nodes
 _SCORED = 4096  # labels that join a centre at a time, in nodes with more labels than the sample
-_REGATHER = 2  # halvings in the columns of one gathering, which costs as much as several rounds of k-means
+# halvings in the columns of one gathering, which costs as much as several rounds of k-means
+_REGATHER = 2
 
 
-def build_tree(features: Features, label_counts: NDArray[np.integer], settings: Tree, seed: int) -> LabelTree:
-    """Return the tree over the rows of ``features``, one a label, l2-normalised; the same bytes for any threads.
+def build_tree(
+    features: Features, label_counts: NDArray[np.integer], settings: Tree, seed: int
+) -> LabelTree:
+    """Return the tree over the rows of ``features``, one a label, l2-normalised; the same bytes for
+    any threads.
 
-    ``label_counts`` are the documents of each label, of use for the kind "frequency" alone. The kind "flat" has no
-    nodes above the labels, but like labels still stand side by side.
-    """
+    ``label_counts`` are the documents of each label, of use for the kind "frequency" alone. The
+    kind "flat" has no nodes above the labels, but like labels still stand side by side."""
     n_labels = len(features)
     if not (np.isfinite(features.sparse.data).all() and np.isfinite(features.dense).all()):
         raise ValueError("label features: found a number that is not finite")
@@ -56,11 +60,12 @@ def build_tree(features: Features, label_counts: NDArray[np.integer], settings: 
 
 
 def level_widths(n_labels: int, settings: Tree) -> list[int]:
-    """Return the nodes of each level above the labels in a balanced tree, coarse to fine; none if one node would do.
+    """Return the nodes of each level above the labels in a balanced tree, coarse to fine; none if
+    one node would do.
 
-    The last of them has 2^⌈log2(labels / leaf_size)⌉ nodes where ``branching`` is a power of two (the shape that
-    PECOS gives), ⌈labels / leaf_size⌉ otherwise; each coarser one has ``branching`` times fewer.
-    """
+    The last of them has 2^⌈log2(labels / leaf_size)⌉ nodes where ``branching`` is a power of two
+    (the shape that PECOS gives), ⌈labels / leaf_size⌉ otherwise; each coarser one has ``branching``
+    times fewer."""
     if settings.levels:
         widths = list(settings.levels)
     else:
@@ -101,7 +106,9 @@ class _Rows:
     def __init__(self, features: Features, settings: Tree, seed: int) -> None:
         rows, dense = features.sparse, features.dense
         own = np.zeros(len(features), np.float32)
-        self.all = _Block(rows.indptr, rows.indices.view(np.uint32), rows.data, own, dense, features.shape[1])
+        self.all = _Block(
+            rows.indptr, rows.indices.view(np.uint32), rows.data, own, dense, features.shape[1]
+        )
         self.count = len(features)
         self.sample = settings.sample or len(features)
         self.stop = settings.max_iterations, settings.min_gain
@@ -109,14 +116,18 @@ class _Rows:
         self._buffers = threading.local()
 
     def gathered(self, block: _Block, rows: Array) -> tuple[_Block, Array]:
-        """Return some rows of a block in columns of their own, and these columns' names in the block."""
+        """Return some rows of a block in columns of their own, and these columns' names in the
+        block.
+        """
         if not hasattr(self._buffers, "number"):
             self._buffers.number = np.zeros(self.all.width, np.int32)
         ptr, columns, values, own, names = kmeans.gathered(*block[:4], rows, self._buffers.number)
         dense = block.dense[rows]
         return _Block(ptr, columns, values, own, dense, dense.shape[1] + len(names)), names
 
-    def two_means(self, block: _Block, rows: Array, n_first: int, state: int) -> tuple[Array, Array]:
+    def two_means(
+        self, block: _Block, rows: Array, n_first: int, state: int
+    ) -> tuple[Array, Array]:
         """Return which of ``rows`` are the first ``n_first``, and the axis between the two centres."""
         first, axis = kmeans.two_means(*block, rows, n_first, state, *self.stop)
         return first, axis
@@ -132,7 +143,9 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A run of labels by position, the borders of the nodes it falls into on one level, and those of finer levels."""
+    """A run of labels by position, the borders of the nodes it falls into on one level, and those
+    of finer levels.
+    """
 
     borders: Array  # inside of the run, with its two ends
     finer: list[Array]  # whole
@@ -146,7 +159,9 @@ class _Part:
         return int(self.borders[-1] - self.borders[0])
 
     def opened(self) -> _Part | None:
-        """Return the part with the borders that it is cut at next; None where it is a node of the finest level."""
+        """Return the part with the borders that it is cut at next; None where it is a node of the
+        finest level.
+        """
         borders, finer = self.borders, self.finer
         while len(borders) == 2 and finer:
             inside = np.searchsorted(finer[0], borders)
@@ -156,7 +171,9 @@ class _Part:
     def halves(self) -> tuple[_Part, _Part]:
         """Cut at the middle border."""
         middle = len(self.borders) // 2
-        return _Part(self.borders[: middle + 1], self.finer), _Part(self.borders[middle:], self.finer)
+        return _Part(self.borders[: middle + 1], self.finer), _Part(
+            self.borders[middle:], self.finer
+        )
 
 
 class _Halving:
@@ -187,7 +204,9 @@ class _Halving:
         return [part for pair in halves for part in pair]
 
     def _cut(self, pair: tuple[_Part, _Part]) -> tuple[Array, Array | None]:
-        """Return which labels go left, or those of a sample and the axis, in all columns, for all to be scored on."""
+        """Return which labels go left, or those of a sample and the axis, in all columns, for all
+        to be scored on.
+        """
         left, right = pair
         rows = self.order[left.run.start : right.run.stop]
         state = self.rows.state(left.run.start, right.run.stop)
@@ -206,7 +225,9 @@ class _Halving:
         ptr, columns, values, _, dense, _ = self.rows.all
 
         def score(block: tuple[int, int]) -> Array:
-            scores: Array = kmeans.axis_scores(ptr, columns, values, dense, rows[slice(*block)], axis)
+            scores: Array = kmeans.axis_scores(
+                ptr, columns, values, dense, rows[slice(*block)], axis
+            )
             return scores
 
         return np.concatenate(list(pool.run(score, pool.row_blocks(len(rows), _SCORED))))
@@ -215,7 +236,8 @@ class _Halving:
         """Halve a part down to the last nodes; returns its size."""
         labels = self.order[part.run].copy()
         block, _ = self.rows.gathered(self.rows.all, labels)
-        stack = [(part, block, labels, np.arange(len(labels)), 0)]  # rows of the block, whose labels these are
+        # rows of the block, whose labels these are
+        stack = [(part, block, labels, np.arange(len(labels)), 0)]
         while stack:
             above, block, labels, rows, age = stack.pop()
             opened = above.opened()
@@ -223,16 +245,26 @@ class _Halving:
                 self.order[above.run] = labels[rows]
                 continue
             if age == _REGATHER:
-                block, labels, rows, age = self.rows.gathered(block, rows)[0], labels[rows], np.arange(len(rows)), 0
+                block, labels, rows, age = (
+                    self.rows.gathered(block, rows)[0],
+                    labels[rows],
+                    np.arange(len(rows)),
+                    0,
+                )
             left, right = opened.halves()
             state = self.rows.state(left.run.start, right.run.stop)
             first, _ = self.rows.two_means(block, rows, left.size, state)
-            stack += [(right, block, labels, rows[~first], age + 1), (left, block, labels, rows[first], age + 1)]
+            stack += [
+                (right, block, labels, rows[~first], age + 1),
+                (left, block, labels, rows[first], age + 1),
+            ]
         return part.size
 
 
 class _Clustered(NamedTuple):
-    """A node's k-means: the nearest centre of each label, or what is needed for all labels to join one."""
+    """A node's k-means: the nearest centre of each label, or what is needed for all labels to join
+    one.
+    """
 
     near: Array | None
     centres: Array  # (width + 1, k)
@@ -240,7 +272,9 @@ class _Clustered(NamedTuple):
 
 
 def _unbalanced(rows: _Rows, settings: Tree) -> LabelTree:
-    """Return the tree of free k-means (Bonsai, section 3.2); nodes that end early are padded with single children."""
+    """Return the tree of free k-means (Bonsai, section 3.2); nodes that end early are padded with
+    single children.
+    """
     nodes, offsets = [np.arange(rows.count)], list[Array]()
     for depth in range(settings.max_depth):
         children = list(_children(rows, nodes, settings))
@@ -256,13 +290,19 @@ def _unbalanced(rows: _Rows, settings: Tree) -> LabelTree:
 
 
 def _children(rows: _Rows, nodes: list[Array], settings: Tree) -> Iterator[list[Array]]:
-    """Yield, for each node of a level, the labels of each child; a node that is small enough is its own child."""
+    """Yield, for each node of a level, the labels of each child; a node that is small enough is its
+    own child.
+    """
     ends = np.cumsum([len(labels) for labels in nodes]).tolist()
 
     def cluster(node: tuple[int, Array]) -> _Clustered | None:
         end, labels = node
         small = len(labels) <= settings.leaf_size
-        return None if small else _clustered(rows, labels, settings.branching, rows.state(end - len(labels), end))
+        return (
+            None
+            if small
+            else _clustered(rows, labels, settings.branching, rows.state(end - len(labels), end))
+        )
 
     for labels, found in zip(nodes, pool.run(cluster, zip(ends, nodes, strict=True)), strict=True):
         if found is None:

@@ -37,14 +37,18 @@ _decoder = msgspec.json.Decoder(_Entry)
 def read_parents(path: Path | str) -> dict[str, list[str]]:
     """Read the parents of each label or inner node, in the order of the file.
 
-    Told by name: JSON lines ``{"id": …, "parents": […]}``, a SKOS vocabulary, else lines ``child<TAB>parent``.
-    """
+    Told by name: JSON lines ``{"id": …, "parents": […]}``, a SKOS vocabulary, else lines
+    ``child<TAB>parent``."""
     suffix = uncompressed(path).suffix.lower()
     if suffix in SKOS_SUFFIXES:
         pairs: Iterator[tuple[str, str]] = iter(skos_broader(path))
     else:
         problems = Problems(path)
-        pairs = _from_json(path, problems) if suffix in (".jsonl", ".ndjson", ".json") else _from_lines(path, problems)
+        pairs = (
+            _from_json(path, problems)
+            if suffix in (".jsonl", ".ndjson", ".json")
+            else _from_lines(path, problems)
+        )
     parents: dict[str, list[str]] = {}
     for child, parent in pairs:
         own = parents.setdefault(child, [])
@@ -77,17 +81,19 @@ def _from_lines(path: Path | str, problems: Problems) -> Iterator[tuple[str, str
 def tree_from_parents(labels: Labels, parents: Parents) -> LabelTree:
     """Return the tree over ``labels`` in which each is under the first of its ``parents``.
 
-    Ids that are no labels are inner nodes; those with no label below are left out. A label that has children is a
-    leaf under a node of its own. Labels with neither parents nor children share one extra node. Where branches end
-    early, the last node goes on as a single child. Levels that tell nothing apart are left out.
-    """
+    Ids that are no labels are inner nodes; those with no label below are left out. A label that has
+    children is a leaf under a node of its own. Labels with neither parents nor children share one
+    extra node. Where branches end early, the last node goes on as a single child. Levels that tell
+    nothing apart are left out."""
     first = [next(iter(parents.get(label, ())), _ORPHANS) for label in labels.ids]
     numbers, lineages = LabelIndex(), dict[str, list[int]]()
     for parent in first:
         if parent:
             _lineage(parent, parents, numbers, lineages)
     inner = set(lineages)
-    above = (label if label in inner else parent for label, parent in zip(labels.ids, first, strict=True))
+    above = (
+        label if label in inner else parent for label, parent in zip(labels.ids, first, strict=True)
+    )
     own = [_lineage(node, parents, numbers, lineages) for node in above]
     depth = max(map(len, own), default=0)
     paths = np.array([lineage + lineage[-1:] * (depth - len(lineage)) for lineage in own], np.int32)
@@ -95,7 +101,10 @@ def tree_from_parents(labels: Labels, parents: Parents) -> LabelTree:
 
 
 def _lineage(
-    node: str, parents: Mapping[str, Sequence[str]], numbers: LabelIndex, known: dict[str, list[int]]
+    node: str,
+    parents: Mapping[str, Sequence[str]],
+    numbers: LabelIndex,
+    known: dict[str, list[int]],
 ) -> list[int]:
     """Return the numbers of the nodes from the top to ``node``."""
     path: dict[str, None] = {}
@@ -128,7 +137,8 @@ def _refuse(found: str, expected: str) -> NoReturn:
 
 def _tree_of(paths: NDArray[np.int32]) -> LabelTree:
     """Return the tree of the (n_labels, depth) numbers of each label's nodes, coarse to fine."""
-    order = np.lexsort(paths.T[::-1]) if paths.shape[1] else np.arange(len(paths))  # keeps the order of equals
+    # keeps the order of equals
+    order = np.lexsort(paths.T[::-1]) if paths.shape[1] else np.arange(len(paths))
     borders: list[NDArray[Any]] = []
     for level in paths[order].T:
         starts = np.flatnonzero(np.diff(level, prepend=-1))

@@ -16,20 +16,28 @@ __all__ = ["LabelTree"]
 
 @dataclass(frozen=True, eq=False)
 class LabelTree:
-    """Levels of nodes, the coarsest first; the last level is the labels, in an order that keeps siblings together.
+    """Levels of nodes, the coarsest first; the last level is the labels, in an order that keeps
+    siblings together.
 
-    The children of node ``i`` of level ``t`` are the nodes ``offsets[t][i]:offsets[t][i + 1]`` of level ``t + 1``.
-    The nodes of level 0 are the children of a root that is not stored. Nodes of one level never share a child.
-    """
+    The children of node ``i`` of level ``t`` are the nodes ``offsets[t][i]:offsets[t][i + 1]`` of
+    level ``t + 1``. The nodes of level 0 are the children of a root that is not stored. Nodes of
+    one level never share a child."""
 
     order: NDArray[np.int32]  # (n_labels,) the label at each position of the last level
-    offsets: tuple[NDArray[np.int64], ...]  # one array a level but the last, of one more than its nodes
+    # one array a level but the last, of one more than its nodes
+    offsets: tuple[NDArray[np.int64], ...]
 
     @classmethod
-    def from_borders(cls, order: NDArray[np.integer], borders: Sequence[NDArray[np.integer]]) -> LabelTree:
-        """Return the tree whose nodes begin and end at these positions of ``order``; one array a level but the last."""
+    def from_borders(
+        cls, order: NDArray[np.integer], borders: Sequence[NDArray[np.integer]]
+    ) -> LabelTree:
+        """Return the tree whose nodes begin and end at these positions of ``order``; one array a
+        level but the last.
+        """
         below = [*borders[1:], np.arange(len(order) + 1)]
-        offsets = (np.searchsorted(fine, coarse) for coarse, fine in zip(borders, below, strict=False))
+        offsets = (
+            np.searchsorted(fine, coarse) for coarse, fine in zip(borders, below, strict=False)
+        )
         return cls(order.astype(np.int32), tuple(at.astype(np.int64) for at in offsets))
 
     @property
@@ -81,13 +89,16 @@ class LabelTree:
         return path[::-1]
 
     def coarsen(self, label_matrix: sparse.csr_array) -> list[sparse.csr_array]:
-        """Return the (n_documents, nodes) matrix of each level, coarse to fine; values add up from labels to nodes.
+        """Return the (n_documents, nodes) matrix of each level, coarse to fine; values add up from
+        labels to nodes.
 
-        That is R^(t) = R^(t+1) C^(t+1), eq. 6 of XR-Transformer; the last is the label matrix in the tree's order.
-        """
+        That is R^(t) = R^(t+1) C^(t+1), eq. 6 of XR-Transformer; the last is the label matrix in
+        the tree's order."""
         matrix = sparse.csr_array(label_matrix, copy=True)
         if matrix.shape[1] != self.n_labels:
-            raise ValueError(f"label matrix: found {matrix.shape[1]} columns; expected {self.n_labels}, one a label")
+            raise ValueError(
+                f"label matrix: found {matrix.shape[1]} columns; expected {self.n_labels}, one a label"
+            )
         matrix.sum_duplicates()
         matrices = [_renamed(matrix, self.positions, self.n_labels)]
         for level in range(self.n_levels - 1, 0, -1):
@@ -102,13 +113,17 @@ class LabelTree:
         for level in range(self.n_levels - 2, -1, -1):
             offsets = self.offsets[level]
             if offsets.ndim != 1 or len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != below:
-                raise ValueError(f"offsets of level {level}: expected to go from 0 to the {below} nodes below")
+                raise ValueError(
+                    f"offsets of level {level}: expected to go from 0 to the {below} nodes below"
+                )
             if (np.diff(offsets) < 1).any():
                 raise ValueError(f"offsets of level {level}: found a node without children")
             below = len(offsets) - 1
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return one row a level but the last: its nodes, and the fewest, mean and most children and labels of one."""
+        """Return one row a level but the last: its nodes, and the fewest, mean and most children
+        and labels of one.
+        """
         rows = []
         for level, offsets in enumerate(self.offsets):
             borders = offsets
@@ -123,7 +138,9 @@ class LabelTree:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that a model folder holds."""
-        return {"order": self.order} | {f"offsets.{level}": offsets for level, offsets in enumerate(self.offsets)}
+        return {"order": self.order} | {
+            f"offsets.{level}": offsets for level, offsets in enumerate(self.offsets)
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> LabelTree:
@@ -134,7 +151,9 @@ class LabelTree:
         for name in names:
             expected = np.int32 if name == "order" else np.int64
             if arrays[name].dtype != expected:
-                raise ValueError(f"{name}: found {arrays[name].dtype}; expected {np.dtype(expected)}")
+                raise ValueError(
+                    f"{name}: found {arrays[name].dtype}; expected {np.dtype(expected)}"
+                )
         tree = cls(arrays["order"], tuple(arrays[name] for name in names[1:]))
         tree.check()
         return tree
@@ -143,7 +162,9 @@ class LabelTree:
         if not isinstance(other, LabelTree):
             return NotImplemented
         mine, theirs = self.to_arrays(), other.to_arrays()
-        return mine.keys() == theirs.keys() and all(np.array_equal(mine[name], theirs[name]) for name in mine)
+        return mine.keys() == theirs.keys() and all(
+            np.array_equal(mine[name], theirs[name]) for name in mine
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -154,6 +175,8 @@ class LabelTree:
 def _renamed(matrix: sparse.csr_array, names: NDArray[np.integer], width: int) -> sparse.csr_array:
     """Return the matrix with column ``c`` called ``names[c]``; columns of one name are added up."""
     shape = (matrix.shape[0], width)
-    renamed = sparse.csr_array((matrix.data.copy(), names[matrix.indices], matrix.indptr.copy()), shape=shape)
+    renamed = sparse.csr_array(
+        (matrix.data.copy(), names[matrix.indices], matrix.indptr.copy()), shape=shape
+    )
     renamed.sum_duplicates()  # sorts, too
     return renamed

@@ -1,10 +1,19 @@
-"""The search for better settings: which ones (space), what is known so far (journal), what trials share, the search."""
+"""The search for better settings: which ones (space), what is known so far (journal), what trials
+share, the search.
+"""
 
 from __future__ import annotations
 
 from longtail.tuning.journal import BEST, Trial, check_study_folder
 from longtail.tuning.search import Tuning, tune
-from longtail.tuning.space import Choice, Dimension, Range, default_space, parse_dimension, read_space
+from longtail.tuning.space import (
+    Choice,
+    Dimension,
+    Range,
+    default_space,
+    parse_dimension,
+    read_space,
+)
 
 __all__ = [
     "BEST",

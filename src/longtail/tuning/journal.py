@@ -40,7 +40,10 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def shown(self) -> dict[str, str]:
         """The settings for people, by path."""
-        return {path: f"{v:g}" if isinstance(v, float) else printable(str(v)) for path, v in self.params.items()}
+        return {
+            path: f"{v:g}" if isinstance(v, float) else printable(str(v))
+            for path, v in self.params.items()
+        }
 
 
 class Study(msgspec.Struct, frozen=True):
@@ -54,13 +57,14 @@ class Study(msgspec.Struct, frozen=True):
 
 
 def check_study_folder(folder: Path, resume: bool) -> None:
-    """Refuse a file, a model, which would not verify with more in it, a study that nobody asked to resume, and files of
-    these names without one.
-    """
+    """Refuse a file, a model, which would not verify with more in it, a study that nobody asked to
+    resume, and files of these names without one."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is a file; give a folder that is new, or holds a study")
     if holds_a_model(folder):
-        raise UsageError(f"{folder}: is a model folder, which a study would damage; give another folder")
+        raise UsageError(
+            f"{folder}: is a model folder, which a study would damage; give another folder"
+        )
     study = folder / _STUDY
     if study.is_file() and not resume:
         raise UsageError(f"{study}: found a study; go on with --resume, or give another folder")
@@ -72,7 +76,9 @@ def check_study_folder(folder: Path, resume: bool) -> None:
 
 def _is_of_the_system(error: str) -> bool:
     """Tell whether a trial failed for want of disk and the like, as earlier versions wrote it down."""
-    return re.match(r"(OSError|PermissionError|FileNotFoundError): \[Errno \d+\]", error) is not None
+    return (
+        re.match(r"(OSError|PermissionError|FileNotFoundError): \[Errno \d+\]", error) is not None
+    )
 
 
 class Journal:
@@ -101,12 +107,16 @@ class Journal:
         try:
             found = msgspec.json.decode(self._study.read_bytes(), type=dict[str, Any])
         except msgspec.DecodeError:
-            raise UsageError(f"{self._study}: found no JSON of a study; give another folder") from None
+            raise UsageError(
+                f"{self._study}: found no JSON of a study; give another folder"
+            ) from None
         plain = msgspec.json.decode(msgspec.json.encode(study))
         other = [name for name, value in plain.items() if found.get(name) != value]
         if other:
             way_out = "go on with what it began with, or give another folder"
-            raise UsageError(f"{self._study}: found a study with another {' and '.join(other)}; {way_out}")
+            raise UsageError(
+                f"{self._study}: found a study with another {' and '.join(other)}; {way_out}"
+            )
 
     def add(self, trial: Trial) -> None:
         """Write a line, for good."""
@@ -130,7 +140,9 @@ class Journal:
     @property
     def ended(self) -> Sequence[Trial]:
         """Trials that are done or have failed, in their order."""
-        return [trial for _, trial in sorted(self.trials.items()) if trial.state in ("done", "failed")]
+        return [
+            trial for _, trial in sorted(self.trials.items()) if trial.state in ("done", "failed")
+        ]
 
     @property
     def best(self) -> Trial | None:

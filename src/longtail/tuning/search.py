@@ -1,4 +1,6 @@
-"""The search: settings that the last trials make likely to be good (TPE of optuna), trained and measured one by one."""
+"""The search: settings that the last trials make likely to be good (TPE of optuna), trained and
+measured one by one.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ __all__ = ["Tuning", "tune"]
 log = logging.getLogger("longtail")
 
 _FAR_OVER = 1.5  # times the budget, when also the trial that runs is stopped
-_SAME_FAULT = 3  # trials of a study that may fail before one is done; then its settings cannot be meant
+# trials of a study that may fail before one is done; then its settings cannot be meant
+_SAME_FAULT = 3
 _ATTEMPTS = 2  # that a trial has where the process was killed
 
 
@@ -73,18 +76,21 @@ def tune(
     ignore_memory: bool = False,
     say: Callable[[str], None] = log.info,
 ) -> Tuning:
-    """Search for settings of a method that make ``metric`` high on ``valid``, or on a tenth of the documents held out.
+    """Search for settings of a method that make ``metric`` high on ``valid``, or on a tenth of the
+    documents held out.
 
-    ``trials`` are those of the whole study, also of the runs before that it goes on with; ``seconds`` is the time of
-    this run; ``seed`` is of the settings, the split and the search. ``output`` gets the trials, the best so far as
-    best.toml, and while it runs the stages that they ``share``.
-    """
+    ``trials`` are those of the whole study, also of the runs before that it goes on with;
+    ``seconds`` is the time of this run; ``seed`` is of the settings, the split and the search.
+    ``output`` gets the trials, the best so far as best.toml, and while it runs the stages that they
+    ``share``."""
     _check_optuna()
     k = _cutoff(metric)
     overrides = [*overrides, *([] if seed is None else [{"seed": seed}])]
     base = configure(method, preset, *overrides)
     seed = base.seed
-    space = check_space(default_space(base, documents.texts is not None) if space is None else space, base)
+    space = check_space(
+        default_space(base, documents.texts is not None) if space is None else space, base
+    )
     fitted, held_out = _held_out(documents, seed) if valid is None else (documents, valid)
     check_trainable(fitted, base, device)
     warn_of_few_words(fitted, base)
@@ -108,7 +114,9 @@ def tune(
             f"all {len(journal.ended)} trials have failed, the last one so: {journal.ended[-1].error}; "
             "give other settings or another --search"
         )
-    return Tuning(metric, tuple(journal.ended), best, None if best is None else configs.of(best.params))
+    return Tuning(
+        metric, tuple(journal.ended), best, None if best is None else configs.of(best.params)
+    )
 
 
 def _held_out(documents: Dataset, seed: int) -> tuple[Dataset, Dataset]:
@@ -144,13 +152,17 @@ def _search(
         yield
         say(_line(trial, trials, run.metric, journal.best))
         if len(journal.ended) == _SAME_FAULT and journal.best is None:
-            raise UsageError(f"the first {_SAME_FAULT} trials have failed, the last one so: {trial.error}")
+            raise UsageError(
+                f"the first {_SAME_FAULT} trials have failed, the last one so: {trial.error}"
+            )
 
 
 class _Configs:
     """From settings by path to a whole config."""
 
-    def __init__(self, method: str, preset: str | None, overrides: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, method: str, preset: str | None, overrides: Sequence[Mapping[str, Any]]
+    ) -> None:
         self._method, self._preset, self._overrides = method, preset, overrides
 
     def of(self, params: Mapping[str, Any]) -> Config:
@@ -169,14 +181,19 @@ class _Run(msgspec.Struct, frozen=True):
     device: str
     ignore_memory: bool
 
-    def trial(self, number: int, params: dict[str, Any], configs: _Configs, limit: float | None) -> Trial:
+    def trial(
+        self, number: int, params: dict[str, Any], configs: _Configs, limit: float | None
+    ) -> Trial:
         """Train, measure, and write down what came of it.
 
-        The study ends with the process, and by an error of the system such as a full disk, which is not a property of
+        The study ends with the process, and by an error of the system such as a full disk, which is
+        not a property of
         the settings: the same trial comes first where the study goes on.
         """
         if self.journal.attempts.get(number, 0) >= _ATTEMPTS:
-            killed = "the process was killed each time it ran; it may need more memory than there is"
+            killed = (
+                "the process was killed each time it ran; it may need more memory than there is"
+            )
             return self._ended(Trial(number, params, "failed", error=killed))
         self.journal.add(Trial(number, params, "started"))
         begin = time.perf_counter()
@@ -189,23 +206,32 @@ class _Run(msgspec.Struct, frozen=True):
         except Exception as error:
             seconds = round(time.perf_counter() - begin, 3)
             what = printable(f"{type(error).__name__}: {error}".split("\n")[0])[:300]
-            return self._ended(Trial(number, params, "failed", None, seconds, what, tuple(self.stages.reused)))
+            return self._ended(
+                Trial(number, params, "failed", None, seconds, what, tuple(self.stages.reused))
+            )
         except BaseException:  # Ctrl-C, SIGTERM
             self._interrupted(number, params)
             raise
         seconds = round(time.perf_counter() - begin, 3)
-        return self._ended(Trial(number, params, "done", value, seconds, "", tuple(self.stages.reused)))
+        return self._ended(
+            Trial(number, params, "done", value, seconds, "", tuple(self.stages.reused))
+        )
 
     def _interrupted(self, number: int, params: dict[str, Any]) -> None:
-        with suppress(OSError):  # a full disk; then the trial has been started, which is written down already
+        # a full disk; then the trial has been started, which is written down already
+        with suppress(OSError):
             self.journal.add(Trial(number, params, "interrupted"))
-        log.warning("trial %d was interrupted; those before it are kept: go on with --resume", number)
+        log.warning(
+            "trial %d was interrupted; those before it are kept: go on with --resume", number
+        )
 
     def _value(self, config: Config) -> float:
         self.stages.begin(config)
         if not self.ignore_memory:
             check_memory(forecast(self.fitted, config, self.device))
-        model = train(self.fitted, config, valid=self.held_out, stages=self.stages, device=self.device)
+        model = train(
+            self.fitted, config, valid=self.held_out, stages=self.stages, device=self.device
+        )
         return evaluate_model(model, self.held_out, ks=(self.k,), mask=None).evaluation[self.metric]
 
     def _ended(self, trial: Trial) -> Trial:
@@ -215,7 +241,9 @@ class _Run(msgspec.Struct, frozen=True):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what each stage of training tells, a line a trial is enough; progress within it goes on."""
+    """Keep back what each stage of training tells, a line a trial is enough; progress within it
+    goes on.
+    """
 
     def is_warning(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.WARNING
@@ -257,7 +285,11 @@ def _write_best(path: Path, best: Trial, config: Config, metric: str, n_document
 
 def _line(trial: Trial, trials: int, metric: str, best: Trial | None) -> str:
     what = trial.error if trial.value is None else f"{metric} {100 * trial.value:.2f} %"
-    leader = "" if best is None or best.value is None else f"; best {100 * best.value:.2f} %, trial {best.number}"
+    leader = (
+        ""
+        if best is None or best.value is None
+        else f"; best {100 * best.value:.2f} %, trial {best.number}"
+    )
     params = ", ".join(f"{path}={value}" for path, value in trial.shown.items())
     return f"trial {trial.number} of {trials}: {what} ({trial.seconds:.1f} s{leader}) {params}"
 

@@ -1,4 +1,6 @@
-"""Stages that trials share: features, label graphs and trees made with the same settings are made once."""
+"""Stages that trials share: features, label graphs and trees made with the same settings are made
+once.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ _KEPT = 6  # stages of one name with different settings, the last used ones
 class SharedStages(Stages):
     """The stages of one trial after another on the same documents.
 
-    A stage that only some settings decide is kept under a name with their hash, for all trials; any other belongs to
-    the trial that runs, so that it can be resumed, and the next one replaces it.
+    A stage that only some settings decide is kept under a name with their hash, for all trials; any
+    other belongs to the trial that runs, so that it can be resumed, and the next one replaces it.
     """
 
     def __init__(self, path: str | Path, documents: Dataset, share: bool = True) -> None:
@@ -58,7 +60,9 @@ class SharedStages(Stages):
         return found
 
     def write(self, name: str, input_hash: str) -> AbstractContextManager[FolderWriter]:
-        """Return the ``write_folder`` of a stage; of those of this name that were not used for long, one goes."""
+        """Return the ``write_folder`` of a stage; of those of this name that were not used for
+        long, one goes.
+        """
         place, key = self._keyed(name, input_hash)
         if place != name:
             old = sorted(self._like(name), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -86,7 +90,9 @@ class SharedStages(Stages):
 
 
 def _without_search(config: Config) -> Config:
-    """Return the settings that linear rankers are trained by: the search counts where it finds their negatives."""
+    """Return the settings that linear rankers are trained by: the search counts where it finds
+    their negatives.
+    """
     search = config.search if uses_matcher(config.ranker) else Search()
     return replace(config, search=search, calibration=Calibration())
 
@@ -127,7 +133,12 @@ def _tokens(config: Config, documents: Dataset) -> Any:
 def _embeddings(config: Config, documents: Dataset) -> Any:
     if METHODS[config.method].network:  # trained anew
         return None
-    return [replace(config.encoder, weight=1.0), config.training.precision, encoder_hash(config), _points(config)]
+    return [
+        replace(config.encoder, weight=1.0),
+        config.training.precision,
+        encoder_hash(config),
+        _points(config),
+    ]
 
 
 def _centroids(config: Config, documents: Dataset) -> Any:

@@ -16,11 +16,21 @@ from longtail.methods import METHODS
 from longtail.rankers import ranker_family
 from longtail.rankers.tree import around
 
-__all__ = ["Choice", "Dimension", "Range", "check_space", "default_space", "parse_dimension", "read_space"]
+__all__ = [
+    "Choice",
+    "Dimension",
+    "Range",
+    "check_space",
+    "default_space",
+    "parse_dimension",
+    "read_space",
+]
 
 
 class Range(msgspec.Struct, frozen=True, tag="range"):
-    """Numbers from ``low`` to ``high``, both of them included; on a log scale each order of magnitude counts alike."""
+    """Numbers from ``low`` to ``high``, both of them included; on a log scale each order of
+    magnitude counts alike.
+    """
 
     path: str
     low: float
@@ -30,7 +40,11 @@ class Range(msgspec.Struct, frozen=True, tag="range"):
 
     def holds(self, value: Any) -> bool:
         """Tell whether the value is one of these."""
-        return isinstance(value, int | float) and not isinstance(value, bool) and self.low <= value <= self.high
+        return (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and self.low <= value <= self.high
+        )
 
 
 class Choice(msgspec.Struct, frozen=True, tag="choice"):
@@ -44,7 +58,9 @@ class Choice(msgspec.Struct, frozen=True, tag="choice"):
         return self.place(value) >= 0
 
     def place(self, value: Any) -> int:
-        """Return which of these it is, −1 for none; lists and tuples are alike, and so are 1 and 1.0."""
+        """Return which of these it is, −1 for none; lists and tuples are alike, and so are 1 and
+        1.0.
+        """
         plain = [msgspec.json.decode(msgspec.json.encode(own)) for own in (value, *self.values)]
         return plain[1:].index(plain[0]) if plain[0] in plain[1:] else -1
 
@@ -58,7 +74,9 @@ def parse_dimension(text: str) -> Dimension:
     """Return what ``PATH=LOW..HIGH``, ``PATH=LOW..HIGH:log`` or ``PATH=a,b,c`` stands for."""
     path, equals, values = text.partition("=")
     if not equals or not path.strip():
-        raise UsageError(f"--search {text!r}; expected PATH=LOW..HIGH[:log] or PATH=A,B,C, such as tree.branching=8,16")
+        raise UsageError(
+            f"--search {text!r}; expected PATH=LOW..HIGH[:log] or PATH=A,B,C, such as tree.branching=8,16"
+        )
     return _dimension(path.strip(), values)
 
 
@@ -67,7 +85,9 @@ def _dimension(path: str, values: str) -> Dimension:
         try:
             return Range(path, float(ends[1]), float(ends[2]), bool(ends[3]))
         except ValueError:
-            raise ConfigError(f"{path}: found {values!r}; expected two numbers, such as 0.1..10:log") from None
+            raise ConfigError(
+                f"{path}: found {values!r}; expected two numbers, such as 0.1..10:log"
+            ) from None
     try:
         choices = tomllib.loads(f"values = [{values}]")["values"]
     except (ValueError, RecursionError):  # strings without quotes: of «8,x» it is x that is wrong
@@ -76,7 +96,9 @@ def _dimension(path: str, values: str) -> Dimension:
 
 
 def read_space(path: Path | str) -> list[Dimension]:
-    """Return the space of a TOML file, in tables as the settings are: "LOW..HIGH[:log]", or a list of choices."""
+    """Return the space of a TOML file, in tables as the settings are: "LOW..HIGH[:log]", or a list
+    of choices.
+    """
     return list(_leaves(read_toml(path), ""))
 
 
@@ -91,21 +113,29 @@ def _leaves(table: Mapping[str, Any], prefix: str) -> Iterator[Dimension]:
             yield Choice(path, tuple(value))
         else:
             way_out = 'expected "LOW..HIGH", "LOW..HIGH:log" or a list of choices'
-            raise ConfigError(f"{path}: found {value!r}; {way_out}; blocks of tf-idf are [tfidf.0] here")
+            raise ConfigError(
+                f"{path}: found {value!r}; {way_out}; blocks of tf-idf are [tfidf.0] here"
+            )
 
 
 def check_space(space: Sequence[Dimension], config: Config) -> list[Dimension]:
-    """Return the space, the last of two dimensions of one path, with ranges of whole numbers where settings are.
+    """Return the space, the last of two dimensions of one path, with ranges of whole numbers where
+    settings are.
 
-    Refused are paths that are no settings, values that a setting cannot have, and what leaves nothing to choose.
-    """
+    Refused are paths that are no settings, values that a setting cannot have, and what leaves
+    nothing to choose."""
     known = {setting.path for setting in settings(config)} - {"method"}
     if not space:
-        raise UsageError("found nothing to search over; give --search PATH=LOW..HIGH or --space FILE.toml")
+        raise UsageError(
+            "found nothing to search over; give --search PATH=LOW..HIGH or --space FILE.toml"
+        )
     for dimension in space:
         if dimension.path not in known:
             raise ConfigError(unknown_name("setting", dimension.path, known))
-    return [_checked(dimension) for dimension in {dimension.path: dimension for dimension in space}.values()]
+    return [
+        _checked(dimension)
+        for dimension in {dimension.path: dimension for dimension in space}.values()
+    ]
 
 
 def _checked(dimension: Dimension) -> Dimension:
@@ -114,14 +144,20 @@ def _checked(dimension: Dimension) -> Dimension:
         for value in dimension.values:
             _check_value(dimension.path, value, hint)
         if len({msgspec.json.encode(value) for value in dimension.values}) < 2:
-            raise ConfigError(f"{dimension.path}: found one choice; expected two or more, or --set for one value")
+            raise ConfigError(
+                f"{dimension.path}: found one choice; expected two or more, or --set for one value"
+            )
         return dimension
     kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     shown = f"{dimension.low:g}..{dimension.high:g}"
     if kind not in (int, float):
-        raise ConfigError(f"{dimension.path}: found {shown}; expected a list of choices, as it is no number")
+        raise ConfigError(
+            f"{dimension.path}: found {shown}; expected a list of choices, as it is no number"
+        )
     if not dimension.low < dimension.high or (dimension.log and dimension.low <= 0):
-        raise ConfigError(f"{dimension.path}: found {shown}; expected LOW below HIGH, and above 0 on a log scale")
+        raise ConfigError(
+            f"{dimension.path}: found {shown}; expected LOW below HIGH, and above 0 on a log scale"
+        )
     for end in (dimension.low, dimension.high):
         _check_value(dimension.path, int(end) if kind is int and end == int(end) else end, hint)
     return msgspec.structs.replace(dimension, whole=kind is int)
@@ -131,7 +167,11 @@ def _type_of(path: str) -> Any:
     hint: Any = Config
     for part in path.split("."):
         bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-        hint = get_args(bare)[0] if part.isdecimal() else get_type_hints(bare, include_extras=True)[part]
+        hint = (
+            get_args(bare)[0]
+            if part.isdecimal()
+            else get_type_hints(bare, include_extras=True)[part]
+        )
     return hint
 
 
@@ -145,9 +185,15 @@ def _check_value(path: str, value: Any, hint: Any) -> None:
 
 
 def default_space(config: Config, reads_text: bool = True) -> list[Dimension]:
-    """Return what is worth searching over in this method: first costs or rates, then features and tree."""
+    """Return what is worth searching over in this method: first costs or rates, then features and
+    tree.
+    """
     entry = METHODS[config.method]
-    names = _rates(config) if entry.network else [*ranker_family(config).tuning_space(config, entry.settings)]
+    names = (
+        _rates(config)
+        if entry.network
+        else [*ranker_family(config).tuning_space(config, entry.settings)]
+    )
     with_text = reads_text and not entry.network
     if with_text and config.features != "dnn":
         names += ["tfidf.0.ngram_max=1,2", "tfidf.0.min_df=1,2"]
@@ -156,10 +202,16 @@ def default_space(config: Config, reads_text: bool = True) -> list[Dimension]:
 
 def _rates(config: Config) -> list[str]:
     """Return a network's learning rates, and what decides the classifiers beside it."""
-    names = [around(f"training.{rate}", getattr(config.training, rate)) for rate in ("encoder_rate", "head_rate")]
+    names = [
+        around(f"training.{rate}", getattr(config.training, rate))
+        for rate in ("encoder_rate", "head_rate")
+    ]
     kind = METHODS[config.method].network
     if kind == "attention":
         names.append("recursive.dropout=0..0.6")
     if kind == "recursive" or (kind == "cascade" and config.cascade.combine != "never"):
-        names += ["encoder.weight=0.1..1:log", around("ranker.cost_positive", config.ranker.cost_positive, 16)]
+        names += [
+            "encoder.weight=0.1..1:log",
+            around("ranker.cost_positive", config.ranker.cost_positive, 16),
+        ]
     return names

@@ -22,12 +22,16 @@ class Asker:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self._space, self._journal, self._seed = optuna, space, journal, base.seed
-        self._distributions = {dimension.path: _distribution(optuna, dimension) for dimension in space}
+        self._distributions = {
+            dimension.path: _distribution(optuna, dimension) for dimension in space
+        }
         own = {setting.path: setting.value for setting in settings(base)}
         self._first = {d.path: _encoded(d, own[d.path]) for d in space if d.holds(own[d.path])}
 
     def ask(self, number: int) -> dict[str, Any]:
-        """Return the settings of a trial: the method's own in the first one, as far as they are in the space."""
+        """Return the settings of a trial: the method's own in the first one, as far as they are in
+        the space.
+        """
         optuna = self._optuna
         sampler = optuna.samplers.TPESampler(seed=(1_000_003 * self._seed + number) % 2**32)
         study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -37,7 +41,9 @@ class Asker:
         if number == 1:
             study.enqueue_trial(self._first)
         params = study.ask(self._distributions).params
-        return {dimension.path: _decoded(dimension, params[dimension.path]) for dimension in self._space}
+        return {
+            dimension.path: _decoded(dimension, params[dimension.path]) for dimension in self._space
+        }
 
     def _frozen(self, trial: Trial) -> Any:
         params = {d.path: _encoded(d, trial.params[d.path]) for d in self._space}
@@ -50,9 +56,13 @@ class Asker:
 
 def _distribution(optuna: Any, dimension: Dimension) -> Any:
     if not isinstance(dimension, Range):
-        return optuna.distributions.CategoricalDistribution([_encoded(dimension, v) for v in dimension.values])
+        return optuna.distributions.CategoricalDistribution(
+            [_encoded(dimension, v) for v in dimension.values]
+        )
     if dimension.whole:
-        return optuna.distributions.IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
+        return optuna.distributions.IntDistribution(
+            int(dimension.low), int(dimension.high), log=dimension.log
+        )
     return optuna.distributions.FloatDistribution(dimension.low, dimension.high, log=dimension.log)
 
 
@@ -65,5 +75,9 @@ def _encoded(dimension: Dimension, value: Any) -> Any:
 
 def _decoded(dimension: Dimension, value: Any) -> Any:
     if isinstance(dimension, Range):
-        return int(value) if dimension.whole else min(max(float(f"{value:.4g}"), dimension.low), dimension.high)
+        return (
+            int(value)
+            if dimension.whole
+            else min(max(float(f"{value:.4g}"), dimension.low), dimension.high)
+        )
     return msgspec.json.decode(value)

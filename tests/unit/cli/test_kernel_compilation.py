@@ -11,7 +11,11 @@ import pytest
 
 from longtail import progress
 from longtail.cli import kernel_compilation
-from longtail.cli.kernel_compilation import compile_kernels, compile_missing_kernels, linear_trainings
+from longtail.cli.kernel_compilation import (
+    compile_kernels,
+    compile_missing_kernels,
+    linear_trainings,
+)
 from longtail.config import Config
 from longtail.kernels import compilation
 from longtail.methods import METHODS

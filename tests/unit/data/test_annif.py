@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 from test_tables import contents, datasets, given_strings, made, problems_of, strings
 
 from longtail.data import annif
-from longtail.data.annif import read_annif_folder, read_annif_tsv, write_annif_folder, write_annif_tsv
+from longtail.data.annif import (
+    read_annif_folder,
+    read_annif_tsv,
+    write_annif_folder,
+    write_annif_tsv,
+)
 from longtail.data.builder import Reading
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Label, Labels

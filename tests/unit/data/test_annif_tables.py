@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_tables import datasets, strings
 
-from longtail.data.annif import read_annif_csv, read_annif_tsv, write_annif_csv, write_annif_tsv, write_annif_vocabulary
+from longtail.data.annif import (
+    read_annif_csv,
+    read_annif_tsv,
+    write_annif_csv,
+    write_annif_tsv,
+    write_annif_vocabulary,
+)
 from longtail.data.builder import Reading
 from longtail.data.dataset import Dataset
 from longtail.data.label_files import read_labels

@@ -11,7 +11,14 @@ pytest.importorskip("transformers")
 
 import torch
 import transformers
-from transformers import AutoModel, BertConfig, DistilBertConfig, MPNetConfig, RobertaConfig, XLNetConfig
+from transformers import (
+    AutoModel,
+    BertConfig,
+    DistilBertConfig,
+    MPNetConfig,
+    RobertaConfig,
+    XLNetConfig,
+)
 
 from longtail.errors import MissingExtra, UsageError
 from longtail.features.encoder import Encoder, encoder_folder

@@ -15,7 +15,13 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, BertConfig, PreTrainedTokenizerFast, RobertaConfig, XLNetConfig
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    XLNetConfig,
+)
 
 from longtail.data.strings import Strings
 from longtail.errors import ModelFolderError, UsageError

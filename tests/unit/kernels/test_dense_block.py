@@ -7,7 +7,14 @@ import pytest
 from numba import njit
 
 from longtail.kernels import vectors
-from longtail.kernels.dense_block import decode, in_lines, inner_products, panel_count, sums_of_four, sums_of_one
+from longtail.kernels.dense_block import (
+    decode,
+    in_lines,
+    inner_products,
+    panel_count,
+    sums_of_four,
+    sums_of_one,
+)
 from longtail.kernels.vectors import PANEL, add_product, step_and_add_product
 from longtail.search.weight_codes import half_floats
 

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from longtail.kernels.neighbours import label_neighbours, learn_embedding, learn_parts, nearest_rows, ranking_gradient
+from longtail.kernels.neighbours import (
+    label_neighbours,
+    learn_embedding,
+    learn_parts,
+    nearest_rows,
+    ranking_gradient,
+)
 from longtail.kernels.splitmix import draw, random_bits
 
 RATE, GAMMA = np.float32(0.1), 10.0

@@ -17,7 +17,7 @@ from longtail.config import Cascade, Training
 from longtail.features.word_tokens import idf_of
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.networks import cascade_training
+from longtail.networks import cascade_training, fitting
 from longtail.networks.batches import Batch
 from longtail.networks.cascade import CascadeXML
 from longtail.networks.cascade_fitting import fit_cascade

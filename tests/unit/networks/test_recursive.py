@@ -24,7 +24,13 @@ from longtail.methods import METHODS, configure
 from longtail.networks.batches import Batch
 from longtail.networks.embedder import pretrained_embedder
 from longtail.networks.heads.head import Head
-from longtail.networks.layout import LevelLength, level_epochs, level_lengths, resolution_widths, tuned_levels
+from longtail.networks.layout import (
+    LevelLength,
+    level_epochs,
+    level_lengths,
+    resolution_widths,
+    tuned_levels,
+)
 from longtail.networks.level_fitting import level_training
 from longtail.networks.network_run import NetworkRun
 from longtail.networks.recursive import Matcher, Resolution, joined_nodes

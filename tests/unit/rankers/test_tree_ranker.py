@@ -15,7 +15,12 @@ from longtail.errors import ConfigError
 from longtail.features.matrix import Features
 from longtail.kernels import pool
 from longtail.rankers import level_problems, spans
-from longtail.rankers.level_problems import LevelProblems, check_level_settings, fit_rows, uses_matcher
+from longtail.rankers.level_problems import (
+    LevelProblems,
+    check_level_settings,
+    fit_rows,
+    uses_matcher,
+)
 from longtail.rankers.tree import TreeRanker
 from longtail.search.ensemble import mean_scores
 from longtail.tree.tree import LabelTree

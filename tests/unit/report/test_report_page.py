@@ -12,7 +12,13 @@ from longtail.errors import UsageError
 from longtail.evaluation import Measured
 from longtail.metrics import Evaluation, FrequencyTable
 from longtail.metrics.analysis import FrequencyBin
-from longtail.report import calibration_error, check_report_path, reliability_in_words, reliability_rows, write_report
+from longtail.report import (
+    calibration_error,
+    check_report_path,
+    reliability_in_words,
+    reliability_rows,
+    write_report,
+)
 from longtail.search.calibration import ReliabilityBin
 
 

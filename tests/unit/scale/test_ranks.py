@@ -35,7 +35,14 @@ from longtail.networks.training.checkpoints import Checkpoints
 from longtail.networks.training.loop import fit
 from longtail.networks.training.schedule import Schedule
 from longtail.networks.training.stepper import Stepper
-from longtail.scale.ranks import LostRanks, TorchProcessGroup, check_method, check_sources, joined, under_torchrun
+from longtail.scale.ranks import (
+    LostRanks,
+    TorchProcessGroup,
+    check_method,
+    check_sources,
+    joined,
+    under_torchrun,
+)
 from longtail.steps.process_group import (
     FollowedStages,
     ProcessGroup,

@@ -15,7 +15,12 @@ from longtail.data.labels import Label, Labels
 from longtail.data.strings import Strings
 from longtail.errors import DataError, UsageError
 from longtail.metrics import precision_at_k
-from longtail.search.predictions import Predictions, ScoredLabel, read_predictions, write_predictions
+from longtail.search.predictions import (
+    Predictions,
+    ScoredLabel,
+    read_predictions,
+    write_predictions,
+)
 
 LABELS = Labels.of([Label("a", "Apple"), Label("b"), Label("c", "Cherry")])
 IDS = Strings.of(["x", "y", "z"])

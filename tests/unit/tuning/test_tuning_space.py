@@ -7,7 +7,14 @@ import pytest
 from longtail.config import settings
 from longtail.errors import ConfigError, UsageError
 from longtail.methods import METHODS, configure
-from longtail.tuning.space import Choice, Range, check_space, default_space, parse_dimension, read_space
+from longtail.tuning.space import (
+    Choice,
+    Range,
+    check_space,
+    default_space,
+    parse_dimension,
+    read_space,
+)
 
 CONFIG = configure("xr-linear")
 

@@ -1,4 +1,6 @@
-"""The bundled sample: descriptions of Debian packages with their tags, real data for the demo and the tests."""
+"""The bundled sample: descriptions of Debian packages with their tags, real data for the demo and
+the tests.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ FOLDER = Path(__file__).parent
 
 
 def sample() -> tuple[Dataset, Dataset]:
-    """Return the bundled sample as (train, test) over the same labels: Debian packages with their tags."""
+    """Return the bundled sample as (train, test) over the same labels: Debian packages with their
+    tags.
+    """
     train = read(FOLDER, split="train")
     return train, read(FOLDER, split="test", labels=train.labels)

@@ -1,9 +1,8 @@
 """XML-CNN's encoder: convolutions over a document's words.
 
-Liu et al. 2017, Deep Learning for Extreme Multi-label Text Classification: filters over 2, 4 and 8 words (section 3.1),
-the largest value of each in each of p chunks of the document (dynamic max pooling, 3.2), and a bottleneck of 512
-numbers between these and the labels (3.3).
-"""
+Liu et al. 2017, Deep Learning for Extreme Multi-label Text Classification: filters over 2, 4 and 8
+words (section 3.1), the largest value of each in each of p chunks of the document (dynamic max
+pooling, 3.2), and a bottleneck of 512 numbers between these and the labels (3.3)."""
 
 from __future__ import annotations
 
@@ -22,14 +21,18 @@ _WORD_DROPOUT, _DROPOUT = 0.25, 0.5
 
 
 class ConvolutionEncoder(WordEncoder):
-    """Convolutions over words; ``width`` 512, ``depth`` 1. Documents are padded to ``max_tokens`` words."""
+    """Convolutions over words; ``width`` 512, ``depth`` 1. Documents are padded to ``max_tokens``
+    words.
+    """
 
     kind: ClassVar[str] = "cnn"
 
     def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int) -> None:
         super().__init__(vectors, idf, pad, max_tokens)
         self.width, self.depth, self.chunks = CNN_BOTTLENECK, 1, min(CNN_CHUNKS, max_tokens)
-        self.filters = nn.ModuleList(nn.Conv1d(self.dimensions, CNN_FILTERS, words) for words in CNN_WORDS)
+        self.filters = nn.ModuleList(
+            nn.Conv1d(self.dimensions, CNN_FILTERS, words) for words in CNN_WORDS
+        )
         self.bottleneck = nn.Linear(len(CNN_WORDS) * CNN_FILTERS * self.chunks, CNN_BOTTLENECK)
         for module in (*self.filters, self.bottleneck):
             nn.init.xavier_uniform_(module.weight)
@@ -38,12 +41,18 @@ class ConvolutionEncoder(WordEncoder):
     def read(self, ids: Tensor) -> Tensor:
         """Return the pooled maps of all filters, (B, 3 · 128 · p)."""
         padded = pad(ids, (0, max(CNN_WORDS) - 1), value=self.pad)
-        e = dropout(self.embedding(padded), _WORD_DROPOUT, self.training).transpose(1, 2)  # (B, D, T + 7)
-        maps = [dynamic_max_pool(self._map(convolution, e, ids.shape[1]), self.chunks) for convolution in self.filters]
+        # (B, D, T + 7)
+        e = dropout(self.embedding(padded), _WORD_DROPOUT, self.training).transpose(1, 2)
+        maps = [
+            dynamic_max_pool(self._map(convolution, e, ids.shape[1]), self.chunks)
+            for convolution in self.filters
+        ]
         return torch.cat(maps, 1).relu().flatten(1)
 
     def _map(self, convolution: Any, e: Tensor, n: int) -> Tensor:
-        """Return c (B, 128, max_tokens) of documents of ``n`` words or less; behind these it is the filters' bias."""
+        """Return c (B, 128, max_tokens) of documents of ``n`` words or less; behind these it is the
+        filters' bias.
+        """
         c: Tensor = convolution(e)[..., :n]
         behind = convolution.bias.to(c.dtype)[:, None].expand(len(c), -1, self.max_tokens - n)
         return torch.cat([c, behind], 2)

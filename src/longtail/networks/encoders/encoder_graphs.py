@@ -1,7 +1,8 @@
-"""CUDA graphs of an encoder in training: its many small kernels, forward and backward, are launched as one.
+"""CUDA graphs of an encoder in training: its many small kernels, forward and backward, are launched
+as one.
 
-A word encoder's kernels run for microseconds each, so that launching them one by one takes longer than running them.
-"""
+A word encoder's kernels run for microseconds each, so that launching them one by one takes longer
+than running them."""
 
 from __future__ import annotations
 
@@ -22,25 +23,33 @@ __all__ = ["EncoderGraphs"]
 class EncoderGraphs:
     """Graphs of an encoder for batches of ``documents``, one a length.
 
-    A graph writes gradients always to the same memory, so a batch must be all that an optimiser step sees.
-    """
+    A graph writes gradients always to the same memory, so a batch must be all that an optimiser
+    step sees."""
 
     def __init__(self, encoder: WordEncoder, documents: int) -> None:
         self._encoder, self._documents = encoder, documents
         self._graphed: dict[int, _Reading] = {}
-        self._read: tuple[tuple[int, ...], tuple[int, ...]] = (), ()  # layers of the graphs, and those detached
+        # layers of the graphs, and those detached
+        self._read: tuple[tuple[int, ...], tuple[int, ...]] = (), ()
 
     def serve(self, ids: Tensor) -> bool:
-        """Tell whether a graph may take the place of the encoder: in training, on a GPU, for a whole batch."""
-        return ids.is_cuda and self._encoder.training and torch.is_grad_enabled() and len(ids) == self._documents
+        """Tell whether a graph may take the place of the encoder: in training, on a GPU, for a
+        whole batch.
+        """
+        return (
+            ids.is_cuda
+            and self._encoder.training
+            and torch.is_grad_enabled()
+            and len(ids) == self._documents
+        )
 
     def __call__(
         self, ids: Tensor, mask: Tensor | None, layers: Sequence[int], detached: Sequence[int] = ()
     ) -> list[Tensor]:
         """Return (B, width) after each of ``layers``, as the encoder does.
 
-        Graphs are of the same layers until others are asked for: an epoch that detaches no more has graphs of its own.
-        """
+        Graphs are of the same layers until others are asked for: an epoch that detaches no more has
+        graphs of its own."""
         if (tuple(layers), tuple(detached)) != self._read:
             self.forget()
             self._read = tuple(layers), tuple(detached)
@@ -61,7 +70,9 @@ class EncoderGraphs:
 class _Reading(nn.Module):
     """An encoder for some layers, as torch records it."""
 
-    def __init__(self, encoder: WordEncoder, layers: tuple[int, ...], detached: tuple[int, ...]) -> None:
+    def __init__(
+        self, encoder: WordEncoder, layers: tuple[int, ...], detached: tuple[int, ...]
+    ) -> None:
         super().__init__()
         self.encoder, self.layers, self.detached = encoder, layers, detached
 
@@ -70,8 +81,11 @@ class _Reading(nn.Module):
 
 
 def _expect_other_streams() -> None:
-    """Have torch not warn that gradients come from the stream of the recording: they are waited for all the same."""
-    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)  # not in torch 2.8
+    """Have torch not warn that gradients come from the stream of the recording: they are waited for
+    all the same.
+    """
+    # not in torch 2.8
+    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
     if warn is not None:
         warn(False)
 
@@ -82,9 +96,12 @@ def _recorded(reading: _Reading, ids: Tensor) -> _Reading:
     rng = torch.cuda.get_rng_state(ids.device)
     half = torch.is_autocast_enabled("cuda")
     _expect_other_streams()
-    with torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False):  # casts are part of the graph
+    # casts are part of the graph
+    with torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False):
         # a layer that is not read has weights without a gradient
-        graphed = torch.cuda.make_graphed_callables(reading, (ids.clone(),), allow_unused_input=True)
+        graphed = torch.cuda.make_graphed_callables(
+            reading, (ids.clone(),), allow_unused_input=True
+        )
     with torch.no_grad():
         for buffer, before in buffers:
             buffer.copy_(before)

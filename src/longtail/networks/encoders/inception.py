@@ -1,15 +1,17 @@
-"""Encoders of InceptionXML and InceptionXML-LF, Φ_q = (E, θ): convolutions along the numbers of word vectors.
+"""Encoders of InceptionXML and InceptionXML-LF, Φ_q = (E, θ): convolutions along the numbers of
+word vectors.
 
-Kharbanda et al. 2023, InceptionXML: A Lightweight Framework with Synchronized Negative Sampling for Short Text Extreme
-Classification. Word vectors are enhanced by self-attention over words and over their numbers (h_sa), then words are the
-channels of three convolutions of width 4, 8 and 16 with stride 4 (h1, an inception module), whose maps a second
-convolution reads (h2, flat: h_f). h_f is read by two task layers: one for the meta task (layer 1 of the encoder), one
-for the extreme task (layer 2).
+Kharbanda et al. 2023, InceptionXML: A Lightweight Framework with Synchronized Negative Sampling for
+Short Text Extreme Classification. Word vectors are enhanced by self-attention over words and over
+their numbers (h_sa), then words are the channels of three convolutions of width 4, 8 and 16 with
+stride 4 (h1, an inception module), whose maps a second convolution reads (h2, flat: h_f). h_f is
+read by two task layers: one for the meta task (layer 1 of the encoder), one for the extreme task
+(layer 2).
 
-Kharbanda et al., Gandalf, appendix A.1 (InceptionXML-LF): the maps of the three are a mixture of experts rather than
-side by side, weighted for each instance by a route function, with an average pool as a down-sampling residual
-connection; and the second convolution is decoupled: each task has its own before its task layer.
-"""
+Kharbanda et al., Gandalf, appendix A.1 (InceptionXML-LF): the maps of the three are a mixture of
+experts rather than side by side, weighted for each instance by a route function, with an average
+pool as a down-sampling residual connection; and the second convolution is decoupled: each task has
+its own before its task layer."""
 
 from __future__ import annotations
 
@@ -38,9 +40,9 @@ _TASKS = 2  # meta and extreme
 class EmbeddingEnhancement(nn.Module):
     """h_sa of (B, T, D) vectors x: self-attention over the T words, then over the D numbers.
 
-    Both are γ·(x yᵀ)·(W x) + x, where W has no singular value above 1 and γ starts at 0 (Zhang et al. 2019, SAGAN, in
-    the linear form). W of words is cut to as many as the batch has: rows of padding are zero on both sides of it.
-    """
+    Both are γ·(x yᵀ)·(W x) + x, where W has no singular value above 1 and γ starts at 0 (Zhang et
+    al. 2019, SAGAN, in the linear form). W of words is cut to as many as the batch has: rows of
+    padding are zero on both sides of it."""
 
     def __init__(self, max_tokens: int, dimensions: int) -> None:
         super().__init__()
@@ -52,36 +54,47 @@ class EmbeddingEnhancement(nn.Module):
         n = x.shape[1]
         W_x = _of_each(self.over_words.weight[:n, :n], x)
         h_x = self.gamma[0] * ((x @ x.transpose(1, 2)) @ W_x) + x
-        # as (h_xᵀ x)(W h_xᵀ), transposed, and multiplied from the right, for T² numbers in place of D²
+        # as (h_xᵀ x)(W h_xᵀ), transposed, and multiplied from the right, for T² numbers in place of
+        # D²
         W_h = self.over_numbers(h_x)  # (B, T, D)
         h_sa: Tensor = self.gamma[1] * ((W_h @ x.transpose(1, 2)) @ h_x) + h_x
         return h_sa
 
 
 class _Norm(nn.BatchNorm1d):
-    """Batch normalisation that takes its running means where a batch is one number a channel, which has no variance."""
+    """Batch normalisation that takes its running means where a batch is one number a channel, which
+    has no variance.
+    """
 
     def forward(self, h: Tensor) -> Tensor:
         if self.training and h.shape[0] * h.shape[2] > 1:
             return super().forward(h)
-        return batch_norm(h, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        return batch_norm(
+            h, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+        )
 
 
 class InceptionEncoder(WordEncoder):
-    """InceptionXML: the maps of all convolutions side by side. ``width`` 480 with vectors of 300, ``depth`` 2.
+    """InceptionXML: the maps of all convolutions side by side. ``width`` 480 with vectors of 300,
+    ``depth`` 2.
 
-    Its two layers share all but their task layers. Version 0.1 wrote encoders with one ``task_layers``, which both
+    Its two layers share all but their task layers. Version 0.1 wrote encoders with one
+    ``task_layers``, which both
     tasks read: ``depth`` 1.
     """
 
     kind: ClassVar[str] = "inception"
     routed: ClassVar[bool] = False
 
-    def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int, task_layers: int = _TASKS) -> None:
+    def __init__(
+        self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int, task_layers: int = _TASKS
+    ) -> None:
         super().__init__(vectors, idf, pad, max_tokens)
         if self.dimensions < _LEAST:
             found = f"vectors of {self.dimensions} numbers"
-            raise UsageError(f"encoder {self.kind!r}: found {found}; expected {_LEAST} or more; set encoder.width")
+            raise UsageError(
+                f"encoder {self.kind!r}: found {found}; expected {_LEAST} or more; set encoder.width"
+            )
         self.enhancement = EmbeddingEnhancement(max_tokens, self.dimensions)
         self.first = nn.Linear(max_tokens, _CHANNELS)  # a convolution of width 1 over words
         self.first_norm = _Norm(_CHANNELS)
@@ -94,9 +107,14 @@ class InceptionEncoder(WordEncoder):
         self.width = self.dimensions if self.routed else channels * places
         self.depth = task_layers
         convolutions = task_layers if self.routed else 1
-        self.second = nn.ModuleList(nn.Conv1d(maps, channels, second, _STRIDE) for _ in range(convolutions))
+        self.second = nn.ModuleList(
+            nn.Conv1d(maps, channels, second, _STRIDE) for _ in range(convolutions)
+        )
         self.second_norm = nn.ModuleList(_Norm(channels) for _ in range(convolutions))
-        hidden = (SpectralResidual(channels * places, self.width, nn.GELU(), _DROPOUT) for _ in range(task_layers))
+        hidden = (
+            SpectralResidual(channels * places, self.width, nn.GELU(), _DROPOUT)
+            for _ in range(task_layers)
+        )
         self.hidden = nn.ModuleList(hidden)
         for module in (self.first, *self.convolutions, *self.second):
             nn.init.xavier_uniform_(module.weight)
@@ -107,12 +125,16 @@ class InceptionEncoder(WordEncoder):
         return {"task_layers": self.depth}
 
     @classmethod
-    def from_config(cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor) -> InceptionEncoder:
+    def from_config(
+        cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor
+    ) -> InceptionEncoder:
         """Return an encoder as config.json describes it; folders that name no task layers have one."""
         task_layers = about.get("task_layers", 1)
         if task_layers not in (1, _TASKS):
             found = f"{str(task_layers)[:60]!r} as task_layers"
-            raise UsageError(f"encoder {cls.kind!r}: config.json: found {found}; expected 1 or {_TASKS}")
+            raise UsageError(
+                f"encoder {cls.kind!r}: config.json: found {found}; expected 1 or {_TASKS}"
+            )
         return cls(vectors, idf, about["pad"], about["max_tokens"], task_layers)
 
     def read(self, ids: Tensor) -> Tensor:
@@ -120,11 +142,14 @@ class InceptionEncoder(WordEncoder):
         return self.flat(self.maps(ids), 0)
 
     def maps(self, ids: Tensor) -> Tensor:
-        """Return h1, the maps of the inception module: (B, 96, D / 4), or (B, 32, D / 4) of a mixture."""
+        """Return h1, the maps of the inception module: (B, 96, D / 4), or (B, 32, D / 4) of a
+        mixture.
+        """
         x = dropout(self.embedding(ids), _DROPOUT, self.training)  # (B, T, D)
         h_sa = self.enhancement(x)
         # padding is zero in h_sa, so the columns of its channels need not be read
-        h0 = _of_each(self.first.weight[:, : ids.shape[1]], h_sa) + self.first.bias[:, None]  # (B, 32, D)
+        # (B, 32, D)
+        h0 = _of_each(self.first.weight[:, : ids.shape[1]], h_sa) + self.first.bias[:, None]
         h0 = self.first_norm(gelu(h0))
         h1 = self.joined(h0, [convolution(h0) for convolution in self.convolutions])
         return dropout(h1, _DROPOUT, self.training)
@@ -146,7 +171,8 @@ class InceptionEncoder(WordEncoder):
 
 
 class RoutedInceptionEncoder(InceptionEncoder):
-    """InceptionXML-LF: a mixture of the convolutions. ``width`` is that of the vectors, ``depth`` 2.
+    """InceptionXML-LF: a mixture of the convolutions. ``width`` is that of the vectors, ``depth``
+    2.
 
     Its two layers share the maps h1; each has a second convolution and a task layer of its own.
     """
@@ -161,7 +187,9 @@ class RoutedInceptionEncoder(InceptionEncoder):
         nn.init.zeros_(self.route.bias)
 
     def routing(self, h0: Tensor) -> Tensor:
-        """Return the weights (B, experts) of the route function, which sum to 1, from the means of h0's channels."""
+        """Return the weights (B, experts) of the route function, which sum to 1, from the means of
+        h0's channels.
+        """
         return self.route(h0.mean(2)).softmax(1)  # type: ignore[no-any-return]
 
     def options(self) -> dict[str, int]:
@@ -169,7 +197,9 @@ class RoutedInceptionEncoder(InceptionEncoder):
         return {}
 
     @classmethod
-    def from_config(cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor) -> RoutedInceptionEncoder:
+    def from_config(
+        cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor
+    ) -> RoutedInceptionEncoder:
         """Return an encoder as config.json describes it."""
         return cls(vectors, idf, about["pad"], about["max_tokens"])
 
@@ -178,7 +208,9 @@ class RoutedInceptionEncoder(InceptionEncoder):
         return self.maps(ids)
 
     def layer(self, hidden: Tensor, number: int) -> Tensor:
-        """Return GELU(R·h_f) + h_f, h_f being that of the second convolution ``number``; ``hidden`` is h1."""
+        """Return GELU(R·h_f) + h_f, h_f being that of the second convolution ``number``; ``hidden``
+        is h1.
+        """
         return super().layer(self.flat(hidden, number - 1), number)
 
     def joined(self, h0: Tensor, maps: Sequence[Tensor]) -> Tensor:
@@ -193,7 +225,9 @@ def mixture(weights: Tensor, maps: Sequence[Tensor]) -> Tensor:
 
 
 def _of_each(W: Tensor, x: Tensor) -> Tensor:
-    """Return W x of each document, (C, T) x (B, T, D) -> (B, C, D); ``@`` would copy x before and after."""
+    """Return W x of each document, (C, T) x (B, T, D) -> (B, C, D); ``@`` would copy x before and
+    after.
+    """
     return torch.bmm(W.expand(x.shape[0], -1, -1), x)
 
 

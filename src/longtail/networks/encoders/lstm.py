@@ -18,7 +18,8 @@ _DROPOUT = 0.2  # of the vectors of words
 
 
 class LstmEncoder(WordEncoder):
-    """Vectors of words, read from both sides: H (B, T, 2h); as one vector of a text the mean of its states.
+    """Vectors of words, read from both sides: H (B, T, 2h); as one vector of a text the mean of its
+    states.
 
     Texts begin in the first slot, padding is behind them.
     """
@@ -57,7 +58,8 @@ def mean_state(H: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _reversed_places(mask: Tensor) -> Tensor:
-    """Return (B, T): the place of each slot in the reversed text; padding stays behind, where no state comes from.
+    """Return (B, T): the place of each slot in the reversed text; padding stays behind, where no
+    state comes from.
 
     A packed batch would need its lengths on the host, which would wait for the device.
     """

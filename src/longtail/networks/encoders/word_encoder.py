@@ -1,4 +1,6 @@
-"""Encoders on vectors of words, E of shape (V, D): what all kinds share, how they are made, written and read."""
+"""Encoders on vectors of words, E of shape (V, D): what all kinds share, how they are made, written
+and read.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,11 @@ _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 
 
 class WordEncoder(TextEncoder):
-    """A network on vectors of words; ``layer`` 1 to ``depth`` each give a vector of ``width`` numbers.
+    """A network on vectors of words; ``layer`` 1 to ``depth`` each give a vector of ``width``
+    numbers.
 
-    ``embedding`` has a row a word, that of ``pad`` zero and kept so; ``idf`` (V,) weighs words, for those who sum.
-    """
+    ``embedding`` has a row a word, that of ``pad`` zero and kept so; ``idf`` (V,) weighs words, for
+    those who sum."""
 
     kind: ClassVar[str]
     width: int
@@ -47,19 +50,25 @@ class WordEncoder(TextEncoder):
         super().__init__()
         with torch.no_grad():
             vectors[pad] = 0
-        self.embedding = nn.Embedding(len(vectors), vectors.shape[1], padding_idx=pad, _weight=vectors)
+        self.embedding = nn.Embedding(
+            len(vectors), vectors.shape[1], padding_idx=pad, _weight=vectors
+        )
         self.register_buffer("idf", idf)
         self.pad, self.max_tokens, self.dimensions = pad, max_tokens, vectors.shape[1]
 
     def forward(
         self, ids: Tensor, mask: Tensor | None, layers: Sequence[int], detached: Sequence[int] = ()
     ) -> list[Tensor]:
-        """Return (B, width) after each of ``layers``; a layer of ``detached`` trains what :meth:`layer` adds alone.
+        """Return (B, width) after each of ``layers``; a layer of ``detached`` trains what
+        :meth:`layer` adds alone.
 
-        ``ids`` (B, T) int64, T ≤ ``max_tokens``; ``mask`` (B, T) bool, True at tokens, or None if nothing is padded.
-        """
+        ``ids`` (B, T) int64, T ≤ ``max_tokens``; ``mask`` (B, T) bool, True at tokens, or None if
+        nothing is padded."""
         hidden = self.read(ids if mask is None else ids.masked_fill(~mask, self.pad))
-        return [self.layer(hidden.detach() if number in detached else hidden, number) for number in layers]
+        return [
+            self.layer(hidden.detach() if number in detached else hidden, number)
+            for number in layers
+        ]
 
     def read(self, ids: Tensor) -> Tensor:
         """Return the input of all layers; ``ids`` (B, T) has padding where there is no token."""
@@ -79,7 +88,8 @@ class WordEncoder(TextEncoder):
         return cls(vectors, idf, about["pad"], about["max_tokens"])
 
     def decay_groups(self) -> tuple[list[Parameter], list[Parameter]]:
-        """Return the parameters with weight decay, and those without: biases, norms, and the vectors of words.
+        """Return the parameters with weight decay, and those without: biases, norms, and the
+        vectors of words.
 
         With decay, a rare word would fade from one of its sightings to the next.
         """
@@ -92,7 +102,12 @@ class WordEncoder(TextEncoder):
         """Write config.json and model.safetensors, as :meth:`load` reads them."""
         folder.mkdir(parents=True, exist_ok=True)
         about = {"model_type": MODEL_TYPE, "kind": self.kind, "vocabulary": len(self.idf)}
-        about |= {"dimensions": self.dimensions, "max_tokens": self.max_tokens, "pad": self.pad, **self.options()}
+        about |= {
+            "dimensions": self.dimensions,
+            "max_tokens": self.max_tokens,
+            "pad": self.pad,
+            **self.options(),
+        }
         (folder / _CONFIG).write_text(json.dumps(about, indent=2) + "\n")
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in self.state_dict().items()}
         with open(folder / _WEIGHTS, "wb") as file:
@@ -106,11 +121,18 @@ class WordEncoder(TextEncoder):
         about, arrays = _about(folder, name_of_folder), _arrays(folder, name_of_folder)
         vectors, idf = arrays.get("embedding.weight"), arrays.get("idf")
         vocabulary, dimensions, pad = about["vocabulary"], about["dimensions"], about["pad"]
-        if vectors is None or vectors.shape != (vocabulary, dimensions) or idf is None or idf.shape != (vocabulary,):
+        if (
+            vectors is None
+            or vectors.shape != (vocabulary, dimensions)
+            or idf is None
+            or idf.shape != (vocabulary,)
+        ):
             expected = f"{vocabulary} words of {dimensions} numbers, as config.json says"
             raise _damaged(name_of_folder, "found other vectors of words, or none", expected)
         if not pad < vocabulary:
-            raise _damaged(name_of_folder, f"found {pad} as the id of padding", f"less than {vocabulary}")
+            raise _damaged(
+                name_of_folder, f"found {pad} as the id of padding", f"less than {vocabulary}"
+            )
         state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         with _seeded(0):
             made = _kind(about["kind"]).from_config(about, state["embedding.weight"], state["idf"])
@@ -125,47 +147,73 @@ class WordEncoder(TextEncoder):
 
 
 class SpectralResidual(nn.Module):
-    """``activation``(R·dropout(x)) + x, where R has no singular value above 1 (``map``, a linear map with bias).
+    """``activation``(R·dropout(x)) + x, where R has no singular value above 1 (``map``, a linear
+    map with bias).
 
     x is averaged down to the columns of R where it has more.
     """
 
-    def __init__(self, columns: int, width: int, activation: nn.Module, rate: float, identity: bool = False) -> None:
+    def __init__(
+        self, columns: int, width: int, activation: nn.Module, rate: float, identity: bool = False
+    ) -> None:
         super().__init__()
         linear = nn.Linear(columns, width)
         nn.init.eye_(linear.weight) if identity else nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(linear.bias)
-        self.map, self.activation, self.rate, self.width = spectral_norm(linear), activation, rate, width
+        self.map, self.activation, self.rate, self.width = (
+            spectral_norm(linear),
+            activation,
+            rate,
+            width,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, width) for (B, columns)."""
         through: Tensor = self.activation(self.map(dropout(x, self.rate, self.training)))
-        return through + (x if x.shape[1] == self.width else adaptive_avg_pool1d(x[:, None], self.width)[:, 0])
+        return through + (
+            x if x.shape[1] == self.width else adaptive_avg_pool1d(x[:, None], self.width)[:, 0]
+        )
 
 
 def make_word_encoder(
-    kind: str, vectors: NDArray[np.float32], idf: NDArray[np.float32], pad: int, max_tokens: int, seed: int
+    kind: str,
+    vectors: NDArray[np.float32],
+    idf: NDArray[np.float32],
+    pad: int,
+    max_tokens: int,
+    seed: int,
 ) -> WordEncoder:
-    """Return an encoder that starts at ``vectors`` (V, D); all other weights are drawn, the same for the same seed."""
+    """Return an encoder that starts at ``vectors`` (V, D); all other weights are drawn, the same
+    for the same seed.
+    """
     with _seeded(seed):
-        return _kind(kind)(torch.from_numpy(np.array(vectors)), torch.from_numpy(np.array(idf)), pad, max_tokens)
+        return _kind(kind)(
+            torch.from_numpy(np.array(vectors)), torch.from_numpy(np.array(idf)), pad, max_tokens
+        )
 
 
 @torch.no_grad()
 def without_norms(network: N) -> N:
-    """Return a network for inference whose encoder has plain weights where a spectral norm made them in every pass.
+    """Return a network for inference whose encoder has plain weights where a spectral norm made
+    them in every pass.
 
     All else is shared; a network without such norms comes back itself.
     """
     shell: Any = network
-    normed = [name for name, module in shell.encoder.named_modules() if is_parametrized(module, "weight")]
+    normed = [
+        name for name, module in shell.encoder.named_modules() if is_parametrized(module, "weight")
+    ]
     if not normed:
         return network
-    shared = {id(tensor): tensor for tensor in chain(shell.encoder.parameters(), shell.encoder.buffers())}
+    shared = {
+        id(tensor): tensor for tensor in chain(shell.encoder.parameters(), shell.encoder.buffers())
+    }
     encoder = deepcopy(shell.encoder, shared).eval()
-    for name in normed:  # torch's own removal would take the norm from the class, which the original has too
+    # torch's own removal would take the norm from the class, which the original has too
+    for name in normed:
         linear = encoder.get_submodule(name)
-        plain = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")  # draws nothing
+        # draws nothing
+        plain = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")
         plain.weight, plain.bias = nn.Parameter(linear.weight, requires_grad=False), linear.bias
         encoder.set_submodule(name, plain.eval())
     changed = copy(shell)
@@ -198,17 +246,27 @@ def _about(folder: Path, name_of_folder: str) -> Mapping[str, Any]:
     try:
         about = json.loads((folder / _CONFIG).read_bytes())
     except FileNotFoundError:
-        raise UsageError(f"{name_of_folder}: found no {_CONFIG} in the folder; expected that of an encoder") from None
+        raise UsageError(
+            f"{name_of_folder}: found no {_CONFIG} in the folder; expected that of an encoder"
+        ) from None
     except ValueError as error:
         raise _damaged(name_of_folder, f"{_CONFIG}: found no JSON", "a JSON object") from error
-    if not isinstance(about, dict) or about.get("model_type") != MODEL_TYPE or not isinstance(about.get("kind"), str):
+    if (
+        not isinstance(about, dict)
+        or about.get("model_type") != MODEL_TYPE
+        or not isinstance(about.get("kind"), str)
+    ):
         raise _damaged(
-            name_of_folder, f"{_CONFIG}: found another kind of model", f"model_type {MODEL_TYPE!r} and its kind"
+            name_of_folder,
+            f"{_CONFIG}: found another kind of model",
+            f"model_type {MODEL_TYPE!r} and its kind",
         )
     for name, least in {"vocabulary": 1, "dimensions": 1, "max_tokens": 1, "pad": 0}.items():
         if type(about.get(name)) is not int or about[name] < least:
             raise _damaged(
-                name_of_folder, f"{_CONFIG}: found {str(about.get(name))[:60]!r} as {name}", f"{least} or more"
+                name_of_folder,
+                f"{_CONFIG}: found {str(about.get(name))[:60]!r} as {name}",
+                f"{least} or more",
             )
     return about
 
@@ -218,10 +276,14 @@ def _arrays(folder: Path, name_of_folder: str) -> dict[str, NDArray[Any]]:
     try:
         return read_arrays(memoryview(file.read_bytes()), file)
     except FileNotFoundError:
-        raise _damaged(name_of_folder, f"found no {_WEIGHTS} in the folder", "it beside config.json") from None
+        raise _damaged(
+            name_of_folder, f"found no {_WEIGHTS} in the folder", "it beside config.json"
+        ) from None
     except ModelFolderError as error:
         raise UsageError(f"{name_of_folder}: {error}") from error
 
 
 def _damaged(name_of_folder: str, found: str, expected: str) -> UsageError:
-    return UsageError(f"{name_of_folder}: {found}; expected {expected}; take an undamaged copy of it")
+    return UsageError(
+        f"{name_of_folder}: {found}; expected {expected}; take an undamaged copy of it"
+    )

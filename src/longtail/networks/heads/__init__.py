@@ -1,1 +1,3 @@
-"""The classifiers of a level of the label tree, in a network: what scores nodes, and how they are trained."""
+"""The classifiers of a level of the label tree, in a network: what scores nodes, and how they are
+trained.
+"""

@@ -1,8 +1,9 @@
-"""Losses over every node of a level, a chunk of nodes at a time, so that no (documents, nodes) tensor exists.
+"""Losses over every node of a level, a chunk of nodes at a time, so that no (documents, nodes)
+tensor exists.
 
-For each chunk: logits, their gradient (for cross-entropy σ − y), and its share of the gradient of x; `update` does it
-again and updates the chunk's rows in place. A loss with a normaliser over all nodes has a pass of its own before.
-"""
+For each chunk: logits, their gradient (for cross-entropy σ − y), and its share of the gradient of
+x; `update` does it again and updates the chunk's rows in place. A loss with a normaliser over all
+nodes has a pass of its own before."""
 
 from __future__ import annotations
 
@@ -32,20 +33,27 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Targets:
-    """True nodes (B, P) int32 with −1 for padding, their targets (B, P), and the loss; other nodes have target 0."""
+    """True nodes (B, P) int32 with −1 for padding, their targets (B, P), and the loss; other nodes
+    have target 0.
+    """
 
     positives: Tensor
     values: Tensor
     loss: NodeLoss
-    normaliser: Tensor | None = None  # of the loss over all nodes (B, n), once the first pass is done
+    # of the loss over all nodes (B, n), once the first pass is done
+    normaliser: Tensor | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Targets]) -> Targets:
-        """Return the targets of several parts of a batch, one after the other; ValueError if their losses differ."""
+        """Return the targets of several parts of a batch, one after the other; ValueError if their
+        losses differ.
+        """
         losses = {id(part.loss): part.loss for part in parts}
         if len(losses) > 1:
             names = " and ".join(loss.name for loss in losses.values())
-            raise ValueError(f"records of one step: found the losses {names}; expected one loss in a batch")
+            raise ValueError(
+                f"records of one step: found the losses {names}; expected one loss in a batch"
+            )
         widest = max(part.positives.shape[1] for part in parts)
         positives = torch.cat([_widened(part.positives, widest, -1) for part in parts])
         values = torch.cat([_widened(part.values, widest, 0) for part in parts])
@@ -72,11 +80,15 @@ def node_chunks(weight: Tensor, breadth: int) -> Iterator[slice]:
 
 
 def with_normaliser(rows: HeadRows, x: Tensor, targets: Targets) -> Targets:
-    """The targets after the first pass over all nodes, if the loss has one; rows must not change from here on."""
+    """The targets after the first pass over all nodes, if the loss has one; rows must not change
+    from here on.
+    """
     if not targets.loss.has_normaliser:
         return targets
     chunks = node_chunks(rows.weight, len(x))
-    normaliser = targets.loss.normaliser((_logits(rows, x, chunk), targets.of_chunk(chunk)) for chunk in chunks)
+    normaliser = targets.loss.normaliser(
+        (_logits(rows, x, chunk), targets.of_chunk(chunk)) for chunk in chunks
+    )
     return replace(targets, normaliser=normaliser)
 
 
@@ -92,14 +104,20 @@ def losses_and_gradient(rows: HeadRows, x: Tensor, targets: Targets) -> tuple[Te
     return losses, gradient
 
 
-def update(rows: HeadRows, x: Tensor, targets: Targets, scale: Tensor, lr: float, seed: int) -> None:
-    """One step on the losses of x (B, d) weighted by scale (B,), each chunk of rows from its own logits."""
+def update(
+    rows: HeadRows, x: Tensor, targets: Targets, scale: Tensor, lr: float, seed: int
+) -> None:
+    """One step on the losses of x (B, d) weighted by scale (B,), each chunk of rows from its own
+    logits.
+    """
     for chunk in node_chunks(rows.weight, max(x.shape)):
         residuals, _ = residuals_and_losses(rows, x, targets, scale, chunk)
         update_chunk(rows, chunk, x, residuals, lr, seed)
 
 
-def update_chunk(rows: HeadRows, chunk: slice, x: Tensor, residuals: Tensor, lr: float, seed: int) -> None:
+def update_chunk(
+    rows: HeadRows, chunk: slice, x: Tensor, residuals: Tensor, lr: float, seed: int
+) -> None:
     """One step for a range of rows, given the gradient (B, nodes) of their logits."""
     gradient = product(residuals.T, x)  # (nodes, B) · (B, d)
     move = triton_launch.update_all_rows if triton_launch.serves(rows.weight) else update_rows
@@ -127,15 +145,18 @@ def _logits(rows: HeadRows, x: Tensor, chunk: slice) -> Tensor:
 def residuals_and_losses(
     rows: HeadRows, x: Tensor, targets: Targets, scale: Tensor, chunk: slice
 ) -> tuple[Tensor, Tensor]:
-    """Gradient of the losses for the chunk's logits · scale (B, nodes), and the chunk's share of the losses (B,).
+    """Gradient of the losses for the chunk's logits · scale (B, nodes), and the chunk's share of
+    the losses (B,).
 
-    Triton kernels compute the cross-entropy where they serve; other losses are computed by torch on every device.
-    """
+    Triton kernels compute the cross-entropy where they serve; other losses are computed by torch on
+    every device."""
     if type(targets.loss) is BinaryCrossEntropy and triton_launch.serves(rows.weight):
         logits = product(x, rows.weight[chunk].T)
         bias = rows.bias[chunk]
         return triton_launch.residuals_and_losses(
             logits, bias, targets.positives, targets.values, scale, chunk.start, x.dtype
         )
-    losses, gradient = targets.loss.chunk(_logits(rows, x, chunk), targets.of_chunk(chunk), targets.normaliser)
+    losses, gradient = targets.loss.chunk(
+        _logits(rows, x, chunk), targets.of_chunk(chunk), targets.normaliser
+    )
     return gradient.mul_(scale[:, None]), losses

@@ -1,9 +1,10 @@
-"""The linear classifiers of one level of a network, made so that their gradient never exists as a matrix.
+"""The linear classifiers of one level of a network, made so that their gradient never exists as a
+matrix.
 
-`scores` and `full_loss` are differentiable in x alone; `gathered` hands out rows for others to compute with. Their
-backward pass leaves a record with the head, and `step` turns the records of a batch into one optimiser step, in place,
-on the rows they touch (`records.py`, by the formulas of `updates.py`).
-"""
+`scores` and `full_loss` are differentiable in x alone; `gathered` hands out rows for others to
+compute with. Their backward pass leaves a record with the head, and `step` turns the records of a
+batch into one optimiser step, in place, on the rows they touch (`records.py`, by the formulas of
+`updates.py`)."""
 
 from __future__ import annotations
 
@@ -42,11 +43,12 @@ def head_settings(training: Training) -> dict[str, Any]:
 
 
 class Head(torch.nn.Module):
-    """Scores the nodes of one level: weight (n_nodes, width) and bias (n_nodes,), buffers that `step` updates.
+    """Scores the nodes of one level: weight (n_nodes, width) and bias (n_nodes,), buffers that
+    `step` updates.
 
-    dtype: float32, bfloat16 (half the memory, written with stochastic rounding) or float64 (torch path only).
-    Rows start normal with deviation `std`, from `seed`; the optimisers' formulas are in `updates.py`.
-    """
+    dtype: float32, bfloat16 (half the memory, written with stochastic rounding) or float64 (torch
+    path only). Rows start normal with deviation `std`, from `seed`; the optimisers' formulas are in
+    `updates.py`."""
 
     weight: Tensor
     bias: Tensor
@@ -105,13 +107,16 @@ class Head(torch.nn.Module):
     def rows(self) -> HeadRows:
         """Weight, bias and optimiser state as the update functions take them."""
         state = {name: self.get_buffer(name) for name in self._state_names}
-        return HeadRows(self.weight, self.bias, state, self.optimiser, self.weight_decay, epsilon=self.epsilon)
+        return HeadRows(
+            self.weight, self.bias, state, self.optimiser, self.weight_decay, epsilon=self.epsilon
+        )
 
     def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
-        """Logits w·x + b, float32: x (B, d), candidates (B, S) int32 with −1 for padding, or None for all nodes.
+        """Logits w·x + b, float32: x (B, d), candidates (B, S) int32 with −1 for padding, or None
+        for all nodes.
 
-        Padding has logit 0 and no gradient. In training mode the backward pass records what `step` needs.
-        """
+        Padding has logit 0 and no gradient. In training mode the backward pass records what `step`
+        needs."""
         if candidates is not None:
             candidates = candidates.to(torch.int32).contiguous()
         half = candidates is None and self._multiplies_in_half(x)
@@ -120,7 +125,8 @@ class Head(torch.nn.Module):
         return result
 
     def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, loss: NodeLoss) -> Tensor:
-        """The loss of each document (B,) over all nodes. In training mode the backward pass records what `step` needs.
+        """The loss of each document (B,) over all nodes. In training mode the backward pass records
+        what `step` needs.
 
         Args:
             x: Vectors (B, d) of the documents.
@@ -128,26 +134,30 @@ class Head(torch.nn.Module):
             values: Their targets (B, P); all other nodes have target 0.
             loss: Trains x and, through the record, the rows.
         """
-        targets = Targets(positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous(), loss)
+        targets = Targets(
+            positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous(), loss
+        )
         half = self._multiplies_in_half(x)
         with as_written(x):
             losses: Tensor = _FullLosses.apply(x, self._anchor(), self, targets, half)  # type: ignore[no-untyped-call]
         return losses
 
     def gathered(self, nodes: Tensor) -> Tensor:
-        """The rows (U, d) of nodes (U,) int64, each at most once, in float32 (float64 for such a head).
+        """The rows (U, d) of nodes (U,) int64, each at most once, in float32 (float64 for such a
+        head).
 
-        In training mode the backward pass records the gradient of these rows, which `step` needs, and of no other.
-        """
+        In training mode the backward pass records the gradient of these rows, which `step` needs,
+        and of no other."""
         result: Tensor = _Gathered.apply(self._anchor(), self, nodes)  # type: ignore[no-untyped-call]
         return result
 
     @torch.no_grad()
     def step(self, lr: float, seed: int, beta1: float = BETA1) -> None:
-        """One optimiser step over all that was recorded since the last one, as of one batch; forgets the records.
+        """One optimiser step over all that was recorded since the last one, as of one batch;
+        forgets the records.
 
-        seed: of the stochastic rounding; give every step another one. beta1: how much of its mean gradient AdamW keeps.
-        """
+        seed: of the stochastic rounding; give every step another one. beta1: how much of its mean
+        gradient AdamW keeps."""
         records, self._records = self._records, []
         if records:
             with as_written(self.weight):
@@ -159,14 +169,20 @@ class Head(torch.nn.Module):
 
     @torch.no_grad()
     def best(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k best of all nodes for x (B, d): logits and nodes (int32), (B, min(k, n_nodes)) each, best first."""
+        """The k best of all nodes for x (B, d): logits and nodes (int32), (B, min(k, n_nodes))
+        each, best first.
+        """
         x = x.to(torch.bfloat16) if self._multiplies_in_half(x) else x.to(self.bias.dtype)
         with as_written(x):
             return full_head.best(self.rows, x, k)
 
     @torch.no_grad()
-    def set_rows(self, weight: Tensor | NDArray[Any], bias: Tensor | NDArray[Any] | None = None) -> None:
-        """Takes given initial values of `nodes`: weight (n_nodes, width), bias (n_nodes,) or None for zeros."""
+    def set_rows(
+        self, weight: Tensor | NDArray[Any], bias: Tensor | NDArray[Any] | None = None
+    ) -> None:
+        """Takes given initial values of `nodes`: weight (n_nodes, width), bias (n_nodes,) or None
+        for zeros.
+        """
         self.weight.copy_(torch.as_tensor(weight))
         if bias is None:
             self.bias.zero_()
@@ -183,7 +199,9 @@ class Head(torch.nn.Module):
         self.bias.fill_(value)
 
     def to_arrays(self, state: bool = True) -> dict[str, NDArray[Any]]:
-        """Copies of weight and bias by name, and with `state` the optimiser's; bf16 weights as their uint16 bits."""
+        """Copies of weight and bias by name, and with `state` the optimiser's; bf16 weights as
+        their uint16 bits.
+        """
         tensors = self._tensors() if state else {"weight": self.weight, "bias": self.bias}
         return {name: bits_of(tensor).numpy(force=True).copy() for name, tensor in tensors.items()}
 
@@ -191,8 +209,8 @@ class Head(torch.nn.Module):
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Takes back what `to_arrays` gave, exactly; without the optimiser's state it starts anew.
 
-        The head must have the same shape and weight type and, where state is given, the same optimiser.
-        """
+        The head must have the same shape and weight type and, where state is given, the same
+        optimiser."""
         for name, tensor in self._tensors().items():
             if name in self._state_names and "count" not in arrays:
                 tensor.zero_()
@@ -201,20 +219,28 @@ class Head(torch.nn.Module):
             expected = f"{tuple(bits.shape)} {str(bits.dtype).removeprefix('torch.')}"
             actual = f"{arrays[name].shape} {arrays[name].dtype}" if name in arrays else "nothing"
             if actual != expected:
-                raise ModelFolderError(f"head, {name}: found {actual}; expected {expected}; were the settings changed?")
+                raise ModelFolderError(
+                    f"head, {name}: found {actual}; expected {expected}; were the settings changed?"
+                )
             bits.copy_(torch.from_numpy(np.array(arrays[name])))
 
     def _tensors(self) -> dict[str, Tensor]:
         return {"weight": self.weight, "bias": self.bias, **self.rows.state}
 
     def _multiplies_in_half(self, x: Tensor) -> bool:
-        """Whether products with all nodes are taken in bf16: the weights or x are, or autocast asks for it."""
+        """Whether products with all nodes are taken in bf16: the weights or x are, or autocast asks
+        for it.
+        """
         if self.bias.dtype == torch.float64:
             return False
-        return torch.bfloat16 in (self.weight.dtype, x.dtype) or torch.is_autocast_enabled(x.device.type)
+        return torch.bfloat16 in (self.weight.dtype, x.dtype) or torch.is_autocast_enabled(
+            x.device.type
+        )
 
     def _anchor(self) -> Tensor | None:
-        """An input that wants a gradient, so that a backward pass comes here even where x needs none."""
+        """An input that wants a gradient, so that a backward pass comes here even where x needs
+        none.
+        """
         if self.training and torch.is_grad_enabled():
             return torch.zeros((), requires_grad=True)
         return None
@@ -226,9 +252,19 @@ class Head(torch.nn.Module):
 class _Scores(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, anchor: Tensor | None, head: Head, candidates: Tensor | None, half: bool
+        ctx: Any,
+        x: Tensor,
+        anchor: Tensor | None,
+        head: Head,
+        candidates: Tensor | None,
+        half: bool,
     ) -> Tensor:
-        ctx.head, ctx.candidates, ctx.records, ctx.dtype = head, candidates, anchor is not None, x.dtype
+        ctx.head, ctx.candidates, ctx.records, ctx.dtype = (
+            head,
+            candidates,
+            anchor is not None,
+            x.dtype,
+        )
         ctx.x = x = _operand(x.detach(), head, half, candidates is None)
         if candidates is None:
             return product(x, head.weight.T).add_(head.bias)
@@ -252,7 +288,9 @@ class _Scores(torch.autograd.Function):
 
 class _FullLosses(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, anchor: Tensor | None, head: Head, targets: Targets, half: bool) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, anchor: Tensor | None, head: Head, targets: Targets, half: bool
+    ) -> Tensor:
         ctx.head = head
         ctx.records = anchor is not None
         ctx.dtype = x.dtype
@@ -283,7 +321,9 @@ class _Gathered(torch.autograd.Function):
 
 
 def _operand(x: Tensor, head: Head, half: bool, matrix: bool) -> Tensor:
-    """x as the products take it: bf16, or the type of the sums; the gathers take bf16 and float32 as they come."""
+    """x as the products take it: bf16, or the type of the sums; the gathers take bf16 and float32
+    as they come.
+    """
     if half:
         return x.to(torch.bfloat16)
     return x.to(head.bias.dtype) if matrix or head.bias.dtype == torch.float64 else x

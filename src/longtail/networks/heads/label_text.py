@@ -1,14 +1,15 @@
-"""Classifiers that are made of the labels' own words, so that a label with few documents has one all the same.
+"""Classifiers that are made of the labels' own words, so that a label with few documents has one
+all the same.
 
-A.3 of Kharbanda et al., Gandalf / InceptionXML-LF, whose names are kept: E the vectors of words, z⁰_l the tf-idf
-weights of a label's words, G the label graph, Φ_l and Φ_g the encoders of labels, R their residual map, 𝒜 the
-attention, w_l the free weights, and W_e the classifiers:
+A.3 of Kharbanda et al., Gandalf / InceptionXML-LF, whose names are kept: E the vectors of words,
+z⁰_l the tf-idf weights of a label's words, G the label graph, Φ_l and Φ_g the encoders of labels, R
+their residual map, 𝒜 the attention, w_l the free weights, and W_e the classifiers:
 
     z¹_l = E·z⁰_l        z²_l = E·(G z⁰)_l = Σ_m G_lm z¹_m        Φ(z) = α·R·GELU(z) + β·z
     W_e,l = α¹·Φ_l(z¹_l) + α²·Φ_g(z²_l) + α³·w_l
 
-ECLARE (Mittal et al. 2021b) has the same three parts. DECAF (Mittal et al. 2021a) has Φ_l(z¹) + w_l: all weights are 1.
-"""
+ECLARE (Mittal et al. 2021b) has the same three parts. DECAF (Mittal et al. 2021a) has Φ_l(z¹) +
+w_l: all weights are 1."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ __all__ = ["Combine", "LabelText", "Part", "label_words"]
 Part = Literal["text", "graph", "free"]
 Combine = Literal["attention", "sum"]
 
-_PARTS: tuple[Part, ...] = ("text", "graph", "free")  # the order of the equation, whatever that of the settings
+# the order of the equation, whatever that of the settings
+_PARTS: tuple[Part, ...] = ("text", "graph", "free")
 
 
 def label_words(tokens: Tokens, idf: NDArray[np.floating]) -> csr_array:
@@ -40,7 +42,9 @@ def label_words(tokens: Tokens, idf: NDArray[np.floating]) -> csr_array:
     Padding and tokens whose idf is 0 are left out; a label without others has an empty row.
     """
     counts = np.ones(len(tokens.ids), np.float32)
-    words = csr_array((counts, tokens.ids.astype(np.int32), tokens.ends), shape=(len(tokens), len(idf)))
+    words = csr_array(
+        (counts, tokens.ids.astype(np.int32), tokens.ends), shape=(len(tokens), len(idf))
+    )
     words.sum_duplicates()
     weights = np.array(idf, np.float32)
     weights[tokens.pad] = 0
@@ -54,9 +58,9 @@ def label_words(tokens: Tokens, idf: NDArray[np.floating]) -> csr_array:
 class LabelText(nn.Module):
     """W_e of all labels, or of some; rows of ``texts`` are labels in the order of the head's nodes.
 
-    ``embedding`` is E, the encoder's own: it is used and trained, but is no part of this module's parameters.
-    ``texts`` (L, V) are z⁰, ``graph`` (L, L) G, normalised; what is not given is drawn from ``seed``.
-    """
+    ``embedding`` is E, the encoder's own: it is used and trained, but is no part of this module's
+    parameters. ``texts`` (L, V) are z⁰, ``graph`` (L, L) G, normalised; what is not given is drawn
+    from ``seed``."""
 
     def __init__(
         self,
@@ -68,7 +72,8 @@ class LabelText(nn.Module):
         seed: int,
     ) -> None:
         super().__init__()
-        self._embedding = (embedding,)  # in a tuple, where torch does not see it: the encoder keeps and saves it
+        # in a tuple, where torch does not see it: the encoder keeps and saves it
+        self._embedding = (embedding,)
         self.parts = tuple(part for part in _PARTS if part in parts)
         self._check(texts, graph)
         self.texts = _Bags(texts)
@@ -79,7 +84,9 @@ class LabelText(nn.Module):
             torch.manual_seed(seed)
             self.phi_l = _Phi(width, self.initial_scale) if "text" in self.parts else None
             self.phi_g = _Phi(width, self.initial_scale) if "graph" in self.parts else None
-            self.attention = nn.Linear(count * width, count) if combine == "attention" and count > 1 else None
+            self.attention = (
+                nn.Linear(count * width, count) if combine == "attention" and count > 1 else None
+            )
         self.to(embedding.weight)  # its type and device
 
     @property
@@ -97,11 +104,15 @@ class LabelText(nn.Module):
         return self.texts(self.embedding.weight, labels)  # type: ignore[no-any-return]
 
     def forward(self, labels: Tensor | None, free: Tensor | None) -> Tensor:
-        """Return W_e (U, D) of labels (U,) int64, of all if None; ``free`` (U, D) are their w_l, if a part."""
+        """Return W_e (U, D) of labels (U,) int64, of all if None; ``free`` (U, D) are their w_l, if
+        a part.
+        """
         if self.graph is None:
             return self._composed(self.z1(labels), None, free)
         z1 = self.z1()  # of all: labels have fewer neighbours than these have words
-        return self._composed(z1 if labels is None else z1.index_select(0, labels), self.graph(z1, labels), free)
+        return self._composed(
+            z1 if labels is None else z1.index_select(0, labels), self.graph(z1, labels), free
+        )
 
     @torch.no_grad()
     def new_rows(self, texts: csr_array) -> Tensor:
@@ -115,8 +126,13 @@ class LabelText(nn.Module):
 
     @torch.no_grad()
     def start_from(self, other: LabelText) -> None:
-        """Take Φ_l and Φ_g of ``other`` where both have them, and 𝒜 if it is of the same parts (A.4, phase II)."""
-        pairs: list[tuple[nn.Module | None, nn.Module | None]] = [(self.phi_l, other.phi_l), (self.phi_g, other.phi_g)]
+        """Take Φ_l and Φ_g of ``other`` where both have them, and 𝒜 if it is of the same parts
+        (A.4, phase II).
+        """
+        pairs: list[tuple[nn.Module | None, nn.Module | None]] = [
+            (self.phi_l, other.phi_l),
+            (self.phi_g, other.phi_g),
+        ]
         if self.parts == other.parts:
             pairs.append((self.attention, other.attention))
         for ours, theirs in pairs:
@@ -132,10 +148,13 @@ class LabelText(nn.Module):
         ]
         parts = [part for part in candidates if part is not None]
         if len(parts) != len(self.parts):
-            raise ValueError(f"label text: found {len(parts)} parts; expected {', '.join(self.parts)}")
+            raise ValueError(
+                f"label text: found {len(parts)} parts; expected {', '.join(self.parts)}"
+            )
         if self.attention is None:
             return reduce(torch.add, parts)
-        columns = torch.split(self.attention.weight, parts[0].shape[1], 1)  # of each part: no copy side by side
+        # of each part: no copy side by side
+        columns = torch.split(self.attention.weight, parts[0].shape[1], 1)
         of_parts = (part @ weight.T for part, weight in zip(parts, columns, strict=True))
         alpha = (reduce(torch.add, of_parts) + self.attention.bias).softmax(1)  # (U, parts)
         total: Tensor = alpha[:, :1] * parts[0]
@@ -156,12 +175,16 @@ class LabelText(nn.Module):
 
 @torch.no_grad()
 def _initial_scale(E: Tensor) -> float:
-    """Return the factor that makes long vectors of words, as GloVe's, 1 long: else initial scores would be huge."""
+    """Return the factor that makes long vectors of words, as GloVe's, 1 long: else initial scores
+    would be huge.
+    """
     return 1 / max(float(E.norm(dim=1).square().mean().sqrt()), 1.0)
 
 
 class _Phi(nn.Module):
-    """Φ(z) = α·R·GELU(z) + β·z, R spectrally normed, at first the identity; then ‖Φ(z)‖ ≤ ``scale``·‖z‖."""
+    """Φ(z) = α·R·GELU(z) + β·z, R spectrally normed, at first the identity; then ‖Φ(z)‖ ≤
+    ``scale``·‖z‖.
+    """
 
     def __init__(self, width: int, scale: float) -> None:
         super().__init__()
@@ -177,7 +200,9 @@ class _Phi(nn.Module):
 
 
 class _Bags(nn.Module):
-    """A sparse matrix (L, V) of weights of vectors, on the device; not saved, as it is made of texts, or the graph."""
+    """A sparse matrix (L, V) of weights of vectors, on the device; not saved, as it is made of
+    texts, or the graph.
+    """
 
     ends: Tensor
     words: Tensor
@@ -197,7 +222,9 @@ class _Bags(nn.Module):
         return len(self.ends) - 1
 
     def forward(self, vectors: Tensor, labels: Tensor | None) -> Tensor:
-        """Return the weighted sums (U, D) of vectors (V, D) of the rows of labels (U,); 0 of an empty row."""
+        """Return the weighted sums (U, D) of vectors (V, D) of the rows of labels (U,); 0 of an
+        empty row.
+        """
         if labels is None:
             starts, words, weights = self.ends[:-1], self.words, self.weights
         else:
@@ -207,4 +234,6 @@ class _Bags(nn.Module):
             places = torch.repeat_interleave(first - starts, counts)
             places += torch.arange(len(places), device=places.device)
             words, weights = self.words[places], self.weights[places]
-        return functional.embedding_bag(words, vectors, starts, mode="sum", per_sample_weights=weights.to(vectors))
+        return functional.embedding_bag(
+            words, vectors, starts, mode="sum", per_sample_weights=weights.to(vectors)
+        )

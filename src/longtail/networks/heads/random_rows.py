@@ -1,4 +1,6 @@
-"""Random initial weights of classifiers: the same for a head that is whole and for one that is split among ranks."""
+"""Random initial weights of classifiers: the same for a head that is whole and for one that is
+split among ranks.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,24 @@ from torch import Tensor
 
 __all__ = ["draw_rows", "draw_xavier"]
 
-_DRAWN = 1 << 22  # numbers at a time; of a multiple of 16, torch draws the same normal ones as all at once
+# numbers at a time; of a multiple of 16, torch draws the same normal ones as all at once
+_DRAWN = 1 << 22
 
 
 def draw_xavier(weight: Tensor, nodes: slice, n_nodes: int, seed: int) -> None:
-    """Draw ``weight``, the rows of ``nodes`` among ``n_nodes``, uniformly from ±√(6 / (n_nodes + width)).
+    """Draw ``weight``, the rows of ``nodes`` among ``n_nodes``, uniformly from ±√(6 / (n_nodes +
+    width)).
 
-    Glorot and Bengio 2010, for a matrix of all nodes. The numbers come from the CPU, so that they are the same on
-    every device and for any number of ranks.
-    """
+    Glorot and Bengio 2010, for a matrix of all nodes. The numbers come from the CPU, so that they
+    are the same on every device and for any number of ranks."""
     bound = sqrt(6 / (n_nodes + weight.shape[1]))
-    draw_rows(weight, nodes, n_nodes, seed, lambda drawn, rng: drawn.uniform_(-bound, bound, generator=rng))
+    draw_rows(
+        weight,
+        nodes,
+        n_nodes,
+        seed,
+        lambda drawn, rng: drawn.uniform_(-bound, bound, generator=rng),
+    )
 
 
 def draw_rows(

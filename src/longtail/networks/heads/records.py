@@ -1,4 +1,6 @@
-"""Records that backward passes leave with a head, and the optimiser step on its rows by the records of a batch."""
+"""Records that backward passes leave with a head, and the optimiser step on its rows by the records
+of a batch.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Record:
 
 @dataclass(frozen=True)
 class LossRecord:
-    """The record of the backward pass of a loss over all nodes, with the very targets and loss of the pass."""
+    """The record of the backward pass of a loss over all nodes, with the very targets and loss of
+    the pass.
+    """
 
     x: Tensor  # (B, d)
     targets: Targets
@@ -49,11 +53,17 @@ class RowGradients:
     kind: ClassVar[str] = "gathered rows"
 
 
-def update_by(rows: HeadRows, records: Sequence[Record | LossRecord | RowGradients], lr: float, seed: int) -> None:
-    """One step over all records, of which there are some, as of one batch; seed: of the stochastic rounding."""
+def update_by(
+    rows: HeadRows, records: Sequence[Record | LossRecord | RowGradients], lr: float, seed: int
+) -> None:
+    """One step over all records, of which there are some, as of one batch; seed: of the stochastic
+    rounding.
+    """
     kinds = {record.kind for record in records}
     if len(kinds) > 1:
-        raise ValueError(f"records of one step: found {' and '.join(sorted(kinds))}; expected one kind in a batch")
+        raise ValueError(
+            f"records of one step: found {' and '.join(sorted(kinds))}; expected one kind in a batch"
+        )
     of_rows = [record for record in records if isinstance(record, RowGradients)]
     of_losses = [record for record in records if isinstance(record, LossRecord)]
     of_logits = [record for record in records if isinstance(record, Record)]
@@ -70,11 +80,14 @@ def update_by(rows: HeadRows, records: Sequence[Record | LossRecord | RowGradien
 def _update_gathered(rows: HeadRows, records: list[RowGradients], lr: float, seed: int) -> None:
     touched, gradient = records[0].nodes, records[0].gradients
     if len(records) > 1:
-        touched, positions = torch.unique(torch.cat([record.nodes for record in records]), return_inverse=True)
+        touched, positions = torch.unique(
+            torch.cat([record.nodes for record in records]), return_inverse=True
+        )
         gradient = rows.bias.new_zeros(len(touched), rows.weight.shape[1])
         parts = positions.split([len(record.nodes) for record in records])
         for part, record in zip(parts, records, strict=True):
-            gradient[part] += record.gradients  # each node once, so that the sum is the same bytes on every device
+            # each node once, so that the sum is the same bytes on every device
+            gradient[part] += record.gradients
     no_gradient = torch.zeros_like(gradient[:, 0])  # of biases, which are not part of the rows
     for block in full_head.node_chunks(gradient, gradient.shape[1]):
         updates.update_rows(rows, touched[block], gradient[block], no_gradient[block], lr, seed)
@@ -89,7 +102,9 @@ def _update_touched(rows: HeadRows, records: list[Record], lr: float, seed: int)
         return
     ids = torch.arange(len(x), dtype=torch.int32, device=x.device)[:, None]
     ids_of_parts = torch.split(ids, [len(part) for part in parts])
-    documents = torch.cat([part.expand(like.shape).flatten() for part, like in zip(ids_of_parts, parts, strict=True)])
+    documents = torch.cat(
+        [part.expand(like.shape).flatten() for part, like in zip(ids_of_parts, parts, strict=True)]
+    )
     gradients = torch.cat([record.gradients.flatten() for record in records])
     nodes, order = torch.where(nodes < 0, len(rows.weight), nodes).sort(stable=True)
     serving = triton_launch if triton_launch.serves(rows.weight) else updates
@@ -106,4 +121,6 @@ def _update_all(rows: HeadRows, records: list[Record], lr: float, seed: int) -> 
 def _update_by_losses(rows: HeadRows, records: list[LossRecord], lr: float, seed: int) -> None:
     x = torch.cat([record.x for record in records])
     scale = torch.cat([record.scale for record in records])
-    full_head.update(rows, x, Targets.joined([record.targets for record in records]), scale, lr, seed)
+    full_head.update(
+        rows, x, Targets.joined([record.targets for record in records]), scale, lr, seed
+    )

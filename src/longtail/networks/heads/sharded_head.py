@@ -1,9 +1,10 @@
-"""Classifiers of one level whose rows are split among ranks, so that a level may be larger than one device.
+"""Classifiers of one level whose rows are split among ranks, so that a level may be larger than one
+device.
 
-A rank owns a run of the nodes. Its documents' vectors go to all ranks, each scores the candidates that it owns, and the
-scores come back added up: exact, as all others are 0. The two exchanges are each other's adjoint (`_ToAll`,
-`_FromAll`), so all between them is a `Head` of the own rows: products, records and optimisers of one process.
-"""
+A rank owns a run of the nodes. Its documents' vectors go to all ranks, each scores the candidates
+that it owns, and the scores come back added up: exact, as all others are 0. The two exchanges are
+each other's adjoint (`_ToAll`, `_FromAll`), so all between them is a `Head` of the own rows:
+products, records and optimisers of one process."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def new_head(n_nodes: int, width: int, **settings: Any) -> Head:
-    """Return the classifiers of a level by the settings of `Head`: all, or of several ranks those of this one."""
+    """Return the classifiers of a level by the settings of `Head`: all, or of several ranks those
+    of this one.
+    """
     group = current_group()
     if group.size > 1:
         return ShardedHead(n_nodes, width, group, **settings)
@@ -37,20 +40,34 @@ def new_head(n_nodes: int, width: int, **settings: Any) -> Head:
 
 
 class ShardedHead(Head):
-    """The rows of this rank behind the face of a head of all nodes; all ranks call its methods in the same order.
+    """The rows of this rank behind the face of a head of all nodes; all ranks call its methods in
+    the same order.
 
     ``scores``, ``full_loss`` and ``best`` take and give this rank's documents, which may be none.
     """
 
     def __init__(
-        self, n_nodes: int, width: int, group: ProcessGroup, *, seed: int = 0, std: float = 0.02, **settings: Any
+        self,
+        n_nodes: int,
+        width: int,
+        group: ProcessGroup,
+        *,
+        seed: int = 0,
+        std: float = 0.02,
+        **settings: Any,
     ) -> None:
         self.shard = Shard(group, n_nodes)
         nodes = self.shard.nodes
         super().__init__(nodes.stop - nodes.start, width, std=0, **settings)
         self.group, self.n_nodes = group, n_nodes
         if std:
-            draw_rows(self.weight, nodes, n_nodes, seed, lambda drawn, rng: drawn.normal_(0, std, generator=rng))
+            draw_rows(
+                self.weight,
+                nodes,
+                n_nodes,
+                seed,
+                lambda drawn, rng: drawn.normal_(0, std, generator=rng),
+            )
 
     @property
     def nodes(self) -> slice:
@@ -64,7 +81,9 @@ class ShardedHead(Head):
 
     @property
     def rows(self) -> HeadRows:
-        """Own weight, bias and optimiser state; the chance of rounding goes by the nodes' numbers among all."""
+        """Own weight, bias and optimiser state; the chance of rounding goes by the nodes' numbers
+        among all.
+        """
         return replace(super().rows, first=self.nodes.start)
 
     def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
@@ -79,14 +98,21 @@ class ShardedHead(Head):
         if not len(self.bias):  # more ranks than nodes: this one has none to look up
             local = local[:, :0]
         scored = super().scores(everywhere, local)
-        return self._added(pad(scored, (0, slots - local.shape[1])), lengths)[:, : candidates.shape[1]]
+        return self._added(pad(scored, (0, slots - local.shape[1])), lengths)[
+            :, : candidates.shape[1]
+        ]
 
     def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, loss: NodeLoss) -> Tensor:
-        """The loss over the nodes of all ranks; see `Head.full_loss`. A normaliser would need all of them at once."""
+        """The loss over the nodes of all ranks; see `Head.full_loss`. A normaliser would need all
+        of them at once.
+        """
         if loss.has_normaliser:
             raise NotImplementedError(f"{loss.name} over a head that is split among ranks")
         everywhere, lengths, slots = self._to_all(x, positives)
-        targets = self.group.all_gather(_widened(positives.to(torch.int32), slots), lengths) - self.nodes.start
+        targets = (
+            self.group.all_gather(_widened(positives.to(torch.int32), slots), lengths)
+            - self.nodes.start
+        )
         targets = targets.masked_fill((targets < 0) | (targets >= len(self.bias)), -1)
         values = self.group.all_gather(pad(values, (0, slots - values.shape[1])), lengths)
         return self._added(super().full_loss(everywhere, targets, values, loss), lengths)
@@ -105,9 +131,13 @@ class ShardedHead(Head):
         nodes = pad(nodes + self.nodes.start, (0, widest - nodes.shape[1]), value=-1)
         alike = [len(logits)] * self.group.size
         by_rank = [
-            self.group.all_gather(tensor, alike).view(self.group.size, *tensor.shape) for tensor in (logits, nodes)
+            self.group.all_gather(tensor, alike).view(self.group.size, *tensor.shape)
+            for tensor in (logits, nodes)
         ]
-        logits, nodes = (tensor[:, run_of(lengths, self.group.rank)].transpose(0, 1).flatten(1) for tensor in by_rank)
+        logits, nodes = (
+            tensor[:, run_of(lengths, self.group.rank)].transpose(0, 1).flatten(1)
+            for tensor in by_rank
+        )
         top, places = logits.topk(min(k, self.n_nodes), 1)
         return top, nodes.gather(1, places)
 
@@ -121,7 +151,8 @@ class ShardedHead(Head):
         super().load_arrays({name: self.shard.local_rows(array) for name, array in arrays.items()})
 
     def _to_all(self, x: Tensor, nodes: Tensor | None) -> tuple[Tensor, list[int], int]:
-        """The vectors of all ranks, how many each has, and the most nodes (B, S) that one has for a document.
+        """The vectors of all ranks, how many each has, and the most nodes (B, S) that one has for a
+        document.
 
         A rank without documents does not know of what type the others' vectors are.
         """

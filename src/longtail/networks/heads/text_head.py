@@ -1,8 +1,9 @@
-"""A :class:`~longtail.networks.heads.head.Head` whose label classifiers are composed from the labels' words.
+"""A :class:`~longtail.networks.heads.head.Head` whose label classifiers are composed from the
+labels' words.
 
-In training, the rows of the labels at hand are composed once a call, and the gradient goes on to the words: AdamW moves
-these, while free rows w_l move themselves, as a head does. Else a plain head stands in, whose rows are composed once.
-"""
+In training, the rows of the labels at hand are composed once a call, and the gradient goes on to
+the words: AdamW moves these, while free rows w_l move themselves, as a head does. Else a plain head
+stands in, whose rows are composed once."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _Plain = tuple[tuple[tuple[int, int], ...], Head]  # what it was made of, and th
 
 
 class TextHead(nn.Module):
-    """Scores labels by W_e of ``text`` and a bias (L,) each; ``free`` are the w_l, if these are a part.
+    """Scores labels by W_e of ``text`` and a bias (L,) each; ``free`` are the w_l, if these are a
+    part.
 
     The settings are those of :class:`Head`, for w_l, whose own bias is not used.
     """
@@ -54,10 +56,15 @@ class TextHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(text.shape[0], dtype=E.dtype, device=E.device))
         self.free: Head | None = None
         if "free" in text.parts:
-            settings: dict[str, Any] = {"optimiser": optimiser, "dtype": dtype, "weight_decay": weight_decay}
+            settings: dict[str, Any] = {
+                "optimiser": optimiser,
+                "dtype": dtype,
+                "weight_decay": weight_decay,
+            }
             settings["epsilon"] = epsilon
             self.free = Head(*text.shape, seed=seed, std=std, device=E.device, **settings)
-        self._plain: _Plain | None = None  # in a tuple, where torch does not take it for a part of this module
+        # in a tuple, where torch does not take it for a part of this module
+        self._plain: _Plain | None = None
 
     @property
     def weight(self) -> Tensor:
@@ -76,10 +83,11 @@ class TextHead(nn.Module):
         return matrices, biases
 
     def scores(self, x: Tensor, candidates: Tensor | None) -> Tensor:
-        """Logits W_e·x + b, as :meth:`Head.scores`: x (B, D), candidates (B, S) with −1 for padding, or None for all.
+        """Logits W_e·x + b, as :meth:`Head.scores`: x (B, D), candidates (B, S) with −1 for
+        padding, or None for all.
 
-        Labels that are candidates of several documents are composed once, and scored for all of the batch.
-        """
+        Labels that are candidates of several documents are composed once, and scored for all of the
+        batch."""
         if not self.training:
             return self._as_it_is().scores(x, candidates)
         half = candidates is None and self._multiplies_in_half(x)
@@ -94,10 +102,14 @@ class TextHead(nn.Module):
             return logits.masked_fill(candidates < 0, 0)
 
     def full_loss(self, x: Tensor, positives: Tensor, values: Tensor, loss: NodeLoss) -> Tensor:
-        """The loss of each document (B,) over all labels, as :meth:`Head.full_loss`; no (B, L) tensor exists."""
+        """The loss of each document (B,) over all labels, as :meth:`Head.full_loss`; no (B, L)
+        tensor exists.
+        """
         if not self.training:
             return self._as_it_is().full_loss(x, positives, values, loss)
-        targets = Targets(positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous(), loss)
+        targets = Targets(
+            positives.to(torch.int32).contiguous(), values.to(self.bias.dtype).contiguous(), loss
+        )
         half = self._multiplies_in_half(x)
         with as_written(x):
             losses: Tensor = _FullLosses.apply(x, self._rows(None), self.bias, targets, half)  # type: ignore[no-untyped-call]
@@ -108,7 +120,9 @@ class TextHead(nn.Module):
         return self._as_it_is().best(x, k)
 
     def step(self, lr: float, seed: int, beta1: float = BETA1) -> None:
-        """One step of the free rows that were composed since the last one; AdamW does that of all else."""
+        """One step of the free rows that were composed since the last one; AdamW does that of all
+        else.
+        """
         if self.free is not None:
             self.free.step(lr, seed, beta1)
 
@@ -134,9 +148,13 @@ class TextHead(nn.Module):
 
     @torch.no_grad()
     def as_head(self) -> Head:
-        """Return a plain head with these very classifiers, on the same device, for inference and model folders."""
+        """Return a plain head with these very classifiers, on the same device, for inference and
+        model folders.
+        """
         with _in_eval_mode(self.text), as_written(self.bias):
-            rows = self.text(None, None if self.free is None else self.free.weight.to(self.bias.dtype))
+            rows = self.text(
+                None, None if self.free is None else self.free.weight.to(self.bias.dtype)
+            )
         head = Head(*rows.shape, optimiser="sgd", dtype=self.bias.dtype, std=0, device=rows.device)
         head.set_rows(rows, self.bias)
         return head.eval()
@@ -158,7 +176,11 @@ class TextHead(nn.Module):
                 raise ModelFolderError(f"head, {name}: found {shape}; {expected}")
             tensor.copy_(torch.from_numpy(np.array(arrays[name])))
         if self.free is not None:
-            free = {name.removeprefix(_FREE): array for name, array in arrays.items() if name.startswith(_FREE)}
+            free = {
+                name.removeprefix(_FREE): array
+                for name, array in arrays.items()
+                if name.startswith(_FREE)
+            }
             self.free.load_arrays(free)
         self._plain = None
 
@@ -168,7 +190,9 @@ class TextHead(nn.Module):
         return super().train(mode)
 
     def _different(self, candidates: Tensor) -> tuple[Tensor, Tensor]:
-        """The labels (U,) among candidates (B, S), sorted, and which of them each slot is; padding is the first one."""
+        """The labels (U,) among candidates (B, S), sorted, and which of them each slot is; padding
+        is the first one.
+        """
         nodes = candidates.long() + 1
         there = torch.zeros(len(self.bias) + 1, dtype=torch.int64, device=nodes.device)
         there[nodes] = 1
@@ -180,11 +204,15 @@ class TextHead(nn.Module):
         """W_e of labels (U,), of all if None, with all gradients."""
         if self.free is None:
             return self.text(labels, None)  # type: ignore[no-any-return]
-        composed = torch.arange(len(self.bias), device=self.bias.device) if labels is None else labels
+        composed = (
+            torch.arange(len(self.bias), device=self.bias.device) if labels is None else labels
+        )
         return self.text(labels, self.free.gathered(composed))  # type: ignore[no-any-return]
 
     def _as_it_is(self) -> Head:
-        """The plain head of this moment, kept outside training until a number that it is made of changes."""
+        """The plain head of this moment, kept outside training until a number that it is made of
+        changes.
+        """
         if self.training:
             return self.as_head()
         made_of = [*self._tensors().values(), *self.learnt(), self.text.embedding.weight]
@@ -210,7 +238,9 @@ class _Logits(torch.autograd.Function):
     """x·Wᵀ + b (B, U), or of each document the columns ``slots`` (B, S) of it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor, bias: Tensor, slots: Tensor | None, half: bool) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, rows: Tensor, bias: Tensor, slots: Tensor | None, half: bool
+    ) -> Tensor:
         operand = x.to(torch.bfloat16 if half else bias.dtype)
         ctx.save_for_backward(operand, rows)
         ctx.slots, ctx.dtype = slots, x.dtype
@@ -230,10 +260,14 @@ class _Logits(torch.autograd.Function):
 
 
 class _FullLosses(torch.autograd.Function):
-    """The loss of each document (B,) over all labels; logits are made again for the gradient of the rows."""
+    """The loss of each document (B,) over all labels; logits are made again for the gradient of the
+    rows.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor, bias: Tensor, targets: Targets, half: bool) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, rows: Tensor, bias: Tensor, targets: Targets, half: bool
+    ) -> Tensor:
         operand = x.to(torch.bfloat16 if half else bias.dtype)
         head = HeadRows(rows, bias, {}, "sgd", 0.0)
         ctx.targets = full_head.with_normaliser(head, operand, targets)

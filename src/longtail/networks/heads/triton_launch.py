@@ -13,7 +13,14 @@ from torch import Tensor
 
 from longtail.networks.heads.updates import BETA2, HeadRows, whitened
 
-__all__ = ["gather_dot", "gather_sum", "residuals_and_losses", "serves", "update_all_rows", "update_touched_rows"]
+__all__ = [
+    "gather_dot",
+    "gather_sum",
+    "residuals_and_losses",
+    "serves",
+    "update_all_rows",
+    "update_touched_rows",
+]
 
 TILE = 4096  # elements of the weight that a program holds at a time
 SPLIT = 1024  # slots that one program of gather_sum adds up
@@ -24,7 +31,9 @@ ADAM = {"BETA2": BETA2, "LOG_BETA2": math.log(BETA2)}
 
 
 def serves(weight: Tensor) -> bool:
-    """Whether the kernels take this weight: on CUDA with Triton installed, or anywhere under TRITON_INTERPRET=1."""
+    """Whether the kernels take this weight: on CUDA with Triton installed, or anywhere under
+    TRITON_INTERPRET=1.
+    """
     if weight.dtype not in (torch.float32, torch.bfloat16):
         return False
     return (weight.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") and _installed()
@@ -73,16 +82,24 @@ def gather_sum(gradients: Tensor, weight: Tensor, candidates: Tensor) -> Tensor:
             gradients, weight, candidates, partial, slots, documents,
             WIDTH=width, BLOCK_D=block, BLOCK_S=min(TILE // block, SPLIT), SPLIT=SPLIT,
         )  # fmt: skip
-    return partial.sum(0)  # of splits in their order: atomic adds would give other bytes at each run
+    # of splits in their order: atomic adds would give other bytes at each run
+    return partial.sum(0)
 
 
 def residuals_and_losses(
-    logits: Tensor, bias: Tensor, positives: Tensor, values: Tensor, scale: Tensor, first: int, dtype: torch.dtype
+    logits: Tensor,
+    bias: Tensor,
+    positives: Tensor,
+    values: Tensor,
+    scale: Tensor,
+    first: int,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """(σ(z) − y) · scale of `dtype` (B, nodes) and cross-entropy (B,), for z = logits (B, nodes) + bias (nodes,).
+    """(σ(z) − y) · scale of `dtype` (B, nodes) and cross-entropy (B,), for z = logits (B, nodes) +
+    bias (nodes,).
 
-    positives: (B, P) int32 nodes, of which `first` is the first column; those of other columns count for nothing.
-    """
+    positives: (B, P) int32 nodes, of which `first` is the first column; those of other columns
+    count for nothing."""
     documents, columns = logits.shape
     blocks, n_positives = _blocks(columns, COLUMNS), positives.shape[1]
     residuals = torch.empty(logits.shape, dtype=dtype, device=logits.device)
@@ -98,9 +115,16 @@ def residuals_and_losses(
 
 
 def update_touched_rows(
-    rows: HeadRows, x: Tensor, nodes: Tensor, documents: Tensor, gradients: Tensor, lr: float, seed: int
+    rows: HeadRows,
+    x: Tensor,
+    nodes: Tensor,
+    documents: Tensor,
+    gradients: Tensor,
+    lr: float,
+    seed: int,
 ) -> None:
-    """One step for the nodes of (node, document, gradient) pairs, sorted by node; nodes = K are padding.
+    """One step for the nodes of (node, document, gradient) pairs, sorted by node; nodes = K are
+    padding.
 
     Waits for nothing: the number of distinct nodes is never known to the host.
     """
@@ -124,24 +148,34 @@ def update_all_rows(
 
 
 def _in_place(rows: HeadRows) -> tuple[Tensor, ...]:
-    """Weight, bias and state in the kernels' order; where there is no such state the bias stands in, unread."""
+    """Weight, bias and state in the kernels' order; where there is no such state the bias stands
+    in, unread.
+    """
     names = ("mean", "square", "bias_mean", "bias_square", "count")
     return (rows.weight, rows.bias, *(rows.state.get(name, rows.bias) for name in names))
 
 
 def _first_moment(rows: HeadRows) -> tuple[float, float, float]:
-    """β₁, 1 − β₁ and ln β₁, as the kernels take them: no constants, so that no value is compiled for by itself."""
+    """β₁, 1 − β₁ and ln β₁, as the kernels take them: no constants, so that no value is compiled
+    for by itself.
+    """
     return rows.beta1, 1.0 - rows.beta1, math.log(rows.beta1)
 
 
 def _code(rows: HeadRows) -> int:
     kernels = _kernels()
-    codes: dict[str, int] = {"sgd": kernels.SGD, "row-adam": kernels.ROW_ADAM, "adamw": kernels.ADAMW}
+    codes: dict[str, int] = {
+        "sgd": kernels.SGD,
+        "row-adam": kernels.ROW_ADAM,
+        "adamw": kernels.ADAMW,
+    }
     return codes[rows.optimiser]
 
 
 def _block(width: int) -> int:
-    """Columns a tile: the largest power of two up to 256 that divides the width, so that no lane idles, else 128."""
+    """Columns a tile: the largest power of two up to 256 that divides the width, so that no lane
+    idles, else 128.
+    """
     divisor = math.gcd(width, 256)
     return divisor if divisor >= 64 else min(_power(width), 128)
 

@@ -1,15 +1,16 @@
 """Optimisers of a head's rows, applied in place to the rows that a batch touched and to no other.
 
-With g the row's gradient, λ the weight decay, t the number of updates this row has seen (lazy: not the step number):
+With g the row's gradient, λ the weight decay, t the number of updates this row has seen (lazy: not
+the step number):
 
     sgd        w ← w − lr (g + λw)                                                          no state
-    row-adam   v ← β₂v + (1 − β₂) mean(g²);  w ← w − lr (g / (√(v / (1 − β₂ᵗ)) + ε) + λw)   one float a row
-    adamw      m ← β₁m + (1 − β₁)g;  v ← β₂v + (1 − β₂)g²  of the weight's shape;
-               w ← w − lr (m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε) + λw)
+    row-adam   v ← β₂v + (1 − β₂) mean(g²);  w ← w − lr (g / (√(v / (1 − β₂ᵗ)) + ε) + λw)   one
+    float a row adamw      m ← β₁m + (1 − β₁)g;  v ← β₂v + (1 − β₂)g²  of the weight's shape; w ← w
+    − lr (m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε) + λw)
 
-Biases follow the same rule each on its own (row-adam: with the bias's own v) and do not decay. Arithmetic is float32;
-bf16 weights are written back with stochastic rounding, without which small steps would be lost.
-"""
+Biases follow the same rule each on its own (row-adam: with the bias's own v) and do not decay.
+Arithmetic is float32; bf16 weights are written back with stochastic rounding, without which small
+steps would be lost."""
 
 from __future__ import annotations
 
@@ -39,14 +40,18 @@ Optimiser = Literal["adamw", "row-adam", "sgd"]
 Bits = TypeVar("Bits", int, Tensor)
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
-CPU_ELEMENTS = 1 << 19  # of a temporary tensor: it stays in the cache, and in memory that malloc keeps
-GPU_ELEMENTS = 1 << 26  # the same for a GPU: launching a kernel must not take longer than running it
+# of a temporary tensor: it stays in the cache, and in memory that malloc keeps
+CPU_ELEMENTS = 1 << 19
+# the same for a GPU: launching a kernel must not take longer than running it
+GPU_ELEMENTS = 1 << 26
 MASK = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
 class HeadRows:
-    """The rows that a step changes in place: weight (K, d), bias (K,) and the optimiser's state of each row."""
+    """The rows that a step changes in place: weight (K, d), bias (K,) and the optimiser's state of
+    each row.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -62,7 +67,11 @@ def new_state(optimiser: Optimiser, weight: Tensor, bias: Tensor) -> dict[str, T
     """The state before the first step: zeros, by name; float32 unless the weights are float64."""
     if optimiser == "sgd":
         return {}
-    of_rows = bias if optimiser == "row-adam" else torch.empty(weight.shape, dtype=bias.dtype, device=bias.device)
+    of_rows = (
+        bias
+        if optimiser == "row-adam"
+        else torch.empty(weight.shape, dtype=bias.dtype, device=bias.device)
+    )
     state = {"square": torch.zeros_like(of_rows), "bias_square": torch.zeros_like(bias)}
     if optimiser == "adamw":
         state |= {"mean": torch.zeros_like(of_rows), "bias_mean": torch.zeros_like(bias)}
@@ -70,19 +79,30 @@ def new_state(optimiser: Optimiser, weight: Tensor, bias: Tensor) -> dict[str, T
 
 
 def block_elements(tensor: Tensor) -> int:
-    """The number of elements of a temporary tensor on this tensor's device, where work is done in blocks."""
+    """The number of elements of a temporary tensor on this tensor's device, where work is done in
+    blocks.
+    """
     return GPU_ELEMENTS if tensor.is_cuda else CPU_ELEMENTS
 
 
 def update_rows(
-    rows: HeadRows, index: Tensor | slice, gradient: Tensor, bias_gradient: Tensor, lr: float, seed: int
+    rows: HeadRows,
+    index: Tensor | slice,
+    gradient: Tensor,
+    bias_gradient: Tensor,
+    lr: float,
+    seed: int,
 ) -> None:
     """One step for the rows of `index` (each once), given their gradient (rows, d) and (rows,)."""
     step, bias_step = _directions(rows, index, gradient, bias_gradient)
     old = rows.weight[index].to(gradient.dtype)
     new = old - lr * (step + rows.weight_decay * old)
     if rows.weight.dtype == torch.bfloat16:
-        nodes = torch.arange(index.start, index.stop, device=new.device) if isinstance(index, slice) else index
+        nodes = (
+            torch.arange(index.start, index.stop, device=new.device)
+            if isinstance(index, slice)
+            else index
+        )
         new = stochastic_bf16(new, nodes + rows.first, seed)
     rows.weight[index] = new
     rows.bias[index] = rows.bias[index] - lr * bias_step
@@ -91,7 +111,9 @@ def update_rows(
 def _directions(
     rows: HeadRows, index: Tensor | slice, gradient: Tensor, bias_gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The steps of weights and biases, to be multiplied by the learning rate; the state takes its step."""
+    """The steps of weights and biases, to be multiplied by the learning rate; the state takes its
+    step.
+    """
     if rows.optimiser == "sgd":
         return gradient, bias_gradient
     state = rows.state
@@ -103,10 +125,14 @@ def _directions(
     if rows.optimiser == "row-adam":
         return gradient * scale[:, None], bias_gradient * bias_scale
     mean = _averaged(state["mean"], index, gradient, times, rows.beta1)
-    return mean * scale, _averaged(state["bias_mean"], index, bias_gradient, times, rows.beta1) * bias_scale
+    return mean * scale, _averaged(
+        state["bias_mean"], index, bias_gradient, times, rows.beta1
+    ) * bias_scale
 
 
-def _averaged(state: Tensor, index: Tensor | slice, news: Tensor, times: Tensor, beta: float) -> Tensor:
+def _averaged(
+    state: Tensor, index: Tensor | slice, news: Tensor, times: Tensor, beta: float
+) -> Tensor:
     """Moves the running mean of the rows towards the news; returns it with bias correction."""
     state[index] = moved = beta * state[index] + (1 - beta) * news
     bias_correction = -torch.expm1(times.to(moved.dtype) * math.log(beta))
@@ -114,19 +140,30 @@ def _averaged(state: Tensor, index: Tensor | slice, news: Tensor, times: Tensor,
 
 
 def update_touched_rows(
-    rows: HeadRows, x: Tensor, nodes: Tensor, documents: Tensor, gradients: Tensor, lr: float, seed: int
+    rows: HeadRows,
+    x: Tensor,
+    nodes: Tensor,
+    documents: Tensor,
+    gradients: Tensor,
+    lr: float,
+    seed: int,
 ) -> None:
-    """One step for the nodes of (node, document, gradient) pairs, sorted by node; nodes = K are padding.
+    """One step for the nodes of (node, document, gradient) pairs, sorted by node; nodes = K are
+    padding.
 
-    x: (B, d). Done in blocks of whole runs, so that neither all pairs' rows nor a gradient of all nodes exists.
-    """
+    x: (B, d). Done in blocks of whole runs, so that neither all pairs' rows nor a gradient of all
+    nodes exists."""
     real = int(torch.searchsorted(nodes, len(rows.weight)))
-    touched, run, lengths = torch.unique_consecutive(nodes[:real].long(), return_inverse=True, return_counts=True)
+    touched, run, lengths = torch.unique_consecutive(
+        nodes[:real].long(), return_inverse=True, return_counts=True
+    )
     ends = lengths.cumsum(0)
     for first, last, start, stop in _run_blocks(ends, max(block_elements(x) // x.shape[1], 1)):
         share = gradients[start:stop]
         shares = share[:, None] * x[documents[start:stop].long()].to(share.dtype)
-        gradient = shares.new_zeros(last - first, x.shape[1]).index_add_(0, run[start:stop] - first, shares)
+        gradient = shares.new_zeros(last - first, x.shape[1]).index_add_(
+            0, run[start:stop] - first, shares
+        )
         bias_gradient = share.new_zeros(last - first).index_add_(0, run[start:stop] - first, share)
         update_rows(rows, touched[first:last], gradient, bias_gradient, lr, seed)
 
@@ -147,7 +184,8 @@ def whitened(seed: int) -> int:
 
 
 def stochastic_bf16(values: Tensor, nodes: Tensor, seed: int) -> Tensor:
-    """Rounds float32 (rows, d) to bf16, up or down with the chance of its distance; Inf and NaN stay what they are.
+    """Rounds float32 (rows, d) to bf16, up or down with the chance of its distance; Inf and NaN
+    stay what they are.
 
     The 16 random bits are a hash of (seed, node, column), the same on every device.
     """
@@ -156,7 +194,8 @@ def stochastic_bf16(values: Tensor, nodes: Tensor, seed: int) -> Tensor:
     random = _mixed((key[:, None] + columns * 0x9E3779B9) & MASK) & 0xFFFF
     bits = values.contiguous().view(torch.int32)
     magnitude = bits & 0x7FFFFFFF
-    quiet = torch.where(magnitude > 0x7F800000, bits | 0x400000, bits)  # a NaN stays one when its low bits go
+    # a NaN stays one when its low bits go
+    quiet = torch.where(magnitude > 0x7F800000, bits | 0x400000, bits)
     bits = torch.where(magnitude >= 0x7F800000, quiet, bits + random.to(torch.int32))
     return (bits >> 16).to(torch.int16).view(torch.bfloat16)
 

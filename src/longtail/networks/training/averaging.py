@@ -1,8 +1,8 @@
-"""The mean of a network's weights over the last steps of a run, which generalises better than the last weights.
+"""The mean of a network's weights over the last steps of a run, which generalises better than the
+last weights.
 
-Izmailov et al. 2018, Averaging Weights Leads to Wider Optima and Better Generalization (SWA, algorithm 1):
-w_SWA ← (w_SWA · n_models + w) / (n_models + 1).
-"""
+Izmailov et al. 2018, Averaging Weights Leads to Wider Optima and Better Generalization (SWA,
+algorithm 1): w_SWA ← (w_SWA · n_models + w) / (n_models + 1)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,24 @@ from longtail.steps.process_group import Shard
 
 __all__ = ["Average"]
 
-_UPDATES = 100  # at most, in a run: neighbouring steps tell the mean little, and each costs a pass over all weights
+# at most, in a run: neighbouring steps tell the mean little, and each costs a pass over all weights
+_UPDATES = 100
 
 
 class Average:
-    """The running mean of ``weights``, as many numbers again, over the last ``share`` of ``total`` steps.
+    """The running mean of ``weights``, as many numbers again, over the last ``share`` of ``total``
+    steps.
 
-    With a share of 0 it takes no memory and does nothing. The mean of bfloat16 weights is float32, as it would
-    otherwise stand still. A weight that is split among ranks has its ``shards`` entry, and is an array as a whole.
-    """
+    With a share of 0 it takes no memory and does nothing. The mean of bfloat16 weights is float32,
+    as it would otherwise stand still. A weight that is split among ranks has its ``shards`` entry,
+    and is an array as a whole."""
 
     def __init__(
-        self, weights: Sequence[Tensor], share: float, total: int, shards: Sequence[Shard | None] = ()
+        self,
+        weights: Sequence[Tensor],
+        share: float,
+        total: int,
+        shards: Sequence[Shard | None] = (),
     ) -> None:
         self._total, self._last = total, round(share * total)
         self._every = max(1, -(-self._last // _UPDATES))
@@ -42,7 +48,9 @@ class Average:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Add the weights after ``step`` steps, if it is one that counts; the last step of a run is."""
+        """Add the weights after ``step`` steps, if it is one that counts; the last step of a run
+        is.
+        """
         left = self._total - step
         if not self._means or left >= self._last or left % self._every:
             return
@@ -53,7 +61,9 @@ class Average:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Use the mean as the network's weights in the body, if there is one yet; float32 ones are not copied."""
+        """Use the mean as the network's weights in the body, if there is one yet; float32 ones are
+        not copied.
+        """
         if not self.count:
             yield
             return
@@ -78,7 +88,9 @@ class Average:
         if not self.count:
             return {}
         means = {
-            str(at): mean.cpu().numpy() if (shard := self._shards[at]) is None else shard.whole(mean)
+            str(at): mean.cpu().numpy()
+            if (shard := self._shards[at]) is None
+            else shard.whole(mean)
             for at, mean in enumerate(self._means)
         }
         return {"count": np.array(self.count), **means}
@@ -88,7 +100,9 @@ class Average:
         self.count = int(arrays["count"]) if arrays else 0
         for at, mean in enumerate(self._means if arrays else []):
             array, shard = arrays[str(at)], self._shards[at]
-            mean.copy_(torch.from_numpy(np.array(array if shard is None else shard.local_rows(array))))
+            mean.copy_(
+                torch.from_numpy(np.array(array if shard is None else shard.local_rows(array)))
+            )
 
 
 def _wide(weight: Tensor) -> torch.dtype:

@@ -1,4 +1,6 @@
-"""Checkpoints of a run: weights, optimiser state and position, by which it goes on to the same bytes."""
+"""Checkpoints of a run: weights, optimiser state and position, by which it goes on to the same
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ from numpy.typing import NDArray
 from longtail.steps.process_group import current_group, lookup_by_first
 from longtail.store import Folder, Stages
 
-__all__ = ["Checkpoints", "Epoch", "History", "State", "StopRequest", "Weights", "adamw_arrays", "stop_requests"]
+__all__ = [
+    "Checkpoints",
+    "Epoch",
+    "History",
+    "State",
+    "StopRequest",
+    "Weights",
+    "adamw_arrays",
+    "stop_requests",
+]
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -39,7 +50,9 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a run; ``best`` is the number of the best epoch on validation data, 0 without such data."""
+    """The record of a run; ``best`` is the number of the best epoch on validation data, 0 without
+    such data.
+    """
 
     epochs: tuple[Epoch, ...] = ()
     best: int = 0
@@ -47,7 +60,9 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The place in a run, after ``step`` optimiser steps, and what was summed up in the epoch so far."""
+    """The place in a run, after ``step`` optimiser steps, and what was summed up in the epoch so
+    far.
+    """
 
     epoch: int = 0  # counted from 0
     batch: int = 0  # batches of it that are done
@@ -60,7 +75,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Weights(Protocol):
-    """A network as arrays; ``state`` adds what its own optimisers keep. Arrays to be loaded are read-only."""
+    """A network as arrays; ``state`` adds what its own optimisers keep. Arrays to be loaded are
+    read-only.
+    """
 
     def to_arrays(self, state: bool = False) -> dict[str, NDArray[Any]]:
         """Return everything that was learnt."""
@@ -70,11 +87,12 @@ class Weights(Protocol):
 
 
 class Checkpoints:
-    """The stages ``checkpoint-N`` (where the run is) and ``best-N`` (weights of the best epoch) of network N.
+    """The stages ``checkpoint-N`` (where the run is) and ``best-N`` (weights of the best epoch) of
+    network N.
 
-    Without ``stages`` nothing is written, and the best weights are kept in memory. Of several ranks the first one
-    writes, whole arrays, so that another number of ranks can go on from them; all call these methods together.
-    """
+    Without ``stages`` nothing is written, and the best weights are kept in memory. Of several ranks
+    the first one writes, whole arrays, so that another number of ranks can go on from them; all
+    call these methods together."""
 
     def __init__(self, stages: Stages | None = None, input_hash: str = "", number: int = 0) -> None:
         self._stages, self._hash, self._group = stages, input_hash, current_group()
@@ -94,7 +112,11 @@ class Checkpoints:
         return self._found is not None
 
     def save(
-        self, network: Weights, optimiser: torch.optim.Optimizer, state: State, average: Weights | None = None
+        self,
+        network: Weights,
+        optimiser: torch.optim.Optimizer,
+        state: State,
+        average: Weights | None = None,
     ) -> None:
         """Replace the checkpoint in one step: a run killed meanwhile finds the one before."""
         if self._stages is None:
@@ -107,7 +129,9 @@ class Checkpoints:
     def restore(
         self, network: Weights, optimiser: torch.optim.Optimizer, average: Weights | None = None
     ) -> State | None:
-        """Put all of them where the checkpoint has them; None if there is no checkpoint of this input."""
+        """Put all of them where the checkpoint has them; None if there is no checkpoint of this
+        input.
+        """
         if not self.exists() or self._found is None:
             return None
         folder, self._found = self._found, None
@@ -122,7 +146,8 @@ class Checkpoints:
         """Keep the weights as the best so far."""
         arrays = network.to_arrays(state=False)
         if self._stages is None:
-            self._kept = {name: np.array(array) for name, array in arrays.items()}  # they may be views of the weights
+            # they may be views of the weights
+            self._kept = {name: np.array(array) for name, array in arrays.items()}
             return
         self._write(self._best, arrays)
 
@@ -137,7 +162,11 @@ class Checkpoints:
 
     def _get(self, name: str) -> Folder | None:
         stages = self._stages
-        return None if stages is None else lookup_by_first(self._group, lambda: stages.get(name, self._hash))
+        return (
+            None
+            if stages is None
+            else lookup_by_first(self._group, lambda: stages.get(name, self._hash))
+        )
 
     def _write(self, name: str, arrays: Arrays, state: State | None = None) -> None:
         if self._stages is not None and self._group.is_first:
@@ -153,16 +182,26 @@ def _prefixed(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
 
 
 def _without(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
 
 
 def adamw_arrays(optimiser: torch.optim.Optimizer) -> dict[str, NDArray[Any]]:
-    """Return the state of AdamW, parameters by their position in its groups; ``adamw.step`` (parameters,) float32."""
+    """Return the state of AdamW, parameters by their position in its groups; ``adamw.step``
+    (parameters,) float32.
+    """
     states = _states(optimiser)
     moments = {
-        f"adamw.{at}.{name}": state[name].detach().cpu().numpy() for at, state in enumerate(states) for name in _MOMENTS
+        f"adamw.{at}.{name}": state[name].detach().cpu().numpy()
+        for at, state in enumerate(states)
+        for name in _MOMENTS
     }
-    return moments | {"adamw.step": np.array([float(state["step"]) for state in states], np.float32)}
+    return moments | {
+        "adamw.step": np.array([float(state["step"]) for state in states], np.float32)
+    }
 
 
 def _load_adamw(optimiser: torch.optim.Optimizer, arrays: Arrays) -> None:
@@ -173,11 +212,17 @@ def _load_adamw(optimiser: torch.optim.Optimizer, arrays: Arrays) -> None:
 
 
 def _states(optimiser: torch.optim.Optimizer) -> list[dict[str, torch.Tensor]]:
-    return [optimiser.state[parameter] for group in optimiser.param_groups for parameter in group["params"]]
+    return [
+        optimiser.state[parameter]
+        for group in optimiser.param_groups
+        for parameter in group["params"]
+    ]
 
 
 class StopRequest:
-    """A signal that asked the run to stop, if one came; handlers of before the run are kept meanwhile."""
+    """A signal that asked the run to stop, if one came; handlers of before the run are kept
+    meanwhile.
+    """
 
     number: int | None = None
 
@@ -192,7 +237,9 @@ class StopRequest:
         return number > 0
 
     def obey(self) -> None:
-        """Hand the signal to whoever handled it before the run: KeyboardInterrupt for Ctrl-C, an exit for SIGTERM."""
+        """Hand the signal to whoever handled it before the run: KeyboardInterrupt for Ctrl-C, an
+        exit for SIGTERM.
+        """
         if self.came() and self.number is not None:
             self.give_back()
             signal.raise_signal(self.number)
@@ -201,7 +248,8 @@ class StopRequest:
     def take_over(self) -> None:
         """Note Ctrl-C and SIGTERM from now on, where somebody in Python handles them."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # as in the background; None: not Python's
+            # as in the background; None: not Python's
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 self._before[number] = signal.signal(number, self._note)
 
     def give_back(self) -> None:
@@ -219,9 +267,8 @@ class StopRequest:
 def stop_requests() -> Iterator[StopRequest]:
     """Note Ctrl-C and SIGTERM in place of acting on them at once; a second one is acted on.
 
-    With several ranks it is not: the terminal and torchrun may both send one. Off the main thread signals cannot be
-    handled, so there it does nothing.
-    """
+    With several ranks it is not: the terminal and torchrun may both send one. Off the main thread
+    signals cannot be handled, so there it does nothing."""
     request = StopRequest()
     if threading.current_thread() is threading.main_thread():
         request.take_over()

@@ -1,4 +1,6 @@
-"""The training loop of every network: epochs, checkpoints, and what happens when something goes wrong."""
+"""The training loop of every network: epochs, checkpoints, and what happens when something goes
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,22 @@ from longtail.config import Training
 from longtail.networks.batches import Batches
 from longtail.networks.device import pool_threads
 from longtail.networks.training.averaging import Average
-from longtail.networks.training.checkpoints import Checkpoints, Epoch, History, State, StopRequest, stop_requests
-from longtail.networks.training.run_log import BEST_BY, Diverged, Meter, RunLog, epoch_line, peak_gib
+from longtail.networks.training.checkpoints import (
+    Checkpoints,
+    Epoch,
+    History,
+    State,
+    StopRequest,
+    stop_requests,
+)
+from longtail.networks.training.run_log import (
+    BEST_BY,
+    Diverged,
+    Meter,
+    RunLog,
+    epoch_line,
+    peak_gib,
+)
 from longtail.networks.training.schedule import Schedule
 from longtail.networks.training.stepper import Network, Stepper
 
@@ -44,14 +60,15 @@ def fit(
     log_file: Path | None = None,
     steps: int = 0,
 ) -> History:
-    """Train the network where it is, from the last checkpoint on if there is one; it ends with the best weights.
+    """Train the network where it is, from the last checkpoint on if there is one; it ends with the
+    best weights.
 
-    The run ends after ``steps`` optimiser steps, maybe within an epoch; with 0 after ``settings.epochs``. ``validate``
-    is called after each epoch and returns metrics such as P@1; without it the last epoch counts as best.
-    Where weights are averaged, an epoch's are their mean so far.
-    Ctrl-C and SIGTERM end the run after the step that is running, with a checkpoint. Events go to ``log_file``.
-    Where several ranks train together, each has its part of every batch, and the first one writes.
-    """
+    The run ends after ``steps`` optimiser steps, maybe within an epoch; with 0 after
+    ``settings.epochs``. ``validate`` is called after each epoch and returns metrics such as P@1;
+    without it the last epoch counts as best. Where weights are averaged, an epoch's are their mean
+    so far. Ctrl-C and SIGTERM end the run after the step that is running, with a checkpoint. Events
+    go to ``log_file``. Where several ranks train together, each has its part of every batch, and
+    the first one writes."""
     run = _Run(network, batches, settings, seed, checkpoints or Checkpoints(), steps)
     cuda = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), pool_threads(), stop_requests() as stop:
@@ -73,13 +90,23 @@ class _Run:
         checkpoints: Checkpoints,
         steps: int = 0,
     ) -> None:
-        self.network, self.batches, self.settings, self.checkpoints = network, batches, settings, checkpoints
+        self.network, self.batches, self.settings, self.checkpoints = (
+            network,
+            batches,
+            settings,
+            checkpoints,
+        )
         schedule = Schedule.of(settings, len(batches), steps)
         self.total = schedule.total
-        self.n_epochs = -(-steps // len(batches)) if steps else settings.epochs  # the last one may end early
+        # the last one may end early
+        self.n_epochs = -(-steps // len(batches)) if steps else settings.epochs
         self.stepper = Stepper(network, settings, schedule, seed)
         self.device, self.group = self.stepper.device, self.stepper.group
-        heads = [(tensor, getattr(head, "shard", None)) for head in network.heads for tensor in head.learnt()]
+        heads = [
+            (tensor, getattr(head, "shard", None))
+            for head in network.heads
+            for tensor in head.learnt()
+        ]
         self.weights: list[Tensor] = [*self.stepper.parameters, *(tensor for tensor, _ in heads)]
         shards = [*(None for _ in self.stepper.parameters), *(shard for _, shard in heads)]
         self.average = Average(self.weights, settings.average, self.total, shards)
@@ -89,7 +116,8 @@ class _Run:
         """Return the place to go on from: that of the checkpoint, or the beginning."""
         state = self.checkpoints.restore(self.network, self.stepper.adamw, self.average) or State()
         if state.step:
-            self.stepper.micro_batch = min(state.micro_batch, self.stepper.micro_batch)  # a setting may be new
+            # a setting may be new
+            self.stepper.micro_batch = min(state.micro_batch, self.stepper.micro_batch)
             log.info("training: goes on from epoch %d, step %d", state.epoch + 1, state.step)
         self.history, self.step, self.saved_step = state.history, state.step, state.step
         return state
@@ -111,8 +139,14 @@ class _Run:
             with self.average.in_place():
                 self._close_epoch(number, meter, validate, run_log)
             stop.obey()  # the checkpoint is from before validation, which a resumed run repeats
-            if self.settings.patience and number + 1 - self.history.best >= self.settings.patience and validate:
-                log.info("training: stops, as no epoch since epoch %d was better", self.history.best)
+            if (
+                self.settings.patience
+                and number + 1 - self.history.best >= self.settings.patience
+                and validate
+            ):
+                log.info(
+                    "training: stops, as no epoch since epoch %d was better", self.history.best
+                )
                 break
         if 0 < self.history.best < len(self.history.epochs):
             self.checkpoints.restore_best(self.network)
@@ -120,13 +154,23 @@ class _Run:
             self.average.apply()
         return self.history
 
-    def _epoch(self, number: int, start: int, meter: Meter, run_log: RunLog, stop: StopRequest) -> None:
-        """Train on the batches of an epoch from ``start`` on, as far as the run goes; a checkpoint at its end."""
+    def _epoch(
+        self, number: int, start: int, meter: Meter, run_log: RunLog, stop: StopRequest
+    ) -> None:
+        """Train on the batches of an epoch from ``start`` on, as far as the run goes; a checkpoint
+        at its end.
+        """
         self.network.train()
         position, every, last = start, self.settings.checkpoint_steps, _NO_ROWS
         length = min(len(self.batches), self.total - number * len(self.batches))
-        name, total = f"epoch {number + 1}", min(self.batches.n_documents, length * self.batches.batch_size)
-        with progress.stage(name, total, "documents"), closing(self.batches.epoch(number, start)) as batches:
+        name, total = (
+            f"epoch {number + 1}",
+            min(self.batches.n_documents, length * self.batches.batch_size),
+        )
+        with (
+            progress.stage(name, total, "documents"),
+            closing(self.batches.epoch(number, start)) as batches,
+        ):
             progress.advance(meter.documents)
             for batch in islice(batches, length - start):
                 names, values = self.stepper.step(batch, self.step)
@@ -188,9 +232,15 @@ class _Run:
         return f"{ways}; the checkpoint after step {self.saved_step} is from before it, for --resume as it was"
 
     def _close_epoch(
-        self, number: int, meter: Meter, validate: Callable[[], Mapping[str, float]] | None, run_log: RunLog
+        self,
+        number: int,
+        meter: Meter,
+        validate: Callable[[], Mapping[str, float]] | None,
+        run_log: RunLog,
     ) -> None:
-        """Validate, enter the epoch into the history, and keep the weights if it is the best so far."""
+        """Validate, enter the epoch into the history, and keep the weights if it is the best so
+        far.
+        """
         valid: dict[str, float | None] = {} if validate is None else dict(validate())
         epoch = Epoch(valid=valid, **self._facts(number, meter))
         best, best_value = self.history.best, self.history.best_value
@@ -198,7 +248,9 @@ class _Run:
         if value is not None and (not best or value > best_value):
             best, best_value = epoch.number, value
             self.checkpoints.save_best(self.network)
-        self.history = History(epochs=(*self.history.epochs, epoch), best=best, best_value=best_value)
+        self.history = History(
+            epochs=(*self.history.epochs, epoch), best=best, best_value=best_value
+        )
         run_log.write("epoch", self.step, msgspec.to_builtins(epoch))
         epochs_left = (self.total - self.step) / max(len(self.batches), 1)
         log.info("%s", epoch_line(epoch, round(epochs_left * self.batches.n_documents)))
@@ -207,5 +259,7 @@ class _Run:
 def _mean_precision(valid: Mapping[str, float | None]) -> float:
     values = [value for name in BEST_BY if (value := valid.get(name)) is not None]
     if not values:
-        raise ValueError(f"validation gave {', '.join(valid) or 'nothing'}; expected one of {', '.join(BEST_BY)}")
+        raise ValueError(
+            f"validation gave {', '.join(valid) or 'nothing'}; expected one of {', '.join(BEST_BY)}"
+        )
     return fmean(values)

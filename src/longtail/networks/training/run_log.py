@@ -1,4 +1,6 @@
-"""Logging of a run: losses read off the device now and then, ``run.jsonl``, and the loggers of ``--log-to``."""
+"""Logging of a run: losses read off the device now and then, ``run.jsonl``, and the loggers of
+``--log-to``.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _ROWS_SHOWN = 8
 class Diverged(LongtailError):
     """A loss, gradient or weight that is no longer finite; ``rows`` are the documents of the batch."""
 
-    def __init__(self, what: str, epoch: int, step: int, rows: NDArray[np.int64], way_out: str) -> None:
+    def __init__(
+        self, what: str, epoch: int, step: int, rows: NDArray[np.int64], way_out: str
+    ) -> None:
         shown = ", ".join(map(str, rows[:_ROWS_SHOWN]))
         more = f", … ({len(rows)} in all)" if len(rows) > _ROWS_SHOWN else ""
         batch = f"documents {shown}{more}, counted from 0"
@@ -49,24 +53,39 @@ class Meter:
         self._names: Sequence[str] = ()
         self._since = time.perf_counter()
 
-    def note(self, step: int, rows: NDArray[np.int64], names: Sequence[str], values: Tensor) -> bool:
-        """Keep the values (levels + 1,) of a step, the last one the gradient's norm; True when it is time to read."""
+    def note(
+        self, step: int, rows: NDArray[np.int64], names: Sequence[str], values: Tensor
+    ) -> bool:
+        """Keep the values (levels + 1,) of a step, the last one the gradient's norm; True when it
+        is time to read.
+        """
         self._waiting.append((step, rows, values))
         self._names = names
         return len(self._waiting) >= _STEPS
 
     def read(self) -> tuple[str, int, NDArray[np.int64]] | None:
-        """Wait for the device and add up what was noted; of the first value that is not finite: what, step, rows."""
+        """Wait for the device and add up what was noted; of the first value that is not finite:
+        what, step, rows.
+        """
         waiting, self._waiting = self._waiting, []
-        table = torch.stack([values for *_, values in waiting]).double().cpu().numpy() if waiting else ()
+        table = (
+            torch.stack([values for *_, values in waiting]).double().cpu().numpy()
+            if waiting
+            else ()
+        )
         for (step, rows, _), values in zip(waiting, table, strict=True):
             wrong = np.flatnonzero(~np.isfinite(values))
             if wrong.size:
                 level = int(wrong[0])
-                what = f"the loss of {self._names[level]}" if level < len(self._names) else "the gradient"
+                what = (
+                    f"the loss of {self._names[level]}"
+                    if level < len(self._names)
+                    else "the gradient"
+                )
                 return what, step, rows
             self.documents += len(rows)
-            for name, value in zip(self._names, values.tolist(), strict=False):  # one by one: a resumed sum is the same
+            # one by one: a resumed sum is the same
+            for name, value in zip(self._names, values.tolist(), strict=False):
                 self.losses[name] = self.losses.get(name, 0.0) + value * len(rows)
         now = time.perf_counter()
         self.seconds, self._since = self.seconds + now - self._since, now
@@ -86,7 +105,8 @@ class Meter:
 
 
 class RunLog:
-    """Appends events to ``run.jsonl``, one JSON object a line, and tells the loggers of the run (``--log-to``).
+    """Appends events to ``run.jsonl``, one JSON object a line, and tells the loggers of the run
+    (``--log-to``).
 
     ``tensorboard`` is the folder of one more logger, of this network alone.
     """
@@ -99,7 +119,10 @@ class RunLog:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         if self._board is not None:
             self._board.close()
@@ -107,7 +130,9 @@ class RunLog:
     def write(self, event: str, step: int, values: Mapping[str, Any]) -> None:
         """Write an event; numbers, also those one mapping deep, become curves ``event/name``."""
         if self._file is not None:
-            written = run_loggers.add_line(self._file, msgspec.json.encode({"event": event, "step": step, **values}))
+            written = run_loggers.add_line(
+                self._file, msgspec.json.encode({"event": event, "step": step, **values})
+            )
             self._file = self._file if written else None
         run_loggers.tell(event, step, values)
         if self._board is not None:
@@ -125,17 +150,29 @@ def _board(folder: str, step: int) -> run_loggers.Guarded:
 
 
 def peak_gib(device: torch.device) -> float:
-    """Return the most memory in use so far, in GiB: of the device, or of the process where that is the CPU."""
+    """Return the most memory in use so far, in GiB: of the device, or of the process where that is
+    the CPU.
+    """
     on_gpu = device.type == "cuda"
-    return (torch.cuda.max_memory_allocated(device) if on_gpu else 1e6 * progress.peak_memory_mb()) / 2**30
+    return (
+        torch.cuda.max_memory_allocated(device) if on_gpu else 1e6 * progress.peak_memory_mb()
+    ) / 2**30
 
 
 def epoch_line(epoch: Epoch, documents_left: int) -> str:
     """Return an epoch as one line for people."""
     losses = ", ".join(f"{name} {loss:.4g}" for name, loss in epoch.losses.items())
-    valid = "".join(f", {name} {value:.2%}" for name in BEST_BY if (value := epoch.valid.get(name)) is not None)
-    recalls = [f"{value:.1%}" for name, value in epoch.valid.items() if name.startswith(RECALL) and value is not None]
+    valid = "".join(
+        f", {name} {value:.2%}" for name in BEST_BY if (value := epoch.valid.get(name)) is not None
+    )
+    recalls = [
+        f"{value:.1%}"
+        for name, value in epoch.valid.items()
+        if name.startswith(RECALL) and value is not None
+    ]
     valid += f", shortlists keep {' and '.join(recalls)}" if recalls else ""
     left = documents_left / max(epoch.samples_per_s, 1e-9)
-    speed = f"{epoch.samples_per_s:,.0f} documents/s, {epoch.peak_gib:.1f} GiB, rate {epoch.rate:.2g}"
+    speed = (
+        f"{epoch.samples_per_s:,.0f} documents/s, {epoch.peak_gib:.1f} GiB, rate {epoch.rate:.2g}"
+    )
     return f"epoch {epoch.number}: loss {losses}{valid}; {speed} ({epoch.seconds:.1f} s, {left / 60:.1f} min left)"

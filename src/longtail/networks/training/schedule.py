@@ -1,8 +1,8 @@
 """The learning rate over a run: warm-up, a constant rate, cool-down.
 
-``cosine`` is that of Kharbanda et al. 2022 (appendix A.2.1). ``one-cycle`` is that of the code they published, where
-AdamW's β₁ moves against the rate. ``linear`` is that of BERT, and of Zhang et al. 2021.
-"""
+``cosine`` is that of Kharbanda et al. 2022 (appendix A.2.1). ``one-cycle`` is that of the code they
+published, where AdamW's β₁ moves against the rate. ``linear`` is that of BERT, and of Zhang et al.
+2021."""
 
 from __future__ import annotations
 
@@ -42,7 +42,12 @@ class Schedule:
         epochs = total / max(steps_per_epoch, 1)
         ends = settings.warmup_epochs + settings.cooldown_epochs
         scale = steps_per_epoch * min(1.0, epochs / ends if ends else 1.0)
-        return cls(total, settings.warmup_epochs * scale, settings.cooldown_epochs * scale, settings.schedule)
+        return cls(
+            total,
+            settings.warmup_epochs * scale,
+            settings.cooldown_epochs * scale,
+            settings.schedule,
+        )
 
     def factor(self, step: int) -> float:
         """Return the factor of the learning rates at ``step``, counted from 0."""
@@ -56,7 +61,9 @@ class Schedule:
         return 1.0 if falling is None else _cosine(1.0, last, falling)
 
     def beta1(self, step: int) -> float:
-        """Return AdamW's β₁ at ``step``: constant but for one-cycle, where it falls as the rate rises, and back."""
+        """Return AdamW's β₁ at ``step``: constant but for one-cycle, where it falls as the rate
+        rises, and back.
+        """
         if self.shape != "one-cycle":
             return _BETA1
         highest, lowest = _BETA1_OF_CYCLE
@@ -78,7 +85,9 @@ class Schedule:
         return step / self.warmup if step < self.warmup else None
 
     def _falling(self, step: int) -> float | None:
-        """Return how much of the cool-down is over after ``step``, all of it at the last one; None before it."""
+        """Return how much of the cool-down is over after ``step``, all of it at the last one; None
+        before it.
+        """
         cooling = step + 1 - (self.total - self.cooldown)
         return min(1.0, cooling / self.cooldown) if cooling > 0 and self.cooldown else None
 

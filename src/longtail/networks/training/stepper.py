@@ -1,4 +1,6 @@
-"""One step of training: the gradient of a batch, in parts that fit in memory and on several ranks, and the updates."""
+"""One step of training: the gradient of a batch, in parts that fit in memory and on several ranks,
+and the updates.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ log = logging.getLogger("longtail")
 
 
 class OutOfMemory(LongtailError):
-    """The memory of the device does not suffice, and fewer documents at a time do not help, or cannot be tried now."""
+    """The memory of the device does not suffice, and fewer documents at a time do not help, or
+    cannot be tried now.
+    """
 
 
 class Network(Weights, Protocol):
@@ -38,10 +42,14 @@ class Network(Weights, Protocol):
         """The :class:`~longtail.networks.heads.head.Head` of each level."""
 
     def optimiser_groups(self) -> list[dict[str, Any]]:
-        """Return groups for AdamW: ``params``, ``lr`` and ``weight_decay``; always in the same order."""
+        """Return groups for AdamW: ``params``, ``lr`` and ``weight_decay``; always in the same
+        order.
+        """
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss of each level, the mean over the documents of the batch, which is on the device."""
+        """Return the loss of each level, the mean over the documents of the batch, which is on the
+        device.
+        """
 
     def train(self, mode: bool = True) -> Any:
         """Switch dropout and the recording of heads on or off."""
@@ -62,7 +70,9 @@ class Stepper:
         self.network, self.settings, self.schedule, self.seed = network, settings, schedule, seed
         self.group = current_group()
         groups = network.optimiser_groups()
-        self.parameters: list[Tensor] = [parameter for group in groups for parameter in group["params"]]
+        self.parameters: list[Tensor] = [
+            parameter for group in groups for parameter in group["params"]
+        ]
         self.device = self.parameters[0].device
         on_gpu = self.device.type == "cuda"
         self.micro_batch = documents_at_a_time(settings.micro_batch, settings.batch_size, on_gpu)
@@ -70,18 +80,24 @@ class Stepper:
             groups, eps=settings.epsilon, fused=True
         )  # faster than the plain one, on a CPU as well
         self.rates = [float(group["lr"]) for group in self.adamw.param_groups]
-        for parameter in self.parameters:  # now: no step is the first to need the memory, and a checkpoint finds them
+        # now: no step is the first to need the memory, and a checkpoint finds them
+        for parameter in self.parameters:
             counter_device = self.device if self.device.type == "cuda" else None
             moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-            self.adamw.state[parameter] = {"step": torch.tensor(0.0, device=counter_device), **moments}
+            self.adamw.state[parameter] = {
+                "step": torch.tensor(0.0, device=counter_device),
+                **moments,
+            }
 
     def step(self, batch: Batch, number: int) -> tuple[list[str], Tensor]:
-        """Train on a batch; return the names of the levels, and their losses followed by the gradient's norm.
+        """Train on a batch; return the names of the levels, and their losses followed by the
+        gradient's norm.
 
-        All chance comes from (seed, number), so a step that is run again, or in a resumed run, is the same one.
-        """
+        All chance comes from (seed, number), so a step that is run again, or in a resumed run, is
+        the same one."""
         heads = list(self.network.heads)
-        seeds = np.random.SeedSequence((self.seed, number)).generate_state(1 + len(heads)) >> 1  # int32 for kernels
+        # int32 for kernels
+        seeds = np.random.SeedSequence((self.seed, number)).generate_state(1 + len(heads)) >> 1
         with allow_tf32(self.settings.precision, self.device):
             while (done := self._gradients(batch, int(seeds[0]))) is None:
                 self._shrink(batch, number)
@@ -90,7 +106,9 @@ class Stepper:
             learns = self.group.lengths(len(batch))[self.group.rank] > 0
             losses = all_reduce_gradients(self.group, self.parameters, losses, learns)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.clip or math.inf)
-        self._update(heads, seeds[1:].tolist(), self.schedule.factor(number), self.schedule.beta1(number))
+        self._update(
+            heads, seeds[1:].tolist(), self.schedule.factor(number), self.schedule.beta1(number)
+        )
         return names, torch.cat([losses, norm.to(losses)[None]])
 
     def rate(self, number: int) -> float:
@@ -98,7 +116,9 @@ class Stepper:
         return self.rates[0] * self.schedule.factor(number)
 
     def _gradients(self, batch: Batch, seed: int) -> tuple[list[str], Tensor] | None:
-        """Leave the gradient of the batch in parameters and heads; None if memory did not suffice for it."""
+        """Leave the gradient of the batch in parameters and heads; None if memory did not suffice
+        for it.
+        """
         torch.manual_seed(seed + self.group.rank)
         names, total = list[str](), torch.zeros((), device=self.device)
         try:
@@ -125,7 +145,8 @@ class Stepper:
             torch.cuda.empty_cache()
         at_a_time = min(self.micro_batch, -(-len(batch) // self.group.size))
         advice = _savings(list(self.network.heads), self.settings)
-        if self.group.size > 1 and at_a_time > 1:  # the others are in the middle of the step, and cannot run it again
+        # the others are in the middle of the step, and cannot run it again
+        if self.group.size > 1 and at_a_time > 1:
             ways = [f"training.micro_batch={at_a_time // 2} and --resume", *advice]
             found = f"step {number + 1}, rank {self.group.rank}: out of memory with {at_a_time} documents at a time"
             raise OutOfMemory(f"{found}; try {', or '.join(ways)}")
@@ -137,10 +158,14 @@ class Stepper:
             )
         self.micro_batch = at_a_time // 2
         found = f"step {number + 1}: out of memory with {at_a_time} documents at a time"
-        now = f"going on with {self.micro_batch} (training.micro_batch={self.micro_batch} begins so)"
+        now = (
+            f"going on with {self.micro_batch} (training.micro_batch={self.micro_batch} begins so)"
+        )
         log.warning("%s", "; ".join([found, now, *advice]))
 
-    def _update(self, heads: Sequence[Any], seeds: Sequence[int], factor: float, beta1: float) -> None:
+    def _update(
+        self, heads: Sequence[Any], seeds: Sequence[int], factor: float, beta1: float
+    ) -> None:
         for group, rate in zip(self.adamw.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
             group["betas"] = (beta1, group["betas"][1])
@@ -172,4 +197,11 @@ def _own(batch: Batch, group: ProcessGroup) -> Batch:
         return batch
     part = group.part(len(batch))
     mask = None if batch.mask is None else batch.mask[part]
-    return Batch(batch.ids[part], mask, batch.positives[part], batch.values[part], batch.rows[part], batch.epoch)
+    return Batch(
+        batch.ids[part],
+        mask,
+        batch.positives[part],
+        batch.values[part],
+        batch.rows[part],
+        batch.epoch,
+    )

@@ -17,7 +17,12 @@ from longtail.features.word_tokens import word_tokeniser
 from longtail.networks.embedder import Embedder, LastLayer
 from longtail.networks.encoders.cnn import dynamic_max_pool
 from longtail.networks.encoders.inception import EmbeddingEnhancement, InceptionEncoder, mixture
-from longtail.networks.encoders.word_encoder import SpectralResidual, WordEncoder, make_word_encoder, without_norms
+from longtail.networks.encoders.word_encoder import (
+    SpectralResidual,
+    WordEncoder,
+    make_word_encoder,
+    without_norms,
+)
 from longtail.networks.layout import TWO_LAYERS
 
 pytestmark = pytest.mark.usefixtures("one_thread")

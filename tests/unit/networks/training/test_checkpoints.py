@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from longtail.networks.training.checkpoints import Checkpoints, Epoch, History, State, adamw_arrays, stop_requests
+from longtail.networks.training.checkpoints import (
+    Checkpoints,
+    Epoch,
+    History,
+    State,
+    adamw_arrays,
+    stop_requests,
+)
 from longtail.store import Stages
 
 
