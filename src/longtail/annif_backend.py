@@ -102,7 +102,8 @@ class LongtailBackend(AnnifBackend):  # type: ignore[misc]  # Annif is not typed
 
     def _documents(self, corpus: Any) -> Dataset:
         """Return the documents that have a subject of the vocabulary."""
-        subjects, language = self.project.subjects, self.project.vocab_lang
+        subjects = self.project.subjects
+        language = self.project.vocab_lang
         kept = [document for document in corpus.documents if document.subject_set]
         if not kept:
             raise NotSupportedException(

@@ -158,7 +158,8 @@ def check_network(
 
 def _check_levels(config: Config, widths: tuple[int, ...]) -> None:
     """Refuse settings for another number of levels than the network's tree will have."""
-    kind, settings = METHODS[config.method].network, config.recursive
+    kind = METHODS[config.method].network
+    settings = config.recursive
     if kind != "cascade":
         tuned = layout.tuned_levels(widths, settings.finest) if kind == "recursive" else len(widths)
         layout.level_lengths(settings, config.training.epochs, tuned)
@@ -210,7 +211,8 @@ def check_preset_levels(config: Config) -> None:
 
     This needs neither documents nor their labels; where the levels follow from the number of
     labels, :func:`check_network` looks again."""
-    network, kind = METHODS[config.method].network, config.encoder.kind
+    network = METHODS[config.method].network
+    kind = config.encoder.kind
     if network == "recursive":
         named = config.recursive.levels
         if named and config.recursive.finest != "auto":
@@ -239,7 +241,9 @@ def _check_kind(config: Config, what: str) -> None:
     """Refuse an encoder that the method, or classifiers made of label words, cannot have; and
     phases without parts.
     """
-    kind, network, text = config.encoder.kind, METHODS[config.method].network, config.label_text
+    kind = config.encoder.kind
+    network = METHODS[config.method].network
+    text = config.label_text
     expected = {"": "transformer", "recursive": "transformer", "attention": "lstm"}.get(
         network, kind
     )

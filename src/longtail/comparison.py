@@ -148,7 +148,8 @@ def compare(
     first: _Training | None = None
     look: _CloserLook | None = None
     options: dict[str, Any] = {"ks": ks, "mask": filter_file, "bootstrap": bootstrap, "seed": seed}
-    compared, notes = [], []
+    compared = []
+    notes = []
     with stage("comparing", len(models), "models"), pool.threads(threads):
         for name, model in zip(_names(models), models, strict=True):
             trained = (model if isinstance(model, Longtail) else load(model, device=device)).model

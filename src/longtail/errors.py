@@ -56,7 +56,8 @@ class MissingExtra(UsageError):
         super().__init__(
             f"{feature} needs an optional package; install it with: pip install 'longtail[{extra}]'"
         )
-        self.feature, self.extra = feature, extra
+        self.feature = feature
+        self.extra = extra
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MissingExtra, (self.feature, self.extra)
@@ -81,7 +82,8 @@ class DataError(LongtailError):
     exit_code = 3
 
     def __init__(self, problems: Sequence[Problem], way_out: str = "") -> None:
-        self.problems, self.way_out = list(problems), way_out
+        self.problems = list(problems)
+        self.way_out = way_out
         super().__init__("\n".join([*map(str, self.problems), *([way_out] if way_out else [])]))
 
     def __reduce__(self) -> tuple[Any, ...]:  # so that it comes back whole from another process
@@ -108,7 +110,8 @@ def place_at(error: OSError, place: Path, temporary: Path) -> None:
     temporary one.
     """
     if error.filename is None or Path(str(error.filename)).is_relative_to(temporary):
-        error.filename, error.filename2 = str(place), None
+        error.filename = str(place)
+        error.filename2 = None
 
 
 def printable(text: str) -> str:

@@ -62,7 +62,8 @@ class Longtail:
             settings["training"] = _with_loss(loss, settings.get("training", {}))
         self.loss = None if isinstance(loss, str) else loss
         self.config: Config = configure(method, preset, settings)
-        self.threads, self.device = threads, device
+        self.threads = threads
+        self.device = device
         self.encoder_folder = encoder_folder
         self._model: Model | Ensemble | None = None
 
@@ -70,7 +71,8 @@ class Longtail:
     def of(cls, model: Model | Ensemble, threads: int = 0, device: str = "auto") -> Longtail:
         """Return a trained model, or an ensemble, behind this face."""
         made = cls(threads=threads, device=device)
-        made.config, made._model = model.config, model
+        made.config = model.config
+        made._model = model
         return made
 
     @property

@@ -154,7 +154,8 @@ def _measured(
     measure: _Measure,
 ) -> Measured:
     n_labels = max(ranked.shape[1], test.n_labels)
-    ranked, truth = _widened(ranked, n_labels), _widened(test.label_matrix, n_labels)
+    ranked = _widened(ranked, n_labels)
+    truth = _widened(test.label_matrix, n_labels)
     pairs = None if measure.filter is None else filter_pairs(measure.filter, test, n_labels)
     options: dict[str, Any] = {"mask": pairs, "bootstrap": measure.bootstrap, "seed": measure.seed}
     facts: dict[str, Any] = {}

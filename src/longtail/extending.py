@@ -178,7 +178,8 @@ def _in_clusters(
     """Return the tree with each new label in the cluster that is most like it, and the classifiers
     of the new ones.
     """
-    tree, words = ranker.tree, _words(ranker, new)
+    tree = ranker.tree
+    words = _words(ranker, new)
     if tree.n_levels == 1:
         grown = LabelTree(np.append(tree.order, _numbers(tree, new)), ())
     else:
@@ -250,7 +251,8 @@ def _words(ranker: CascadeRanker, labels: Labels) -> sparse.csr_array:
 
 def _label_rows(ranker: CascadeRanker, words: sparse.csr_array) -> Rows:
     """Return classifiers made of words (n, V), with the mean bias of the labels that the model has."""
-    weights, bias = ranker.composed(words), ranker.network.heads[-1].bias
+    weights = ranker.composed(words)
+    bias = ranker.network.heads[-1].bias
     return Rows(weights, np.full(len(weights), float(bias.double().mean()), np.float32))
 
 
@@ -264,7 +266,8 @@ def _text_nodes(ranker: CascadeRanker, new: Labels) -> Rows:
     few = slice(None, None, -(-len(head.bias) // _FEW))
     w, bias = (tensor[few].double().numpy(force=True) for tensor in (head.weight, head.bias))
     mean = np.linalg.lstsq(w - w.mean(0), bias.mean() - bias, rcond=None)[0]
-    prior, length = bias.mean() + w.mean(0) @ mean, np.median(np.linalg.norm(w, axis=1))
+    prior = bias.mean() + w.mean(0) @ mean
+    length = np.median(np.linalg.norm(w, axis=1))
     vectors = ranker.level_vectors(ranker.tokeniser(new.described()), "label texts")[0]
     weights = unit_vectors(vectors - mean.astype(np.float32)) * np.float32(length)
     return Rows(weights, (prior - weights @ mean).astype(np.float32))

@@ -61,7 +61,8 @@ class Guarded:
         """Open the logger; only that a package is missing, or a target without meaning, is an
         error.
         """
-        self.name, self._logger = name, None
+        self.name = name
+        self._logger = None
         self._logger = self._tried(make)
 
     def settings(self, values: Mapping[str, Any]) -> None:
@@ -107,7 +108,8 @@ def logging_to(targets: Iterable[str], run: str) -> Iterator[None]:
     """Tell of all that happens in the body to ``targets``, such as ``mlflow:http://host:5000``, as
     the run ``run``.
     """
-    opened, failed = [_opened(target, run) for target in targets], True
+    opened = [_opened(target, run) for target in targets]
+    failed = True
     _listening.extend(opened)
     try:
         yield
@@ -219,7 +221,8 @@ class _MLflow:
             from mlflow import MlflowClient, entities
         except ImportError:
             raise MissingExtra("MLflow", "mlflow") from None
-        self._client, self._entities = MlflowClient(tracking_uri=uri or None), entities
+        self._client = MlflowClient(tracking_uri=uri or None)
+        self._entities = entities
         known = self._client.get_experiment_by_name(_EXPERIMENT)
         experiment = (
             self._client.create_experiment(_EXPERIMENT) if known is None else known.experiment_id

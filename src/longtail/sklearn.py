@@ -70,9 +70,14 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         device: str = "auto",
         random_state: Any = None,
     ) -> None:
-        self.method, self.preset, self.settings = method, preset, settings
-        self.k, self.threshold = k, threshold
-        self.threads, self.device, self.random_state = threads, device, random_state
+        self.method = method
+        self.preset = preset
+        self.settings = settings
+        self.k = k
+        self.threshold = threshold
+        self.threads = threads
+        self.device = device
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> LongtailClassifier:
         """Train on n documents; ``y`` has n classes, n rows of 0 and 1, or n lists of strings."""
@@ -89,11 +94,9 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             self.method, preset=self.preset, threads=self.threads, device=self.device, **settings
         )
         self.model_ = tagger.fit(_dataset(features, target.matrix, labels))
-        self.classes_, self.kind_, self.reads_text_ = (
-            target.classes,
-            target.kind,
-            isinstance(features, Strings),
-        )
+        self.classes_ = target.classes
+        self.kind_ = target.kind
+        self.reads_text_ = isinstance(features, Strings)
         return self
 
     def predict(self, X: Any) -> Any:
@@ -141,7 +144,8 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         found = self.predict(X)
         if self.kind_ == "lists":
             binarizer = MultiLabelBinarizer(sparse_output=True).fit([*found, *y])
-            found, y = binarizer.transform(found), binarizer.transform(y)
+            found = binarizer.transform(found)
+            y = binarizer.transform(y)
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def _features(self, X: Any, fitting: bool = False) -> Strings | sparse.csr_array:
@@ -163,7 +167,8 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         """Return (n, L), the entries of each row from best to worst."""
         check_is_fitted(self)
         model = self.model_.model
-        features, n_labels = self._features(X), len(self.classes_)
+        features = self._features(X)
+        n_labels = len(self.classes_)
         k = n_labels if self.kind_ == "classes" or self.k is None else min(self.k, n_labels)
         search = (
             replace_beam(model.config.search, n_labels) if k == n_labels else model.config.search

@@ -61,7 +61,8 @@ def train_to_folder(
     ``force`` alone, or where ``resume`` finds stages of a run that was to replace it. ``loss`` is
     the loss of a network, where ``training.loss`` is ``custom``; a resumed run needs the same one
     again."""
-    begin, stages_at = time.perf_counter(), work_folder(output)
+    begin = time.perf_counter()
+    stages_at = work_folder(output)
     log_file = run_log(output)
     parents = None if tree is None else read_parents(tree)
     unfinished = resume and stages_at.is_dir()  # it was decided then that a model is replaced
@@ -146,10 +147,8 @@ def take_part(
     """Help to train the network of a run that the first rank leads into ``output``; return when it
     is trained.
     """
-    parents, stages = (
-        None if tree is None else read_parents(tree),
-        FollowedStages(work_folder(output)),
-    )
+    parents = None if tree is None else read_parents(tree)
+    stages = FollowedStages(work_folder(output))
     with pool.threads(threads):
         follow(documents, config, valid=valid, parents=parents, stages=stages, device=device)
 

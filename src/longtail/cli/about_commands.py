@@ -125,7 +125,8 @@ def demo(
         raise UsageError(f"{output}: is a file; expected a folder, or the name of a new one")
     output.mkdir(parents=True, exist_ok=True)
     compile_missing_kernels(Config())
-    model, test = output / "model", str(FOLDER)
+    model = output / "model"
+    test = str(FOLDER)
     print(f"$ longtail check {FOLDER}\n")
     check(str(FOLDER), report=output / "labels.png")
     force = holds_a_model(model)

@@ -74,7 +74,8 @@ def check(
         split=split,
         skip_bad=skip_bad,
     )
-    description, findings = dataset.describe(), dataset.check()
+    description = dataset.describe()
+    findings = dataset.check()
     wrong = any(finding.level == "error" for finding in findings)
     expected = None if wrong else forecast(dataset, Config())
     if json:

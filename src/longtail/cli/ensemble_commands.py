@@ -66,7 +66,8 @@ def ensemble(
     """
     from longtail.ensembling import checked_fusion, ensemble_to_folder
 
-    known, documents = checked_fusion(models, fusion, valid is not None), None
+    known = checked_fusion(models, fusion, valid is not None)
+    documents = None
     if valid is not None:
         documents = read_data(
             valid,

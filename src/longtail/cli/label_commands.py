@@ -173,7 +173,8 @@ def _show_vocabulary(source: _Source, k: int, json: bool) -> None:
 
     from longtail.cli.terminal import print_json, print_table
 
-    vocabulary, counts = source.labels, source.counts
+    vocabulary = source.labels
+    counts = source.counts
     used = np.flatnonzero(counts)
     often = used[np.argsort(-counts[used], kind="stable")]
     texts, names = (_filled(column) for column in (vocabulary.texts, vocabulary.names))

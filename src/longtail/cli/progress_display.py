@@ -49,7 +49,8 @@ class LineReporter:
     def line(self) -> str:
         """Return name, share done, rate, time left and memory of the innermost stage."""
         name, total, unit, _ = self._stages[-1]
-        done, rate = self._done[-1], self._rate()
+        done = self._done[-1]
+        rate = self._rate()
         left = f", {done / total:.0%}, {(total - done) / rate:.0f} s left" if total and rate else ""
         return f"{name}: {_amount(done, unit)}{left}, {self.speed()}"
 

@@ -140,7 +140,8 @@ def _token(file: Path | None) -> str | None:
         place = "LONGTAIL_TOKEN"
     else:
         try:
-            token, place = file.read_text("utf-8").strip(), str(file)
+            token = file.read_text("utf-8").strip()
+            place = str(file)
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"--token-file {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}"

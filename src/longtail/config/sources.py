@@ -58,7 +58,8 @@ def settings(config: Stage, prefix: str = "") -> Iterator[Setting]:
     """
     hints = get_type_hints(type(config), include_extras=True)
     for name in config.__struct_fields__:
-        value, path = getattr(config, name), f"{prefix}{name}"
+        value = getattr(config, name)
+        path = f"{prefix}{name}"
         if isinstance(value, Stage):
             yield from settings(value, f"{path}.")
         elif value and isinstance(value, tuple) and isinstance(value[0], Stage):
@@ -126,7 +127,8 @@ def _wrong_value(error: str, merged: Any) -> tuple[str, list[str]]:
     what, at, place = error.rpartition(" - at `$")  # the last one: what was found may hold another
     what, place = (what, place) if at else (error, "")
     parts = re.findall(r"\w+", place)
-    value, hint = merged, Config
+    value = merged
+    hint = Config
     for part in parts:
         value, hint = (
             (value[int(part)], get_args(hint)[0])
@@ -257,7 +259,8 @@ def to_toml(config: Config, sources: Mapping[str, str] | None = None) -> str:
     ``sources`` tells, by path, where a value was taken from; it stands in brackets behind the
     documentation."""
     known = sources or {}
-    out, section = [], ""
+    out = []
+    section = ""
     for setting in settings(config):
         head, _, key = setting.path.rpartition(".")
         if head != section:

@@ -142,7 +142,8 @@ def write_annif_vocabulary(labels: Labels, path: Path | str) -> None:
             cells = [re.sub(_LINE_ENDS, " ", cell).strip() for cell in (label.name, *label.aliases)]
             notation = cells[1:] if len(cells) == 2 else []
             out.write("\t".join([f"<{uri}>", cells[0] or uri, *notation]).encode() + b"\n")
-            altered, texts = altered + (uri != label.id), texts + bool(label.text)
+            altered = altered + (uri != label.id)
+            texts = texts + bool(label.text)
             aliases += len(label.aliases) - len(notation)
     tell_losses(
         path, {"labels, percent-encoded": altered, "label texts": texts, "aliases": aliases}
@@ -161,7 +162,8 @@ def read_annif_folder(path: Path | str, reading: Reading) -> Dataset:
     for file in _documents(Path(path)):
         builder.problems.file = _shown(file)
         try:
-            text, labels = _content(file), _subjects(file, id_of, reading)
+            text = _content(file)
+            labels = _subjects(file, id_of, reading)
             builder.add(0, Record(text=text, labels=labels, id=_id_of_name(file.stem)))
         except BadRecord as bad:
             builder.problems.add(0, *bad.args)
@@ -227,7 +229,8 @@ def _by_name(reading: Reading) -> Callable[[str], str]:
     known = reading.labels
     if known is None or known.names is None:
         return str
-    names, ids = known.names, known.ids
+    names = known.names
+    ids = known.ids
 
     @cache
     def ids_of_names() -> dict[str, str]:

@@ -34,7 +34,9 @@ __all__ = ["read_attentionxml", "write_attentionxml"]
 
 log = logging.getLogger("longtail")
 _PARTS = {"train": "train", "test": "test"}
-_RAW, _TOKENISED, _TARGETS = "{}_raw_texts.txt", "{}_texts.txt", "{}_labels.txt"
+_RAW = "{}_raw_texts.txt"
+_TOKENISED = "{}_texts.txt"
+_TARGETS = "{}_labels.txt"
 # train_v1.txt of Amazon-670K and Amazon-3M, train.txt of Wiki-500K, test.txt
 _FEATURES = ("{}_v1.txt", "{}.txt")
 _SEPARATOR = "/SEP/"
@@ -156,11 +158,13 @@ def write_attentionxml(dataset: Dataset, folder: Path | str, split: str = "train
     to ``train_v1.txt`` or ``test.txt``, as svmlight lines without a header. The rest is left out.
     """
     files = SplitFiles.to_write(folder, split, _PARTS)
-    texts, targets = dataset.document_texts(), files.at(_TARGETS)
+    texts = dataset.document_texts()
+    targets = files.at(_TARGETS)
     labels = label_strings(dataset.labels, targets, r"\s|^$", "_")
     warn_left_out(dataset, files.at(_RAW), "texts", "rows of features")
     write_strings((one_line(text, f" {_SEPARATOR} ") for text in texts), files.at(_RAW))
-    ends, columns = dataset.label_matrix.indptr.tolist(), dataset.label_matrix.indices.tolist()
+    ends = dataset.label_matrix.indptr.tolist()
+    columns = dataset.label_matrix.indices.tolist()
     own = (" ".join(map(labels.__getitem__, columns[start:end])) for start, end in pairwise(ends))
     write_strings(own, targets)
     if dataset.features is not None:

@@ -37,7 +37,9 @@ Split = Literal["train", "test"]
 Unknown = Literal["error", "drop", "add"]
 _LITTLE = 0.1  # share of known labels up to which documents are of another vocabulary
 _EXAMPLES = 3
-_LEAST, _MOST = 2.0**-149, float(np.finfo(np.float32).max)  # relevances that float32 can hold
+# relevances that float32 can hold
+_LEAST = 2.0**-149
+_MOST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,12 @@ class Builder:
         self._closed = reading.labels is not None and reading.unknown != "add"
         given = reading.labels.columns if reading.labels else {}
         self._columns_of: Index = _Known(given) if self._closed else LabelIndex(given)
-        self._texts, self._ids = StringsBuilder(), StringsBuilder()
-        self._has_ids, self._has_text = False, False
-        self._columns, self._row_ends = ArrayBuilder("i"), ArrayBuilder("q", [0])
+        self._texts = StringsBuilder()
+        self._ids = StringsBuilder()
+        self._has_ids = False
+        self._has_text = False
+        self._columns = ArrayBuilder("i")
+        self._row_ends = ArrayBuilder("q", [0])
         self._relevance: ArrayBuilder | None = None
         self._dropped = 0
         self._unknown: list[str] = []  # labels for which records were bad
@@ -233,7 +238,8 @@ class Builder:
         """Raise for documents of other labels than the vocabulary's: it is not their records that
         are bad.
         """
-        unknown, known = len(self._unknown), len(self._columns)
+        unknown = len(self._unknown)
+        known = len(self._columns)
         vocabulary = self._reading.labels
         if vocabulary is None or unknown < 2 or known > _LITTLE * (unknown + known):
             return
@@ -296,7 +302,8 @@ class Builder:
         labels = self._labels()
         self._columns_of = LabelIndex()  # the largest part of a long-tailed vocabulary is its dict
         relevance = None if self._relevance is None else self._relevance.finish()
-        columns, row_ends = self._columns.finish(), self._row_ends.finish()
+        columns = self._columns.finish()
+        row_ends = self._row_ends.finish()
         if len(columns) < 1 << 31:
             row_ends = row_ends.astype(np.int32)
             del self._row_ends  # given back before the matrix takes its memory
@@ -317,7 +324,8 @@ class Builder:
         return Labels(self.labels_so_far)
 
     def _unknown_label(self, label: str) -> tuple[str, str]:
-        found, known = f"unknown label {quoted(label)}", self._columns_of
+        found = f"unknown label {quoted(label)}"
+        known = self._columns_of
         # difflib over a million labels takes minutes: the nearest is only looked for in small
         # vocabularies, and to show
         if len(known) <= 10_000 and len(label) <= 200 and self.problems.skipped < MAX_SHOWN:

@@ -38,7 +38,9 @@ def csr_of(
     for one document."""
     matrix: Any = copy(_empty((len(ends) - 1, int(n_columns))))
     narrow = ends.astype(np.int32, copy=False) if len(columns) <= MAX_COLUMNS else ends
-    matrix.data, matrix.indices, matrix.indptr = values, columns, narrow
+    matrix.data = values
+    matrix.indices = columns
+    matrix.indptr = narrow
     found: sparse.csr_array = matrix
     return found
 

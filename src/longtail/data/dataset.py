@@ -269,12 +269,14 @@ def label_matrix_of(
     With ``own`` the arrays are the matrix's to keep and to sort in place; else they are copied.
     """
     index = np.int32 if len(columns) < 1 << 31 else np.int64
-    columns, row_ends = columns.astype(index, copy=not own), row_ends.astype(index, copy=not own)
+    columns = columns.astype(index, copy=not own)
+    row_ends = row_ends.astype(index, copy=not own)
     data = np.ones(len(columns), np.float32)
     # sort_indices is not stable: it would keep any of a label's relevances
     if relevance is not None:
         order = np.lexsort((columns, np.repeat(np.arange(len(row_ends) - 1), np.diff(row_ends))))
-        columns, data = columns[order], relevance[order]
+        columns = columns[order]
+        data = relevance[order]
     matrix = sparse.csr_array((data, columns, row_ends), shape=(len(row_ends) - 1, n_labels))
     matrix.sort_indices()
     # one to spare, so that every row has a place where it starts

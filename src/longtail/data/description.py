@@ -129,8 +129,10 @@ def _curve(falling: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 def check(dataset: Dataset) -> list[Finding]:
     """Look for what spoils training or evaluation."""
-    counts, sizes = dataset.label_counts, np.diff(dataset.label_matrix.indptr)
-    document, label = dataset.document_id, dataset.labels.ids.__getitem__
+    counts = dataset.label_counts
+    sizes = np.diff(dataset.label_matrix.indptr)
+    document = dataset.document_id
+    label = dataset.labels.ids.__getitem__
     found = [
         _finding("error", _NO_LABEL, [] if counts.any() else [0], document),
         _finding("warning", "documents without a label", _where(sizes == 0), document),
@@ -160,7 +162,8 @@ def check(dataset: Dataset) -> list[Finding]:
 
 def check_before_training(dataset: Dataset) -> list[Finding]:
     """Return the warnings of :func:`check` that are cheap to find also of millions of documents."""
-    sizes, document = np.diff(dataset.label_matrix.indptr), dataset.document_id
+    sizes = np.diff(dataset.label_matrix.indptr)
+    document = dataset.document_id
     found = [_finding("warning", "documents without a label", _where(sizes == 0), document)]
     if dataset.ids is not None and len(np.unique(string_hashes(dataset.ids))) < len(dataset):
         found.append(

@@ -39,7 +39,8 @@ class GrowingArray:
             self._pages.resize(n_bytes)
         except (BufferError, OSError, SystemError):
             # somebody looks at them all the same, or not on this system
-            old, self._pages = self._pages, _new_pages(n_bytes)
+            old = self._pages
+            self._pages = _new_pages(n_bytes)
             self._pages[: len(old)] = memoryview(old)
         self.values = np.frombuffer(self._pages, dtype)
 

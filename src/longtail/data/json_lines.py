@@ -56,7 +56,9 @@ class JsonBlock(Generic[T]):
         self, block: Block, decoder: msgspec.json.Decoder[T], problems: Problems, path: Path | str
     ) -> None:
         self.first_line, self.data = block
-        self._decoder, self._problems, self._path = decoder, problems, path
+        self._decoder = decoder
+        self._problems = problems
+        self._path = path
 
     @cached_property
     def objects(self) -> list[T] | None:

@@ -99,7 +99,8 @@ class _Collected:
         return True
 
     def _put(self) -> None:
-        labels, self._waiting = self._waiting, []
+        labels = self._waiting
+        self._waiting = []
         self._ids.extend([label.id for label in labels])
         self._names.extend([label.name for label in labels])
         self._texts.extend([label.text for label in labels])

@@ -30,7 +30,10 @@ from longtail.data.xmc_bow import number_labels
 __all__ = ["FIELDS", "read_lf", "write_lf"]
 
 FIELDS = ("title", "content")
-_NAME, _RAW_NAME, _LABELS, _LABEL_NAMES = "{}.json", "{}.raw.json", "lbl.json", "Yf.txt"
+_NAME = "{}.json"
+_RAW_NAME = "{}.raw.json"
+_LABELS = "lbl.json"
+_LABEL_NAMES = "Yf.txt"
 # sets of titles, which are read from files that hold more: LF-AmazonTitles-131K,
 # WikiSeeAlsoTitles-350K …
 _OF_TITLES = re.compile(r"(?:[a-z]+-)?[a-z]+titles-\d", re.IGNORECASE)
@@ -59,7 +62,8 @@ class _LfRecord(msgspec.Struct, gc=False):
 
     def wrong(self, n_labels: int, labelled: bool) -> tuple[str, str] | None:
         """Return (found, expected) for a document that cannot be taken."""
-        targets, relevance = self.target_ind, self.target_rel
+        targets = self.target_ind
+        relevance = self.target_rel
         if self.title is None and self.content is None:
             return (
                 "no field 'title' or 'content'",
@@ -166,7 +170,9 @@ def _read_label_file(path: Path, fields: Sequence[str]) -> Labels:
     Name and text are title and content, or the one of them that is wanted is the name.
     """
     problems = Problems(path)
-    ids, names, texts = StringsBuilder(), StringsBuilder(), StringsBuilder()
+    ids = StringsBuilder()
+    names = StringsBuilder()
+    texts = StringsBuilder()
     seen: set[str] = set()
     for block in json_blocks(path, _decoder, problems):
         for number, record in block:
@@ -193,13 +199,15 @@ def write_lf(dataset: Dataset, folder: Path | str, split: str = "train") -> None
     The first line of a text is its title. A label's name is its title, its text the content;
     aliases and uris are left out."""
     files = SplitFiles.to_write(folder, split, TRN_TST)
-    texts, labels_path = dataset.document_texts(), files.at(_LABELS + ".gz")
+    texts = dataset.document_texts()
+    labels_path = files.at(_LABELS + ".gz")
     held = ("document ids", "texts", "label names", "label texts", "relevances other than 1")
     warn_left_out(dataset, files.at(_NAME + ".gz"), *held)
     if labels_path.exists():
         there = _read_label_file(labels_path, FIELDS).ids
         files.refuse_other_labels(labels_path, there, dataset.labels.ids, _NAME + ".gz")
-    encode, matrix = msgspec.json.Encoder().encode, dataset.label_matrix
+    encode = msgspec.json.Encoder().encode
+    matrix = dataset.label_matrix
     with open_output(labels_path) as out:
         for label in dataset.labels:
             out.write(encode({"uid": label.id, "title": label.name, "content": label.text}) + b"\n")

@@ -48,7 +48,8 @@ _CHUNK = 1 << 18  # bytes read, and bytes decompressed, at a time
 # bytes read of an archive at a time: few, so that a bomb is seen before it has grown
 _ARCHIVE_CHUNK = 1 << 14
 _NEWLINE = 10
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 class Block(NamedTuple):
@@ -101,23 +102,33 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
     A last block without data has the number of the line after such a line, so that it counts also
     at the end."""
     open_line: list[bytes] = []  # the chunks of a line whose end is not read yet
-    line, held, overlong, lost = 1, 0, False, False
+    line = 1
+    held = 0
+    overlong = False
+    lost = False
     for chunk in _without_mark(chunks(path, problems), path, problems):
         end = chunk.find(b"\n") + 1
         if not overlong and held + (end - 1 if end else len(chunk)) > MAX_LINE:
             problems.add(
                 line, f"a line of more than {MAX_LINE >> 20} MiB", "one document a line", path
             )
-            open_line, held, overlong, lost = [], 0, True, True
+            open_line = []
+            held = 0
+            overlong = True
+            lost = True
         if overlong and end:
-            line, overlong, chunk = line + 1, False, chunk[end:]
+            line = line + 1
+            overlong = False
+            chunk = chunk[end:]
         end = chunk.rfind(b"\n") + 1
         if end:
             data = b"".join([*open_line, memoryview(chunk)[:end]])
             yield Block(line, data)
             # faster than bytes.count
             line += int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE))
-            open_line, held, lost = [], 0, False
+            open_line = []
+            held = 0
+            lost = False
         if not overlong:
             open_line.append(chunk[end:])
             held += len(chunk) - end
@@ -184,7 +195,9 @@ def _decompressed(
 ) -> Iterator[bytes]:
     """Yield the bytes of an archive of one or more members, each whole and none a bomb."""
     kind = "gzip" if data.startswith(_GZIP) else "zstd"
-    bytes_in, bytes_out, member = 0, 0, _Member(kind)
+    bytes_in = 0
+    bytes_out = 0
+    member = _Member(kind)
     while data or not member.idle:
         bytes_in += len(data)
         try:
@@ -199,7 +212,8 @@ def _decompressed(
         data = b""
         if member.ended:
             bytes_in -= len(member.unused)
-            data, more = member.unused.lstrip(b"\0"), b"."
+            data = member.unused.lstrip(b"\0")
+            more = b"."
             while not data and more:  # zeros between members and at the end are tape padding
                 more = _more(stream, _ARCHIVE_CHUNK)
                 data = more.lstrip(b"\0")

@@ -29,7 +29,8 @@ def warn_left_out(dataset: Dataset, path: Path | str, *held: str) -> None:
 
 def left_out(dataset: Dataset, *held: str) -> dict[str, int]:
     """Return how many there are of each kind of thing that is not ``held``."""
-    labels, graded = dataset.labels, int((dataset.label_matrix.data != 1).sum())
+    labels = dataset.labels
+    graded = int((dataset.label_matrix.data != 1).sum())
     counts = {
         name: len(part)
         for name, part in (("document ids", dataset.ids), ("texts", dataset.texts))

@@ -123,7 +123,8 @@ def _read_array(
             problems.fatal(
                 f"{info.filename} of type {dtype} and shape {shape}", "a list of plain numbers"
             )
-        size, held = prod(shape) * dtype.itemsize, info.file_size - member.tell()
+        size = prod(shape) * dtype.itemsize
+        held = info.file_size - member.tell()
         if size != held:
             problems.fatal(f"{info.filename} that claims {size} bytes and holds {held}", "as many")
         content = bytearray(size)
@@ -137,7 +138,8 @@ def _checked_csr(arrays: dict[str, NDArray[Any]], problems: Problems) -> sparse.
     shape, indptr, indices = (
         _integers(arrays, name, problems) for name in ("shape", "indptr", "indices")
     )
-    kind, data = arrays["format"].tobytes().replace(b"\0", b""), arrays["data"]
+    kind = arrays["format"].tobytes().replace(b"\0", b"")
+    data = arrays["data"]
     if kind != b"csr":
         problems.fatal(
             f"a matrix in the format {quoted(kind)}", "csr; convert it with matrix.tocsr()"

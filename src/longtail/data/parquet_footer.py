@@ -13,10 +13,24 @@ from typing import Any, NamedTuple
 __all__ = ["ColumnChunk", "column_chunks"]
 
 _MAGIC = b"PAR1"
-_ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3  # fields of FileMetaData, RowGroup and ColumnChunk
-_PATH, _NUM_VALUES, _UNCOMPRESSED = 3, 5, 6  # of ColumnMetaData
+# fields of FileMetaData, RowGroup and ColumnChunk
+_ROW_GROUPS = 4
+_COLUMNS = 1
+_META_DATA = 3
+# of ColumnMetaData
+_PATH = 3
+_NUM_VALUES = 5
+_UNCOMPRESSED = 6
 # kinds of values
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
+_TRUE = 1
+_FALSE = 2
+_BYTE = 3
+_DOUBLE = 7
+_BINARY = 8
+_LIST = 9
+_SET = 10
+_MAP = 11
+_STRUCT = 12
 
 
 class ColumnChunk(NamedTuple):
@@ -32,7 +46,8 @@ def column_chunks(path: Path | str) -> Iterator[ColumnChunk]:
     with open(path, "rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - 8))
-        length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
+        length = int.from_bytes(file.read(4), "little")
+        magic = file.read(4)
         if magic != _MAGIC or length > size - 12:
             raise ValueError("no footer")
         file.seek(size - 8 - length)
@@ -53,7 +68,8 @@ class _Thrift:
     """Decodes structs to dicts by field number, lists to lists; other things to numbers and bytes."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+        self._data = data
+        self._at = 0
 
     def struct(self) -> dict[int, Any]:
         """Return the fields of the struct that begins here."""

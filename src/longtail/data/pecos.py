@@ -34,7 +34,10 @@ from longtail.data.xmc_bow import number_labels, unknown_rows, without_bad
 __all__ = ["read_pecos", "write_pecos"]
 
 log = logging.getLogger("longtail")
-_TEXTS, _FEATURES, _TARGETS, _ITEMS = "X.{}.txt", "X.{}.npz", "Y.{}.npz", "output-items.txt"
+_TEXTS = "X.{}.txt"
+_FEATURES = "X.{}.npz"
+_TARGETS = "Y.{}.npz"
+_ITEMS = "output-items.txt"
 _BELOW = "tfidf-attnxml/X.{}.npz"  # where the sets of xmc-base have their features
 
 
@@ -78,7 +81,8 @@ def _feature_file(files: SplitFiles, text_file: Path | None, reading: Reading) -
         files.need(_TEXTS)
     if not reading.folder_features and text_file is not None:
         return None
-    inside, below = files.find(_FEATURES), files.find(_BELOW)
+    inside = files.find(_FEATURES)
+    below = files.find(_BELOW)
     if inside and below:
         reading.notes.append(f"{below.relative_to(files.folder)} is there too and was not read")
     return inside or below
@@ -86,7 +90,8 @@ def _feature_file(files: SplitFiles, text_file: Path | None, reading: Reading) -
 
 def _read_texts(path: Path, problems: Problems) -> tuple[Strings, list[int]]:
     """Return one text a line and the rows of bad lines, which are empty."""
-    builder, bad = StringsBuilder(), []
+    builder = StringsBuilder()
+    bad = []
     for number, text in text_lines(path, problems):
         builder.append(text or "")
         if text is None:

@@ -33,7 +33,8 @@ class CompactIndex:
 
         self._kernels = interning
         given = Strings.of(labels)
-        self._arena, self._offsets = GrowingArray("B"), GrowingArray("q")
+        self._arena = GrowingArray("B")
+        self._offsets = GrowingArray("q")
         self._arena.extend(given.arena)
         self._offsets.extend(given.offsets)
         self.count = len(given)
@@ -143,11 +144,13 @@ def _scan(data: bytes, index: CompactIndex) -> PackedDocuments | None:
     """
     from longtail.kernels.json_lines import NOT_PLAIN, scan_documents
 
-    raw, before = np.frombuffer(data, np.uint8), index.count
+    raw = np.frombuffer(data, np.uint8)
+    before = index.count
     n_rows, n_quotes = (int(np.count_nonzero(raw == ord(byte))) for byte in '\n"')
     n_pairs = n_quotes // 2  # a label has two
     index.make_room(len(raw), n_pairs)
-    texts, ids = np.empty(len(raw), np.uint8), np.empty(len(raw), np.uint8)
+    texts = np.empty(len(raw), np.uint8)
+    ids = np.empty(len(raw), np.uint8)
     text_ends, id_ends, row_ends = (np.empty(n_rows, np.int64) for _ in range(3))
     columns = np.empty(n_pairs, np.int32)
     rows, index.count = scan_documents(

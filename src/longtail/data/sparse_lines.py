@@ -104,7 +104,9 @@ class _Scanner:
         block: Block,
         headerless: Headerless | None,
     ) -> None:
-        self._path, self._problems, self._names = path, problems, names
+        self._path = path
+        self._problems = problems
+        self._names = names
         self._headerless = headerless
         if headerless is None:
             line, _, rest = block.data.partition(b"\n")
@@ -114,8 +116,11 @@ class _Scanner:
             rest = block.data
             self.counts = (sys.maxsize, MAX_COLUMNS, MAX_COLUMNS)
             self._first_line = 1
-        self._columns, self._values, self._pair_ends = array("i"), array("f"), array("q", [0])
-        self._listed, self._listed_ends = array("i"), array("q", [0])
+        self._columns = array("i")
+        self._values = array("f")
+        self._pair_ends = array("q", [0])
+        self._listed = array("i")
+        self._listed_ends = array("q", [0])
         self._lists = len(names) == 3
         # relevances are above 0
         self._least = (
@@ -158,7 +163,8 @@ class _Scanner:
         while self._rows < min(block.first_line - self._first_line, self.counts[0]):
             self._append_bad()
             self._rows_to_content = self._rows
-        data, at = np.frombuffer(block.data, np.uint8), 0
+        data = np.frombuffer(block.data, np.uint8)
+        at = 0
         room = self._scratch(block.data)
         n_labels = self.counts[-1] if self._lists else 0
         while at < len(data) and self._rows < self.counts[0]:
@@ -183,7 +189,9 @@ class _Scanner:
         """Return arrays, used again and again, for all that lines can hold: `1,` is a label, `1:1 `
         a pair.
         """
-        labels, pairs, rows = len(data) // 2 + 1, len(data) // 4 + 1, data.count(b"\n")
+        labels = len(data) // 2 + 1
+        pairs = len(data) // 4 + 1
+        rows = data.count(b"\n")
         if labels > len(self._room[0]) or rows > len(self._room[1]):
             kinds = (
                 (labels, np.int32),
@@ -234,7 +242,8 @@ class _Scanner:
 
     def _parse(self, line: bytes) -> tuple[list[int], dict[int, float]]:
         """Return (listed labels, column → value), or raise with what is wrong."""
-        noun, tokens = self._names[1].removesuffix("s"), line.split()
+        noun = self._names[1].removesuffix("s")
+        tokens = line.split()
         listed: list[int] = []
         if self._lists and tokens and not line[:1].isspace() and b":" not in tokens[0]:
             listed = self._parse_listed(tokens.pop(0))

@@ -44,7 +44,8 @@ class SplitFiles:
         """
         if split not in parts:
             raise UsageError(unknown_name("split", split, parts))
-        self.folder, self.part = Path(path), parts[split]
+        self.folder = Path(path)
+        self.part = parts[split]
         self._others = [part for part in parts.values() if part != self.part]
         if not self.folder.is_dir():
             self.part = self._part_of(self.folder, names)

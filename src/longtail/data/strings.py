@@ -38,7 +38,8 @@ class Strings(Sequence[str]):
         if isinstance(strings, list) and len(strings) == 1:
             raw = strings[0].encode()
             return cls(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]))
-        builder, rest = StringsBuilder(), iter(strings)
+        builder = StringsBuilder()
+        rest = iter(strings)
         while block := list(islice(rest, _BLOCK)):
             builder.extend(block)
         return builder.finish()
@@ -92,7 +93,8 @@ class Strings(Sequence[str]):
         """Return the strings at ``rows``, in that order, in an arena of their own."""
         # −1 is the last string, but the end of the last one in offsets
         rows = np.arange(len(self))[rows]
-        starts, ends = self.offsets[rows].tolist(), self.offsets[rows + 1].tolist()
+        starts = self.offsets[rows].tolist()
+        ends = self.offsets[rows + 1].tolist()
         view = self.arena.data
         arena = b"".join([view[start:end] for start, end in zip(starts, ends, strict=True)])
         offsets = np.zeros(len(rows) + 1, np.int64)
@@ -101,7 +103,8 @@ class Strings(Sequence[str]):
 
     def packed(self) -> Strings:
         """Return the same strings with an arena that starts at offset 0 and has no byte to spare."""
-        start, end = int(self.offsets[0]), int(self.offsets[-1])
+        start = int(self.offsets[0])
+        end = int(self.offsets[-1])
         if start == 0 and end == len(self.arena):
             return self
         return Strings(self.arena[start:end], self.offsets - start)

@@ -298,14 +298,16 @@ class _Lines(Iterator[str]):
 
     def begin(self) -> None:
         """Note that the next line begins a record."""
-        self.start, self._size = 0, 0
+        self.start = 0
+        self._size = 0
         self.gap = False  # a line inside the record was overlong, and is reported already
         self.undecodable: UnicodeDecodeError | None = None
 
     def __next__(self) -> str:
         number, line = next(self._numbered)
         self.gap = self.gap or (self.start > 0 and number != self._last + 1)
-        self.start, self._last = self.start or number, number
+        self.start = self.start or number
+        self._last = number
         self._size += len(line)
         if self._size > MAX_LINE:
             raise BadRecord(f"a record of more than {MAX_LINE >> 20} MiB", "quotes that are closed")

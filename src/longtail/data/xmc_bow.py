@@ -198,7 +198,10 @@ def _number_strings(count: int) -> Strings:
     """Return "0" to "count − 1", made digit by digit: a million Python strings would take longer
     than the file.
     """
-    arenas, lengths, first, digits = [], [], 0, 1
+    arenas = []
+    lengths = []
+    first = 0
+    digits = 1
     while first < count:
         numbers = np.arange(first, min(10**digits, count))
         table = np.empty((len(numbers), digits), np.uint8)
@@ -206,7 +209,8 @@ def _number_strings(count: int) -> Strings:
             table[:, place] = numbers // 10 ** (digits - 1 - place) % 10 + ord("0")
         arenas.append(table.ravel())
         lengths.append(np.full(len(numbers), digits, np.int64))
-        first, digits = 10**digits, digits + 1
+        first = 10**digits
+        digits = digits + 1
     offsets = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
     return Strings(np.concatenate([np.empty(0, np.uint8), *arenas]), offsets)
 
@@ -223,7 +227,8 @@ def write_bow(dataset: Dataset, path: Path | str) -> None:
     ids = _ids_to_write(dataset.labels, beside, path)
     if beside and ids:
         write_strings(ids, beside)
-    ends, columns = dataset.label_matrix.indptr.tolist(), dataset.label_matrix.indices.tolist()
+    ends = dataset.label_matrix.indptr.tolist()
+    columns = dataset.label_matrix.indices.tolist()
     with open_output(path) as out:
         out.write(b"%d %d %d\n" % (len(dataset), features.shape[1], dataset.n_labels))
         for row, line in enumerate(sparse_lines(features)):
@@ -241,7 +246,8 @@ def _features(dataset: Dataset) -> sparse.csr_array:
             "these documents have text but no features; expected features, or a format that holds text"
         )
     if dataset.headerless_file is not None:
-        file, n_columns = dataset.headerless_file, dataset.features.shape[1]
+        file = dataset.headerless_file
+        n_columns = dataset.features.shape[1]
         log.warning(
             "%s: has no header; written as %d columns, the largest that it holds", file, n_columns
         )
@@ -260,8 +266,12 @@ def _ids_to_write(labels: Labels, beside: Path | None, path: Path | str) -> list
     return label_strings(labels, beside or path) if needed else []
 
 
-_X, _Y, _LABEL_X = "{}_X_Xf.txt", "{}_X_Y.txt", "lbl_X_Xf.txt"
-_NAMES, _OLD_NAMES, _IDS = "Yf.txt", "Y.txt", "labels.txt"
+_X = "{}_X_Xf.txt"
+_Y = "{}_X_Y.txt"
+_LABEL_X = "lbl_X_Xf.txt"
+_NAMES = "Yf.txt"
+_OLD_NAMES = "Y.txt"
+_IDS = "labels.txt"
 
 
 def read_xmc_split(path: Path | str, reading: Reading) -> Dataset:
@@ -327,7 +337,8 @@ def write_xmc_split(dataset: Dataset, folder: Path | str, split: str = "train") 
 
     Label ids that are not their columns' numbers go to ``labels.txt``; document ids and texts are
     left out."""
-    files, features = SplitFiles.to_write(folder, split, TRN_TST), _features(dataset)
+    files = SplitFiles.to_write(folder, split, TRN_TST)
+    features = _features(dataset)
     held = ("rows of features", "rows of label features", "label names", "relevances other than 1")
     warn_left_out(dataset, files.at(_X), *held)
     ids = _ids_to_write(dataset.labels, files.at(_IDS), files.at(_Y))
@@ -352,7 +363,8 @@ def read_filter(path: Path | str, n_documents: int, n_labels: int) -> NDArray[np
     """Read lines ``document label``, pairs of positions from 0 that evaluation passes over, of
     shape (m, 2).
     """
-    problems, numbers = Problems(path), array("q")
+    problems = Problems(path)
+    numbers = array("q")
     for block in blocks(path, problems):
         if _PLAIN_PAIRS.fullmatch(block.data):
             pairs = np.fromstring(block.data, np.int64, sep=" ").reshape(-1, 2)
@@ -373,7 +385,8 @@ def read_filter(path: Path | str, n_documents: int, n_labels: int) -> NDArray[np
 
 def _filter_slowly(block: Block, problems: Problems) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (pairs, their lines) of a block that holds something unusual."""
-    pairs, numbers = [], []
+    pairs = []
+    numbers = []
     for number, line in enumerate(block.data.split(b"\n")[:-1], block.first_line):
         tokens = line.split()
         if len(tokens) == 2 and all(token.isdigit() and len(token) <= 18 for token in tokens):

@@ -51,13 +51,15 @@ def over_blocks(
 
 def _blocks(offsets: NDArray[np.int64], lengths: int) -> Iterator[tuple[int, int]]:
     """Yield (first, last) of documents; ``lengths`` is how many lengths n-grams have."""
-    first, most = 0, _MOST_NGRAMS // (lengths + 1)
+    first = 0
+    most = _MOST_NGRAMS // (lengths + 1)
     while first < len(offsets) - 1:
         full = offsets[first] + min(_BLOCK_BYTES, most)
         last = max(first + 1, int(np.searchsorted(offsets, full, "right")) - 1)
         size = int(offsets[last] - offsets[first])
         if size > most:
-            found, expected = f"document {first + 1} has {size} bytes", f"at most {most}"
+            found = f"document {first + 1} has {size} bytes"
+            expected = f"at most {most}"
             raise DataError([Problem("tf-idf", 0, found, expected)], "split it into several")
         yield first, last
         first = last
@@ -127,7 +129,8 @@ def count_and_weigh(
 
     def weigh(block: _Block) -> Rows:
         own = ngrams.number_ngrams(block.members, block.shards, block.merged, firsts, columns)
-        idf, sublinear = vocabulary.idf, settings.sublinear_tf
+        idf = vocabulary.idf
+        sublinear = settings.sublinear_tf
         rows: Rows = tfidf_rows.weigh_counts(
             block.rows, block.numbers, block.tfs, own, idf, sublinear
         )
@@ -146,14 +149,18 @@ def count_and_weigh(
 
 def _merge(blocks: Collection[_Block], shard: int) -> _Shard:
     """Add up the counts of all blocks for the n-grams of one shard."""
-    keys, facts, table = np.empty(0, np.uint64), np.empty((0, 4), np.int64), ngrams.empty_table(0)
-    count, ends = 0, []
+    keys = np.empty(0, np.uint64)
+    facts = np.empty((0, 4), np.int64)
+    table = ngrams.empty_table(0)
+    count = 0
+    ends = []
     for block in blocks:
         own = slice(int(block.shards[shard]), int(block.shards[shard + 1]))
         members = block.members[own]
         if count + len(members) > len(keys):
             room = 2 * (count + len(members))
-            keys, facts = _grown(keys, room), _grown(facts, room)
+            keys = _grown(keys, room)
+            facts = _grown(facts, room)
             table = ngrams.empty_table(room)
             ngrams.fill_table(keys, count, table)
         count = ngrams.merge_counts(
@@ -174,7 +181,8 @@ def _choose(
 ) -> tuple[Vocabulary, NDArray[np.int32]]:
     """Return the vocabulary, and the column of each n-gram of all shards (−1: left out)."""
     facts = np.concatenate([shard.facts for shard in shards])
-    df, tf = facts[:, ngrams.DF], facts[:, ngrams.TF]
+    df = facts[:, ngrams.DF]
+    tf = facts[:, ngrams.TF]
     kept = np.flatnonzero((df >= settings.min_df) & (df <= settings.max_df * n_documents))
     least = 0
     if 0 < settings.max_features < len(kept):
@@ -201,7 +209,8 @@ def _gather(
 ) -> Strings:
     """Copy the n-grams ``kept`` out of the blocks that brought them."""
     offsets = np.append(0, np.cumsum(facts[kept, ngrams.SIZE]))
-    begins, arena = facts[kept, ngrams.BEGIN], np.empty(offsets[-1], np.uint8)
+    begins = facts[kept, ngrams.BEGIN]
+    arena = np.empty(offsets[-1], np.uint8)
     firsts = accumulate((len(shard.facts) for shard in shards), initial=0)
 
     def copy(first: int, shard: _Shard) -> None:
@@ -215,7 +224,8 @@ def _gather(
 
 def _reordered(strings: Strings, order: NDArray[np.uint32]) -> Strings:
     offsets = np.append(0, np.cumsum(strings.lengths[order]))
-    begins, arena = strings.offsets[order], np.empty(offsets[-1], np.uint8)
+    begins = strings.offsets[order]
+    arena = np.empty(offsets[-1], np.uint8)
 
     def copy(rows: tuple[int, int]) -> None:
         at, end = rows

@@ -219,7 +219,8 @@ def _options(config: Any, place: str) -> dict[str, Any]:
 def _silence() -> Iterator[None]:
     """Keep transformers from drawing bars and from reporting what a folder has beside the encoder."""
     log = _hf.logging
-    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    verbosity = log.get_verbosity()
+    bars = log.is_progress_bar_enabled()
     log.set_verbosity_error()
     log.disable_progress_bar()
     try:

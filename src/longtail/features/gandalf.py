@@ -66,7 +66,9 @@ def label_points(
     Ready-made features of a label point are the label's own."""
     check_gandalf(documents)
     labels = chosen_labels(documents, settings, seed)
-    texts, features, ids = documents.texts, documents.features, documents.ids
+    texts = documents.texts
+    features = documents.features
+    ids = documents.ids
     if features is not None and documents.label_features is not None:
         features = _below(features, documents.label_features[labels])
     more = replace(
@@ -173,6 +175,7 @@ def _below(first: sparse.csr_array, second: sparse.csr_array) -> sparse.csr_arra
 
 def _followed(column: Strings, more: Strings, rows: NDArray[np.int64]) -> Strings:
     """Return the strings of a column and, behind them, some of another."""
-    mine, added = column.packed(), more.take(rows).packed()
+    mine = column.packed()
+    added = more.take(rows).packed()
     offsets = np.concatenate([mine.offsets, added.offsets[1:] + mine.offsets[-1]])
     return Strings(np.concatenate([mine.arena, added.arena]), offsets)

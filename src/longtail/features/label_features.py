@@ -42,7 +42,8 @@ def label_features(
     (n_labels, n_labels), times these, of which the ``keep`` largest of a row count, before and
     after. "text": the label's text alone. "pifa+text", "graph+text": both, each normalised, side by
     side, in twice the columns. A label without either has an empty row."""
-    with_graph, with_text = kind.startswith("graph"), kind.endswith("text")
+    with_graph = kind.startswith("graph")
+    with_text = kind.endswith("text")
     if with_text and texts is None:
         raise ValueError(f"label features {kind!r}: found no features of label texts")
     if with_graph and graph is None:
@@ -64,12 +65,14 @@ def label_features(
 
 def _sums(features: Features, label_matrix: sparse.csr_array, keep: int) -> Features:
     """Return Yᵀ Φ, rows normalised, then the ``keep`` largest of each."""
-    rows, by_label = features.sparse, sparse.csc_array(label_matrix)
+    rows = features.sparse
+    by_label = sparse.csc_array(label_matrix)
     by_label.eliminate_zeros()
     if (by_label.data < 1).any():
         by_label.data = np.minimum(by_label.data, 1)
         return _weighted(features, sparse.csr_array(by_label.T), rows.shape[1], keep)
-    groups, members = by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32)
+    groups = by_label.indptr.astype(np.int64)
+    members = by_label.indices.astype(np.int32)
     work = _work(groups, members, features)
     width = rows.shape[1]
 
@@ -94,8 +97,10 @@ def _weighted(rows: Features, weights: sparse.csr_array, first: int, keep: int) 
 
     The weights are a label graph, or relevances of documents that have a label by less than 1.
     """
-    ptr, members = weights.indptr.astype(np.int64), weights.indices.astype(np.int32, copy=False)
-    values, block = weights.data.astype(np.float32, copy=False), rows.sparse
+    ptr = weights.indptr.astype(np.int64)
+    members = weights.indices.astype(np.int32, copy=False)
+    values = weights.data.astype(np.float32, copy=False)
+    block = rows.sparse
 
     def task(part: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
         own = ptr[part[0] : part[1] + 1]
@@ -129,11 +134,14 @@ def _in_blocks(task: _Task, work: Array, most: int, features: Features) -> Featu
     """Return what ``task`` makes of blocks of labels of about the same work: at most ``most``
     numbers a sparse row.
     """
-    n_labels, (width, dense_width) = len(work) - 1, features.widths
+    n_labels = len(work) - 1
+    (width, dense_width) = features.widths
     cuts = np.unique([0, *np.searchsorted(work, np.arange(_WORK, work[-1], _WORK)), n_labels])
     bound = int(np.minimum(np.diff(work), most).sum())
-    columns, values = np.empty(bound, np.int32), np.empty(bound, np.float32)
-    ptr, dense = np.zeros(n_labels + 1, np.int64), np.zeros((n_labels, dense_width), np.float32)
+    columns = np.empty(bound, np.int32)
+    values = np.empty(bound, np.float32)
+    ptr = np.zeros(n_labels + 1, np.int64)
+    dense = np.zeros((n_labels, dense_width), np.float32)
     filled = 0
     for (first, last), part in zip(pairwise(cuts), pool.run(task, pairwise(cuts)), strict=True):
         end = filled + len(part[1])
@@ -147,7 +155,8 @@ def _in_blocks(task: _Task, work: Array, most: int, features: Features) -> Featu
 
 
 def _normalised(features: Features) -> Features:
-    rows, dense = features.sparse.copy(), features.dense.copy()
+    rows = features.sparse.copy()
+    dense = features.dense.copy()
     copy = Features.of(rows, dense)
     unit_rows(copy.sparse.indptr, copy.sparse.data, copy.dense)
     return copy

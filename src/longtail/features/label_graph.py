@@ -55,11 +55,9 @@ def label_graph(
         return met
 
     n_labels = int(pairs.shape[1])
-    ends, columns, values = (
-        [np.zeros(1, np.int64)],
-        [np.empty(0, np.int32)],
-        [np.empty(0, np.float32)],
-    )
+    ends = [np.zeros(1, np.int64)]
+    columns = [np.empty(0, np.int32)]
+    values = [np.empty(0, np.float32)]
     with stage("label graph", n_labels, "labels"):
         for found in pool.run(walk, pool.row_blocks(n_labels, _BLOCK)):
             ends.append(found[0][1:] + ends[-1][-1])
@@ -94,7 +92,8 @@ def neighbours(graph: sparse.csr_array, labels: Labels, label: str, k: int = 10)
     """
     at = labels.find(label)
     row = slice(int(graph.indptr[at]), int(graph.indptr[at + 1]))
-    columns, values = graph.indices[row], graph.data[row]
+    columns = graph.indices[row]
+    values = graph.data[row]
     columns, values = columns[columns != at], values[columns != at]
     order = np.lexsort((columns, -values))[:k]
     return [

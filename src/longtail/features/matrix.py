@@ -37,7 +37,8 @@ class Features:
         """
         rows: Any = block
         if isinstance(block, np.ndarray):
-            rows, dense = csr_array((len(block), 0), dtype=np.float32), block
+            rows = csr_array((len(block), 0), dtype=np.float32)
+            dense = block
         if not isinstance(rows, csr_array) or rows.dtype != np.float32:
             rows = csr_array(rows, dtype=np.float32)
         if not rows.has_canonical_format:  # columns out of order, or twice in a row
@@ -124,7 +125,8 @@ def unit_vectors(
     result of that size where ``vectors`` may be overwritten."""
     unit = vectors if in_place and vectors.flags.writeable else np.empty_like(vectors)
     for first in range(0, len(vectors), _ROWS):
-        block, scaled = vectors[first : first + _ROWS], unit[first : first + _ROWS]
+        block = vectors[first : first + _ROWS]
+        scaled = unit[first : first + _ROWS]
         norms = np.linalg.norm(block, axis=1, keepdims=True)
         np.divide(block, norms, out=scaled, where=norms > 0)
         scaled[~(norms[:, 0] > 0)] = 0

@@ -120,7 +120,8 @@ class TfIdf:
             return csr_of(values, columns, ends, self.n_features)
         sizes = [_row_sizes(rows, n_documents) for rows in blocks]
         indptr: NDArray[np.int64] = np.append(0, np.cumsum(np.sum(sizes, axis=0)))
-        columns, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+        columns = np.empty(indptr[-1], np.int32)
+        values = np.empty(indptr[-1], np.float32)
         weights = [
             own.settings.weight * (size > 0)
             for own, size in zip(self._vocabularies, sizes, strict=True)

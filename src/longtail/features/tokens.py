@@ -98,7 +98,9 @@ class Tokens:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Tokens:
         """Undo ``to_arrays``; the arrays may be memory-mapped, and are not copied."""
-        ids, ends, padding = arrays["ids"], arrays["ends"], arrays["padding"]
+        ids = arrays["ids"]
+        ends = arrays["ends"]
+        padding = arrays["padding"]
         if (
             len(padding) != 3
             or not len(ends)
@@ -172,7 +174,8 @@ class Tokeniser:
 
     def __call__(self, texts: Strings | Iterable[str]) -> Tokens:
         """Tokenise texts on all cores; a document without any token gets one that is padding."""
-        ids, ends = ArrayBuilder(self._typecode), ArrayBuilder("q", [0])
+        ids = ArrayBuilder(self._typecode)
+        ends = ArrayBuilder("q", [0])
         with stage("tokens", len(texts) if isinstance(texts, Sized) else None, "documents"):
             for block in _blocks(texts):
                 rows = [row or [self.pad] for row in self._encode(self._cleaned(block))]

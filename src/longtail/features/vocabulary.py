@@ -84,8 +84,10 @@ class Vocabulary:
             )
         except ValueError as error:
             raise damaged(str(error)) from None
-        shared, rest = read_only(arrays["shared"]), read_only(arrays["rest"])
-        sizes, df = arrays["sizes"].astype(np.int64), arrays["df"]
+        shared = read_only(arrays["shared"])
+        rest = read_only(arrays["rest"])
+        sizes = arrays["sizes"].astype(np.int64)
+        df = arrays["df"]
         if not len(shared) == len(sizes) == len(df) or len(arrays["documents"]) != 1:
             raise damaged("arrays of different lengths")
         if settings.ngram_max > _LONGEST:

@@ -21,7 +21,8 @@ from longtail.progress import advance, stage
 __all__ = ["idf_of", "word_tokeniser", "words_of"]
 
 # 0 and 1; in capitals and brackets, so that no text has them as words
-_PAD, _UNKNOWN = "[PAD]", "[UNK]"
+_PAD = "[PAD]"
+_UNKNOWN = "[UNK]"
 _TEXTS = 4096  # counted at a time
 _DOCUMENTS = 1 << 18  # whose words are counted at a time
 
@@ -90,7 +91,8 @@ def _counted(texts: Iterable[Strings | Sequence[str]]) -> Counter[str]:
 
     Words end at spaces at the latest, so what stands between two spaces is counted first, and split
     once."""
-    runs, words = Counter[str](), Counter[str]()
+    runs = Counter[str]()
+    words = Counter[str]()
     with stage("words", None, "texts"):
         for part in texts:
             for block in _blocks(part):

@@ -51,7 +51,9 @@ def tree_levels(sizes: DataSizes, config: Config) -> list[Level]:
     labels = sizes.labels_of_documents
     most = sizes.documents_of_labels.largest
     levels = list[Level]()
-    parents, pairs, largest = 1, float(sizes.documents), float(sizes.documents)
+    parents = 1
+    pairs = float(sizes.documents)
+    largest = float(sizes.documents)
     for level, nodes in enumerate(_widths(sizes.n_labels, config.tree)):
         apart = (
             nodes * -np.expm1(labels.values * np.log1p(-1 / nodes))
@@ -61,7 +63,8 @@ def tree_levels(sizes: DataSizes, config: Config) -> list[Level]:
         share = 1.0 if nodes == sizes.n_labels else _LABELS_APART
         own = labels.size + share * float((apart - 1) @ labels.counts)
         levels.append(Level(nodes, own / nodes, parents, pairs / parents, largest))
-        parents, pairs = nodes, own
+        parents = nodes
+        pairs = own
         # the beam adds documents to the parents that it would choose
         if _negatives(config, level + 1) != "tfn":
             pairs = max(own, float(sizes.documents * min(config.search.beam_size, nodes)))

@@ -148,11 +148,9 @@ def _gpu_seconds(operations: float, gpu: Gpu, config: Config) -> float | None:
 
 def _cascade(shape: EncoderShape, sizes: DataSizes, config: Config) -> _Plan:
     """Return the plan of a network that is trained on all levels together and ranks by itself."""
-    widths, cascade, epochs = (
-        network_widths(config, sizes.n_labels),
-        config.cascade,
-        config.training.epochs,
-    )
+    widths = network_widths(config, sizes.n_labels)
+    cascade = config.cascade
+    epochs = config.training.epochs
     layers = cascade.layers or level_layers(shape.depth, len(widths), cascade.merge)
     width = CNN_BOTTLENECK if config.encoder.kind == "cnn" else shape.width
     columns = vector_widths(layers, width, cascade.merge, cascade.bottleneck)
@@ -174,7 +172,8 @@ def _attention(shape: EncoderShape, sizes: DataSizes, config: Config) -> _Plan:
     """Return the plan of a network a level, which looks at all words of a text for each node that
     it scores.
     """
-    widths, settings = network_widths(config, sizes.n_labels), config.recursive
+    widths = network_widths(config, sizes.n_labels)
+    settings = config.recursive
     epochs = _level_passes(sizes, config, len(widths), last=1)
     scored = _scored(widths, (settings.shortlist + ceil(sizes.true_labels),) * (len(widths) - 1))
     words = _tokens(sizes, config.encoder.max_tokens).mean
@@ -193,7 +192,8 @@ def _recursive(shape: EncoderShape, sizes: DataSizes, config: Config) -> _Plan:
     """Return the plan of an encoder that is tuned on one level after another, and whose vectors
     alone are kept.
     """
-    widths, settings = network_widths(config, sizes.n_labels), config.recursive
+    widths = network_widths(config, sizes.n_labels)
+    settings = config.recursive
     tuned = widths[: tuned_levels(widths, settings.finest)]
     epochs = _level_passes(sizes, config, len(tuned), last=3)
     scored = _scored(tuned, (settings.shortlist + ceil(sizes.true_labels),) * (len(tuned) - 1))

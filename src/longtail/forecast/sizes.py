@@ -110,7 +110,8 @@ class DataSizes:
     @classmethod
     def of(cls, documents: Dataset) -> DataSizes:
         """Count the documents."""
-        texts, features = documents.texts, documents.features
+        texts = documents.texts
+        features = documents.features
         labels = np.diff(documents.label_matrix.indptr)
         counts = documents.label_counts
         return cls(
@@ -212,7 +213,8 @@ def _around(documents: int, mean: float) -> Distribution:
 def _zipf(labels: int, pairs: int, documents: int) -> NDArray[np.float64]:
     """Return how many documents each label has: at least 1, at most all, and all pairs together."""
     shares = np.arange(1, labels + 1) ** -_ZIPF
-    low, high = 0.0, float(pairs) + labels
+    low = 0.0
+    high = float(pairs) + labels
     for _ in range(60):  # halve the range of the factor that gives as many pairs
         factor = (low + high) / 2
         enough = np.clip(factor * shares, 1, documents).sum() >= pairs

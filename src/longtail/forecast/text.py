@@ -93,7 +93,8 @@ def _block(sample: Strings, n: int, settings: TfIdf) -> tuple[float, float, floa
     half = len(np.unique(rows.indices[every_other]))
     growth = math.log2(len(frequency) / half) if half else 1.0  # β of Heaps' law
     times = n / len(sample)
-    columns, entries = len(frequency) * times ** max(growth - _SLOWING, 0.0), rows.nnz * times
+    columns = len(frequency) * times ** max(growth - _SLOWING, 0.0)
+    entries = rows.nnz * times
     kept = entries - frequency[frequency > settings.max_df * len(sample)].sum() * times
     return columns, entries, *_chosen(columns, kept, growth, settings)
 
@@ -103,7 +104,8 @@ def _chosen(columns: float, entries: float, growth: float, settings: TfIdf) -> t
 
     Where V(n) ∝ n^β, the share of n-grams in m documents or more is Γ(m−β) / (Γ(1−β) Γ(m))
     (Pitman's α being β), so a limit to the number of n-grams is a limit to their documents."""
-    beta, least = min(max(growth, 0.05), 0.95), float(settings.min_df)
+    beta = min(max(growth, 0.05), 0.95)
+    least = float(settings.min_df)
     if 0 < settings.max_features < columns:
         least = max(least, (settings.max_features / columns * math.gamma(1 - beta)) ** (-1 / beta))
     if least <= 1:

@@ -269,7 +269,9 @@ def _solver_seconds(plan: TrainingPlan) -> float:
     """Return the seconds of one core: documents × blocks of siblings × numbers of a document, at
     every parent.
     """
-    config, text, levels = plan.config, plan.joined, plan.levels
+    config = plan.config
+    text = plan.joined
+    levels = plan.levels
     if config.tree.kind == "flat" and levels:
         alone = one_vs_all_seconds(plan.sizes, text, config, levels[0].given)
         if alone is not None:

@@ -118,7 +118,8 @@ class PrecisionRecall(msgspec.Struct, frozen=True):
 
     def f1_at(self, place: int) -> float:
         """Return F1 at one of the thresholds."""
-        precision, recall = self.precision[place], self.recall[place]
+        precision = self.precision[place]
+        recall = self.recall[place]
         return 2 * precision * recall / max(precision + recall, 1e-12)
 
 
@@ -152,7 +153,8 @@ def by_frequency(
         np.add.at(totals, bin_of, values)
         return [int(total) for total in totals]
 
-    n_labels, n_positives = per_bin(np.ones_like(statistics.true)), per_bin(statistics.true)
+    n_labels = per_bin(np.ones_like(statistics.true))
+    n_positives = per_bin(statistics.true)
     hits = list(zip(*(per_bin(at_k) for at_k in statistics.hits), strict=True))  # (bins, ks)
     bins = tuple(
         FrequencyBin(
@@ -182,7 +184,9 @@ def per_label(
     Documents without labels are left out, so their predictions are not counted.
     """
     statistics = collect(predictions, label_matrix, check_ks([k]), None, mask)
-    hits, predicted, true = statistics.hits[0], statistics.predicted[0], statistics.true
+    hits = statistics.hits[0]
+    predicted = statistics.predicted[0]
+    true = statistics.true
     return LabelTable(
         train_count=_counts(label_counts, label_matrix),
         test_count=true,
@@ -203,14 +207,16 @@ def precision_recall(
     The lowest threshold is the smallest score there is, so recall ends where the predictions do.
     """
     labelled = np.repeat(np.diff(label_matrix.indptr) > 0, np.diff(predictions.indptr))
-    scores, right = predictions.data[labelled], is_hit(predictions, label_matrix)[labelled]
+    scores = predictions.data[labelled]
+    right = is_hit(predictions, label_matrix)[labelled]
     if not len(scores):
         return None
     order = np.argsort(-scores, kind="stable")
     scores = scores[order]
     last = np.append(np.flatnonzero(np.diff(scores)), len(scores) - 1)  # of each distinct score
     found = np.cumsum(right[order])[last]
-    precision, recall = found / (last + 1), found / label_matrix.nnz
+    precision = found / (last + 1)
+    recall = found / label_matrix.nnz
     best = int(np.argmax(precision * recall / np.maximum(precision + recall, 1e-12)))
     kept = np.unique(
         [*np.searchsorted(recall, np.linspace(0, recall[-1], points - 2)), best, len(last) - 1]

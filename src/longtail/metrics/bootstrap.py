@@ -91,5 +91,6 @@ def least_p(n_resamples: int) -> float:
 
 
 def _two_sided(values: NDArray[np.float64]) -> float:
-    below, above = np.count_nonzero(values <= 0), np.count_nonzero(values >= 0)
+    below = np.count_nonzero(values <= 0)
+    above = np.count_nonzero(values >= 0)
     return float(min(1.0, (min(below, above) + 1) * least_p(len(values))))

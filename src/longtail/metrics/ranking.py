@@ -234,7 +234,8 @@ def _over_labels(statistics: Statistics, ks: tuple[int, ...]) -> dict[str, float
     tested = statistics.true > 0
     metrics = {}
     for t, k in enumerate(ks):
-        hits, predicted = statistics.hits[t, tested], statistics.predicted[t, tested]
+        hits = statistics.hits[t, tested]
+        predicted = statistics.predicted[t, tested]
         metrics[f"coverage@{k}"] = float(np.mean(hits > 0))
         metrics[f"macro-F1@{k}"] = float(
             np.mean(2.0 * hits / (predicted + statistics.true[tested]))

@@ -134,7 +134,8 @@ def _predicted(predictions: CSR) -> tuple[Offsets, NDArray[Any], NDArray[Any]]:
 def _positives(label_matrix: CSR) -> tuple[Offsets, Labels]:
     """Return offsets and labels of the entries above zero, duplicates added up first as scipy does."""
     _check_csr("label_matrix", label_matrix)
-    n_entries, n_labels = int(label_matrix.indptr[-1]), label_matrix.shape[1]
+    n_entries = int(label_matrix.indptr[-1])
+    n_labels = label_matrix.shape[1]
     indices = label_matrix.indices[:n_entries]
     if n_entries and (indices.min() < 0 or indices.max() >= n_labels):
         raise UsageError(

@@ -73,7 +73,8 @@ def _copy(source: Folder, target: FolderWriter, place: str) -> None:
 
 def read_ensemble(folder: Folder, read_member: Callable[[Folder], Model]) -> Ensemble:
     """Return the ensemble of a verified folder, its members read one after another."""
-    described, parts = folder.read_json(ENSEMBLE, _Described), read_parts(folder)
+    described = folder.read_json(ENSEMBLE, _Described)
+    parts = read_parts(folder)
     folders = tuple(folder.inside(_place(number)) for number in range(len(described.members)))
     members = tuple(map(read_member, folders))
     for own in (member.labels.ids for member in members):

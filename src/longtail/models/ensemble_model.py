@@ -165,7 +165,8 @@ class Ensemble(RankingModel):
         search: Search,
         exclude: sparse.csr_array | None,
     ) -> sparse.csr_array:
-        member, columns = self.members[number], self._columns[number]
+        member = self.members[number]
+        columns = self._columns[number]
         own = member.config.search
         own = own if search is self.config.search else replace_beam(own, search.beam_size)
         mine = None if exclude is None else sparse.csr_array(exclude[:, columns])

@@ -83,7 +83,8 @@ class Model(RankingModel):
         """Return (n, L) scores before calibration, best first: of the network, the mean of the
         trees, or of both.
         """
-        share, network = self.facts.network_share, self.neural_ranker
+        share = self.facts.network_share
+        network = self.neural_ranker
         if network is None or share == 0:
             each = k if len(self.rankers) == 1 else members_k(k, len(self.labels))
             return self._linear_scores(self.features(documents), k, each, search, exclude)
@@ -187,7 +188,9 @@ class Model(RankingModel):
 
         What a network's vector adds, if the classifiers read one, is a sum of its own. Of a network
         that ranks, it is how much the label's score falls without each word."""
-        column, share, network = self.labels.find(label), self.facts.network_share, None
+        column = self.labels.find(label)
+        share = self.facts.network_share
+        network = None
         raw = self._explain_linear(text, column) if share < 1 else RawExplanation(column, 0.0, ())
         if self.neural_ranker is not None and share > 0:
             from longtail.networks.occlusion import occlusions

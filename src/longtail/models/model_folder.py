@@ -87,7 +87,8 @@ def load_model(
 
 def _read(folder: Folder, device: str, shards: Collection[int] | None = None) -> Model:
     config = _config(folder)
-    names, own = folder.files, read_parts(folder)
+    names = folder.files
+    own = read_parts(folder)
     vectoriser = None
     if "vocabulary.safetensors" in names:
         vectoriser = TfIdf.from_arrays(folder.arrays("vocabulary.safetensors"), config.tfidf)
@@ -146,7 +147,8 @@ def _upgraded(settings: Any) -> Any:
 def _label_graph(folder: Folder, n_labels: int) -> sparse.csr_array:
     arrays = folder.arrays(_GRAPH)
     check_kinds(arrays, {"values": "f", "columns": "i", "ends": "i"})
-    columns, ends = arrays["columns"], arrays["ends"]
+    columns = arrays["columns"]
+    ends = arrays["ends"]
     if len(ends) != n_labels + 1:
         raise ValueError(f"a label graph of {len(ends) - 1} labels beside {n_labels} labels")
     if len(arrays["values"]) != len(columns) or not rows_fit(ends, columns, n_labels):

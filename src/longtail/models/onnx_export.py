@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["export_encoder"]
 
-INPUTS, OUTPUT = ("input_ids", "attention_mask"), "vectors"
+INPUTS = ("input_ids", "attention_mask")
+OUTPUT = "vectors"
 
 _OPSET = 17
 _DIFFERENCE = 1e-4  # between vectors of torch and onnxruntime
@@ -87,7 +88,8 @@ def _onnx_bytes(embedder: Embedder, model: Model | Ensemble) -> bytes:
         import onnxruntime
     except ImportError:
         raise MissingExtra("export to ONNX", "onnx") from None
-    made, tokeniser = onnx.load_from_string(_traced(embedder)), embedder.tokeniser
+    made = onnx.load_from_string(_traced(embedder))
+    tokeniser = embedder.tokeniser
     about = {
         "longtail": __version__,
         "method": model.config.method,
@@ -160,7 +162,8 @@ def _traced(embedder: Embedder) -> bytes:
     ids = torch.full(
         (2, min(6, embedder.tokeniser.max_tokens)), embedder.tokeniser.pad, device=embedder.device
     )
-    out, axes = io.BytesIO(), {name: {0: "documents", 1: "tokens"} for name in INPUTS}
+    out = io.BytesIO()
+    axes = {name: {0: "documents", 1: "tokens"} for name in INPUTS}
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), torch.no_grad():
         # that this exporter is the older one, and of values that a trace fixes
         warnings.simplefilter("ignore")
@@ -193,10 +196,8 @@ def _tell_graphs_to_stderr() -> None:
 
 
 def _not_possible(embedder: Embedder, error: Exception) -> UsageError:
-    kind, reason = (
-        type(embedder.network.encoder).__name__,
-        printable(str(error).partition("\n")[0].partition(". ")[0]),
-    )
+    kind = type(embedder.network.encoder).__name__
+    reason = printable(str(error).partition("\n")[0].partition(". ")[0])
     return UsageError(
         f"export: {kind} has a step that ONNX cannot say ({reason}); expected another encoder"
     )

@@ -20,8 +20,11 @@ from longtail.store.tensors import check_kinds
 
 __all__ = ["RankingParts", "read_parts", "write_parts"]
 
-_FACTS, _LABELS, _COUNTS = "training.json", "labels.jsonl", "label_counts.safetensors"
-_CALIBRATION, _METRICS = "calibration.safetensors", "metrics.json"
+_FACTS = "training.json"
+_LABELS = "labels.jsonl"
+_COUNTS = "label_counts.safetensors"
+_CALIBRATION = "calibration.safetensors"
+_METRICS = "metrics.json"
 _FINGERPRINTS = "fingerprints.safetensors"
 
 
@@ -70,7 +73,8 @@ def read_parts(folder: Folder) -> RankingParts:
 def _fingerprints(folder: Folder) -> Fingerprints:
     arrays = folder.arrays(_FINGERPRINTS)
     check_kinds(arrays, {"hashes": "u", "complete": "u"})
-    hashes, complete = arrays["hashes"], arrays["complete"]
+    hashes = arrays["hashes"]
+    complete = arrays["complete"]
     if hashes.dtype != np.uint64 or len(complete) != 1:
         raise ValueError(
             f"fingerprints: found {hashes.dtype} and {len(complete)} marks; expected uint64 and 1 mark"

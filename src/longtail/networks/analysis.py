@@ -127,7 +127,8 @@ def untuned_encoder(settings: EncoderSettings, trained: Encoder) -> Encoder | No
     except UsageError as error:
         log.warning("the encoder before training is left out: %s", error)
         return None
-    untuned_shape, expected = _shape(untuned), _shape(trained)
+    untuned_shape = _shape(untuned)
+    expected = _shape(trained)
     if untuned_shape != expected:
         log.warning(
             "the encoder before training is left out: encoder %r: found %s; expected %s, as in the model",
@@ -146,10 +147,8 @@ def _shape(encoder: Encoder) -> str:
 @torch.inference_mode()
 def class_attention(encoder: Encoder, tokens: Tokens) -> tuple[LayerAttention, ...]:
     """Return the attention of the class token in each layer (figures 2 and 3); padding is no token."""
-    sums, most = (
-        torch.zeros(3, encoder.depth, dtype=torch.float64),
-        torch.zeros(encoder.depth, dtype=torch.float64),
-    )
+    sums = torch.zeros(3, encoder.depth, dtype=torch.float64)
+    most = torch.zeros(encoder.depth, dtype=torch.float64)
     for batch in _batches(encoder, tokens, "attention", maps=True):
         itself, entropy = _class_rows(encoder, batch, -1 if tokens.pad_left else 0)
         lengths = (
@@ -188,7 +187,8 @@ def _batches(encoder: Encoder, tokens: Tokens, name: str, maps: bool = False) ->
     into memory.
     """
     encoder.eval()
-    device, heads = next(encoder.parameters()).device, int(encoder.model.config.num_attention_heads)
+    device = next(encoder.parameters()).device
+    heads = int(encoder.model.config.num_attention_heads)
     with progress.stage(name, len(tokens), "documents"):
         for whole in Batches.in_order(tokens, _BATCH):
             size = _MAPS // (encoder.depth * heads * whole.ids.shape[1] ** 2) if maps else _BATCH
@@ -236,7 +236,8 @@ def _pairs(
     spans = {layer: _span(layer_vectors) for layer, layer_vectors in vectors.items()}
     likenesses = []
     for (level, layer), (other_level, other_layer) in combinations(enumerate(layers, 1), 2):
-        one, other = spans[layer], spans[other_layer]
+        one = spans[layer]
+        other = spans[other_layer]
         chance = _Span(other.directions[shuffled], other.coordinates)
         similarities = [float(np.mean(_weighted(one, second))) for second in (other, chance)]
         likenesses.append(Likeness((level, other_level), (layer, other_layer), *similarities))

@@ -194,7 +194,8 @@ class AttentionXML(nn.Module):
     def __init__(self, levels: Sequence[AttentionLevel]) -> None:
         super().__init__()
         self.levels = nn.ModuleList(levels)  # type: ignore[assignment]
-        self.tables, self.training_settings = levels[-1].tables, levels[-1].training_settings
+        self.tables = levels[-1].tables
+        self.training_settings = levels[-1].training_settings
         self.level = len(levels) - 1
 
     @property
@@ -233,7 +234,9 @@ class AttentionXML(nn.Module):
     @torch.no_grad()
     def rank(self, ids: Tensor, mask: Tensor | None, k: int) -> Ranked:
         """Return the ``k`` best nodes of the last level; a score is σ, times that of the parent."""
-        nodes, above, kept = None, None, list[Tensor]()
+        nodes = None
+        above = None
+        kept = list[Tensor]()
         for t, level in enumerate(self.levels):
             x, logits = level.scores(ids, mask, nodes)
             scores = logits.sigmoid()
@@ -242,7 +245,8 @@ class AttentionXML(nn.Module):
             if t < self.level:
                 top, at = best_nodes(scores, nodes, self.kept[t])
                 kept.append(top)
-                above, nodes = scores.gather(1, at), self.tables.refine(t, top)
+                above = scores.gather(1, at)
+                nodes = self.tables.refine(t, top)
         nodes, at = best_nodes(scores, nodes, k, ordered=True)
         return Ranked(scores.gather(1, at).masked_fill(nodes < 0, 0), nodes, x, tuple(kept))
 

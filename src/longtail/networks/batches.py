@@ -94,7 +94,9 @@ class Batches:
         """Take tokens and labels; ``by_length``: batches of texts of like length, which have little
         padding.
         """
-        self.tokens, self.batch_size, self.seed = tokens, batch_size, seed
+        self.tokens = tokens
+        self.batch_size = batch_size
+        self.seed = seed
         self._window = _WINDOW if by_length else 1
         self._positives = positives
         # nothing is learnt from the others
@@ -183,7 +185,8 @@ def prefetched(
     if isinstance(items, Sized) and len(items) == 1:
         yield from map(make, items)
         return
-    waiting, items = deque[Future[Made]](), iter(items)
+    waiting = deque[Future[Made]]()
+    items = iter(items)
     pool = ThreadPoolExecutor(1, "batches")
     try:
         waiting.extend(pool.submit(make, item) for item in islice(items, ahead))

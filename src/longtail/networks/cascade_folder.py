@@ -24,11 +24,9 @@ from longtail.tree.tree import LabelTree
 
 __all__ = ["TREE", "load_cascade", "map_rows", "ranking_settings", "save_cascade"]
 
-TREE, _MERGES, _LABEL_TEXT = (
-    "tree-network.safetensors",
-    "merges.safetensors",
-    "label-text.safetensors",
-)
+TREE = "tree-network.safetensors"
+_MERGES = "merges.safetensors"
+_LABEL_TEXT = "label-text.safetensors"
 _ADDED = "added"  # labels after training
 
 
@@ -97,7 +95,8 @@ def _label_text(
     """
     if not isinstance(encoder, WordEncoder):
         raise ValueError(f"{_LABEL_TEXT}: found it beside an encoder without vectors of words")
-    settings, none = config.label_text, no_words(encoder.embedding)
+    settings = config.label_text
+    none = no_words(encoder.embedding)
     text = LabelText(
         encoder.embedding, none, none[:, :0], settings.parts, settings.combine, seed=0
     ).eval()
@@ -113,7 +112,8 @@ def _label_text(
 def map_rows(head: Head, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Map the classifiers from the file's pages, without a copy."""
     for name in ("weight", "bias"):
-        known, array = getattr(head, name), arrays[name]
+        known = getattr(head, name)
+        array = arrays[name]
         if array.shape != tuple(known.shape):
             raise ValueError(f"a head of {array.shape} for a level of {tuple(known.shape)}")
         if array.dtype not in (np.float32, np.uint16):  # uint16: the bits of bfloat16

@@ -100,7 +100,8 @@ def set_initial_weights(
     """Set the initial classifiers of each level; random rows are those that the network was made
     with.
     """
-    heads, group = ranker.network.heads, current_group()
+    heads = ranker.network.heads
+    group = current_group()
     priors = [0.0] * len(heads)
     if settings.prior_bias:
         priors = [
@@ -129,7 +130,8 @@ def _level_vectors(ranker: CascadeRanker, tokens: Tokens, group: ProcessGroup) -
     """Return the vectors of all documents for each level; each rank reads some of them."""
     if group.size == 1:
         return ranker.level_vectors(tokens)
-    part, lengths = group.part(len(tokens)), group.lengths(len(tokens))
+    part = group.part(len(tokens))
+    lengths = group.lengths(len(tokens))
     ends = tokens.ends[part.start : part.stop + 1]
     part_tokens = replace(tokens, ids=tokens.ids[ends[0] : ends[-1]], ends=ends - ends[0])
     return [group.all_gather_array(level, lengths) for level in ranker.level_vectors(part_tokens)]

@@ -70,7 +70,9 @@ class Embedder:
     def __init__(
         self, tokeniser: Tokeniser, network: VectorNetwork, precision: str = "auto"
     ) -> None:
-        self.tokeniser, self.network, self.precision = tokeniser, network, precision
+        self.tokeniser = tokeniser
+        self.network = network
+        self.precision = precision
         # what computes: the network itself, or once it is frozen a copy that is quicker
         self._running: Any = network
         self._in_half = False  # whether that copy is bfloat16
@@ -159,7 +161,8 @@ class Embedder:
         """Yield the rows of each batch and what ``run`` gives for it, in the arithmetic and state
         of inference.
         """
-        was_training, device = self.network.training, self.device
+        was_training = self.network.training
+        device = self.device
         size = _BATCH[device.type]
         self.network.train(False)
         try:

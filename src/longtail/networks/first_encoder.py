@@ -50,10 +50,8 @@ def _word_vectors(tokeniser: Tokeniser, settings: Settings, seed: int) -> NDArra
         return minilm_vectors(encoder_folder(settings.name))
     words = words_of(tokeniser)
     if settings.name == "learned":
-        vectors, known = (
-            np.zeros((len(words), settings.width), np.float32),
-            np.zeros(len(words), bool),
-        )
+        vectors = np.zeros((len(words), settings.width), np.float32)
+        known = np.zeros(len(words), bool)
     else:
         vectors, known = read_word_vectors(find_word_vectors(settings.name) or settings.name, words)
     scale = float(vectors[known].std()) if known.any() else settings.width**-0.5

@@ -50,7 +50,8 @@ def encoder_hash(config: Config) -> str:
     """Return a hash of the pretrained encoder: a folder of the same name may hold another one by
     the next run.
     """
-    digest, name = hashlib.sha256(), config.encoder.name
+    digest = hashlib.sha256()
+    name = config.encoder.name
     if is_pretrained(config.encoder.kind, name):
         folder = encoder_folder(name)
         # .json and .safetensors
@@ -173,7 +174,8 @@ def combined_features(
     """Return the features of linear classifiers: Φcat, the network's vectors beside text features,
     or one of both.
     """
-    config, work = run.config, run.work
+    config = run.config
+    work = run.work
     if network is None or config.features == "tfidf" or ranks_alone(config):
         return features
 

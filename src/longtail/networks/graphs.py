@@ -48,12 +48,10 @@ class RankGraphs:
         max_tokens: int,
         pad_left: bool,
     ) -> None:
-        self._rank, self._device, self._max_tokens, self._pad_left = (
-            rank,
-            device,
-            max_tokens,
-            pad_left,
-        )
+        self._rank = rank
+        self._device = device
+        self._max_tokens = max_tokens
+        self._pad_left = pad_left
         self._graphs: dict[tuple[int, int, int], _Graph] = {}
 
     def __call__(

@@ -121,7 +121,8 @@ def load_label_vectors(
 
 
 def _loaded_map(arrays: Mapping[str, NDArray[Any]], columns: int) -> nn.Linear:
-    weight, bias = arrays["weight"], arrays["bias"]
+    weight = arrays["weight"]
+    bias = arrays["bias"]
     if (
         weight.dtype != np.float32
         or weight.ndim != 2

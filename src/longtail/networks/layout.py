@@ -43,23 +43,32 @@ __all__ = [
 
 LSTM_HIDDEN = 256  # numbers of a state in each direction
 ATTENTION_HIDDEN = 256  # rows of W_1, AttentionXML's hidden layer
-CNN_WORDS, CNN_FILTERS = (2, 4, 8), 128  # that a filter of XML-CNN reads, and filters of each
-CNN_CHUNKS, CNN_BOTTLENECK = 8, 512  # p, and numbers between its chunks and the labels
+# that a filter of XML-CNN reads, and filters of each
+CNN_WORDS = (2, 4, 8)
+CNN_FILTERS = 128
+# p, and numbers between its chunks and the labels
+CNN_CHUNKS = 8
+CNN_BOTTLENECK = 512
 TWO_LAYERS = ("bag", "inception", "routed-inception")  # encoders on words with two layers
 # those whose layers are as wide as the vectors of words
 LABEL_WORD_ENCODERS = ("bag", "routed-inception")
 _LARGE = 200_000  # labels from which on the papers use three levels above them
 # nodes; shortlists of the levels below
-_LARGE_WIDTHS, _LARGE_SIZES = (2**10, 2**13, 2**16), (2**10, 2**11, 2**12)
+_LARGE_WIDTHS = (2**10, 2**13, 2**16)
+_LARGE_SIZES = (2**10, 2**11, 2**12)
 _KEPT = 64
 _CPU_DOCUMENTS = 32  # more take memory, and gain no time
 _DROPOUTS = {2: (0.3, 0.4), 3: (0.3, 0.3, 0.4), 4: (0.2, 0.25, 0.4, 0.5)}
-_LAST_LAYERS, _CONCAT_DROPOUT, _CLUSTER_LABELS = 5, 0.5, 100  # LightXML's
+# LightXML's
+_LAST_LAYERS = 5
+_CONCAT_DROPOUT = 0.5
+_CLUSTER_LABELS = 100
 # InceptionXML's authors have 8 to 10 (as the presets); 16 ranked better on 10,000 titles
 # (docs/inceptionxml.md)
 _WORD_CLUSTER_LABELS = 16
 # labels of a cluster that stands for them, and the most such clusters
-_SURROGATE_LABELS, _SURROGATES = 4, 2**16
+_SURROGATE_LABELS = 4
+_SURROGATES = 2**16
 
 
 def level_widths(n_labels: int) -> tuple[int, ...]:

@@ -32,7 +32,8 @@ def merging_layers(
     ``layers`` are those that each level reads, ``width`` is the encoder's, ``rates`` are the
     levels' dropouts. With ``label_rows`` "xavier" the maps of several layers to one start at Xavier
     uniform, as the classifiers do."""
-    sizes, rates = [len(read) for read in layers], list(rates)
+    sizes = [len(read) for read in layers]
+    rates = list(rates)
     xavier = settings.label_rows == "xavier"
     merges = [
         _mean(size, width, seed + level if xavier else None)

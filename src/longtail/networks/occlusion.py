@@ -62,10 +62,8 @@ class Occlusions:
         contributions = tuple(
             Contribution(word, count, fall / count, fall) for word, count, fall in parts
         )
-        name, margin = (
-            "the network, with one word at a time left out",
-            float(_logits(np.array(self.score))),
-        )
+        name = "the network, with one word at a time left out"
+        margin = float(_logits(np.array(self.score)))
         return Step(0, 0, name, margin, self.score, 0.0, 0.0, contributions, "left-out")
 
 
@@ -134,7 +132,8 @@ def _without(text: str, spans: list[tuple[int, int]], keep_lines: bool = False) 
 
     With ``keep_lines`` line breaks stay.
     """
-    parts, at = [], 0
+    parts = []
+    at = 0
     for start, end in spans:
         parts.append(text[at:start])
         at = end

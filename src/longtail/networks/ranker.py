@@ -132,7 +132,8 @@ class NeuralRanker(Embedder):
             tokens, lambda batch: self._running.rank(batch.ids, batch.mask, 1)
         ):
             for level, kept in enumerate(ranked.kept):
-                true, nodes = truth[level][rows], kept.cpu().numpy()
+                true = truth[level][rows]
+                nodes = kept.cpu().numpy()
                 shortlist = csr_of_slots(np.ones(nodes.shape, np.float32), nodes, true.shape[1])
                 hits = np.asarray(true.multiply(shortlist).sum(axis=1), np.float64)
                 recalls[level] += (hits / np.maximum(np.diff(true.indptr), 1)).sum()

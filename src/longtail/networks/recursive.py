@@ -69,8 +69,10 @@ class Resolution(LastLayer):
         """
         super().__init__(encoder)
         self.loss = loss or loss_named(training.loss)
-        self.tables, self.level = TreeTables(tree), level
-        self.settings, self.training_settings = settings, training
+        self.tables = TreeTables(tree)
+        self.level = level
+        self.settings = settings
+        self.training_settings = training
         device = next(encoder.parameters()).device
         settings_of_head = head_settings(training)
         head = Head(

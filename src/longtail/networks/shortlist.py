@@ -76,9 +76,11 @@ class TreeTables(nn.Module):
         """Return the children of (B, k) nodes of ``level`` as (B, k·most children), −1 in slots
         without a child.
         """
-        starts, most = self.starts(level), self.most_children[level]
+        starts = self.starts(level)
+        most = self.most_children[level]
         known = nodes.clamp(min=0).long()
-        first, count = starts[known], (starts[known + 1] - starts[known]).masked_fill(nodes < 0, 0)
+        first = starts[known]
+        count = (starts[known + 1] - starts[known]).masked_fill(nodes < 0, 0)
         child = torch.arange(most, dtype=torch.int32, device=nodes.device)
         children = (first[..., None] + child).masked_fill(child >= count[..., None], -1)
         return children.flatten(1)
@@ -89,10 +91,12 @@ class TreeTables(nn.Module):
         A positive whose parent was kept is a slot among its siblings; any other one is put behind
         them, by itself."""
         children = self.refine(level, top)
-        starts, n_slots = self.starts(level), children.shape[1]
+        starts = self.starts(level)
+        n_slots = children.shape[1]
         parents = torch.searchsorted(starts, positives, right=True, out_int32=True) - 1
         same = (parents[:, :, None] == top[:, None, :]) & (positives >= 0)[:, :, None]  # (B, P, k)
-        is_child, slot = same.any(2), same.int().argmax(2)
+        is_child = same.any(2)
+        slot = same.int().argmax(2)
         behind = torch.arange(n_slots, n_slots + positives.shape[1], device=top.device)
         among = slot * self.most_children[level] + (positives - starts[parents.clamp(min=0).long()])
         targets = values.new_zeros(len(values), n_slots + positives.shape[1])

@@ -157,10 +157,8 @@ class Forest:
             centroids = Centroids(
                 *(read_only(arrays[f"tail_{name}"]) for name in Centroids._fields)
             )
-            (n_columns, dense_width), (share, gamma) = (
-                arrays["shape"].tolist(),
-                arrays["tail"].tolist(),
-            )
+            (n_columns, dense_width) = arrays["shape"].tolist()
+            (share, gamma) = arrays["tail"].tolist()
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFolderError(
                 f"forest: an array is missing or wrong ({error}); train the model again"
@@ -223,7 +221,8 @@ class Forest:
 
         Settings of the search are for label trees.
         """
-        n, rows = len(features), self._rows(features)
+        n = len(features)
+        rows = self._rows(features)
         excluded = np.zeros(n + 1, np.int64), np.zeros(0, np.int32)
         if exclude is not None:
             if exclude.shape != (n, self.n_labels):
@@ -292,7 +291,8 @@ class Forest:
         )
 
     def _path(self, node: int, document: NDArray[np.float32], label: int) -> TreePath:
-        trees, splits = self.trees, []
+        trees = self.trees
+        splits = []
         while trees.children[node] > 0:
             entries = slice(int(trees.weight_ptr[node]), int(trees.weight_ptr[node + 1]))
             total, products = _products(trees.columns, trees.weights, entries, document)
@@ -305,7 +305,8 @@ class Forest:
         )
 
     def _rows(self, features: Features) -> Rows:
-        found, expected = features.widths, (self.n_columns, self.dense_width)
+        found = features.widths
+        expected = (self.n_columns, self.dense_width)
         if found != expected:
             raise ValueError(
                 f"features: found {found} sparse and dense columns; expected {expected}, as in training"
@@ -508,7 +509,8 @@ def _trees_fit(trees: Trees, width: int, n_labels: int) -> bool:
     """Kernels read without looking at bounds, and go down by numbers of children, which must be
     larger.
     """
-    n, inner = len(trees.children), np.flatnonzero(trees.children)
+    n = len(trees.children)
+    inner = np.flatnonzero(trees.children)
     return bool(
         _of_types(trees, "qqfqifqif")
         and len(trees.bias) == n == len(trees.weight_ptr) - 1 == len(trees.leaf_ptr) - 1

@@ -78,7 +78,8 @@ class LevelProblems:
 
         These are ``given`` (n, parents), None: all. Costs are those of ``ranker`` for all levels.
         """
-        documents, positives = _documents(given, len(features)), positives_of(relevance, ranker)
+        documents = _documents(given, len(features))
+        positives = positives_of(relevance, ranker)
         offsets = tree.offsets[level - 1] if level else np.array([0, tree.widths[0]])
         return cls(
             features,
@@ -147,7 +148,8 @@ def fit_rows(
         Features.of(features), relevance, tree, level, given, ranker, seed
     )
     nodes = tree.widths[level]
-    weights, bias = np.zeros((nodes, features.shape[1]), np.float32), np.zeros(nodes, np.float32)
+    weights = np.zeros((nodes, features.shape[1]), np.float32)
+    bias = np.zeros(nodes, np.float32)
     with progress.stage(f"first classifiers of level {level + 1}", total=nodes, unit="nodes"):
         for part, start in zip(
             problems.parts(problems.all_parents), problems.offsets, strict=False

@@ -114,7 +114,8 @@ class Neighbours:
         settings: Settings = _SETTINGS,
     ) -> Neighbours:
         """Put together what ``fit_learner`` gave for each of ``learner_seeds``."""
-        (n_documents, n_columns), n_labels = features.shape, label_matrix.shape[1]
+        (n_documents, n_columns) = features.shape
+        n_labels = label_matrix.shape[1]
         made = tuple(Learner.from_arrays(arrays, n_columns, n_documents) for arrays in learners)
         labels = label_matrix.indptr.astype(np.int64), label_matrix.indices.astype(np.int32)
         values = np.minimum(label_matrix.data, 1).astype(np.float32)
@@ -262,7 +263,8 @@ class Neighbours:
         parts = tuple(int(learner.parts(rows)[0]) for learner in self.learners)
         voters = []
         for at in np.flatnonzero(votes > 0).tolist():
-            number, document = at // self.voters, int(documents[at])
+            number = at // self.voters
+            document = int(documents[at])
             if value := self._value(document, label):
                 contributions = _contributions(self.learners[number], parts[number], rows, document)
                 pair = float(cosines[at]), float(votes[at]) * value
@@ -321,7 +323,8 @@ class Neighbours:
             raise ModelFolderError(
                 f"neighbours: found {n_learners} learners and {voters} voters; train again"
             )
-        ptr, columns = arrays["label_ptr"], arrays["label_columns"]
+        ptr = arrays["label_ptr"]
+        columns = arrays["label_columns"]
         if not rows_fit(ptr, columns, n_labels):
             raise ModelFolderError(
                 f"neighbours: expected labels from 0 to {n_labels - 1} by document; train again"

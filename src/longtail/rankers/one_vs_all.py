@@ -186,10 +186,8 @@ def _of_blocks(
     n_blocks = -(-label_matrix.shape[1] // BLOCK)
     own, hard = (matrix.tocoo() for matrix in (label_matrix, candidates))
     chance = np.random.default_rng(seed).integers(0, n_blocks, hard.nnz)
-    rows, blocks = (
-        np.concatenate([own.row, hard.row, hard.row]),
-        np.concatenate([own.col, hard.col, chance * BLOCK]),
-    )
+    rows = np.concatenate([own.row, hard.row, hard.row])
+    blocks = np.concatenate([own.col, hard.col, chance * BLOCK])
     blocks //= BLOCK
     shape = (label_matrix.shape[0], n_blocks)
     by_block = sparse.csc_array((np.ones(len(rows), np.float32), (rows, blocks)), shape=shape)

@@ -109,7 +109,8 @@ class Learner:
             first, last = self.document_ptr[part : part + 2]
             mine = np.flatnonzero(chosen == part)
             vectors = self.vectors(rows[mine], part)
-            mine, vectors = mine[vectors.any(axis=1)], vectors[vectors.any(axis=1)]
+            mine = mine[vectors.any(axis=1)]
+            vectors = vectors[vectors.any(axis=1)]
             found, near = _nearest(
                 vectors, self.embeddings[first:last], min(count, int(last - first)), index
             )
@@ -259,7 +260,8 @@ def _nearest(
         flat.add(embeddings.astype(np.float32))
         near, found = flat.search(vectors, count)
         order = np.lexsort((found, -near), axis=1)
-        found, near = np.take_along_axis(found, order, 1), np.take_along_axis(near, order, 1)
+        found = np.take_along_axis(found, order, 1)
+        near = np.take_along_axis(near, order, 1)
     else:  # on parts of this size also the faster one, and answers are the same everywhere
         # in two steps: both at once take far longer
         across = np.ascontiguousarray(embeddings.astype(np.float32).T)

@@ -73,7 +73,8 @@ class Spans(NamedTuple):
             offsets: parent p has the nodes ``offsets[p]:offsets[p + 1]``.
             alone: whether few nodes over very many documents become spans of one.
         """
-        found, few = [], alone and offsets[-1] - offsets[0] <= _FEW
+        found = []
+        few = alone and offsets[-1] - offsets[0] <= _FEW
         for parent, (first, last) in enumerate(pairwise(offsets.tolist())):
             step = max(_TASK // max(int(documents[parent]), 1) // _BLOCKS, 1) * _BLOCKS
             if few and documents[parent] >= ALONE:
@@ -96,7 +97,8 @@ class Spans(NamedTuple):
         A task that has a part of a group has no other group beside it.
         """
         done = np.cumsum(documents[self.groups] * (self.stops - self.starts)) // _TASK
-        is_border, is_other = np.diff(done) > 0, np.diff(self.groups) != 0
+        is_border = np.diff(done) > 0
+        is_other = np.diff(self.groups) != 0
         divided = np.isin(self.groups, self.groups[1:][is_border & ~is_other])
         is_border |= is_other & (divided[1:] | divided[:-1])
         borders = np.flatnonzero(is_border) + 1
@@ -247,7 +249,8 @@ def _settings(ranker: Ranker, seed: int) -> TrainingSettings:
 
 
 def _solver(ranker: Ranker) -> Solver:
-    tolerance, max_passes = ranker.tolerance, ranker.max_passes
+    tolerance = ranker.tolerance
+    max_passes = ranker.max_passes
     if ranker.solver == "newton":
         return Newton(tolerance, max_passes)
     if ranker.solver == "proximal":
@@ -320,14 +323,17 @@ def _parts(
                 trained.dense[node:node_end] * scale,
             )
             progress.advance(node_end - node)
-            row, entry, node = row_end, entry_end, node_end
+            row = row_end
+            entry = entry_end
+            node = node_end
 
 
 def _whole(parts: Iterable[Part], spans: Spans) -> Iterator[Part]:
     """Join the parts of each chunk."""
     # behind the last span of each chunk
     ends = np.flatnonzero(np.diff(spans.chunks, append=-1)) + 1
-    parts, first = iter(parts), 0
+    parts = iter(parts)
+    first = 0
     for end in ends.tolist():
         yield _joined(
             [next(parts) for _ in range(first, end)], spans.starts[first:end] - spans.starts[first]
@@ -346,10 +352,8 @@ def _joined(parts: Sequence[Part], shifts: NDArray[np.int64]) -> Part:
     )
     order = np.argsort(columns, kind="stable")  # siblings rise from part to part
     rows, counts = np.unique(columns, return_counts=True)
-    values, dense = (
-        np.concatenate([part.values for part in parts]),
-        np.concatenate([part.dense for part in parts]),
-    )
+    values = np.concatenate([part.values for part in parts])
+    dense = np.concatenate([part.dense for part in parts])
     return Part(
         rows, np.concatenate([[0], np.cumsum(counts)]), siblings[order], values[order], dense
     )

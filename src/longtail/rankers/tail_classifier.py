@@ -25,7 +25,8 @@ def fit_tail(features: Features, label_matrix: sparse.csr_array) -> dict[str, ND
 
     The arrays are those of a CSR matrix (n_labels, columns of both blocks), and the squared lengths
     of its rows."""
-    values, dense = features.sparse.data.copy(), features.dense.copy()
+    values = features.sparse.data.copy()
+    dense = features.dense.copy()
     # a document counts by its direction, as in a search
     unit_rows(features.sparse.indptr, values, dense)
     rows = features.sparse

@@ -55,7 +55,9 @@ def write_analysis(analysis: Analysis, folder: Path) -> list[Path]:
     prepare_folder(folder)
     written = []
     for name, (table, draw) in _PARTS.items():
-        numbers, data, picture = table(analysis), folder / f"{name}.csv", folder / f"{name}.png"
+        numbers = table(analysis)
+        data = folder / f"{name}.csv"
+        picture = folder / f"{name}.png"
         if not numbers.rows:
             data.unlink(missing_ok=True)
             picture.unlink(missing_ok=True)
@@ -233,7 +235,8 @@ def _draw_layers(axes: Axes, analysis: Analysis, field: str, scale: float) -> No
 def _draw_likeness(figure: Figure, analysis: Analysis) -> None:
     pairs = next(iter(analysis.likeness.values()))
     figure.set_size_inches(max(_PANEL[0], 2 + 1.1 * len(pairs)), _PANEL[1])
-    axes, width = figure.subplots(), 0.38
+    axes = figure.subplots()
+    width = 0.38
     for at, (name, own) in enumerate(analysis.likeness.items()):
         places = [x + (at - (len(analysis.likeness) - 1) / 2) * width for x in range(len(own))]
         axes.bar(
@@ -257,7 +260,8 @@ def _draw_likeness(figure: Figure, analysis: Analysis) -> None:
 
 def _draw_recall(figure: Figure, analysis: Analysis) -> None:
     figure.set_size_inches(_PANEL)
-    axes, recalls = figure.subplots(), [100 * recall for recall in analysis.shortlist_recall]
+    axes = figure.subplots()
+    recalls = [100 * recall for recall in analysis.shortlist_recall]
     levels = range(1, len(recalls) + 1)
     bars = axes.bar(levels, recalls, 0.6, color=_COLOURS["trained"])
     axes.bar_label(bars, [f"{recall:.1f}" for recall in recalls])

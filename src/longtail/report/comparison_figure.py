@@ -80,7 +80,8 @@ def _style(at: int) -> dict[str, Any]:
 
 def _draw_metric(axes: Axes, comparison: Comparison, metric: str, title: str) -> None:
     """Draw a mark a model, side by side at each k."""
-    n_models, ks = len(comparison.models), comparison.ks
+    n_models = len(comparison.models)
+    ks = comparison.ks
     step = min(0.16, 0.8 / n_models)
     for at, model in enumerate(comparison.models):
         places = [x + (at - (n_models - 1) / 2) * step for x in range(len(ks))]

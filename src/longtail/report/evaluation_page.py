@@ -142,7 +142,8 @@ def _closer(details: Details, measured: Measured) -> list[Section]:
 
 def _tiles(measured: Measured) -> str:
     evaluation = measured.evaluation
-    first, last = evaluation.ks[0], evaluation.ks[-1]
+    first = evaluation.ks[0]
+    last = evaluation.ks[-1]
     names = dict.fromkeys([f"P@{first}", f"P@{last}", f"nDCG@{last}", f"PSP@{last}", f"R@{last}"])
     shown = [(name, percent(evaluation[name])) for name in names if name in evaluation.metrics]
     return tiles(

@@ -188,14 +188,16 @@ def _label_rows(
 
 
 def _shown(test: Dataset, column: int) -> str:
-    name, own = test.labels.name(column), test.labels.ids[column]
+    name = test.labels.name(column)
+    own = test.labels.ids[column]
     return own if name == own else f"{name} ({own})"
 
 
 def _worst(row: int, ranked: sparse.csr_array, test: Dataset, known: int) -> WorstDocument:
     start, end = ranked.indptr[row : row + 2]
     best = slice(start, min(end, start + _WORST_K))
-    said, scores = ranked.indices[best].tolist(), ranked.data[best].tolist()
+    said = ranked.indices[best].tolist()
+    scores = ranked.data[best].tolist()
     true = test.label_matrix.indices[slice(*test.label_matrix.indptr[row : row + 2])].tolist()
     text = None if test.texts is None else test.texts[row]
     if text is not None and len(text) > _EXCERPT:
@@ -256,7 +258,8 @@ def _model_facts(model: RankingModel, folder: Path | None) -> dict[str, str]:
 
 
 def _data_facts(test: Dataset, known: int | None) -> dict[str, str]:
-    matrix, counts = test.label_matrix, test.label_counts
+    matrix = test.label_matrix
+    counts = test.label_counts
     rows = {
         "test documents": f"{len(test):,}, {np.count_nonzero(np.diff(matrix.indptr)):,} of them with labels",
         "test labels": f"{np.count_nonzero(counts):,}; {matrix.nnz / max(len(test), 1):.2f} a document",

@@ -45,7 +45,8 @@ def draw_neighbours(label: str, values: Sequence[tuple[str, float]], path: Path 
     from matplotlib.figure import Figure  # no pyplot: no display, no global state
 
     figure = Figure(figsize=(7, 1.4 + 0.3 * max(len(values), 1)), layout="constrained")
-    axes, places = figure.add_subplot(), range(len(values))
+    axes = figure.add_subplot()
+    places = range(len(values))
     bars = axes.barh(places, [value for _, value in values], 0.7, color=BLUE)
     axes.bar_label(bars, [f"{value:.2f}" for _, value in values], padding=3, fontsize=9)
     axes.set_yticks(places, [shown(name, _LONGEST) for name, _ in values])

@@ -60,7 +60,8 @@ def style(at: int, colours: Sequence[str] = ON_PAGES, paper: str = "none") -> di
     """Return colour, mark and line of the ``at``-th of several things; open marks show the
     ``paper``.
     """
-    colour, again = colours[at % len(colours)], at >= len(colours)
+    colour = colours[at % len(colours)]
+    again = at >= len(colours)
     face, line = (paper, "--") if again else (colour, "-")
     return {
         "color": colour,
@@ -153,7 +154,8 @@ def curves(axes: Axes, found: Mapping[str, PrecisionRecall]) -> None:
         )
     for at, (name, curve) in enumerate(found.items()):
         own = style(at)
-        recall, precision = [100 * r for r in curve.recall], [100 * p for p in curve.precision]
+        recall = [100 * r for r in curve.recall]
+        precision = [100 * p for p in curve.precision]
         axes.plot(
             recall,
             precision,

@@ -67,10 +67,8 @@ def reliability_section(bins: Sequence[ReliabilityBin]) -> Section:
 
 
 def _dots(axes: Axes, bins: Sequence[ReliabilityBin]) -> None:
-    probabilities, right = (
-        [100 * part.probability for part in bins],
-        [100 * part.right for part in bins],
-    )
+    probabilities = [100 * part.probability for part in bins]
+    right = [100 * part.right for part in bins]
     most = max(part.count for part in bins)
     axes.plot([0, 100], [0, 100], color=INK, linewidth=1, linestyle="--", alpha=0.5)
     axes.plot(probabilities, right, color=SHADES[1], linewidth=1.5)

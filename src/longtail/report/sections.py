@@ -127,7 +127,8 @@ def worst_section(worst: tuple[WorstDocument, ...]) -> Section:
         "Documents whose labels are least among the five best suggestions (nDCG@5), those first where a wrong "
         "suggestion was surest. Green: expected and said."
     )
-    shown, more = worst[:_SHOWN], worst[_SHOWN:]
+    shown = worst[:_SHOWN]
+    more = worst[_SHOWN:]
     rest = f"<details><summary>{len(more)} more</summary>{''.join(map(_document, more))}</details>"
     return Section(
         "worst", "Worst documents", [lead, *map(_document, shown), *([rest] if more else [])]

@@ -148,7 +148,8 @@ def _curves(comparison: Comparison) -> Section:
 
 
 def _recalls(comparison: Comparison) -> Section:
-    models, k = comparison.models, comparison.ks[-1]
+    models = comparison.models
+    k = comparison.ks[-1]
     bins = models[0].by_frequency.bins
     tested = [at for at, part in enumerate(bins) if part.n_positives]
     series = {

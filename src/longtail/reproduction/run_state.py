@@ -172,7 +172,8 @@ def _refuse_other(root: Path, found: _State, wanted: _State) -> None:
         "data": "data with the hash",
     }
     for field, what in names.items():
-        there, here = getattr(found, field), getattr(wanted, field)
+        there = getattr(found, field)
+        here = getattr(wanted, field)
         if there != here:
             shown = (there[:12], here[:12]) if field == "data" else (there, here)
             ways = "give the same, or another folder with -o"

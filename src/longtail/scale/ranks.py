@@ -62,10 +62,8 @@ def under_torchrun() -> bool:
 
 def check_method(config: Config) -> None:
     """Refuse a method whose training cannot be shared among ranks."""
-    entry, way_out = (
-        METHODS[config.method],
-        "expected cascadexml, lightxml or xml-cnn, or one process",
-    )
+    entry = METHODS[config.method]
+    way_out = "expected cascadexml, lightxml or xml-cnn, or one process"
     if not entry.network:
         raise UsageError(
             f"torchrun with {config.method}, which trains no network; leave torchrun out, or try --ray"
@@ -126,7 +124,8 @@ def _own_device(device: str) -> str:
     """Return the device of this rank: each of a machine has its own GPU."""
     import torch
 
-    local, on_machine = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    local = int(os.environ["LOCAL_RANK"])
+    on_machine = int(os.environ["LOCAL_WORLD_SIZE"])
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(
             f"--device {device} with torchrun; expected auto, cpu or cuda: each rank has a GPU of its own"
@@ -163,8 +162,11 @@ class TorchProcessGroup(ProcessGroup):
     """The ranks of a torch.distributed world."""
 
     def __init__(self, rank: int, count: int, on_machine: int, store: Any, control: Any) -> None:
-        self.rank, self.size, self.local_size = rank, count, on_machine
-        self._store, self._control = store, control
+        self.rank = rank
+        self.size = count
+        self.local_size = on_machine
+        self._store = store
+        self._control = control
 
     @classmethod
     def join(cls, device: str) -> TorchProcessGroup:

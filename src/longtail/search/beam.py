@@ -53,7 +53,8 @@ LevelWeights = Chunks | Shards  # in one file, or the last level in several
 ALL = np.iinfo(np.int64).max
 _SCORES: dict[ScoreType, int] = {"hinge-2": HINGE_2, "hinge-3": HINGE_3, "sigmoid": SIGMOID}
 # documents that share the reading of a chunk; bytes never depend on it
-_LARGEST_BLOCK, _SMALLEST_BLOCK = 16384, 256
+_LARGEST_BLOCK = 16384
+_SMALLEST_BLOCK = 256
 _PAIRS = 1 << 22  # documents × chunks of the first level in a block
 _NONE = np.zeros(0, np.int32)
 
@@ -178,10 +179,8 @@ class Descent:
         ``floors[i]``."""
         if min(limits) < 1:
             raise UsageError(f"beam size or k of {min(limits)}, expected at least 1")
-        n, largest_block = (
-            len(self.features),
-            min(largest_block, max(_PAIRS // self.levels[0].n_chunks, 1)),
-        )
+        n = len(self.features)
+        largest_block = min(largest_block, max(_PAIRS // self.levels[0].n_chunks, 1))
         block = min(max(-(-n // pool.thread_count()), _SMALLEST_BLOCK), largest_block)
         if floors is None:
             floors = np.full(n, -np.inf, np.float32)
@@ -203,7 +202,8 @@ class Descent:
         self, first: int, last: int, limits: Sequence[int], floors: NDArray[np.float32]
     ) -> Beam:
         rows, columns, values, dense = self.arrays
-        n, n_columns = last - first, self.features.sparse.shape[1]
+        n = last - first
+        n_columns = self.features.sparse.shape[1]
         # once: slices take time, too
         features = FeatureRows(
             rows[first : last + 1], columns, values, dense[first:last], n_columns

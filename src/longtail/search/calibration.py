@@ -56,7 +56,8 @@ class Calibration:
         method: Literal["isotonic", "logistic"],
     ) -> Calibration:
         """Fit to suggestions on held-out documents: their scores, and whether each was right."""
-        x, y = scores.astype(np.float64), right.astype(np.float64)
+        x = scores.astype(np.float64)
+        y = right.astype(np.float64)
         if method == "isotonic":
             return _isotonic(x, y)
         return _logistic(x, y) if x.min(initial=0) >= 0 else _logistic_of_margins(x, y)
@@ -82,7 +83,8 @@ class Calibration:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Calibration:
         """Return the checked map of :meth:`to_arrays`."""
         check_kinds(arrays, {"scores": "f", "probabilities": "f"})
-        knots, values = arrays["scores"], arrays["probabilities"]
+        knots = arrays["scores"]
+        values = arrays["probabilities"]
         fits = (
             len(knots) == len(values) > 0
             and np.isfinite(knots).all()
@@ -112,7 +114,8 @@ def _isotonic(x: NDArray[np.float64], y: NDArray[np.float64]) -> Calibration:
     prior = (y.sum() + _SMOOTHING) / (len(y) + 2 * _SMOOTHING)
     steps = []
     for first, last in pairwise(ends):
-        n, right = counts[first:last].sum(), total[first:last].sum()
+        n = counts[first:last].sum()
+        right = total[first:last].sum()
         middle = np.average(knots[first:last], weights=counts[first:last])
         steps.append((middle, (right + _SMOOTHING * prior) / (n + _SMOOTHING)))
     middles, values = (np.array(column) for column in zip(*steps, strict=True))
@@ -139,7 +142,8 @@ def _logistic_of_margins(x: NDArray[np.float64], y: NDArray[np.float64]) -> Cali
 def _platt(values: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
     """Return a ≥ 0 and b of Platt's σ(a v + b), with his targets."""
     positives = y.sum()
-    high, low = (positives + 1) / (positives + 2), 1 / (len(y) - positives + 2)
+    high = (positives + 1) / (positives + 2)
+    low = 1 / (len(y) - positives + 2)
     targets = np.where(y > 0, high, low)
 
     def loss(parameters: NDArray[np.float64]) -> float:
@@ -174,7 +178,8 @@ def reliability(
     for number in range(n_bins):
         mine = bins == number
         if mine.any():
-            low, high = number / n_bins, (number + 1) / n_bins
+            low = number / n_bins
+            high = (number + 1) / n_bins
             table.append(
                 ReliabilityBin(
                     low,

@@ -93,7 +93,8 @@ class Chunks:
         are views.
         """
         level = self.level
-        begin, end = level.heads[first].tolist(), level.heads[last].tolist()
+        begin = level.heads[first].tolist()
+        end = level.heads[last].tolist()
         nodes = slice(int(level.offsets[first]), int(level.offsets[last]))
         changed = level._replace(
             offsets=level.offsets[first : last + 1] - nodes.start,
@@ -165,10 +166,8 @@ class Chunks:
         """
         level = self.level
         chunk = int(np.searchsorted(level.offsets, node, side="right")) - 1
-        sibling, width = (
-            node - level.offsets[chunk],
-            level.offsets[chunk + 1] - level.offsets[chunk],
-        )
+        sibling = node - level.offsets[chunk]
+        width = level.offsets[chunk + 1] - level.offsets[chunk]
         columns, siblings, entries = _unpacked(level, chunk, self.n_columns)
         mine = siblings == sibling
         values = decoded(level.values[entries], level.table)[mine]
@@ -208,19 +207,18 @@ class _Packing:
     def __init__(
         self, offsets: NDArray[np.int64], n_columns: int, dense_width: int, dtype: WeightType
     ) -> None:
-        self._offsets, self._n_columns, self._dense_width, self._dtype = (
-            offsets,
-            n_columns,
-            dense_width,
-            dtype,
-        )
-        self._heads, self._shifts = np.zeros((len(offsets), 4), np.int64), bytearray()
-        self._starts, self._columns, self._siblings = bytearray(), bytearray(), bytearray()
-        self._values, self._dense, self._bias = (
-            bytearray(),
-            bytearray(),
-            np.zeros(int(offsets[-1]), np.float32),
-        )
+        self._offsets = offsets
+        self._n_columns = n_columns
+        self._dense_width = dense_width
+        self._dtype = dtype
+        self._heads = np.zeros((len(offsets), 4), np.int64)
+        self._shifts = bytearray()
+        self._starts = bytearray()
+        self._columns = bytearray()
+        self._siblings = bytearray()
+        self._values = bytearray()
+        self._dense = bytearray()
+        self._bias = np.zeros(int(offsets[-1]), np.float32)
 
     def add(self, part: Part) -> None:
         """Pack the next chunk."""
@@ -248,11 +246,14 @@ class _Packing:
         )
 
     def _without_bias(self, part: Part, first: int) -> tuple[NDArray[Any], ...]:
-        rows, ptr = np.asarray(part.rows, np.int64), np.asarray(part.ptr, np.int64)
-        siblings, values = np.asarray(part.siblings, np.int64), part.values
+        rows = np.asarray(part.rows, np.int64)
+        ptr = np.asarray(part.ptr, np.int64)
+        siblings = np.asarray(part.siblings, np.int64)
+        values = part.values
         if len(rows) and rows[-1] == self._n_columns:
             self._bias[first + siblings[ptr[-2] :]] = values[ptr[-2] :]
-            rows, ptr = rows[:-1], ptr[:-1]
+            rows = rows[:-1]
+            ptr = ptr[:-1]
         filled = np.diff(ptr) > 0
         ptr = np.append(ptr[:-1][filled], ptr[-1])
         return rows[filled], ptr, siblings[: ptr[-1]], values[: ptr[-1]]
@@ -327,8 +328,10 @@ def _unpacked(
     level: Level, chunk: int, n_columns: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], slice]:
     """Return the column and the sibling of each entry of a chunk, and where its values are."""
-    begin, end = level.heads[chunk], level.heads[chunk + 1]
-    n_entries, shift = end[2] - begin[2], int(level.shifts[chunk])
+    begin = level.heads[chunk]
+    end = level.heads[chunk + 1]
+    n_entries = end[2] - begin[2]
+    shift = int(level.shifts[chunk])
     planes = (
         level.siblings[begin[3] : end[3]].reshape(-1, n_entries)
         if n_entries

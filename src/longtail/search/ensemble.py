@@ -54,11 +54,10 @@ def mean_scores(
         if weights is None
         else np.asarray(weights) / np.sum(weights)
     )
-    members, shares = (
-        [member for member, share in zip(members, shares, strict=True) if share],
-        shares[shares > 0],
-    )
-    n, before = members[0].shape[0], np.cumsum([0, *(member.nnz for member in members)])
+    members = [member for member, share in zip(members, shares, strict=True) if share]
+    shares = shares[shares > 0]
+    n = members[0].shape[0]
+    before = np.cumsum([0, *(member.nnz for member in members)])
     pointers = np.stack(
         [member.indptr + start for member, start in zip(members, before, strict=False)]
     )
@@ -66,11 +65,9 @@ def mean_scores(
     scores = np.concatenate([member.data for member in members], dtype=np.float32)
     most = int(np.diff(pointers).sum(0).max(initial=0))
     shape = n, most if k is None else min(k, most)
-    best_labels, best_scores, counts = (
-        np.zeros(shape, np.int32),
-        np.zeros(shape, np.float32),
-        np.zeros(n, np.int64),
-    )
+    best_labels = np.zeros(shape, np.int32)
+    best_scores = np.zeros(shape, np.float32)
+    counts = np.zeros(n, np.int64)
     arguments = pointers.astype(np.int64), labels, scores, shares, best_labels, best_scores, counts
     deque(
         pool.run(lambda rows: fuse_rows(*rows, most, *arguments), pool.row_blocks(n, _BLOCK)),

@@ -49,11 +49,13 @@ def fit_weights(
 
 def _best(pairs: _Pairs, tried: Iterable[NDArray[np.float64]]) -> tuple[NDArray[np.float64], float]:
     """Return the first of the weights that no later ones are better than, and their value."""
-    best, value = None, -np.inf
+    best = None
+    value = -np.inf
     for weights in tried:
         found = pairs.value(weights)
         if best is None or found > value:
-            best, value = weights, found
+            best = weights
+            value = found
     assert best is not None  # there is always one to try
     return best, value
 
@@ -121,7 +123,8 @@ def _within_reach(
 
     A mean lies between the two, so five others are better than a pair that does not.
     """
-    ends, columns = np.searchsorted(rows, np.arange(n + 1)), np.arange(len(rows), dtype=np.int32)
+    ends = np.searchsorted(rows, np.arange(n + 1))
+    columns = np.arange(len(rows), dtype=np.int32)
     worst = best_first(csr_of(scores.min(axis=0), columns, ends, len(rows)), len(_GAINS))
     full = np.diff(worst.indptr) == len(_GAINS)
     bounds = np.zeros(n)

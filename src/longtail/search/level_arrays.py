@@ -57,7 +57,9 @@ def _fit(level: Level, dense_width: int) -> bool:
     """Say whether pointers rise from 0 to the ends of what they point into, and every code has a
     meaning.
     """
-    n_chunks, n_nodes, n_codes = len(level.shifts), len(level.bias), 1 << 8 * level.values.itemsize
+    n_chunks = len(level.shifts)
+    n_nodes = len(level.bias)
+    n_codes = 1 << 8 * level.values.itemsize
     if level.heads.shape != (n_chunks + 1, 4) or level.offsets.shape != (n_chunks + 1,):
         return False
     ends = [len(level.starts), len(level.columns), len(level.values), len(level.siblings)]

@@ -96,11 +96,10 @@ class PartialPredictions:
 
 def write_partial(partial: PartialPredictions, path: Path | str) -> None:
     """Write one JSON line a document: what ``longtail predict`` writes, and what a merge needs."""
-    encode, ends = msgspec.json.Encoder().encode, partial.predictions.matrix.indptr.tolist()
-    origin, model = (
-        (partial.shards.numbers, partial.shards.n_shards, partial.k),
-        partial.shards.seal[:_SEAL],
-    )
+    encode = msgspec.json.Encoder().encode
+    ends = partial.predictions.matrix.indptr.tolist()
+    origin = (partial.shards.numbers, partial.shards.n_shards, partial.k)
+    model = partial.shards.seal[:_SEAL]
     with open_output(path) as out:
         for row in range(len(partial.predictions)):
             here = slice(ends[row], ends[row + 1])
@@ -136,7 +135,8 @@ def _merge(paths: Sequence[Path | str], output: Path | str, k: int | None) -> No
         for lines in chain([] if first is None else [first], rows):
             entries = [entry for line in lines for entry in _entries(line)]
             best = sorted(entries)[: most if k is None else k]
-            labels, scores = [entry[2] for entry in best], [entry[3] for entry in best]
+            labels = [entry[2] for entry in best]
+            scores = [entry[3] for entry in best]
             out.write(encode({"id": lines[0].id, "labels": labels, "scores": scores}) + b"\n")
 
 
@@ -185,7 +185,8 @@ def _lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, _Line]]:
         for number, line in block:
             if problems.skipped:  # without it all lines after it would be those of other documents
                 problems.close()
-            first, part = first or line.part, line.part
+            first = first or line.part
+            part = line.part
             sizes = {
                 len(line.labels),
                 len(line.scores),

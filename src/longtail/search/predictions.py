@@ -154,8 +154,11 @@ class _Collected:
         self.foreign: str | int | None = None
         self.row: dict[int, int] = {}  # document → its line among those taken
         self._has_ids: bool | None = None
-        self._rows, self._n_documents = rows, n_documents
-        self._labels, self._scores, self._ends = array("i"), array("d"), array("q", [0])
+        self._rows = rows
+        self._n_documents = n_documents
+        self._labels = array("i")
+        self._scores = array("d")
+        self._ends = array("q", [0])
 
     def add(self, prediction: _Line) -> tuple[str, str] | None:
         """Take one line; return (found, expected) if it is wrong."""
@@ -219,7 +222,8 @@ class _Collected:
     def matrix(self, n_documents: int) -> sparse.csr_array:
         """Return (n_documents, L), documents in order, each row from best to worst."""
         n_labels = len(self.columns)
-        taken, ends = np.frombuffer(self._labels, np.int32), np.frombuffer(self._ends, np.int64)
+        taken = np.frombuffer(self._labels, np.int32)
+        ends = np.frombuffer(self._ends, np.int64)
         scores = np.frombuffer(self._scores, np.float64)
         lengths = np.zeros(n_documents, np.int64)
         documents = np.fromiter(self.row, np.int64, len(self.row))

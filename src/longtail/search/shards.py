@@ -33,7 +33,9 @@ def cut_parents(offsets: NDArray[np.integer], shard_labels: int) -> NDArray[np.i
     Parent p has the nodes ``offsets[p]:offsets[p + 1]``; one with more children than that is a
     shard by itself."""
     # a setting may be any number
-    borders, n_parents, most = [0], len(offsets) - 1, min(shard_labels, int(offsets[-1]))
+    borders = [0]
+    n_parents = len(offsets) - 1
+    most = min(shard_labels, int(offsets[-1]))
     while borders[-1] < n_parents:
         end = int(np.searchsorted(offsets, offsets[borders[-1]] + most, side="right")) - 1
         borders.append(max(min(end, n_parents), borders[-1] + 1))

@@ -81,7 +81,8 @@ def create_app(server: Server) -> Front:
 
 def _add_pages(app: FastAPI, document: dict[str, Any]) -> None:
     files = {file.name: file for file in (_HERE / "static").iterdir() if file.suffix in _TYPES}
-    described, documentation = msgspec.json.encode(document), docs_page(document).encode()
+    described = msgspec.json.encode(document)
+    documentation = docs_page(document).encode()
 
     async def page(request: Request) -> Response:
         return await _file(_HERE / "page.html")

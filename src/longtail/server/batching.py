@@ -64,8 +64,10 @@ class Batcher(Generic[T, R]):
         first_seconds: float = 0.001,
         observe: BatchObserver = lambda documents: None,
     ) -> None:
-        self._run, self._observe = run, observe
-        self._batch_documents, self._queue_seconds = batch_documents, queue_seconds
+        self._run = run
+        self._observe = observe
+        self._batch_documents = batch_documents
+        self._queue_seconds = queue_seconds
         self._waiting: deque[Job[T, R]] = deque()
         self._changed = threading.Condition()
         self._documents = 0  # that wait
@@ -116,7 +118,8 @@ class Batcher(Generic[T, R]):
 
     def _wait(self, ahead: int) -> float:
         """Return the seconds that so many documents take; a batch that is late says more."""
-        running, now = list(self._running), monotonic()
+        running = list(self._running)
+        now = monotonic()
         # A long queue becomes large batches, whose documents cost less: those of small ones would
         # keep it short.
         seconds = self._many_seconds if ahead >= _MANY else self._seconds
@@ -175,7 +178,8 @@ class Batcher(Generic[T, R]):
             results = self._answer(batch)
             end = monotonic()
             for job in batch:
-                job.started, job.finished = begin, end
+                job.started = begin
+                job.finished = end
             try:
                 self._loop.call_soon_threadsafe(self._deliver, batch, results)
             except RuntimeError:  # the loop is closed: nobody waits for anything
@@ -207,10 +211,8 @@ class Batcher(Generic[T, R]):
 
     def _take(self) -> list[Job[T, R]]:
         """Take a batch out of the queue, and with it all that nobody waits for any more."""
-        now, quick = (
-            monotonic(),
-            int(_OF_BOUND * self._queue_seconds / max(self._many_seconds, _LEAST_SECONDS)),
-        )
+        now = monotonic()
+        quick = int(_OF_BOUND * self._queue_seconds / max(self._many_seconds, _LEAST_SECONDS))
         room = min(self._batch_documents, max(quick, _MANY))
         batch: list[Job[T, R]] = []
         left: deque[Job[T, R]] = deque()
@@ -222,7 +224,8 @@ class Batcher(Generic[T, R]):
                 room -= len(job.items)
             else:
                 left.append(job)
-        self._waiting, self._documents = left, sum(len(job.items) for job in left)
+        self._waiting = left
+        self._documents = sum(len(job.items) for job in left)
         return batch
 
     def _answer(self, batch: list[Job[T, R]]) -> list[R] | Exception:

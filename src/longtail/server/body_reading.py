@@ -15,7 +15,8 @@ async def read_json_body(scope: Scope, receive: Receive, limits: Limits) -> byte
     """Return the body; 408 where it comes too slowly, 413 where it is too large, 415 where it does
     not say JSON.
     """
-    content_type, length = b"", 0
+    content_type = b""
+    length = 0
     for name, value in scope["headers"]:
         if name == b"content-type":
             content_type = value
@@ -32,7 +33,8 @@ async def read_json_body(scope: Scope, receive: Receive, limits: Limits) -> byte
 
 
 async def _all_of_it(receive: Receive, limits: Limits) -> bytes:
-    pieces, size = [], 0
+    pieces = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":

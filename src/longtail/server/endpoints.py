@@ -48,7 +48,8 @@ T = TypeVar("T")
 # seconds of expected wait from which on it is looked whether the client is still there
 _WATCHED = 0.02
 # threads for all but predictions, and requests that may wait for them
-_LANES, _WAIT_FOR_LANE = 2, 16
+_LANES = 2
+_WAIT_FOR_LANE = 16
 
 # headers of a proxy, or of a web page
 _THROUGH_OTHERS = frozenset(("x-forwarded-for", "forwarded", "x-real-ip", "via", "origin"))
@@ -63,7 +64,9 @@ class Server:
     """What the endpoints of one process share."""
 
     def __init__(self, settings: ServerSettings, reloader: Reloader, telemetry: Telemetry) -> None:
-        self.settings, self.reloader, self.telemetry = settings, reloader, telemetry
+        self.settings = settings
+        self.reloader = reloader
+        self.telemetry = telemetry
         self.is_ready = True
         # workers, that the folder has another model
         self.tell_others: Callable[[], None] = lambda: None
@@ -101,12 +104,15 @@ class Server:
 
     async def predicted(self, scope: Scope, receive: Receive) -> bytes:
         """Return the labels of documents, gathered with those of other requests."""
-        begin, limits = monotonic(), self.settings.limits
+        begin = monotonic()
+        limits = self.settings.limits
         asked = decode(await read_json_body(scope, receive, limits), _predict_decoder)
         asked.check(limits)
-        service, batcher = self.reloader.current, self.batcher
+        service = self.reloader.current
+        batcher = self.batcher
         assert batcher is not None
-        k, exclude = int(asked.k), tuple(asked.exclude)
+        k = int(asked.k)
+        exclude = tuple(asked.exclude)
         beam_size = None if asked.beam_size is None else int(asked.beam_size)
         items = [Asked(document.text, k, asked.threshold, exclude) for document in asked.documents]
         found: list[list[SuggestedLabel]] = []
@@ -116,11 +122,9 @@ class Server:
             work = batcher.submit(service.key(k, beam_size), items, limits.request_seconds)
             watched = batcher.waiting_seconds > _WATCHED
             job = await (_unless_gone(work, receive) if watched else work)
-            found, model_seconds, finished = (
-                job.done.result(),
-                job.finished - job.started,
-                job.finished,
-            )
+            found = job.done.result()
+            model_seconds = job.finished - job.started
+            finished = job.finished
         predictions = [
             Prediction(document.id, labels)
             for document, labels in zip(asked.documents, found, strict=True)
@@ -156,10 +160,8 @@ class Server:
 
     async def labels(self, request: Request) -> Response:
         """Return labels that hold the query."""
-        query, limit = (
-            request.query_params.get("query", ""),
-            request.query_params.get("limit", str(FOUND)),
-        )
+        query = request.query_params.get("query", "")
+        limit = request.query_params.get("limit", str(FOUND))
         if len(query) > LONGEST_QUERY:
             found = f"query: found {len(query)} characters; expected at most {LONGEST_QUERY}"
             raise Refusal(422, "Wrong parameter", found)
@@ -181,7 +183,8 @@ class Server:
 
     async def model(self, request: Request) -> Response:
         """Return what is served."""
-        service, limits = self.reloader.current, self.settings.limits
+        service = self.reloader.current
+        limits = self.settings.limits
         trained = service.model
         return _json(
             ModelInfo(
@@ -284,7 +287,8 @@ def _predict_batch(key: Any, asked: list[Asked]) -> list[list[SuggestedLabel]]:
 
 async def _unless_gone(work: Awaitable[T], receive: Receive) -> T:
     """Wait for work, and give it up when the client leaves."""
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(receive())
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(receive())
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():

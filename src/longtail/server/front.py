@@ -89,17 +89,22 @@ class Front:
         access_log: bool = False,
         source: SourceCheck | None = None,
     ) -> None:
-        self._app, self._predict = app, predict
-        self._telemetry, self._batcher, self._access_log = telemetry, batcher, access_log
+        self._app = app
+        self._predict = predict
+        self._telemetry = telemetry
+        self._batcher = batcher
+        self._access_log = access_log
         self._source = source
         self._token = None if token is None else token.encode()
-        self._prefix, self._numbers = secrets.token_hex(4), count(1)
+        self._prefix = secrets.token_hex(4)
+        self._numbers = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        begin, status = monotonic(), 0
+        begin = monotonic()
+        status = 0
         given, authorization = _headers(scope["headers"])
         request_id = given or self._new_id()
         scope["request_id"] = request_id
@@ -204,7 +209,8 @@ async def send_refusal(refusal: Refusal, scope: Scope, send: Send) -> None:
 
 def _headers(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bytes]:
     """Return the caller's request id, if it is a sound one, and what it has to show for itself."""
-    request_id, authorization = "", b""
+    request_id = ""
+    authorization = b""
     for name, value in headers:
         if name == b"x-request-id" and _GIVEN_ID.fullmatch(value):
             request_id = value.decode()

@@ -22,7 +22,8 @@ from longtail.server.answers import Highlight
 __all__ = ["highlights"]
 
 _WORDS = re.compile(r"(?u)\b\w\w+\b")  # as tf-idf splits
-_CHUNKS, _CHARACTERS = re.compile(r"\S+"), re.compile(r"\s+|\S")
+_CHUNKS = re.compile(r"\S+")
+_CHARACTERS = re.compile(r"\s+|\S")
 _NOTHING = 1e-12
 
 Spans = dict[tuple[int, int], float]  # code points of the text → weight

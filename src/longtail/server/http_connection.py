@@ -74,7 +74,8 @@ class RefusedConnections:
     """Counts what is refused outside of a request, and logs one line a minute for each reason."""
 
     def __init__(self, telemetry: Telemetry, clock: Callable[[], float] = monotonic) -> None:
-        self._telemetry, self._clock = telemetry, clock
+        self._telemetry = telemetry
+        self._clock = clock
         self._logged_at: dict[str, float] = {}
         self._unlogged: dict[str, int] = {}
 

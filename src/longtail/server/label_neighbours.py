@@ -18,7 +18,9 @@ from longtail.server.label_path import tree_of
 
 __all__ = ["LabelDocuments", "related", "shortened"]
 
-_NEIGHBOURS, _EXAMPLES, _EXAMPLE_CHARACTERS = 12, 5, 300
+_NEIGHBOURS = 12
+_EXAMPLES = 5
+_EXAMPLE_CHARACTERS = 300
 
 
 @dataclass(frozen=True, eq=False)

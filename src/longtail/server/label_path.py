@@ -86,7 +86,8 @@ def _linear_levels(model: Model, text: str, column: int) -> list[_Level]:
     """Return what the beam keeps on each level; scores are products from the root down, of labels
     perhaps margins.
     """
-    ranker, search = model.rankers[0], model.config.search
+    ranker = model.rankers[0]
+    search = model.config.search
     assert isinstance(ranker, TreeRanker)
     features = model.features([text])
     steps = explain_label((ranker,), features, column, search).nodes
@@ -146,9 +147,11 @@ def _nodes(
 def _node(
     model: Model, tree: LabelTree, depth: int, node: int, score: float, on_path: bool
 ) -> PathNode:
-    first, last = node, node + 1
+    first = node
+    last = node + 1
     for offsets in tree.offsets[depth:]:
-        first, last = int(offsets[first]), int(offsets[last])
+        first = int(offsets[first])
+        last = int(offsets[last])
     below = tree.order[first:last]
     frequent = below[np.argsort(-model.label_counts[below], kind="stable")[:_NAMES]].tolist()
     names = [model.labels.name(at) for at in frequent]

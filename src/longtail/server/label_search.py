@@ -28,7 +28,8 @@ class LabelSearch:
     """
 
     def __init__(self, labels: Labels, counts: NDArray[np.integer]) -> None:
-        self._labels, self._counts = labels, counts
+        self._labels = labels
+        self._counts = counts
 
     def find(self, query: str, limit: int) -> LabelsResponse:
         """Return labels that hold the query: first where a string begins with it, and among these
@@ -106,7 +107,9 @@ class LabelSearch:
 
     @cached_property
     def _parts(self) -> tuple[str, _Columns]:
-        labels, texts, sizes = self._labels, list[str](), list[NDArray[np.int64]]()
+        labels = self._labels
+        texts = list[str]()
+        sizes = list[NDArray[np.int64]]()
         rows = zip(
             labels.ids, labels.names or repeat(""), labels.aliases or repeat(()), strict=False
         )

@@ -56,7 +56,8 @@ class HttpServer(uvicorn.Server):
         started: Callable[[], object],
     ) -> None:
         super().__init__(config)
-        self._handlers, self._on_start = handlers, started
+        self._handlers = handlers
+        self._on_start = started
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

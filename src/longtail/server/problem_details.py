@@ -35,7 +35,10 @@ class Refusal(Exception):
         close: bool = False,
     ) -> None:
         super().__init__(f"{status} {title}")
-        self.status, self.title, self.detail, self.close = status, title, detail, close
+        self.status = status
+        self.title = title
+        self.detail = detail
+        self.close = close
         self.headers = headers or {}
 
 

@@ -33,7 +33,9 @@ class Reloader:
     ) -> None:
         self.current = service
         self.on_change: Callable[[Service], None] = lambda service: None
-        self._path, self._load, self._shards = path, load, shards
+        self._path = path
+        self._load = load
+        self._shards = shards
         self._one_at_a_time = asyncio.Lock()
 
     async def reload(self) -> Service:

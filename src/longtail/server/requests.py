@@ -26,10 +26,14 @@ __all__ = [
     "decode",
 ]
 
-LARGEST_K, LARGEST_BEAM, _MOST_NODES = 100, 200, 50
+LARGEST_K = 100
+LARGEST_BEAM = 200
+_MOST_NODES = 50
 MOST_EXCLUDED = 1000  # ids of labels, of one request
 LONGEST_QUERY = 200  # characters, where labels are searched
-FOUND, MOST_FOUND = 20, 100  # labels that a search returns, where nothing is said, and at most
+# labels that a search returns, where nothing is said, and at most
+FOUND = 20
+MOST_FOUND = 100
 
 T = TypeVar("T")
 Text = Annotated[str, Meta(description="any text")]

@@ -88,11 +88,9 @@ class Service:
             ranked = self.model.predict(
                 [own.text for own in asked], k, beam_size=key.beam_size, exclude=exclude
             ).matrix
-        ends, columns, scores = (
-            ranked.indptr.tolist(),
-            ranked.indices.tolist(),
-            ranked.data.tolist(),
-        )
+        ends = ranked.indptr.tolist()
+        columns = ranked.indices.tolist()
+        scores = ranked.data.tolist()
         found = []
         for row, own in enumerate(asked):
             self.model.warn_of_threshold(own.threshold)

@@ -28,8 +28,12 @@ class RecentLatency:
     With a ``folder``, each process counts in a file of its own there, and sums up those of all.
     """
 
-    _SLOT_SECONDS, _SLOTS = 10, 30
-    _CLASSES, _WIDTH, _LEAST = 120, math.log(1.1), 1e-4  # seconds; up to 9
+    _SLOT_SECONDS = 10
+    _SLOTS = 30
+    # seconds; up to 9
+    _CLASSES = 120
+    _WIDTH = math.log(1.1)
+    _LEAST = 1e-4
 
     def __init__(self, folder: Path | None = None) -> None:
         shape = self._SLOTS, 1 + self._CLASSES  # of each row first, which ten seconds it is of
@@ -84,23 +88,26 @@ class Telemetry:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
         registry = CollectorRegistry()
-        self._registry, self._several, self._known = registry, several, known_paths
-        name, text = "longtail_stage_seconds", "Seconds of a prediction by stage."
+        self._registry = registry
+        self._several = several
+        self._known = known_paths
+        name = "longtail_stage_seconds"
+        text = "Seconds of a prediction by stage."
         stages = Histogram(name, text, ["stage"], buckets=_SECONDS, registry=registry)
         self._read, self._queue, self._model, self._write = (
             stages.labels(stage) for stage in ("read", "queue", "model", "write")
         )
-        name, text = "longtail_batch_documents", "Documents of a batch."
+        name = "longtail_batch_documents"
+        text = "Documents of a batch."
         self._batch = Histogram(name, text, buckets=_BATCHES, registry=registry)
         self._shed = Counter(
             "longtail_shed_total", "Requests refused as the queue was full.", registry=registry
         )
-        name, text = (
-            "longtail_connections_refused_total",
-            "Connections refused or cut off, by reason.",
-        )
+        name = "longtail_connections_refused_total"
+        text = "Connections refused or cut off, by reason."
         self._refused = Counter(name, text, ["reason"], registry=registry)
-        name, text = "longtail_requests_total", "Requests by path and status."
+        name = "longtail_requests_total"
+        text = "Requests by path and status."
         self._requests = Counter(name, text, ["path", "status"], registry=registry)
         self._by_path: dict[tuple[str, int], Any] = {}
         sums: dict[str, Any] = {"registry": registry, "multiprocess_mode": "livesum"}

@@ -66,7 +66,8 @@ def run_workers(settings: ServerSettings) -> int:
 
 class _Supervisor:
     def __init__(self, settings: ServerSettings, listening: socket.socket | None) -> None:
-        self._settings, self._listening = settings, listening
+        self._settings = settings
+        self._listening = listening
         self._stopping = False
         self._has_served = False  # all workers were ready once
         self._workers: list[_Worker] = []

@@ -69,7 +69,8 @@ def check_unseen(
 
 
 def _from_one_place(valid: Dataset, documents: Dataset) -> bool:
-    first, second = valid.source, documents.source
+    first = valid.source
+    second = documents.source
     if first is None or second is None:
         return False
     return (first.path.resolve(), first.split) == (second.path.resolve(), second.split)
@@ -83,7 +84,8 @@ def hold_out(documents: Dataset, config: Config) -> tuple[Dataset, Dataset | Non
     wanted = min(int(settings.share * len(documents)), settings.max_documents)
     if settings.method == "none" or wanted < 1:
         return documents, None
-    matrix, left = documents.label_matrix, documents.label_counts
+    matrix = documents.label_matrix
+    left = documents.label_counts
     order = np.random.default_rng(config.seed).permutation(len(documents))
     chosen: list[int] = []
     for row in order.tolist():
@@ -179,7 +181,8 @@ def calibrate(model: Ranking, held_out: Dataset | None, *, of_training: bool = F
 
 def _missing(model: RankingModel) -> str:
     """Return why no documents of training were held out for the calibration."""
-    count, share = model.facts.documents, model.config.calibration.share
+    count = model.facts.documents
+    share = model.config.calibration.share
     if int(share * count) < 1:
         return f"{count:,} documents are too few to hold out {share:.0%} of them"
     return "no document could be held out, as each is the only one of a label"

@@ -44,7 +44,8 @@ def told(stage: str) -> Iterator[Callable[[str], None]]:
     """Log what a stage of training gave, with its seconds; inside of :func:`stages_told_to` in the
     run log as well.
     """
-    begin, facts = time.perf_counter(), list[str]()
+    begin = time.perf_counter()
+    facts = list[str]()
     with run_loggers.part(stage):
         yield facts.append
     seconds = time.perf_counter() - begin

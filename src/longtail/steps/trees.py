@@ -124,10 +124,8 @@ def with_label_points(documents: Dataset, run: Run) -> Dataset:
     with told("gandalf") as say:
         graph = label_graph_of(documents, config, run.work)
         more = label_points(documents, graph, config.gandalf, config.seed)
-        added, pairs = (
-            len(more) - len(documents),
-            more.label_matrix.nnz - documents.label_matrix.nnz,
-        )
+        added = len(more) - len(documents)
+        pairs = more.label_matrix.nnz - documents.label_matrix.nnz
         say(f"texts of {added:,} labels as documents, {pairs / added - 1:.1f} neighbours each")
         if documents.labels.texts is None and documents.labels.names is None:
             say("no label has a text or name, so ids are read as texts")

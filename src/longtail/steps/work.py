@@ -85,7 +85,8 @@ class Work:
 
         With several ranks they are memory-mapped, so that each can take what is its own.
         """
-        group, stages = current_group(), self.stages
+        group = current_group()
+        stages = self.stages
         if group.size == 1 or stages is None:
             return self.arrays(name, make)
         folder = lookup_by_first(group, lambda: stages.get(name, self.input_hash))

@@ -60,7 +60,8 @@ def create_file(path: Path, pieces: Iterable[Buffer]) -> tuple[int, str]:
 
 
 def _write_all(fd: int, pieces: Iterable[Buffer]) -> tuple[int, str]:
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     for piece in filter(len, pieces):
         view = memoryview(piece).cast("B")
         for start in range(0, len(view), _CHUNK):

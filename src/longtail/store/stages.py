@@ -27,7 +27,8 @@ __all__ = ["RunFolder", "Stages", "looks", "stage_path"]
 
 log = logging.getLogger("longtail")
 
-_LOOKS, _LOOK_SECONDS = 120, 0.25
+_LOOKS = 120
+_LOOK_SECONDS = 0.25
 _LOCK = "longtail.lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _TEMPORARY = re.compile(r"\..+\.(tmp|old)-\d+-[0-9a-f]{8}")

@@ -179,7 +179,8 @@ def _encode_header(arrays: dict[str, np.ndarray], metadata: Mapping[str, str] | 
     header: dict[str, object] = {_METADATA: dict(sorted(metadata.items()))} if metadata else {}
     end = 0
     for name, array in arrays.items():
-        begin, end = end, end + array.nbytes
+        begin = end
+        end = end + array.nbytes
         header[name] = _Tensor(_NAMES[array.dtype], array.shape, (begin, end))
     raw = msgspec.json.encode(header)
     raw += b" " * (-len(raw) % 8)  # so that the arrays start aligned

@@ -80,7 +80,8 @@ class FolderWriter:
 
         Its bytes are read once more, and refused where they are no longer those of that folder's
         manifest."""
-        place, expected = self.path(name), folder.files[source]
+        place = self.path(name)
+        expected = folder.files[source]
         try:
             os.link(folder.path(source), place)
         except OSError:  # another file system, or one without links
@@ -117,9 +118,11 @@ class FolderWriter:
         """Return the folders, inner ones first, and the files; empty folders go, as no manifest can
         tell of them.
         """
-        folders, files = [], []
+        folders = []
+        files = []
         for name, _, _ in os.walk(self._root, topdown=False, onerror=_raise):
-            folder, inside = Path(name), list(Path(name).iterdir())
+            folder = Path(name)
+            inside = list(Path(name).iterdir())
             if inside or folder == self._root:
                 folders.append(folder)
                 files += [path for path in inside if path.is_symlink() or not path.is_dir()]

@@ -69,7 +69,8 @@ def level_widths(n_labels: int, settings: Tree) -> list[int]:
     if settings.levels:
         widths = list(settings.levels)
     else:
-        width, branching = -(-n_labels // settings.leaf_size), settings.branching
+        width = -(-n_labels // settings.leaf_size)
+        branching = settings.branching
         if branching & (branching - 1) == 0:
             width = 1 << (width - 1).bit_length()
         widths = [width]
@@ -81,7 +82,8 @@ def level_widths(n_labels: int, settings: Tree) -> list[int]:
 def _borders(widths: list[int], n_labels: int) -> list[Array]:
     """Return the positions of labels where the nodes of each level begin and end."""
     borders: list[Array] = []
-    fine, positions = n_labels, np.arange(n_labels + 1)
+    fine = n_labels
+    positions = np.arange(n_labels + 1)
     for width in reversed(widths):
         positions = positions[-(-np.arange(width + 1) * fine // width)]
         borders.insert(0, positions)
@@ -104,7 +106,8 @@ class _Rows:
     """The features of all labels, and k-means over some of them."""
 
     def __init__(self, features: Features, settings: Tree, seed: int) -> None:
-        rows, dense = features.sparse, features.dense
+        rows = features.sparse
+        dense = features.dense
         own = np.zeros(len(features), np.float32)
         self.all = _Block(
             rows.indptr, rows.indices.view(np.uint32), rows.data, own, dense, features.shape[1]
@@ -162,10 +165,12 @@ class _Part:
         """Return the part with the borders that it is cut at next; None where it is a node of the
         finest level.
         """
-        borders, finer = self.borders, self.finer
+        borders = self.borders
+        finer = self.finer
         while len(borders) == 2 and finer:
             inside = np.searchsorted(finer[0], borders)
-            borders, finer = finer[0][inside[0] : inside[1] + 1], finer[1:]
+            borders = finer[0][inside[0] : inside[1] + 1]
+            finer = finer[1:]
         return _Part(borders, finer) if len(borders) > 2 else None
 
     def halves(self) -> tuple[_Part, _Part]:
@@ -245,12 +250,10 @@ class _Halving:
                 self.order[above.run] = labels[rows]
                 continue
             if age == _REGATHER:
-                block, labels, rows, age = (
-                    self.rows.gathered(block, rows)[0],
-                    labels[rows],
-                    np.arange(len(rows)),
-                    0,
-                )
+                block = self.rows.gathered(block, rows)[0]
+                labels = labels[rows]
+                rows = np.arange(len(rows))
+                age = 0
             left, right = opened.halves()
             state = self.rows.state(left.run.start, right.run.stop)
             first, _ = self.rows.two_means(block, rows, left.size, state)
@@ -275,7 +278,8 @@ def _unbalanced(rows: _Rows, settings: Tree) -> LabelTree:
     """Return the tree of free k-means (Bonsai, section 3.2); nodes that end early are padded with
     single children.
     """
-    nodes, offsets = [np.arange(rows.count)], list[Array]()
+    nodes = [np.arange(rows.count)]
+    offsets = list[Array]()
     for depth in range(settings.max_depth):
         children = list(_children(rows, nodes, settings))
         if all(len(own) == 1 for own in children):

@@ -86,7 +86,8 @@ def tree_from_parents(labels: Labels, parents: Parents) -> LabelTree:
     extra node. Where branches end early, the last node goes on as a single child. Levels that tell
     nothing apart are left out."""
     first = [next(iter(parents.get(label, ())), _ORPHANS) for label in labels.ids]
-    numbers, lineages = LabelIndex(), dict[str, list[int]]()
+    numbers = LabelIndex()
+    lineages = dict[str, list[int]]()
     for parent in first:
         if parent:
             _lineage(parent, parents, numbers, lineages)

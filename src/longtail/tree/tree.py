@@ -161,7 +161,8 @@ class LabelTree:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LabelTree):
             return NotImplemented
-        mine, theirs = self.to_arrays(), other.to_arrays()
+        mine = self.to_arrays()
+        theirs = other.to_arrays()
         return mine.keys() == theirs.keys() and all(
             np.array_equal(mine[name], theirs[name]) for name in mine
         )

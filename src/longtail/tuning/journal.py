@@ -21,7 +21,8 @@ from longtail.tuning.space import Dimension
 __all__ = ["BEST", "Journal", "Study", "Trial", "check_study_folder"]
 
 BEST = "best.toml"  # the settings of the best trial so far
-_TRIALS, _STUDY = "trials.jsonl", "study.json"
+_TRIALS = "trials.jsonl"
+_STUDY = "study.json"
 
 State = Literal["started", "interrupted", "done", "failed"]
 
@@ -85,7 +86,8 @@ class Journal:
     """The file ``trials.jsonl``: a line where a trial starts, and one where it ends."""
 
     def __init__(self, folder: Path) -> None:
-        self._file, self._study = folder / _TRIALS, folder / _STUDY
+        self._file = folder / _TRIALS
+        self._study = folder / _STUDY
         self.trials: dict[int, Trial] = {}
         self.attempts: dict[int, int] = {}  # starts of each trial that ended in no way at all
         for line in self._file.read_bytes().splitlines() if self._file.is_file() else ():

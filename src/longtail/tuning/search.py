@@ -137,7 +137,8 @@ def _search(
     say: Callable[[str], None],
 ) -> Iterator[None]:
     """Do the trials that are still to do; yield once at first, and after each."""
-    begin, journal = time.monotonic(), run.journal
+    begin = time.monotonic()
+    journal = run.journal
     asker = Asker(space, base, journal)
     yield
     while len(journal.ended) < trials:
@@ -163,7 +164,9 @@ class _Configs:
     def __init__(
         self, method: str, preset: str | None, overrides: Sequence[Mapping[str, Any]]
     ) -> None:
-        self._method, self._preset, self._overrides = method, preset, overrides
+        self._method = method
+        self._preset = preset
+        self._overrides = overrides
 
     def of(self, params: Mapping[str, Any]) -> Config:
         return configure(self._method, self._preset, *self._overrides, nested(params))

@@ -37,7 +37,8 @@ class SharedStages(Stages):
     def __init__(self, path: str | Path, documents: Dataset, share: bool = True) -> None:
         super().__init__(path)
         self.reused: list[str] = []  # stages of this trial that another had made
-        self._documents, self._share = documents, share
+        self._documents = documents
+        self._share = share
         self._data = self.hash_with(None)
         self._config = Config()
         self._own: set[str] = set()
@@ -48,7 +49,9 @@ class SharedStages(Stages):
 
     def begin(self, config: Config) -> None:
         """Let the stages be those of a trial with these settings."""
-        self._config, self.reused, self._own = config, [], set()
+        self._config = config
+        self.reused = []
+        self._own = set()
 
     def get(self, name: str, input_hash: str) -> Folder | None:
         """Return the stage if it was made with the same settings, as far as they matter to it."""

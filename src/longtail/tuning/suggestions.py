@@ -21,7 +21,10 @@ class Asker:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._optuna, self._space, self._journal, self._seed = optuna, space, journal, base.seed
+        self._optuna = optuna
+        self._space = space
+        self._journal = journal
+        self._seed = base.seed
         self._distributions = {
             dimension.path: _distribution(optuna, dimension) for dimension in space
         }

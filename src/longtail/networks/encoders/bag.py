@@ -28,7 +28,8 @@ class BagEncoder(WordEncoder):
 
     def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int) -> None:
         super().__init__(vectors, idf, pad, max_tokens)
-        self.width, self.depth = self.dimensions, 2
+        self.width = self.dimensions
+        self.depth = 2
         self.residual = SpectralResidual(self.width, self.width, nn.ReLU(), 0.0, identity=True)
 
     def read(self, ids: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ from longtail.networks.layout import CNN_BOTTLENECK, CNN_CHUNKS, CNN_FILTERS, CN
 
 __all__ = ["ConvolutionEncoder", "dynamic_max_pool"]
 
-_WORD_DROPOUT, _DROPOUT = 0.25, 0.5
+_WORD_DROPOUT = 0.25
+_DROPOUT = 0.5
 
 
 class ConvolutionEncoder(WordEncoder):
@@ -29,7 +30,9 @@ class ConvolutionEncoder(WordEncoder):
 
     def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int) -> None:
         super().__init__(vectors, idf, pad, max_tokens)
-        self.width, self.depth, self.chunks = CNN_BOTTLENECK, 1, min(CNN_CHUNKS, max_tokens)
+        self.width = CNN_BOTTLENECK
+        self.depth = 1
+        self.chunks = min(CNN_CHUNKS, max_tokens)
         self.filters = nn.ModuleList(
             nn.Conv1d(self.dimensions, CNN_FILTERS, words) for words in CNN_WORDS
         )

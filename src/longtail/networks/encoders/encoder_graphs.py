@@ -27,7 +27,8 @@ class EncoderGraphs:
     step sees."""
 
     def __init__(self, encoder: WordEncoder, documents: int) -> None:
-        self._encoder, self._documents = encoder, documents
+        self._encoder = encoder
+        self._documents = documents
         self._graphed: dict[int, _Reading] = {}
         # layers of the graphs, and those detached
         self._read: tuple[tuple[int, ...], tuple[int, ...]] = (), ()
@@ -74,7 +75,9 @@ class _Reading(nn.Module):
         self, encoder: WordEncoder, layers: tuple[int, ...], detached: tuple[int, ...]
     ) -> None:
         super().__init__()
-        self.encoder, self.layers, self.detached = encoder, layers, detached
+        self.encoder = encoder
+        self.layers = layers
+        self.detached = detached
 
     def forward(self, ids: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.encoder(ids, None, self.layers, self.detached))

@@ -29,7 +29,8 @@ from longtail.networks.encoders.word_encoder import SpectralResidual, WordEncode
 __all__ = ["EmbeddingEnhancement", "InceptionEncoder", "RoutedInceptionEncoder", "mixture"]
 
 _CHANNELS = 32
-_FILTERS, _STRIDE = (4, 8, 16), 4
+_FILTERS = (4, 8, 16)
+_STRIDE = 4
 _SECOND = 16  # width of the second convolution
 _COLUMNS = 480  # numbers of h_f, or somewhat more
 _DROPOUT = 0.25
@@ -46,7 +47,8 @@ class EmbeddingEnhancement(nn.Module):
 
     def __init__(self, max_tokens: int, dimensions: int) -> None:
         super().__init__()
-        self.over_words, self.over_numbers = _square(max_tokens), _square(dimensions)
+        self.over_words = _square(max_tokens)
+        self.over_numbers = _square(dimensions)
         self.gamma = nn.Parameter(torch.zeros(2))
 
     def forward(self, x: Tensor) -> Tensor:

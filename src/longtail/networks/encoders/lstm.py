@@ -28,7 +28,8 @@ class LstmEncoder(WordEncoder):
 
     def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int) -> None:
         super().__init__(vectors, idf, pad, max_tokens)
-        self.width, self.depth = 2 * LSTM_HIDDEN, 1
+        self.width = 2 * LSTM_HIDDEN
+        self.depth = 1
         self.forwards = nn.LSTM(self.dimensions, LSTM_HIDDEN, batch_first=True)
         self.backwards = nn.LSTM(self.dimensions, LSTM_HIDDEN, batch_first=True)
 

@@ -30,7 +30,8 @@ __all__ = ["MODEL_TYPE", "SpectralResidual", "WordEncoder", "make_word_encoder",
 N = TypeVar("N")
 
 MODEL_TYPE = "longtail-words"  # in config.json, where Hugging Face has «bert» and the like
-_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+_CONFIG = "config.json"
+_WEIGHTS = "model.safetensors"
 
 
 class WordEncoder(TextEncoder):
@@ -54,7 +55,9 @@ class WordEncoder(TextEncoder):
             len(vectors), vectors.shape[1], padding_idx=pad, _weight=vectors
         )
         self.register_buffer("idf", idf)
-        self.pad, self.max_tokens, self.dimensions = pad, max_tokens, vectors.shape[1]
+        self.pad = pad
+        self.max_tokens = max_tokens
+        self.dimensions = vectors.shape[1]
 
     def forward(
         self, ids: Tensor, mask: Tensor | None, layers: Sequence[int], detached: Sequence[int] = ()
@@ -118,9 +121,13 @@ class WordEncoder(TextEncoder):
     def load(folder: Path) -> WordEncoder:
         """Read an encoder of any kind."""
         name_of_folder = f"encoder {printable(str(folder))!r}"
-        about, arrays = _about(folder, name_of_folder), _arrays(folder, name_of_folder)
-        vectors, idf = arrays.get("embedding.weight"), arrays.get("idf")
-        vocabulary, dimensions, pad = about["vocabulary"], about["dimensions"], about["pad"]
+        about = _about(folder, name_of_folder)
+        arrays = _arrays(folder, name_of_folder)
+        vectors = arrays.get("embedding.weight")
+        idf = arrays.get("idf")
+        vocabulary = about["vocabulary"]
+        dimensions = about["dimensions"]
+        pad = about["pad"]
         if (
             vectors is None
             or vectors.shape != (vocabulary, dimensions)
@@ -160,12 +167,10 @@ class SpectralResidual(nn.Module):
         linear = nn.Linear(columns, width)
         nn.init.eye_(linear.weight) if identity else nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(linear.bias)
-        self.map, self.activation, self.rate, self.width = (
-            spectral_norm(linear),
-            activation,
-            rate,
-            width,
-        )
+        self.map = spectral_norm(linear)
+        self.activation = activation
+        self.rate = rate
+        self.width = width
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, width) for (B, columns)."""
@@ -214,7 +219,8 @@ def without_norms(network: N) -> N:
         linear = encoder.get_submodule(name)
         # draws nothing
         plain = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")
-        plain.weight, plain.bias = nn.Parameter(linear.weight, requires_grad=False), linear.bias
+        plain.weight = nn.Parameter(linear.weight, requires_grad=False)
+        plain.bias = linear.bias
         encoder.set_submodule(name, plain.eval())
     changed = copy(shell)
     changed._modules = shell._modules | {"encoder": encoder}

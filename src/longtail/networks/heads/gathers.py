@@ -59,7 +59,8 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     """
     if torch.bfloat16 not in (a.dtype, b.dtype):
         return a @ b
-    a, b = a.to(torch.bfloat16), b.to(torch.bfloat16)
+    a = a.to(torch.bfloat16)
+    b = b.to(torch.bfloat16)
     return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else a.float() @ b.float()
 
 

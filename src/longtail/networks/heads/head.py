@@ -87,7 +87,8 @@ class Head(torch.nn.Module):
         """Drop the optimiser's state: the head is trained."""
         for name in self._state_names:
             delattr(self, name)
-        self._state_names, self.optimiser = (), "sgd"
+        self._state_names = ()
+        self.optimiser = "sgd"
 
     def learnt(self) -> tuple[Tensor, ...]:
         """Return the tensors that `step` changes beside the optimiser's state."""
@@ -158,7 +159,8 @@ class Head(torch.nn.Module):
 
         seed: of the stochastic rounding; give every step another one. beta1: how much of its mean
         gradient AdamW keeps."""
-        records, self._records = self._records, []
+        records = self._records
+        self._records = []
         if records:
             with as_written(self.weight):
                 update_by(replace(self.rows, beta1=beta1), records, lr, seed)
@@ -259,12 +261,10 @@ class _Scores(torch.autograd.Function):
         candidates: Tensor | None,
         half: bool,
     ) -> Tensor:
-        ctx.head, ctx.candidates, ctx.records, ctx.dtype = (
-            head,
-            candidates,
-            anchor is not None,
-            x.dtype,
-        )
+        ctx.head = head
+        ctx.candidates = candidates
+        ctx.records = anchor is not None
+        ctx.dtype = x.dtype
         ctx.x = x = _operand(x.detach(), head, half, candidates is None)
         if candidates is None:
             return product(x, head.weight.T).add_(head.bias)
@@ -273,7 +273,8 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, None, None, None, None]:
-        head, candidates = ctx.head, ctx.candidates
+        head = ctx.head
+        candidates = ctx.candidates
         if ctx.records:
             head._record(Record(ctx.x, candidates, gradients))
         if not ctx.needs_input_grad[0]:
@@ -310,7 +311,8 @@ class _FullLosses(torch.autograd.Function):
 class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, anchor: Tensor | None, head: Head, nodes: Tensor) -> Tensor:
-        ctx.head, ctx.nodes = head, nodes
+        ctx.head = head
+        ctx.nodes = nodes
         return head.weight[nodes].to(head.bias.dtype)
 
     @staticmethod

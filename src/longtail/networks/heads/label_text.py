@@ -78,7 +78,8 @@ class LabelText(nn.Module):
         self._check(texts, graph)
         self.texts = _Bags(texts)
         self.graph = _Bags(graph) if graph is not None and "graph" in self.parts else None
-        count, width = len(self.parts), embedding.embedding_dim
+        count = len(self.parts)
+        width = embedding.embedding_dim
         self.initial_scale = _initial_scale(embedding.weight)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -167,7 +168,8 @@ class LabelText(nn.Module):
             raise ValueError(f"label text: found no part; expected some of {', '.join(_PARTS)}")
         if "graph" in self.parts and graph is None:
             raise ValueError("label text: found no label graph; expected it, as graph is a part")
-        n, words = texts.shape[0], self.embedding.num_embeddings
+        n = texts.shape[0]
+        words = self.embedding.num_embeddings
         for name, rows, columns in (("words of labels", texts, words), ("label graph", graph, n)):
             if rows is not None and rows.shape != (n, columns):
                 raise ValueError(f"{name}: found {rows.shape}; expected {(n, columns)}")
@@ -226,14 +228,17 @@ class _Bags(nn.Module):
         empty row.
         """
         if labels is None:
-            starts, words, weights = self.ends[:-1], self.words, self.weights
+            starts = self.ends[:-1]
+            words = self.words
+            weights = self.weights
         else:
             first = self.ends[labels]
             counts = self.ends[labels + 1] - first
             starts = counts.cumsum(0) - counts
             places = torch.repeat_interleave(first - starts, counts)
             places += torch.arange(len(places), device=places.device)
-            words, weights = self.words[places], self.weights[places]
+            words = self.words[places]
+            weights = self.weights[places]
         return functional.embedding_bag(
             words, vectors, starts, mode="sum", per_sample_weights=weights.to(vectors)
         )

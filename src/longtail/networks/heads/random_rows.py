@@ -48,9 +48,12 @@ def draw_rows(
         seed: Where the numbers come from.
         draw: Fills a flat piece in place by a generator.
     """
-    generator, width = torch.Generator().manual_seed(seed), weight.shape[1]
+    generator = torch.Generator().manual_seed(seed)
+    width = weight.shape[1]
     flat = weight.view(-1)
-    first, last, total = nodes.start * width, nodes.stop * width, n_nodes * width
+    first = nodes.start * width
+    last = nodes.stop * width
+    total = n_nodes * width
     at = 0
     while at < last:
         size = total - at if total - at < 2 * _DRAWN else _DRAWN

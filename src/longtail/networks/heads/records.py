@@ -78,7 +78,8 @@ def update_by(
 
 
 def _update_gathered(rows: HeadRows, records: list[RowGradients], lr: float, seed: int) -> None:
-    touched, gradient = records[0].nodes, records[0].gradients
+    touched = records[0].nodes
+    gradient = records[0].gradients
     if len(records) > 1:
         touched, positions = torch.unique(
             torch.cat([record.nodes for record in records]), return_inverse=True

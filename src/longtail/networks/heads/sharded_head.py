@@ -59,7 +59,8 @@ class ShardedHead(Head):
         self.shard = Shard(group, n_nodes)
         nodes = self.shard.nodes
         super().__init__(nodes.stop - nodes.start, width, std=0, **settings)
-        self.group, self.n_nodes = group, n_nodes
+        self.group = group
+        self.n_nodes = n_nodes
         if std:
             draw_rows(
                 self.weight,
@@ -156,7 +157,8 @@ class ShardedHead(Head):
 
         A rank without documents does not know of what type the others' vectors are.
         """
-        kind, slots = _TYPES.index(x.dtype) if len(x) else 0, 0 if nodes is None else nodes.shape[1]
+        kind = _TYPES.index(x.dtype) if len(x) else 0
+        slots = 0 if nodes is None else nodes.shape[1]
         sizes = self.group.all_gather_numbers(len(x), slots, kind)
         lengths = [length for length, _, _ in sizes]
         x = x.to(_TYPES[max(kind for *_, kind in sizes)])
@@ -173,7 +175,8 @@ class _ToAll(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, local: Tensor, group: ProcessGroup, lengths: Sequence[int]) -> Tensor:
-        ctx.group, ctx.lengths = group, lengths
+        ctx.group = group
+        ctx.lengths = lengths
         return group.all_gather(local.detach(), lengths)
 
     @staticmethod
@@ -187,7 +190,8 @@ class _FromAll(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, partial: Tensor, group: ProcessGroup, lengths: Sequence[int]) -> Tensor:
-        ctx.group, ctx.lengths = group, lengths
+        ctx.group = group
+        ctx.lengths = lengths
         return _summed(group, lengths, partial.detach())
 
     @staticmethod

@@ -243,7 +243,8 @@ class _Logits(torch.autograd.Function):
     ) -> Tensor:
         operand = x.to(torch.bfloat16 if half else bias.dtype)
         ctx.save_for_backward(operand, rows)
-        ctx.slots, ctx.dtype = slots, x.dtype
+        ctx.slots = slots
+        ctx.dtype = x.dtype
         logits = product(operand, rows.T).add_(bias)  # (B, D) · (D, U)
         return logits if slots is None else logits.gather(1, slots)
 
@@ -255,7 +256,8 @@ class _Logits(torch.autograd.Function):
             gradients = gradients.new_zeros(len(x), len(rows)).scatter_add_(1, ctx.slots, gradients)
         with as_written(x):
             share = gradients.to(x.dtype)
-            of_x, of_rows = product(share, rows), product(share.T, x)
+            of_x = product(share, rows)
+            of_rows = product(share.T, x)
         return of_x.to(ctx.dtype), of_rows, gradients.sum(0), None, None
 
 
@@ -281,7 +283,8 @@ class _FullLosses(torch.autograd.Function):
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         x, rows, bias, gradient = ctx.saved_tensors
         scale = scale.contiguous()  # kernels read it; of a sum it is one number with stride 0
-        of_rows, of_bias = torch.empty_like(rows), torch.empty_like(bias)
+        of_rows = torch.empty_like(rows)
+        of_bias = torch.empty_like(bias)
         head = HeadRows(rows, bias, {}, "sgd", 0.0)
         with as_written(x):
             for chunk in full_head.node_chunks(rows, max(x.shape)):

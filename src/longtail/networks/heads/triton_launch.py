@@ -74,8 +74,10 @@ def gather_dot(x: Tensor, weight: Tensor, bias: Tensor, candidates: Tensor) -> T
 
 def gather_sum(gradients: Tensor, weight: Tensor, candidates: Tensor) -> Tensor:
     """Sums gradients (B, S) times the rows of candidates (B, S) to (B, d) float32."""
-    (documents, slots), width = candidates.shape, weight.shape[1]
-    splits, block = _blocks(slots, SPLIT), _block(width)
+    (documents, slots) = candidates.shape
+    width = weight.shape[1]
+    splits = _blocks(slots, SPLIT)
+    block = _block(width)
     partial = torch.empty(splits, documents, width, dtype=torch.float32, device=weight.device)
     if partial.numel():
         _kernels().gather_sum[(documents, splits, _blocks(width, block))](
@@ -101,7 +103,8 @@ def residuals_and_losses(
     positives: (B, P) int32 nodes, of which `first` is the first column; those of other columns
     count for nothing."""
     documents, columns = logits.shape
-    blocks, n_positives = _blocks(columns, COLUMNS), positives.shape[1]
+    blocks = _blocks(columns, COLUMNS)
+    n_positives = positives.shape[1]
     residuals = torch.empty(logits.shape, dtype=dtype, device=logits.device)
     losses = torch.empty(documents, blocks + 1, dtype=torch.float32, device=logits.device)
     _loss_kernels().negative_residuals[(documents, blocks)](

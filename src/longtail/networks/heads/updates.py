@@ -39,7 +39,9 @@ __all__ = [
 Optimiser = Literal["adamw", "row-adam", "sgd"]
 Bits = TypeVar("Bits", int, Tensor)
 
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+BETA1 = 0.9
+BETA2 = 0.999
+EPSILON = 1e-8
 # of a temporary tensor: it stays in the cache, and in memory that malloc keeps
 CPU_ELEMENTS = 1 << 19
 # the same for a GPU: launching a kernel must not take longer than running it
@@ -175,7 +177,8 @@ def _run_blocks(ends: Tensor, size: int) -> Iterator[tuple[int, int, int, int]]:
         last = max(int(torch.searchsorted(ends, start + size, right=True)), first + 1)
         stop = int(ends[last - 1])
         yield first, last, start, stop
-        first, start = last, stop
+        first = last
+        start = stop
 
 
 def whitened(seed: int) -> int:

@@ -38,7 +38,8 @@ class Average:
         total: int,
         shards: Sequence[Shard | None] = (),
     ) -> None:
-        self._total, self._last = total, round(share * total)
+        self._total = total
+        self._last = round(share * total)
         self._every = max(1, -(-self._last // _UPDATES))
         self._weights = list(weights) if self._last else []
         self._shards = shards or [None] * len(weights)
@@ -99,7 +100,8 @@ class Average:
         """Take back what :meth:`to_arrays` gave."""
         self.count = int(arrays["count"]) if arrays else 0
         for at, mean in enumerate(self._means if arrays else []):
-            array, shard = arrays[str(at)], self._shards[at]
+            array = arrays[str(at)]
+            shard = self._shards[at]
             mean.copy_(
                 torch.from_numpy(np.array(array if shard is None else shard.local_rows(array)))
             )

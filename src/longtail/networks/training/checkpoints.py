@@ -32,8 +32,10 @@ __all__ = [
 
 Arrays = Mapping[str, NDArray[Any]]
 
-_ARRAYS, _STATE = "arrays.safetensors", "state.json"
-_NETWORK, _AVERAGE = "network.", "average."
+_ARRAYS = "arrays.safetensors"
+_STATE = "state.json"
+_NETWORK = "network."
+_AVERAGE = "average."
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -95,8 +97,11 @@ class Checkpoints:
     call these methods together."""
 
     def __init__(self, stages: Stages | None = None, input_hash: str = "", number: int = 0) -> None:
-        self._stages, self._hash, self._group = stages, input_hash, current_group()
-        self._last, self._best = f"checkpoint-{number}", f"best-{number}"
+        self._stages = stages
+        self._hash = input_hash
+        self._group = current_group()
+        self._last = f"checkpoint-{number}"
+        self._best = f"best-{number}"
         self._kept: dict[str, NDArray[Any]] | None = None
         self._found: Folder | None = None
 
@@ -134,7 +139,8 @@ class Checkpoints:
         """
         if not self.exists() or self._found is None:
             return None
-        folder, self._found = self._found, None
+        folder = self._found
+        self._found = None
         arrays = folder.arrays(_ARRAYS)
         network.load_arrays(_without(_NETWORK, arrays))
         _load_adamw(optimiser, arrays)
@@ -227,7 +233,8 @@ class StopRequest:
     number: int | None = None
 
     def __init__(self) -> None:
-        self._group, self._before = current_group(), dict[int, Any]()
+        self._group = current_group()
+        self._before = dict[int, Any]()
 
     def came(self) -> bool:
         """Tell whether one came, to this rank or another; all ask at once."""

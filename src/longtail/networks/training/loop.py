@@ -90,18 +90,17 @@ class _Run:
         checkpoints: Checkpoints,
         steps: int = 0,
     ) -> None:
-        self.network, self.batches, self.settings, self.checkpoints = (
-            network,
-            batches,
-            settings,
-            checkpoints,
-        )
+        self.network = network
+        self.batches = batches
+        self.settings = settings
+        self.checkpoints = checkpoints
         schedule = Schedule.of(settings, len(batches), steps)
         self.total = schedule.total
         # the last one may end early
         self.n_epochs = -(-steps // len(batches)) if steps else settings.epochs
         self.stepper = Stepper(network, settings, schedule, seed)
-        self.device, self.group = self.stepper.device, self.stepper.group
+        self.device = self.stepper.device
+        self.group = self.stepper.group
         heads = [
             (tensor, getattr(head, "shard", None))
             for head in network.heads
@@ -110,7 +109,9 @@ class _Run:
         self.weights: list[Tensor] = [*self.stepper.parameters, *(tensor for tensor, _ in heads)]
         shards = [*(None for _ in self.stepper.parameters), *(shard for _, shard in heads)]
         self.average = Average(self.weights, settings.average, self.total, shards)
-        self.history, self.step, self.saved_step = History(), 0, 0
+        self.history = History()
+        self.step = 0
+        self.saved_step = 0
 
     def restore(self) -> State:
         """Return the place to go on from: that of the checkpoint, or the beginning."""
@@ -119,7 +120,9 @@ class _Run:
             # a setting may be new
             self.stepper.micro_batch = min(state.micro_batch, self.stepper.micro_batch)
             log.info("training: goes on from epoch %d, step %d", state.epoch + 1, state.step)
-        self.history, self.step, self.saved_step = state.history, state.step, state.step
+        self.history = state.history
+        self.step = state.step
+        self.saved_step = state.step
         return state
 
     def epochs(
@@ -161,12 +164,12 @@ class _Run:
         at its end.
         """
         self.network.train()
-        position, every, last = start, self.settings.checkpoint_steps, _NO_ROWS
+        position = start
+        every = self.settings.checkpoint_steps
+        last = _NO_ROWS
         length = min(len(self.batches), self.total - number * len(self.batches))
-        name, total = (
-            f"epoch {number + 1}",
-            min(self.batches.n_documents, length * self.batches.batch_size),
-        )
+        name = f"epoch {number + 1}"
+        total = min(self.batches.n_documents, length * self.batches.batch_size)
         with (
             progress.stage(name, total, "documents"),
             closing(self.batches.epoch(number, start)) as batches,
@@ -175,7 +178,9 @@ class _Run:
             for batch in islice(batches, length - start):
                 names, values = self.stepper.step(batch, self.step)
                 time_to_read = meter.note(self.step, batch.rows, names, values)
-                self.step, position, last = self.step + 1, position + 1, batch.rows
+                self.step = self.step + 1
+                position = position + 1
+                last = batch.rows
                 self.average.update(self.step)
                 progress.advance(len(batch))
                 due = stop.came() or (every and self.step % every == 0)
@@ -243,10 +248,12 @@ class _Run:
         """
         valid: dict[str, float | None] = {} if validate is None else dict(validate())
         epoch = Epoch(valid=valid, **self._facts(number, meter))
-        best, best_value = self.history.best, self.history.best_value
+        best = self.history.best
+        best_value = self.history.best_value
         value = _mean_precision(valid) if validate else None
         if value is not None and (not best or value > best_value):
-            best, best_value = epoch.number, value
+            best = epoch.number
+            best_value = value
             self.checkpoints.save_best(self.network)
         self.history = History(
             epochs=(*self.history.epochs, epoch), best=best, best_value=best_value

@@ -41,14 +41,19 @@ class Diverged(LongtailError):
         super().__init__(
             f"epoch {epoch + 1}, step {step + 1}: {what} is not finite, for the batch of {batch}; {way_out}"
         )
-        self.what, self.epoch, self.step, self.rows = what, epoch, step, rows
+        self.what = what
+        self.epoch = epoch
+        self.step = step
+        self.rows = rows
 
 
 class Meter:
     """Sums of an epoch; the losses of single steps stay on the device until :meth:`read`."""
 
     def __init__(self, losses: Mapping[str, float], documents: int, seconds: float) -> None:
-        self.losses, self.documents, self.seconds = dict(losses), documents, seconds
+        self.losses = dict(losses)
+        self.documents = documents
+        self.seconds = seconds
         self._waiting: list[tuple[int, NDArray[np.int64], Tensor]] = []
         self._names: Sequence[str] = ()
         self._since = time.perf_counter()
@@ -67,7 +72,8 @@ class Meter:
         """Wait for the device and add up what was noted; of the first value that is not finite:
         what, step, rows.
         """
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         table = (
             torch.stack([values for *_, values in waiting]).double().cpu().numpy()
             if waiting
@@ -88,7 +94,8 @@ class Meter:
             for name, value in zip(self._names, values.tolist(), strict=False):
                 self.losses[name] = self.losses.get(name, 0.0) + value * len(rows)
         now = time.perf_counter()
-        self.seconds, self._since = self.seconds + now - self._since, now
+        self.seconds = self.seconds + now - self._since
+        self._since = now
         return None
 
     def resume(self) -> None:

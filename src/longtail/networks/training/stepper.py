@@ -67,7 +67,10 @@ class Stepper:
     """One optimiser step: micro-batches forward and backward, then AdamW and the heads."""
 
     def __init__(self, network: Network, settings: Training, schedule: Schedule, seed: int) -> None:
-        self.network, self.settings, self.schedule, self.seed = network, settings, schedule, seed
+        self.network = network
+        self.settings = settings
+        self.schedule = schedule
+        self.seed = seed
         self.group = current_group()
         groups = network.optimiser_groups()
         self.parameters: list[Tensor] = [
@@ -120,7 +123,8 @@ class Stepper:
         for it.
         """
         torch.manual_seed(seed + self.group.rank)
-        names, total = list[str](), torch.zeros((), device=self.device)
+        names = list[str]()
+        total = torch.zeros((), device=self.device)
         try:
             for whole in batch.split(self.micro_batch * self.group.size):
                 part = _own(whole, self.group)
