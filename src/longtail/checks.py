@@ -230,11 +230,9 @@ def check_preset_levels(config: Config) -> None:
 
 def _what(config: Config) -> str:
     """Return what has the network, for refusals."""
-    return (
-        config.method
-        if METHODS[config.method].network
-        else f"{config.method} with features={config.features}"
-    )
+    if METHODS[config.method].network:
+        return config.method
+    return f"{config.method} with features={config.features}"
 
 
 def _check_kind(config: Config, what: str) -> None:
@@ -257,9 +255,10 @@ def _check_kind(config: Config, what: str) -> None:
         )
     if text.phases == "surrogate":
         _check_surrogate(config)
-    needs = (
-        "surrogate phases" if text.phases == "surrogate" else f"label_text.parts={list(text.parts)}"
-    )
+    if text.phases == "surrogate":
+        needs = "surrogate phases"
+    else:
+        needs = f"label_text.parts={list(text.parts)}"
     if (
         text.phases == "surrogate" or text.parts != ("free",)
     ) and kind not in layout.LABEL_WORD_ENCODERS:

@@ -198,11 +198,10 @@ class _Training(NamedTuple):
             raise UsageError(f"{name}: its labels are not those of {self.name}; {way_out}")
         if self._is_of(model):
             return []
-        known = (
-            len(self.labels)
-            if same_labels
-            else sum(label in self.labels for label in model.labels.ids)
-        )
+        if same_labels:
+            known = len(self.labels)
+        else:
+            known = sum(label in self.labels for label in model.labels.ids)
         if not known:
             raise UsageError(
                 f"{name}: has no label in common with {self.name}; expected models of the same labels"

@@ -125,9 +125,10 @@ def _loaded(
     with stage("loading", len(models), "models"):
         for model, name in zip(models, names, strict=True):
             folder = None if isinstance(model, Longtail) else open_folder(model)
-            found = (
-                model.model if isinstance(model, Longtail) else load_model(folder or model, device)
-            )
+            if isinstance(model, Longtail):
+                found = model.model
+            else:
+                found = load_model(folder or model, device)
             if isinstance(found, Ensemble):
                 raise UsageError(
                     f"{name}: is an ensemble itself; give its members, such as {name}/member-0"

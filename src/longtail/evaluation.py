@@ -97,11 +97,10 @@ def evaluate_model(
             "no label of the test documents is one of the model's, so none can be hit; are both of one kind?"
         )
     n_ranked = max(*measure.ks, _RANKED)
-    ranked = (
-        model.predict(test, n_ranked, beam_size=beam_size).matrix
-        if ranked is None
-        else _first(ranked, n_ranked)
-    )
+    if ranked is None:
+        ranked = model.predict(test, n_ranked, beam_size=beam_size).matrix
+    else:
+        ranked = _first(ranked, n_ranked)
     counts, n_train = frequencies or (model.label_counts, model.facts.documents)
     found = _with_trained_on(_measured(ranked, test, counts, n_train, measure), test, model)
     if model.calibration is None:

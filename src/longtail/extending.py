@@ -113,7 +113,9 @@ def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, CascadeRanke
 
 def _ranker_by_words(model: Model) -> CascadeRanker | None:
     """Return the network, if it makes classifiers of words."""
-    return None if model.neural_ranker is None else model.neural_ranker.composer
+    if model.neural_ranker is None:
+        return None
+    return model.neural_ranker.composer
 
 
 def _extended(model: Model, ranker: CascadeRanker, labels: Labels) -> Model:

@@ -84,4 +84,6 @@ def peak_memory_mb() -> float:
     except ImportError:  # Windows
         return 0.0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+    if sys.platform == "darwin":
+        return peak / 1e6
+    return peak * 1024 / 1e6

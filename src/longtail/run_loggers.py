@@ -224,9 +224,10 @@ class _MLflow:
         self._client = MlflowClient(tracking_uri=uri or None)
         self._entities = entities
         known = self._client.get_experiment_by_name(_EXPERIMENT)
-        experiment = (
-            self._client.create_experiment(_EXPERIMENT) if known is None else known.experiment_id
-        )
+        if known is None:
+            experiment = self._client.create_experiment(_EXPERIMENT)
+        else:
+            experiment = known.experiment_id
         self._run: str = self._client.create_run(experiment, run_name=run).info.run_id
 
     def settings(self, values: Mapping[str, Any]) -> None:
@@ -309,8 +310,6 @@ def _joined(*parts: str) -> str:
 
 
 def _cell(value: Any) -> str:
-    return (
-        ", ".join(map(str, value))
-        if isinstance(value, Sequence) and not isinstance(value, str)
-        else str(value)
-    )
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(str, value))
+    return str(value)

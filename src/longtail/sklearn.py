@@ -113,7 +113,9 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         ranked.data = kept.astype(np.int64)
         ranked.eliminate_zeros()
         ranked.sort_indices()
-        return ranked if self.kind_ == "sparse" else ranked.toarray()
+        if self.kind_ == "sparse":
+            return ranked
+        return ranked.toarray()
 
     def predict_proba(self, X: Any) -> Any:
         """Return (n, L) probabilities: dense, or sparse if ``y`` was sparse or lists. Those of
@@ -123,7 +125,9 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         if self.kind_ == "classes":
             return self._shares(ranked)
         ranked.sort_indices()
-        return ranked.toarray() if self.kind_ == "dense" else ranked
+        if self.kind_ == "dense":
+            return ranked.toarray()
+        return ranked
 
     def decision_function(self, X: Any) -> Any:
         """Return what rises with the probability: above 0 what is predicted, (n,) for two classes,
@@ -134,7 +138,9 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         shares = self.predict_proba(X)
         if self.kind_ == "classes":
             logs = np.log(np.maximum(shares, _SMALLEST))
-            return logs[:, 1] - logs[:, 0] if len(self.classes_) == 2 else logs
+            if len(self.classes_) == 2:
+                return logs[:, 1] - logs[:, 0]
+            return logs
         if self.kind_ != "dense":
             return shares
         return special.logit(np.maximum(shares, _SMALLEST)) - special.logit(self.threshold)
@@ -170,9 +176,10 @@ class LongtailClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         features = self._features(X)
         n_labels = len(self.classes_)
         k = n_labels if self.kind_ == "classes" or self.k is None else min(self.k, n_labels)
-        search = (
-            replace_beam(model.config.search, n_labels) if k == n_labels else model.config.search
-        )
+        if k == n_labels:
+            search = replace_beam(model.config.search, n_labels)
+        else:
+            search = model.config.search
         none = csr_of_nothing(_length(features), n_labels)
         with pool.threads(self.threads):
             ranked = model.raw_scores(_dataset(features, none, model.labels), k, search)
@@ -306,17 +313,17 @@ def _dataset(
 
 
 def _length(features: Strings | sparse.csr_array) -> int:
-    return len(features) if isinstance(features, Strings) else int(features.shape[0])
+    if isinstance(features, Strings):
+        return len(features)
+    return int(features.shape[0])
 
 
 def _label_ids(classes: NDArray[Any]) -> list[str]:
     """Return the classes as strings, or their numbers where 1 and "1" are two of them."""
     ids = [str(name) for name in classes.tolist()]
-    return (
-        ids
-        if len(set(ids)) == len(ids) and all(ids)
-        else [str(number) for number in range(len(ids))]
-    )
+    if len(set(ids)) == len(ids) and all(ids):
+        return ids
+    return [str(number) for number in range(len(ids))]
 
 
 def _held_out(n: int) -> float:

@@ -148,4 +148,6 @@ def _as_called() -> str:
     """Return the command that a person can type here to run this program again."""
     # not on the path
     installed = Path(sys.argv[0]).name == "longtail" and not shutil.which("longtail")
-    return os.path.relpath(sys.argv[0]) if installed else "longtail"
+    if installed:
+        return os.path.relpath(sys.argv[0])
+    return "longtail"

@@ -62,7 +62,9 @@ def hint(option: str | None, arguments: Sequence[str], known: Sequence[str], com
         return ""
     if option is not None:
         path = _setting(option.lstrip("-").replace("-", "_"))
-        return f"It is a setting: --set {path}={_value(option, arguments)}" if path else ""
+        if path:
+            return f"It is a setting: --set {path}={_value(option, arguments)}"
+        return ""
     for word, path, value in zip(arguments, arguments[1:], arguments[2:], strict=False):
         if word == "--set" and "=" not in path and not value.startswith("-"):
             return f"A setting is one word: --set {path}={value}"

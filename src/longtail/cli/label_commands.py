@@ -199,7 +199,9 @@ def _show_vocabulary(source: _Source, k: int, json: bool) -> None:
 
 
 def _filled(column: Any) -> int:
-    return 0 if column is None else int((column.lengths > 0).sum())
+    if column is None:
+        return 0
+    return int((column.lengths > 0).sum())
 
 
 def _row(source: _Source, at: int) -> dict[str, Any]:

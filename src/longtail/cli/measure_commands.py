@@ -105,11 +105,10 @@ def evaluate(
     from longtail.report import check_report_path
 
     if len(paths) != (1 if predictions else 2):
-        wanted = (
-            "TEST, as --predictions stand for the model"
-            if predictions
-            else "MODEL TEST, or --predictions FILE TEST"
-        )
+        if predictions:
+            wanted = "TEST, as --predictions stand for the model"
+        else:
+            wanted = "MODEL TEST, or --predictions FILE TEST"
         raise UsageError(f"found {' '.join(paths)}; expected {wanted}")
     if report:
         check_report_path(report)
@@ -294,7 +293,9 @@ def compare(
 
 
 def _resamples(asked: int | None, report: Path | None) -> int:
-    return (_RESAMPLES if report else 0) if asked is None else asked
+    if asked is None:
+        return _RESAMPLES if report else 0
+    return asked
 
 
 def _cutoffs(text: str) -> tuple[int, ...]:

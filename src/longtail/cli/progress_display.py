@@ -65,7 +65,9 @@ class LineReporter:
 
 def _amount(units: float, unit: str) -> str:
     """Return an amount as people read it; bytes in MB from a million on."""
-    return f"{units / 1e6:,.1f} MB" if unit == "B" and units >= 1e6 else f"{units:,.0f} {unit}"
+    if unit == "B" and units >= 1e6:
+        return f"{units / 1e6:,.1f} MB"
+    return f"{units:,.0f} {unit}"
 
 
 class BarReporter(LineReporter):

@@ -140,8 +140,12 @@ def _time(hours: float) -> str:
     """Return hours, minutes or days, with about two digits."""
     if hours < 1:
         return f"{max(60 * hours, 1):.0f} min"
-    return f"{hours:.0f} h" if hours < 100 else f"{hours / 24:,.0f} days"
+    if hours < 100:
+        return f"{hours:.0f} h"
+    return f"{hours / 24:,.0f} days"
 
 
 def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count < 10e9 else f"{count / 1e9:.0f} GB"
+    if count < 10e9:
+        return f"{count / 1e9:.1f} GB"
+    return f"{count / 1e9:.0f} GB"

@@ -109,21 +109,19 @@ def print_explanation(explanation: Explanation | EnsembleExplanation, top: int) 
 
 
 def _print_title(explanation: Explanation | EnsembleExplanation, score: str) -> None:
-    title = (
-        explanation.name
-        if explanation.name == explanation.label
-        else f"{explanation.name} ({explanation.label})"
-    )
+    if explanation.name == explanation.label:
+        title = explanation.name
+    else:
+        title = f"{explanation.name} ({explanation.label})"
     found = f": {_found(explanation, score)}"
     print(f"{_cut(title, _COLUMNS - len(found))}{found}")
 
 
 def _found(explanation: Explanation | EnsembleExplanation, score: str) -> str:
-    sure = (
-        "not calibrated"
-        if explanation.probability is None
-        else f"probability {explanation.probability:.3f}"
-    )
+    if explanation.probability is None:
+        sure = "not calibrated"
+    else:
+        sure = f"probability {explanation.probability:.3f}"
     return f"{score}, {sure}"
 
 
@@ -167,9 +165,10 @@ def _print_steps(explanation: Explanation, top: int) -> None:
     if sums:
         summed = "  ".join(f"{word} {_signed(total)}" for word, total in explanation.summed()[:top])
         summed = summed or "no word of the text has a weight"
-        which = (
-            "all steps" if len(sums) == len(explanation.steps) else "all steps but the network's"
-        )
+        if len(sums) == len(explanation.steps):
+            which = "all steps"
+        else:
+            which = "all steps but the network's"
         print(f"\n{_cut(f'over {which}: {summed}')}")
 
 
@@ -233,4 +232,6 @@ def _signed(value: float) -> str:
 def _cut(text: str, width: int = _COLUMNS) -> str:
     """Return one line, cut where it would be too wide; nothing in it acts on a terminal."""
     line = printable(text)
-    return line if len(line) <= width else f"{line[: width - 1]}…"
+    if len(line) <= width:
+        return line
+    return f"{line[: width - 1]}…"

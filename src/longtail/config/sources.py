@@ -70,11 +70,10 @@ def settings(config: Stage, prefix: str = "") -> Iterator[Setting]:
 
 
 def _description(hint: Any) -> str:
-    metas = (
-        [meta for meta in get_args(hint)[1:] if isinstance(meta, Meta)]
-        if get_origin(hint) is Annotated
-        else []
-    )
+    if get_origin(hint) is Annotated:
+        metas = [meta for meta in get_args(hint)[1:] if isinstance(meta, Meta)]
+    else:
+        metas = []
     return next((meta.description for meta in reversed(metas) if meta.description), "")
 
 
@@ -102,7 +101,9 @@ def file_of(sources: Iterable[Mapping[str, Any]], *paths: str) -> str:
 
 
 def _file(source: Mapping[str, Any]) -> str:
-    return f"{source.name}: " if isinstance(source, SettingsFile) else ""
+    if isinstance(source, SettingsFile):
+        return f"{source.name}: "
+    return ""
 
 
 def _has(source: Any, parts: list[str]) -> bool:

@@ -294,7 +294,9 @@ def _names(dataset: Dataset) -> tuple[list[str], int]:
 
 
 def _without_brackets(uri: str) -> str:
-    return uri[1:-1] if uri.startswith("<") and uri.endswith(">") else uri
+    if uri.startswith("<") and uri.endswith(">"):
+        return uri[1:-1]
+    return uri
 
 
 def _encoded(string: str, unsafe: str) -> str:

@@ -138,11 +138,10 @@ def _records(
                     f"a line more than in {other}", "as many lines in both", number, file
                 )
         elif document[1] is not None and (own is None or own[1] is not None):
-            text = (
-                re.sub(f" ?{_SEPARATOR} ?", "\n", document[1])
-                if _SEPARATOR in document[1]
-                else document[1]
-            )
+            if _SEPARATOR in document[1]:
+                text = re.sub(f" ?{_SEPARATOR} ?", "\n", document[1])
+            else:
+                text = document[1]
             yield (
                 document[0],
                 Record(text, labels=own[1].split() if own and own[1] is not None else None),

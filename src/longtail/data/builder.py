@@ -84,8 +84,12 @@ class Record(msgspec.Struct, gc=False):
     def document(self) -> str | None:
         """Return title and text joined; None where the record has neither."""
         if not self.title:
-            return self.text if self.text is not None else self.title
-        return f"{self.title}\n{self.text}" if self.text else self.title
+            if self.text is not None:
+                return self.text
+            return self.title
+        if self.text:
+            return f"{self.title}\n{self.text}"
+        return self.title
 
 
 _FIELDS = [attrgetter(name) for name in ("text", "title", "labels", "id", "relevance")]
@@ -320,7 +324,9 @@ class Builder:
     def _labels(self) -> Labels:
         given = self._reading.labels
         if given is not None:
-            return given if self._closed else given.extended(self.labels_so_far)
+            if self._closed:
+                return given
+            return given.extended(self.labels_so_far)
         return Labels(self.labels_so_far)
 
     def _unknown_label(self, label: str) -> tuple[str, str]:
@@ -339,6 +345,6 @@ class Builder:
 
 def in_vocabulary(dataset: Dataset, reading: Reading) -> Dataset:
     """Return the dataset over the labels that the reading asks for."""
-    return (
-        dataset if reading.labels is None else dataset.with_labels(reading.labels, reading.unknown)
-    )
+    if reading.labels is None:
+        return dataset
+    return dataset.with_labels(reading.labels, reading.unknown)

@@ -82,9 +82,9 @@ class Finding(msgspec.Struct, frozen=True):
         """The count with its noun, and the examples."""
         what = _OF_ONE.get(self.what, self.what) if self.count == 1 else self.what
         counted = what if self.what == _NO_LABEL else f"{self.count:,} {what}"
-        return (
-            f"{counted}: {', '.join(map(printable, self.examples))}" if self.examples else counted
-        )
+        if self.examples:
+            return f"{counted}: {', '.join(map(printable, self.examples))}"
+        return counted
 
 
 def describe(dataset: Dataset) -> Description:

@@ -257,11 +257,10 @@ def _read_features(path: Path | str, n_documents: int | None) -> tuple[Any, bool
     expected = "expected features as .npz, .npy, BoW or svmlight"
     if Path(path).suffix in (".npz", ".npy"):
         reader = import_module("longtail.data.npz")
-        matrix = (
-            reader.read_csr_npz(path)
-            if Path(path).suffix == ".npz"
-            else reader.read_dense_npy(path)
-        )
+        if Path(path).suffix == ".npz":
+            matrix = reader.read_csr_npz(path)
+        else:
+            matrix = reader.read_dense_npy(path)
         return matrix, False
     if Path(path).is_file() and not _told(Path(path)):
         raise UsageError(f"{path}: unknown format; {expected}")
@@ -311,7 +310,9 @@ def _told(path: Path) -> Format | None:
     form = _by_name(path) or _by_content(path)
     if form is FORMATS["csv"]:
         names = {cell.strip(b' "').lower() for cell in _beginning(path)[1].split(b",")}
-        return FORMATS["annif-csv"] if b"subject_uris" in names and b"labels" not in names else form
+        if b"subject_uris" in names and b"labels" not in names:
+            return FORMATS["annif-csv"]
+        return form
     return form
 
 
@@ -430,9 +431,9 @@ def _own_folder(
         raise UsageError(
             f"{folder}: no {split}.jsonl, {split}.jsonl.gz or {split}.jsonl.zst in this folder"
         )
-    return (
-        (file, beside, unknown or "add") if labels is None and beside else (file, labels, unknown)
-    )
+    if labels is None and beside:
+        return (file, beside, unknown or "add")
+    return (file, labels, unknown)
 
 
 def _vocabulary(labels: Labels | Path | str | None, skip_bad: int | None) -> Labels | None:
@@ -445,4 +446,6 @@ def _vocabulary(labels: Labels | Path | str | None, skip_bad: int | None) -> Lab
 
 
 def _size(path: Path | str) -> int | None:
-    return Path(path).stat().st_size if Path(path).is_file() else None
+    if Path(path).is_file():
+        return Path(path).stat().st_size
+    return None

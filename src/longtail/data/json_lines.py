@@ -67,7 +67,9 @@ class JsonBlock(Generic[T]):
             objects = self._decoder.decode_lines(self.data)
         except _MALFORMED:
             return None
-        return objects if _one_a_line(self.data, len(objects)) else None
+        if _one_a_line(self.data, len(objects)):
+            return objects
+        return None
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
         if self.objects is not None:
@@ -124,11 +126,9 @@ def _wrong_type(said: str) -> tuple[str, str]:
         return f"{_word(wrong[2])}{where}", _word(wrong[1])
     if missing := re.fullmatch("Object missing required field `(.*)`", what):
         return f"no field '{missing[1]}'{where}", f"a JSON object with '{missing[1]}'"
-    return (
-        (f"a number too large{where}", "a finite number")
-        if "range" in what
-        else (what + where, "another value")
-    )
+    if "range" in what:
+        return (f"a number too large{where}", "a finite number")
+    return (what + where, "another value")
 
 
 def _word(json_type: str) -> str:

@@ -129,7 +129,9 @@ class _Collected:
 
 
 def _kind_by_name(path: Path | str) -> str | None:
-    return "jsonl" if str(path) == "-" else _SUFFIXES.get(uncompressed(path).suffix.lower())
+    if str(path) == "-":
+        return "jsonl"
+    return _SUFFIXES.get(uncompressed(path).suffix.lower())
 
 
 def _kind_by_content(path: Path | str) -> str:

@@ -66,7 +66,9 @@ class Labels:
 
         def column(field: str) -> Strings | None:
             values = [getattr(row, field) for row in rows]
-            return Strings.of(values) if any(values) else None
+            if any(values):
+                return Strings.of(values)
+            return None
 
         aliases = tuple(row.aliases for row in rows)
         # refuses half a surrogate pair, as the columns do
@@ -147,9 +149,9 @@ class Labels:
             return self.columns.get(label)
         raw = label.encode("utf-8", "surrogatepass")
         at = bisect_left(self._order, raw, key=self._raw)
-        return (
-            int(self._order[at]) if at < len(self) and self._raw(self._order[at]) == raw else None
-        )
+        if at < len(self) and self._raw(self._order[at]) == raw:
+            return int(self._order[at])
+        return None
 
     def _raw(self, column: np.integer) -> bytes:
         offsets = self.ids.offsets

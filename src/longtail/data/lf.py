@@ -70,18 +70,15 @@ class _LfRecord(msgspec.Struct, gc=False):
                 'a document such as {"title": "…", "target_ind": [0]}',
             )
         if targets is None:
-            return (
-                ("no field 'target_ind'", "a list of label numbers, [] for none")
-                if labelled
-                else None
-            )
+            if labelled:
+                return ("no field 'target_ind'", "a list of label numbers, [] for none")
+            return None
         if targets and not 0 <= min(targets) <= max(targets) < n_labels:
             outside = next(target for target in targets if not 0 <= target < n_labels)
-            expected = (
-                f"a number below {n_labels}, the labels of the set"
-                if n_labels
-                else "labels in lbl.json"
-            )
+            if n_labels:
+                expected = f"a number below {n_labels}, the labels of the set"
+            else:
+                expected = "labels in lbl.json"
             return f"label number {outside} in 'target_ind'", expected
         if relevance is not None and len(relevance) != len(targets):
             return (
@@ -141,11 +138,9 @@ def _closed(reading: Reading, own: Labels) -> Reading:
     """
     if reading.labels is None:
         return replace(reading, labels=own, unknown="error")
-    return (
-        replace(reading, labels=reading.labels.extended(own.ids))
-        if reading.unknown == "add"
-        else reading
-    )
+    if reading.unknown == "add":
+        return replace(reading, labels=reading.labels.extended(own.ids))
+    return reading
 
 
 def _read_labels(files: SplitFiles, fields: Sequence[str], reading: Reading) -> Labels:

@@ -251,7 +251,9 @@ class _Member:
 
     @property
     def hungry(self) -> bool:
-        return not self._codec.unconsumed_tail if self._gzip else bool(self._codec.needs_input)
+        if self._gzip:
+            return not self._codec.unconsumed_tail
+        return bool(self._codec.needs_input)
 
     @property
     def unused(self) -> bytes:

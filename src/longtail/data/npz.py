@@ -60,11 +60,10 @@ def read_dense_npy(path: Path | str) -> NDArray[np.float32]:
     except (OSError, ValueError, EOFError) as error:  # numpy's kinds for damaged bytes
         problems.fatal(f"a damaged array ({quoted(str(error))})", "an array of numpy.save")
     if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind not in "iuf":
-        what = (
-            f"type {found.dtype} and shape {found.shape}"
-            if isinstance(found, np.ndarray)
-            else "several arrays"
-        )
+        if isinstance(found, np.ndarray):
+            what = f"type {found.dtype} and shape {found.shape}"
+        else:
+            what = "several arrays"
         problems.fatal(what, "one array of numbers, (documents, columns)")
     with np.errstate(over="ignore"):
         values = np.array(found, np.float32, order="C")
@@ -113,11 +112,10 @@ def _read_array(
     """
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
-        header = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
+        if version == (1, 0):
+            header = np.lib.format.read_array_header_1_0
+        else:
+            header = np.lib.format.read_array_header_2_0
         shape, _, dtype = header(member)
         if dtype.kind not in "iufbSU" or len(shape) > 1:
             problems.fatal(

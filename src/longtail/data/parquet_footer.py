@@ -91,7 +91,9 @@ class _Thrift:
             raise ValueError("a map, which no footer has")
         if kind == _DOUBLE:
             return self._bytes(8)
-        return self._byte() if kind <= _BYTE else self._zigzag()
+        if kind <= _BYTE:
+            return self._byte()
+        return self._zigzag()
 
     def _list(self) -> list[Any]:
         head = self._byte()

@@ -57,7 +57,12 @@ def read_pecos(path: Path | str, reading: Reading) -> Dataset:
     target_file = files.need(_TARGETS) if reading.labelled else files.find(_TARGETS)
     texts, bad = _read_texts(text_file, problems) if text_file else (None, [])
     features = read_csr_npz(feature_file) if feature_file else None
-    n_rows = len(texts) if texts is not None else features.shape[0] if features is not None else 0
+    if texts is not None:
+        n_rows = len(texts)
+    elif features is not None:
+        n_rows = features.shape[0]
+    else:
+        n_rows = 0
     matrix = _read_targets(target_file) if target_file else csr_of_nothing(n_rows, 0)
     for file, part in ((feature_file, features), (target_file, matrix)):
         if part is not None and part.shape[0] != n_rows:

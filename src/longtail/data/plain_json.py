@@ -135,7 +135,9 @@ def _pays_from() -> int:
     """
     if "longtail.kernels.json_lines" in sys.modules:
         return _PAYS_FROM // _AT_ONCE
-    return _PAYS_FROM // _SOONER if "numba" in sys.modules else _PAYS_FROM
+    if "numba" in sys.modules:
+        return _PAYS_FROM // _SOONER
+    return _PAYS_FROM
 
 
 def _scan(data: bytes, index: CompactIndex) -> PackedDocuments | None:

@@ -53,11 +53,10 @@ class Problems:
             log.warning("%s left out, the first: %s", count, self._shown[0])
 
     def _fail(self, count: str, needed: str) -> NoReturn:
-        way_out = (
-            ": it is read whole or not at all"
-            if self._whole
-            else f", or go on with --skip-bad {needed}"
-        )
+        if self._whole:
+            way_out = ": it is read whole or not at all"
+        else:
+            way_out = f", or go on with --skip-bad {needed}"
         raise DataError(self._shown, f"{count}; mend the file{way_out}")
 
 
@@ -77,4 +76,6 @@ def quoted(value: object, most: int = 60) -> str:
     if isinstance(value, str):
         value = value[:most]  # before repr, which makes a copy of four times the size
     text = repr(value)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 1]}…"

@@ -176,11 +176,9 @@ def _line_of(error: Exception) -> int:
     """Return the line that the Turtle, XML or JSON parser says; 0 where none does."""
     if hasattr(error, "lines"):
         return int(error.lines) + 1
-    return (
-        int(error.getLineNumber() or 0)
-        if hasattr(error, "getLineNumber")
-        else getattr(error, "lineno", 0) or 0
-    )
+    if hasattr(error, "getLineNumber"):
+        return int(error.getLineNumber() or 0)
+    return getattr(error, "lineno", 0) or 0
 
 
 def _concepts(graph: Any) -> list[Any]:
@@ -218,15 +216,23 @@ def _label(graph: Any, concept: Any, language: str) -> Label:
     text = values("definition", "scopeNote")
     label = _id(concept)
     minted = concept.startswith(_MINTED) and label != str(concept)
-    uri = (
-        min(map(str, graph.objects(concept, _term("exactMatch"))), default="") if minted else label
-    )
+    if minted:
+        uri = min(map(str, graph.objects(concept, _term("exactMatch"))), default="")
+    else:
+        uri = label
     return Label(label, name, text[0] if text else "", tuple(aliases), uri)
 
 
 def _rank(language: str | None, wanted: str) -> tuple[int, str]:
     own = (language or "").lower()
-    rank = 0 if own == wanted else 1 if own.startswith(f"{wanted}-") else 2 if not own else 3
+    if own == wanted:
+        rank = 0
+    elif own.startswith(f"{wanted}-"):
+        rank = 1
+    elif not own:
+        rank = 2
+    else:
+        rank = 3
     return rank, own
 
 
@@ -245,11 +251,9 @@ def _minted(label: str) -> str:
 
 
 def _subject(label: str) -> str:
-    return (
-        label
-        if _IRI.fullmatch(label) and not label.startswith((_MINTED, _BASE))
-        else _minted(label)
-    )
+    if _IRI.fullmatch(label) and not label.startswith((_MINTED, _BASE)):
+        return label
+    return _minted(label)
 
 
 def write_skos(labels: Labels, path: Path | str) -> None:

@@ -47,7 +47,9 @@ class Source:
     @property
     def folder(self) -> Path:
         """The folder of the files."""
-        return self.path if self.path.is_dir() else self.path.parent
+        if self.path.is_dir():
+            return self.path
+        return self.path.parent
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -161,7 +161,9 @@ def write_strings(strings: Iterable[str], path: Path | str) -> None:
 
 def one_line(text: str, by: str = " ") -> str:
     """Return ``text`` with ``by`` in place of each newline."""
-    return re.sub(_NEWLINE, by, text) if "\n" in text or "\r" in text else text
+    if "\n" in text or "\r" in text:
+        return re.sub(_NEWLINE, by, text)
+    return text
 
 
 def label_strings(

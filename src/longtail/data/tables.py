@@ -128,11 +128,10 @@ def column_places(
     for name in required:
         if name not in names:
             asked = {"text": reading.text_column, "labels": reading.labels_column}[name]
-            options = (
-                "--separator names another"
-                if by
-                else "--text-column and --labels-column name others"
-            )
+            if by:
+                options = "--separator names another"
+            else:
+                options = "--text-column and --labels-column name others"
             expected = f"the columns 'text' and 'labels'{by} ({options})"
             problems.fatal(no_column(asked or name, header), expected, line)
     return {name: names.index(name) for name in COLUMNS if name in names}
@@ -230,7 +229,9 @@ def _list(cells: dict[str, Any], name: str, separator: str, of: type[T]) -> list
             raise BadRecord(f"a null in '{name}'", "strings" if of is str else "numbers")
         return value
     cell = _string(value)
-    return None if cell is None else split_cell(cell, separator, of)
+    if cell is None:
+        return None
+    return split_cell(cell, separator, of)
 
 
 @overload

@@ -164,7 +164,9 @@ def _ids_beside(path: Path | str) -> Path | None:
     train.labels.txt.
     """
     name = re.sub(r"(\.txt)?(\.gz|\.zst)?$", "", Path(path).name)
-    return None if str(path) == "-" else Path(path).with_name(f"{name}.labels.txt")
+    if str(path) == "-":
+        return None
+    return Path(path).with_name(f"{name}.labels.txt")
 
 
 def _labels(beside: Path | None, found: SparseLines, problems: Problems) -> Labels:
@@ -263,7 +265,9 @@ def _ids_to_write(labels: Labels, beside: Path | None, path: Path | str) -> list
         where = f"their ids are in {beside}" if beside else "their ids are left out"
         log.warning("%s: labels are written as column numbers, %s", path, where)
     needed = beside is not None and (not numbered or beside.exists())
-    return label_strings(labels, beside or path) if needed else []
+    if needed:
+        return label_strings(labels, beside or path)
+    return []
 
 
 _X = "{}_X_Xf.txt"
@@ -300,7 +304,9 @@ def _split_labels(files: SplitFiles, y: SparseLines, nbytes: int, problems: Prob
         return Labels(Strings.of([]))
     labels = _labels(files.find(_IDS), y._replace(nbytes=nbytes), problems)
     names = files.find(_NAMES)
-    return replace(labels, names=read_names(names, len(labels))) if names else labels
+    if names:
+        return replace(labels, names=read_names(names, len(labels)))
+    return labels
 
 
 def _read_y(files: SplitFiles, x: SparseLines, reading: Reading, problems: Problems) -> SparseLines:

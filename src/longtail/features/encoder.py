@@ -122,11 +122,10 @@ class Encoder(TextEncoder):
             with _silence():
                 self.model.save_pretrained(str(folder))
         except SafetensorError as error:  # which hides what the disk answered
-            code = (
-                int(found[1])
-                if (found := re.search(r"\(os error (\d+)\)", str(error)))
-                else errno.EIO
-            )
+            if found := re.search(r"\(os error (\d+)\)", str(error)):
+                code = int(found[1])
+            else:
+                code = errno.EIO
             raise OSError(code, os.strerror(code)) from error
         about = {
             "pooling_mode_cls_token": self.pooling == "cls",

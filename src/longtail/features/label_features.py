@@ -60,7 +60,9 @@ def label_features(
         sums = _filled(sums, own)
     if with_graph and graph is not None:
         sums = _weighted(sums, graph, keep, keep)
-    return _beside(sums, own) if with_text and own is not None else sums
+    if with_text and own is not None:
+        return _beside(sums, own)
+    return sums
 
 
 def _sums(features: Features, label_matrix: sparse.csr_array, keep: int) -> Features:

@@ -231,7 +231,9 @@ def _head(text: str, most: int) -> str:
     # only at spaces: what else Python calls white space, BERT's normaliser takes away in the middle
     # of a word
     end = text.rfind(" ", 0, most + 1)
-    return text[:end].rstrip(" \t\n") or text if end > 0 else text
+    if end > 0:
+        return text[:end].rstrip(" \t\n") or text
+    return text
 
 
 def _read(folder: Path) -> dict[str, bytes]:

@@ -70,7 +70,9 @@ def find_gpu(number: int = 0) -> Gpu | None:
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
     lines = [line for line in done.stdout.splitlines() if line.strip()]
-    return parse_gpu(lines[number]) if number < len(lines) else None
+    if number < len(lines):
+        return parse_gpu(lines[number])
+    return None
 
 
 def parse_gpu(line: str) -> Gpu:

@@ -55,11 +55,10 @@ def tree_levels(sizes: DataSizes, config: Config) -> list[Level]:
     pairs = float(sizes.documents)
     largest = float(sizes.documents)
     for level, nodes in enumerate(_widths(sizes.n_labels, config.tree)):
-        apart = (
-            nodes * -np.expm1(labels.values * np.log1p(-1 / nodes))
-            if nodes > 1
-            else np.ones_like(labels.values)
-        )
+        if nodes > 1:
+            apart = nodes * -np.expm1(labels.values * np.log1p(-1 / nodes))
+        else:
+            apart = np.ones_like(labels.values)
         share = 1.0 if nodes == sizes.n_labels else _LABELS_APART
         own = labels.size + share * float((apart - 1) @ labels.counts)
         levels.append(Level(nodes, own / nodes, parents, pairs / parents, largest))
@@ -90,7 +89,9 @@ def _flat_level(sizes: DataSizes, config: Config) -> Level:
 def _negatives(config: Config, level: int) -> str:
     """Return the negatives of a level of the tree."""
     given = config.ranker.level_negatives
-    return given[level] if level < len(given) else config.ranker.negatives
+    if level < len(given):
+        return given[level]
+    return config.ranker.negatives
 
 
 def _widths(n_labels: int, tree: Tree) -> list[int]:

@@ -151,11 +151,9 @@ def _process_sizes() -> _ProcessSizes | None:
 
 def _limit_of_the_group(file: Path) -> MemoryLimit | None:
     text = _read(file)
-    return (
-        MemoryLimit(int(text), f"the limit of the container or control group, {file}")
-        if text.isdecimal()
-        else None
-    )
+    if text.isdecimal():
+        return MemoryLimit(int(text), f"the limit of the container or control group, {file}")
+    return None
 
 
 def _limit_files() -> list[Path]:

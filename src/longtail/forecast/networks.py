@@ -108,9 +108,10 @@ def network_forecast(
     levels = [
         [_classifier_bytes(*level, config.training) for level in levels] for levels in plan.together
     ]
-    weights = (
-        max((sum(own for own, _ in level) for level in levels), default=0.0) if plan.stays else 0.0
-    )
+    if plan.stays:
+        weights = max((sum(own for own, _ in level) for level in levels), default=0.0)
+    else:
+        weights = 0.0
     forward = _convolutions if config.encoder.kind == "cnn" else _forward
     operations = plan.passes * forward(shape, sizes, config) + 2.0 * tokens.size * plan.products
     seconds = _COSTS.token_seconds * tokens.sum

@@ -62,7 +62,9 @@ class Distribution(NamedTuple):
     @property
     def largest(self) -> float:
         """The largest number; 0 of none."""
-        return float(self.values[-1]) if len(self.values) else 0.0
+        if len(self.values):
+            return float(self.values[-1])
+        return 0.0
 
 
 class PublishedDataset(Protocol):

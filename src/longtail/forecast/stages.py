@@ -199,21 +199,19 @@ def _add_rankers(course: _Course, plan: TrainingPlan, resting: float) -> float:
     if not plan.levels:
         return 0.0
     _add_tree(course, plan, resting, plan.labels, plan.joined.dense_width, plan.trees)
-    scaled = (
-        0.0
-        if plan.config.ranker.dense_penalty == 1
-        else 4.0 * plan.joined.dense_width * plan.sizes.documents
-    )
+    if plan.config.ranker.dense_penalty == 1:
+        scaled = 0.0
+    else:
+        scaled = 4.0 * plan.joined.dense_width * plan.sizes.documents
     relevance = _BYTES.relevance * sum(level.nodes * level.own for level in plan.levels)
     stored = 0.0
     for _ in range(plan.trees):
         for number, level in enumerate(plan.levels):
             stored += plan.stored[number]
-            name = (
-                f"level {number + 1} of {len(plan.levels)}"
-                if plan.config.tree.kind != "flat"
-                else "labels"
-            )
+            if plan.config.tree.kind != "flat":
+                name = f"level {number + 1} of {len(plan.levels)}"
+            else:
+                name = "labels"
             solver = _solver_bytes(plan, level, plan.config.ranker.solver)
             work = relevance + scaled + _problem_bytes(plan, number) + solver
             course.add(name, resting + stored + work, resting + stored)

@@ -165,9 +165,10 @@ def forecast_of_sizes(
     """
     text = text_forecast(sizes, config)
     network = None if shape is None else network_forecast(sizes, config, shape, gpu)
-    joined = (
-        text if network is None or ranks_alone(config) else _beside(text, network.width, config)
-    )
+    if network is None or ranks_alone(config):
+        joined = text
+    else:
+        joined = _beside(text, network.width, config)
     other = ranker_family(config).forecast(sizes, joined, config)
     levels = [] if ranks_alone(config) or other is not None else tree_levels(sizes, config)
     weights = _weights(sizes, joined, levels, config)
@@ -299,14 +300,16 @@ def _time(seconds: float) -> str:
     """Return a time of one or two digits."""
     if seconds < 90:
         return f"{max(_two_digits(seconds), 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{_two_digits(seconds / 3600):g} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{_two_digits(seconds / 3600):g} h"
 
 
 def size_in_words(count: float) -> str:
     """Return bytes as MB or GB of two digits."""
-    return (
-        f"{_two_digits(count / 1e6):.0f} MB" if count < 1e9 else f"{_two_digits(count / 1e9):g} GB"
-    )
+    if count < 1e9:
+        return f"{_two_digits(count / 1e6):.0f} MB"
+    return f"{_two_digits(count / 1e9):g} GB"
 
 
 def _two_digits(value: float) -> float:

@@ -103,7 +103,9 @@ def _preset(name: str, content: Mapping[str, Any], names: Sequence[str]) -> Pres
 
 def _listed(value: Any) -> Any:
     """Return a setting as TOML has it, with lists in place of tuples."""
-    return [_listed(part) for part in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [_listed(part) for part in value]
+    return value
 
 
 def _blocks_of(

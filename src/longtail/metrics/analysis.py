@@ -54,7 +54,9 @@ class FrequencyBin(msgspec.Struct, frozen=True, kw_only=True):
         """The range in words: «0», «2–5», «>100»."""
         if self.high is None:
             return f">{self.low - 1}"
-        return f"{self.low}" if self.low == self.high else f"{self.low}–{self.high}"
+        if self.low == self.high:
+            return f"{self.low}"
+        return f"{self.low}–{self.high}"
 
 
 class FrequencyTable(msgspec.Struct, frozen=True):

@@ -133,4 +133,6 @@ def averaged_in_words(ensemble: Ensemble) -> str:
     what = "probabilities" if ensemble.calibrated_members else "raw scores"
     if ensemble.fusion == "rank":
         return "reciprocal ranks, 61 / (60 + rank)"
-    return f"{what}, by weights fitted on documents" if ensemble.fusion == "weights" else what
+    if ensemble.fusion == "weights":
+        return f"{what}, by weights fitted on documents"
+    return what

@@ -114,7 +114,9 @@ class Ensemble(RankingModel):
         """What a label counts for at a member that does not find it."""
         alone = self.fusion == "rank" or self.calibrated_members
         # all alike, as those who make ensembles see to
-        return 0.0 if alone else self.members[0].missing_score
+        if alone:
+            return 0.0
+        return self.members[0].missing_score
 
     @property
     def reads_text(self) -> bool:
@@ -183,11 +185,10 @@ class Ensemble(RankingModel):
         """Return the (n, d) vectors of the one member with a network."""
         with_network = [member for member in self.members if member.network is not None]
         if len(with_network) != 1:
-            found = (
-                f"{len(with_network)} members with a network"
-                if with_network
-                else "no member with a network"
-            )
+            if with_network:
+                found = f"{len(with_network)} members with a network"
+            else:
+                found = "no member with a network"
             way_out = "embed with the folder of one member, such as ENSEMBLE/member-0"
             raise UsageError(f"this ensemble has {found}; expected exactly one; {way_out}")
         return with_network[0].embed(documents)

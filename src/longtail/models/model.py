@@ -62,7 +62,9 @@ class Model(RankingModel):
     @property
     def neural_ranker(self) -> NeuralRanker | None:
         """The network, if it ranks labels by itself."""
-        return None if self.network is None else self.network.ranker
+        if self.network is None:
+            return None
+        return self.network.ranker
 
     @property
     def missing_score(self) -> float:
@@ -122,7 +124,9 @@ class Model(RankingModel):
         ``each``.
         """
         ranked = [ranker.search(features, search, each, exclude) for ranker in self.rankers]
-        return ranked[0] if len(ranked) == 1 else mean_scores(ranked, k, missing=self.missing_score)
+        if len(ranked) == 1:
+            return ranked[0]
+        return mean_scores(ranked, k, missing=self.missing_score)
 
     def predict_part(
         self,
@@ -203,9 +207,10 @@ class Model(RankingModel):
 
     def _explain_linear(self, text: str, column: int) -> RawExplanation:
         if self.vectoriser is None and self.facts.network_share == 0:
-            found = (
-                "a network's vectors" if self.config.features == "dnn" else "ready-made features"
-            )
+            if self.config.features == "dnn":
+                found = "a network's vectors"
+            else:
+                found = "ready-made features"
             raise UsageError(
                 f"this model was trained on {found}, which have no words to explain by"
             )
@@ -213,4 +218,6 @@ class Model(RankingModel):
 
 
 def _texts(documents: Dataset | Strings) -> Strings:
-    return documents if isinstance(documents, Strings) else documents.document_texts()
+    if isinstance(documents, Strings):
+        return documents
+    return documents.document_texts()

@@ -28,7 +28,9 @@ def _widths(tree: LabelTree) -> str:
 def _added(model: Model) -> str:
     """Return how many labels are known by their words alone, if any."""
     added = 0 if model.neural_ranker is None else model.neural_ranker.n_added
-    return f"; {added:,} of them added after training, by their words" if added else ""
+    if added:
+        return f"; {added:,} of them added after training, by their words"
+    return ""
 
 
 def card_rows(model: Model) -> dict[str, str]:
@@ -46,11 +48,10 @@ def card_rows(model: Model) -> dict[str, str]:
         "scores": "probabilities" if model.calibration is not None else "not calibrated",
     }
     if model.network is not None:
-        ranks = (
-            f"{facts.network_share:.0%} of the score"
-            if model.neural_ranker is not None
-            else "its vectors are features"
-        )
+        if model.neural_ranker is not None:
+            ranks = f"{facts.network_share:.0%} of the score"
+        else:
+            ranks = "its vectors are features"
         rows["network"] = f"{model.config.encoder.name}, {ranks}"
     return rows
 
@@ -67,11 +68,10 @@ def model_card(model: Model) -> str:
         + "".join(f"\n| {name} | {value} |" for name, value in card_rows(model).items()),
     ]
     if model.metrics is not None:
-        which = (
-            "the documents held out"
-            if model.metrics.held_out
-            else "the documents of the calibration"
-        )
+        if model.metrics.held_out:
+            which = "the documents held out"
+        else:
+            which = "the documents of the calibration"
         lines.append(f"## Measured on {which}\n\n```\n{model.metrics}\n```")
     lines.append("## Use\n\n```\nlongtail predict THIS_FOLDER documents.jsonl -k 5\n```")
     lines.append(f"## Settings\n\n```toml\n{to_toml(model.config).strip()}\n```")

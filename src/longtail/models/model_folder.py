@@ -75,11 +75,10 @@ def load_model(
         ) from None
     except (ValueError, KeyError, TypeError, DataError) as error:
         # verified, yet no model: made by something else
-        found = (
-            f"no array {error}"
-            if isinstance(error, KeyError)
-            else printable(str(error).partition("\n")[0])
-        )
+        if isinstance(error, KeyError):
+            found = f"no array {error}"
+        else:
+            found = printable(str(error).partition("\n")[0])
         raise ModelFolderError(
             f"{path}: {found}; train the model again, or get another copy"
         ) from None

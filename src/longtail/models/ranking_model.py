@@ -91,7 +91,9 @@ class RankingModel(ABC):
         """Fingerprints of the training documents, of an ensemble those of each member; older models
         have none.
         """
-        return () if self.fingerprints is None else (self.fingerprints,)
+        if self.fingerprints is None:
+            return ()
+        return (self.fingerprints,)
 
     @property
     @abstractmethod
@@ -193,9 +195,10 @@ class RankingModel(ABC):
         """Return how many labels to look for, no more than there are, and how."""
         if k < 1:
             raise UsageError(f"k: found {k}; expected at least 1")
-        search = (
-            self.config.search if beam_size is None else replace_beam(self.config.search, beam_size)
-        )
+        if beam_size is None:
+            search = self.config.search
+        else:
+            search = replace_beam(self.config.search, beam_size)
         return min(k, len(self.labels)), search
 
     def _calibrated(self, ranked: sparse.csr_array) -> sparse.csr_array:

@@ -151,11 +151,10 @@ def class_attention(encoder: Encoder, tokens: Tokens) -> tuple[LayerAttention, .
     most = torch.zeros(encoder.depth, dtype=torch.float64)
     for batch in _batches(encoder, tokens, "attention", maps=True):
         itself, entropy = _class_rows(encoder, batch, -1 if tokens.pad_left else 0)
-        lengths = (
-            torch.full((len(batch),), batch.ids.shape[1])
-            if batch.mask is None
-            else batch.mask.sum(1)
-        )
+        if batch.mask is None:
+            lengths = torch.full((len(batch),), batch.ids.shape[1])
+        else:
+            lengths = batch.mask.sum(1)
         # a single token has an entropy of 0
         share = entropy / lengths.to(entropy).clamp(min=2).log()
         sums += torch.stack([itself.mean(2).sum(1), entropy.sum(1), share.sum(1)]).cpu()

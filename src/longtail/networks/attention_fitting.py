@@ -104,11 +104,10 @@ class _LevelTraining:
         batches = Batches(
             self.run.tokens, self.matrices[t], self.run.config.training.batch_size, seed
         )
-        validate = (
-            None
-            if self.validation is None
-            else partial(self.validation.precision, self._matcher(levels))
-        )
+        if self.validation is None:
+            validate = None
+        else:
+            validate = partial(self.validation.precision, self._matcher(levels))
         fit(
             level,
             batches,

@@ -121,7 +121,9 @@ class CascadeXML(nn.Module):
         slots = [self.tables.widths[0]]
         for kept, most in zip(self.kept, self.tables.most_children, strict=True):
             slots.append(min(kept, slots[-1]) * most)
-        return [*slots[:-1], self.tables.widths[-1]] if self.full else slots
+        if self.full:
+            return [*slots[:-1], self.tables.widths[-1]]
+        return slots
 
     def vectors(self, ids: Tensor, mask: Tensor | None, detached: bool = False) -> list[Tensor]:
         """Return ϑ^(t), the (B, d_t) vector that each level reads.
@@ -189,7 +191,9 @@ class CascadeXML(nn.Module):
 
     def _top(self, t: int, p: Tensor, nodes: Tensor | None) -> Tensor | None:
         """Return S_top, the k best nodes (eq. 2); None below the last level."""
-        return best_nodes(p, nodes, self.kept[t])[0] if t < self.last else None
+        if t < self.last:
+            return best_nodes(p, nodes, self.kept[t])[0]
+        return None
 
     def _weighted(self, losses: list[Tensor], sizes: Tensor) -> dict[str, Tensor]:
         """Return α_t / |S^(t)| · Σ_l L(p_l, y_l), the mean over documents (eq. 4, 5); ``sizes``
@@ -235,9 +239,10 @@ class CascadeXML(nn.Module):
         It is the product of those σ that a label's score is made of, in float64: some are near 1.
         """
         theta = self.vectors(ids, mask)
-        above = (
-            0 if self.full else {"level": 0, "weighted": 1, "path": self.last}[self.settings.score]
-        )
+        if self.full:
+            above = 0
+        else:
+            above = {"level": 0, "weighted": 1, "path": self.last}[self.settings.score]
         scores: Tensor = theta[-1].new_ones(len(theta[-1]), dtype=torch.float64)
         for t in range(max(self.last - above, 0), self.last + 1):
             node = torch.full((len(scores), 1), path[t], dtype=torch.int32, device=scores.device)

@@ -178,11 +178,10 @@ class _CascadeTraining:
         with told(stage) as note:
             arrays = run.work.together(stage, make)
             group = current_group()
-            trained = (
-                self._in_one_process(ranker.tree, config)
-                if group.size > 1 and group.is_first
-                else ranker
-            )
+            if group.size > 1 and group.is_first:
+                trained = self._in_one_process(ranker.tree, config)
+            else:
+                trained = ranker
             trained.network.load_arrays(arrays)
             note(f"{trained.n_parameters:,} parameters")
         return trained

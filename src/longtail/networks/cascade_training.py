@@ -47,11 +47,10 @@ def train_ranker(
         # others pad every text, or normalise over a batch
         by_length = config.encoder.kind == "transformer"
         batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed, by_length)
-        validate = (
-            None
-            if valid is None
-            else _validation(ranker, valid.with_labels(documents.labels, unknown="drop"))
-        )
+        if valid is None:
+            validate = None
+        else:
+            validate = _validation(ranker, valid.with_labels(documents.labels, unknown="drop"))
         return fit(
             ranker.network,
             batches,

@@ -36,11 +36,9 @@ def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[o
     """Return the context in which an encoder runs: bfloat16 on a GPU unless ``precision`` says
     otherwise.
     """
-    return (
-        torch.autocast(device.type, torch.bfloat16)
-        if computes_in_half(precision, device)
-        else nullcontext()
-    )
+    if computes_in_half(precision, device):
+        return torch.autocast(device.type, torch.bfloat16)
+    return nullcontext()
 
 
 def computes_in_half(precision: str, device: torch.device) -> bool:

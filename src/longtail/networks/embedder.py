@@ -146,7 +146,9 @@ class Embedder:
         return levels
 
     def _tokens(self, texts: Strings | Iterable[str] | Tokens) -> Tokens:
-        return texts if isinstance(texts, Tokens) else self.tokeniser(texts)
+        if isinstance(texts, Tokens):
+            return texts
+        return self.tokeniser(texts)
 
     def _ranked(self, ids: Tensor, mask: Tensor, k: int) -> Ranked:
         """Return the vectors, with no labels."""
@@ -176,7 +178,9 @@ class Embedder:
             self.network.train(was_training)
 
     def _arithmetic(self) -> AbstractContextManager[object]:
-        return nullcontext() if self._in_half else arithmetic(self.precision, self.device)
+        if self._in_half:
+            return nullcontext()
+        return arithmetic(self.precision, self.device)
 
 
 def pretrained_embedder(

@@ -88,7 +88,9 @@ def cluster_widths(n_labels: int, last_level: str) -> tuple[int, ...]:
     None where all labels are scored, as on small sets (``last_level`` as in the settings), or fit
     into one node."""
     clusters = 1 << (-(-n_labels // _CLUSTER_LABELS) - 1).bit_length()
-    return () if scores_all_labels(last_level, n_labels) or clusters == 1 else (clusters,)
+    if scores_all_labels(last_level, n_labels) or clusters == 1:
+        return ()
+    return (clusters,)
 
 
 def word_widths(n_labels: int, last_level: str, phases: str = "one") -> tuple[int, ...]:
@@ -101,7 +103,9 @@ def word_widths(n_labels: int, last_level: str, phases: str = "one") -> tuple[in
     clusters = 1 << max(round(log2(max(n_labels, 1) / each)), 0)
     if phases == "surrogate":
         clusters = min(clusters, _SURROGATES)
-    return () if last_level == "full" or clusters == 1 else (clusters,)
+    if last_level == "full" or clusters == 1:
+        return ()
+    return (clusters,)
 
 
 def level_layers(depth: int, n_levels: int, merge: str = "mean") -> tuple[tuple[int, ...], ...]:
@@ -225,7 +229,9 @@ def tuned_levels(widths: tuple[int, ...], finest: str) -> int:
     may be too many.
     """
     labels = finest == "labels" or (finest == "auto" and widths[-1] < _LARGE)
-    return len(widths) if labels else max(len(widths) - 1, 1)
+    if labels:
+        return len(widths)
+    return max(len(widths) - 1, 1)
 
 
 def level_epochs(
@@ -256,10 +262,14 @@ class LevelLength(NamedTuple):
 
     def passes(self, steps_per_epoch: int) -> float:
         """Return the passes over the documents, which are not whole where steps are given."""
-        return self.steps / max(steps_per_epoch, 1) if self.steps else self.epochs
+        if self.steps:
+            return self.steps / max(steps_per_epoch, 1)
+        return self.epochs
 
     def __str__(self) -> str:
-        return f"{self.steps:,} steps" if self.steps else f"{self.epochs} epochs"
+        if self.steps:
+            return f"{self.steps:,} steps"
+        return f"{self.epochs} epochs"
 
 
 def level_lengths(

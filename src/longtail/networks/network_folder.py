@@ -156,11 +156,10 @@ def _check_fit(encoder: Encoder | WordEncoder, tokeniser: Tokeniser) -> None:
         raise ModelFolderError(
             f"encoder: found weights of {', '.join(map(str, kinds))}; expected float32"
         )
-    vectors = (
-        encoder.embedding
-        if isinstance(encoder, WordEncoder)
-        else encoder.model.get_input_embeddings()
-    )
+    if isinstance(encoder, WordEncoder):
+        vectors = encoder.embedding
+    else:
+        vectors = encoder.model.get_input_embeddings()
     known = len(vectors.weight)
     if tokeniser.largest_id >= known:
         raise ModelFolderError(

@@ -218,11 +218,10 @@ class Matcher(Embedder):
         nodes = np.full((len(tokens), k), -1, np.int32)
 
         def run(batch: Batch) -> tuple[Tensor, Tensor]:
-            batch_parents = (
-                None
-                if parents is None
-                else torch.from_numpy(parents[batch.rows]).to(batch.ids.device)
-            )
+            if parents is None:
+                batch_parents = None
+            else:
+                batch_parents = torch.from_numpy(parents[batch.rows]).to(batch.ids.device)
             return self.network.best(batch.ids, batch.mask, batch_parents, k)
 
         for rows, (x, top) in self._each(tokens, run):

@@ -50,11 +50,10 @@ def fit_recursive(run: NetworkRun) -> Embedder:
             note(f"{tree.widths[t]:,} nodes, {length}")
         if t < last:
             above = level.output(matcher, above)
-            validation = (
-                None
-                if validation is None
-                else validation.below(matcher, config.recursive.shortlist)
-            )
+            if validation is None:
+                validation = None
+            else:
+                validation = validation.below(matcher, config.recursive.shortlist)
         del matcher  # its classifiers make room for those of the next level
     return run.embedder.freeze()
 
@@ -143,7 +142,9 @@ class _Level:
         """Return the parents of M^(t) (eq. 8): the nodes that the level above matched, and the true
         ones.
         """
-        return None if above is None else joined_nodes(above.matched, self.levels[self.t - 1])
+        if above is None:
+            return None
+        return joined_nodes(above.matched, self.levels[self.t - 1])
 
     def _set_initial_weights(self, network: Resolution, above: _LevelOutput | None) -> None:
         """Start the classifiers by a linear solve, or at random about the score of a node that is

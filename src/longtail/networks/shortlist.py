@@ -22,7 +22,9 @@ class Shortlist(NamedTuple):
 
     def counted(self, scores: Tensor) -> Tensor:
         """Return (B, S) bool: the slots that hold a node."""
-        return torch.ones_like(scores, dtype=torch.bool) if self.nodes is None else self.nodes >= 0
+        if self.nodes is None:
+            return torch.ones_like(scores, dtype=torch.bool)
+        return self.nodes >= 0
 
 
 class TreeTables(nn.Module):
@@ -108,8 +110,9 @@ def best_nodes(
     scores: Tensor, nodes: Tensor | None, k: int, ordered: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return S_top: the ``k`` best (B, k) nodes, −1 where there are fewer, and their slots (eq. 2)."""
-    scores = (
-        scores.detach() if nodes is None else scores.detach().masked_fill(nodes < 0, -torch.inf)
-    )
+    if nodes is None:
+        scores = scores.detach()
+    else:
+        scores = scores.detach().masked_fill(nodes < 0, -torch.inf)
     at = scores.topk(min(k, scores.shape[1]), sorted=ordered).indices
     return (at.int() if nodes is None else nodes.gather(1, at)), at

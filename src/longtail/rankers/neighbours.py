@@ -202,11 +202,10 @@ class Neighbours:
     @cached_property
     def _label_matrix(self) -> sparse.csr_array:
         """The labels of the training documents."""
-        values = (
-            np.ones(len(self.label_columns))
-            if self.label_values is None
-            else self.label_values.astype(np.float64)
-        )
+        if self.label_values is None:
+            values = np.ones(len(self.label_columns))
+        else:
+            values = self.label_values.astype(np.float64)
         return csr_of(values, self.label_columns, self.label_ptr, self.n_labels)
 
     def _votes(
@@ -280,7 +279,9 @@ class Neighbours:
         found = np.flatnonzero(self.label_columns[own] == label)
         if not len(found):
             return 0.0
-        return 1.0 if self.label_values is None else float(self.label_values[own][found[0]])
+        if self.label_values is None:
+            return 1.0
+        return float(self.label_values[own][found[0]])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return all that is to be stored, by name."""

@@ -141,7 +141,9 @@ def join_batches(batches: Sequence[Chunks], ranker: Ranker) -> Chunks:
 
 def _batch_type(ranker: Ranker) -> WeightType:
     # codes are chosen for all labels together
-    return "float16" if ranker.weights == "int8" else ranker.weights
+    if ranker.weights == "int8":
+        return "float16"
+    return ranker.weights
 
 
 def nearest_labels(
@@ -214,4 +216,6 @@ def one_vs_all_seconds(
 
 def one_vs_all_weights(sizes: DataSizes, config: Config) -> float | None:
     """Estimate the weights that an L1 penalty leaves; None where pruning decides."""
-    return _PROXIMAL_WEIGHTS * sizes.pairs if config.ranker.solver == "proximal" else None
+    if config.ranker.solver == "proximal":
+        return _PROXIMAL_WEIGHTS * sizes.pairs
+    return None

@@ -293,11 +293,9 @@ def _aligned(argument: Any) -> Any:
     """Return an array, which may be of another process's memory, as kernels are compiled for; all
     else as it is.
     """
-    return (
-        read_only(np.require(argument, requirements="A"))
-        if isinstance(argument, np.ndarray)
-        else argument
-    )
+    if isinstance(argument, np.ndarray):
+        return read_only(np.require(argument, requirements="A"))
+    return argument
 
 
 def _parts(

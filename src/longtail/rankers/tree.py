@@ -79,7 +79,9 @@ class TreeRanker:
 
     def missing_score(self, search: Search) -> float:
         """Return 0, or the margin that stands for a label that the beam does not reach."""
-        return MISSING_MARGIN if search.last_level == "margin" else 0.0
+        if search.last_level == "margin":
+            return MISSING_MARGIN
+        return 0.0
 
     def search(
         self,
@@ -374,7 +376,9 @@ def fit_labels(problems: LabelProblems, number: int, work: Work) -> LevelWeights
         chunks = join_batches([Chunks.from_arrays(batch) for batch in batches], problems.ranker)
         log_fact(f"{problems.n_labels:,} labels, {chunks.nnz:,} weights")
     shard_labels = problems.ranker.shard_labels
-    return Shards.cut(chunks, shard_labels) if shard_labels else chunks
+    if shard_labels:
+        return Shards.cut(chunks, shard_labels)
+    return chunks
 
 
 def _solved_arrays(

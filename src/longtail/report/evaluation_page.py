@@ -97,7 +97,9 @@ def wide_ranking(
 def over_all(ranked: sparse.csr_array, test: Dataset, mask: Path | None) -> sparse.csr_array:
     """Return the predictions over all labels of the test data, without those of a filter file."""
     ranked = csr_of(ranked.data, ranked.indices, ranked.indptr, test.n_labels)
-    return ranked if mask is None else unmasked(ranked, filter_pairs(mask, test, test.n_labels))
+    if mask is None:
+        return ranked
+    return unmasked(ranked, filter_pairs(mask, test, test.n_labels))
 
 
 def write_report(

@@ -225,11 +225,10 @@ def _balance(
 ) -> tuple[tuple[LevelBalance, ...], tuple[int, ...]]:
     tree = model.tree if isinstance(model, Model) else None
     if tree is None or tree.n_levels == 1:
-        what = (
-            "the model has no label tree."
-            if isinstance(model, Model)
-            else "each member has its own, or none."
-        )
+        if isinstance(model, Model):
+            what = "the model has no label tree."
+        else:
+            what = "each member has its own, or none."
         left_out["Label tree"] = what
         return (), ()
     children = [np.diff(offsets) for offsets in tree.offsets]

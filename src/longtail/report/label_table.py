@@ -93,4 +93,6 @@ def label_section(rows: Sequence[LabelRow], curve: PrecisionRecall) -> Section:
 
 
 def _rounded(value: float | str | None) -> float | str | None:
-    return round(value, 4) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return round(value, 4)
+    return value

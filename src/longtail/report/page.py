@@ -158,7 +158,9 @@ def _policy(scripts: Sequence[str]) -> str:
 
 def _links(sections: Sequence[Section]) -> str:
     links = "".join(f'<a href="#{section.name}">{text(section.title)}</a>' for section in sections)
-    return f'<nav aria-label="Sections">{links}</nav>' if len(sections) > 2 else ""
+    if len(sections) > 2:
+        return f'<nav aria-label="Sections">{links}</nav>'
+    return ""
 
 
 def text(value: str) -> str:
@@ -209,4 +211,6 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "wide
 
 
 def _cell(cell: str) -> str:
-    return cell if cell.startswith("<td") else f"<td>{cell}</td>"
+    if cell.startswith("<td"):
+        return cell
+    return f"<td>{cell}</td>"

@@ -78,7 +78,10 @@ def shown(name: str, longest: int = _LONGEST) -> str:
     half = longest // 2
     name = name if len(name) <= longest else f"{name[:half]}…{name[-half + 1 :]}"
     name = printable(name).replace("$", r"\$")  # no formula
-    return f" {name}" if name.startswith("_") else name  # a legend leaves these out
+    # a legend leaves these out
+    if name.startswith("_"):
+        return f" {name}"
+    return name
 
 
 def bars(

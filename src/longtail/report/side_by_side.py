@@ -108,7 +108,10 @@ def _change(first: ComparedModel, model: ComparedModel, name: str) -> float:
 
 def _difference(change: float, found: Difference, n_resamples: int) -> str:
     sure = found.p < _SURE
-    kind = (' class="good"' if change > 0 else ' class="bad"') if sure else ""
+    if sure:
+        kind = ' class="good"' if change > 0 else ' class="bad"'
+    else:
+        kind = ""
     span = f"{_points(found.low)} to {_points(found.high)}"
     p = text(_p(found.p, n_resamples))
     return f"<span{kind}>{_points(change)}</span> <small>{span}</small> <small>p\xa0{p}</small>"
@@ -121,7 +124,9 @@ def _points(value: float) -> str:
 def _p(p: float, n_resamples: int) -> str:
     """Return a p-value; the least that so many resamples can show is a bound."""
     shown = f"{p:.3f}" if p >= 0.001 else f"{p:.1g}"
-    return f"< {shown}" if p <= least_p(n_resamples) else f"= {shown}"
+    if p <= least_p(n_resamples):
+        return f"< {shown}"
+    return f"= {shown}"
 
 
 def _curves(comparison: Comparison) -> Section:

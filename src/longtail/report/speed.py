@@ -86,11 +86,10 @@ def ms_per_document(model: RankingModel, documents: Dataset) -> float:
 
 def beam_points(model: RankingModel, sample: Dataset, timed: bool = True) -> list[BeamPoint]:
     """Return precision, and time if it is wanted, for some beam sizes, the model's own among them."""
-    own = (
-        None
-        if model.config.search.exact or not isinstance(model, Model)
-        else model.config.search.beam_size
-    )
+    if model.config.search.exact or not isinstance(model, Model):
+        own = None
+    else:
+        own = model.config.search.beam_size
     sizes = sorted({*_SIZES, *([own] if own else [])})
     points = []
     with stage("beam sizes", len(sizes), "sizes"):

@@ -177,4 +177,6 @@ def _spread(values: Sequence[float], digits: int) -> str:
 
 def _plus_minus(value: float, deviation: float | None, digits: int) -> str:
     shown = f"{value:.{digits}f}"
-    return shown if deviation is None else f"{shown} ± {deviation:.{digits}f}"
+    if deviation is None:
+        return shown
+    return f"{shown} ± {deviation:.{digits}f}"

@@ -85,9 +85,10 @@ def check_method(config: Config) -> None:
             f"torchrun with {config.method}: found {found}; {why}; expected cascade.last_level=shortlist"
         )
     if config.encoder.kind not in _ENCODERS:
-        why = (
-            "normalises over a batch" if config.encoder.kind in _NORMALISED else "is not shared yet"
-        )
+        if config.encoder.kind in _NORMALISED:
+            why = "normalises over a batch"
+        else:
+            why = "is not shared yet"
         found = f"encoder.kind={config.encoder.kind}, which {why}"
         raise UsageError(f"torchrun with {config.method}: found {found}; {way_out}")
 

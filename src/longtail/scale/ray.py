@@ -244,9 +244,10 @@ class _Cluster:
                 error,
                 errors.WorkerCrashedError | errors.NodeDiedError | errors.LocalRayletDiedError,
             )
-            found = (
-                f"Ray gave up a task after {_RETRIES} tries" if lost else "Ray could not do a task"
-            )
+            if lost:
+                found = f"Ray gave up a task after {_RETRIES} tries"
+            else:
+                found = "Ray could not do a task"
             raise LongtailError(
                 f"{found} ({_one_line(error) or type(error).__name__}); "
                 "look at the cluster, then start again, a training with --resume: its finished stages are kept"

@@ -60,7 +60,9 @@ class Calibration:
         y = right.astype(np.float64)
         if method == "isotonic":
             return _isotonic(x, y)
-        return _logistic(x, y) if x.min(initial=0) >= 0 else _logistic_of_margins(x, y)
+        if x.min(initial=0) >= 0:
+            return _logistic(x, y)
+        return _logistic_of_margins(x, y)
 
     def __call__(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the probability of each score; scores beyond the ends get about that of the end.

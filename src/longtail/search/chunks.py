@@ -332,11 +332,10 @@ def _unpacked(
     end = level.heads[chunk + 1]
     n_entries = end[2] - begin[2]
     shift = int(level.shifts[chunk])
-    planes = (
-        level.siblings[begin[3] : end[3]].reshape(-1, n_entries)
-        if n_entries
-        else np.zeros((1, 0), np.uint8)
-    )
+    if n_entries:
+        planes = level.siblings[begin[3] : end[3]].reshape(-1, n_entries)
+    else:
+        planes = np.zeros((1, 0), np.uint8)
     siblings = planes[0].astype(np.int64) & (LAST - 1)
     for i, plane in enumerate(planes[1:]):
         siblings |= plane.astype(np.int64) << SIBLING_BITS + 8 * i

@@ -49,11 +49,10 @@ def mean_scores(
     if missing:
         found = mean_scores([above_missing(member, missing) for member in members], k, weights)
         return csr_of(found.data + np.float32(missing), found.indices, found.indptr, found.shape[1])
-    shares = (
-        np.full(len(members), 1 / len(members))
-        if weights is None
-        else np.asarray(weights) / np.sum(weights)
-    )
+    if weights is None:
+        shares = np.full(len(members), 1 / len(members))
+    else:
+        shares = np.asarray(weights) / np.sum(weights)
     members = [member for member, share in zip(members, shares, strict=True) if share]
     shares = shares[shares > 0]
     n = members[0].shape[0]

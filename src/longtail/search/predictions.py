@@ -73,7 +73,9 @@ class Predictions:
         return self._id(row), [self.labels.ids[column] for column in columns], scores
 
     def _id(self, row: int) -> str:
-        return self.ids[row] if self.ids is not None else str(row)
+        if self.ids is not None:
+            return self.ids[row]
+        return str(row)
 
     def _row(self, row: int) -> tuple[list[int], list[float]]:
         start, end = self.matrix.indptr[row : row + 2]
@@ -165,11 +167,10 @@ class _Collected:
         if prediction.labels is None:
             return "no field 'labels'", "a list of labels, best first, [] for none"
         count = len(prediction.labels)
-        scores = (
-            prediction.scores
-            if prediction.scores is not None
-            else [1 / rank for rank in range(1, count + 1)]
-        )
+        if prediction.scores is not None:
+            scores = prediction.scores
+        else:
+            scores = [1 / rank for rank in range(1, count + 1)]
         if len(scores) != count:
             return f"{len(scores)} scores for {count} labels", "one score a label"
         if "" in prediction.labels:
@@ -187,11 +188,10 @@ class _Collected:
         row = self._row_of(prediction.id) if self.by_id else len(self.row)
         if row is None or row in self.row:
             word = "an unknown document id" if row is None else "a second prediction for document"
-            places = (
-                ""
-                if self._rows is not None
-                else f", by its place from 0 to {self._n_documents - 1}"
-            )
+            if self._rows is not None:
+                places = ""
+            else:
+                places = f", by its place from 0 to {self._n_documents - 1}"
             return (
                 f"{word} {quoted(prediction.id)}",
                 f"one line for each document of the test data{places}",
@@ -217,7 +217,9 @@ class _Collected:
             return self._rows.get(name)
         # int() refuses long ones
         row = int(name) if name.isdecimal() and len(name) < 20 else self._n_documents
-        return row if row < self._n_documents and str(row) == name else None
+        if row < self._n_documents and str(row) == name:
+            return row
+        return None
 
     def matrix(self, n_documents: int) -> sparse.csr_array:
         """Return (n_documents, L), documents in order, each row from best to worst."""

@@ -44,7 +44,9 @@ async def _all_of_it(receive: Receive, limits: Limits) -> bytes:
         _check_size(size, limits)
         pieces.append(piece)
         if not message.get("more_body", False):
-            return piece if len(pieces) == 1 else b"".join(pieces)
+            if len(pieces) == 1:
+                return piece
+            return b"".join(pieces)
 
 
 def _check_type(content_type: bytes) -> None:

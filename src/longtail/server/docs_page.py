@@ -55,7 +55,9 @@ def _link(content: dict[str, Any]) -> str:
     """Return the name of a body's schema, as a link to it."""
     kind, described = next(iter(content.items()))
     name = described["schema"].get("$ref", "").rpartition("/")[2]
-    return f'<a href="#{escape(name)}">{escape(name)}</a>' if name else escape(kind)
+    if name:
+        return f'<a href="#{escape(name)}">{escape(name)}</a>'
+    return escape(kind)
 
 
 def _json(schema: dict[str, Any]) -> str:

@@ -161,11 +161,10 @@ class Front:
         self, scope: Scope, receive: Receive, send: Send, authorization: bytes
     ) -> None:
         path: str = scope["path"]
-        foreign = (
-            None
-            if self._source is None
-            else self._source.refusal(scope["method"], scope["headers"])
-        )
+        if self._source is None:
+            foreign = None
+        else:
+            foreign = self._source.refusal(scope["method"], scope["headers"])
         if foreign is not None:
             return await send_refusal(foreign, scope, send)
         if self._token is not None and is_guarded(path) and not _shows(authorization, self._token):

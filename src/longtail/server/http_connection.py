@@ -279,11 +279,10 @@ class Connection(HttpToolsProtocol):
             self.cycle is not None and self.cycle.response_complete and not self.flow.write_paused
         )
         plain = self.parser.get_method() == b"POST" and self.parser.should_keep_alive()
-        answer = (
-            self._front.shed_early(self.headers)
-            if free and plain and not self.expect_100_continue
-            else None
-        )
+        if free and plain and not self.expect_100_continue:
+            answer = self._front.shed_early(self.headers)
+        else:
+            answer = None
         if answer is None:
             return False
         self.transport.write(answer)

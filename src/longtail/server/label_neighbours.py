@@ -74,11 +74,10 @@ def shortened(documents: Dataset) -> Dataset:
     """Return the documents with the beginnings of their texts alone, which is all that is shown of
     them.
     """
-    texts = (
-        None
-        if documents.texts is None
-        else Strings.of([_beginning(text) for text in documents.texts])
-    )
+    if documents.texts is None:
+        texts = None
+    else:
+        texts = Strings.of([_beginning(text) for text in documents.texts])
     return replace(documents, texts=texts, features=None, label_features=None, dense=None)
 
 
@@ -118,4 +117,6 @@ def _siblings(model: Model | Ensemble, label: str) -> list[str]:
 
 
 def _beginning(text: str) -> str:
-    return text if len(text) <= _EXAMPLE_CHARACTERS else f"{text[: _EXAMPLE_CHARACTERS - 1]}…"
+    if len(text) <= _EXAMPLE_CHARACTERS:
+        return text
+    return f"{text[: _EXAMPLE_CHARACTERS - 1]}…"

@@ -57,7 +57,9 @@ def _heaviest_first(model: Model | Ensemble) -> Sequence[Model]:
 def _tree(model: Model) -> LabelTree | None:
     if model.neural_ranker is not None and model.facts.network_share > 0:
         return model.neural_ranker.tree
-    return model.rankers[0].label_tree if model.rankers else None
+    if model.rankers:
+        return model.rankers[0].label_tree
+    return None
 
 
 def label_path(
@@ -72,9 +74,10 @@ def label_path(
     owner, tree = found
     column = owner.labels.column(label)
     by_network = owner.neural_ranker is not None and tree is owner.neural_ranker.tree
-    levels = (
-        _network_levels(owner, text, column) if by_network else _linear_levels(owner, text, column)
-    )
+    if by_network:
+        levels = _network_levels(owner, text, column)
+    else:
+        levels = _linear_levels(owner, text, column)
     way = tree.ancestors(column)
     return [
         PathLevel(depth + 1, _nodes(owner, tree, depth, level, way[depth], alternatives))

@@ -52,9 +52,10 @@ def run_server(
     if alone:
         # says now, not when a large model is loaded, that it is taken
         bind(settings.host, settings.port).close()
-    documents = (
-        None if settings.documents is None else shortened(read(settings.documents, skip_bad=None))
-    )
+    if settings.documents is None:
+        documents = None
+    else:
+        documents = shortened(read(settings.documents, skip_bad=None))
     own = settings.model, settings.device, settings.threads, settings.beam_size
     load = partial(load_service, *own, documents, settings.shards)
     service = load()

@@ -169,7 +169,9 @@ class Service:
         is one.
         """
         cores = self.threads or pool.thread_count()
-        return 1 if self._has_network else min(cores, _RUNNERS)
+        if self._has_network:
+            return 1
+        return min(cores, _RUNNERS)
 
     @property
     def _has_network(self) -> bool:
@@ -177,12 +179,16 @@ class Service:
 
     @property
     def _members(self) -> tuple[Model, ...]:
-        return self.model.members if isinstance(self.model, Ensemble) else (self.model,)
+        if isinstance(self.model, Ensemble):
+            return self.model.members
+        return (self.model,)
 
     @cached_property
     def _alone(self) -> AbstractContextManager[object]:
         """A network has buffers that two threads may not share; linear models are only read."""
-        return threading.Lock() if self._has_network else nullcontext()
+        if self._has_network:
+            return threading.Lock()
+        return nullcontext()
 
     @cached_property
     def _names(self) -> Callable[[int], tuple[str, str]]:
@@ -230,11 +236,10 @@ def load_service(
         )
     if not len(model.labels):
         raise UsageError(f"{path}: a model without labels")
-    card = (
-        folder.read_bytes("README.md").decode("utf-8", "replace")
-        if "README.md" in folder.files
-        else ""
-    )
+    if "README.md" in folder.files:
+        card = folder.read_bytes("README.md").decode("utf-8", "replace")
+    else:
+        card = ""
     name = ModelName(path.resolve().name, folder.manifest.sha256[:12])
     known = None if documents is None else LabelDocuments.of(documents, model.labels)
     service = Service(model, name, card, known, threads, beam_size)

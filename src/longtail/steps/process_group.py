@@ -180,9 +180,10 @@ def all_reduce_gradients(
     *sums, have, total = torch.split(
         flat, [*(parameter.numel() for parameter in parameters), len(have), len(losses)]
     )
-    known = (
-        have.tolist() if not learns else [parameter.grad is not None for parameter in parameters]
-    )
+    if not learns:
+        known = have.tolist()
+    else:
+        known = [parameter.grad is not None for parameter in parameters]
     for parameter, part, is_known in zip(parameters, sums, known, strict=True):
         parameter.grad = part.view_as(parameter) if is_known else None
     return total.to(losses.dtype)

@@ -45,11 +45,10 @@ def label_trees(
     def rows() -> Features:
         settings = run.config.label_features
         texts = _label_texts(documents, features, vectoriser, run.config)
-        graph = (
-            label_graph_of(documents, run.config, run.work)
-            if settings.kind.startswith("graph")
-            else None
-        )
+        if settings.kind.startswith("graph"):
+            graph = label_graph_of(documents, run.config, run.work)
+        else:
+            graph = None
         return label_features(
             features, documents.label_matrix, settings.kind, texts, graph, settings.graph_features
         )

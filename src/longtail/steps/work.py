@@ -172,7 +172,9 @@ class Work:
         if name not in self.made:
             log.info("stage %s: taken over from the interrupted run", name)
             self.made.add(name)  # said once, however often it is read
-        return folder.arrays(_FILE) if mapped else _writable(folder.arrays(_FILE))
+        if mapped:
+            return folder.arrays(_FILE)
+        return _writable(folder.arrays(_FILE))
 
     def _kept(self, name: str, arrays: Arrays) -> Arrays:
         if self.stages is not None:

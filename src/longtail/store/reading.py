@@ -146,7 +146,9 @@ def _locate(path: Path) -> Path:
     """Return ``path``, or where its folder was put aside by a writer that died while replacing it."""
     try:
         path = path.resolve()
-        return path if path.exists() else next(iter(siblings(path, "old")), path)
+        if path.exists():
+            return path
+        return next(iter(siblings(path, "old")), path)
     except (OSError, RuntimeError, ValueError) as error:
         # no permission, a loop of symbolic links, a NUL
         raise refusal(path, f"no such model folder ({error})", "check the path") from None
@@ -236,7 +238,9 @@ def _map_file(root: Path, entry: FileEntry, full: bool) -> mmap.mmap | bytes:
                 raise refusal(
                     file, "is damaged or was altered: its SHA-256 is not the one in the manifest"
                 )
-            return mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+            if size:
+                return mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ)
+            return b""
     except (OSError, ValueError) as error:
         # ValueError: cut short between looking at its size and mapping it
         raise _unreadable(file, error) from None

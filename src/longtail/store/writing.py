@@ -277,11 +277,9 @@ def _why_not_replaceable(place: Path) -> str | None:
         return f"{place}: is a mount point, which cannot be replaced; give a folder inside it"
     if not place.exists():
         above = next(folder for folder in place.parents if folder.exists())
-        return (
-            None
-            if above.is_dir()
-            else f"{above}: is a file, which can hold no model folder; give another place"
-        )
+        if above.is_dir():
+            return None
+        return f"{above}: is a file, which can hold no model folder; give another place"
     if not place.is_dir():
         return f"{place}: is a file; give a folder that is new, empty, or holds a model"
     if _current_folder().is_relative_to(place):

@@ -141,7 +141,9 @@ class _Rows:
 
     def drawn(self, rows: Array, state: int) -> Array:
         """Return the rows that k-means of a node looks at."""
-        return rows if len(rows) <= self.sample else np.sort(draw(rows, self.sample, state))
+        if len(rows) <= self.sample:
+            return rows
+        return np.sort(draw(rows, self.sample, state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,9 @@ class _Part:
             inside = np.searchsorted(finer[0], borders)
             borders = finer[0][inside[0] : inside[1] + 1]
             finer = finer[1:]
-        return _Part(borders, finer) if len(borders) > 2 else None
+        if len(borders) > 2:
+            return _Part(borders, finer)
+        return None
 
     def halves(self) -> tuple[_Part, _Part]:
         """Cut at the middle border."""
@@ -302,11 +306,9 @@ def _children(rows: _Rows, nodes: list[Array], settings: Tree) -> Iterator[list[
     def cluster(node: tuple[int, Array]) -> _Clustered | None:
         end, labels = node
         small = len(labels) <= settings.leaf_size
-        return (
-            None
-            if small
-            else _clustered(rows, labels, settings.branching, rows.state(end - len(labels), end))
-        )
+        if small:
+            return None
+        return _clustered(rows, labels, settings.branching, rows.state(end - len(labels), end))
 
     for labels, found in zip(nodes, pool.run(cluster, zip(ends, nodes, strict=True)), strict=True):
         if found is None:

@@ -44,11 +44,10 @@ def read_parents(path: Path | str) -> dict[str, list[str]]:
         pairs: Iterator[tuple[str, str]] = iter(skos_broader(path))
     else:
         problems = Problems(path)
-        pairs = (
-            _from_json(path, problems)
-            if suffix in (".jsonl", ".ndjson", ".json")
-            else _from_lines(path, problems)
-        )
+        if suffix in (".jsonl", ".ndjson", ".json"):
+            pairs = _from_json(path, problems)
+        else:
+            pairs = _from_lines(path, problems)
     parents: dict[str, list[str]] = {}
     for child, parent in pairs:
         own = parents.setdefault(child, [])

@@ -288,11 +288,10 @@ def _write_best(path: Path, best: Trial, config: Config, metric: str, n_document
 
 def _line(trial: Trial, trials: int, metric: str, best: Trial | None) -> str:
     what = trial.error if trial.value is None else f"{metric} {100 * trial.value:.2f} %"
-    leader = (
-        ""
-        if best is None or best.value is None
-        else f"; best {100 * best.value:.2f} %, trial {best.number}"
-    )
+    if best is None or best.value is None:
+        leader = ""
+    else:
+        leader = f"; best {100 * best.value:.2f} %, trial {best.number}"
     params = ", ".join(f"{path}={value}" for path, value in trial.shown.items())
     return f"trial {trial.number} of {trials}: {what} ({trial.seconds:.1f} s{leader}) {params}"
 

@@ -102,7 +102,9 @@ def _without_search(config: Config) -> Config:
 
 def _points(config: Config) -> Any:
     """Return what decides which documents are trained on."""
-    return [config.gandalf, _graph(config)] if config.gandalf.use else None
+    if config.gandalf.use:
+        return [config.gandalf, _graph(config)]
+    return None
 
 
 def _graph(config: Config) -> Any:
@@ -145,7 +147,9 @@ def _embeddings(config: Config, documents: Dataset) -> Any:
 
 
 def _centroids(config: Config, documents: Dataset) -> Any:
-    return None if uses_encoder(config) else _features(config, documents)
+    if uses_encoder(config):
+        return None
+    return _features(config, documents)
 
 
 def _document_graph(config: Config, documents: Dataset) -> Any:

@@ -62,7 +62,9 @@ class Choice(msgspec.Struct, frozen=True, tag="choice"):
         1.0.
         """
         plain = [msgspec.json.decode(msgspec.json.encode(own)) for own in (value, *self.values)]
-        return plain[1:].index(plain[0]) if plain[0] in plain[1:] else -1
+        if plain[0] in plain[1:]:
+            return plain[1:].index(plain[0])
+        return -1
 
 
 Dimension: TypeAlias = Range | Choice
@@ -167,11 +169,10 @@ def _type_of(path: str) -> Any:
     hint: Any = Config
     for part in path.split("."):
         bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-        hint = (
-            get_args(bare)[0]
-            if part.isdecimal()
-            else get_type_hints(bare, include_extras=True)[part]
-        )
+        if part.isdecimal():
+            hint = get_args(bare)[0]
+        else:
+            hint = get_type_hints(bare, include_extras=True)[part]
     return hint
 
 
@@ -189,11 +190,10 @@ def default_space(config: Config, reads_text: bool = True) -> list[Dimension]:
     tree.
     """
     entry = METHODS[config.method]
-    names = (
-        _rates(config)
-        if entry.network
-        else [*ranker_family(config).tuning_space(config, entry.settings)]
-    )
+    if entry.network:
+        names = _rates(config)
+    else:
+        names = [*ranker_family(config).tuning_space(config, entry.settings)]
     with_text = reads_text and not entry.network
     if with_text and config.features != "dnn":
         names += ["tfidf.0.ngram_max=1,2", "tfidf.0.min_df=1,2"]

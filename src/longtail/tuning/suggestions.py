@@ -78,9 +78,7 @@ def _encoded(dimension: Dimension, value: Any) -> Any:
 
 def _decoded(dimension: Dimension, value: Any) -> Any:
     if isinstance(dimension, Range):
-        return (
-            int(value)
-            if dimension.whole
-            else min(max(float(f"{value:.4g}"), dimension.low), dimension.high)
-        )
+        if dimension.whole:
+            return int(value)
+        return min(max(float(f"{value:.4g}"), dimension.low), dimension.high)
     return msgspec.json.decode(value)

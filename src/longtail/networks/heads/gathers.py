@@ -61,7 +61,9 @@ def product(a: Tensor, b: Tensor) -> Tensor:
         return a @ b
     a = a.to(torch.bfloat16)
     b = b.to(torch.bfloat16)
-    return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else a.float() @ b.float()
+    if a.is_cuda:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return a.float() @ b.float()
 
 
 def as_written(tensor: Tensor) -> torch.autocast:

@@ -328,9 +328,13 @@ def _operand(x: Tensor, head: Head, half: bool, matrix: bool) -> Tensor:
     """
     if half:
         return x.to(torch.bfloat16)
-    return x.to(head.bias.dtype) if matrix or head.bias.dtype == torch.float64 else x
+    if matrix or head.bias.dtype == torch.float64:
+        return x.to(head.bias.dtype)
+    return x
 
 
 def bits_of(tensor: Tensor) -> Tensor:
     """The tensor as numpy can hold it: bf16 as uint16."""
-    return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.uint16)
+    return tensor

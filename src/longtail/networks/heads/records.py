@@ -29,7 +29,9 @@ class Record:
     @property
     def kind(self) -> str:
         """The nodes that were scored; the records of one step are all of one kind."""
-        return "scores of all nodes" if self.candidates is None else "scores of candidates"
+        if self.candidates is None:
+            return "scores of all nodes"
+        return "scores of candidates"
 
 
 @dataclass(frozen=True)

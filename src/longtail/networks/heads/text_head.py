@@ -73,7 +73,9 @@ class TextHead(nn.Module):
 
     def learnt(self) -> tuple[Tensor, ...]:
         """Return the tensors that `step` changes beside the optimiser's state."""
-        return () if self.free is None else (self.free.weight,)
+        if self.free is None:
+            return ()
+        return (self.free.weight,)
 
     def optimiser_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Return the parameters for AdamW, with weight decay and without; E is among the encoder's."""
@@ -204,9 +206,10 @@ class TextHead(nn.Module):
         """W_e of labels (U,), of all if None, with all gradients."""
         if self.free is None:
             return self.text(labels, None)  # type: ignore[no-any-return]
-        composed = (
-            torch.arange(len(self.bias), device=self.bias.device) if labels is None else labels
-        )
+        if labels is None:
+            composed = torch.arange(len(self.bias), device=self.bias.device)
+        else:
+            composed = labels
         return self.text(labels, self.free.gathered(composed))  # type: ignore[no-any-return]
 
     def _as_it_is(self) -> Head:
@@ -246,7 +249,9 @@ class _Logits(torch.autograd.Function):
         ctx.slots = slots
         ctx.dtype = x.dtype
         logits = product(operand, rows.T).add_(bias)  # (B, D) · (D, U)
-        return logits if slots is None else logits.gather(1, slots)
+        if slots is None:
+            return logits
+        return logits.gather(1, slots)
 
     @staticmethod
     @once_differentiable

@@ -180,7 +180,9 @@ def _block(width: int) -> int:
     idles, else 128.
     """
     divisor = math.gcd(width, 256)
-    return divisor if divisor >= 64 else min(_power(width), 128)
+    if divisor >= 64:
+        return divisor
+    return min(_power(width), 128)
 
 
 def _power(n: int) -> int:

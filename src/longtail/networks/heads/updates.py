@@ -69,11 +69,10 @@ def new_state(optimiser: Optimiser, weight: Tensor, bias: Tensor) -> dict[str, T
     """The state before the first step: zeros, by name; float32 unless the weights are float64."""
     if optimiser == "sgd":
         return {}
-    of_rows = (
-        bias
-        if optimiser == "row-adam"
-        else torch.empty(weight.shape, dtype=bias.dtype, device=bias.device)
-    )
+    if optimiser == "row-adam":
+        of_rows = bias
+    else:
+        of_rows = torch.empty(weight.shape, dtype=bias.dtype, device=bias.device)
     state = {"square": torch.zeros_like(of_rows), "bias_square": torch.zeros_like(bias)}
     if optimiser == "adamw":
         state |= {"mean": torch.zeros_like(of_rows), "bias_mean": torch.zeros_like(bias)}
@@ -100,11 +99,10 @@ def update_rows(
     old = rows.weight[index].to(gradient.dtype)
     new = old - lr * (step + rows.weight_decay * old)
     if rows.weight.dtype == torch.bfloat16:
-        nodes = (
-            torch.arange(index.start, index.stop, device=new.device)
-            if isinstance(index, slice)
-            else index
-        )
+        if isinstance(index, slice):
+            nodes = torch.arange(index.start, index.stop, device=new.device)
+        else:
+            nodes = index
         new = stochastic_bf16(new, nodes + rows.first, seed)
     rows.weight[index] = new
     rows.bias[index] = rows.bias[index] - lr * bias_step

@@ -108,4 +108,6 @@ class Average:
 
 
 def _wide(weight: Tensor) -> torch.dtype:
-    return torch.float32 if weight.dtype == torch.bfloat16 else weight.dtype
+    if weight.dtype == torch.bfloat16:
+        return torch.float32
+    return weight.dtype

@@ -168,11 +168,9 @@ class Checkpoints:
 
     def _get(self, name: str) -> Folder | None:
         stages = self._stages
-        return (
-            None
-            if stages is None
-            else lookup_by_first(self._group, lambda: stages.get(name, self._hash))
-        )
+        if stages is None:
+            return None
+        return lookup_by_first(self._group, lambda: stages.get(name, self._hash))
 
     def _write(self, name: str, arrays: Arrays, state: State | None = None) -> None:
         if self._stages is not None and self._group.is_first:

@@ -58,7 +58,9 @@ class Schedule:
             return _cosine(_FIRST, 1.0, rising)
         falling = self._falling(step)
         last = _LAST if self.shape == "cosine" else _LAST_OF_CYCLE
-        return 1.0 if falling is None else _cosine(1.0, last, falling)
+        if falling is None:
+            return 1.0
+        return _cosine(1.0, last, falling)
 
     def beta1(self, step: int) -> float:
         """Return AdamW's β₁ at ``step``: constant but for one-cycle, where it falls as the rate
@@ -71,25 +73,33 @@ class Schedule:
         if rising is not None:
             return _cosine(highest, lowest, rising)
         falling = self._falling(step)
-        return lowest if falling is None else _cosine(lowest, highest, falling)
+        if falling is None:
+            return lowest
+        return _cosine(lowest, highest, falling)
 
     def _linear(self, step: int) -> float:
         """Return the factor that rises from 0 and would be 0 again one step after the last one."""
         if step < self.warmup:
             return step / self.warmup
         left = self.total - step
-        return max(left, 0) / self.cooldown if left < self.cooldown else 1.0
+        if left < self.cooldown:
+            return max(left, 0) / self.cooldown
+        return 1.0
 
     def _rising(self, step: int) -> float | None:
         """Return how much of the warm-up is over at ``step``, None behind it."""
-        return step / self.warmup if step < self.warmup else None
+        if step < self.warmup:
+            return step / self.warmup
+        return None
 
     def _falling(self, step: int) -> float | None:
         """Return how much of the cool-down is over after ``step``, all of it at the last one; None
         before it.
         """
         cooling = step + 1 - (self.total - self.cooldown)
-        return min(1.0, cooling / self.cooldown) if cooling > 0 and self.cooldown else None
+        if cooling > 0 and self.cooldown:
+            return min(1.0, cooling / self.cooldown)
+        return None
 
 
 def _cosine(begin: float, end: float, share: float) -> float:
