@@ -25,7 +25,7 @@ def chosen_by_type(kernels: Mapping[type, Kernel]) -> Kernel:
 
     @overload(call)
     def compiled(first: Any, *others: Any) -> Any:
-        chosen = kernels.get(getattr(first, "instance_class", None))
+        chosen = kernels.get(getattr(first, "instance_class", type(None)))
         if chosen is None:
             return None
 

@@ -52,7 +52,7 @@ def _bind_cache(cached: Any, function: Callable[..., Any]) -> bool:
     Numba has no public way to do so. Return False for a version without the private attributes: its cache
     would not notice that an imported kernel has changed, and must not be used.
     """
-    index = getattr(cached, "_cache_file", None)
+    index: Any = getattr(cached, "_cache_file", None)
     if not hasattr(index, "_source_stamp") or not hasattr(cached, "save_overload"):
         _warn_unknown_cache()
         return False

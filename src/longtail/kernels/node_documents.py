@@ -34,7 +34,7 @@ class NodeDocuments(NamedTuple):
 
     documents: Documents
     columns: JoinedColumns
-    index: ColumnIndex  # of no documents unless the solver is proximal
+    column_index: ColumnIndex  # of no documents unless the solver is proximal
 
 
 @kernel

@@ -258,7 +258,7 @@ def _solve_siblings(
             nodes = start + siblings[:n_trained]
             problem = Problem(
                 documents,
-                node_documents.index,
+                node_documents.column_index,
                 _targets(m, width, nodes, document_at, data.positives, settings),
                 n_trained,
                 _start_of(data.start_weights, nodes),

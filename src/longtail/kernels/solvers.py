@@ -377,7 +377,7 @@ def solve_logistic(
 
 
 @kernel
-def _visit_logistic(state: _LogisticState, alpha: Any, targets: Any, begin: int, norm: Any) -> bool:
+def _visit_logistic(state: _LogisticState, alpha: Any, targets: Any, begin: Any, norm: Any) -> bool:
     """Move α of one document for each sibling, write the step of w; return whether any moved."""
     margins, step, live, largest, precision, newton_steps = state
     moved = False

@@ -287,7 +287,9 @@ def test_the_dense_block_is_read_where_it_is(solver, mine):
     features = FeatureRows(*rows, dense, D)
     found = prepare(solver(0.1, 10), _aligned(documents), features, np.float32(1), np.full(D, -1, np.int32))
     np.testing.assert_array_equal(found.documents.dense_rows, documents)
-    blocks = [array for array in [*found.documents, *found.index] if isinstance(array, np.ndarray) and array.ndim == 2]
+    blocks = [
+        array for array in [*found.documents, *found.column_index] if isinstance(array, np.ndarray) and array.ndim == 2
+    ]
     copies = [block.shape for block in blocks if block.size and not np.shares_memory(block, case.dense)]
     scattered = solver == proximal and len(mine) == 25  # which reads columns, not rows
     assert copies == ([(25, 3)] if scattered else [])

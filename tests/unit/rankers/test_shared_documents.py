@@ -47,7 +47,9 @@ def prepared(monkeypatch):
 
 def memory_of(group, features):
     """Return the bytes of what was prepared that are not the features' own."""
-    arrays = [array for array in (*group.documents, *group.columns, *group.index) if isinstance(array, np.ndarray)]
+    arrays = [
+        array for array in (*group.documents, *group.columns, *group.column_index) if isinstance(array, np.ndarray)
+    ]
     return sum(array.nbytes for array in arrays if not np.shares_memory(array, features.dense))
 
 
@@ -67,7 +69,7 @@ def test_memory_and_bytes_do_not_depend_on_threads(prepared, solver, kind):
         runs.append((len(shared), size, [level.to_arrays() for level in fitted.levels]))
         assert len(shared) == 1  # of 12 tasks, in one-vs-all of 3 batches
         assert size < 2 * features.nbytes
-        dense = [shared[0].documents.dense, shared[0].index.dense]
+        dense = [shared[0].documents.dense, shared[0].column_index.dense]
         assert all(np.shares_memory(block, features.dense) for block in dense if block.size)
     first = runs[0]
     for count, size, levels in runs[1:]:
