@@ -1,9 +1,10 @@
-"""What numba has no word for: asking for memory ahead of its use, comparing 32 bytes and adding 8 numbers at once.
+"""What numba has no word for: asking for memory ahead of its use, comparing 32 bytes and adding 8
+numbers at once.
 
-Each is a plain function for uncompiled kernels, and LLVM instructions behind an overload for compiled ones. No overload
-says ``inline="always"``: numba would count a reference to the array at every call, by a locked instruction.
-``borrowing`` is for kernels where even one such count a call is too much.
-"""
+Each is a plain function for uncompiled kernels, and LLVM instructions behind an overload for
+compiled ones. No overload says ``inline="always"``: numba would count a reference to the array at
+every call, by a locked instruction. ``borrowing`` is for kernels where even one such count a call
+is too much."""
 
 from __future__ import annotations
 
@@ -31,25 +32,31 @@ LANES = 8  # numbers that `add_multiple` adds at once
 _BYTE, _NUMBER, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _VECTOR = ir.VectorType(_BYTE, BYTES)
-_BORROWING = {"_nrt": False, "forceinline": True}  # calls would pass each field of a tuple of arrays
+# calls would pass each field of a tuple of arrays
+_BORROWING = {"_nrt": False, "forceinline": True}
 
 
 def borrowing(function: F) -> F:
-    """Compile a kernel that makes no arrays into its callers, without counting references to arrays.
+    """Compile a kernel that makes no arrays into its callers, without counting references to
+    arrays.
 
-    Numba's option for it is private: where a version lacks it, references are counted, which takes longer.
-    """
+    Numba's option for it is private: where a version lacks it, references are counted, which takes
+    longer."""
     compiled: Any = kernel(function)
     options = getattr(compiled, "targetoptions", None)  # a plain function has none
     if options is not None:
-        options.update({name: value for name, value in _BORROWING.items() if hasattr(CPUTargetOptions, name)})
+        options.update(
+            {name: value for name, value in _BORROWING.items() if hasattr(CPUTargetOptions, name)}
+        )
     typed: F = compiled
     return typed
 
 
 @kernel
 def from_a_line_on(size: int) -> Any:
-    """Return room (size,) for float32 that begins with a cache line, so that a row of 16 is one line and not two."""
+    """Return room (size,) for float32 that begins with a cache line, so that a row of 16 is one
+    line and not two.
+    """
     room = np.empty(size + LINE, np.float32)
     begin = -(room.ctypes.data >> 2) & (LINE - 1)
     return room[begin : begin + size]
@@ -60,8 +67,12 @@ def prefetch(array: Any, at: Any) -> None:
 
 
 def matches(array: Any, at: Any, wanted: Any) -> Any:
-    """Return a bit for each of the 32 bytes from ``at`` on, the lowest for the first: whether it is ``wanted``."""
-    return np.uint32(sum(1 << i for i, byte in enumerate(array[at : at + BYTES].tolist()) if byte == wanted))
+    """Return a bit for each of the 32 bytes from ``at`` on, the lowest for the first: whether it is
+    ``wanted``.
+    """
+    return np.uint32(
+        sum(1 << i for i, byte in enumerate(array[at : at + BYTES].tolist()) if byte == wanted)
+    )
 
 
 def lowest_bit(number: Any) -> Any:
@@ -70,7 +81,9 @@ def lowest_bit(number: Any) -> Any:
 
 
 def add_multiple(sums: Any, x: Any, numbers: Any, at: Any, count: Any) -> None:
-    """Add x times the numbers from ``at`` on to the first ``count`` sums, a multiple of LANES; products are rounded."""
+    """Add x times the numbers from ``at`` on to the first ``count`` sums, a multiple of LANES;
+    products are rounded.
+    """
     sums[:count] += x * numbers[at : at + count]
 
 
@@ -86,7 +99,8 @@ def _prefetch(typing: Any, array: Any, at: Any) -> Any:
         address = _address(context, builder, array, arguments[0], arguments[1], _BYTE)
         kind = ir.FunctionType(ir.VoidType(), [address.type, _NUMBER, _NUMBER, _NUMBER])
         function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
-        builder.call(function, [address, _NUMBER(0), _NUMBER(3), _NUMBER(1)])  # to read, into all caches, data
+        # to read, into all caches, data
+        builder.call(function, [address, _NUMBER(0), _NUMBER(3), _NUMBER(1)])
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
@@ -96,13 +110,17 @@ def everywhere(builder: Any, number: Any, lanes: int) -> Any:
     """Return a vector that has a number in all lanes."""
     nothing = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
     one = builder.insert_element(nothing, number, _NUMBER(0))
-    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_NUMBER, lanes), [0] * lanes))
+    return builder.shuffle_vector(
+        one, nothing, ir.Constant(ir.VectorType(_NUMBER, lanes), [0] * lanes)
+    )
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _matches(typing: Any, array: Any, at: Any, wanted: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        there = builder.load(_address(context, builder, array, arguments[0], arguments[1], _VECTOR), align=1)
+        there = builder.load(
+            _address(context, builder, array, arguments[0], arguments[1], _VECTOR), align=1
+        )
         wanted = everywhere(builder, arguments[2], BYTES)
         return builder.bitcast(builder.icmp_unsigned("==", there, wanted), _NUMBER)
 
@@ -124,7 +142,9 @@ def _add_multiple(typing: Any, sums: Any, x: Any, numbers: Any, at: Any, count: 
         factor = everywhere(builder, factor, LANES)
         with cgutils.for_range_slice(builder, _LONG(0), end, _LONG(LANES), inc=True) as (lane, _):
             to = _address(context, builder, sums, all_sums, lane, _FLOATS)
-            own = _address(context, builder, numbers, all_numbers, builder.add(begin, lane), _FLOATS)
+            own = _address(
+                context, builder, numbers, all_numbers, builder.add(begin, lane), _FLOATS
+            )
             product = builder.fmul(factor, builder.load(own, align=4))
             builder.store(builder.fadd(builder.load(to, align=4), product), to, align=4)
         return context.get_dummy_value()

@@ -1,7 +1,8 @@
-"""Whether the packed weights of a level may be read without looking at bounds, as all other kernels do.
+"""Whether the packed weights of a level may be read without looking at bounds, as all other kernels
+do.
 
-One pass over what says where to go: starts, the highest bytes of columns, and siblings; weights are not looked at.
-"""
+One pass over what says where to go: starts, the highest bytes of columns, and siblings; weights are
+not looked at."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _GROUP = 1 << GROUP_BITS
 def first_unsound(
     first: int,  # IN  the chunks first..last - 1 are looked at
     last: int,
-    offsets: Any,  # IN  arrays of a Level, heads and offsets known to rise from 0 to the ends of the others
+    # IN  arrays of a Level, heads and offsets known to rise from 0 to the ends of the others
+    offsets: Any,
     heads: Any,
     shifts: Any,
     starts: Any,
@@ -103,7 +105,9 @@ def _columns_fit(
     lows: Any, at: Any, n_rows: Any, shift: Any, planes: Any, n_columns: int, starts: Any, start_at: Any, stride: Any,
     is_long: Any, n_buckets: Any,
 ) -> Any:  # fmt: skip
-    """Say whether low bits stay below a bucket's columns, and those of the last buckets below all columns."""
+    """Say whether low bits stay below a bucket's columns, and those of the last buckets below all
+    columns.
+    """
     highest, top = at + (planes - 1) * n_rows, shift - 8 * (planes - 1)
     if top < 8:
         bits = np.uint8(0)
@@ -122,8 +126,16 @@ def _columns_fit(
 
 
 def _at_least(siblings: Any, at: Any, flag: Any, least: Any) -> Any:
-    """Return a bit for each of the 32 bytes from ``at`` on, the lowest for the first: whether byte | flag ≥ least."""
-    return np.uint32(sum(1 << i for i, byte in enumerate(siblings[at : at + BYTES].tolist()) if byte | flag >= least))
+    """Return a bit for each of the 32 bytes from ``at`` on, the lowest for the first: whether byte
+    | flag ≥ least.
+    """
+    return np.uint32(
+        sum(
+            1 << i
+            for i, byte in enumerate(siblings[at : at + BYTES].tolist())
+            if byte | flag >= least
+        )
+    )
 
 
 def _ones(number: Any) -> Any:
@@ -192,7 +204,9 @@ def _entries_fit(
     n_blocks = (n_entries + BYTES - 1) >> _BLOCK_BITS
     for block in range(n_blocks):
         first = block << _BLOCK_BITS
-        ends[block] = _at_least(siblings, at + first, 0, LAST) & _below(min(n_entries - first, BYTES))
+        ends[block] = _at_least(siblings, at + first, 0, LAST) & _below(
+            min(n_entries - first, BYTES)
+        )
         rows[block] = row
         row += _ones(ends[block])
     if row != n_rows or (n_entries > 0 and siblings[at + n_entries - 1] < LAST):
@@ -202,7 +216,9 @@ def _entries_fit(
         entry = start_of(starts, group_at + group, stride, is_long)
         block = min(entry >> _BLOCK_BITS, n_blocks - 1)
         before = ends[block] & _below(entry & (BYTES - 1))
-        wrong |= (rows[block] + _ones(before) - (group << GROUP_BITS)) | np.int64(entry >= n_entries)
+        wrong |= (rows[block] + _ones(before) - (group << GROUP_BITS)) | np.int64(
+            entry >= n_entries
+        )
     return wrong == 0
 
 
@@ -212,13 +228,17 @@ def _siblings_fit(siblings: Any, at: Any, n_entries: Any, width: Any) -> Any:
     if width < LAST:
         beyond = np.uint32(0)
         for first in range(0, n_entries, BYTES):
-            beyond |= _at_least(siblings, at + first, LAST, LAST + width) & _below(min(n_entries - first, BYTES))
+            beyond |= _at_least(siblings, at + first, LAST, LAST + width) & _below(
+                min(n_entries - first, BYTES)
+            )
         return beyond == 0
     planes = _sibling_planes(width)
     for i in range(n_entries):
         sibling = np.int64(siblings[at + i]) & (LAST - 1)
         for plane in range(1, planes):
-            sibling |= np.int64(siblings[at + plane * n_entries + i]) << (SIBLING_BITS + 8 * (plane - 1))
+            sibling |= np.int64(siblings[at + plane * n_entries + i]) << (
+                SIBLING_BITS + 8 * (plane - 1)
+            )
         if sibling >= width:
             return False
     return True

@@ -1,12 +1,13 @@
 """Query × chunk: adds the weights of all children of one node for the columns of one document.
 
-Masked sparse chunk multiplication (Etter, Zhong, Yu, Ying, Dhillon 2022, algorithm 3): a chunk holds the weights
-of all children of a node, row by feature column, so one look-up of a column serves all siblings.
+Masked sparse chunk multiplication (Etter, Zhong, Yu, Ying, Dhillon 2022, algorithm 3): a chunk
+holds the weights of all children of a node, row by feature column, so one look-up of a column
+serves all siblings.
 
-A chunk is cut into buckets of 2^shift columns and a row keeps only the low bits of its column, as in Elias-Fano
-coding. Numbers wider than a byte lie in planes: the low bytes of all of them, then the next bytes of all of them.
-So each chunk has the width that it needs, while kernels see one type.
-"""
+A chunk is cut into buckets of 2^shift columns and a row keeps only the low bits of its column, as
+in Elias-Fano coding. Numbers wider than a byte lie in planes: the low bytes of all of them, then
+the next bytes of all of them. So each chunk has the width that it needs, while kernels see one
+type."""
 
 from __future__ import annotations
 
@@ -41,9 +42,13 @@ class Level(NamedTuple):
     """The arrays of one level's ranker; planes as the head of this file says."""
 
     offsets: Any  # int64 (n_chunks + 1,) first node of each chunk
-    heads: Any  # int64 (n_chunks + 1, 4) first start, first byte of columns, first entry, first byte of siblings
+    # int64 (n_chunks + 1, 4) first start, first byte of columns, first entry, first byte of
+    # siblings
+    heads: Any
     shifts: Any  # uint8 (n_chunks,) a bucket spans 2^shift columns
-    starts: Any  # uint16: the first row of each bucket and of the end, then the first entry of each group of rows
+    # uint16: the first row of each bucket and of the end, then the first entry of each group of
+    # rows
+    starts: Any
     columns: Any  # uint8: low bits of the column of each row
     siblings: Any  # uint8: the child that each entry belongs to, and LAST
     values: Any  # float32, or codes: uint8 or uint16 places in `table`
@@ -56,8 +61,10 @@ class Level(NamedTuple):
 class RowTable(NamedTuple):
     """Where the rows of a chunk begin, by column."""
 
-    row_starts: Any  # int32 (n_columns,): the first entry of each column's row, counted from 1 within
-    # the chunk, or the row's number in ``full_rows``, counted from −1 downwards; 0 where it has none
+    # int32 (n_columns,): the first entry of each column's row, counted from 1 within
+    row_starts: Any
+    # the chunk, or the row's number in ``full_rows``, counted from −1 downwards; 0 where it has
+    # none
     full_rows: Any  # float32, room for rows with a number for each sibling
     columns: Any  # int32 (n_columns,), room for the columns that have a row
 
@@ -127,7 +134,9 @@ def start_of(starts: Any, at: int, stride: int, is_long: Any) -> Any:
 
 
 @borrowing
-def _find_low(lows: Any, at: int, stride: int, more: Any, first: int, last: int, wanted: Any) -> Any:
+def _find_low(
+    lows: Any, at: int, stride: int, more: Any, first: int, last: int, wanted: Any
+) -> Any:
     """Return the row from first to last that has these low bits, or -1."""
     while last - first > BYTES:
         middle = (first + last) >> 1
@@ -175,7 +184,9 @@ def _shape(level: Level, chunk: Any) -> _Shape:
 
 @borrowing
 def _add_row(entries: _Entries, entry: int, sibling_at: int, x: Any, sums: Any) -> None:
-    """Add x times the entries of a row, which begins at ``entry`` of values, ``sibling_at`` of siblings."""
+    """Add x times the entries of a row, which begins at ``entry`` of values, ``sibling_at`` of
+    siblings.
+    """
     siblings, values, table, stride, more = entries
     while more == 0:  # as in nearly every chunk; apart, because this is the hottest loop
         sibling = siblings[sibling_at]
@@ -204,7 +215,8 @@ def add_by_buckets(
 ) -> None:
     """Look each column up in its bucket: for a chunk that few documents visit.
 
-    Most of the time would go into waiting for memory. So each step is done for all columns before the
+    Most of the time would go into waiting for memory. So each step is done for all columns before
+    the
     next one, and prefetches its data: starts of buckets; columns in them; entries of the rows.
     """
     starts = level.starts
@@ -216,7 +228,19 @@ def add_by_buckets(
     begin = features.pointers[document]
     end = features.pointers[document + 1]
     shape = _shape(level, chunk)
-    start_at, low_at, entry_at, sibling_at, n_entries, n_rows, shift, low_more, more, is_long, stride = shape
+    (
+        start_at,
+        low_at,
+        entry_at,
+        sibling_at,
+        n_entries,
+        n_rows,
+        shift,
+        low_more,
+        more,
+        is_long,
+        stride,
+    ) = shape
     if n_entries == 0:
         return
     group_at = start_at + (features.n_columns >> shift) + 2
@@ -262,18 +286,20 @@ def add_by_buckets(
 def fill_table(level: Level, chunk: Any, n_columns: int, table: RowTable) -> Any:
     """Write where each row of a chunk begins; return how many rows there are.
 
-    This is one pass, after which a look-up is one read. A row that at least a sixteenth of the siblings
-    have is written out in full, zeros and all, as far as there is room: such rows are those of frequent
-    words, and adding one is then SIMD, faster than entry by entry. Where 16 children share a parent,
-    that is every row.
-    """
+    This is one pass, after which a look-up is one read. A row that at least a sixteenth of the
+    siblings
+    have is written out in full, zeros and all, as far as there is room: such rows are those of
+    frequent words, and adding one is then SIMD, faster than entry by entry. Where 16 children share
+    a parent, that is every row."""
     starts = level.starts
     lows = level.columns
     siblings = level.siblings
     row_starts, full_rows, filled = table
     width = level.offsets[chunk + 1] - level.offsets[chunk]
     shape = _shape(level, chunk)
-    start_at, low_at, entry_at, sibling_at, _, n_rows, shift, low_more, more, is_long, stride = shape
+    start_at, low_at, entry_at, sibling_at, _, n_rows, shift, low_more, more, is_long, stride = (
+        shape
+    )
     lanes = (width + LANES - 1) // LANES * LANES
     room = full_rows.shape[0] // lanes if more == 0 else 0
     n_full = np.int64(0)
@@ -315,9 +341,8 @@ def add_by_table(
 ) -> None:
     """Look each column up in the table: for a chunk that many documents visit.
 
-    Columns that have a row are gathered first, without a branch that could be guessed wrong, and their
-    rows prefetched.
-    """
+    Columns that have a row are gathered first, without a branch that could be guessed wrong, and
+    their rows prefetched."""
     siblings = level.siblings
     values = level.values
     columns = features.columns

@@ -1,9 +1,10 @@
-"""UTF-8 text to units, words or characters, exactly as Python's ``str.lower`` and ``re`` see them, byte by byte.
+"""UTF-8 text to units, words or characters, exactly as Python's ``str.lower`` and ``re`` see them,
+byte by byte.
 
-A block of documents becomes one buffer of lower-case text in which every n-gram is one range of bytes: words stand
-end to end with one space behind each, characters with runs of white space shrunk to one space. Unit ``u`` is
-``buffer[starts[u]:starts[u + 1] - gap]``, where gap is 1 for words and 0 for characters.
-"""
+A block of documents becomes one buffer of lower-case text in which every n-gram is one range of
+bytes: words stand end to end with one space behind each, characters with runs of white space shrunk
+to one space. Unit ``u`` is ``buffer[starts[u]:starts[u + 1] - gap]``, where gap is 1 for words and
+0 for characters."""
 
 from __future__ import annotations
 
@@ -22,14 +23,16 @@ __all__ = ["code_point_table", "decode", "hash_bytes", "mix", "split_characters"
 _CODE_POINT = (1 << 21) - 1
 _WORD = 1 << 24  # \w, of the lower-case form
 _SPACE = 1 << 25  # \s, of the lower-case form
-_CASED = 1 << 26  # has upper or lower case, and is not skipped when looking for it (Unicode 3.13, Final_Sigma)
+# has upper or lower case, and is not skipped when looking for it (Unicode 3.13, Final_Sigma)
+_CASED = 1 << 26
 _IGNORABLE = 1 << 27  # is skipped
 _DOTTED = 1 << 28  # U+0130, the one code point whose lower-case form is two: i and U+0307
 
 _SIGMA, _SMALL_SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C3, 0x3C2
 _DOTTED_I, _DOT_ABOVE = 0x130, 0x307
 _ASCII, _BLANK = 0x80, 32
-# All that has a case or is a letter, digit or space lies below 0x40000; tags and variation selectors are ignorable.
+# All that has a case or is a letter, digit or space lies below 0x40000; tags and variation
+# selectors are ignorable.
 _ASSIGNED = ((0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xE1000))
 _N_CODE_POINTS = 0x110000
 
@@ -39,14 +42,17 @@ _U8, _U32 = np.uint64(8), np.uint64(32)
 
 @cache
 def code_point_table() -> NDArray[np.uint32]:
-    """Return the entry of each code point, (0x110000,), as this Python's Unicode version has it; built once."""
+    """Return the entry of each code point, (0x110000,), as this Python's Unicode version has it;
+    built once.
+    """
     table = np.arange(_N_CODE_POINTS, dtype=np.uint32)
     for first, last in _ASSIGNED:
         known = table[first:last].copy()
         known[known == _DOTTED_I] = ord("i")
         known[known == _SIGMA] = _SMALL_SIGMA
         lowered = known.tobytes().decode("utf-32").lower()
-        entries = np.frombuffer(lowered.encode("utf-32")[4:], np.uint32).copy()  # behind the byte order mark
+        # behind the byte order mark
+        entries = np.frombuffer(lowered.encode("utf-32")[4:], np.uint32).copy()
         for pattern, flag in ((r"\w+", _WORD), (r"\s+", _SPACE)):
             for run in re.finditer(pattern, lowered):
                 entries[run.start() : run.end()] |= flag
@@ -60,11 +66,15 @@ def code_point_table() -> NDArray[np.uint32]:
 
 
 def _makes_sigma_final(before: str, known: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Tell of each code point whether a capital sigma behind ``before`` and it is at the end of a word."""
+    """Tell of each code point whether a capital sigma behind ``before`` and it is at the end of a
+    word.
+    """
     around = np.array([[ord(" "), ord(before), 0, _SIGMA]], np.uint32).repeat(len(known), axis=0)
     around[:, 2] = known
     lowered = around.tobytes().decode("utf-32").lower()
-    final: NDArray[np.bool_] = np.frombuffer(lowered.encode("utf-32")[4:], np.uint32)[3::4] == _FINAL_SIGMA
+    final: NDArray[np.bool_] = (
+        np.frombuffer(lowered.encode("utf-32")[4:], np.uint32)[3::4] == _FINAL_SIGMA
+    )
     return final
 
 
@@ -77,7 +87,9 @@ def mix(h: Any) -> Any:
 
 @kernel
 def hash_bytes(data: Any, start: int, end: int) -> Any:
-    """Hash eight bytes at a time, so words of up to eight bytes never share a hash, longer ones by 2^-64 a pair."""
+    """Hash eight bytes at a time, so words of up to eight bytes never share a hash, longer ones by
+    2^-64 a pair.
+    """
     h, packed = _SEED, np.uint64(0)
     for i in range(start, end):
         packed = (packed << _U8) | np.uint64(data[i])
@@ -125,7 +137,9 @@ def _encode(code_point: Any, out: Any, end: Any) -> Any:
 
 @kernel
 def _ends_word(arena: Any, first: Any, at: Any, last: Any, table: Any) -> bool:
-    """Tell whether the capital sigma at ``at`` is a final one: behind a cased character and before none."""
+    """Tell whether the capital sigma at ``at`` is a final one: behind a cased character and before
+    none.
+    """
     entry, i = 0, at
     while i > first:
         i -= 1
@@ -147,7 +161,9 @@ def _ends_word(arena: Any, first: Any, at: Any, last: Any, table: Any) -> bool:
 
 @kernel
 def _lower(arena: Any, first: Any, at: Any, last: Any, table: Any) -> tuple[Any, Any]:
-    """Return the table's entry of the character at ``at``, final sigma told apart, and where the next begins."""
+    """Return the table's entry of the character at ``at``, final sigma told apart, and where the
+    next begins.
+    """
     code_point, following = decode(arena, at)
     entry = np.int64(table[code_point])
     if code_point == _SIGMA and _ends_word(arena, first, at, last, table):
@@ -163,7 +179,9 @@ def split_words(
     last: int,  # IN  behind the last document
     table: NDArray[np.uint32],  # IN  code_point_table()
 ) -> tuple[Any, Any, Any, Any]:
-    """Return (buffer, starts, hashes, ends of documents in units) of ``(?u)\\b\\w\\w+\\b`` on lower-case text."""
+    """Return (buffer, starts, hashes, ends of documents in units) of ``(?u)\\b\\w\\w+\\b`` on
+    lower-case text.
+    """
     size = offsets[last] - offsets[first] + last - first
     out = np.empty(size + size // 2 + 4, np.uint8)  # a lower-case form is longer by half at most
     starts, hashes = np.empty(size // 2 + 2, np.uint32), np.empty(size // 2 + 1, np.uint64)
@@ -174,7 +192,8 @@ def split_words(
         at, begin, stop = offsets[document], offsets[document], offsets[document + 1]
         letters, token = 0, end
         while at <= stop:
-            while at < stop and arena[at] < _ASCII and table[arena[at]] & _WORD:  # most of most texts
+            # most of most texts
+            while at < stop and arena[at] < _ASCII and table[arena[at]] & _WORD:
                 out[end] = table[arena[at]] & 127
                 end += 1
                 letters += 1
@@ -209,7 +228,9 @@ def split_characters(
     last: int,  # IN  behind the last document
     table: NDArray[np.uint32],  # IN  code_point_table()
 ) -> tuple[Any, Any, Any, Any]:
-    """Return (buffer, starts, hashes, ends of documents in units) of lower-case text, ``\\s\\s+`` made one space."""
+    """Return (buffer, starts, hashes, ends of documents in units) of lower-case text, ``\\s\\s+``
+    made one space.
+    """
     size = offsets[last] - offsets[first]
     out = np.empty(size + size // 2 + 4, np.uint8)
     starts, hashes = np.empty(size + 2, np.uint32), np.empty(size + 1, np.uint64)

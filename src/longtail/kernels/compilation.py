@@ -1,9 +1,8 @@
 """Compilations of this process, and those that this machine has done before.
 
-Whoever shows progress sets an :class:`Observer`; this module imports nothing that takes time. A record beside the
-compiled kernels lists the groups of kernels that are all there, so that a first compilation is announced once for a
-machine and a version, and a forecast can add its seconds.
-"""
+Whoever shows progress sets an :class:`Observer`; this module imports nothing that takes time. A
+record beside the compiled kernels lists the groups of kernels that are all there, so that a first
+compilation is announced once for a machine and a version, and a forecast can add its seconds."""
 
 from __future__ import annotations
 
@@ -51,8 +50,9 @@ def observer() -> Observer | None:
 class CompilationRecord:
     """What is compiled on this machine, as a JSON file in the folder of compiled kernels.
 
-    It holds for one version of the kernels, of numba and of the processor: another one begins anew. A record that
-    cannot be read is empty, and one that cannot be written is left out, as neither may stop a run.
+    It holds for one version of the kernels, of numba and of the processor: another one begins anew.
+    A record that cannot be read is empty, and one that cannot be written is left out, as neither
+    may stop a run.
 
     Args:
         folder: where numba keeps the kernels; None where it can write nowhere.
@@ -102,7 +102,9 @@ class CompilationRecord:
 
 @cache
 def _digest() -> str:
-    """Return a digest of the sources of all kernels; of a frozen program, which has none, always the same."""
+    """Return a digest of the sources of all kernels; of a frozen program, which has none, always
+    the same.
+    """
     digest = hashlib.sha256()
     for file in sorted(_SOURCES.glob("*.py")):
         with suppress(OSError):

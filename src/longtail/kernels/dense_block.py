@@ -1,9 +1,10 @@
-"""Products of dense blocks: of documents with the siblings of a chunk, in search, and with a block's w, in training.
+"""Products of dense blocks: of documents with the siblings of a chunk, in search, and with a
+block's w, in training.
 
-A *panel* is the weights of 16 siblings, [column][sibling], which is what fits a register. In search one document is
-multiplied with weights as they are stored, several ones with panels written out as numbers, four documents at a time.
-Both ways add the same products in the same order, so that a score never depends on which documents come together.
-"""
+A *panel* is the weights of 16 siblings, [column][sibling], which is what fits a register. In search
+one document is multiplied with weights as they are stored, several ones with panels written out as
+numbers, four documents at a time. Both ways add the same products in the same order, so that a
+score never depends on which documents come together."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ __all__ = ["decode", "in_lines", "inner_products", "panel_count", "sums_of_four"
 
 @kernel
 def in_lines(size: int) -> Any:
-    """Return zeros (size,) float32 that begin with a cache line, so that a row of 16 is one line and not two."""
+    """Return zeros (size,) float32 that begin with a cache line, so that a row of 16 is one line
+    and not two.
+    """
     room = np.zeros(size + PANEL, np.float32)
     begin = -(room.ctypes.data >> 2) & (PANEL - 1)
     return room[begin : begin + size]
@@ -37,7 +40,9 @@ def in_lines(size: int) -> Any:
 
 @kernel
 def panel_count(width: int) -> Any:
-    """Return how many panels hold ``width`` siblings; the last one begins 16 before the end and may overlap."""
+    """Return how many panels hold ``width`` siblings; the last one begins 16 before the end and may
+    overlap.
+    """
     return (width + PANEL - 1) // PANEL
 
 
@@ -56,14 +61,18 @@ def decode(
     depth: int,  # IN  dense columns
     out: Any,  # OUT (≥ panels * depth * 16,) panel after panel
 ) -> None:
-    """Write out the panels of a chunk as numbers; one of fewer than 16 siblings has zeros at its end."""
+    """Write out the panels of a chunk as numbers; one of fewer than 16 siblings has zeros at its
+    end.
+    """
     if width < PANEL:
         out[: depth * PANEL] = np.float32(0)
         for sibling in range(width):
             copy_lane(weights, table, at + sibling, width, depth, out, sibling)
         return
     for panel in range(panel_count(width)):
-        copy_panel(weights, table, at + _panel_at(panel, width), width, depth, out, panel * depth * PANEL)
+        copy_panel(
+            weights, table, at + _panel_at(panel, width), width, depth, out, panel * depth * PANEL
+        )
 
 
 @kernel
@@ -97,7 +106,9 @@ def sums_of_four(
     width: int,  # IN  number of siblings
     sums: Any,  # OUT (≥ documents, ≥ max(width, 16))
 ) -> None:
-    """Multiply documents with the panels of a chunk: a panel is read once for four, and stays in the cache for all."""
+    """Multiply documents with the panels of a chunk: a panel is read once for four, and stays in
+    the cache for all.
+    """
     depth = rows.shape[1]
     for panel in range(panel_count(width)):
         sibling = _panel_at(panel, width)

@@ -1,4 +1,6 @@
-"""A tree over documents, grown node by node: FastXML (Prabhu and Varma 2014), with the loss of PfastreXML."""
+"""A tree over documents, grown node by node: FastXML (Prabhu and Varma 2014), with the loss of
+PfastreXML.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +45,27 @@ def grow_tree(
     prune: float,
     seed: int,
 ) -> Any:
-    """Return the nodes of one tree, level by level: what ``Trees`` (forest_search.py) has, without roots.
+    """Return the nodes of one tree, level by level: what ``Trees`` (forest_search.py) has, without
+    roots.
 
-    A node with more than ``leaf_size`` documents is split by the sign of its separator, which learns the sides that
-    ``deal_documents`` finds; where either leaves a side without documents, the node is a leaf.
-    """
+    A node with more than ``leaf_size`` documents is split by the sign of its separator, which
+    learns the sides that ``deal_documents`` finds; where either leaves a side without documents,
+    the node is a leaf."""
     most = max(2 * len(documents) - 1, 1)
-    ends, children, bias = np.zeros((most, 2), np.int64), np.zeros(most, np.int64), np.zeros(most, np.float32)
+    ends, children, bias = (
+        np.zeros((most, 2), np.int64),
+        np.zeros(most, np.int64),
+        np.zeros(most, np.float32),
+    )
     weight_ptr, leaf_ptr = np.zeros(most + 1, np.int64), np.zeros(most + 1, np.int64)
     columns, weights = np.empty(1024, np.int32), np.empty(1024, np.float32)
     pairs = _pairs(documents, label_ptr)
     out_labels, out_gains = np.empty(pairs, np.int32), np.empty(pairs, np.float32)
-    lookup, pulls, places = np.zeros(rows.width, np.float32), np.zeros((rows.width, 2)), np.zeros(rows.width, np.int32)
+    lookup, pulls, places = (
+        np.zeros(rows.width, np.float32),
+        np.zeros((rows.width, 2)),
+        np.zeros(rows.width, np.int32),
+    )
     numbers, sums = np.full(n_labels, -1, np.int32), np.zeros(n_labels)
     nodes, node, ends[0, 1] = 1, 0, len(documents)
     while node < nodes:
@@ -70,7 +81,10 @@ def grow_tree(
         if 0 < left < len(own):
             used = len(own_columns)
             columns, weights = with_room(columns, filled + used), with_room(weights, filled + used)
-            columns[filled : filled + used], weights[filled : filled + used] = own_columns, own_weights[:used]
+            columns[filled : filled + used], weights[filled : filled + used] = (
+                own_columns,
+                own_weights[:used],
+            )
             filled, bias[node], children[node] = filled + used, own_weights[used], nodes
             middle = ends[node, 0] + left
             ends[nodes, 0], ends[nodes, 1] = ends[node, 0], middle
@@ -78,7 +92,15 @@ def grow_tree(
             nodes, leaf_ptr[node + 1] = nodes + 2, leaf_ptr[node]
         else:
             leaf_ptr[node + 1] = _fill_leaf(
-                own, label_ptr, labels, gains, leaf_labels, sums, out_labels, out_gains, leaf_ptr[node]
+                own,
+                label_ptr,
+                labels,
+                gains,
+                leaf_labels,
+                sums,
+                out_labels,
+                out_gains,
+                leaf_ptr[node],
             )
         weight_ptr[node + 1] = filled
         node += 1
@@ -115,14 +137,21 @@ def _random_sides(count: int, seed: int, node: int) -> Any:
 
 @kernel
 def _separator(
-    rows: Rows, own: Array, sides: Array, cost: float, prune: float, pulls: Array, places: Array, seed: int
+    rows: Rows,
+    own: Array,
+    sides: Array,
+    cost: float,
+    prune: float,
+    pulls: Array,
+    places: Array,
+    seed: int,
 ) -> Any:
     """Return the sorted columns of the separator of the two sides, and its weights, the bias last.
 
-    Both sides weigh the same. The slope of a column never exceeds its pulls, Σ C_i |x_ij| over the documents that draw
-    its weight one way and the other; where both are at most 1, the penalty holds the weight at 0, so most columns of
-    small nodes never enter. ``pulls`` and ``places`` are 0, before and after.
-    """
+    Both sides weigh the same. The slope of a column never exceeds its pulls, Σ C_i |x_ij| over the
+    documents that draw its weight one way and the other; where both are at most 1, the penalty
+    holds the weight at 0, so most columns of small nodes never enter. ``pulls`` and ``places`` are
+    0, before and after."""
     up = 0
     for side in sides:
         up += side > 0
@@ -130,7 +159,9 @@ def _separator(
         return np.empty(0, np.int32), np.zeros(1, np.float32)
     costs = np.array([cost * len(own) / (len(own) - up), cost * len(own) / up])
     kept, ptr, documents, values = _by_column(rows, own, sides, costs, pulls, places)
-    solved = solve_l1_logistic(ptr, documents, values, sides, costs, _TOLERANCE, _STEPS, _PASSES, seed)
+    solved = solve_l1_logistic(
+        ptr, documents, values, sides, costs, _TOLERANCE, _STEPS, _PASSES, seed
+    )
     keys, count = np.empty(len(kept), np.int64), 0
     for place in range(len(kept)):
         if abs(solved[place]) > prune:
@@ -146,15 +177,24 @@ def _separator(
 
 
 @kernel
-def _by_column(rows: Rows, own: Array, sides: Array, costs: Array, pulls: Array, places: Array) -> Any:
-    """Return the columns that may get a weight, and for each the documents (as numbers in ``own``) and values."""
+def _by_column(
+    rows: Rows, own: Array, sides: Array, costs: Array, pulls: Array, places: Array
+) -> Any:
+    """Return the columns that may get a weight, and for each the documents (as numbers in ``own``)
+    and values.
+    """
     entries = 0
     for row, document in enumerate(own):
         for at in range(size(rows, document)):
             column, value = entry(rows, document, at)
-            pulls[column, 1 if value * sides[row] > 0 else 0] += costs[(sides[row] + 1) // 2] * abs(value)
+            pulls[column, 1 if value * sides[row] > 0 else 0] += costs[(sides[row] + 1) // 2] * abs(
+                value
+            )
             entries += 1
-    kept, ptr = np.empty(min(entries, rows.width), np.int32), np.zeros(min(entries, rows.width) + 2, np.int64)
+    kept, ptr = (
+        np.empty(min(entries, rows.width), np.int32),
+        np.zeros(min(entries, rows.width) + 2, np.int64),
+    )
     count = 0
     for document in own:
         for at in range(size(rows, document)):
@@ -200,7 +240,9 @@ def entry(rows: Rows, document: int, at: int) -> Any:
 
 @kernel
 def _parted(rows: Rows, own: Array, columns: Array, weights: Array, lookup: Array) -> int:
-    """Put the documents of side -1 before those of side 1, in place, each in their order; return how many they are."""
+    """Put the documents of side -1 before those of side 1, in place, each in their order; return
+    how many they are.
+    """
     for at in range(len(columns)):
         lookup[columns[at]] = weights[at]
     behind, left, right = np.empty(len(own), np.int32), 0, 0
@@ -234,7 +276,9 @@ def _fill_leaf(
     out_gains: Array,
     filled: int,
 ) -> int:
-    """Append the ``most`` labels with the largest mean gain over the documents, best first; return where they end."""
+    """Append the ``most`` labels with the largest mean gain over the documents, best first; return
+    where they end.
+    """
     start = filled
     for document in own:
         for at in range(label_ptr[document], label_ptr[document + 1]):

@@ -1,4 +1,6 @@
-"""The search through trees over documents, with the centroids of labels beside them: PfastreXML (Jain et al. 2016)."""
+"""The search through trees over documents, with the centroids of labels beside them: PfastreXML
+(Jain et al. 2016).
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,13 @@ _SMALLEST = float(np.finfo(np.float32).tiny)  # scores stay above 0
 
 
 class Trees(NamedTuple):
-    """Nodes of all trees, a parent before its children: a leaf has labels, any other node a separator."""
+    """Nodes of all trees, a parent before its children: a leaf has labels, any other node a
+    separator.
+    """
 
     roots: Array  # (n_trees,) int64
-    children: Array  # (n_nodes,) int64, the child on side -1, that on side 1 comes next; 0 at a leaf
+    # (n_nodes,) int64, the child on side -1, that on side 1 comes next; 0 at a leaf
+    children: Array
     bias: Array  # (n_nodes,) float32
     weight_ptr: Array  # (n_nodes + 1,) int64
     columns: Array  # int32, rising in each node, counted through
@@ -54,7 +59,8 @@ def search_forest(
     share: float,  # IN  1 − α
     gamma: float,
 ) -> Any:
-    """Return the ``k`` best labels of each document, best first, ties by label: (ends, labels, scores as float32).
+    """Return the ``k`` best labels of each document, best first, ties by label: (ends, labels,
+    scores as float32).
 
     Only labels of the leaves that a document comes to have a score.
     """
@@ -81,7 +87,11 @@ def search_forest(
         for label in found[:count]:
             if sums[label] > 0:
                 begin, end = centroids.ptr[label], centroids.ptr[label + 1]
-                near = dot(centroids.columns, centroids.values, begin, end, own, lookup) if share > 0 else 0.0
+                near = (
+                    dot(centroids.columns, centroids.values, begin, end, own, lookup)
+                    if share > 0
+                    else 0.0
+                )
                 gain, square = sums[label] / len(trees.roots), centroids.squares[label]
                 score[0] = label_score(gain, near, np.sqrt(square_length), square, share, gamma)
                 keys[kept] = falling_key(score.view(np.int32)[0], label)
@@ -89,7 +99,10 @@ def search_forest(
         best = keys[:kept].copy()
         best.sort()
         best = best[:k]
-        out_labels, out_scores = with_room(out_labels, filled + len(best)), with_room(out_scores, filled + len(best))
+        out_labels, out_scores = (
+            with_room(out_labels, filled + len(best)),
+            with_room(out_scores, filled + len(best)),
+        )
         for key in best:
             out_labels[filled] = key & LOW
             out_scores.view(np.int32)[filled] = 0x7FFFFFFF - (key >> 32)
@@ -102,14 +115,21 @@ def search_forest(
 
 @kernel
 def _leaves(first: int, last: int, rows: Rows, trees: Trees) -> Array:
-    """Return the leaf of each document in each tree; tree after tree, so that its nodes stay in the cache."""
-    leaves, lookup = np.empty((last - first, len(trees.roots)), np.int64), np.zeros(rows.width, np.float32)
+    """Return the leaf of each document in each tree; tree after tree, so that its nodes stay in the
+    cache.
+    """
+    leaves, lookup = (
+        np.empty((last - first, len(trees.roots)), np.int64),
+        np.zeros(rows.width, np.float32),
+    )
     for tree, root in enumerate(trees.roots):
         for document in range(first, last):
             own, node = _spread(rows, document, lookup), root
             while trees.children[node] > 0:
                 begin, end = trees.weight_ptr[node], trees.weight_ptr[node + 1]
-                margin = dot(trees.columns, trees.weights, begin, end, own, lookup) + trees.bias[node]
+                margin = (
+                    dot(trees.columns, trees.weights, begin, end, own, lookup) + trees.bias[node]
+                )
                 node = trees.children[node] + (1 if margin > 0 else 0)
             leaves[document - first, tree] = node
             for column in own:
@@ -129,7 +149,9 @@ def _spread(rows: Rows, document: int, lookup: Array) -> Array:
 
 @kernel
 def dot(columns: Array, weights: Array, begin: int, end: int, own: Array, lookup: Array) -> float:
-    """Return w·x over sorted columns: one way or the other, products are added in the order of columns."""
+    """Return w·x over sorted columns: one way or the other, products are added in the order of
+    columns.
+    """
     total = 0.0
     if end - begin <= 8 * len(own):
         for at in range(begin, end):
@@ -150,11 +172,14 @@ def dot(columns: Array, weights: Array, begin: int, end: int, own: Array, lookup
 
 
 @kernel
-def label_score(gain: float, near: float, length: float, square: float, share: float, gamma: float) -> float:
-    """Return P^α B^(1−α) of a label, B = 1/(1 + exp(γ/2 ‖x − μ‖²)) for x of length one (Jain et al. 2016, section 4.3).
+def label_score(
+    gain: float, near: float, length: float, square: float, share: float, gamma: float
+) -> float:
+    """Return P^α B^(1−α) of a label, B = 1/(1 + exp(γ/2 ‖x − μ‖²)) for x of length one (Jain et al.
+    2016, section 4.3).
 
-    ``gain`` is the mean of its gains over trees, ``near`` its x·μ before x is divided by its ``length``.
-    """
+    ``gain`` is the mean of its gains over trees, ``near`` its x·μ before x is divided by its
+    ``length``."""
     if share == 0:
         return gain
     distance = square + (1 - 2 * near / length if length > 0 else 0.0)

@@ -1,4 +1,6 @@
-"""How a node of a tree over documents is split: its documents are dealt to two sides, then a separator is learnt."""
+"""How a node of a tree over documents is split: its documents are dealt to two sides, then a
+separator is learnt.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ __all__ = ["LOW", "deal_documents", "falling_key", "solve_l1_logistic"]
 
 Array = NDArray[Any]
 LOW = 0xFFFFFFFF  # where a key has its number
-_SUFFICIENT, _HALVINGS, _NU = 0.01, 20, 1e-12  # of the line search; what keeps second derivatives above 0
+# of the line search; what keeps second derivatives above 0
+_SUFFICIENT, _HALVINGS, _NU = 0.01, 20, 1e-12
 
 
 @kernel
@@ -28,13 +31,16 @@ def deal_documents(
     numbers: Array,  # buffer (n_labels,) int32, -1 everywhere, before and after
     max_rounds: int,
 ) -> Any:
-    """Deal documents to two sides, so that one ranking of labels for each side gives a high nDCG; return it by round.
+    """Deal documents to two sides, so that one ranking of labels for each side gives a high nDCG;
+    return it by round.
 
-    Each side ranks labels by Σ I(y_i) y_il / p_l over its documents, which is its best ranking; then each document
-    goes to the side whose ranking gives it the larger DCG, or stays (Prabhu and Varma 2014, algorithm 2; Jain et al.
-    2016, eq. 6). Labels without documents on a side come behind the others. The nDCG is not divided by documents.
-    """
-    own_ptr, own_labels, own_gains, names = _local_labels(documents, label_ptr, labels, gains, numbers)
+    Each side ranks labels by Σ I(y_i) y_il / p_l over its documents, which is its best ranking;
+    then each document goes to the side whose ranking gives it the larger DCG, or stays (Prabhu and
+    Varma 2014, algorithm 2; Jain et al. 2016, eq. 6). Labels without documents on a side come
+    behind the others. The nDCG is not divided by documents."""
+    own_ptr, own_labels, own_gains, names = _local_labels(
+        documents, label_ptr, labels, gains, numbers
+    )
     count = len(names)
     sums, gap, scores = np.zeros((2, count)), np.zeros(count), np.empty(count, np.float32)
     bits, keys = scores.view(np.int32), np.empty(count, np.int64)
@@ -66,13 +72,19 @@ def deal_documents(
 
 @kernel
 def falling_key(bits: int, number: int) -> Any:
-    """Return what sorts by falling score, then by number below 2^32; ``bits`` are those of a float32 not below 0."""
+    """Return what sorts by falling score, then by number below 2^32; ``bits`` are those of a
+    float32 not below 0.
+    """
     return ((0x7FFFFFFF - np.int64(bits)) << 32) | np.int64(number)
 
 
 @kernel
-def _local_labels(documents: Array, label_ptr: Array, labels: Array, gains: Array, numbers: Array) -> Any:
-    """Return the documents' labels, numbered by first use, gains times I(y) = 1 / Σ_{r ≤ |y|} 1/log2(1 + r)."""
+def _local_labels(
+    documents: Array, label_ptr: Array, labels: Array, gains: Array, numbers: Array
+) -> Any:
+    """Return the documents' labels, numbered by first use, gains times I(y) = 1 / Σ_{r ≤ |y|}
+    1/log2(1 + r).
+    """
     own_ptr = np.zeros(len(documents) + 1, np.int64)
     for row, document in enumerate(documents):
         own_ptr[row + 1] = own_ptr[row] + label_ptr[document + 1] - label_ptr[document]
@@ -107,11 +119,12 @@ def solve_l1_logistic(
     max_passes: int,
     seed: int,
 ) -> Any:
-    """Return the w of min ‖w‖₁ + Σ C_i ln(1 + exp(−y_i w·x_i)), the bias last, as a column of ones that is penalised.
+    """Return the w of min ‖w‖₁ + Σ C_i ln(1 + exp(−y_i w·x_i)), the bias last, as a column of ones
+    that is penalised.
 
-    newGLMNET (Yuan, Ho and Lin 2012): coordinate descent on a quadratic model, then a line search; columns at 0 that
-    are far from leaving it are skipped. It stops when the violation is below ``tolerance`` times that of w = 0.
-    """
+    newGLMNET (Yuan, Ho and Lin 2012): coordinate descent on a quadratic model, then a line search;
+    columns at 0 that are far from leaving it are skipped. It stops when the violation is below
+    ``tolerance`` times that of w = 0."""
     n, m = len(ptr), len(sides)  # n: columns and bias
     weights, step, slope, curve = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     margins, moved, residuals, seconds = np.zeros(m), np.zeros(m), np.zeros(m), np.zeros(m)
@@ -123,7 +136,9 @@ def solve_l1_logistic(
             seconds[row] = cost * chance * (1 - chance)
         count, worst, total = 0, 0.0, 0.0
         for column in range(n):
-            slope[column], curve[column] = _derivatives(ptr, rows, values, residuals, seconds, column)
+            slope[column], curve[column] = _derivatives(
+                ptr, rows, values, residuals, seconds, column
+            )
             away = violation_of(slope[column], weights[column], 1.0)
             if weights[column] == 0 and 1 - abs(slope[column]) > last_worst / m:
                 continue
@@ -156,7 +171,9 @@ def solve_l1_logistic(
 
 
 @kernel
-def _derivatives(ptr: Array, rows: Array, values: Array, residuals: Array, seconds: Array, column: int) -> Any:
+def _derivatives(
+    ptr: Array, rows: Array, values: Array, residuals: Array, seconds: Array, column: int
+) -> Any:
     first, second = 0.0, _NU
     if column == len(ptr) - 1:
         for row in range(len(residuals)):
@@ -226,12 +243,24 @@ def _shrunk(value: float, by: float) -> float:
 
 @kernel
 def _take_step(
-    sides: Array, costs: Array, slope: Array, weights: Array, step: Array, margins: Array, moved: Array
+    sides: Array,
+    costs: Array,
+    slope: Array,
+    weights: Array,
+    step: Array,
+    margins: Array,
+    moved: Array,
 ) -> bool:
-    """Add the step, halved until the objective falls enough, to weights and margins; return whether it ever did."""
+    """Add the step, halved until the objective falls enough, to weights and margins; return whether
+    it ever did.
+    """
     promised = 0.0
     for column in range(len(weights)):
-        promised += slope[column] * step[column] + abs(weights[column] + step[column]) - abs(weights[column])
+        promised += (
+            slope[column] * step[column]
+            + abs(weights[column] + step[column])
+            - abs(weights[column])
+        )
     size = 1.0
     for _ in range(_HALVINGS):
         change = 0.0

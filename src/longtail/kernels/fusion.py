@@ -1,4 +1,6 @@
-"""Several rankings of the same documents as one: scores are added up label by label, and the best kept."""
+"""Several rankings of the same documents as one: scores are added up label by label, and the best
+kept.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ def fuse_rows(
     best_scores: Any,
     counts: Any,
 ) -> None:
-    """Write Σ share · score of the labels that any member has for the rows ``begin:end``, best first, ties by label.
+    """Write Σ share · score of the labels that any member has for the rows ``begin:end``, best
+    first, ties by label.
 
-    Member m has ``labels`` and float32 ``scores`` at ``pointers[m, row]:pointers[m, row + 1]``; ``best_labels`` and
-    ``best_scores`` are (n, k), of which ``counts`` (n,) are filled. All members together have ``room`` entries in a row
-    at most.
-    """
+    Member m has ``labels`` and float32 ``scores`` at ``pointers[m, row]:pointers[m, row + 1]``;
+    ``best_labels`` and ``best_scores`` are (n, k), of which ``counts`` (n,) are filled. All members
+    together have ``room`` entries in a row at most."""
     k = best_labels.shape[1]
     found, added = np.empty(room, np.int32), np.empty(room)
     distinct, totals = np.empty(room, np.int32), np.empty(room)
@@ -40,7 +42,8 @@ def fuse_rows(
                 found[size], added[size] = labels[at], scores[at] * shares[member]
                 size += 1
         different = 0
-        for at in np.argsort(found[:size], kind="mergesort"):  # stable: each label's members in their order
+        # stable: each label's members in their order
+        for at in np.argsort(found[:size], kind="mergesort"):
             if different and distinct[different - 1] == found[at]:
                 totals[different - 1] += added[at]
             else:
@@ -50,4 +53,7 @@ def fuse_rows(
         order = np.argsort(-means, kind="mergesort")
         counts[row] = min(k, different)
         for rank in range(counts[row]):
-            best_labels[row, rank], best_scores[row, rank] = distinct[order[rank]], means[order[rank]]
+            best_labels[row, rank], best_scores[row, rank] = (
+                distinct[order[rank]],
+                means[order[rank]],
+            )

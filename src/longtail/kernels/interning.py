@@ -19,7 +19,9 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @kernel
 def _hash(arena: Any, start: int, end: int) -> Any:
-    """Hash by FNV-1a, odd and even bytes apart: two short chains of multiplications instead of a long one."""
+    """Hash by FNV-1a, odd and even bytes apart: two short chains of multiplications instead of a
+    long one.
+    """
     odd, even = _START, _START
     for i in range(start, end - 1, 2):
         even = (even ^ np.uint64(arena[i])) * _PRIME
@@ -40,13 +42,17 @@ def _equal(arena: Any, start: int, other: int, size: int) -> bool:
 
 @kernel
 def find_or_add(
-    arena: NDArray[np.uint8],  # IN  all strings end to end; the one looked for stands behind the last
+    # IN  all strings end to end; the one looked for stands behind the last
+    arena: NDArray[np.uint8],
     offsets: NDArray[np.int64],  # IN/OUT (more than count + 1,)
     count: int,  # IN  strings so far
     end: int,  # IN  where the string looked for ends
-    table: NDArray[np.uint64],  # IN/OUT a power of 2, at least 4 / 3 of count: high half hash, low half number + 1
+    # IN/OUT a power of 2, at least 4 / 3 of count: high half hash, low half number + 1
+    table: NDArray[np.uint64],
 ) -> int:
-    """Return the number of the string at arena[offsets[count]:end]; it is ``count`` where the string is new."""
+    """Return the number of the string at arena[offsets[count]:end]; it is ``count`` where the
+    string is new.
+    """
     start = offsets[count]
     size = end - start
     h = _hash(arena, start, end)
@@ -56,7 +62,9 @@ def find_or_add(
     while table[slot]:
         if table[slot] & ~_LOW == tag:
             other = int(table[slot] & _LOW) - 1
-            if offsets[other + 1] - offsets[other] == size and _equal(arena, start, offsets[other], size):
+            if offsets[other + 1] - offsets[other] == size and _equal(
+                arena, start, offsets[other], size
+            ):
                 return other
         slot = (slot + np.uint64(1)) & mask
     table[slot] = tag | np.uint64(count + 1)

@@ -1,4 +1,6 @@
-"""How every CPU kernel is compiled: lazily, without the GIL, cached on disk where a folder can be written."""
+"""How every CPU kernel is compiled: lazily, without the GIL, cached on disk where a folder can be
+written.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _ANNOUNCEMENT = (
 
 
 def kernel(function: F) -> F:
-    """Compile ``function`` on its first call; threads come from outside, so results never depend on their number."""
+    """Compile ``function`` on its first call; threads come from outside, so results never depend on
+    their number.
+    """
     try:
         compiled: Any = numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # numba found no writable cache folder
@@ -49,9 +53,8 @@ def kernel(function: F) -> F:
 def _bind_cache(cached: Any, function: Callable[..., Any]) -> bool:
     """Let the cache of a kernel notice changes of imported kernels, and survive a full disk.
 
-    Numba has no public way to do so. Return False for a version without the private attributes: its cache
-    would not notice that an imported kernel has changed, and must not be used.
-    """
+    Numba has no public way to do so. Return False for a version without the private attributes: its
+    cache would not notice that an imported kernel has changed, and must not be used."""
     index: Any = getattr(cached, "_cache_file", None)
     if not hasattr(index, "_source_stamp") or not hasattr(cached, "save_overload"):
         _warn_unknown_cache()
@@ -73,7 +76,9 @@ def _warn_unknown_cache() -> None:
 
 @cache
 def _sources(file: str) -> frozenset[bytes]:
-    """Return digests of a file and of all files of kernels that it imports; numba looks at the first alone."""
+    """Return digests of a file and of all files of kernels that it imports; numba looks at the
+    first alone.
+    """
     try:
         source = Path(file).read_bytes()
     except OSError:  # a frozen program has none
@@ -84,7 +89,9 @@ def _sources(file: str) -> frozenset[bytes]:
 
 
 def _kept_where_it_can_be(save: Callable[..., None]) -> Callable[..., None]:
-    """Return numba's ``save`` for a disk that may be full: the kernel is compiled, and is used all the same."""
+    """Return numba's ``save`` for a disk that may be full: the kernel is compiled, and is used all
+    the same.
+    """
 
     def saved(*arguments: Any) -> None:
         try:
@@ -106,14 +113,18 @@ def _warn_uncached() -> None:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that may not be written: arrays in memory and in files have one type, kernels are compiled once."""
+    """Return a view that may not be written: arrays in memory and in files have one type, kernels
+    are compiled once.
+    """
     view = np.asarray(array).view()  # numba knows no memmap
     view.flags.writeable = False
     return view
 
 
 class _Announcer(event.Listener):
-    """Announces the first compilation on a machine, and calls the observer around each; a cache hit is none."""
+    """Announces the first compilation on a machine, and calls the observer around each; a cache hit
+    is none.
+    """
 
     def __init__(self) -> None:
         self._depth = 0

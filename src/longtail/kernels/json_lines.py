@@ -1,8 +1,8 @@
 """Documents out of plain JSON lines, without making a Python object of any of them.
 
-Plain is ``{"id"?: string, "text": string, "labels": [string, …]}`` in any order and spacing. Whatever else a line
-holds, the whole block is left to a complete parser, which also finds the words for what is wrong.
-"""
+Plain is ``{"id"?: string, "text": string, "labels": [string, …]}`` in any order and spacing.
+Whatever else a line holds, the whole block is left to a complete parser, which also finds the words
+for what is wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _ORDINARY = np.zeros(256, np.bool_)  # what stands for itself in a string
 _ORDINARY[0x20:0x80] = True
 _ORDINARY[[_QUOTE, _BACKSLASH]] = False
 
-# Nothing below looks past the end of the data: its last byte is a newline, which ends whatever is being read.
+# Nothing below looks past the end of the data: its last byte is a newline, which ends whatever is
+# being read.
 
 
 @kernel
@@ -50,9 +51,12 @@ def _after_key(data: Any, at: int, key: Any) -> int:
 
 @kernel
 def _character_size(data: Any, at: int) -> int:
-    """Return the bytes of the character that begins with a byte above 0x7F, 0 where it is not UTF-8."""
+    """Return the bytes of the character that begins with a byte above 0x7F, 0 where it is not
+    UTF-8.
+    """
     first = data[at]
-    low, high = 0x80, 0xBF  # of the second byte: no overlong forms, no surrogates, nothing above U+10FFFF
+    # of the second byte: no overlong forms, no surrogates, nothing above U+10FFFF
+    low, high = 0x80, 0xBF
     if first < 0xC2 or first > 0xF4:
         return 0
     size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
@@ -154,9 +158,18 @@ def _string(data: Any, at: int, out: Any, end: int) -> tuple[int, int]:
 
 @kernel
 def _label_list(
-    data: Any, at: int, columns: Any, pairs: int, arena: Any, offsets: Any, n_labels: int, table: Any
+    data: Any,
+    at: int,
+    columns: Any,
+    pairs: int,
+    arena: Any,
+    offsets: Any,
+    n_labels: int,
+    table: Any,
 ) -> tuple[int, int, int]:
-    """Write the columns of the labels in the list at ``at``; return (place after it or NOT_PLAIN, pairs, labels)."""
+    """Write the columns of the labels in the list at ``at``; return (place after it or NOT_PLAIN,
+    pairs, labels).
+    """
     if data[at] != _OPEN_LIST:
         return NOT_PLAIN, pairs, n_labels
     at = _skip_space(data, at + 1)
@@ -183,7 +196,8 @@ def scan_documents(
     texts: NDArray[np.uint8],  # OUT (>= len(data),) end to end
     text_ends: NDArray[np.int64],  # OUT (>= lines,)
     ids: NDArray[np.uint8],  # OUT (>= len(data),)
-    id_ends: NDArray[np.int64],  # OUT (>= lines,) -1 where documents have no id: all of them, or none
+    # OUT (>= lines,) -1 where documents have no id: all of them, or none
+    id_ends: NDArray[np.int64],
     columns: NDArray[np.int32],  # OUT (>= quotes / 2,) of the labels
     row_ends: NDArray[np.int64],  # OUT (>= lines,)
     arena: NDArray[np.uint8],  # IN/OUT label ids end to end, room for len(data) more
@@ -191,7 +205,9 @@ def scan_documents(
     n_labels: int,  # IN
     table: NDArray[np.uint64],  # IN/OUT of kernels.interning
 ) -> tuple[int, int]:
-    """Return (rows, labels), or (NOT_PLAIN, labels); labels that were new until then are in the table."""
+    """Return (rows, labels), or (NOT_PLAIN, labels); labels that were new until then are in the
+    table.
+    """
     at, rows, pairs, text_end, id_end = 0, 0, 0, 0, 0
     while at < data.shape[0]:
         at = _skip_space(data, at)
@@ -210,7 +226,9 @@ def scan_documents(
                 at, text_end = _string(data, text, texts, text_end)
             elif labels != NOT_PLAIN and not has_labels:
                 has_labels = True
-                at, pairs, n_labels = _label_list(data, labels, columns, pairs, arena, offsets, n_labels, table)
+                at, pairs, n_labels = _label_list(
+                    data, labels, columns, pairs, arena, offsets, n_labels, table
+                )
             elif own_id != NOT_PLAIN and not has_id:
                 has_id = True
                 at, id_end = _string(data, own_id, ids, id_end)
@@ -218,7 +236,12 @@ def scan_documents(
                 return NOT_PLAIN, n_labels
             at = _skip_space(data, at)
             more = data[at] == _COMMA
-        complete = has_text and has_labels and data[at] == _CLOSE and (rows == 0 or has_id == (id_ends[0] >= 0))
+        complete = (
+            has_text
+            and has_labels
+            and data[at] == _CLOSE
+            and (rows == 0 or has_id == (id_ends[0] >= 0))
+        )
         if not complete:
             return NOT_PLAIN, n_labels
         at = _skip_space(data, at + 1)

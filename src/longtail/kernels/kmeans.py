@@ -1,9 +1,10 @@
-"""Balanced spherical 2-means over the rows of one node (Parabel, section 4.1), and the free kind with k centres.
+"""Balanced spherical 2-means over the rows of one node (Parabel, section 4.1), and the free kind
+with k centres.
 
-Rows are a sparse block and a dense one beside it, l2-normalised. A node's rows are gathered and their columns
-renumbered first, so that the centres fit the cache. A column that only one row has takes no part in the products:
-all it adds to is the likeness of that row to its own centre, which is one number a row («own»), and exact.
-"""
+Rows are a sparse block and a dense one beside it, l2-normalised. A node's rows are gathered and
+their columns renumbered first, so that the centres fit the cache. A column that only one row has
+takes no part in the products: all it adds to is the likeness of that row to its own centre, which
+is one number a row («own»), and exact."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ Array = NDArray[Any]
 
 
 @kernel
-def gathered(ptr: Array, columns: Array, values: Array, own: Array, rows: Array, number: Array) -> Any:
-    """Return ``rows`` of a sparse block with their columns renumbered: (ptr, columns, values, own, old columns).
+def gathered(
+    ptr: Array, columns: Array, values: Array, own: Array, rows: Array, number: Array
+) -> Any:
+    """Return ``rows`` of a sparse block with their columns renumbered: (ptr, columns, values, own,
+    old columns).
 
     ``number`` is a buffer of int32 zeros, one for each column, and is left so.
     """
@@ -49,7 +53,9 @@ def gathered(ptr: Array, columns: Array, values: Array, own: Array, rows: Array,
 
 @kernel
 def _numbered(ptr: Array, columns: Array, rows: Array, number: Array, most: int) -> Array:
-    """Number the columns that two or more of ``rows`` have, from 1 in order of appearance; return them."""
+    """Number the columns that two or more of ``rows`` have, from 1 in order of appearance; return
+    them.
+    """
     seen = np.empty(most + 1, np.uint32)
     n_seen = 0
     for row in rows:
@@ -71,7 +77,9 @@ def _numbered(ptr: Array, columns: Array, rows: Array, number: Array, most: int)
 
 @kernel
 def _least_of_best(scores: Array, count: int) -> Any:
-    """Return the ``count``-th highest score (Wirth's quickselect; np.partition takes seconds to compile)."""
+    """Return the ``count``-th highest score (Wirth's quickselect; np.partition takes seconds to
+    compile).
+    """
     values, at = scores.copy(), len(scores) - count
     low, high = 0, len(scores) - 1
     while low < high:
@@ -94,7 +102,9 @@ def _least_of_best(scores: Array, count: int) -> Any:
 
 @kernel
 def halves(scores: Array, n_first: int) -> Array:
-    """Tell for each row whether it is among the ``n_first`` with the highest scores; of equal ones, the earlier."""
+    """Tell for each row whether it is among the ``n_first`` with the highest scores; of equal ones,
+    the earlier.
+    """
     first = np.zeros(len(scores), np.bool_)
     if n_first <= 0:
         return first
@@ -110,7 +120,9 @@ def halves(scores: Array, n_first: int) -> Array:
 
 
 @kernel
-def _add(centre: Array, ptr: Array, columns: Array, values: Array, dense: Array, row: int, sign: int) -> None:
+def _add(
+    centre: Array, ptr: Array, columns: Array, values: Array, dense: Array, row: int, sign: int
+) -> None:
     """Add a row to a centre, or take it away; the dense columns come first."""
     width = dense.shape[1]
     for column in range(width):
@@ -141,7 +153,9 @@ def _product(ptr: Array, columns: Array, values: Array, dense: Array, row: int, 
 
 @kernel
 def _point(centre: Array, total: Array, own: Array, first: Array, axis: Array) -> Any:
-    """Set ``axis`` to the difference of the normalised centres; return (mean likeness, 1/norm of each centre)."""
+    """Set ``axis`` to the difference of the normalised centres; return (mean likeness, 1/norm of
+    each centre).
+    """
     square_first, square_second = 0.0, 0.0
     for row in range(len(own)):
         if first[row]:
@@ -155,7 +169,9 @@ def _point(centre: Array, total: Array, own: Array, first: Array, axis: Array) -
     scale_first = 1 / np.sqrt(square_first) if square_first > 0 else 0.0
     scale_second = 1 / np.sqrt(square_second) if square_second > 0 else 0.0
     for column in range(len(axis)):
-        axis[column] = centre[column] * scale_first - (total[column] - centre[column]) * scale_second
+        axis[column] = (
+            centre[column] * scale_first - (total[column] - centre[column]) * scale_second
+        )
     return likeness, scale_first, scale_second
 
 
@@ -173,10 +189,11 @@ def two_means(
     max_iterations: int,
     min_gain: float,
 ) -> Any:
-    """Split ``rows`` of a block into ``n_first`` and the others by balanced spherical 2-means from two random rows.
+    """Split ``rows`` of a block into ``n_first`` and the others by balanced spherical 2-means from
+    two random rows.
 
-    ``width`` counts the columns, dense and sparse. Returns (first: bool of each row, axis: first centre minus second).
-    """
+    ``width`` counts the columns, dense and sparse. Returns (first: bool of each row, axis: first
+    centre minus second)."""
     n = len(rows)
     total, centre = np.zeros(width, np.float64), np.zeros(width, np.float64)
     for row in rows:
@@ -205,7 +222,9 @@ def two_means(
 
 
 @kernel
-def axis_scores(ptr: Array, columns: Array, values: Array, dense: Array, rows: Array, axis: Array) -> Array:
+def axis_scores(
+    ptr: Array, columns: Array, values: Array, dense: Array, rows: Array, axis: Array
+) -> Array:
     """Return each of ``rows`` times ``axis``, which has all columns, the dense ones first."""
     scores = np.empty(len(rows), np.float32)
     for at in range(len(rows)):
@@ -225,12 +244,13 @@ def nearest(
     extra: Array,
     now: Array,
 ) -> None:
-    """Set ``now`` to the centre with the highest product for each of ``rows``; of equal ones, the first.
+    """Set ``now`` to the centre with the highest product for each of ``rows``; of equal ones, the
+    first.
 
-    ``centres`` has shape (width + 1, k), so that a number of a row meets those of all k centres in one run of memory;
-    a sparse column is the one at ``number``, the last stands for columns that no centre has and holds zeros. The
-    product with the centre that a row has now (−1: none) is raised by its ``extra``.
-    """
+    ``centres`` has shape (width + 1, k), so that a number of a row meets those of all k centres in
+    one run of memory; a sparse column is the one at ``number``, the last stands for columns that no
+    centre has and holds zeros. The product with the centre that a row has now (−1: none) is raised
+    by its ``extra``."""
     k = centres.shape[1]
     scores = np.empty(k, np.float32)
     for at in range(len(rows)):
@@ -262,10 +282,11 @@ def k_means(
     max_iterations: int,
     min_gain: float,
 ) -> Any:
-    """Cluster ``rows`` of a block by spherical k-means from k random rows, with no bound on the size of a cluster.
+    """Cluster ``rows`` of a block by spherical k-means from k random rows, with no bound on the
+    size of a cluster.
 
-    Returns (nearest: centre of each row, centres of shape (width + 1, k), the last row zeros). A centre may have none.
-    """
+    Returns (nearest: centre of each row, centres of shape (width + 1, k), the last row zeros). A
+    centre may have none."""
     n = len(rows)
     now, centres, alone = np.full(n, -1, np.int32), np.zeros((width + 1, k), np.float32), own[rows]
     number = np.arange(dense.shape[1], width).astype(np.uint32)

@@ -1,9 +1,9 @@
 """Sums over the rows of a block's weights, 8 or 16 siblings in one register.
 
-numba has no word for a vector of a known width, and its loops over 8 or 16 numbers cost more in checks than in work.
-So each is a plain function for uncompiled kernels, and LLVM instructions behind an overload for compiled ones, where
-``w`` and what is added are C-ordered float32, ``columns`` uint32 or None, and not checked.
-"""
+numba has no word for a vector of a known width, and its loops over 8 or 16 numbers cost more in
+checks than in work. So each is a plain function for uncompiled kernels, and LLVM instructions
+behind an overload for compiled ones, where ``w`` and what is added are C-ordered float32,
+``columns`` uint32 or None, and not checked."""
 
 from __future__ import annotations
 
@@ -22,14 +22,20 @@ intrinsic: Any = _intrinsic  # its type knows nothing of compiled calls
 _LONG = ir.IntType(64)
 
 
-def sum_of_rows(out: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any) -> None:
-    """Add Σ values[k] · w[columns[k]] to ``out[at : at + width]``; w is [column][sibling], None is column k - start."""
+def sum_of_rows(
+    out: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any
+) -> None:
+    """Add Σ values[k] · w[columns[k]] to ``out[at : at + width]``; w is [column][sibling], None is
+    column k - start.
+    """
     for k in range(start, end):
         row = int(k - start if columns is None else columns[k]) * width
         out[at : at + width] += values[k] * w[row : row + width]
 
 
-def add_to_rows(step: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any) -> None:
+def add_to_rows(
+    step: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any
+) -> None:
     """Add values[k] · step[at : at + width] to each row w[columns[k]], in the same layout."""
     for k in range(start, end):
         row = int(k - start if columns is None else columns[k]) * width
@@ -39,12 +45,16 @@ def add_to_rows(step: Any, at: Any, w: Any, width: int, columns: Any, values: An
 class _Rows:
     """What both loops need: vectors of ``width``, and the row and value of an entry."""
 
-    def __init__(self, width: int, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
+    def __init__(
+        self, width: int, context: Any, builder: Any, signature: Any, arguments: Any
+    ) -> None:
         self.builder, self.vector = builder, ir.VectorType(ir.FloatType(), width)
         self.width, (_, self.at, _, _, _, self.start, self.end) = width, arguments
         kinds = signature.args
         self.other, self.w, self.columns, self.values = (
-            None if kinds[k] is types.none else context.make_array(kinds[k])(context, builder, arguments[k]).data
+            None
+            if kinds[k] is types.none
+            else context.make_array(kinds[k])(context, builder, arguments[k]).data
             for k in (0, 2, 3, 4)
         )
 
@@ -62,7 +72,9 @@ class _Rows:
 
     def value(self, k: Any) -> Any:
         """Return the value of entry k in all lanes."""
-        return everywhere(self.builder, self.builder.load(self.builder.gep(self.values, [k])), self.width)
+        return everywhere(
+            self.builder, self.builder.load(self.builder.gep(self.values, [k])), self.width
+        )
 
     def load(self, pointer: Any) -> Any:
         return self.builder.load(pointer, align=4)
@@ -74,7 +86,9 @@ class _Rows:
     def loop(self, body: Any, first: Any) -> Any:
         """Run ``body`` (entry, vector → vector) over all entries and return the last vector."""
         builder, before = self.builder, self.builder.block
-        head, inside, behind = (builder.append_basic_block(name) for name in ("head", "inside", "behind"))
+        head, inside, behind = (
+            builder.append_basic_block(name) for name in ("head", "inside", "behind")
+        )
         builder.branch(head)
         builder.position_at_end(head)
         k, carried = builder.phi(_LONG), builder.phi(self.vector)
@@ -91,12 +105,15 @@ class _Rows:
 
 def _summing(width: int) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
-    def summing(typing: Any, out: Any, at: Any, w: Any, columns: Any, values: Any, start: Any, end: Any) -> Any:
+    def summing(
+        typing: Any, out: Any, at: Any, w: Any, columns: Any, values: Any, start: Any, end: Any
+    ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             rows = _Rows(width, context, builder, signature, arguments)
             to = rows.pointer(rows.other, rows.at)
             total = rows.loop(
-                lambda k, sums: rows.multiply_add(rows.value(k), rows.load(rows.row(k)), sums), rows.load(to)
+                lambda k, sums: rows.multiply_add(rows.value(k), rows.load(rows.row(k)), sums),
+                rows.load(to),
             )
             builder.store(total, to, align=4)
             return context.get_dummy_value()
@@ -108,7 +125,9 @@ def _summing(width: int) -> Any:
 
 def _adding(width: int) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
-    def adding(typing: Any, step: Any, at: Any, w: Any, columns: Any, values: Any, start: Any, end: Any) -> Any:
+    def adding(
+        typing: Any, step: Any, at: Any, w: Any, columns: Any, values: Any, start: Any, end: Any
+    ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             rows = _Rows(width, context, builder, signature, arguments)
 
@@ -130,8 +149,12 @@ _add_1, _add_8, _add_16 = _adding(1), _adding(8), _adding(16)
 
 
 @overload(sum_of_rows, inline="always")
-def _sum_compiled(out: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any) -> Any:
-    def sum_(out: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any) -> None:
+def _sum_compiled(
+    out: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any
+) -> Any:
+    def sum_(
+        out: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any
+    ) -> None:
         if width == 16:
             _sum_16(out, at, w, columns, values, start, end)
         elif width == 1:
@@ -143,8 +166,12 @@ def _sum_compiled(out: Any, at: Any, w: Any, width: int, columns: Any, values: A
 
 
 @overload(add_to_rows, inline="always")
-def _add_compiled(step: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any) -> Any:
-    def add(step: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any) -> None:
+def _add_compiled(
+    step: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any
+) -> Any:
+    def add(
+        step: Any, at: Any, w: Any, width: int, columns: Any, values: Any, start: Any, end: Any
+    ) -> None:
         if width == 16:
             _add_16(step, at, w, columns, values, start, end)
         elif width == 1:

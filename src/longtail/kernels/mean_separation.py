@@ -72,10 +72,9 @@ def unusual(targets: Any, width: int) -> Targets:
 def shortened(documents: Documents, targets: Any, width: int, n_columns: int) -> ShortenedRows:
     """Return the rows without a last column that no other document has; ``targets`` change with it.
 
-    The best weight of such a column, of value a, is known: 2 C a y h / (1 + 2 C a²), with
-    h = max(0, 1 − y w·x) of all other columns. Put into the objective this leaves C / (1 + 2 C a²) h²
-    of the document, so ``targets`` change to it.
-    """
+    The best weight of such a column, of value a, is known: 2 C a y h / (1 + 2 C a²), with h =
+    max(0, 1 − y w·x) of all other columns. Put into the objective this leaves C / (1 + 2 C a²) h²
+    of the document, so ``targets`` change to it."""
     pointers = documents.pointers
     columns = documents.columns
     values = documents.values
@@ -114,9 +113,8 @@ def _discounted(target: Any, value: Any) -> Any:
 def means(rows: ShortenedRows, block: Targets, n_columns: int) -> Any:
     """Return the mean x̄ of all documents, and min(positives, negatives) / m · ‖∇f(0)‖ per sibling.
 
-    ∇f(0) = −2 Σ C_i y_i x_i. Nearly all targets are the same, so their share is summed up once for all
-    siblings, and for each only the difference of unusual documents.
-    """
+    ∇f(0) = −2 Σ C_i y_i x_i. Nearly all targets are the same, so their share is summed up once for
+    all siblings, and for each only the difference of unusual documents."""
     starts, ends, columns, values, dense, dense_rows, bias, private = rows
     targets, width, unusual_documents, usual = block
     m = len(ends)

@@ -1,8 +1,8 @@
-"""AnnexML's inner loops (Tagami 2017): neighbours in label space, parts and embeddings learned from them, and search.
+"""AnnexML's inner loops (Tagami 2017): neighbours in label space, parts and embeddings learned from
+them, and search.
 
-Documents are sparse rows with sorted columns. Each learner is one thread's work from its own seed, so that the numbers
-never depend on how many threads there are.
-"""
+Documents are sparse rows with sorted columns. Each learner is one thread's work from its own seed,
+so that the numbers never depend on how many threads there are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from longtail.kernels.splitmix import draw, random_bits
 __all__ = ["label_neighbours", "learn_embedding", "learn_parts", "nearest_rows", "ranking_gradient"]
 
 Array = NDArray[Any]
-_TILE = 512  # documents whose products with a query are added up at once: they stay in the cache for all queries
+# documents whose products with a query are added up at once: they stay in the cache for all queries
+_TILE = 512
 _SMALLEST = np.float32(1e-12)  # a shorter vector has no direction
 
 
@@ -33,13 +34,17 @@ def label_neighbours(
     budget: int,  # IN  most entries of the inverted index that a document reads
     seed: int,
 ) -> Array:
-    """Return the ``keep`` documents with the highest cosine of label sets for each document, best first; −1: no more.
+    """Return the ``keep`` documents with the highest cosine of label sets for each document, best
+    first; −1: no more.
 
-    Labels are read from the rarest on. Where the budget ends in a label's list, a run of it from a random place is
-    read. Of equal cosines a random one comes first: by number, the same few documents would be everybody's neighbours.
-    """
+    Labels are read from the rarest on. Where the budget ends in a label's list, a run of it from a
+    random place is read. Of equal cosines a random one comes first: by number, the same few
+    documents would be everybody's neighbours."""
     out = np.full((last - first, keep), -1, np.int32)
-    marked, seen = np.full(len(label_ptr) - 1, -1, np.int64), np.full(len(document_ptr) - 1, -1, np.int64)
+    marked, seen = (
+        np.full(len(label_ptr) - 1, -1, np.int64),
+        np.full(len(document_ptr) - 1, -1, np.int64),
+    )
     likeness, ties = np.empty(keep, np.float64), np.empty(keep, np.int64)
     for row in range(first, last):
         labels = document_labels[document_ptr[row] : document_ptr[row + 1]].astype(np.int64)
@@ -55,9 +60,18 @@ def label_neighbours(
                 place = place + 1 if place + 1 < size else 0
                 if seen[other] != row:
                     seen[other] = row
-                    found = _likeness(document_labels[document_ptr[other] : document_ptr[other + 1]], marked, row)
+                    found = _likeness(
+                        document_labels[document_ptr[other] : document_ptr[other + 1]], marked, row
+                    )
                     if found >= likeness[-1]:
-                        _insert(out[row - first], likeness, ties, other, found, random_bits(seed, row, other))
+                        _insert(
+                            out[row - first],
+                            likeness,
+                            ties,
+                            other,
+                            found,
+                            random_bits(seed, row, other),
+                        )
             left -= min(size, left)
     return out
 
@@ -75,7 +89,9 @@ def _rarest_first(labels: Array, label_ptr: Array) -> None:
 
 @kernel
 def _likeness(labels: Array, marked: Array, row: int) -> float:
-    """Return the squared cosine times the number of the row's labels: a quotient of integers, so equals are equal."""
+    """Return the squared cosine times the number of the row's labels: a quotient of integers, so
+    equals are equal.
+    """
     shared = 0
     for label in labels:
         shared += marked[label] == row
@@ -94,7 +110,11 @@ def _insert(rows: Array, likeness: Array, ties: Array, row: int, found: float, t
     if at == len(rows):
         return
     for other in range(len(rows) - 1, at, -1):
-        rows[other], likeness[other], ties[other] = rows[other - 1], likeness[other - 1], ties[other - 1]
+        rows[other], likeness[other], ties[other] = (
+            rows[other - 1],
+            likeness[other - 1],
+            ties[other - 1],
+        )
     rows[at], likeness[at], ties[at] = row, found, tie
 
 
@@ -111,14 +131,18 @@ def learn_parts(
     shrink: Any,  # IN  float32, weight of the L1 norm
     seed: int,
 ) -> Array:
-    """Return (n_columns, n_parts) float32 weights of the part classifiers, learned so that neighbours share a part.
+    """Return (n_columns, n_parts) float32 weights of the part classifiers, learned so that
+    neighbours share a part.
 
-    Each document takes its best part; that part's logistic classifier is then trained with the document's neighbours
-    as positives and as many random documents as negatives, which keep parts from swallowing everything (AnnexML,
-    section 3.1). The optimiser is FTRL-Proximal (McMahan et al. 2013): most weights are 0.
-    """
+    Each document takes its best part; that part's logistic classifier is then trained with the
+    document's neighbours as positives and as many random documents as negatives, which keep parts
+    from swallowing everything (AnnexML, section 3.1). The optimiser is FTRL-Proximal (McMahan et
+    al. 2013): most weights are 0."""
     n = len(ptr) - 1
-    weights, squares = np.zeros((n_columns, n_parts), np.float32), np.ones((n_columns, n_parts), np.float32)
+    weights, squares = (
+        np.zeros((n_columns, n_parts), np.float32),
+        np.ones((n_columns, n_parts), np.float32),
+    )
     sums, scores = np.zeros((n_columns, n_parts), np.float32), np.empty(n_parts, np.float32)
     everyone = np.arange(n)
     for part, row in enumerate(draw(everyone, n_parts, random_bits(seed, 0, 0))):
@@ -138,8 +162,22 @@ def learn_parts(
                 if neighbours[row, number] < 0:
                     break
                 other = random_bits(seed, 2 + epoch, step * neighbours.shape[1] + number) % n
-                _follow(ptr, columns, values, neighbours[row, number], True, best, weights, squares, sums, rate, shrink)
-                _follow(ptr, columns, values, other, False, best, weights, squares, sums, rate, shrink)
+                _follow(
+                    ptr,
+                    columns,
+                    values,
+                    neighbours[row, number],
+                    True,
+                    best,
+                    weights,
+                    squares,
+                    sums,
+                    rate,
+                    shrink,
+                )
+                _follow(
+                    ptr, columns, values, other, False, best, weights, squares, sums, rate, shrink
+                )
     return weights
 
 
@@ -187,15 +225,22 @@ def learn_embedding(
     gamma: float,
     seed: int,
 ) -> Array:
-    """Return (n_columns, dimensions) float32 V, learned so that neighbours have a high cosine of V'x (AnnexML).
+    """Return (n_columns, dimensions) float32 V, learned so that neighbours have a high cosine of
+    V'x (AnnexML).
 
-    AdaGrad on Σ −ln softmax over a neighbour and random others, one step a document with all its neighbours.
-    """
+    AdaGrad on Σ −ln softmax over a neighbour and random others, one step a document with all its
+    neighbours."""
     n = len(ptr) - 1
-    matrix = _random_start(n_columns, dimensions, np.sqrt(max(n, 1) / max(len(columns), 1)), random_bits(seed, 0, 0))
+    matrix = _random_start(
+        n_columns, dimensions, np.sqrt(max(n, 1) / max(len(columns), 1)), random_bits(seed, 0, 0)
+    )
     squares = np.ones(n_columns, np.float32)
-    rows = np.empty(1 + neighbours.shape[1] + negatives, np.int64)  # the document, its neighbours, the others
-    vectors, gradients = np.empty((len(rows), dimensions), np.float32), np.empty((len(rows), dimensions), np.float32)
+    # the document, its neighbours, the others
+    rows = np.empty(1 + neighbours.shape[1] + negatives, np.int64)
+    vectors, gradients = (
+        np.empty((len(rows), dimensions), np.float32),
+        np.empty((len(rows), dimensions), np.float32),
+    )
     everyone = np.arange(n)
     for epoch in range(epochs):
         order = draw(everyone, n, random_bits(seed, 1, epoch))
@@ -253,12 +298,15 @@ def _descend(
     columns: Array,
     values: Array,
     row: int,
-    gradient: Array,  # IN  of the row's vector; that of V at each of its columns is value × gradient
+    # IN  of the row's vector; that of V at each of its columns is value × gradient
+    gradient: Array,
     rate: Any,
     matrix: Array,  # OUT
     squares: Array,  # OUT (n_columns,) sums of mean squared gradients
 ) -> None:
-    """One step of AdaGrad with one sum of squares a column: half the memory of one a number, and fewer roots."""
+    """One step of AdaGrad with one sum of squares a column: half the memory of one a number, and
+    fewer roots.
+    """
     square = _dot(gradient, gradient) / np.float32(len(gradient))
     for at in range(ptr[row], ptr[row + 1]):
         column, value = columns[at], values[at]
@@ -270,10 +318,11 @@ def _descend(
 
 @kernel
 def ranking_gradient(vectors: Array, near: int, gamma: float, gradients: Array) -> float:
-    """Set ``gradients`` to those of Σ_p −ln softmax_p(γ cos(z, z_p)) and return that sum, AnnexML's loss.
+    """Set ``gradients`` to those of Σ_p −ln softmax_p(γ cos(z, z_p)) and return that sum, AnnexML's
+    loss.
 
-    The first of ``vectors`` is z, then come its ``near`` neighbours p, then the others that each p is ranked with.
-    """
+    The first of ``vectors`` is z, then come its ``near`` neighbours p, then the others that each p
+    is ranked with."""
     count, loss = len(vectors), 0.0
     lengths, cosines = np.empty(count, np.float32), np.zeros(count, np.float64)
     pulls = np.zeros(count, np.float64)  # −∂loss/∂cosine
@@ -321,12 +370,16 @@ def _dot(one: Array, two: Array) -> Any:
 
 @kernel
 def nearest_rows(queries: Array, across: Array, keep: int) -> Any:
-    """Return the ``keep`` columns of ``across`` (d, n) with the highest product for each of ``queries`` (q, d).
+    """Return the ``keep`` columns of ``across`` (d, n) with the highest product for each of
+    ``queries`` (q, d).
 
     (rows, products), both of shape (q, keep), best first and of equal ones the first; keep ≤ n.
     """
     n = across.shape[1]
-    rows, best = np.full((len(queries), keep), -1, np.int32), np.full((len(queries), keep), -np.inf, np.float32)
+    rows, best = (
+        np.full((len(queries), keep), -1, np.int32),
+        np.full((len(queries), keep), -np.inf, np.float32),
+    )
     products = np.empty(_TILE, np.float32)
     for start in range(0, n, _TILE):
         width = min(_TILE, n - start)
@@ -341,7 +394,10 @@ def nearest_rows(queries: Array, across: Array, keep: int) -> Any:
                 if products[at] > best[query, -1]:
                     place = keep - 1
                     while place > 0 and products[at] > best[query, place - 1]:
-                        rows[query, place], best[query, place] = rows[query, place - 1], best[query, place - 1]
+                        rows[query, place], best[query, place] = (
+                            rows[query, place - 1],
+                            best[query, place - 1],
+                        )
                         place -= 1
                     rows[query, place], best[query, place] = start + at, products[at]
     return rows, best

@@ -1,9 +1,8 @@
 """Newton's method for the classifiers of a block of siblings (see ``sibling_blocks.py``): DiSMEC.
 
-Margins of all siblings are cached, and moved together by one pass over the documents per step. The step
-itself is computed for one sibling at a time (``newton_step.py``), as each has other documents inside its
-margin.
-"""
+Margins of all siblings are cached, and moved together by one pass over the documents per step. The
+step itself is computed for one sibling at a time (``newton_step.py``), as each has other documents
+inside its margin."""
 
 from __future__ import annotations
 
@@ -64,14 +63,15 @@ def solve_newton(
     problem: Problem,  # IN  targets y C; they are changed
     out: NDArray[np.float32],  # OUT (rows * width)
 ) -> int:
-    """Solve min ½‖w‖² + Σ C_i max(0, 1 − y_i w·x_i)² for each sibling in the primal; return the steps.
+    """Solve min ½‖w‖² + Σ C_i max(0, 1 − y_i w·x_i)² for each sibling in the primal; return the
+    steps.
 
-    Keerthi and DeCoste 2005, algorithm 2.1, with conjugate gradients for the step and a line search on
-    cached margins, from a mean-separating start or from the best multiple up to one of the problem's. A
-    sibling is solved at ‖∇f(w)‖ ≤ ε min(positives, negatives) / m · ‖∇f(0)‖, as in liblinear, and where
-    a step promises to gain no more than a thousandth of f: of frequent labels the first alone may leave
-    a hundredth.
-    """
+    Keerthi and DeCoste 2005, algorithm 2.1, with conjugate gradients for the step and a line search
+    on cached margins, from a mean-separating start or from the best multiple up to one of the
+    problem's. A sibling is solved at ‖∇f(w)‖ ≤ ε min(positives, negatives) / m · ‖∇f(0)‖, as in
+    liblinear, and where
+    a step promises to gain no more than a thousandth of f: of frequent labels the first alone may
+    leave a hundredth."""
     documents = problem.documents
     targets = problem.targets
     m = len(documents.pointers) - 1
@@ -82,7 +82,9 @@ def solve_newton(
     mean, least = means(rows, block, n_columns)
     w = np.zeros(len(out), np.float32)
     s = np.zeros(len(out), np.float32)
-    margins = _Margins(targets, np.zeros(m * width, np.float32), np.empty(m * width, np.float32), width)
+    margins = _Margins(
+        targets, np.zeros(m * width, np.float32), np.empty(m * width, np.float32), width
+    )
     live = np.zeros(width)
     live[: problem.siblings] = 1.0
     t = live.copy()
@@ -220,7 +222,9 @@ def _search(
 
 @kernel
 def _lines(positions: Any, margins: _Margins) -> Any:
-    """Return C (1 − y z), C y q and y q at these positions: the first falls by the second as t grows."""
+    """Return C (1 − y z), C y q and y q at these positions: the first falls by the second as t
+    grows.
+    """
     targets = margins.targets
     z = margins.z
     q = margins.q
@@ -284,7 +288,9 @@ def _along(inside: Any, falls: Any, steps: Any, ws: float, ss: float, t: float) 
 
 
 @kernel
-def _write_private_columns(active: ActiveDocuments, rows: ShortenedRows, width: int, k: int, out: Any) -> None:
+def _write_private_columns(
+    active: ActiveDocuments, rows: ShortenedRows, width: int, k: int, out: Any
+) -> None:
     """Write sibling k's weights of columns that only one document has.
 
     They are 0 but for active documents.

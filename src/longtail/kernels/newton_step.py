@@ -1,4 +1,6 @@
-"""The Newton step of one sibling, on the documents inside its margin and the columns that these have."""
+"""The Newton step of one sibling, on the documents inside its margin and the columns that these
+have.
+"""
 
 from __future__ import annotations
 
@@ -72,10 +74,9 @@ def newton_step(
 ) -> bool:
     """Write the Newton step of a sibling; return whether none is needed.
 
-    None is where the gradient's norm is at most ``least`` and little is left to gain. The gradient is
-    w + Σ slope x, the Hessian I + Σ curve x xᵀ. In columns that no active document has it is the
-    identity, and −w is the step.
-    """
+    None is where the gradient's norm is at most ``least`` and little is left to gain. The gradient
+    is w + Σ slope x, the Hessian I + Σ curve x xᵀ. In columns that no active document has it is the
+    identity, and −w is the step."""
     local, names = _renumber(active.documents, rows, column_at)
     positions = _positions(names, rows.dense.shape[1], weights)
     g = weights.w[positions]
@@ -104,7 +105,9 @@ def newton_step(
 
 @kernel
 def _positions(names: Any, e: int, weights: NewtonWeights) -> Any:
-    """Return where the weights of a sibling are in w: of the columns, the bias, and the dense columns."""
+    """Return where the weights of a sibling are in w: of the columns, the bias, and the dense
+    columns.
+    """
     width = weights.width
     rows = len(weights.w) // width
     n = len(names)
@@ -119,11 +122,11 @@ def _positions(names: Any, e: int, weights: NewtonWeights) -> Any:
 
 @kernel
 def _renumber(documents: Any, rows: ShortenedRows, column_at: Any) -> Any:
-    """Copy some rows with their columns renumbered; return these, and the names of the columns, rising.
+    """Copy some rows with their columns renumbered; return these, and the names of the columns,
+    rising.
 
-    Columns are marked first and numbered then: numbering each as it is met would make every entry wait
-    for the one before.
-    """
+    Columns are marked first and numbered then: numbering each as it is met would make every entry
+    wait for the one before."""
     starts = rows.starts
     ends = rows.ends
     names_before = rows.columns
@@ -152,7 +155,9 @@ def _renumber(documents: Any, rows: ShortenedRows, column_at: Any) -> Any:
 
 
 @kernel
-def _conjugate_gradients(rows: _LocalRows, curves: Any, g: Any, preconditioner: _Hessian, least: Any) -> Any:
+def _conjugate_gradients(
+    rows: _LocalRows, curves: Any, g: Any, preconditioner: _Hessian, least: Any
+) -> Any:
     """Return s with H s ≈ −g, whose residual is at most ``least``."""
     x = np.zeros(len(g), np.float32)
     r = -g
@@ -178,12 +183,12 @@ def _conjugate_gradients(rows: _LocalRows, curves: Any, g: Any, preconditioner: 
 
 @kernel
 def _split_off_mean(diagonal: Any, mean: Any, weight: float) -> None:
-    """Make ``mean`` the u and ``diagonal`` the D of D + u uᵀ, which is the Hessian but for likeness among documents.
+    """Make ``mean`` the u and ``diagonal`` the D of D + u uᵀ, which is the Hessian but for likeness
+    among documents.
 
-    They come as Σ curve x and 1 + Σ curve x². With the weighted mean μ of the documents Σ curve x xᵀ is
-    Σ curve (x − μ)(x − μ)ᵀ + weight μ μᵀ; the first is taken by its diagonal, the second whole: features of
-    words are not below 0, so that f bends most by far in the direction of μ.
-    """
+    They come as Σ curve x and 1 + Σ curve x². With the weighted mean μ of the documents Σ curve x
+    xᵀ is Σ curve (x − μ)(x − μ)ᵀ + weight μ μᵀ; the first is taken by its diagonal, the second
+    whole: features of words are not below 0, so that f bends most by far in the direction of μ."""
     shrink = np.float32(1.0 / np.sqrt(weight))
     for j in range(len(mean)):
         mean[j] *= shrink
@@ -230,7 +235,9 @@ def _hessian_times(p: Any, rows: _LocalRows, curves: Any) -> Any:
 
 @kernel
 def _margin(w: Any, k: Any, end: Any, columns: Any, values: Any) -> Any:
-    """Return w·x of the sparse entries from k on; four sums, as an addition waits for the one before."""
+    """Return w·x of the sparse entries from k on; four sums, as an addition waits for the one
+    before.
+    """
     a = _ZERO
     b = _ZERO
     c = _ZERO
@@ -249,7 +256,9 @@ def _margin(w: Any, k: Any, end: Any, columns: Any, values: Any) -> Any:
 
 @kernel
 def _add_sums(active: ActiveDocuments, rows: _LocalRows, g: Any, diagonal: Any, mean: Any) -> None:
-    """Add Σ slope x to the gradient, Σ curve x² to the Hessian's diagonal, and Σ curve x to ``mean``."""
+    """Add Σ slope x to the gradient, Σ curve x² to the Hessian's diagonal, and Σ curve x to
+    ``mean``.
+    """
     pointers, columns, values, dense, dense_rows, bias = rows
     slopes = active.slopes
     curves = active.curves

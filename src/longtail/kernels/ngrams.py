@@ -1,11 +1,13 @@
-"""Counts n-grams of units in blocks of documents, and merges the counts of all blocks into one vocabulary.
+"""Counts n-grams of units in blocks of documents, and merges the counts of all blocks into one
+vocabulary.
 
-N-grams are told apart by 64-bit hashes alone. Of n different ones, some two share a hash with a probability of about
-n² / 2^65: 3e-6 for ten million, 3e-4 for a hundred million, and all it would do is to count those two as one.
+N-grams are told apart by 64-bit hashes alone. Of n different ones, some two share a hash with a
+probability of about n² / 2^65: 3e-6 for ten million, 3e-4 for a hundred million, and all it would
+do is to count those two as one.
 
-A hash table is a row of pairs (hash, number + 1), open addressing; (0, 0) is free. Hashes are spread over shards by
-their highest bits, so that shards are merged side by side, each in a table that fits the cache.
-"""
+A hash table is a row of pairs (hash, number + 1), open addressing; (0, 0) is free. Hashes are
+spread over shards by their highest bits, so that shards are merged side by side, each in a table
+that fits the cache."""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ _SHARD_SHIFT = np.uint64(60)
 _MULTIPLIER = np.uint64(0xD1B54A32D192ED03)
 _PLACE, _NUMBER = np.uint64(32), np.uint64(0xFFFFFFFF)
 _BLANK = 32
-BEGIN, SIZE, DF, TF = 0, 1, 2, 3  # columns of ``facts``: where the n-gram stands, its bytes, documents, occurrences
+# columns of ``facts``: where the n-gram stands, its bytes, documents, occurrences
+BEGIN, SIZE, DF, TF = 0, 1, 2, 3
 
 
 def empty_table(room: int) -> NDArray[np.uint64]:
@@ -114,8 +117,8 @@ def count_ngrams(
 ) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
     """Number the n-grams of a block as they come.
 
-    Returns their hashes and facts (BEGIN, SIZE, DF, TF); their numbers in the order of shards and where each shard
-    begins; and the documents as rows: where they begin, numbers, and occurrences.
+    Returns their hashes and facts (BEGIN, SIZE, DF, TF); their numbers in the order of shards and
+    where each shard begins; and the documents as rows: where they begin, numbers, and occurrences.
     """
     most = _occurrences(units, shortest, longest)
     keys, facts = np.empty(most, np.uint64), np.empty((most, 4), np.uint32)
@@ -153,7 +156,15 @@ def count_ngrams(
         rows[document + 1] = end
     _add_up(numbers[:end], tfs, facts[:count])
     members, shards = _by_shard(keys, count)
-    return keys[:count].copy(), facts[:count].copy(), members, shards, rows, numbers[:end].copy(), tfs[:end].copy()
+    return (
+        keys[:count].copy(),
+        facts[:count].copy(),
+        members,
+        shards,
+        rows,
+        numbers[:end].copy(),
+        tfs[:end].copy(),
+    )
 
 
 @kernel
@@ -199,7 +210,8 @@ def merge_counts(
     members: NDArray[np.uint32],  # IN  numbers in the block of what belongs to this shard
     table: NDArray[np.uint64],  # IN/OUT of the shard, at least twice as many pairs as n-grams
     all_keys: NDArray[np.uint64],  # IN/OUT of the shard
-    all_facts: NDArray[np.int64],  # IN/OUT of the shard; BEGIN stays that of the first block that has the n-gram
+    # IN/OUT of the shard; BEGIN stays that of the first block that has the n-gram
+    all_facts: NDArray[np.int64],
     count: int,  # IN  n-grams of the shard so far
     merged: NDArray[np.uint32],  # OUT (members,) their numbers in the shard
 ) -> int:
@@ -214,7 +226,10 @@ def merge_counts(
             count += 1
             table[pair, 0], table[pair, 1] = keys[member], count
             all_keys[number] = keys[member]
-            all_facts[number, BEGIN], all_facts[number, SIZE] = facts[member, BEGIN], facts[member, SIZE]
+            all_facts[number, BEGIN], all_facts[number, SIZE] = (
+                facts[member, BEGIN],
+                facts[member, SIZE],
+            )
             all_facts[number, DF], all_facts[number, TF] = 0, 0
         all_facts[number, DF] += facts[member, DF]
         all_facts[number, TF] += facts[member, TF]

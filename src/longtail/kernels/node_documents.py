@@ -1,4 +1,6 @@
-"""The documents of a group as its solvers read them: dense rows as they lie, sparse rows renumbered and joined."""
+"""The documents of a group as its solvers read them: dense rows as they lie, sparse rows renumbered
+and joined.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,8 @@ class JoinedColumns(NamedTuple):
 class NodeDocuments(NamedTuple):
     """Data shared by all blocks of siblings over the same documents; threads share it, too.
 
-    Rows of the dense block are never copied (but for a proximal solver, where they are not one behind
-    another). The sparse rows are a copy with columns numbered from e on.
-    """
+    Rows of the dense block are never copied (but for a proximal solver, where they are not one
+    behind another). The sparse rows are a copy with columns numbered from e on."""
 
     documents: Documents
     columns: JoinedColumns
@@ -55,12 +56,16 @@ def prepare_dual(
         m = 0
     products = inner_products(dense[dense_rows[:m]])
     norms = square_norms(pointers, values, dense, dense_rows, bias)
-    documents = Documents(pointers, columns, values, dense, dense_rows, np.float64(bias), norms, products)
+    documents = Documents(
+        pointers, columns, values, dense, dense_rows, np.float64(bias), norms, products
+    )
     return NodeDocuments(documents, _with_count(joined, n_solved), _no_index(documents))
 
 
 @kernel
-def prepare_primal(solver: Any, rows: Any, features: FeatureRows, bias: Any, column_at: Any) -> NodeDocuments:
+def prepare_primal(
+    solver: Any, rows: Any, features: FeatureRows, bias: Any, column_at: Any
+) -> NodeDocuments:
     """Return the same as Newton's method reads them."""
     joined = _number_columns(rows, features, column_at)
     pointers, columns, values, n_solved = _renumbered(rows, features, column_at, joined, True)
@@ -69,7 +74,9 @@ def prepare_primal(solver: Any, rows: Any, features: FeatureRows, bias: Any, col
 
 
 @kernel
-def prepare_proximal(solver: Any, rows: Any, features: FeatureRows, bias: Any, column_at: Any) -> NodeDocuments:
+def prepare_proximal(
+    solver: Any, rows: Any, features: FeatureRows, bias: Any, column_at: Any
+) -> NodeDocuments:
     """Return the same as the proximal solver reads them."""
     joined = _number_columns(rows, features, column_at)
     pointers, columns, values, n_solved = _renumbered(rows, features, column_at, joined, False)
@@ -80,12 +87,16 @@ def prepare_proximal(solver: Any, rows: Any, features: FeatureRows, bias: Any, c
 
 
 @kernel
-def _without_norms(pointers: Any, columns: Any, values: Any, features: FeatureRows, rows: Any, bias: Any) -> Documents:
+def _without_norms(
+    pointers: Any, columns: Any, values: Any, features: FeatureRows, rows: Any, bias: Any
+) -> Documents:
     """Return documents for a solver that reads neither norms nor inner products."""
     dense = features.dense
     products = np.empty((0, 0), np.float32)
     norms = np.empty(0, np.float32)
-    return Documents(pointers, columns, values, dense, rows.copy(), np.float64(bias), norms, products)
+    return Documents(
+        pointers, columns, values, dense, rows.copy(), np.float64(bias), norms, products
+    )
 
 
 @kernel
@@ -111,18 +122,21 @@ def _no_index(documents: Documents) -> ColumnIndex:
 
 
 @kernel
-def _renumbered(rows: Any, features: FeatureRows, column_at: Any, joined: JoinedColumns, by_length: bool) -> Any:
+def _renumbered(
+    rows: Any, features: FeatureRows, column_at: Any, joined: JoinedColumns, by_length: bool
+) -> Any:
     """Copy sparse rows and renumber their columns, so that the weights of a block fit the cache.
 
     The columns that only one of the documents has are joined into one, of their common length: the
-    weights of all of them are multiples of that document's row, so this is the same problem with fewer
-    non-zeros. Under an L1 penalty it is cheapest for the column of the largest value to bear it all, so
-    that one stands for them.
+    weights of all of them are multiples of that document's row, so this is the same problem with
+    fewer non-zeros. Under an L1 penalty it is cheapest for the column of the largest value to bear
+    it all, so that one stands for them.
 
     Args:
         rows: rows of the features.
         features: of all documents.
-        column_at: number of each column that several rows have; −2 − rank of one that a single row has.
+        column_at: number of each column that several rows have; −2 − rank of one that a single row
+        has.
         joined: their sources and scales are completed.
         by_length: whether joined columns get their common length; else the largest value.
 
@@ -175,7 +189,9 @@ def _renumbered(rows: Any, features: FeatureRows, column_at: Any, joined: Joined
 
 @kernel
 def _number_columns(rows: Any, features: FeatureRows, column_at: Any) -> JoinedColumns:
-    """Number the columns that several of the rows have; fill ``column_at`` with these, else −2 − rank."""
+    """Number the columns that several of the rows have; fill ``column_at`` with these, else −2 −
+    rank.
+    """
     once = -2
     shared = -3
     pointers = features.pointers
@@ -196,7 +212,8 @@ def _number_columns(rows: Any, features: FeatureRows, column_at: Any) -> JoinedC
                 column_at[column] = shared
     names = np.sort(names[:count])
     sources = np.zeros(count, np.int32)
-    scales = np.zeros(count, np.float32)  # a column that holds nothing but a zero keeps a scale of 0
+    # a column that holds nothing but a zero keeps a scale of 0
+    scales = np.zeros(count, np.float32)
     n_shared = 0
     for rank in range(count):
         if column_at[names[rank]] == shared:

@@ -1,8 +1,8 @@
-"""Training the classifiers of a run of spans: prepare the documents, solve block by block, prune, pack.
+"""Training the classifiers of a run of spans: prepare the documents, solve block by block, prune,
+pack.
 
-A *span* is some of the siblings under one parent: all of them, or a part where the parent has very many
-documents. The solver is chosen by the type of its settings, when a kernel is compiled.
-"""
+A *span* is some of the siblings under one parent: all of them, or a part where the parent has very
+many documents. The solver is chosen by the type of its settings, when a kernel is compiled."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class TrainingData(NamedTuple):
     groups: GroupDocuments
     positives: Positives
     features: FeatureRows  # of all documents
-    start_weights: Any  # (nodes, e) float32 dense weights that Newton's method starts from, or (0, e)
+    # (nodes, e) float32 dense weights that Newton's method starts from, or (0, e)
+    start_weights: Any
 
 
 class TrainingSettings(NamedTuple):
@@ -144,7 +145,9 @@ prepare = chosen_by_type(
     }
 )
 # _target_size(solver, cost) returns the size of a target
-_target_size = chosen_by_type({DualHinge: _half_of_inverse, DualLogistic: _cost, Newton: _cost, Proximal: _cost})
+_target_size = chosen_by_type(
+    {DualHinge: _half_of_inverse, DualLogistic: _cost, Newton: _cost, Proximal: _cost}
+)
 # _solve(solver, problem, out) writes the weights of a block and returns the passes
 _solve = chosen_by_type(
     {
@@ -159,7 +162,8 @@ _solve = chosen_by_type(
 @kernel
 def train_spans(
     ends: tuple[int, int],  # IN  the first span to be trained, and behind the last one
-    shared: NodeDocuments,  # IN  of all of these spans; without any, each span prepares its documents
+    # IN  of all of these spans; without any, each span prepares its documents
+    shared: NodeDocuments,
     spans: SiblingSpans,  # IN
     data: TrainingData,  # IN
     settings: TrainingSettings,  # IN
@@ -210,7 +214,9 @@ def train_spans(
         counts = with_room(counts, n_rows + len(names) + 1)
         siblings = with_room(siblings, n_entries + len(entries.weights))
         weights = with_room(weights, n_entries + len(entries.weights))
-        room = _PackedRows(columns[n_rows:], counts[n_rows:], siblings[n_entries:], weights[n_entries:])
+        room = _PackedRows(
+            columns[n_rows:], counts[n_rows:], siblings[n_entries:], weights[n_entries:]
+        )
         span_rows[span - first] = _pack(entries, names, features.n_columns, room)
         n_rows += span_rows[span - first]
         n_entries += len(entries.weights)
@@ -242,7 +248,9 @@ def _solve_siblings(
     m = len(documents.dense_rows)
     e = documents.dense.shape[1]
     pointers = data.positives.pointers
-    entries = _Entries(np.empty(4096, np.int32), np.empty(4096, np.int32), np.empty(4096, np.float32))
+    entries = _Entries(
+        np.empty(4096, np.int32), np.empty(4096, np.int32), np.empty(4096, np.float32)
+    )
     n_entries = 0
     for begin in range(0, len(order), BLOCK):
         siblings = order[begin : begin + BLOCK]
@@ -276,7 +284,9 @@ def _solve_siblings(
         )
         block = _Block(out[e * width :], width, siblings, n_trained)
         n_entries = _keep(block, columns, settings, entries, n_entries)
-    return _Entries(entries.columns[:n_entries], entries.siblings[:n_entries], entries.weights[:n_entries])
+    return _Entries(
+        entries.columns[:n_entries], entries.siblings[:n_entries], entries.weights[:n_entries]
+    )
 
 
 @kernel
@@ -319,7 +329,9 @@ def _keep(
     entries: _Entries,  # IN/OUT
     n_entries: int,  # IN  entries that are filled
 ) -> int:
-    """Append the weights of a block that pruning leaves, and its biases; return how many are filled."""
+    """Append the weights of a block that pruning leaves, and its biases; return how many are
+    filled.
+    """
     out, width, siblings, n_trained = block
     kept_columns, kept_siblings, kept_weights = entries
     bias_column = len(columns.names)

@@ -1,8 +1,8 @@
-"""Kernels over nodes or row blocks on threads: each task writes what is its own, so bytes never depend on threads.
+"""Kernels over nodes or row blocks on threads: each task writes what is its own, so bytes never
+depend on threads.
 
-Work whose results are values, not writes into shared arrays, may leave this process: :func:`spread` hands it to the
-runner that :func:`handed_to` has set, and to threads where there is none.
-"""
+Work whose results are values, not writes into shared arrays, may leave this process: :func:`spread`
+hands it to the runner that :func:`handed_to` has set, and to threads where there is none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Runner", "cores", "handed_over", "handed_to", "row_blocks", "run", "spread", "thread_count", "threads"]
+__all__ = [
+    "Runner",
+    "cores",
+    "handed_over",
+    "handed_to",
+    "row_blocks",
+    "run",
+    "spread",
+    "thread_count",
+    "threads",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,7 +34,9 @@ R = TypeVar("R")
 class Runner(Protocol):
     """Somebody else who does work: other processes, on other machines perhaps."""
 
-    def __call__(self, task: Callable[..., R], items: Sequence[T], shared: Sequence[Any], together: int) -> Iterator[R]:
+    def __call__(
+        self, task: Callable[..., R], items: Sequence[T], shared: Sequence[Any], together: int
+    ) -> Iterator[R]:
         """Yield ``task(item, *shared)`` of each item in their order, each done on one thread."""
 
 
@@ -54,11 +66,11 @@ def threads(count: int) -> Iterator[None]:
 
 
 def run(task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Yield ``task(item)`` of each item in their order; tasks are GIL-free kernels with disjoint outputs.
+    """Yield ``task(item)`` of each item in their order; tasks are GIL-free kernels with disjoint
+    outputs.
 
-    An error in a task, or the caller's leaving, drops the tasks that have not begun. A lone task is the caller's own:
-    to start a thread for it takes as long as to rank a document.
-    """
+    An error in a task, or the caller's leaving, drops the tasks that have not begun. A lone task is
+    the caller's own: to start a thread for it takes as long as to rank a document."""
     count = thread_count()
     if count == 1 or (isinstance(items, Sized) and len(items) <= 1):
         yield from map(task, items)
@@ -89,16 +101,21 @@ def handed_to(runner: Runner) -> Iterator[None]:
 
 
 def handed_over() -> bool:
-    """Return whether what is spread is done elsewhere, where nothing of this process can be written to."""
+    """Return whether what is spread is done elsewhere, where nothing of this process can be written
+    to.
+    """
     return _runner.get() is not None
 
 
-def spread(task: Callable[..., R], items: Sequence[T], *shared: Any, together: int = 1) -> Iterator[R]:
-    """Yield ``task(item, *shared)`` of each item in their order, by the runner if there is one, else on threads.
+def spread(
+    task: Callable[..., R], items: Sequence[T], *shared: Any, together: int = 1
+) -> Iterator[R]:
+    """Yield ``task(item, *shared)`` of each item in their order, by the runner if there is one,
+    else on threads.
 
-    ``task`` gives all that it makes as its result, and writes to nothing that it is given: elsewhere arrays are
-    read-only. Up to ``together`` neighbouring items go on a journey as one, where there are many.
-    """
+    ``task`` gives all that it makes as its result, and writes to nothing that it is given:
+    elsewhere arrays are read-only. Up to ``together`` neighbouring items go on a journey as one,
+    where there are many."""
     runner = _runner.get()
     if runner is None:
         return run(lambda item: task(item, *shared), items)
@@ -106,5 +123,7 @@ def spread(task: Callable[..., R], items: Sequence[T], *shared: Any, together: i
 
 
 def row_blocks(rows: int, size: int) -> list[tuple[int, int]]:
-    """Return the (first, last) of blocks of ``size`` rows; fixed by the data, never by the number of threads."""
+    """Return the (first, last) of blocks of ``size`` rows; fixed by the data, never by the number
+    of threads.
+    """
     return [(first, min(first + size, rows)) for first in range(0, rows, size)]

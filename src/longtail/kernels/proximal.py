@@ -1,23 +1,24 @@
-"""ProXML's classifiers: L1-regularised squared hinge, solved label by label on a growing set of columns.
+"""ProXML's classifiers: L1-regularised squared hinge, solved label by label on a growing set of
+columns.
 
-Babbar and Schölkopf 2019 (Data scarcity, robustness and extreme multi-label classification) minimise
-for each label
+Babbar and Schölkopf 2019 (Data scarcity, robustness and extreme multi-label classification)
+minimise for each label
 
     F(w, b) = Σ C_i max(0, 1 − y_i (w·x_i + β b))² + λ‖w‖₁
 
-where β is the value of the constant feature and its weight b, unlike the others, is not penalised. The
-siblings of a block are solved one after the other, because hardly two of them look at the same columns
-and documents:
+where β is the value of the constant feature and its weight b, unlike the others, is not penalised.
+The siblings of a block are solved one after the other, because hardly two of them look at the same
+columns and documents:
 
-- Only columns with w ≠ 0 or a gradient above λ matter. Steps are taken on a *working set* of columns,
-  which starts empty and takes in the worst violators until none is left outside (Johnson and Guestrin
-  2015, Blitz).
-- A document without any column of the working set has the margin β b. All of these that are negatives
-  of one cost are one document of their summed cost, number m, until a column that one has is taken in:
-  then that one is *touched*.
-- While the *active* documents, y (w·x + β b) < 1, stay the same, the loss is a quadratic of these few.
-  A proximal Newton step (Yuan, Ho and Lin 2012, newGLMNET) is its minimum with the penalty, shortened
-  until F is less.
+- Only columns with w ≠ 0 or a gradient above λ matter. Steps are taken on a *working set* of
+  columns, which starts empty and takes in the worst violators until none is left outside (Johnson
+  and Guestrin 2015, Blitz).
+- A document without any column of the working set has the margin β b. All of these that are
+  negatives of one cost are one document of their summed cost, number m, until a column that one has
+  is taken in: then that one is *touched*.
+- While the *active* documents, y (w·x + β b) < 1, stay the same, the loss is a quadratic of these
+  few. A proximal Newton step (Yuan, Ho and Lin 2012, newGLMNET) is its minimum with the penalty,
+  shortened until F is less.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from longtail.kernels.sibling_blocks import Documents, Problem
 
 __all__ = ["Proximal", "index_columns", "solve_proximal"]
 
-_FIRST_COLUMNS = 4  # first taken into the working set, or a quarter of the positives; later its size
+# first taken into the working set, or a quarter of the positives; later its size
+_FIRST_COLUMNS = 4
 _INNER = 0.3  # the working set is solved to this share of the worst violation,
 _STEPS = 4  # or for so many steps
 _BINS = 256
@@ -115,10 +117,9 @@ def solve_proximal(
 ) -> int:
     """Solve min F for each sibling; return the most steps that one of them took.
 
-    A sibling is solved when no entry of the least subgradient of F is above ``tolerance`` times λ, or
-    times the largest entry at w = 0 and the best b if that is less: F is then above its minimum by
-    about ``tolerance`` λ‖w‖₁ at most.
-    """
+    A sibling is solved when no entry of the least subgradient of F is above ``tolerance`` times λ,
+    or times the largest entry at w = 0 and the best b if that is less: F is then above its minimum
+    by about ``tolerance`` λ‖w‖₁ at most."""
     out[:] = 0
     m = len(problem.documents.pointers) - 1
     if m == 0:
@@ -143,7 +144,9 @@ def solve_proximal(
     most = 0
     for s in range(problem.siblings):
         n_touched = _touch_special(special, s, problem.targets[s::width], touched)
-        steps, n_touched, n_working = _solve_one(solver, problem, touched, n_touched, special.common[s], columns)
+        steps, n_touched, n_working = _solve_one(
+            solver, problem, touched, n_touched, special.common[s], columns
+        )
         most = max(most, steps)
         for j in columns.working[:n_working]:
             out[j * width + s] = columns.w[j]
@@ -189,8 +192,12 @@ def _special_documents(targets: Any, width: int, siblings: int) -> _SpecialDocum
 
 
 @kernel
-def _touch_special(special: _SpecialDocuments, s: int, targets: Any, touched: TouchedDocuments) -> int:
-    """Touch the special documents of sibling s, and make one of all others; return how many are listed."""
+def _touch_special(
+    special: _SpecialDocuments, s: int, targets: Any, touched: TouchedDocuments
+) -> int:
+    """Touch the special documents of sibling s, and make one of all others; return how many are
+    listed.
+    """
     documents = special.documents[special.pointers[s] : special.pointers[s + 1]]
     m = len(targets)
     touched.listed[0] = m
@@ -214,7 +221,9 @@ def _solve_one(
     common: Any,
     columns: _WorkingSet,
 ) -> Any:
-    """Solve one sibling; return the steps made, and how many documents are listed and columns chosen."""
+    """Solve one sibling; return the steps made, and how many documents are listed and columns
+    chosen.
+    """
     documents = problem.documents
     index: ColumnIndex = problem.index
     penalty = solver.penalty
@@ -291,7 +300,9 @@ def _gradient(
 
 
 @kernel
-def _worst(bias: Any, touched: TouchedDocuments, n_touched: int, columns: _WorkingSet, penalty: float) -> float:
+def _worst(
+    bias: Any, touched: TouchedDocuments, n_touched: int, columns: _WorkingSet, penalty: float
+) -> float:
     """Return the largest violation of all columns and the bias."""
     slope = 0.0
     for i in touched.listed[:n_touched]:
@@ -307,9 +318,8 @@ def _choose(columns: _WorkingSet, n_working: int, count: int, worst: float, pena
     """Add about ``count`` columns with the largest gradients to the working set; return its size.
 
     Gradients count by what they are above the penalty, which ``worst`` bounds. A histogram of them
-    tells which ones: all of its highest bins that hold ``count`` or fewer, but the first of them that
-    holds any in any case.
-    """
+    tells which ones: all of its highest bins that hold ``count`` or fewer, but the first of them
+    that holds any in any case."""
     gradient = columns.gradient
     bins = np.zeros(_BINS + 1, np.int64)
     scale = _BINS / worst

@@ -1,9 +1,9 @@
-"""A step of ProXML's solver: Newton's method on the working set and the touched documents (newGLMNET).
+"""A step of ProXML's solver: Newton's method on the working set and the touched documents
+(newGLMNET).
 
-While the active documents, y (w·x + β b) < 1, stay the same, the loss is a quadratic of these few; a
-step is its minimum with the penalty, by coordinate descent, shortened until F is less (Yuan, Ho and
-Lin 2012).
-"""
+While the active documents, y (w·x + β b) < 1, stay the same, the loss is a quadratic of these few;
+a step is its minimum with the penalty, by coordinate descent, shortened until F is less (Yuan, Ho
+and Lin 2012)."""
 
 from __future__ import annotations
 
@@ -188,7 +188,9 @@ def _minimise(active: _Active, w: Any, penalty: float) -> float:
                 owners = documents[starts[j] : starts[j + 1]]
                 least = penalty if j < n - 1 else 0.0
                 curve = max(curves[j], _LEAST_CURVE)
-                w[j], violation = _coordinate(owners, values[starts[j] :], costs, errors, w[j], curve, least)
+                w[j], violation = _coordinate(
+                    owners, values[starts[j] :], costs, errors, w[j], curve, least
+                )
                 worst = max(worst, violation)
         if everything and worst <= _QUADRATIC * first:
             break
@@ -251,8 +253,12 @@ def _changes(
 
 
 @kernel
-def _line_search(touched: TouchedDocuments, n_touched: int, old: Any, new: Any, penalty: float) -> float:
-    """Move margins towards ``new`` weights, half as far until F is less; return the share of the way."""
+def _line_search(
+    touched: TouchedDocuments, n_touched: int, old: Any, new: Any, penalty: float
+) -> float:
+    """Move margins towards ``new`` weights, half as far until F is less; return the share of the
+    way.
+    """
     margin = touched.margin
     target = touched.target
     change = touched.change

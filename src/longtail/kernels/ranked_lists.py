@@ -1,4 +1,6 @@
-"""A level of beam search in several steps: the pairs of a step, and the nodes of all steps as one ranking."""
+"""A level of beam search in several steps: the pairs of a step, and the nodes of all steps as one
+ranking.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ __all__ = ["merge_ranked", "pairs_below", "raised_floors"]
 @kernel
 def pairs_below(
     beam: Beam,  # IN  parents
-    floors: Any,  # IN  (n,) float32: parents below are left out, as no child scores above its parent
+    # IN  (n,) float32: parents below are left out, as no child scores above its parent
+    floors: Any,
     first: int,  # IN  parents from here
     last: int,  # IN  to before here
 ) -> Beam:
@@ -37,7 +40,9 @@ def pairs_below(
 
 @kernel
 def raised_floors(floors: Any, ranked: Beam, limit: int) -> Any:
-    """Return floors no lower than the worst of ``limit`` ranked nodes, where a document has so many."""
+    """Return floors no lower than the worst of ``limit`` ranked nodes, where a document has so
+    many.
+    """
     pointers, _, scores = ranked
     raised = floors.copy()
     for document in range(floors.shape[0]):

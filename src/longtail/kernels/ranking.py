@@ -1,4 +1,6 @@
-"""Ranks predictions against true labels, one pass over CSR rows, and resamples the resulting statistics."""
+"""Ranks predictions against true labels, one pass over CSR rows, and resamples the resulting
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ __all__ = [
     "resample_sums",
 ]
 
-# Columns of a document's statistics, for each k. Those from GAIN on exist only where labels have weights.
+# Columns of a document's statistics, for each k. Those from GAIN on exist only where labels have
+# weights.
 HITS = 0  # number of true labels in the top k
 NDCG = 1  # DCG over the ideal DCG of min(true labels, k)
 RECALL = 2  # hits over true labels
@@ -68,7 +71,9 @@ def _top_of_row(
     top_labels: Any,  # OUT (width,)
     top_scores: Any,  # OUT (width,)
 ) -> int:
-    """Insert the best entries of a row in ranking order; return how many, or what is wrong with the row."""
+    """Insert the best entries of a row in ranking order; return how many, or what is wrong with the
+    row.
+    """
     width = top_labels.shape[0]
     count = 0
     for j in range(labels.shape[0]):
@@ -145,7 +150,8 @@ def _weigh_ranking(
     discounts: Any,  # IN  (width,)
     ideal: Any,  # IN  (width + 1,) sums of the first discounts
     statistics: Any,  # OUT (n_ks, N_STATISTICS or N_UNWEIGHTED): all but BEST_GAIN and BEST_DCG
-    predicted: Any,  # OUT (n_ks, n_labels) += 1 where the label is between the k before and this one
+    # OUT (n_ks, n_labels) += 1 where the label is between the k before and this one
+    predicted: Any,
     hits: Any,  # OUT (n_ks, n_labels) += 1 where it is also true
 ) -> None:
     """Write what the ranking of one document reaches."""
@@ -179,19 +185,25 @@ def rank_documents(
     true_labels: NDArray[np.int32],  # IN  in range, no label twice in a row
     masked_offsets: NDArray[np.int64],  # IN  (n_docs + 1,)
     masked_labels: NDArray[np.int32],  # IN  in range: predictions that are passed over
-    weights: NDArray[np.float64],  # IN  (n_labels,) weight of a hit, or empty: no weighted statistics
+    # IN  (n_labels,) weight of a hit, or empty: no weighted statistics
+    weights: NDArray[np.float64],
     ks: NDArray[np.int64],  # IN  (n_ks,) rising
-    discounts: NDArray[np.float64],  # IN  (width,) of ranks; width >= min(max k, longest row of either matrix)
+    # IN  (width,) of ranks; width >= min(max k, longest row of either matrix)
+    discounts: NDArray[np.float64],
     documents: NDArray[np.float64],  # OUT (n_docs with labels, n_ks, N_STATISTICS or N_UNWEIGHTED)
-    predicted: NDArray[np.int64],  # OUT (n_ks, n_labels) += documents that have the label in their top k
+    # OUT (n_ks, n_labels) += documents that have the label in their top k
+    predicted: NDArray[np.int64],
     hits: NDArray[np.int64],  # OUT (n_ks, n_labels) += those of them for which it is true
 ) -> tuple[int, int]:
-    """Write the statistics of every document that has labels; return (FINE, 0) or (what is wrong, row)."""
+    """Write the statistics of every document that has labels; return (FINE, 0) or (what is wrong,
+    row).
+    """
     n_labels, width = predicted.shape[1], discounts.shape[0]
     ideal = np.zeros(width + 1)
     for rank in range(width):
         ideal[rank + 1] = ideal[rank] + discounts[rank]
-    seen = np.zeros(n_labels, np.int32)  # stamps (row + 1) instead of sets: nothing to clear between rows
+    # stamps (row + 1) instead of sets: nothing to clear between rows
+    seen = np.zeros(n_labels, np.int32)
     true = np.zeros(n_labels, np.int32)
     top_labels = np.empty(width, predicted_labels.dtype)
     top_scores = np.empty(width, scores.dtype)
@@ -202,7 +214,9 @@ def rank_documents(
         for j in range(masked_offsets[row], masked_offsets[row + 1]):
             seen[masked_labels[j]] = -stamp
         begin, end = predicted_offsets[row], predicted_offsets[row + 1]
-        count = _top_of_row(predicted_labels[begin:end], scores[begin:end], seen, stamp, top_labels, top_scores)
+        count = _top_of_row(
+            predicted_labels[begin:end], scores[begin:end], seen, stamp, top_labels, top_scores
+        )
         if count < 0:
             return count, row
         begin, end = true_offsets[row], true_offsets[row + 1]
@@ -212,10 +226,25 @@ def rank_documents(
         for j in range(begin, end):
             true[true_labels[j]] = stamp
         _weigh_ranking(
-            top_labels[:count], true, stamp, n_true, weights, ks, discounts, ideal, documents[out], predicted, hits
+            top_labels[:count],
+            true,
+            stamp,
+            n_true,
+            weights,
+            ks,
+            discounts,
+            ideal,
+            documents[out],
+            predicted,
+            hits,
         )
         if weights.shape[0]:
-            _weigh_best(best[: _heaviest(true_labels[begin:end], weights, best)], ks, discounts, documents[out])
+            _weigh_best(
+                best[: _heaviest(true_labels[begin:end], weights, best)],
+                ks,
+                discounts,
+                documents[out],
+            )
         out += 1
     for t in range(1, ks.shape[0]):  # a label at rank r counts for every k >= r
         for label in range(n_labels):
@@ -231,7 +260,9 @@ def _draw_counts(
     key: Any,  # IN  uint64
     counts: Any,  # OUT (>= size,) how often each was drawn
 ) -> None:
-    """Draw documents with replacement; two from each 64 random bits, by multiplication instead of a modulo."""
+    """Draw documents with replacement; two from each 64 random bits, by multiplication instead of a
+    modulo.
+    """
     counts[:size] = 0
     counter, bound = key, np.uint64(size)
     for _ in range(n_draws // 2):
@@ -249,10 +280,17 @@ def _add_weighted(
     counts: Any,  # IN  (>= n,)
     sums: Any,  # IN/OUT (n_statistics,)
 ) -> None:
-    """Add counts @ documents to the sums; four documents a step, to load and store the sums a fourth as often."""
+    """Add counts @ documents to the sums; four documents a step, to load and store the sums a
+    fourth as often.
+    """
     n = documents.shape[0]
     for i in range(0, n - 3, 4):
-        a, b, c, d = float(counts[i]), float(counts[i + 1]), float(counts[i + 2]), float(counts[i + 3])
+        a, b, c, d = (
+            float(counts[i]),
+            float(counts[i + 1]),
+            float(counts[i + 2]),
+            float(counts[i + 3]),
+        )
         for s in range(sums.shape[0]):
             sums[s] += (a * documents[i, s] + b * documents[i + 1, s]) + (
                 c * documents[i + 2, s] + d * documents[i + 3, s]
@@ -265,11 +303,14 @@ def _add_weighted(
 @kernel
 def resample_sums(
     documents: NDArray[np.float64],  # IN  (n_docs, n_statistics)
-    draws: NDArray[np.int64],  # IN  (n_resamples, n_blocks) how many documents come from each block of BLOCK
+    # IN  (n_resamples, n_blocks) how many documents come from each block of BLOCK
+    draws: NDArray[np.int64],
     key: Any,  # IN  uint64, the seed
     sums: NDArray[np.float64],  # OUT (n_resamples, n_statistics) += sums over the drawn documents
 ) -> None:
-    """Sum statistics over documents drawn with replacement, block by block so that all reads hit the cache."""
+    """Sum statistics over documents drawn with replacement, block by block so that all reads hit
+    the cache.
+    """
     n_docs = documents.shape[0]
     counts = np.zeros(BLOCK, np.int64)
     for block in range(draws.shape[1]):
@@ -277,5 +318,7 @@ def resample_sums(
         size = min(BLOCK, n_docs - first)
         for resample in range(draws.shape[0]):
             stream = np.uint64(block * draws.shape[0] + resample)
-            _draw_counts(draws[resample, block], size, finalised(key + finalised(stream * GOLDEN)), counts)
+            _draw_counts(
+                draws[resample, block], size, finalised(key + finalised(stream * GOLDEN)), counts
+            )
             _add_weighted(documents[first : first + size], counts, sums[resample])

@@ -1,16 +1,17 @@
-"""Training and searching a label tree in plain numpy: the entrance to the fast kernels, and their oracle.
+"""Training and searching a label tree in plain numpy: the entrance to the fast kernels, and their
+oracle.
 
-This is XR-Linear (Yu et al. 2022, PECOS), which goes back to Parabel (Prabhu et al. 2018), without what
-makes it fast. Nothing in the package calls it; the tests of the kernels compare with it.
+This is XR-Linear (Yu et al. 2022, PECOS), which goes back to Parabel (Prabhu et al. 2018), without
+what makes it fast. Nothing in the package calls it; the tests of the kernels compare with it.
 
     tree = build_tree(label_features, leaf_size=4, random=np.random.default_rng(0))
     weights = train_tree(x, y, tree, cost=1.0, tolerance=1e-4, threshold=0.1)
     labels, scores = search_tree(x[0], tree, weights, beam_size=10, power=3)
 
-A tree is a list of levels, coarse to fine. Level t is a list of arrays: the children, among the nodes of
-the level, of each node of the level above; the first level has the children of the root alone. The nodes
-of the last level are the labels. Features are dense here; their last column may be a constant 1.
-"""
+A tree is a list of levels, coarse to fine. Level t is a list of arrays: the children, among the
+nodes of the level, of each node of the level above; the first level has the children of the root
+alone. The nodes of the last level are the labels. Features are dense here; their last column may be
+a constant 1."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def two_means(rows: Array, random: np.random.Generator, passes: int = 20) -> NDA
 
 
 def build_tree(rows: Array, leaf_size: int, random: np.random.Generator) -> Tree:
-    """Return a binary label tree: clusters of labels are halved until none has more than ``leaf_size``.
+    """Return a binary label tree: clusters of labels are halved until none has more than
+    ``leaf_size``.
 
     ``rows`` are the labels' features, such as PIFA: the mean of the features of their documents.
     """
@@ -67,11 +69,12 @@ def objective(w: Array, x: Array, y: Array, cost: float) -> float:
 
 
 def solve_svm(x: Array, y: Array, cost: float, tolerance: float, max_passes: int = 10_000) -> Array:
-    """Return the weights of least objective by dual coordinate descent (Hsieh et al. 2008, algorithm 1).
+    """Return the weights of least objective by dual coordinate descent (Hsieh et al. 2008,
+    algorithm 1).
 
-    The dual is min ½‖Σ α y x‖² + Σ α² / (4 C) − Σ α over α ≥ 0, with w = Σ α y x. Each step minimises it
-    along the α of one document. Solved where the projected gradients of a pass lie within ``tolerance``.
-    """
+    The dual is min ½‖Σ α y x‖² + Σ α² / (4 C) − Σ α over α ≥ 0, with w = Σ α y x. Each step
+    minimises it along the α of one document. Solved where the projected gradients of a pass lie
+    within ``tolerance``."""
     alpha = np.zeros(len(x))
     w = np.zeros(x.shape[1])
     diagonal = 1 / (2 * cost)
@@ -92,7 +95,8 @@ def solve_svm(x: Array, y: Array, cost: float, tolerance: float, max_passes: int
 def train_tree(
     x: Array, y: NDArray[np.bool_], tree: Tree, cost: float, tolerance: float, threshold: float
 ) -> list[Array]:
-    """Return the weights (nodes, columns) of each level; ``y`` (n, labels) has the labels of documents.
+    """Return the weights (nodes, columns) of each level; ``y`` (n, labels) has the labels of
+    documents.
 
     Teacher-forcing negatives (TFN): a node is trained on the documents that have a label below its
     parent. Weights of less than ``threshold`` are pruned (Babbar and Schölkopf 2017, DiSMEC),
@@ -118,12 +122,13 @@ def train_tree(
     return weights
 
 
-def search_tree(x: Array, tree: Tree, weights: list[Array], beam_size: int, power: int) -> tuple[Nodes, Array]:
+def search_tree(
+    x: Array, tree: Tree, weights: list[Array], beam_size: int, power: int
+) -> tuple[Nodes, Array]:
     """Return the labels that beam search finds for a document, best first, and their scores.
 
-    A node scores exp(−max(0, 1 − v)^p) of its margin v times the score of its parent (Yu et al. 2022);
-    the ``beam_size`` best nodes of each level are kept.
-    """
+    A node scores exp(−max(0, 1 − v)^p) of its margin v times the score of its parent (Yu et al.
+    2022); the ``beam_size`` best nodes of each level are kept."""
     beam = np.array([0])
     scores = np.array([1.0])
     for level, level_weights in zip(tree, weights, strict=True):

@@ -1,4 +1,6 @@
-"""One step down the label tree for a block of documents: scores the children of each beam and keeps the best."""
+"""One step down the label tree for a block of documents: scores the children of each beam and keeps
+the best.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def _better(score: Any, node: Any, other_score: Any, other_node: Any) -> Any:
 
 @borrowing
 def _sift_down(scores: Any, nodes: Any, start: int, size: int, score: Any, node: Any) -> None:
-    """Let (score, node) sink from the top of the heap that begins at ``start`` and has its worst on top."""
+    """Let (score, node) sink from the top of the heap that begins at ``start`` and has its worst on
+    top.
+    """
     at = 0
     while 2 * at + 1 < size:
         child = 2 * at + 1
@@ -289,7 +293,11 @@ def _next_documents(pairs: _Pairs, at: int, documents: Any) -> Any:
     chunks, document_of, order = pairs
     chunk = chunks[order[at]]
     count = 0
-    while count < documents.shape[0] and at + count < order.shape[0] and chunks[order[at + count]] == chunk:
+    while (
+        count < documents.shape[0]
+        and at + count < order.shape[0]
+        and chunks[order[at + count]] == chunk
+    ):
         documents[count] = document_of[order[at + count]]
         count += 1
     documents[count:] = documents[count - 1]
@@ -429,7 +437,9 @@ def step_down(
                 group_at = at
                 count = _next_documents(pairs, at, group.documents)
                 dense_at = first * dense.shape[1]
-                in_group, is_decoded = _dense_sums(level, dense_at, width, dense, count, is_decoded, group)
+                in_group, is_decoded = _dense_sums(
+                    level, dense_at, width, dense, count, is_decoded, group
+                )
             for i in range(width):
                 sums[i] += dense_sums[at - group_at, i]
         _to_log_scores(sums, width, parents[pair], score)

@@ -1,21 +1,20 @@
 """Products of a block: up to 16 siblings over the same documents.
 
 All siblings of a node are trained on the same documents, so one pass over a document's non-zeros
-serves them all: ``w`` is laid out as [column][sibling], each non-zero touches one cache line, and the
-inner loop runs along siblings.
+serves them all: ``w`` is laid out as [column][sibling], each non-zero touches one cache line, and
+the inner loop runs along siblings.
 
 A *block* is a problem of ``m`` documents and ``width`` (8 or 16) siblings, some of which may be
 padding. ``w`` has one row of ``width`` for each of the e dense columns, the sparse columns, and the
 bias, in this order.
 
-Where documents are fewer than dense columns, the dense block is known by its inner products
-K = XXᵀ alone, as in any dual method with a kernel: ``dense_margins`` (m, width) is its part of all
-margins, and a step on document i adds the row K_i times the step to it. Dense weights are Σ y α x at
-the end.
+Where documents are fewer than dense columns, the dense block is known by its inner products K = XXᵀ
+alone, as in any dual method with a kernel: ``dense_margins`` (m, width) is its part of all margins,
+and a step on document i adds the row K_i times the step to it. Dense weights are Σ y α x at the
+end.
 
-Functions of one document take arrays, not the tuples that hold them, and loops read arrays from local
-variables: numba counts references to an array whenever it is read from a tuple.
-"""
+Functions of one document take arrays, not the tuples that hold them, and loops read arrays from
+local variables: numba counts references to an array whenever it is read from a tuple."""
 
 from __future__ import annotations
 
@@ -28,10 +27,18 @@ from longtail.kernels.lanes import add_to_rows, sum_of_rows
 from longtail.kernels.vectors import add_product, step_and_add_product
 
 __all__ = ["BLOCK", "Documents", "Problem", "Weights", "add_dense_margins", "add_dense_row"]
-__all__ += ["add_row", "dense_weights", "margins_of", "shuffle", "square_norms", "step_and_add_dense_margins"]
+__all__ += [
+    "add_row",
+    "dense_weights",
+    "margins_of",
+    "shuffle",
+    "square_norms",
+    "step_and_add_dense_margins",
+]
 
 BLOCK = 16  # siblings solved together: 16 float32 are one cache line
-_LEAST_NORM = 1e-30  # of a document without features: padding adds nothing to the norm in a division
+# of a document without features: padding adds nothing to the norm in a division
+_LEAST_NORM = 1e-30
 
 
 class Documents(NamedTuple):
@@ -85,7 +92,9 @@ def shuffle(order: Any, n: int, state: Any) -> None:
 
 
 @kernel
-def margins_of(out: Any, w: Any, width: int, start: Any, end: Any, columns: Any, values: Any, bias: Any) -> None:
+def margins_of(
+    out: Any, w: Any, width: int, start: Any, end: Any, columns: Any, values: Any, bias: Any
+) -> None:
     """Compute w·x of one document for all siblings, without the dense block: ``out`` (width)."""
     last = len(w) - width
     for s in range(width):
@@ -94,7 +103,9 @@ def margins_of(out: Any, w: Any, width: int, start: Any, end: Any, columns: Any,
 
 
 @kernel
-def add_dense_margins(out: Any, w: Any, dense_margins: Any, width: int, i: Any, dense: Any, dense_rows: Any) -> None:
+def add_dense_margins(
+    out: Any, w: Any, dense_margins: Any, width: int, i: Any, dense: Any, dense_rows: Any
+) -> None:
     """Add the dense part of document i's margins."""
     if len(dense_margins):
         for s in range(width):
@@ -104,7 +115,9 @@ def add_dense_margins(out: Any, w: Any, dense_margins: Any, width: int, i: Any, 
 
 
 @kernel
-def add_row(step: Any, w: Any, width: int, start: int, end: int, columns: Any, values: Any, bias: Any) -> None:
+def add_row(
+    step: Any, w: Any, width: int, start: int, end: int, columns: Any, values: Any, bias: Any
+) -> None:
     """Add step[s] · x of one document to each sibling's w, without the dense block."""
     last = len(w) - width
     for s in range(width):
@@ -116,7 +129,9 @@ def add_row(step: Any, w: Any, width: int, start: int, end: int, columns: Any, v
 def step_and_add_dense_margins(
     step: Any, before: Any, out: Any, w: Any, width: int, i: Any, dense: Any, dense_rows: Any
 ) -> None:
-    """Take the step of document ``before`` in the dense w, then add the dense margins of document i."""
+    """Take the step of document ``before`` in the dense w, then add the dense margins of document
+    i.
+    """
     step_and_add_product(out, w, width, dense[dense_rows[i]], step, dense[dense_rows[before]])
 
 

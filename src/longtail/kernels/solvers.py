@@ -111,7 +111,8 @@ def solve_hinge(
     problem: Problem,  # IN  targets y / (2 C); they are changed
     out: NDArray[np.float32],  # OUT (rows * width)
 ) -> int:
-    """Solve min ½‖w‖² + Σ C_i max(0, 1 − y_i w·x_i)² for each sibling in the dual; return the passes.
+    """Solve min ½‖w‖² + Σ C_i max(0, 1 − y_i w·x_i)² for each sibling in the dual; return the
+    passes.
 
     Hsieh et al. 2008, algorithm 3, with shrinking: a document is shrunk where it may be for all
     siblings, and a sibling is solved when its projected gradients over all documents lie within
@@ -125,7 +126,8 @@ def solve_hinge(
     order = np.arange(m)
     random = np.array([np.uint64(problem.seed) * np.uint64(2) + np.uint64(1)], np.uint64)
     sibling = np.arange(width)
-    # one array for all variables of a sibling, so that the compiler rules out overlaps and vectorises
+    # one array for all variables of a sibling, so that the compiler rules out overlaps and
+    # vectorises
     state = np.zeros(_STATE, np.float32)
     high = state[_HIGH:][:BLOCK]
     low = state[_LOW:][:BLOCK]
@@ -257,7 +259,8 @@ def _visit(state: Any, alpha: Any, targets: Any, at: int, width: int, norm: Any)
     """Move α of one document for each sibling; return (whether any moved, whether it is shrunk)."""
     moved = np.int32(0)
     needed = np.int32(0)
-    # slices have no negative indices, and np.divide no error for 0: either would prevent vectorising
+    # slices have no negative indices, and np.divide no error for 0: either would prevent
+    # vectorising
     signs = targets[at : at + width]
     alphas = alpha[at : at + width]
     for s in range(width):
@@ -283,7 +286,9 @@ def _visit(state: Any, alpha: Any, targets: Any, at: int, width: int, norm: Any)
 
 
 @kernel
-def _newton(a: float, b: float, cost: float, old: float, precision: float) -> tuple[float, float, int]:
+def _newton(
+    a: float, b: float, cost: float, old: float, precision: float
+) -> tuple[float, float, int]:
     """Minimise z ln z + (C−z) ln(C−z) + ½a(z−α)² + b(z−α) over z, steps kept inside (0, C).
 
     Returns z, the size of the gradient before the first step, and the steps made (Yu et al. 2011,
@@ -318,7 +323,8 @@ def solve_logistic(
     problem: Problem,  # IN  targets y C
     out: NDArray[np.float32],  # OUT (rows * width)
 ) -> int:
-    """Solve min ½‖w‖² + Σ C_i ln(1 + exp(−y_i w·x_i)) for each sibling in the dual; return the passes.
+    """Solve min ½‖w‖² + Σ C_i ln(1 + exp(−y_i w·x_i)) for each sibling in the dual; return the
+    passes.
 
     Yu, Huang and Lin 2011, algorithm 5: a Newton step on each pair (α, C − α). A sibling is solved
     when no gradient of a pass is above ``tolerance``.
@@ -361,7 +367,9 @@ def solve_logistic(
             if _visit_logistic(state, alpha, targets, i * width, norms[i]):
                 add_row(state.step, w, width, start, end, columns, values, bias)
                 if dense.shape[1]:
-                    add_dense_row(state.step, w, dense_margins, width, i, dense, dense_rows, products)
+                    add_dense_row(
+                        state.step, w, dense_margins, width, i, dense, dense_rows, products
+                    )
         n_open = 0
         for s in range(width):
             if state.live[s] and state.largest[s] < solver.tolerance:

@@ -1,4 +1,6 @@
-"""Sums of sparse rows, group by group: the product of a 0/1 matrix and a sparse one, in rows that come out sorted."""
+"""Sums of sparse rows, group by group: the product of a 0/1 matrix and a sparse one, in rows that
+come out sorted.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from longtail.kernels.jit import kernel
 __all__ = ["emptied", "group_sums", "unit_rows", "with_room"]
 
 Array = NDArray[Any]
-# the last set bit of a word, found by a product (Leiserson, Prokop and Randall 1998, «Using de Bruijn sequences»)
+# the last set bit of a word, found by a product (Leiserson, Prokop and Randall 1998, «Using de
+# Bruijn sequences»)
 _DE_BRUIJN = 0x03F79D71B4CB0A89
 _LAST_BIT = np.zeros(64, np.int64)
 for _bit in range(64):
@@ -22,18 +25,28 @@ _FACTOR, _ONE, _SHIFT, _LOW = np.uint64(_DE_BRUIJN), np.uint64(1), np.uint64(58)
 
 @kernel
 def group_sums(
-    groups: Array, members: Array, ptr: Array, columns: Array, values: Array, dense: Array, width: int, most: int
+    groups: Array,
+    members: Array,
+    ptr: Array,
+    columns: Array,
+    values: Array,
+    dense: Array,
+    width: int,
+    most: int,
 ) -> Any:
     """Return the sum of the rows of each group: (ptr, sorted columns, values, dense), as float32.
 
-    The members of group g are the rows ``members[groups[g]:groups[g + 1]]`` of a sparse block with ``width`` columns
-    and of the dense block beside it. ``most`` bounds the numbers that come out. After Gustavson 1978, with a bit for
-    each column in use, and for each word of such bits, in place of a sort.
-    """
+    The members of group g are the rows ``members[groups[g]:groups[g + 1]]`` of a sparse block with
+    ``width`` columns and of the dense block beside it. ``most`` bounds the numbers that come out.
+    After Gustavson 1978, with a bit for each column in use, and for each word of such bits, in
+    place of a sort."""
     count = len(groups) - 1
     sums, words = np.zeros(width, np.float32), np.zeros(width // 64 + 1, np.uint64)
     pages = np.zeros(len(words) // 64 + 1, np.uint64)
-    out_ptr, out_dense = np.zeros(count + 1, np.int64), np.zeros((count, dense.shape[1]), np.float32)
+    out_ptr, out_dense = (
+        np.zeros(count + 1, np.int64),
+        np.zeros((count, dense.shape[1]), np.float32),
+    )
     out_columns, out_values = np.empty(most, np.int32), np.empty(most, np.float32)
     filled = 0
     for group in range(count):
@@ -52,13 +65,19 @@ def group_sums(
 
 
 @kernel
-def emptied(sums: Array, words: Array, pages: Array, columns: Array, values: Array, filled: int) -> int:
-    """Move the sums that are in use to the end of ``columns`` and ``values``, in order; all is zero afterwards."""
+def emptied(
+    sums: Array, words: Array, pages: Array, columns: Array, values: Array, filled: int
+) -> int:
+    """Move the sums that are in use to the end of ``columns`` and ``values``, in order; all is zero
+    afterwards.
+    """
     for page in range(len(pages)):
         bits_of_page = pages[page]
         pages[page] = 0
         while bits_of_page != 0:
-            word = page * 64 + _LAST_BIT[((bits_of_page & (~bits_of_page + _ONE)) * _FACTOR) >> _SHIFT]
+            word = (
+                page * 64 + _LAST_BIT[((bits_of_page & (~bits_of_page + _ONE)) * _FACTOR) >> _SHIFT]
+            )
             bits_of_page &= bits_of_page - _ONE
             bits = words[word]
             words[word] = 0
@@ -73,7 +92,9 @@ def emptied(sums: Array, words: Array, pages: Array, columns: Array, values: Arr
 
 @kernel
 def unit_rows(ptr: Array, values: Array, dense: Array) -> None:
-    """Divide each row, sparse and dense block together, by its l2 norm, in place; a row of zeros stays."""
+    """Divide each row, sparse and dense block together, by its l2 norm, in place; a row of zeros
+    stays.
+    """
     for row in range(len(ptr) - 1):
         square = 0.0
         for at in range(ptr[row], ptr[row + 1]):

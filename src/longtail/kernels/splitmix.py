@@ -1,4 +1,6 @@
-"""Random bits from numbers alone, by splitmix64 (Steele, Lea, Flood 2014): no order of execution enters."""
+"""Random bits from numbers alone, by splitmix64 (Steele, Lea, Flood 2014): no order of execution
+enters.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def finalised(counter: Any) -> Any:
 
 @kernel
 def random_bits(seed: int, first: int, second: int) -> Any:
-    """Return 63 random bits, as an int64, that belong to a seed and two numbers, such as a level and a node."""
+    """Return 63 random bits, as an int64, that belong to a seed and two numbers, such as a level
+    and a node.
+    """
     state = np.uint64(0)
     for number in (seed, first, second):
         state = finalised((state ^ np.uint64(number)) + GOLDEN)
@@ -36,7 +40,9 @@ def random_bits(seed: int, first: int, second: int) -> Any:
 
 @kernel
 def draw(rows: Array, count: int, state: int) -> Array:
-    """Return ``count`` different ones of ``rows`` in random order (the first steps of a Fisher-Yates shuffle)."""
+    """Return ``count`` different ones of ``rows`` in random order (the first steps of a
+    Fisher-Yates shuffle).
+    """
     pool = rows.copy()
     for at in range(min(count, len(pool))):
         other = at + random_bits(state, 1, at) % (len(pool) - at)

@@ -1,4 +1,6 @@
-"""Many short strings in order: gathered, sorted by bytes, and packed by the prefix each shares with the one before."""
+"""Many short strings in order: gathered, sorted by bytes, and packed by the prefix each shares with
+the one before.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _U8 = np.uint64(8)
 
 @kernel
 def _key(arena: Any, start: int, end: int) -> Any:
-    """Return seven bytes and, below them, how many there are (8: more), so that a prefix stands before the longer."""
+    """Return seven bytes and, below them, how many there are (8: more), so that a prefix stands
+    before the longer.
+    """
     key = np.uint64(0)
     for i in range(start, start + _STEP):
         key <<= _U8
@@ -39,7 +43,9 @@ def _insert(keys: Any, order: Any, first: int, last: int) -> None:
 
 @kernel
 def _partition(keys: Any, order: Any, first: int, last: int) -> tuple[int, int]:
-    """Part a range around the median of three keys; return where the keys equal to it begin and end."""
+    """Part a range around the median of three keys; return where the keys equal to it begin and
+    end.
+    """
     a, b, c = keys[first], keys[(first + last) // 2], keys[last - 1]
     pivot = max(min(a, b), min(max(a, b), c))
     low, i, high = first, first, last
@@ -60,12 +66,13 @@ def _partition(keys: Any, order: Any, first: int, last: int) -> tuple[int, int]:
 
 
 @kernel
-def sort_strings(arena: NDArray[np.uint8], offsets: NDArray[np.int64], order: NDArray[np.uint32]) -> None:
+def sort_strings(
+    arena: NDArray[np.uint8], offsets: NDArray[np.int64], order: NDArray[np.uint32]
+) -> None:
     """Sort ``order``, numbers of strings that all differ, by their bytes, in place.
 
-    Multikey quicksort (Bentley and Sedgewick, Fast algorithms for sorting and searching strings, 1997), seven bytes a
-    step instead of one.
-    """
+    Multikey quicksort (Bentley and Sedgewick, Fast algorithms for sorting and searching strings,
+    1997), seven bytes a step instead of one."""
     keys = np.empty(order.shape[0], np.uint64)
     for i in range(order.shape[0]):
         keys[i] = _key(arena, offsets[order[i]], offsets[order[i] + 1])

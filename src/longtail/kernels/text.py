@@ -1,4 +1,6 @@
-"""Scans lines of sparse text, ``3,17 0:0.25 8:1e-3``: numbers straight from bytes, without a Python object each."""
+"""Scans lines of sparse text, ``3,17 0:0.25 8:1e-3``: numbers straight from bytes, without a Python
+object each.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def _is_gap(byte: Any) -> Any:
 
 @kernel
 def _scan_index(data: Any, at: int) -> tuple[int, int]:
-    """Return (number, where it ends); number −1 where there is none or it is too long to be an index."""
+    """Return (number, where it ends); number −1 where there is none or it is too long to be an
+    index.
+    """
     first, number = at, 0
     while _is_digit(data[at]):
         if at - first < _INDEX_DIGITS:
@@ -69,11 +73,12 @@ def _scan_exponent(data: Any, at: int) -> tuple[bool, int, int]:
 
 @kernel
 def _to_float32(mantissa: int, power: int, cut: bool) -> tuple[bool, Any]:
-    """Return (certain, float32(float64(mantissa × 10^power))); ``cut``: further digits were left out.
+    """Return (certain, float32(float64(mantissa × 10^power))); ``cut``: further digits were left
+    out.
 
-    Clinger's fast path (How to read floating point numbers accurately, 1990) gives the float64 exactly. Else the
-    product is off by a few units in the last place, which matters only if a float32 boundary lies that near.
-    """
+    Clinger's fast path (How to read floating point numbers accurately, 1990) gives the float64
+    exactly. Else the product is off by a few units in the last place, which matters only if a
+    float32 boundary lies that near."""
     if mantissa == 0:
         return True, np.float32(0.0)
     if power < -_FAR or power > _FAR:
@@ -88,7 +93,9 @@ def _to_float32(mantissa: int, power: int, cut: bool) -> tuple[bool, Any]:
 
 @kernel
 def _scan_value(data: Any, at: int) -> tuple[bool, Any, int]:
-    """Return (certain, value, where it ends); not certain: malformed, too large, or for the exact parser."""
+    """Return (certain, value, where it ends); not certain: malformed, too large, or for the exact
+    parser.
+    """
     negative = data[at] == _MINUS
     if negative or data[at] == _PLUS:
         at += 1
@@ -127,7 +134,9 @@ def _scan_labels(
     labels: Any,  # OUT from ``count`` on
     count: int,  # IN
 ) -> tuple[bool, int, int]:
-    """Read ``3,17`` at the start of a line; return (fine, count, where it ends). ``3:…`` is no label but a pair."""
+    """Read ``3,17`` at the start of a line; return (fine, count, where it ends). ``3:…`` is no
+    label but a pair.
+    """
     first, before = at, count
     if _is_gap(data[at]) or data[at] == _NEWLINE:
         return True, count, at
@@ -220,7 +229,9 @@ def scan_lines(
     values: NDArray[np.float32],  # OUT (>= len(data) / 4,) each float32(float64(token))
     pair_ends: NDArray[np.int64],  # OUT (>= most_rows,)
 ) -> tuple[int, int]:
-    """Read lines until the end or one that is wrong or unusual; return (lines read, start of the next line)."""
+    """Read lines until the end or one that is wrong or unusual; return (lines read, start of the
+    next line).
+    """
     at, row, n_own, n_pairs = start, 0, 0, 0
     while at < data.shape[0] and row < most_rows:
         begin, fine = at, True

@@ -22,7 +22,9 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @kernel
 def _sort(keys: Any, spare: Any, histogram: Any, count: int, bits: int) -> None:
-    """Sort the first ``count`` keys by column, which has ``bits`` bits: a radix sort from the lowest digit."""
+    """Sort the first ``count`` keys by column, which has ``bits`` bits: a radix sort from the
+    lowest digit.
+    """
     if count <= _FEW:
         for i in range(1, count):
             key, j = keys[i], i
@@ -63,7 +65,9 @@ def _weigh(
     values: Any,  # OUT
     end: int,  # IN
 ) -> int:
-    """Append one row; occurrences of a column that stands several times are added up. Return the new end."""
+    """Append one row; occurrences of a column that stands several times are added up. Return the
+    new end.
+    """
     begin, square, i = end, 0.0, 0
     while i < count:
         column, tf = np.int64(keys[i] >> _COLUMN), np.uint64(0)
@@ -141,7 +145,9 @@ def _look_up(
     n_hashes: int,  # IN
     keys: Any,  # IN/OUT hashes in, a key for each that is known out
 ) -> int:
-    """Turn hashes into keys and return how many are known; the table is larger than the cache, so it is asked ahead."""
+    """Turn hashes into keys and return how many are known; the table is larger than the cache, so
+    it is asked ahead.
+    """
     count = 0
     for i in range(-_AHEAD, n_hashes):
         if i + _AHEAD < n_hashes:
@@ -166,7 +172,9 @@ def weigh_ngrams(
     idf: NDArray[np.float64],  # IN  (columns,)
     sublinear: bool,  # IN
 ) -> tuple[Any, Any, Any]:
-    """Return (ends of rows from 0 on, columns, values) of new documents; n-grams that are not known are left out."""
+    """Return (ends of rows from 0 on, columns, values) of new documents; n-grams that are not known
+    are left out.
+    """
     most, total = 0, 0
     for document in range(units.shape[0] - 1):
         size = units[document + 1] - units[document]

@@ -1,8 +1,7 @@
 """Arithmetic along all siblings of many rows, by tiles.
 
-Loops over 8 or 16 numbers would be mostly checks. A *tile* is ``TILE`` numbers, a whole number of rows of
-8 or 16 siblings.
-"""
+Loops over 8 or 16 numbers would be mostly checks. A *tile* is ``TILE`` numbers, a whole number of
+rows of 8 or 16 siblings."""
 
 from __future__ import annotations
 
@@ -108,7 +107,9 @@ def list_positions(
 
 @kernel
 def by_sibling(positions: Any, width: int, out: Any) -> Any:
-    """Write the positions by sibling, rising in each; return where each begins, and the end (width + 1)."""
+    """Write the positions by sibling, rising in each; return where each begins, and the end (width
+    + 1).
+    """
     begins = np.zeros(width + 1, np.int64)
     for position in positions:
         begins[(position & (width - 1)) + 1] += 1

@@ -1,9 +1,10 @@
-"""GPU kernels of a network's heads: scores of shortlists, their gradient, and updates in place of the rows touched.
+"""GPU kernels of a network's heads: scores of shortlists, their gradient, and updates in place of
+the rows touched.
 
-A shortlist's rows are read where they lie, so no (documents, slots, width) tensor exists; the update groups the
-gradient by node, so no gradient of the weights exists either. All sums are float32 and in a fixed order: the same
-input gives the same bytes. Loops have constant bounds or are `while` loops, which the interpreter needs too.
-"""
+A shortlist's rows are read where they lie, so no (documents, slots, width) tensor exists; the
+update groups the gradient by node, so no gradient of the weights exists either. All sums are
+float32 and in a fixed order: the same input gives the same bytes. Loops have constant bounds or are
+`while` loops, which the interpreter needs too."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def gather_dot(
     BLOCK_D: tl.constexpr,
     BLOCK_S: tl.constexpr,
 ) -> None:
-    """Writes logits[b, s] = weight[candidates[b, s]] · x[b] + bias; a program is (document, block of slots)."""
+    """Writes logits[b, s] = weight[candidates[b, s]] · x[b] + bias; a program is (document, block
+    of slots).
+    """
     document = tl.program_id(0).to(tl.int64)
     slots = tl.program_id(1) * BLOCK_S + tl.arange(0, BLOCK_S)
     nodes = tl.load(candidates + document * n_slots + slots, mask=slots < n_slots, other=-1)
@@ -49,7 +52,9 @@ def gather_dot(
         columns = start + tl.arange(0, BLOCK_D)
         inside = columns < WIDTH
         vector = tl.load(x + document * WIDTH + columns, mask=inside, other=0.0).to(tl.float32)
-        block = tl.load(rows + columns[None, :], mask=real[:, None] & inside[None, :], other=0.0).to(tl.float32)
+        block = tl.load(
+            rows + columns[None, :], mask=real[:, None] & inside[None, :], other=0.0
+        ).to(tl.float32)
         products += block * vector[None, :]
     total = tl.sum(products, axis=1) + tl.load(bias + nodes, mask=real, other=0.0)
     tl.store(logits + document * n_slots + slots, tl.where(real, total, 0.0), mask=slots < n_slots)
@@ -68,7 +73,9 @@ def gather_sum(
     BLOCK_S: tl.constexpr,
     SPLIT: tl.constexpr,
 ) -> None:
-    """Sums gradients[b, s] · weight[candidates[b, s]] over SPLIT slots; a program is (document, split, columns)."""
+    """Sums gradients[b, s] · weight[candidates[b, s]] over SPLIT slots; a program is (document,
+    split, columns).
+    """
     document = tl.program_id(0).to(tl.int64)
     split = tl.program_id(1)
     columns = tl.program_id(2) * BLOCK_D + tl.arange(0, BLOCK_D)
@@ -81,7 +88,9 @@ def gather_sum(
         real = nodes >= 0
         gradient = tl.load(gradients + at, mask=real, other=0.0)
         rows = weight + tl.where(real, nodes, 0).to(tl.int64)[:, None] * WIDTH
-        block = tl.load(rows + columns[None, :], mask=real[:, None] & inside[None, :], other=0.0).to(tl.float32)
+        block = tl.load(
+            rows + columns[None, :], mask=real[:, None] & inside[None, :], other=0.0
+        ).to(tl.float32)
         total += block * gradient[:, None]
     place = (split.to(tl.int64) * n_documents + document) * WIDTH
     tl.store(partial + place + columns, tl.sum(total, axis=0), mask=inside)
@@ -99,13 +108,18 @@ def _mixed(x: tl.tensor) -> tl.tensor:
 
 
 @compiled
-def _stochastic_bf16(values: tl.tensor, row: tl.tensor, columns: tl.tensor, seed: tl.tensor) -> tl.tensor:
-    """Rounds float32 up or down with the chance of its distance; the same bits as updates.stochastic_bf16."""
+def _stochastic_bf16(
+    values: tl.tensor, row: tl.tensor, columns: tl.tensor, seed: tl.tensor
+) -> tl.tensor:
+    """Rounds float32 up or down with the chance of its distance; the same bits as
+    updates.stochastic_bf16.
+    """
     key = _mixed(row.to(tl.uint32) ^ seed.to(tl.uint32))
     random = _mixed(key + columns.to(tl.uint32) * 0x9E3779B9) & 0xFFFF
     bits = values.to(tl.uint32, bitcast=True)
     magnitude = bits & 0x7FFFFFFF
-    quiet = tl.where(magnitude > 0x7F800000, bits | 0x400000, bits)  # a NaN stays one when its low bits go
+    # a NaN stays one when its low bits go
+    quiet = tl.where(magnitude > 0x7F800000, bits | 0x400000, bits)
     bits = tl.where(magnitude >= 0x7F800000, quiet, bits + random)
     return (bits >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
 
@@ -138,19 +152,25 @@ def _update_row(
 ) -> None:
     """Applies the formulas of heads/updates.py to one row, its bias and its state, in place.
 
-    All is read before anything is written: a number that every warp reads is written by one of them, and without the
-    barrier a late warp would read what an early one has written.
-    """
+    All is read before anything is written: a number that every warp reads is written by one of
+    them, and without the barrier a late warp would read what an early one has written."""
     at = row.to(tl.int64) * WIDTH + columns
     old = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
     old_bias = tl.load(bias + row)
     if OPTIMISER != 0:
         times = tl.load(count + row) + 1
-        second_bias = BETA2 * tl.load(bias_square + row) + (1.0 - BETA2) * bias_gradient * bias_gradient
+        second_bias = (
+            BETA2 * tl.load(bias_square + row) + (1.0 - BETA2) * bias_gradient * bias_gradient
+        )
     if OPTIMISER == 1:
-        second = BETA2 * tl.load(square + row) + (1.0 - BETA2) * (tl.sum(gradient * gradient, axis=0) / WIDTH)
+        second = BETA2 * tl.load(square + row) + (1.0 - BETA2) * (
+            tl.sum(gradient * gradient, axis=0) / WIDTH
+        )
     if OPTIMISER == 2:
-        second = BETA2 * tl.load(square + at, mask=inside, other=0.0) + (1.0 - BETA2) * gradient * gradient
+        second = (
+            BETA2 * tl.load(square + at, mask=inside, other=0.0)
+            + (1.0 - BETA2) * gradient * gradient
+        )
         first = beta1 * tl.load(mean + at, mask=inside, other=0.0) + one_minus_beta1 * gradient
         first_bias = beta1 * tl.load(bias_mean + row) + one_minus_beta1 * bias_gradient
     tl.debug_barrier()
@@ -207,10 +227,11 @@ def update_touched_rows(
     LOG_BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
 ) -> None:
-    """Sums the gradient of each node over its run of pairs and updates its row; a program has BLOCK_N pairs.
+    """Sums the gradient of each node over its run of pairs and updates its row; a program has
+    BLOCK_N pairs.
 
-    A run belongs to the program in which it starts. AHEAD pairs are read at once, so that their loads overlap.
-    """
+    A run belongs to the program in which it starts. AHEAD pairs are read at once, so that their
+    loads overlap."""
     columns = tl.arange(0, BLOCK_D)
     inside = columns < WIDTH
     for offset in range(BLOCK_N):
@@ -228,7 +249,9 @@ def update_touched_rows(
                     same = last == node
                     document = tl.load(documents + pair, mask=same, other=0).to(tl.int64)
                     share = tl.load(gradients + pair, mask=same, other=0.0)
-                    vector = tl.load(x + document * WIDTH + columns, mask=inside & same, other=0.0).to(tl.float32)
+                    vector = tl.load(
+                        x + document * WIDTH + columns, mask=inside & same, other=0.0
+                    ).to(tl.float32)
                     gradient += share * vector
                     bias_gradient += share
                     pair += 1

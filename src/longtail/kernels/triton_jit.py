@@ -12,8 +12,9 @@ VARYING = ("first", "n_documents", "n_losses", "n_pairs", "n_positives", "n_slot
 
 
 def compiled(function: Any) -> Any:
-    """Compiles once for all values of the arguments that vary, where Triton would do it anew for 1 and multiples of 16.
+    """Compiles once for all values of the arguments that vary, where Triton would do it anew for 1
+    and multiples of 16.
 
-    Arguments are annotated `tl.tensor` even where they are scalars: Triton reads annotations, and takes no `Any`.
-    """
+    Arguments are annotated `tl.tensor` even where they are scalars: Triton reads annotations, and
+    takes no `Any`."""
     return triton.jit(function, do_not_specialize=VARYING)

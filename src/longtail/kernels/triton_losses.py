@@ -1,7 +1,8 @@
-"""GPU kernels of the cross-entropy over all nodes: one pass over the logits, then one over the true nodes.
+"""GPU kernels of the cross-entropy over all nodes: one pass over the logits, then one over the true
+nodes.
 
-Two kernels instead of a matrix of targets: of some hundred thousand columns a document has a few dozen true ones.
-"""
+Two kernels instead of a matrix of targets: of some hundred thousand columns a document has a few
+dozen true ones."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def negative_residuals(
     n_columns: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Cross-entropy as if every target were 0: residual = scale · σ(z), loss = Σ softplus(z); a program is a block."""
+    """Cross-entropy as if every target were 0: residual = scale · σ(z), loss = Σ softplus(z); a
+    program is a block.
+    """
     document = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < n_columns
@@ -31,7 +34,11 @@ def negative_residuals(
     small = tl.exp(-tl.abs(z))
     loss = tl.where(inside, tl.maximum(z, 0.0) + tl.log(1.0 + small), 0.0)
     residual = tl.load(scale + document) * tl.where(z >= 0, 1.0, small) / (1.0 + small)
-    tl.store(residuals + document * n_columns + columns, residual.to(residuals.dtype.element_ty), mask=inside)
+    tl.store(
+        residuals + document * n_columns + columns,
+        residual.to(residuals.dtype.element_ty),
+        mask=inside,
+    )
     tl.store(losses + document * (tl.num_programs(1) + 1) + tl.program_id(1), tl.sum(loss, axis=0))
 
 
@@ -50,7 +57,9 @@ def positive_residuals(
     first: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """What targets y change of it: residual = scale · (σ(z) − y), loss − Σ y z; a program is a document."""
+    """What targets y change of it: residual = scale · (σ(z) − y), loss − Σ y z; a program is a
+    document.
+    """
     document = tl.program_id(0).to(tl.int64)
     places = tl.arange(0, BLOCK)
     known = places < n_positives
@@ -58,7 +67,9 @@ def positive_residuals(
     inside = known & (columns >= 0) & (columns < n_columns)
     y = tl.load(values + document * n_positives + places, mask=inside, other=0.0)
     at = document * n_columns + columns
-    z = tl.load(logits + at, mask=inside, other=0.0) + tl.load(bias + columns, mask=inside, other=0.0)
+    z = tl.load(logits + at, mask=inside, other=0.0) + tl.load(
+        bias + columns, mask=inside, other=0.0
+    )
     small = tl.exp(-tl.abs(z))
     residual = tl.load(scale + document) * (tl.where(z >= 0, 1.0, small) / (1.0 + small) - y)
     tl.store(residuals + at, residual.to(residuals.dtype.element_ty), mask=inside)

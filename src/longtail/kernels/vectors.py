@@ -1,7 +1,8 @@
-"""Vectors of a known width, for which numba has no word (see ``lanes.py``): products and copies of 8, 16 or 64 numbers.
+"""Vectors of a known width, for which numba has no word (see ``lanes.py``): products and copies of
+8, 16 or 64 numbers.
 
-Each is a plain function for uncompiled kernels, and LLVM instructions behind an overload for compiled ones.
-"""
+Each is a plain function for uncompiled kernels, and LLVM instructions behind an overload for
+compiled ones."""
 
 from __future__ import annotations
 
@@ -17,7 +18,16 @@ from numba.extending import overload
 from longtail.kernels.cache_lines import everywhere
 from longtail.kernels.chunks import decoded
 
-__all__ = ["DOCUMENTS", "PANEL", "WINDOW", "add_product", "copy_lane", "copy_panel", "product_of_four", "sums_of_lane"]
+__all__ = [
+    "DOCUMENTS",
+    "PANEL",
+    "WINDOW",
+    "add_product",
+    "copy_lane",
+    "copy_panel",
+    "product_of_four",
+    "sums_of_lane",
+]
 __all__ += ["step_and_add_product", "sums_of_panel", "sums_of_window"]
 
 intrinsic: Any = _intrinsic  # its type knows nothing of compiled calls
@@ -27,21 +37,29 @@ WINDOW = 4  # panels that one document is multiplied with at once
 _FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 
 
-def copy_panel(weights: Any, table: Any, at: Any, stride: int, depth: int, out: Any, to: Any) -> None:
-    """Write the weights from ``at`` on, 16 of each ``stride``, as numbers to ``out[to:]`` one behind another."""
+def copy_panel(
+    weights: Any, table: Any, at: Any, stride: int, depth: int, out: Any, to: Any
+) -> None:
+    """Write the weights from ``at`` on, 16 of each ``stride``, as numbers to ``out[to:]`` one
+    behind another.
+    """
     for j in range(depth):
         for lane in range(PANEL):
             out[to + j * PANEL + lane] = decoded(weights, table, at + j * stride + lane)
 
 
-def copy_lane(weights: Any, table: Any, at: Any, stride: int, depth: int, out: Any, to: Any) -> None:
+def copy_lane(
+    weights: Any, table: Any, at: Any, stride: int, depth: int, out: Any, to: Any
+) -> None:
     """Write one weight of each ``stride`` as a number to each 16th of ``out[to:]``."""
     for j in range(depth):
         out[to + j * PANEL] = decoded(weights, table, at + j * stride)
 
 
 def _sums(lanes: int) -> Any:
-    def sums_of(weights: Any, table: Any, at: Any, stride: int, row: Any, sums: Any, to: Any) -> None:
+    def sums_of(
+        weights: Any, table: Any, at: Any, stride: int, row: Any, sums: Any, to: Any
+    ) -> None:
         for lane in range(lanes):
             total = np.float32(0)
             for j in range(row.shape[0]):
@@ -55,8 +73,12 @@ def _sums(lanes: int) -> Any:
 sums_of_lane, sums_of_panel, sums_of_window = _sums(1), _sums(PANEL), _sums(WINDOW * PANEL)
 
 
-def product_of_four(numbers: Any, at: Any, rows: Any, documents: Any, first: Any, sums: Any, to: Any) -> None:
-    """Write the sums of ``documents[first : first + 4]`` with the panel at ``at`` to ``sums[first:, to:]``."""
+def product_of_four(
+    numbers: Any, at: Any, rows: Any, documents: Any, first: Any, sums: Any, to: Any
+) -> None:
+    """Write the sums of ``documents[first : first + 4]`` with the panel at ``at`` to ``sums[first:,
+    to:]``.
+    """
     for lane in range(first, first + DOCUMENTS):
         total = np.zeros(PANEL, np.float32)
         for j in range(rows.shape[1]):
@@ -72,7 +94,9 @@ def add_product(out: Any, w: Any, width: int, row: Any) -> None:
 
 
 def step_and_add_product(out: Any, w: Any, width: int, row: Any, step: Any, before: Any) -> None:
-    """Add before[j] · step to w[j], and Σ row[j] · w[j] of what w is then to ``out[:width]``: one way through w."""
+    """Add before[j] · step to w[j], and Σ row[j] · w[j] of what w is then to ``out[:width]``: one
+    way through w.
+    """
     for j in range(row.shape[0]):
         w[j * width : (j + 1) * width] += before[j] * step[:width]
     add_product(out, w, width, row)
@@ -88,12 +112,17 @@ class _Code:
         self.lanes, self.builder, self.vector = lanes, builder, ir.VectorType(_FLOAT, lanes)
         self.kinds = kinds
         self.arrays: list[Any] = [
-            context.make_array(kind)(context, builder, argument) if isinstance(kind, types.Array) else None
+            context.make_array(kind)(context, builder, argument)
+            if isinstance(kind, types.Array)
+            else None
             for kind, argument in zip(kinds, arguments, strict=True)
         ]
         name, number = f"llvm.fmuladd.v{lanes}f32", self.vector
-        function = ir.FunctionType(number, [number] * 3)  # fused or not, as the machine can: the same everywhere
-        self._multiply_add = builder.module.globals.get(name) or ir.Function(builder.module, function, name)
+        # fused or not, as the machine can: the same everywhere
+        function = ir.FunctionType(number, [number] * 3)
+        self._multiply_add = builder.module.globals.get(name) or ir.Function(
+            builder.module, function, name
+        )
 
     def size(self, array: int, axis: int) -> Any:
         return self.builder.extract_value(self.arrays[array].shape, axis)
@@ -101,7 +130,9 @@ class _Code:
     def at(self, base: Any, *terms: tuple[Any, Any]) -> Any:
         """Return base + Σ a·b."""
         for a, b in terms:
-            base = self.builder.add(base, self.builder.mul(a, b if isinstance(b, ir.Value) else _LONG(b)))
+            base = self.builder.add(
+                base, self.builder.mul(a, b if isinstance(b, ir.Value) else _LONG(b))
+            )
         return base
 
     def number(self, array: int, at: Any) -> Any:
@@ -112,7 +143,9 @@ class _Code:
         return everywhere(self.builder, number, self.lanes)
 
     def _pointer(self, array: int, at: Any, kind: Any) -> Any:
-        return self.builder.bitcast(self.builder.gep(self.arrays[array].data, [at]), kind.as_pointer())
+        return self.builder.bitcast(
+            self.builder.gep(self.arrays[array].data, [at]), kind.as_pointer()
+        )
 
     def store(self, vector: Any, array: int, at: Any) -> None:
         self.builder.store(vector, self._pointer(array, at, self.vector), align=4)
@@ -127,7 +160,9 @@ class _Code:
         return self._from_half(found) if bits == 16 else self._from_table(found, table)
 
     def _from_half(self, codes: Any) -> Any:
-        """Return float16s as float32s: the bits in their new places, and 2^112 for the other bias of the exponent."""
+        """Return float16s as float32s: the bits in their new places, and 2^112 for the other bias
+        of the exponent.
+        """
         builder, wide = self.builder, ir.VectorType(_INT, self.lanes)
         bits = builder.zext(codes, wide)
         size = builder.shl(builder.and_(bits, self._all(wide, 0x7FFF)), self._all(wide, 13))
@@ -151,10 +186,16 @@ class _Code:
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         return self.builder.call(self._multiply_add, [a, b, c])
 
-    def loop(self, begin: Any, end: Any, step: int, first: list[Any], body: Any) -> tuple[Any, list[Any]]:
-        """Run ``body`` (j, vectors → vectors) while step more are left; return where it stopped and the vectors."""
+    def loop(
+        self, begin: Any, end: Any, step: int, first: list[Any], body: Any
+    ) -> tuple[Any, list[Any]]:
+        """Run ``body`` (j, vectors → vectors) while step more are left; return where it stopped and
+        the vectors.
+        """
         builder, before = self.builder, self.builder.block
-        head, inside, behind = (builder.append_basic_block(name) for name in ("head", "inside", "behind"))
+        head, inside, behind = (
+            builder.append_basic_block(name) for name in ("head", "inside", "behind")
+        )
         builder.branch(head)
         builder.position_at_end(head)
         j, carried = builder.phi(_LONG), [builder.phi(self.vector) for _ in first]
@@ -163,7 +204,9 @@ class _Code:
         builder.position_at_end(inside)
         vectors = body(j, carried)
         builder.branch(head)
-        for phi, start, later in zip([j, *carried], [begin, *first], [following, *vectors], strict=True):
+        for phi, start, later in zip(
+            [j, *carried], [begin, *first], [following, *vectors], strict=True
+        ):
             phi.add_incoming(start, before)
             phi.add_incoming(later, builder.block)
         builder.position_at_end(behind)
@@ -188,7 +231,9 @@ def _written(lanes: int, write: Any) -> Any:
     return written
 
 
-def _write_copy(code: _Code, weights: Any, table: Any, at: Any, stride: Any, depth: Any, out: Any, to: Any) -> None:
+def _write_copy(
+    code: _Code, weights: Any, table: Any, at: Any, stride: Any, depth: Any, out: Any, to: Any
+) -> None:
     def copy(j: Any, none: Any) -> Any:
         code.store(code.load(0, code.at(at, (j, stride)), 1), 5, code.at(to, (j, PANEL)))
         return none
@@ -197,7 +242,9 @@ def _write_copy(code: _Code, weights: Any, table: Any, at: Any, stride: Any, dep
 
 
 def _write_sums(panels: int) -> Any:
-    def write(code: _Code, weights: Any, table: Any, at: Any, stride: Any, row: Any, sums: Any, to: Any) -> None:
+    def write(
+        code: _Code, weights: Any, table: Any, at: Any, stride: Any, row: Any, sums: Any, to: Any
+    ) -> None:
         places = [_LONG(panel * code.lanes) for panel in range(panels)]
 
         def add(j: Any, totals: Any) -> Any:
@@ -215,7 +262,10 @@ def _write_sums(panels: int) -> Any:
 def _write_product(
     code: _Code, numbers: Any, at: Any, rows: Any, documents: Any, first: Any, sums: Any, to: Any
 ) -> None:
-    depth, lanes = code.size(2, 1), [code.builder.add(first, _LONG(lane)) for lane in range(DOCUMENTS)]
+    depth, lanes = (
+        code.size(2, 1),
+        [code.builder.add(first, _LONG(lane)) for lane in range(DOCUMENTS)],
+    )
     begins = [code.builder.mul(code.number(3, lane), depth) for lane in lanes]
 
     def add(j: Any, totals: Any) -> Any:
@@ -229,7 +279,9 @@ def _write_product(
 
 
 def _write_addition(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) -> None:
-    """Four sums, because each addition waits for the one before it in its sum; a step and its row change w before."""
+    """Four sums, because each addition waits for the one before it in its sum; a step and its row
+    change w before.
+    """
     step = code.load(3, _LONG(0)) if step_of_row else None
 
     def add(lanes: int) -> Any:
@@ -255,7 +307,9 @@ def _write_addition(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) 
 
 
 def _write_dot(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) -> None:
-    """The same of one sibling, along columns: four vectors of sums, then their lanes, then what is left of the row."""
+    """The same of one sibling, along columns: four vectors of sums, then their lanes, then what is
+    left of the row.
+    """
     builder = code.builder
     step = code.everywhere(code.number(3, _LONG(0))) if step_of_row else None
 
@@ -274,7 +328,9 @@ def _write_dot(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) -> No
         return body
 
     depth = code.size(2, 0)
-    j, totals = code.loop(_LONG(0), depth, DOCUMENTS * code.lanes, [code.zeros()] * DOCUMENTS, add(DOCUMENTS))
+    j, totals = code.loop(
+        _LONG(0), depth, DOCUMENTS * code.lanes, [code.zeros()] * DOCUMENTS, add(DOCUMENTS)
+    )
     j, (a, b, c, d) = code.loop(j, depth, code.lanes, totals, add(1))
     sums = builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
     first = _INT(0)
@@ -286,7 +342,9 @@ def _write_dot(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) -> No
         weights = alone(code.number(1, j))
         if step is not None:
             weights = code.multiply_add(alone(code.number(4, j)), step, weights)
-            builder.store(builder.extract_element(weights, first), builder.gep(code.arrays[1].data, [j]))
+            builder.store(
+                builder.extract_element(weights, first), builder.gep(code.arrays[1].data, [j])
+            )
         return [code.multiply_add(alone(code.number(2, j)), weights, totals[0])]
 
     _, (sums,) = code.loop(j, depth, 1, [sums], rest)
@@ -314,7 +372,9 @@ def _add_product_compiled(out: Any, w: Any, width: int, row: Any) -> Any:
 
 
 @overload(step_and_add_product, inline="always")
-def _step_and_add_product_compiled(out: Any, w: Any, width: int, row: Any, step: Any, before: Any) -> Any:
+def _step_and_add_product_compiled(
+    out: Any, w: Any, width: int, row: Any, step: Any, before: Any
+) -> Any:
     def add(out: Any, w: Any, width: int, row: Any, step: Any, before: Any) -> None:
         if width == 16:
             _add_16((out, w, row, step, before))

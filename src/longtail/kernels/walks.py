@@ -1,4 +1,6 @@
-"""Random walks between labels and documents, and weighted sums of sparse rows; of both only the largest are kept."""
+"""Random walks between labels and documents, and weighted sums of sparse rows; of both only the
+largest are kept.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,28 @@ def walk_counts(
     keep: int,
     seed: int,
 ) -> Any:
-    """Return the labels that the walk from each label met most: (ptr, sorted labels, counts as float32).
+    """Return the labels that the walk from each label met most: (ptr, sorted labels, counts as
+    float32).
 
-    A step goes to a random document of the label and on to a random label of that one, which is counted (label
-    correlation graph of ECLARE, Mittal et al. 2021; Gandalf, C.1). ``keep`` labels stay, of equal counts the lower
-    ones, and the start in any case, with its count or 1. A label without documents has its start alone.
-    """
+    A step goes to a random document of the label and on to a random label of that one, which is
+    counted (label correlation graph of ECLARE, Mittal et al. 2021; Gandalf, C.1). ``keep`` labels
+    stay, of equal counts the lower ones, and the start in any case, with its count or 1. A label
+    without documents has its start alone."""
     block, most = last - first, (last - first) * (min(keep, steps) + 1)
     slots = 4
     while slots < 2 * (steps + 1):
         slots *= 2
     table, counts = np.full(slots, -1, np.int32), np.zeros(slots, np.int64)
-    keys, bits, places = np.empty(steps + 1, np.int64), np.empty(steps, np.int64), np.empty(steps, np.int64)
-    met, active, back = np.empty(steps, np.int32), np.empty(steps, np.int32), np.empty(steps, np.bool_)
+    keys, bits, places = (
+        np.empty(steps + 1, np.int64),
+        np.empty(steps, np.int64),
+        np.empty(steps, np.int64),
+    )
+    met, active, back = (
+        np.empty(steps, np.int32),
+        np.empty(steps, np.int32),
+        np.empty(steps, np.bool_),
+    )
     out_ptr, filled, bound = np.zeros(block + 1, np.int64), 0, np.int64(reset * 2.0**53)
     out_labels, out_counts = np.empty(most, np.int32), np.empty(most, np.float32)
     for start in range(first, last):
@@ -73,10 +84,11 @@ def _walk(
     places: Array,  # buffer
     met: Array,  # OUT (steps,) the label after each step
 ) -> None:
-    """Walk from one label; steps that do not wait for each other are taken together, so that memory answers many.
+    """Walk from one label; steps that do not wait for each other are taken together, so that memory
+    answers many.
 
-    First all that begin at the start, then all one step behind these, and so on: where each leads to is fixed by
-    (seed, step, start) alone, so the order of steps, like threads, does not enter.
+    First all that begin at the start, then all one step behind these, and so on: where each leads
+    to is fixed by (seed, step, start) alone, so the order of steps, like threads, does not enter.
     """
     count, depth = 0, 0
     for step in range(steps):
@@ -89,7 +101,9 @@ def _walk(
             label = np.int64(start if depth == 0 else met[active[at] - 1])
             places[at] = _chosen(label_ptr, label_documents, label, bits[at] >> 32)
         for at in range(count):
-            met[active[at]] = _chosen(document_ptr, document_labels, places[at], bits[at] & 0x7FFFFFFF)
+            met[active[at]] = _chosen(
+                document_ptr, document_labels, places[at], bits[at] & 0x7FFFFFFF
+            )
         more = 0
         for at in range(count):
             step = active[at]
@@ -100,11 +114,12 @@ def _walk(
 
 @kernel
 def _counted(met: Array, start: int, table: Array, counts: Array, keys: Array) -> int:
-    """Write a key for each label met and for the start; return how many. Larger counts, then lower labels, are larger.
+    """Write a key for each label met and for the start; return how many. Larger counts, then lower
+    labels, are larger.
 
-    ``table`` (a power of two, -1: free) and ``counts`` (zeros) are a hash table that is small enough for the nearest
-    cache, where a count for each label there is would not be; both are left as they were.
-    """
+    ``table`` (a power of two, -1: free) and ``counts`` (zeros) are a hash table that is small
+    enough for the nearest cache, where a count for each label there is would not be; both are left
+    as they were."""
     mask, found = len(table) - 1, 0
     for at in range(len(met) + 1):
         label = met[at] if at < len(met) else np.int32(start)
@@ -119,14 +134,19 @@ def _counted(met: Array, start: int, table: Array, counts: Array, keys: Array) -
             counts[slot] += at < len(met)
     for at in range(found):
         slot = keys[at]
-        keys[at] = counts[slot] << 32 | (0x7FFFFFFF - table[slot])  # of equal counts, the lower label is larger
+        # of equal counts, the lower label is larger
+        keys[at] = counts[slot] << 32 | (0x7FFFFFFF - table[slot])
         table[slot], counts[slot] = -1, 0
     return found
 
 
 @kernel
-def _most_met(keys: Array, keep: int, start: int, out_labels: Array, out_counts: Array, filled: int) -> int:
-    """Write labels and counts of the ``keep`` largest keys and of the start, labels rising; return the new filled."""
+def _most_met(
+    keys: Array, keep: int, start: int, out_labels: Array, out_counts: Array, filled: int
+) -> int:
+    """Write labels and counts of the ``keep`` largest keys and of the start, labels rising; return
+    the new filled.
+    """
     least = _quick_select(keys, keep - 1) if len(keys) > keep else np.int64(0)
     kept, count = keys[: keep + 1], 0
     for key in keys:
@@ -152,7 +172,8 @@ def weighted_sums(
     width: int,  # IN  columns of the sparse block
     keep: int,
 ) -> Any:
-    """Return weights @ rows: (ptr, sorted columns, values, dense), the ``keep`` largest |values| of each sparse row.
+    """Return weights @ rows: (ptr, sorted columns, values, dense), the ``keep`` largest |values| of
+    each sparse row.
 
     No row is ever whole but the one that is being added up.
     """
@@ -177,14 +198,18 @@ def weighted_sums(
             for place in range(ptr[member], ptr[member + 1]):
                 _add(sums, words, pages, columns[place], weight * values[place])
         found = emptied(sums, words, pages, row_columns, row_values, 0)
-        filled = _kept(row_columns, row_values, 0, found, keep, out_columns, out_values, filled, scratch)
+        filled = _kept(
+            row_columns, row_values, 0, found, keep, out_columns, out_values, filled, scratch
+        )
         out_ptr[row + 1] = filled
     return out_ptr, out_columns[:filled], out_values[:filled], out_dense
 
 
 @kernel
 def keep_largest(ptr: Array, columns: Array, values: Array, keep: int) -> int:
-    """Close up, in place, the ``keep`` largest |values| of each row, columns in order; return how many are left."""
+    """Close up, in place, the ``keep`` largest |values| of each row, columns in order; return how
+    many are left.
+    """
     scratch = np.empty(len(values), np.float32)
     filled, begin = 0, ptr[0]
     for row in range(len(ptr) - 1):
@@ -197,14 +222,17 @@ def keep_largest(ptr: Array, columns: Array, values: Array, keep: int) -> int:
 
 @kernel
 def _accumulator(width: int) -> Any:
-    """Return a sum for each column, a bit for each column in use, and a bit for each word of such bits."""
+    """Return a sum for each column, a bit for each column in use, and a bit for each word of such
+    bits.
+    """
     words = np.zeros(width // 64 + 1, np.uint64)
     return np.zeros(width, np.float32), words, np.zeros(len(words) // 64 + 1, np.uint64)
 
 
 @kernel
 def _add(sums: Array, words: Array, pages: Array, column: int, value: Any) -> None:
-    # always, not only where the sum is 0: a branch that is taken at random costs more than both writes
+    # always, not only where the sum is 0: a branch that is taken at random costs more than both
+    # writes
     words[column >> 6] |= _ONE << (np.uint64(column) & _LOW)
     pages[column >> 12] |= _ONE << (np.uint64(column >> 6) & _LOW)
     sums[column] += value
@@ -228,7 +256,9 @@ def _kept(
     filled: int,
     scratch: Array,  # buffer (>= end - begin,)
 ) -> int:
-    """Write the ``keep`` largest |values|, of equal ones the first, in their order; return the new ``filled``."""
+    """Write the ``keep`` largest |values|, of equal ones the first, in their order; return the new
+    ``filled``.
+    """
     least, ties = np.float32(-1), 0
     if end - begin > keep:
         sizes = scratch[: end - begin]
