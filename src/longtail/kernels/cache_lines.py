@@ -29,7 +29,9 @@ intrinsic: Any = _intrinsic  # its type knows nothing of compiled calls
 BYTES = 32  # that `matches` compares
 LINE = 16  # float32 numbers in a cache line
 LANES = 8  # numbers that `add_multiple` adds at once
-_BYTE, _NUMBER, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_BYTE = ir.IntType(8)
+_NUMBER = ir.IntType(32)
+_LONG = ir.IntType(64)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _VECTOR = ir.VectorType(_BYTE, BYTES)
 # calls would pass each field of a tuple of arrays

@@ -48,10 +48,12 @@ def first_unsound(
     rows = np.empty((longest >> _BLOCK_BITS) + 1, np.int64)
     for chunk in range(first, last):
         width = offsets[chunk + 1] - offsets[chunk]
-        n_entries, shift = heads[chunk + 1, 2] - heads[chunk, 2], np.int64(shifts[chunk])
+        n_entries = heads[chunk + 1, 2] - heads[chunk, 2]
+        shift = np.int64(shifts[chunk])
         low_planes = max((shift + 7) >> 3, 1)
         n_rows = (heads[chunk + 1, 1] - heads[chunk, 1]) // low_planes
-        stride, n_buckets = heads[chunk + 1, 0] - heads[chunk, 0], (n_columns >> shift) + 2
+        stride = heads[chunk + 1, 0] - heads[chunk, 0]
+        n_buckets = (n_columns >> shift) + 2
         if n_entries >= LONG:
             stride >>= 1
         if not (
@@ -74,9 +76,11 @@ def first_unsound(
 
 @kernel
 def _sibling_planes(width: int) -> Any:
-    planes, more = 1, max(width - 1, 0) >> SIBLING_BITS
+    planes = 1
+    more = max(width - 1, 0) >> SIBLING_BITS
     while more:
-        planes, more = planes + 1, more >> 8
+        planes = planes + 1
+        more = more >> 8
     return planes
 
 
@@ -108,7 +112,8 @@ def _columns_fit(
     """Say whether low bits stay below a bucket's columns, and those of the last buckets below all
     columns.
     """
-    highest, top = at + (planes - 1) * n_rows, shift - 8 * (planes - 1)
+    highest = at + (planes - 1) * n_rows
+    top = shift - 8 * (planes - 1)
     if top < 8:
         bits = np.uint8(0)
         for row in range(highest, highest + n_rows):
@@ -200,7 +205,8 @@ def _entries_fit(
 
     Without a branch for each row or group: rows are too short to guess where they end.
     """
-    row, is_long = np.int64(0), n_entries >= LONG
+    row = np.int64(0)
+    is_long = n_entries >= LONG
     n_blocks = (n_entries + BYTES - 1) >> _BLOCK_BITS
     for block in range(n_blocks):
         first = block << _BLOCK_BITS

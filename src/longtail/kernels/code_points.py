@@ -28,16 +28,22 @@ _CASED = 1 << 26
 _IGNORABLE = 1 << 27  # is skipped
 _DOTTED = 1 << 28  # U+0130, the one code point whose lower-case form is two: i and U+0307
 
-_SIGMA, _SMALL_SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C3, 0x3C2
-_DOTTED_I, _DOT_ABOVE = 0x130, 0x307
-_ASCII, _BLANK = 0x80, 32
+_SIGMA = 0x3A3
+_SMALL_SIGMA = 0x3C3
+_FINAL_SIGMA = 0x3C2
+_DOTTED_I = 0x130
+_DOT_ABOVE = 0x307
+_ASCII = 0x80
+_BLANK = 32
 # All that has a case or is a letter, digit or space lies below 0x40000; tags and variation
 # selectors are ignorable.
 _ASSIGNED = ((0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xE1000))
 _N_CODE_POINTS = 0x110000
 
-_SEED, _MULTIPLIER = np.uint64(0x51ED270B0A1F39C1), np.uint64(0x9E3779B97F4A7C15)
-_U8, _U32 = np.uint64(8), np.uint64(32)
+_SEED = np.uint64(0x51ED270B0A1F39C1)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_U8 = np.uint64(8)
+_U32 = np.uint64(32)
 
 
 @cache
@@ -90,11 +96,13 @@ def hash_bytes(data: Any, start: int, end: int) -> Any:
     """Hash eight bytes at a time, so words of up to eight bytes never share a hash, longer ones by
     2^-64 a pair.
     """
-    h, packed = _SEED, np.uint64(0)
+    h = _SEED
+    packed = np.uint64(0)
     for i in range(start, end):
         packed = (packed << _U8) | np.uint64(data[i])
         if (i - start) & 7 == 7:
-            h, packed = mix(h ^ packed), np.uint64(0)
+            h = mix(h ^ packed)
+            packed = np.uint64(0)
     return mix(h ^ packed)
 
 
@@ -140,7 +148,8 @@ def _ends_word(arena: Any, first: Any, at: Any, last: Any, table: Any) -> bool:
     """Tell whether the capital sigma at ``at`` is a final one: behind a cased character and before
     none.
     """
-    entry, i = 0, at
+    entry = 0
+    i = at
     while i > first:
         i -= 1
         while arena[i] & 0xC0 == _ASCII:  # inside a character
@@ -150,7 +159,8 @@ def _ends_word(arena: Any, first: Any, at: Any, last: Any, table: Any) -> bool:
             break
     if not entry & _CASED:
         return False
-    entry, i = 0, at + 2
+    entry = 0
+    i = at + 2
     while i < last:
         code_point, i = decode(arena, i)
         entry = table[code_point]
@@ -184,13 +194,18 @@ def split_words(
     """
     size = offsets[last] - offsets[first] + last - first
     out = np.empty(size + size // 2 + 4, np.uint8)  # a lower-case form is longer by half at most
-    starts, hashes = np.empty(size // 2 + 2, np.uint32), np.empty(size // 2 + 1, np.uint64)
+    starts = np.empty(size // 2 + 2, np.uint32)
+    hashes = np.empty(size // 2 + 1, np.uint64)
     units = np.zeros(last - first + 1, np.int64)
-    end, unit = 0, 0
+    end = 0
+    unit = 0
     starts[0] = 0
     for document in range(first, last):
-        at, begin, stop = offsets[document], offsets[document], offsets[document + 1]
-        letters, token = 0, end
+        at = offsets[document]
+        begin = offsets[document]
+        stop = offsets[document + 1]
+        letters = 0
+        token = end
         while at <= stop:
             # most of most texts
             while at < stop and arena[at] < _ASCII and table[arena[at]] & _WORD:
@@ -215,7 +230,8 @@ def split_words(
                 unit += 1
                 starts[unit] = end
                 token = end
-            letters, end = 0, token
+            letters = 0
+            end = token
         units[document - first + 1] = unit
     return out[:end].copy(), starts[: unit + 1], hashes[:unit], units
 
@@ -233,12 +249,16 @@ def split_characters(
     """
     size = offsets[last] - offsets[first]
     out = np.empty(size + size // 2 + 4, np.uint8)
-    starts, hashes = np.empty(size + 2, np.uint32), np.empty(size + 1, np.uint64)
+    starts = np.empty(size + 2, np.uint32)
+    hashes = np.empty(size + 1, np.uint64)
     units = np.zeros(last - first + 1, np.int64)
-    end, unit = 0, 0
+    end = 0
+    unit = 0
     starts[0] = 0
     for document in range(first, last):
-        at, begin, stop = offsets[document], offsets[document], offsets[document + 1]
+        at = offsets[document]
+        begin = offsets[document]
+        stop = offsets[document + 1]
         spaces = 0
         while at < stop:
             entry: Any = np.int64(table[arena[at] & 127])

@@ -84,7 +84,8 @@ def sums_of_one(
     sums: Any,  # OUT (n_siblings,)
 ) -> None:
     """Multiply one document with weights as they are stored."""
-    width, sibling = sums.shape[0], 0
+    width = sums.shape[0]
+    sibling = 0
     while sibling + WINDOW * PANEL <= width:
         sums_of_window(weights, table, at + sibling, width, row, sums, sibling)
         sibling += WINDOW * PANEL
@@ -121,7 +122,8 @@ def inner_products(rows: Any) -> Any:
     """Return rows · rowsᵀ (m, m) of the float32 ``rows`` (m, e)."""
     m, e = rows.shape
     products = np.empty((m, m), np.float32)
-    panel, sums = np.zeros(e * PANEL, np.float32), np.empty((DOCUMENTS, PANEL), np.float32)
+    panel = np.zeros(e * PANEL, np.float32)
+    sums = np.empty((DOCUMENTS, PANEL), np.float32)
     documents = np.empty(DOCUMENTS, np.int64)
     for first in range(0, m, PANEL):
         width = min(PANEL, m - first)

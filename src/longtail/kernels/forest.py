@@ -17,7 +17,10 @@ from longtail.kernels.splitmix import random_bits
 __all__ = ["Rows", "entry", "grow_tree", "size"]
 
 Array = NDArray[Any]
-_TOLERANCE, _STEPS, _PASSES = 0.01, 20, 20  # of a separator: a split need not be better than that
+# of a separator: a split need not be better than that
+_TOLERANCE = 0.01
+_STEPS = 20
+_PASSES = 20
 
 
 class Rows(NamedTuple):
@@ -52,25 +55,28 @@ def grow_tree(
     learns the sides that ``deal_documents`` finds; where either leaves a side without documents,
     the node is a leaf."""
     most = max(2 * len(documents) - 1, 1)
-    ends, children, bias = (
-        np.zeros((most, 2), np.int64),
-        np.zeros(most, np.int64),
-        np.zeros(most, np.float32),
-    )
-    weight_ptr, leaf_ptr = np.zeros(most + 1, np.int64), np.zeros(most + 1, np.int64)
-    columns, weights = np.empty(1024, np.int32), np.empty(1024, np.float32)
+    ends = np.zeros((most, 2), np.int64)
+    children = np.zeros(most, np.int64)
+    bias = np.zeros(most, np.float32)
+    weight_ptr = np.zeros(most + 1, np.int64)
+    leaf_ptr = np.zeros(most + 1, np.int64)
+    columns = np.empty(1024, np.int32)
+    weights = np.empty(1024, np.float32)
     pairs = _pairs(documents, label_ptr)
-    out_labels, out_gains = np.empty(pairs, np.int32), np.empty(pairs, np.float32)
-    lookup, pulls, places = (
-        np.zeros(rows.width, np.float32),
-        np.zeros((rows.width, 2)),
-        np.zeros(rows.width, np.int32),
-    )
-    numbers, sums = np.full(n_labels, -1, np.int32), np.zeros(n_labels)
-    nodes, node, ends[0, 1] = 1, 0, len(documents)
+    out_labels = np.empty(pairs, np.int32)
+    out_gains = np.empty(pairs, np.float32)
+    lookup = np.zeros(rows.width, np.float32)
+    pulls = np.zeros((rows.width, 2))
+    places = np.zeros(rows.width, np.int32)
+    numbers = np.full(n_labels, -1, np.int32)
+    sums = np.zeros(n_labels)
+    nodes = 1
+    node = 0
+    ends[0, 1] = len(documents)
     while node < nodes:
         own = documents[ends[node, 0] : ends[node, 1]]
-        filled, left = weight_ptr[node], 0
+        filled = weight_ptr[node]
+        left = 0
         if len(own) > leaf_size:
             sides = _random_sides(len(own), seed, node)
             deal_documents(own, label_ptr, labels, gains, sides, numbers, max_rounds)
@@ -80,7 +86,8 @@ def grow_tree(
             left = _parted(rows, own, own_columns, own_weights, lookup)
         if 0 < left < len(own):
             used = len(own_columns)
-            columns, weights = with_room(columns, filled + used), with_room(weights, filled + used)
+            columns = with_room(columns, filled + used)
+            weights = with_room(weights, filled + used)
             columns[filled : filled + used], weights[filled : filled + used] = (
                 own_columns,
                 own_weights[:used],
@@ -89,7 +96,8 @@ def grow_tree(
             middle = ends[node, 0] + left
             ends[nodes, 0], ends[nodes, 1] = ends[node, 0], middle
             ends[nodes + 1, 0], ends[nodes + 1, 1] = middle, ends[node, 1]
-            nodes, leaf_ptr[node + 1] = nodes + 2, leaf_ptr[node]
+            nodes = nodes + 2
+            leaf_ptr[node + 1] = leaf_ptr[node]
         else:
             leaf_ptr[node + 1] = _fill_leaf(
                 own,
@@ -104,7 +112,8 @@ def grow_tree(
             )
         weight_ptr[node + 1] = filled
         node += 1
-    used, kept = weight_ptr[nodes], leaf_ptr[nodes]
+    used = weight_ptr[nodes]
+    kept = leaf_ptr[nodes]
     return (
         children[:nodes],
         bias[:nodes],
@@ -162,14 +171,16 @@ def _separator(
     solved = solve_l1_logistic(
         ptr, documents, values, sides, costs, _TOLERANCE, _STEPS, _PASSES, seed
     )
-    keys, count = np.empty(len(kept), np.int64), 0
+    keys = np.empty(len(kept), np.int64)
+    count = 0
     for place in range(len(kept)):
         if abs(solved[place]) > prune:
             keys[count] = (np.int64(kept[place]) << 32) | place
             count += 1
     keys = keys[:count].copy()
     keys.sort()
-    columns, weights = np.empty(count, np.int32), np.empty(count + 1, np.float32)
+    columns = np.empty(count, np.int32)
+    weights = np.empty(count + 1, np.float32)
     for at in range(count):
         columns[at], weights[at] = keys[at] >> 32, solved[keys[at] & LOW]
     weights[count] = solved[-1]
@@ -191,10 +202,8 @@ def _by_column(
                 value
             )
             entries += 1
-    kept, ptr = (
-        np.empty(min(entries, rows.width), np.int32),
-        np.zeros(min(entries, rows.width) + 2, np.int64),
-    )
+    kept = np.empty(min(entries, rows.width), np.int32)
+    ptr = np.zeros(min(entries, rows.width) + 2, np.int64)
     count = 0
     for document in own:
         for at in range(size(rows, document)):
@@ -207,7 +216,8 @@ def _by_column(
                 ptr[places[column] + 1] += 1
     for at in range(count + 1):  # one place ahead: filling moves each start to its end
         ptr[at + 1] += ptr[at]
-    documents, values = np.empty(ptr[count + 1], np.int32), np.empty(ptr[count + 1], np.float32)
+    documents = np.empty(ptr[count + 1], np.int32)
+    values = np.empty(ptr[count + 1], np.float32)
     for row, document in enumerate(own):
         for at in range(size(rows, document)):
             column, value = entry(rows, document, at)
@@ -245,7 +255,9 @@ def _parted(rows: Rows, own: Array, columns: Array, weights: Array, lookup: Arra
     """
     for at in range(len(columns)):
         lookup[columns[at]] = weights[at]
-    behind, left, right = np.empty(len(own), np.int32), 0, 0
+    behind = np.empty(len(own), np.int32)
+    left = 0
+    right = 0
     for document in own:
         total = 0.0
         for at in range(size(rows, document)):
@@ -286,7 +298,8 @@ def _fill_leaf(
                 out_labels[filled] = labels[at]
                 filled += 1
             sums[labels[at]] += gains[at]
-    means, keys = np.empty(filled - start, np.float32), np.empty(filled - start, np.int64)
+    means = np.empty(filled - start, np.float32)
+    keys = np.empty(filled - start, np.int64)
     for place in range(len(keys)):
         label = out_labels[start + place]
         means[place] = sums[label] / len(own)

@@ -64,13 +64,19 @@ def search_forest(
 
     Only labels of the leaves that a document comes to have a score.
     """
-    ends, leaves = np.zeros(last - first, np.int64), _leaves(first, last, rows, trees)
-    out_labels, out_scores = np.empty(1024, np.int32), np.empty(1024, np.float32)
-    n_labels, filled = len(centroids.squares), 0
-    sums, found, score = np.zeros(n_labels), np.empty(n_labels, np.int32), np.zeros(1, np.float32)
+    ends = np.zeros(last - first, np.int64)
+    leaves = _leaves(first, last, rows, trees)
+    out_labels = np.empty(1024, np.int32)
+    out_scores = np.empty(1024, np.float32)
+    n_labels = len(centroids.squares)
+    filled = 0
+    sums = np.zeros(n_labels)
+    found = np.empty(n_labels, np.int32)
+    score = np.zeros(1, np.float32)
     lookup = np.zeros(rows.width, np.float32)
     for document in range(first, last):
-        own, count = _spread(rows, document, lookup), 0
+        own = _spread(rows, document, lookup)
+        count = 0
         square_length = 0.0
         for column in own:
             square_length += np.float64(lookup[column]) ** 2
@@ -83,26 +89,28 @@ def search_forest(
                 sums[label] += trees.gains[at]
         for at in range(excluded_ptr[document], excluded_ptr[document + 1]):
             sums[excluded[at]] = 0
-        keys, kept = np.empty(count, np.int64), 0
+        keys = np.empty(count, np.int64)
+        kept = 0
         for label in found[:count]:
             if sums[label] > 0:
-                begin, end = centroids.ptr[label], centroids.ptr[label + 1]
+                begin = centroids.ptr[label]
+                end = centroids.ptr[label + 1]
                 near = (
                     dot(centroids.columns, centroids.values, begin, end, own, lookup)
                     if share > 0
                     else 0.0
                 )
-                gain, square = sums[label] / len(trees.roots), centroids.squares[label]
+                gain = sums[label] / len(trees.roots)
+                square = centroids.squares[label]
                 score[0] = label_score(gain, near, np.sqrt(square_length), square, share, gamma)
                 keys[kept] = falling_key(score.view(np.int32)[0], label)
-                kept, sums[label] = kept + 1, 0.0
+                kept = kept + 1
+                sums[label] = 0.0
         best = keys[:kept].copy()
         best.sort()
         best = best[:k]
-        out_labels, out_scores = (
-            with_room(out_labels, filled + len(best)),
-            with_room(out_scores, filled + len(best)),
-        )
+        out_labels = with_room(out_labels, filled + len(best))
+        out_scores = with_room(out_scores, filled + len(best))
         for key in best:
             out_labels[filled] = key & LOW
             out_scores.view(np.int32)[filled] = 0x7FFFFFFF - (key >> 32)
@@ -118,15 +126,15 @@ def _leaves(first: int, last: int, rows: Rows, trees: Trees) -> Array:
     """Return the leaf of each document in each tree; tree after tree, so that its nodes stay in the
     cache.
     """
-    leaves, lookup = (
-        np.empty((last - first, len(trees.roots)), np.int64),
-        np.zeros(rows.width, np.float32),
-    )
+    leaves = np.empty((last - first, len(trees.roots)), np.int64)
+    lookup = np.zeros(rows.width, np.float32)
     for tree, root in enumerate(trees.roots):
         for document in range(first, last):
-            own, node = _spread(rows, document, lookup), root
+            own = _spread(rows, document, lookup)
+            node = root
             while trees.children[node] > 0:
-                begin, end = trees.weight_ptr[node], trees.weight_ptr[node + 1]
+                begin = trees.weight_ptr[node]
+                end = trees.weight_ptr[node + 1]
                 margin = (
                     dot(trees.columns, trees.weights, begin, end, own, lookup) + trees.bias[node]
                 )
@@ -158,7 +166,8 @@ def dot(columns: Array, weights: Array, begin: int, end: int, own: Array, lookup
             total += np.float64(weights[at]) * lookup[columns[at]]
         return total
     for column in own:
-        low, high = begin, end
+        low = begin
+        high = end
         while low < high:
             middle = (low + high) >> 1
             if columns[middle] < column:

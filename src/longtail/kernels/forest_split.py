@@ -18,7 +18,9 @@ __all__ = ["LOW", "deal_documents", "falling_key", "solve_l1_logistic"]
 Array = NDArray[Any]
 LOW = 0xFFFFFFFF  # where a key has its number
 # of the line search; what keeps second derivatives above 0
-_SUFFICIENT, _HALVINGS, _NU = 0.01, 20, 1e-12
+_SUFFICIENT = 0.01
+_HALVINGS = 20
+_NU = 1e-12
 
 
 @kernel
@@ -42,9 +44,14 @@ def deal_documents(
         documents, label_ptr, labels, gains, numbers
     )
     count = len(names)
-    sums, gap, scores = np.zeros((2, count)), np.zeros(count), np.empty(count, np.float32)
-    bits, keys = scores.view(np.int32), np.empty(count, np.int64)
-    ndcg, rounds, changed = np.empty(max_rounds), 0, True
+    sums = np.zeros((2, count))
+    gap = np.zeros(count)
+    scores = np.empty(count, np.float32)
+    bits = scores.view(np.int32)
+    keys = np.empty(count, np.int64)
+    ndcg = np.empty(max_rounds)
+    rounds = 0
+    changed = True
     while changed and rounds < max_rounds:
         sums[:], gap[:], ndcg[rounds] = 0.0, 0.0, 0.0
         for row in range(len(documents)):
@@ -56,10 +63,12 @@ def deal_documents(
                 keys[label] = falling_key(bits[label], label)
             keys.sort()
             for rank in range(count):
-                label, discount = keys[rank] & LOW, 1 / np.log2(rank + 2.0)
+                label = keys[rank] & LOW
+                discount = 1 / np.log2(rank + 2.0)
                 gap[label] += discount if side else -discount
                 ndcg[rounds] += discount * sums[side, label]
-        rounds, changed = rounds + 1, False
+        rounds = rounds + 1
+        changed = False
         for row in range(len(documents)):
             gain = 0.0
             for at in range(own_ptr[row], own_ptr[row + 1]):
@@ -88,10 +97,13 @@ def _local_labels(
     own_ptr = np.zeros(len(documents) + 1, np.int64)
     for row, document in enumerate(documents):
         own_ptr[row + 1] = own_ptr[row] + label_ptr[document + 1] - label_ptr[document]
-    own_labels, own_gains = np.empty(own_ptr[-1], np.int32), np.empty(own_ptr[-1])
-    names, count = np.empty(own_ptr[-1], np.int32), 0
+    own_labels = np.empty(own_ptr[-1], np.int32)
+    own_gains = np.empty(own_ptr[-1])
+    names = np.empty(own_ptr[-1], np.int32)
+    count = 0
     for row, document in enumerate(documents):
-        begin, size = label_ptr[document], own_ptr[row + 1] - own_ptr[row]
+        begin = label_ptr[document]
+        size = own_ptr[row + 1] - own_ptr[row]
         ideal = 0.0
         for rank in range(size):
             ideal += 1 / np.log2(rank + 2.0)
@@ -125,16 +137,30 @@ def solve_l1_logistic(
     newGLMNET (Yuan, Ho and Lin 2012): coordinate descent on a quadratic model, then a line search;
     columns at 0 that are far from leaving it are skipped. It stops when the violation is below
     ``tolerance`` times that of w = 0."""
-    n, m = len(ptr), len(sides)  # n: columns and bias
-    weights, step, slope, curve = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
-    margins, moved, residuals, seconds = np.zeros(m), np.zeros(m), np.zeros(m), np.zeros(m)
-    active, last_worst, start, inner = np.arange(n), np.inf, 0.0, 1.0
+    # n: columns and bias
+    n = len(ptr)
+    m = len(sides)
+    weights = np.zeros(n)
+    step = np.zeros(n)
+    slope = np.zeros(n)
+    curve = np.zeros(n)
+    margins = np.zeros(m)
+    moved = np.zeros(m)
+    residuals = np.zeros(m)
+    seconds = np.zeros(m)
+    active = np.arange(n)
+    last_worst = np.inf
+    start = 0.0
+    inner = 1.0
     for outer in range(max_steps):
         for row in range(m):
-            chance, cost = 1 / (1 + np.exp(-margins[row])), costs[(sides[row] + 1) // 2]
+            chance = 1 / (1 + np.exp(-margins[row]))
+            cost = costs[(sides[row] + 1) // 2]
             residuals[row] = cost * (chance - (1.0 if sides[row] > 0 else 0.0))
             seconds[row] = cost * chance * (1 - chance)
-        count, worst, total = 0, 0.0, 0.0
+        count = 0
+        worst = 0.0
+        total = 0.0
         for column in range(n):
             slope[column], curve[column] = _derivatives(
                 ptr, rows, values, residuals, seconds, column
@@ -143,8 +169,11 @@ def solve_l1_logistic(
             if weights[column] == 0 and 1 - abs(slope[column]) > last_worst / m:
                 continue
             active[count] = column
-            count, worst, total = count + 1, max(worst, away), total + away
-        start, last_worst = (total if outer == 0 else start), worst
+            count = count + 1
+            worst = max(worst, away)
+            total = total + away
+        start = total if outer == 0 else start
+        last_worst = worst
         if total <= tolerance * start:
             break
         step[:], moved[:] = 0.0, 0.0
@@ -174,7 +203,8 @@ def solve_l1_logistic(
 def _derivatives(
     ptr: Array, rows: Array, values: Array, residuals: Array, seconds: Array, column: int
 ) -> Any:
-    first, second = 0.0, _NU
+    first = 0.0
+    second = _NU
     if column == len(ptr) - 1:
         for row in range(len(residuals)):
             first += residuals[row]
@@ -203,7 +233,8 @@ def _minimise_model(
     seed: int,
 ) -> int:
     """Minimise the quadratic model over the active columns, one at a time; return the passes made."""
-    bias, order = len(ptr) - 1, active.copy()
+    bias = len(ptr) - 1
+    order = active.copy()
     state = random_bits(seed, len(active), 0)
     for done in range(max_passes):
         total = 0.0
@@ -212,7 +243,8 @@ def _minimise_model(
             other = at + (state >> 33) % (len(order) - at)
             order[at], order[other] = order[other], order[at]
             column = order[at]
-            here, weight = slope[column] + _NU * step[column], weights[column] + step[column]
+            here = slope[column] + _NU * step[column]
+            weight = weights[column] + step[column]
             if column == bias:
                 for row in range(len(moved)):
                     here += seconds[row] * moved[row]
@@ -267,7 +299,8 @@ def _take_step(
         for column in range(len(weights)):
             change += abs(weights[column] + size * step[column]) - abs(weights[column])
         for row in range(len(sides)):
-            old, new = sides[row] * margins[row], sides[row] * (margins[row] + size * moved[row])
+            old = sides[row] * margins[row]
+            new = sides[row] * (margins[row] + size * moved[row])
             cost = costs[(sides[row] + 1) // 2]
             change += cost * (max(-new, 0.0) - max(-old, 0.0))
             change += cost * (np.log1p(np.exp(-abs(new))) - np.log1p(np.exp(-abs(old))))

@@ -33,8 +33,10 @@ def fuse_rows(
     ``best_labels`` and ``best_scores`` are (n, k), of which ``counts`` (n,) are filled. All members
     together have ``room`` entries in a row at most."""
     k = best_labels.shape[1]
-    found, added = np.empty(room, np.int32), np.empty(room)
-    distinct, totals = np.empty(room, np.int32), np.empty(room)
+    found = np.empty(room, np.int32)
+    added = np.empty(room)
+    distinct = np.empty(room, np.int32)
+    totals = np.empty(room)
     for row in range(begin, end):
         size = 0
         for member in range(len(shares)):

@@ -11,7 +11,9 @@ from longtail.kernels.jit import kernel
 
 __all__ = ["fill_table", "find_or_add"]
 
-_START, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of FNV-1a
+# of FNV-1a
+_START = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0x100000001B3)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _U32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -22,7 +24,8 @@ def _hash(arena: Any, start: int, end: int) -> Any:
     """Hash by FNV-1a, odd and even bytes apart: two short chains of multiplications instead of a
     long one.
     """
-    odd, even = _START, _START
+    odd = _START
+    even = _START
     for i in range(start, end - 1, 2):
         even = (even ^ np.uint64(arena[i])) * _PRIME
         odd = (odd ^ np.uint64(arena[i + 1])) * _PRIME

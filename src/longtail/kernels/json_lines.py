@@ -18,8 +18,19 @@ __all__ = ["NOT_PLAIN", "scan_documents"]
 
 NOT_PLAIN = -1
 _TEXT, _LABELS, _ID = (np.frombuffer(key, np.uint8) for key in (b'text"', b'labels"', b'id"'))
-_TAB, _NEWLINE, _RETURN, _SPACE, _QUOTE, _COMMA, _COLON = 9, 10, 13, 32, 34, 44, 58
-_OPEN_LIST, _BACKSLASH, _CLOSE_LIST, _U, _OPEN, _CLOSE = 91, 92, 93, 117, 123, 125
+_TAB = 9
+_NEWLINE = 10
+_RETURN = 13
+_SPACE = 32
+_QUOTE = 34
+_COMMA = 44
+_COLON = 58
+_OPEN_LIST = 91
+_BACKSLASH = 92
+_CLOSE_LIST = 93
+_U = 117
+_OPEN = 123
+_CLOSE = 125
 _ESCAPES = np.zeros(128, np.uint8)  # what \n and its like stand for
 for _letter, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
     _ESCAPES[_letter] = _meaning
@@ -56,7 +67,8 @@ def _character_size(data: Any, at: int) -> int:
     """
     first = data[at]
     # of the second byte: no overlong forms, no surrogates, nothing above U+10FFFF
-    low, high = 0x80, 0xBF
+    low = 0x80
+    high = 0xBF
     if first < 0xC2 or first > 0xF4:
         return 0
     size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
@@ -137,7 +149,8 @@ def _string(data: Any, at: int, out: Any, end: int) -> tuple[int, int]:
     while True:
         while _ORDINARY[data[at]]:
             out[end] = data[at]
-            at, end = at + 1, end + 1
+            at = at + 1
+            end = end + 1
         byte = data[at]
         if byte == _QUOTE:
             return at + 1, end
@@ -153,7 +166,8 @@ def _string(data: Any, at: int, out: Any, end: int) -> tuple[int, int]:
                 return NOT_PLAIN, end
             for i in range(size):
                 out[end + i] = data[at + i]
-            at, end = at + size, end + size
+            at = at + size
+            end = end + size
 
 
 @kernel
@@ -208,17 +222,27 @@ def scan_documents(
     """Return (rows, labels), or (NOT_PLAIN, labels); labels that were new until then are in the
     table.
     """
-    at, rows, pairs, text_end, id_end = 0, 0, 0, 0, 0
+    at = 0
+    rows = 0
+    pairs = 0
+    text_end = 0
+    id_end = 0
     while at < data.shape[0]:
         at = _skip_space(data, at)
         if data[at] != _OPEN:
             return NOT_PLAIN, n_labels
-        has_text, has_labels, has_id, more = False, False, False, True
+        has_text = False
+        has_labels = False
+        has_id = False
+        more = True
         while more:
             key = _skip_space(data, at + 1)  # behind { or ,
-            text, labels, own_id = NOT_PLAIN, NOT_PLAIN, NOT_PLAIN
+            text = NOT_PLAIN
+            labels = NOT_PLAIN
+            own_id = NOT_PLAIN
             if data[key] == _QUOTE:
-                text, labels = _after_key(data, key + 1, _TEXT), _after_key(data, key + 1, _LABELS)
+                text = _after_key(data, key + 1, _TEXT)
+                labels = _after_key(data, key + 1, _LABELS)
                 own_id = _after_key(data, key + 1, _ID)
             at = NOT_PLAIN
             if text != NOT_PLAIN and not has_text:
@@ -248,5 +272,6 @@ def scan_documents(
         if data[at] != _NEWLINE:
             return NOT_PLAIN, n_labels
         text_ends[rows], row_ends[rows], id_ends[rows] = text_end, pairs, id_end if has_id else -1
-        at, rows = at + 1, rows + 1
+        at = at + 1
+        rows = rows + 1
     return rows, n_labels

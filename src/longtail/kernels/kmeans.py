@@ -34,14 +34,17 @@ def gathered(
     for row in rows:
         most += ptr[row + 1] - ptr[row]
     shared = _numbered(ptr, columns, rows, number, most)
-    new_ptr, new_own = np.zeros(len(rows) + 1, np.int64), np.empty(len(rows), np.float32)
-    new_columns, new_values = np.empty(most + 1, np.uint32), np.empty(most + 1, np.float32)
+    new_ptr = np.zeros(len(rows) + 1, np.int64)
+    new_own = np.empty(len(rows), np.float32)
+    new_columns = np.empty(most + 1, np.uint32)
+    new_values = np.empty(most + 1, np.float32)
     filled = 0
     for position in range(len(rows)):
         row = rows[position]
         alone = own[row]
         for at in range(ptr[row], ptr[row + 1]):  # without branches, which nothing could foretell
-            local, value = number[columns[at]], values[at]
+            local = number[columns[at]]
+            value = values[at]
             new_columns[filled], new_values[filled] = local - 1, value
             filled += local > 0
             alone += value * value * (local <= 0)
@@ -80,10 +83,14 @@ def _least_of_best(scores: Array, count: int) -> Any:
     """Return the ``count``-th highest score (Wirth's quickselect; np.partition takes seconds to
     compile).
     """
-    values, at = scores.copy(), len(scores) - count
-    low, high = 0, len(scores) - 1
+    values = scores.copy()
+    at = len(scores) - count
+    low = 0
+    high = len(scores) - 1
     while low < high:
-        pivot, i, j = values[at], low, high
+        pivot = values[at]
+        i = low
+        j = high
         while i <= j:
             while values[i] < pivot:
                 i += 1
@@ -108,7 +115,8 @@ def halves(scores: Array, n_first: int) -> Array:
     first = np.zeros(len(scores), np.bool_)
     if n_first <= 0:
         return first
-    least, ties = _least_of_best(scores, n_first), n_first
+    least = _least_of_best(scores, n_first)
+    ties = n_first
     for row in range(len(scores)):
         first[row] = scores[row] > least
         ties -= first[row]
@@ -138,7 +146,8 @@ def _product(ptr: Array, columns: Array, values: Array, dense: Array, row: int, 
     a = b = c = d = np.float32(0)
     for column in range(width):
         a += dense[row, column] * axis[column]
-    at, end = ptr[row], ptr[row + 1]
+    at = ptr[row]
+    end = ptr[row + 1]
     while at + 4 <= end:
         a += values[at] * axis[width + columns[at]]
         b += values[at + 1] * axis[width + columns[at + 1]]
@@ -156,7 +165,8 @@ def _point(centre: Array, total: Array, own: Array, first: Array, axis: Array) -
     """Set ``axis`` to the difference of the normalised centres; return (mean likeness, 1/norm of
     each centre).
     """
-    square_first, square_second = 0.0, 0.0
+    square_first = 0.0
+    square_second = 0.0
     for row in range(len(own)):
         if first[row]:
             square_first += own[row]
@@ -195,7 +205,8 @@ def two_means(
     ``width`` counts the columns, dense and sparse. Returns (first: bool of each row, axis: first
     centre minus second)."""
     n = len(rows)
-    total, centre = np.zeros(width, np.float64), np.zeros(width, np.float64)
+    total = np.zeros(width, np.float64)
+    centre = np.zeros(width, np.float64)
     for row in rows:
         _add(total, ptr, columns, values, dense, row, 1)
     seeds = draw(rows, 2, state)
@@ -203,8 +214,12 @@ def two_means(
     _add(centre, ptr, columns, values, dense, seeds[-1], -1)
     axis = centre.astype(np.float32)
     centre[:] = 0
-    first, scores, alone = np.zeros(n, np.bool_), np.empty(n, np.float32), own[rows]
-    before, scale_first, scale_second = 0.0, 0.0, 0.0
+    first = np.zeros(n, np.bool_)
+    scores = np.empty(n, np.float32)
+    alone = own[rows]
+    before = 0.0
+    scale_first = 0.0
+    scale_second = 0.0
     for _ in range(max_iterations):
         for at in range(n):
             scores[at] = _product(ptr, columns, values, dense, rows[at], axis)
@@ -260,7 +275,8 @@ def nearest(
             for c in range(k):
                 scores[c] += dense[row, column] * centres[column, c]
         for j in range(ptr[row], ptr[row + 1]):
-            column, value = number[columns[j]], values[j]
+            column = number[columns[j]]
+            value = values[j]
             for c in range(k):
                 scores[c] += value * centres[column, c]
         if now[at] >= 0:
@@ -288,12 +304,16 @@ def k_means(
     Returns (nearest: centre of each row, centres of shape (width + 1, k), the last row zeros). A
     centre may have none."""
     n = len(rows)
-    now, centres, alone = np.full(n, -1, np.int32), np.zeros((width + 1, k), np.float32), own[rows]
+    now = np.full(n, -1, np.int32)
+    centres = np.zeros((width + 1, k), np.float32)
+    alone = own[rows]
     number = np.arange(dense.shape[1], width).astype(np.uint32)
     for c, row in enumerate(draw(rows, k, state)):
         _add(centres[:, c], ptr, columns, values, dense, row, 1)
-    squares, scales = np.empty(k, np.float64), np.empty(k, np.float64)
-    extra, before = np.zeros(n, np.float32), 0.0
+    squares = np.empty(k, np.float64)
+    scales = np.empty(k, np.float64)
+    extra = np.zeros(n, np.float32)
+    before = 0.0
     for _ in range(max_iterations):
         nearest(ptr, columns, values, dense, rows, number, centres, extra, now)
         centres[:], squares[:] = 0, 0

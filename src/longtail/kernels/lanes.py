@@ -48,8 +48,10 @@ class _Rows:
     def __init__(
         self, width: int, context: Any, builder: Any, signature: Any, arguments: Any
     ) -> None:
-        self.builder, self.vector = builder, ir.VectorType(ir.FloatType(), width)
-        self.width, (_, self.at, _, _, _, self.start, self.end) = width, arguments
+        self.builder = builder
+        self.vector = ir.VectorType(ir.FloatType(), width)
+        self.width = width
+        (_, self.at, _, _, _, self.start, self.end) = arguments
         kinds = signature.args
         self.other, self.w, self.columns, self.values = (
             None
@@ -85,13 +87,15 @@ class _Rows:
 
     def loop(self, body: Any, first: Any) -> Any:
         """Run ``body`` (entry, vector → vector) over all entries and return the last vector."""
-        builder, before = self.builder, self.builder.block
+        builder = self.builder
+        before = self.builder.block
         head, inside, behind = (
             builder.append_basic_block(name) for name in ("head", "inside", "behind")
         )
         builder.branch(head)
         builder.position_at_end(head)
-        k, carried = builder.phi(_LONG), builder.phi(self.vector)
+        k = builder.phi(_LONG)
+        carried = builder.phi(self.vector)
         k.add_incoming(self.start, before)
         carried.add_incoming(first, before)
         builder.cbranch(builder.icmp_signed("<", k, self.end), inside, behind)
@@ -144,8 +148,12 @@ def _adding(width: int) -> Any:
     return adding
 
 
-_sum_1, _sum_8, _sum_16 = _summing(1), _summing(8), _summing(16)
-_add_1, _add_8, _add_16 = _adding(1), _adding(8), _adding(16)
+_sum_1 = _summing(1)
+_sum_8 = _summing(8)
+_sum_16 = _summing(16)
+_add_1 = _adding(1)
+_add_8 = _adding(8)
+_add_16 = _adding(16)
 
 
 @overload(sum_of_rows, inline="always")

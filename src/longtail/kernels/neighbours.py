@@ -41,11 +41,10 @@ def label_neighbours(
     random place is read. Of equal cosines a random one comes first: by number, the same few
     documents would be everybody's neighbours."""
     out = np.full((last - first, keep), -1, np.int32)
-    marked, seen = (
-        np.full(len(label_ptr) - 1, -1, np.int64),
-        np.full(len(document_ptr) - 1, -1, np.int64),
-    )
-    likeness, ties = np.empty(keep, np.float64), np.empty(keep, np.int64)
+    marked = np.full(len(label_ptr) - 1, -1, np.int64)
+    seen = np.full(len(document_ptr) - 1, -1, np.int64)
+    likeness = np.empty(keep, np.float64)
+    ties = np.empty(keep, np.int64)
     for row in range(first, last):
         labels = document_labels[document_ptr[row] : document_ptr[row + 1]].astype(np.int64)
         _rarest_first(labels, label_ptr)
@@ -79,7 +78,8 @@ def label_neighbours(
 @kernel
 def _rarest_first(labels: Array, label_ptr: Array) -> None:
     for end in range(1, len(labels)):
-        label, at = labels[end], end
+        label = labels[end]
+        at = end
         size = label_ptr[label + 1] - label_ptr[label]
         while at > 0 and label_ptr[labels[at - 1] + 1] - label_ptr[labels[at - 1]] > size:
             labels[at] = labels[at - 1]
@@ -139,11 +139,10 @@ def learn_parts(
     from swallowing everything (AnnexML, section 3.1). The optimiser is FTRL-Proximal (McMahan et
     al. 2013): most weights are 0."""
     n = len(ptr) - 1
-    weights, squares = (
-        np.zeros((n_columns, n_parts), np.float32),
-        np.ones((n_columns, n_parts), np.float32),
-    )
-    sums, scores = np.zeros((n_columns, n_parts), np.float32), np.empty(n_parts, np.float32)
+    weights = np.zeros((n_columns, n_parts), np.float32)
+    squares = np.ones((n_columns, n_parts), np.float32)
+    sums = np.zeros((n_columns, n_parts), np.float32)
+    scores = np.empty(n_parts, np.float32)
     everyone = np.arange(n)
     for part, row in enumerate(draw(everyone, n_parts, random_bits(seed, 0, 0))):
         for at in range(ptr[row], ptr[row + 1]):
@@ -202,7 +201,8 @@ def _follow(
     wanted = np.float32(1) if positive else np.float32(0)
     error = wanted - np.float32(1) / (np.float32(1) + np.exp(-margin))
     for at in range(ptr[row], ptr[row + 1]):
-        column, gradient = columns[at], error * values[at]
+        column = columns[at]
+        gradient = error * values[at]
         before = np.sqrt(squares[column, part])
         squares[column, part] += gradient * gradient
         after = np.sqrt(squares[column, part])
@@ -237,10 +237,8 @@ def learn_embedding(
     squares = np.ones(n_columns, np.float32)
     # the document, its neighbours, the others
     rows = np.empty(1 + neighbours.shape[1] + negatives, np.int64)
-    vectors, gradients = (
-        np.empty((len(rows), dimensions), np.float32),
-        np.empty((len(rows), dimensions), np.float32),
-    )
+    vectors = np.empty((len(rows), dimensions), np.float32)
+    gradients = np.empty((len(rows), dimensions), np.float32)
     everyone = np.arange(n)
     for epoch in range(epochs):
         order = draw(everyone, n, random_bits(seed, 1, epoch))
@@ -287,7 +285,8 @@ def _among(rows: Array, row: int) -> bool:
 def _embed(ptr: Array, columns: Array, values: Array, row: int, matrix: Array, out: Array) -> None:
     out[:] = 0
     for at in range(ptr[row], ptr[row + 1]):
-        column, value = columns[at], values[at]
+        column = columns[at]
+        value = values[at]
         for d in range(len(out)):
             out[d] += value * matrix[column, d]
 
@@ -309,7 +308,8 @@ def _descend(
     """
     square = _dot(gradient, gradient) / np.float32(len(gradient))
     for at in range(ptr[row], ptr[row + 1]):
-        column, value = columns[at], values[at]
+        column = columns[at]
+        value = values[at]
         squares[column] += square * value * value
         scale = rate * value / np.sqrt(squares[column])
         for d in range(len(gradient)):
@@ -323,8 +323,10 @@ def ranking_gradient(vectors: Array, near: int, gamma: float, gradients: Array) 
 
     The first of ``vectors`` is z, then come its ``near`` neighbours p, then the others that each p
     is ranked with."""
-    count, loss = len(vectors), 0.0
-    lengths, cosines = np.empty(count, np.float32), np.zeros(count, np.float64)
+    count = len(vectors)
+    loss = 0.0
+    lengths = np.empty(count, np.float32)
+    cosines = np.zeros(count, np.float64)
     pulls = np.zeros(count, np.float64)  # −∂loss/∂cosine
     gradients[:count] = 0
     for at in range(count):
@@ -344,7 +346,8 @@ def ranking_gradient(vectors: Array, near: int, gamma: float, gradients: Array) 
         if lengths[at] > _SMALLEST and lengths[0] > _SMALLEST:
             scale = np.float32(-pulls[at] / (lengths[0] * lengths[at]))
             ratio = lengths[at] / lengths[0]
-            mine, its = np.float32(cosines[at] * ratio), np.float32(cosines[at] / ratio)
+            mine = np.float32(cosines[at] * ratio)
+            its = np.float32(cosines[at] / ratio)
             for d in range(vectors.shape[1]):
                 gradients[0, d] += scale * (vectors[at, d] - mine * vectors[0, d])
                 gradients[at, d] = scale * (vectors[0, d] - its * vectors[at, d])
@@ -376,10 +379,8 @@ def nearest_rows(queries: Array, across: Array, keep: int) -> Any:
     (rows, products), both of shape (q, keep), best first and of equal ones the first; keep ≤ n.
     """
     n = across.shape[1]
-    rows, best = (
-        np.full((len(queries), keep), -1, np.int32),
-        np.full((len(queries), keep), -np.inf, np.float32),
-    )
+    rows = np.full((len(queries), keep), -1, np.int32)
+    best = np.full((len(queries), keep), -np.inf, np.float32)
     products = np.empty(_TILE, np.float32)
     for start in range(0, n, _TILE):
         width = min(_TILE, n - start)

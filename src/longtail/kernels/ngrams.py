@@ -38,10 +38,14 @@ __all__ = [
 SHARDS = 16
 _SHARD_SHIFT = np.uint64(60)
 _MULTIPLIER = np.uint64(0xD1B54A32D192ED03)
-_PLACE, _NUMBER = np.uint64(32), np.uint64(0xFFFFFFFF)
+_PLACE = np.uint64(32)
+_NUMBER = np.uint64(0xFFFFFFFF)
 _BLANK = 32
 # columns of ``facts``: where the n-gram stands, its bytes, documents, occurrences
-BEGIN, SIZE, DF, TF = 0, 1, 2, 3
+BEGIN = 0
+SIZE = 1
+DF = 2
+TF = 3
 
 
 def empty_table(room: int) -> NDArray[np.uint64]:
@@ -78,7 +82,10 @@ def hash_ngrams(arena: NDArray[np.uint8], offsets: NDArray[np.int64], words: boo
     """Return the hash of each string taken as an n-gram: words parted by spaces, or characters."""
     hashes = np.empty(offsets.shape[0] - 1, np.uint64)
     for number in range(hashes.shape[0]):
-        at, end, h, units = offsets[number], offsets[number + 1], np.uint64(0), 0
+        at = offsets[number]
+        end = offsets[number + 1]
+        h = np.uint64(0)
+        units = 0
         while at < end:
             if words:
                 stop = at
@@ -121,13 +128,18 @@ def count_ngrams(
     where each shard begins; and the documents as rows: where they begin, numbers, and occurrences.
     """
     most = _occurrences(units, shortest, longest)
-    keys, facts = np.empty(most, np.uint64), np.empty((most, 4), np.uint32)
-    numbers, tfs = np.empty(most, np.uint32), np.empty(most, np.uint32)
+    keys = np.empty(most, np.uint64)
+    facts = np.empty((most, 4), np.uint32)
+    numbers = np.empty(most, np.uint32)
+    tfs = np.empty(most, np.uint32)
     rows = np.zeros(units.shape[0], np.int64)
     table = np.zeros((4096, 2), np.uint64)  # above the number: where in the rows it was put last
-    mask, count, end = table.shape[0] - 1, 0, 0
+    mask = table.shape[0] - 1
+    count = 0
+    end = 0
     for document in range(units.shape[0] - 1):
-        row, last = end, units[document + 1]
+        row = end
+        last = units[document + 1]
         for unit in range(units[document], last):
             h = hashes[unit]
             for n in range(1, min(longest, last - unit) + 1):
@@ -195,7 +207,8 @@ def _by_shard(keys: Any, count: int) -> tuple[Any, Any]:
         shards[np.int64(keys[number] >> _SHARD_SHIFT) + 1] += 1
     for shard in range(SHARDS):
         shards[shard + 1] += shards[shard]
-    members, ends = np.empty(count, np.uint32), shards.copy()
+    members = np.empty(count, np.uint32)
+    ends = shards.copy()
     for number in range(count):
         own = np.int64(keys[number] >> _SHARD_SHIFT)
         members[ends[own]] = number

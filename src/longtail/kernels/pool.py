@@ -75,7 +75,8 @@ def run(task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     if count == 1 or (isinstance(items, Sized) and len(items) <= 1):
         yield from map(task, items)
         return
-    rest, waiting = iter(items), deque[Future[R]]()
+    rest = iter(items)
+    waiting = deque[Future[R]]()
     with ThreadPoolExecutor(count) as executor:
         try:
             for item in islice(rest, _AHEAD * count):

@@ -77,7 +77,8 @@ def _top_of_row(
     width = top_labels.shape[0]
     count = 0
     for j in range(labels.shape[0]):
-        label, score = labels[j], scores[j]
+        label = labels[j]
+        score = scores[j]
         if label < 0 or label >= seen.shape[0]:
             return OUT_OF_RANGE
         if seen[label] == -stamp:
@@ -129,7 +130,9 @@ def _weigh_best(
     statistics: Any,  # OUT (n_ks, N_STATISTICS): BEST_GAIN and BEST_DCG
 ) -> None:
     """Write the best sums any ranking can reach on one document."""
-    gain, dcg, rank = 0.0, 0.0, 0
+    gain = 0.0
+    dcg = 0.0
+    rank = 0
     for t in range(ks.shape[0]):
         while rank < min(ks[t], best.shape[0]):
             gain += best[rank]
@@ -155,7 +158,11 @@ def _weigh_ranking(
     hits: Any,  # OUT (n_ks, n_labels) += 1 where it is also true
 ) -> None:
     """Write what the ranking of one document reaches."""
-    n_hits, rank, dcg, gain, gain_dcg = 0, 0, 0.0, 0.0, 0.0
+    n_hits = 0
+    rank = 0
+    dcg = 0.0
+    gain = 0.0
+    gain_dcg = 0.0
     for t in range(ks.shape[0]):
         while rank < min(ks[t], ranking.shape[0]):
             label = ranking[rank]
@@ -198,7 +205,8 @@ def rank_documents(
     """Write the statistics of every document that has labels; return (FINE, 0) or (what is wrong,
     row).
     """
-    n_labels, width = predicted.shape[1], discounts.shape[0]
+    n_labels = predicted.shape[1]
+    width = discounts.shape[0]
     ideal = np.zeros(width + 1)
     for rank in range(width):
         ideal[rank + 1] = ideal[rank] + discounts[rank]
@@ -213,13 +221,15 @@ def rank_documents(
         stamp = row + 1
         for j in range(masked_offsets[row], masked_offsets[row + 1]):
             seen[masked_labels[j]] = -stamp
-        begin, end = predicted_offsets[row], predicted_offsets[row + 1]
+        begin = predicted_offsets[row]
+        end = predicted_offsets[row + 1]
         count = _top_of_row(
             predicted_labels[begin:end], scores[begin:end], seen, stamp, top_labels, top_scores
         )
         if count < 0:
             return count, row
-        begin, end = true_offsets[row], true_offsets[row + 1]
+        begin = true_offsets[row]
+        end = true_offsets[row + 1]
         n_true = end - begin
         if n_true == 0:
             continue
@@ -264,7 +274,8 @@ def _draw_counts(
     modulo.
     """
     counts[:size] = 0
-    counter, bound = key, np.uint64(size)
+    counter = key
+    bound = np.uint64(size)
     for _ in range(n_draws // 2):
         counter += GOLDEN
         bits = finalised(counter)
@@ -285,12 +296,10 @@ def _add_weighted(
     """
     n = documents.shape[0]
     for i in range(0, n - 3, 4):
-        a, b, c, d = (
-            float(counts[i]),
-            float(counts[i + 1]),
-            float(counts[i + 2]),
-            float(counts[i + 3]),
-        )
+        a = float(counts[i])
+        b = float(counts[i + 1])
+        c = float(counts[i + 2])
+        d = float(counts[i + 3])
         for s in range(sums.shape[0]):
             sums[s] += (a * documents[i, s] + b * documents[i + 1, s]) + (
                 c * documents[i + 2, s] + d * documents[i + 3, s]

@@ -20,7 +20,10 @@ _DE_BRUIJN = 0x03F79D71B4CB0A89
 _LAST_BIT = np.zeros(64, np.int64)
 for _bit in range(64):
     _LAST_BIT[((_DE_BRUIJN << _bit) & (2**64 - 1)) >> 58] = _bit
-_FACTOR, _ONE, _SHIFT, _LOW = np.uint64(_DE_BRUIJN), np.uint64(1), np.uint64(58), np.uint64(63)
+_FACTOR = np.uint64(_DE_BRUIJN)
+_ONE = np.uint64(1)
+_SHIFT = np.uint64(58)
+_LOW = np.uint64(63)
 
 
 @kernel
@@ -41,13 +44,13 @@ def group_sums(
     After Gustavson 1978, with a bit for each column in use, and for each word of such bits, in
     place of a sort."""
     count = len(groups) - 1
-    sums, words = np.zeros(width, np.float32), np.zeros(width // 64 + 1, np.uint64)
+    sums = np.zeros(width, np.float32)
+    words = np.zeros(width // 64 + 1, np.uint64)
     pages = np.zeros(len(words) // 64 + 1, np.uint64)
-    out_ptr, out_dense = (
-        np.zeros(count + 1, np.int64),
-        np.zeros((count, dense.shape[1]), np.float32),
-    )
-    out_columns, out_values = np.empty(most, np.int32), np.empty(most, np.float32)
+    out_ptr = np.zeros(count + 1, np.int64)
+    out_dense = np.zeros((count, dense.shape[1]), np.float32)
+    out_columns = np.empty(most, np.int32)
+    out_values = np.empty(most, np.float32)
     filled = 0
     for group in range(count):
         for member in members[groups[group] : groups[group + 1]]:

@@ -15,8 +15,12 @@ __all__ = ["GOLDEN", "draw", "finalised", "random_bits"]
 
 Array = NDArray[Any]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the step of a counter
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_U1, _U27, _U30, _U31 = np.uint64(1), np.uint64(27), np.uint64(30), np.uint64(31)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_U1 = np.uint64(1)
+_U27 = np.uint64(27)
+_U30 = np.uint64(30)
+_U31 = np.uint64(31)
 
 
 @kernel

@@ -34,7 +34,9 @@ def _key(arena: Any, start: int, end: int) -> Any:
 @kernel
 def _insert(keys: Any, order: Any, first: int, last: int) -> None:
     for i in range(first + 1, last):
-        key, number, j = keys[i], order[i], i
+        key = keys[i]
+        number = order[i]
+        j = i
         while j > first and keys[j - 1] > key:
             keys[j], order[j] = keys[j - 1], order[j - 1]
             j -= 1
@@ -46,9 +48,13 @@ def _partition(keys: Any, order: Any, first: int, last: int) -> tuple[int, int]:
     """Part a range around the median of three keys; return where the keys equal to it begin and
     end.
     """
-    a, b, c = keys[first], keys[(first + last) // 2], keys[last - 1]
+    a = keys[first]
+    b = keys[(first + last) // 2]
+    c = keys[last - 1]
     pivot = max(min(a, b), min(max(a, b), c))
-    low, i, high = first, first, last
+    low = first
+    i = first
+    high = last
     while i < high:
         key = keys[i]
         if key < pivot:
@@ -83,7 +89,8 @@ def sort_strings(
             low, high = _partition(keys, order, first, last)
             ranges.append((first, low, depth))
             ranges.append((high, last, depth))
-            first, last = low, high
+            first = low
+            last = high
         else:
             _insert(keys, order, first, last)
         i = first
@@ -107,7 +114,8 @@ def copy_ranges(
 ) -> None:
     """Copy ranges of bytes to where they belong."""
     for i in range(begins.shape[0]):
-        begin, size = begins[i], offsets[i + 1] - offsets[i]
+        begin = begins[i]
+        size = offsets[i + 1] - offsets[i]
         for j in range(size):
             target[offsets[i] + j] = source[begin + j]
 
@@ -115,10 +123,15 @@ def copy_ranges(
 @kernel
 def pack_prefixes(arena: NDArray[np.uint8], offsets: NDArray[np.int64]) -> tuple[Any, Any]:
     """Return (bytes shared with the string before, at most 255; all other bytes end to end)."""
-    count, end = offsets.shape[0] - 1, 0
-    shared, rest = np.zeros(count, np.uint8), np.empty(arena.shape[0], np.uint8)
+    count = offsets.shape[0] - 1
+    end = 0
+    shared = np.zeros(count, np.uint8)
+    rest = np.empty(arena.shape[0], np.uint8)
     for i in range(count):
-        start, stop, before, same = offsets[i], offsets[i + 1], offsets[max(i - 1, 0)], 0
+        start = offsets[i]
+        stop = offsets[i + 1]
+        before = offsets[max(i - 1, 0)]
+        same = 0
         most = min(stop - start, start - before, 255) if i else 0
         while same < most and arena[start + same] == arena[before + same]:
             same += 1
@@ -139,7 +152,8 @@ def unpack_prefixes(
     """Undo ``pack_prefixes``; shared[i] is at most the length of strings i − 1 and i."""
     used = 0
     for i in range(shared.shape[0]):
-        start, same = offsets[i], np.int64(shared[i])
+        start = offsets[i]
+        same = np.int64(shared[i])
         for j in range(same):
             arena[start + j] = arena[offsets[i - 1] + j]
         for at in range(start + same, offsets[i + 1]):

@@ -13,9 +13,18 @@ from longtail.kernels.jit import kernel
 
 __all__ = ["scan_lines"]
 
-_SPACE, _TAB, _NEWLINE, _RETURN = 32, 9, 10, 13
-_PLUS, _COMMA, _MINUS, _POINT, _ZERO, _COLON = 43, 44, 45, 46, 48, 58
-_CAPITAL_E, _SMALL_E = 69, 101
+_SPACE = 32
+_TAB = 9
+_NEWLINE = 10
+_RETURN = 13
+_PLUS = 43
+_COMMA = 44
+_MINUS = 45
+_POINT = 46
+_ZERO = 48
+_COLON = 58
+_CAPITAL_E = 69
+_SMALL_E = 101
 
 _INDEX_DIGITS = 10  # enough for 2^31 - 1
 _MANTISSA_DIGITS = 18  # always fit an int64
@@ -48,7 +57,8 @@ def _scan_index(data: Any, at: int) -> tuple[int, int]:
     """Return (number, where it ends); number −1 where there is none or it is too long to be an
     index.
     """
-    first, number = at, 0
+    first = at
+    number = 0
     while _is_digit(data[at]):
         if at - first < _INDEX_DIGITS:
             number = number * 10 + _digit(data[at])
@@ -64,7 +74,8 @@ def _scan_exponent(data: Any, at: int) -> tuple[bool, int, int]:
     negative = data[at] == _MINUS
     if negative or data[at] == _PLUS:
         at += 1
-    first, power = at, 0
+    first = at
+    power = 0
     while _is_digit(data[at]):
         power = min(power * 10 + _digit(data[at]), 10_000)
         at += 1
@@ -99,8 +110,12 @@ def _scan_value(data: Any, at: int) -> tuple[bool, Any, int]:
     negative = data[at] == _MINUS
     if negative or data[at] == _PLUS:
         at += 1
-    mantissa, digits, kept, power = 0, 0, 0, 0
-    in_fraction, cut = False, False
+    mantissa = 0
+    digits = 0
+    kept = 0
+    power = 0
+    in_fraction = False
+    cut = False
     while True:
         byte = data[at]
         if _is_digit(byte):
@@ -137,7 +152,8 @@ def _scan_labels(
     """Read ``3,17`` at the start of a line; return (fine, count, where it ends). ``3:…`` is no
     label but a pair.
     """
-    first, before = at, count
+    first = at
+    before = count
     if _is_gap(data[at]) or data[at] == _NEWLINE:
         return True, count, at
     while True:
@@ -160,7 +176,8 @@ def _sort_pairs(columns: Any, values: Any) -> bool:
     A heapsort: never quadratic, and numpy's own sorts would triple the time to compile.
     """
     size = columns.shape[0]
-    unheaped, end = size // 2, size
+    unheaped = size // 2
+    end = size
     while end > 1:
         if unheaped > 0:
             unheaped -= 1
@@ -195,7 +212,9 @@ def _scan_pairs(
     begin: int,  # IN
 ) -> tuple[bool, int, int]:
     """Read ``0:0.25 8:1e-3`` up to the end of a line; return (fine, count, where the line ends)."""
-    count, last, rising = begin, -1, True
+    count = begin
+    last = -1
+    rising = True
     while True:
         while _is_gap(data[at]):
             at += 1
@@ -232,9 +251,13 @@ def scan_lines(
     """Read lines until the end or one that is wrong or unusual; return (lines read, start of the
     next line).
     """
-    at, row, n_own, n_pairs = start, 0, 0, 0
+    at = start
+    row = 0
+    n_own = 0
+    n_pairs = 0
     while at < data.shape[0] and row < most_rows:
-        begin, fine = at, True
+        begin = at
+        fine = True
         if with_labels:
             fine, n_own, at = _scan_labels(data, at, n_labels, labels, n_own)
         if fine:

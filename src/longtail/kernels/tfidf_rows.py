@@ -27,13 +27,15 @@ def _sort(keys: Any, spare: Any, histogram: Any, count: int, bits: int) -> None:
     """
     if count <= _FEW:
         for i in range(1, count):
-            key, j = keys[i], i
+            key = keys[i]
+            j = i
             while j > 0 and keys[j - 1] > key:
                 keys[j] = keys[j - 1]
                 j -= 1
             keys[j] = key
         return
-    source, target = keys, spare
+    source = keys
+    target = spare
     for low in range(0, bits, _DIGIT):
         shift = _COLUMN + np.uint64(low)
         for digit in range(histogram.shape[0]):
@@ -68,9 +70,12 @@ def _weigh(
     """Append one row; occurrences of a column that stands several times are added up. Return the
     new end.
     """
-    begin, square, i = end, 0.0, 0
+    begin = end
+    square = 0.0
+    i = 0
     while i < count:
-        column, tf = np.int64(keys[i] >> _COLUMN), np.uint64(0)
+        column = np.int64(keys[i] >> _COLUMN)
+        tf = np.uint64(0)
         while i < count and np.int64(keys[i] >> _COLUMN) == column:
             tf += keys[i] & _LOW
             i += 1
@@ -93,13 +98,16 @@ def weigh_counts(
     sublinear: bool,  # IN
 ) -> tuple[Any, Any, Any]:
     """Return (ends of rows from 0 on, columns, values) of documents whose n-grams are counted."""
-    columns, values = np.empty(numbers.shape[0], np.int32), np.empty(numbers.shape[0], np.float64)
+    columns = np.empty(numbers.shape[0], np.int32)
+    values = np.empty(numbers.shape[0], np.float64)
     ends = np.zeros(rows.shape[0], np.int64)
     longest = 0
     for row in range(rows.shape[0] - 1):
         longest = max(longest, rows[row + 1] - rows[row])
-    keys, spare = np.empty(longest, np.uint64), np.empty(longest, np.uint64)
-    histogram, bits = np.empty(256, np.int64), _bits(idf.shape[0])
+    keys = np.empty(longest, np.uint64)
+    spare = np.empty(longest, np.uint64)
+    histogram = np.empty(256, np.int64)
+    bits = _bits(idf.shape[0])
     end = 0
     for row in range(rows.shape[0] - 1):
         count = 0
@@ -175,18 +183,24 @@ def weigh_ngrams(
     """Return (ends of rows from 0 on, columns, values) of new documents; n-grams that are not known
     are left out.
     """
-    most, total = 0, 0
+    most = 0
+    total = 0
     for document in range(units.shape[0] - 1):
         size = units[document + 1] - units[document]
         own = 0
         for n in range(shortest, min(longest, size) + 1):
             own += size - n + 1
-        most, total = max(most, own), total + own
-    columns, values = np.empty(total, np.int32), np.empty(total, np.float64)
+        most = max(most, own)
+        total = total + own
+    columns = np.empty(total, np.int32)
+    values = np.empty(total, np.float64)
     ends = np.zeros(units.shape[0], np.int64)
-    keys, spare = np.empty(most, np.uint64), np.empty(most, np.uint64)
-    histogram, bits = np.empty(256, np.int64), _bits(idf.shape[0])
-    mask, end = table.shape[0] - 1, 0
+    keys = np.empty(most, np.uint64)
+    spare = np.empty(most, np.uint64)
+    histogram = np.empty(256, np.int64)
+    bits = _bits(idf.shape[0])
+    mask = table.shape[0] - 1
+    end = 0
     for document in range(units.shape[0] - 1):
         count = _hash(hashes, units[document], units[document + 1], shortest, longest, keys)
         count = _look_up(table, mask, idf, count, keys)

@@ -174,7 +174,8 @@ def _update_row(
         first = beta1 * tl.load(mean + at, mask=inside, other=0.0) + one_minus_beta1 * gradient
         first_bias = beta1 * tl.load(bias_mean + row) + one_minus_beta1 * bias_gradient
     tl.debug_barrier()
-    step, bias_step = gradient, bias_gradient
+    step = gradient
+    bias_step = bias_gradient
     if OPTIMISER != 0:
         bias_correction = 1.0 - tl.exp(times.to(tl.float32) * LOG_BETA2)
         tl.store(count + row, times)
@@ -186,7 +187,8 @@ def _update_row(
             tl.store(square + at, second, mask=inside)
             tl.store(mean + at, first, mask=inside)
             tl.store(bias_mean + row, first_bias)
-            step, bias_step = first / mean_bias_correction, first_bias / mean_bias_correction
+            step = first / mean_bias_correction
+            bias_step = first_bias / mean_bias_correction
         step = step / (tl.sqrt(second / bias_correction) + EPSILON)
         bias_step = bias_step / (tl.sqrt(second_bias / bias_correction) + EPSILON)
     new = old - lr * (step + decay * old)

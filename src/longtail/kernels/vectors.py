@@ -34,7 +34,9 @@ intrinsic: Any = _intrinsic  # its type knows nothing of compiled calls
 DOCUMENTS = 4  # that share the reading of weights
 PANEL = 16  # siblings side by side
 WINDOW = 4  # panels that one document is multiplied with at once
-_FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_FLOAT = ir.FloatType()
+_INT = ir.IntType(32)
+_LONG = ir.IntType(64)
 
 
 def copy_panel(
@@ -70,7 +72,9 @@ def _sums(lanes: int) -> Any:
 
 
 # Σ row[j] · weights[at + j * stride :] of so many siblings side by side, to ``sums[to:]``
-sums_of_lane, sums_of_panel, sums_of_window = _sums(1), _sums(PANEL), _sums(WINDOW * PANEL)
+sums_of_lane = _sums(1)
+sums_of_panel = _sums(PANEL)
+sums_of_window = _sums(WINDOW * PANEL)
 
 
 def product_of_four(
@@ -109,7 +113,9 @@ class _Code:
     """Writes instructions on vectors of ``lanes`` float32."""
 
     def __init__(self, lanes: int, context: Any, builder: Any, kinds: Any, arguments: Any) -> None:
-        self.lanes, self.builder, self.vector = lanes, builder, ir.VectorType(_FLOAT, lanes)
+        self.lanes = lanes
+        self.builder = builder
+        self.vector = ir.VectorType(_FLOAT, lanes)
         self.kinds = kinds
         self.arrays: list[Any] = [
             context.make_array(kind)(context, builder, argument)
@@ -117,7 +123,8 @@ class _Code:
             else None
             for kind, argument in zip(kinds, arguments, strict=True)
         ]
-        name, number = f"llvm.fmuladd.v{lanes}f32", self.vector
+        name = f"llvm.fmuladd.v{lanes}f32"
+        number = self.vector
         # fused or not, as the machine can: the same everywhere
         function = ir.FunctionType(number, [number] * 3)
         self._multiply_add = builder.module.globals.get(name) or ir.Function(
@@ -163,7 +170,8 @@ class _Code:
         """Return float16s as float32s: the bits in their new places, and 2^112 for the other bias
         of the exponent.
         """
-        builder, wide = self.builder, ir.VectorType(_INT, self.lanes)
+        builder = self.builder
+        wide = ir.VectorType(_INT, self.lanes)
         bits = builder.zext(codes, wide)
         size = builder.shl(builder.and_(bits, self._all(wide, 0x7FFF)), self._all(wide, 13))
         size = builder.fmul(builder.bitcast(size, self.vector), self._all(self.vector, 2.0**112))
@@ -192,13 +200,15 @@ class _Code:
         """Run ``body`` (j, vectors → vectors) while step more are left; return where it stopped and
         the vectors.
         """
-        builder, before = self.builder, self.builder.block
+        builder = self.builder
+        before = self.builder.block
         head, inside, behind = (
             builder.append_basic_block(name) for name in ("head", "inside", "behind")
         )
         builder.branch(head)
         builder.position_at_end(head)
-        j, carried = builder.phi(_LONG), [builder.phi(self.vector) for _ in first]
+        j = builder.phi(_LONG)
+        carried = [builder.phi(self.vector) for _ in first]
         following = builder.add(j, _LONG(step))
         builder.cbranch(builder.icmp_signed("<=", following, end), inside, behind)
         builder.position_at_end(inside)
@@ -248,7 +258,8 @@ def _write_sums(panels: int) -> Any:
         places = [_LONG(panel * code.lanes) for panel in range(panels)]
 
         def add(j: Any, totals: Any) -> Any:
-            x, begin = code.everywhere(code.number(4, j)), code.at(at, (j, stride))
+            x = code.everywhere(code.number(4, j))
+            begin = code.at(at, (j, stride))
             loaded = [code.load(0, code.builder.add(begin, place), 1) for place in places]
             return [code.multiply_add(x, w, total) for w, total in zip(loaded, totals, strict=True)]
 
@@ -262,10 +273,8 @@ def _write_sums(panels: int) -> Any:
 def _write_product(
     code: _Code, numbers: Any, at: Any, rows: Any, documents: Any, first: Any, sums: Any, to: Any
 ) -> None:
-    depth, lanes = (
-        code.size(2, 1),
-        [code.builder.add(first, _LONG(lane)) for lane in range(DOCUMENTS)],
-    )
+    depth = code.size(2, 1)
+    lanes = [code.builder.add(first, _LONG(lane)) for lane in range(DOCUMENTS)]
     begins = [code.builder.mul(code.number(3, lane), depth) for lane in lanes]
 
     def add(j: Any, totals: Any) -> Any:
@@ -290,7 +299,8 @@ def _write_addition(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) 
             for lane in range(lanes):
                 k = code.builder.add(j, _LONG(lane))
                 place = code.at(_LONG(0), (k, code.lanes))
-                x, weights = code.everywhere(code.number(2, k)), code.load(1, place)
+                x = code.everywhere(code.number(2, k))
+                weights = code.load(1, place)
                 if step is not None:
                     weights = code.multiply_add(code.everywhere(code.number(4, k)), step, weights)
                     code.store(weights, 1, place)
@@ -299,7 +309,8 @@ def _write_addition(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) 
 
         return body
 
-    depth, totals = code.size(2, 0), [code.load(0, _LONG(0)), *[code.zeros()] * (DOCUMENTS - 1)]
+    depth = code.size(2, 0)
+    totals = [code.load(0, _LONG(0)), *[code.zeros()] * (DOCUMENTS - 1)]
     j, totals = code.loop(_LONG(0), depth, DOCUMENTS, totals, add(DOCUMENTS))
     _, (a, b, c, d) = code.loop(j, depth, 1, totals, add(1))
     builder = code.builder
@@ -318,7 +329,8 @@ def _write_dot(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) -> No
             totals = list(totals)
             for lane in range(lanes):
                 place = builder.add(j, _LONG(lane * code.lanes))
-                x, weights = code.load(2, place), code.load(1, place)
+                x = code.load(2, place)
+                weights = code.load(1, place)
                 if step is not None:
                     weights = code.multiply_add(code.load(4, place), step, weights)
                     code.store(weights, 1, place)
@@ -354,7 +366,8 @@ def _write_dot(code: _Code, out: Any, w: Any, row: Any, *step_of_row: Any) -> No
     builder.store(total, builder.gep(code.arrays[0].data, [_LONG(0)]))
 
 
-_add_8, _add_16 = _written(8, _write_addition), _written(16, _write_addition)
+_add_8 = _written(8, _write_addition)
+_add_16 = _written(16, _write_addition)
 _add_1 = _written(8, _write_dot)
 
 

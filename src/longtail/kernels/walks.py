@@ -16,7 +16,8 @@ from longtail.kernels.splitmix import random_bits
 __all__ = ["keep_largest", "walk_counts", "weighted_sums"]
 
 Array = NDArray[Any]
-_ONE, _LOW = np.uint64(1), np.uint64(63)
+_ONE = np.uint64(1)
+_LOW = np.uint64(63)
 _BITS = 31  # random bits for each choice: two of them come out of one number
 
 
@@ -40,23 +41,24 @@ def walk_counts(
     counted (label correlation graph of ECLARE, Mittal et al. 2021; Gandalf, C.1). ``keep`` labels
     stay, of equal counts the lower ones, and the start in any case, with its count or 1. A label
     without documents has its start alone."""
-    block, most = last - first, (last - first) * (min(keep, steps) + 1)
+    block = last - first
+    most = (last - first) * (min(keep, steps) + 1)
     slots = 4
     while slots < 2 * (steps + 1):
         slots *= 2
-    table, counts = np.full(slots, -1, np.int32), np.zeros(slots, np.int64)
-    keys, bits, places = (
-        np.empty(steps + 1, np.int64),
-        np.empty(steps, np.int64),
-        np.empty(steps, np.int64),
-    )
-    met, active, back = (
-        np.empty(steps, np.int32),
-        np.empty(steps, np.int32),
-        np.empty(steps, np.bool_),
-    )
-    out_ptr, filled, bound = np.zeros(block + 1, np.int64), 0, np.int64(reset * 2.0**53)
-    out_labels, out_counts = np.empty(most, np.int32), np.empty(most, np.float32)
+    table = np.full(slots, -1, np.int32)
+    counts = np.zeros(slots, np.int64)
+    keys = np.empty(steps + 1, np.int64)
+    bits = np.empty(steps, np.int64)
+    places = np.empty(steps, np.int64)
+    met = np.empty(steps, np.int32)
+    active = np.empty(steps, np.int32)
+    back = np.empty(steps, np.bool_)
+    out_ptr = np.zeros(block + 1, np.int64)
+    filled = 0
+    bound = np.int64(reset * 2.0**53)
+    out_labels = np.empty(most, np.int32)
+    out_counts = np.empty(most, np.float32)
     for start in range(first, last):
         taken = steps if label_ptr[start] < label_ptr[start + 1] else 0
         for step in range(taken):
@@ -90,7 +92,8 @@ def _walk(
     First all that begin at the start, then all one step behind these, and so on: where each leads
     to is fixed by (seed, step, start) alone, so the order of steps, like threads, does not enter.
     """
-    count, depth = 0, 0
+    count = 0
+    depth = 0
     for step in range(steps):
         active[count] = step
         count += step == 0 or back[step - 1]
@@ -109,7 +112,8 @@ def _walk(
             step = active[at]
             active[more] = step + 1
             more += step + 1 < steps and not back[step]
-        count, depth = more, depth + 1
+        count = more
+        depth = depth + 1
 
 
 @kernel
@@ -120,7 +124,8 @@ def _counted(met: Array, start: int, table: Array, counts: Array, keys: Array) -
     ``table`` (a power of two, -1: free) and ``counts`` (zeros) are a hash table that is small
     enough for the nearest cache, where a count for each label there is would not be; both are left
     as they were."""
-    mask, found = len(table) - 1, 0
+    mask = len(table) - 1
+    found = 0
     for at in range(len(met) + 1):
         label = met[at] if at < len(met) else np.int32(start)
         slot = (np.int64(label) * 0x9E3779B1 >> 12) & mask
@@ -148,7 +153,8 @@ def _most_met(
     the new filled.
     """
     least = _quick_select(keys, keep - 1) if len(keys) > keep else np.int64(0)
-    kept, count = keys[: keep + 1], 0
+    kept = keys[: keep + 1]
+    count = 0
     for key in keys:
         label = 0x7FFFFFFF - (key & 0x7FFFFFFF)
         if key >= least or label == start:
@@ -184,15 +190,20 @@ def weighted_sums(
             bounds[row] += ptr[members[at] + 1] - ptr[members[at]]
         bounds[row] = min(bounds[row], width)
     longest = bounds.max() if rows else 0
-    row_columns, row_values = np.empty(longest, np.int32), np.empty(longest, np.float32)
-    scratch, most = np.empty(longest, np.float32), np.minimum(bounds, keep).sum()
-    out_ptr, out_dense = np.zeros(rows + 1, np.int64), np.zeros((rows, dense.shape[1]), np.float32)
-    out_columns, out_values = np.empty(most, np.int32), np.empty(most, np.float32)
+    row_columns = np.empty(longest, np.int32)
+    row_values = np.empty(longest, np.float32)
+    scratch = np.empty(longest, np.float32)
+    most = np.minimum(bounds, keep).sum()
+    out_ptr = np.zeros(rows + 1, np.int64)
+    out_dense = np.zeros((rows, dense.shape[1]), np.float32)
+    out_columns = np.empty(most, np.int32)
+    out_values = np.empty(most, np.float32)
     sums, words, pages = _accumulator(width)
     filled = 0
     for row in range(rows):
         for at in range(row_ptr[row], row_ptr[row + 1]):
-            member, weight = members[at], weights[at]
+            member = members[at]
+            weight = weights[at]
             for column in range(dense.shape[1]):
                 out_dense[row, column] += weight * dense[member, column]
             for place in range(ptr[member], ptr[member + 1]):
@@ -211,12 +222,14 @@ def keep_largest(ptr: Array, columns: Array, values: Array, keep: int) -> int:
     many are left.
     """
     scratch = np.empty(len(values), np.float32)
-    filled, begin = 0, ptr[0]
+    filled = 0
+    begin = ptr[0]
     for row in range(len(ptr) - 1):
         end = ptr[row + 1]
         # what is written lies before what is read: never more than was read so far
         filled = _kept(columns, values, begin, end, keep, columns, values, filled, scratch)
-        begin, ptr[row + 1] = end, filled
+        begin = end
+        ptr[row + 1] = filled
     return filled
 
 
@@ -259,12 +272,14 @@ def _kept(
     """Write the ``keep`` largest |values|, of equal ones the first, in their order; return the new
     ``filled``.
     """
-    least, ties = np.float32(-1), 0
+    least = np.float32(-1)
+    ties = 0
     if end - begin > keep:
         sizes = scratch[: end - begin]
         for at in range(begin, end):
             sizes[at - begin] = abs(values[at])
-        least, ties = _quick_select(sizes, keep - 1), keep
+        least = _quick_select(sizes, keep - 1)
+        ties = keep
         for size in sizes:
             ties -= size > least
     for at in range(begin, end):
@@ -280,9 +295,12 @@ def _kept(
 @kernel
 def _quick_select(values: Array, rank: int) -> Any:
     """Return the value with this rank, 0 for the largest; reorders ``values`` (Hoare 1961)."""
-    low, high = 0, len(values) - 1
+    low = 0
+    high = len(values) - 1
     while low < high:
-        pivot, left, right = values[(low + high) // 2], low, high
+        pivot = values[(low + high) // 2]
+        left = low
+        right = high
         while left <= right:
             while values[left] > pivot:
                 left += 1
@@ -290,7 +308,8 @@ def _quick_select(values: Array, rank: int) -> Any:
                 right -= 1
             if left <= right:
                 values[left], values[right] = values[right], values[left]
-                left, right = left + 1, right - 1
+                left = left + 1
+                right = right - 1
         if rank <= right:
             high = right
         elif rank >= left:
