@@ -30,7 +30,9 @@ METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C")
@@ -40,11 +42,22 @@ def main():
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for folder in arguments.folders:
-        print(json.dumps({"benchmark": "cascade_accuracy", "name": arguments.name, **measure(folder, arguments)}))
+        print(
+            json.dumps(
+                {
+                    "benchmark": "cascade_accuracy",
+                    "name": arguments.name,
+                    **measure(folder, arguments),
+                }
+            )
+        )
 
 
 def measure(folder, arguments):
-    own = {"encoder": {"name": arguments.encoder}, "cascade": {"combine": "always" if arguments.combine else "never"}}
+    own = {
+        "encoder": {"name": arguments.encoder},
+        "cascade": {"combine": "always" if arguments.combine else "never"},
+    }
     config = configure("cascadexml", None, own, *map(parse_assignment, arguments.set))
     labels = folder / "labels.jsonl.gz"
     documents = lt.read(data_file(folder, "train"), labels=labels if labels.exists() else None)
@@ -53,7 +66,11 @@ def measure(folder, arguments):
     logging.getLogger("longtail").addHandler(clock)
     begin = time.perf_counter()
     model = train(documents, config, device=arguments.device)
-    result = {"data": folder.name, "settings": arguments.set, "seconds": round(time.perf_counter() - begin, 1)}
+    result = {
+        "data": folder.name,
+        "settings": arguments.set,
+        "seconds": round(time.perf_counter() - begin, 1),
+    }
     result["samples_per_s"] = clock.rate()
     tokens = model.network.tokeniser(test.texts)
     known = test.with_labels(model.labels, unknown="drop")
@@ -63,7 +80,9 @@ def measure(folder, arguments):
     if model.rankers:
         shares |= {"linear": 0.0, "model": model.facts.network_share}
     for name, share in shares.items():
-        tried = replace(model, facts=replace_settings(model.facts, network_share=share), calibration=None)
+        tried = replace(
+            model, facts=replace_settings(model.facts, network_share=share), calibration=None
+        )
         begin = time.perf_counter()
         measured = evaluate_model(tried, test).evaluation
         result[name] = {key: round(100 * measured[key], 2) for key in METRICS}
@@ -82,7 +101,9 @@ class EpochClock(logging.Handler):
         """Note the rate of an epoch."""
         text = record.getMessage()
         if text.startswith("epoch ") and " documents/s" in text:
-            self.rates.append(float(text.rpartition(" documents/s")[0].rpartition(" ")[2].replace(",", "")))
+            self.rates.append(
+                float(text.rpartition(" documents/s")[0].rpartition(" ")[2].replace(",", ""))
+            )
 
     def rate(self):
         """Return the median over epochs."""

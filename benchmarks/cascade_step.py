@@ -36,7 +36,9 @@ VOCABULARY = 30522
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--labels", type=int, default=670_091)
     parser.add_argument("--levels", type=int, nargs="+", default=[10, 13, 16], help="powers of two")
     parser.add_argument("--topk", type=int, nargs="+", default=[128, 256, 400])
@@ -45,7 +47,9 @@ def main():
     parser.add_argument("--positives", type=int, default=5, help="labels of a document")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--head-weights", default="bfloat16", choices=["float32", "bfloat16"])
-    parser.add_argument("--head-optimiser", default="row-adam", choices=["adamw", "row-adam", "sgd"])
+    parser.add_argument(
+        "--head-optimiser", default="row-adam", choices=["adamw", "row-adam", "sgd"]
+    )
     parser.add_argument("--last-level", default="shortlist", choices=["shortlist", "full"])
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--device", default="auto")
@@ -61,7 +65,10 @@ def main():
 
 
 def network_of(arguments, device):
-    borders = [np.linspace(0, arguments.labels, 2**power + 1).astype(np.int64) for power in arguments.levels]
+    borders = [
+        np.linspace(0, arguments.labels, 2**power + 1).astype(np.int64)
+        for power in arguments.levels
+    ]
     tree = LabelTree.from_borders(np.arange(arguments.labels), borders)
     shape = BertConfig(
         vocab_size=VOCABULARY,
@@ -71,7 +78,9 @@ def network_of(arguments, device):
         intermediate_size=4 * arguments.width,
     )
     settings = Cascade(shortlist=tuple(arguments.topk), last_level=arguments.last_level)
-    return CascadeXML(Encoder.from_config(shape), tree, settings, training_settings(arguments), 0, device), tree
+    return CascadeXML(
+        Encoder.from_config(shape), tree, settings, training_settings(arguments), 0, device
+    ), tree
 
 
 def training_settings(arguments):
@@ -84,7 +93,9 @@ def training_settings(arguments):
 
 
 def random_tokens(n, arguments):
-    ids = np.random.default_rng(0).integers(1000, VOCABULARY, n * arguments.tokens).astype(np.uint16)
+    ids = (
+        np.random.default_rng(0).integers(1000, VOCABULARY, n * arguments.tokens).astype(np.uint16)
+    )
     return Tokens(ids, np.arange(n + 1) * arguments.tokens, 0, False, arguments.tokens)
 
 
@@ -94,7 +105,9 @@ def training(arguments, device):
     chance = np.random.default_rng(1)
     columns = np.sort(chance.integers(0, arguments.labels, (n, arguments.positives)), axis=1)
     ends = np.arange(n + 1) * arguments.positives
-    positives = sparse.csr_array((np.ones(columns.size, np.float32), columns.ravel(), ends), (n, arguments.labels))
+    positives = sparse.csr_array(
+        (np.ones(columns.size, np.float32), columns.ravel(), ends), (n, arguments.labels)
+    )
     batches = Batches(random_tokens(n, arguments), positives, arguments.batch, 0)
     network, _ = network_of(arguments, device)
     settings = training_settings(arguments)

@@ -43,14 +43,19 @@ K = 10
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--columns", type=int, default=384)
     parser.add_argument("--dense", type=Path)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--documents", type=int)
     arguments = parser.parse_args()
-    print(f"{'data':16} {'block':6} {'train s':>8} {'ns':>6} {'search s':>8} {'ns':>6} {'docs/s':>8}", file=sys.stderr)
+    print(
+        f"{'data':16} {'block':6} {'train s':>8} {'ns':>6} {'search s':>8} {'ns':>6} {'docs/s':>8}",
+        file=sys.stderr,
+    )
     with pool.threads(1):
         for folder in arguments.folders:
             measure(folder, arguments)
@@ -58,11 +63,18 @@ def main():
 
 def measure(folder, arguments):
     train, test, labels = features(folder, arguments)
-    rows = label_features(train, labels, CONFIG.label_features.kind, None, None, CONFIG.label_features.graph_features)
+    rows = label_features(
+        train, labels, CONFIG.label_features.kind, None, None, CONFIG.label_features.graph_features
+    )
     tree = build_tree(rows, np.bincount(labels.indices, minlength=labels.shape[1]), CONFIG.tree, 0)
     for name in BLOCKS:
         result = measured(only(train, name), only(test, name), labels, tree, arguments.repeat)
-        print(json.dumps({"benchmark": "combined_features", "data": folder.name, "block": name, **result}), flush=True)
+        print(
+            json.dumps(
+                {"benchmark": "combined_features", "data": folder.name, "block": name, **result}
+            ),
+            flush=True,
+        )
         print(
             f"{folder.name:16} {name:6} {result['train_s']:8.2f} {result['train_ns']:6.3f} {result['search_s']:8.3f} "
             f"{result['search_ns']:6.3f} {result['documents_per_s']:8.0f}",
@@ -81,10 +93,17 @@ def features(folder, arguments):
     if arguments.dense:
         dense = [np.load(arguments.dense)[part] for part in ("train", "test")]
     else:
-        matrix = np.random.default_rng(0).normal(size=(rows.shape[1], arguments.columns)).astype(np.float32)
+        matrix = (
+            np.random.default_rng(0)
+            .normal(size=(rows.shape[1], arguments.columns))
+            .astype(np.float32)
+        )
         dense = [block @ matrix for block in blocks]
     n = slice(arguments.documents)
-    x, y = (Features.of(block[n], quarter(vectors[n])) for block, vectors in zip(blocks, dense, strict=True))
+    x, y = (
+        Features.of(block[n], quarter(vectors[n]))
+        for block, vectors in zip(blocks, dense, strict=True)
+    )
     return x, y, train.label_matrix[n]
 
 
@@ -93,7 +112,9 @@ def quarter(rows):
 
 
 def only(both, name):
-    return {"sparse": Features.of(both.sparse), "dense": Features.of(both.dense), "both": both}[name]
+    return {"sparse": Features.of(both.sparse), "dense": Features.of(both.dense), "both": both}[
+        name
+    ]
 
 
 def measured(train, test, labels, tree, repeat):
@@ -147,7 +168,9 @@ def search_products(test, ranker):
         if level:
             above = ranker.levels[:level]
             beam = shortlist(test, tree, above, beam_size=beam_size, score=score, bias=ranker.bias)
-            scored = np.add.reduceat(np.diff(tree.offsets[level - 1])[beam.indices], beam.indptr[:-1])
+            scored = np.add.reduceat(
+                np.diff(tree.offsets[level - 1])[beam.indices], beam.indptr[:-1]
+            )
         total += int((sizes(test) * scored).sum())
     return total
 
@@ -156,9 +179,15 @@ def gemm(tree, depth, documents=256):
     """Return GFLOP/s for a chunk of mean width and ``documents`` that visit it."""
     width = max(tree.n_labels // tree.widths[-2], 1)
     random = np.random.default_rng(0)
-    rows, weights = random.normal(size=(documents, depth)), random.normal(size=(depth, width)).astype(np.float16)
+    rows, weights = (
+        random.normal(size=(documents, depth)),
+        random.normal(size=(depth, width)).astype(np.float16),
+    )
     rows, stored = rows.astype(np.float32), weights.view(np.uint16).ravel()
-    panels, sums = in_lines(panel_count(width) * depth * PANEL), np.empty((16, max(width, PANEL)), np.float32)
+    panels, sums = (
+        in_lines(panel_count(width) * depth * PANEL),
+        np.empty((16, max(width, PANEL)), np.float32),
+    )
 
     def ours():
         decode(stored, half_floats(), 0, width, depth, panels)
@@ -167,7 +196,10 @@ def gemm(tree, depth, documents=256):
 
     numbers, flops = weights.astype(np.float32), 2e-9 * documents * depth * width
     speeds = {"gemm": fastest(lambda: rows @ numbers), "panels": fastest(ours)}
-    return {"width": width, "gflops": {name: round(flops / seconds, 1) for name, seconds in speeds.items()}}
+    return {
+        "width": width,
+        "gflops": {name: round(flops / seconds, 1) for name, seconds in speeds.items()},
+    }
 
 
 def fastest(work, repeat=200):

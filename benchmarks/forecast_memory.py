@@ -56,24 +56,37 @@ CASES = {
     "depends": Case("debian-depends", "xr-linear"),
     "keywords": Case("tib-sid-kw", "xr-linear"),
     "keywords-8-threads": Case("tib-sid-kw", "xr-linear", threads=8),
-    "keywords-bigrams": Case("tib-sid-kw", "xr-linear", 30_000, settings={"tfidf": {"0": {"ngram_max": 2}}}),
+    "keywords-bigrams": Case(
+        "tib-sid-kw", "xr-linear", 30_000, settings={"tfidf": {"0": {"ngram_max": 2}}}
+    ),
     "keywords-vectors": Case("tib-sid-kw", "xr-linear", 30_000, vectors=384, settings=_ONCE),
     "keywords-vectors-8-threads": Case("tib-sid-kw", "xr-linear", 30_000, 8, 384, _ONCE),
     "titles-vectors": Case("gutenberg-lcsh", "xr-linear", 0, 4, 768, _ONCE),
     "tags-one-vs-all": Case("debian-tags", "dismec", 0, 1, 384, _ONCE),
     "tags-one-vs-all-8-threads": Case("debian-tags", "dismec", 0, 8, 384, _ONCE),
-    "network-alone": Case("debian-tags", "cascadexml", 1500, settings={**_SMALL, "cascade": {"combine": "never"}}),
+    "network-alone": Case(
+        "debian-tags", "cascadexml", 1500, settings={**_SMALL, "cascade": {"combine": "never"}}
+    ),
     "network-and-classifiers": Case("debian-tags", "cascadexml", 1500, settings=_SMALL),
     "levels": Case("debian-tags", "xr-transformer", 800, settings=_SMALL),
-    "frozen": Case("debian-tags", "dismec", 2000, settings={"features": "cat", "encoder": {"max_tokens": 64}, **_ONCE}),
+    "frozen": Case(
+        "debian-tags",
+        "dismec",
+        2000,
+        settings={"features": "cat", "encoder": {"max_tokens": 64}, **_ONCE},
+    ),
     "words": Case("gutenberg-lcsh", "inceptionxml", 5000, settings={"training": {"epochs": 1}}),
 }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder that holds the sets")
-    parser.add_argument("--case", action="append", choices=CASES, help="one of them; repeatable; all otherwise")
+    parser.add_argument(
+        "--case", action="append", choices=CASES, help="one of them; repeatable; all otherwise"
+    )
     parser.add_argument("--one", choices=CASES, help=argparse.SUPPRESS)  # what a fresh process does
     given = parser.parse_args()
     if given.one:
@@ -96,7 +109,10 @@ def _compared(name: str, data: Path) -> float:
         else:
             print(f"{stage:32}{peak:12.0f}{'-':>12}")
     ratio = max(expected.values()) / max(measured.values())
-    print(f"{'in all':32}{max(measured.values()):12.0f}{max(expected.values()):12.0f}{ratio:8.2f}", flush=True)
+    print(
+        f"{'in all':32}{max(measured.values()):12.0f}{max(expected.values()):12.0f}{ratio:8.2f}",
+        flush=True,
+    )
     return ratio
 
 
@@ -108,14 +124,18 @@ def _measured(case: Case, data: Path) -> tuple[dict[str, float], dict[str, float
         documents = documents.take(np.arange(case.documents))
     peaks = {"documents": _peak_of_stage()}
     if case.vectors:
-        vectors = np.random.default_rng(0).standard_normal((len(documents), case.vectors), np.float32)
+        vectors = np.random.default_rng(0).standard_normal(
+            (len(documents), case.vectors), np.float32
+        )
         documents = replace(documents, dense=vectors)
     config = configure(case.method, None, case.settings)
     with pool.threads(case.threads):
         expected = forecast(documents, config, "cpu")
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "model"
-        train_to_folder(documents, output, config, threads=case.threads, ignore_memory=True, device="cpu")
+        train_to_folder(
+            documents, output, config, threads=case.threads, ignore_memory=True, device="cpu"
+        )
         for line in run_log(output).read_bytes().splitlines():
             event = json.loads(line)
             if event.get("event") == "stage":

@@ -31,7 +31,12 @@ def shortlists(n_nodes, parents, kept, positives, batch, generator):
     """(B, S) int32: the children of `kept` random parents, −1 where a parent has one child fewer, then positives."""
     edges = torch.linspace(0, n_nodes, parents + 1, device="cuda", dtype=torch.float64).long()
     most = int((edges[1:] - edges[:-1]).max())
-    chosen = torch.rand(batch, parents, device="cuda", generator=generator).topk(kept, 1).indices.sort(1).values
+    chosen = (
+        torch.rand(batch, parents, device="cuda", generator=generator)
+        .topk(kept, 1)
+        .indices.sort(1)
+        .values
+    )
     nodes = edges[chosen][:, :, None] + torch.arange(most, device="cuda")
     nodes = torch.where(nodes < edges[chosen + 1][:, :, None], nodes, -1).flatten(1)
     true = torch.randint(n_nodes, (batch, positives), device="cuda", generator=generator)
@@ -93,36 +98,58 @@ def measure(shape, kind, optimiser, dtype, args):
     n_nodes, parents, kept, positives = SHAPES[shape]
     torch.cuda.empty_cache()
     generator = torch.Generator("cuda").manual_seed(0)
-    head = Head(n_nodes, args.width, optimiser=optimiser, dtype=getattr(torch, dtype), device="cuda")
+    head = Head(
+        n_nodes, args.width, optimiser=optimiser, dtype=getattr(torch, dtype), device="cuda"
+    )
     x = torch.randn(args.batch, args.width, device="cuda", generator=generator)
     x = x.to(getattr(torch, args.x)).requires_grad_()
     if kind == "shortlist":
         candidates = shortlists(n_nodes, parents, kept, positives, args.batch, generator)
         turn, stages = shortlist_turns(head, x, candidates)
     else:
-        true = torch.randint(n_nodes, (args.batch, 36), device="cuda", generator=generator).to(torch.int32)
+        true = torch.randint(n_nodes, (args.batch, 36), device="cuda", generator=generator).to(
+            torch.int32
+        )
         turn, stages = full_turns(head, x, true)
     held = torch.cuda.memory_allocated()
     times = milliseconds(turn, args.repeat)
     peak = torch.cuda.max_memory_allocated()
     sizes = (
-        {"slots": candidates.shape[1], "nodes_touched": int(candidates.unique().numel())} if kind == "shortlist" else {}
+        {"slots": candidates.shape[1], "nodes_touched": int(candidates.unique().numel())}
+        if kind == "shortlist"
+        else {}
     )
-    row = {"shape": shape, "kind": kind, "optimiser": optimiser, "weights": dtype, "batch": args.batch, **sizes}
+    row = {
+        "shape": shape,
+        "kind": kind,
+        "optimiser": optimiser,
+        "weights": dtype,
+        "batch": args.batch,
+        **sizes,
+    }
     row |= dict(zip(stages, times, strict=True)) | {"total_ms": round(sum(times), 3)}
     print(
-        json.dumps(row | {"memory_gib": round(peak / GIB, 2), "extra_gib": round((peak - held) / GIB, 3)}), flush=True
+        json.dumps(
+            row | {"memory_gib": round(peak / GIB, 2), "extra_gib": round((peak - held) / GIB, 3)}
+        ),
+        flush=True,
     )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--repeat", type=int, default=20)
-    parser.add_argument("--x", default="bfloat16", choices=["float32", "bfloat16"], help="type of the vectors")
+    parser.add_argument(
+        "--x", default="bfloat16", choices=["float32", "bfloat16"], help="type of the vectors"
+    )
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
-    parser.add_argument("--kinds", nargs="+", default=["shortlist", "full"], choices=["shortlist", "full"])
+    parser.add_argument(
+        "--kinds", nargs="+", default=["shortlist", "full"], choices=["shortlist", "full"]
+    )
     parser.add_argument("--optimisers", nargs="+", default=["sgd", "row-adam", "adamw"])
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
     args = parser.parse_args()

@@ -48,7 +48,9 @@ LABEL_WORDS = (2, 8)  # fewest and most words of a label
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--labels", type=int, default=131_072)
     parser.add_argument("--clusters", type=int, default=8192)
     parser.add_argument("--shortlist", type=int, default=64, help="clusters kept")
@@ -58,7 +60,9 @@ def main():
     parser.add_argument("--width", type=int, default=300, help="numbers of a word's vector (D)")
     parser.add_argument("--positives", type=int, default=3, help="labels of a document")
     parser.add_argument("--neighbours", type=int, default=8, help="of a label in the label graph")
-    parser.add_argument("--steps", type=int, default=40, help="of a repeat, the first quarter to warm up")
+    parser.add_argument(
+        "--steps", type=int, default=40, help="of a repeat, the first quarter to warm up"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C")
     parser.add_argument("--seed", type=int, default=0)
@@ -68,7 +72,12 @@ def main():
     device = choose_device(arguments.device)
     with pool.threads(arguments.threads), pool_threads():
         result = compared(arguments, device)
-    print(json.dumps({"benchmark": "inception_step", **vars(arguments), "device": device.type, **result}), flush=True)
+    print(
+        json.dumps(
+            {"benchmark": "inception_step", **vars(arguments), "device": device.type, **result}
+        ),
+        flush=True,
+    )
 
 
 def compared(arguments, device):
@@ -83,9 +92,14 @@ def compared(arguments, device):
             rates[name].append(rate)
             peaks[name].append(peak)
     for name, values in rates.items():
-        result |= {f"{name}_samples_per_s": round(statistics.median(values), 1), f"{name}_runs": values}
+        result |= {
+            f"{name}_samples_per_s": round(statistics.median(values), 1),
+            f"{name}_runs": values,
+        }
         result[f"{name}_peak_gib"] = round(max(peaks[name]), 2)
-    return result | {"ratio": round(result["ours_samples_per_s"] / result["plain_samples_per_s"], 2)}
+    return result | {
+        "ratio": round(result["ours_samples_per_s"] / result["plain_samples_per_s"], 2)
+    }
 
 
 def settings(arguments):
@@ -110,13 +124,23 @@ class Data(NamedTuple):
 
 def random_data(arguments):
     """Return documents whose words are half those of their labels."""
-    chance, n, n_labels = np.random.default_rng(arguments.seed), arguments.batch * arguments.steps, arguments.labels
+    chance, n, n_labels = (
+        np.random.default_rng(arguments.seed),
+        arguments.batch * arguments.steps,
+        arguments.labels,
+    )
     words = zipf(arguments.vocabulary - 1)  # of ids from 1 on
     ends = np.append(0, np.cumsum(chance.integers(LABEL_WORDS[0], LABEL_WORDS[1] + 1, n_labels)))
     own = 1 + chance.choice(len(words), ends[-1], p=words)
-    labels = chance.permutation(n_labels)[chance.choice(n_labels, (n, arguments.positives), p=zipf(n_labels))]
+    labels = chance.permutation(n_labels)[
+        chance.choice(n_labels, (n, arguments.positives), p=zipf(n_labels))
+    ]
     positives = sparse.csr_array(
-        (np.ones(labels.size, np.float32), np.sort(labels, 1).ravel(), np.arange(n + 1) * arguments.positives),
+        (
+            np.ones(labels.size, np.float32),
+            np.sort(labels, 1).ravel(),
+            np.arange(n + 1) * arguments.positives,
+        ),
         (n, n_labels),
     )
     positives.sum_duplicates()
@@ -128,7 +152,9 @@ def random_data(arguments):
     idf = np.append(0, -np.log(words)).astype(np.float32)
     texts = label_words(Tokens(own.astype(np.uint32), ends, PAD, False), idf)
     graph = random_graph(chance, n_labels, arguments.neighbours)
-    vectors = chance.normal(0, arguments.width**-0.5, (arguments.vocabulary, arguments.width)).astype(np.float32)
+    vectors = chance.normal(
+        0, arguments.width**-0.5, (arguments.vocabulary, arguments.width)
+    ).astype(np.float32)
     return Data(batches, positives, tree, vectors, idf, texts, graph)
 
 
@@ -146,30 +172,46 @@ def random_tokens(chance, own, ends, labels, words, arguments):
     place = ends[said] + (chance.random(len(rows)) * (ends[said + 1] - ends[said])).astype(np.int64)
     noise = 1 + chance.choice(len(words), len(rows), p=words)
     ids = np.where(chance.random(len(rows)) < 0.5, own[place], noise)
-    return Tokens(ids.astype(np.uint32), np.append(0, np.cumsum(lengths)), PAD, False, arguments.tokens)
+    return Tokens(
+        ids.astype(np.uint32), np.append(0, np.cumsum(lengths)), PAD, False, arguments.tokens
+    )
 
 
 def random_graph(chance, n_labels, neighbours):
     """Return a label graph (L, L): each label itself, by 1, and others near it in the tree."""
-    near = (np.arange(n_labels)[:, None] + chance.integers(-32, 33, (n_labels, neighbours))) % n_labels
+    near = (
+        np.arange(n_labels)[:, None] + chance.integers(-32, 33, (n_labels, neighbours))
+    ) % n_labels
     members = np.concatenate([np.arange(n_labels)[:, None], near], 1)
     values = np.concatenate([np.ones((n_labels, 1)), chance.uniform(0.1, 0.9, near.shape)], 1)
     ends = np.arange(n_labels + 1) * (neighbours + 1)
-    return sparse.csr_array((values.astype(np.float32).ravel(), members.ravel(), ends), (n_labels, n_labels))
+    return sparse.csr_array(
+        (values.astype(np.float32).ravel(), members.ravel(), ends), (n_labels, n_labels)
+    )
 
 
 def network_of(data, config, start, arguments, device):
     """Return our network, at the weights ``start`` if they are given."""
     seed = arguments.seed
-    encoder = make_word_encoder("routed-inception", data.vectors, data.idf, PAD, arguments.tokens, seed).to(device)
+    encoder = make_word_encoder(
+        "routed-inception", data.vectors, data.idf, PAD, arguments.tokens, seed
+    ).to(device)
     label_text = config.label_text
-    text = LabelText(encoder.embedding, data.texts, data.graph, label_text.parts, label_text.combine, seed)
+    text = LabelText(
+        encoder.embedding, data.texts, data.graph, label_text.parts, label_text.combine, seed
+    )
     training = config.training
     dtype = getattr(torch, training.head_weights)
     of_labels = TextHead(
-        text, optimiser=training.head_optimiser, dtype=dtype, weight_decay=training.head_decay, seed=seed
+        text,
+        optimiser=training.head_optimiser,
+        dtype=dtype,
+        weight_decay=training.head_decay,
+        seed=seed,
     )
-    network = CascadeXML(encoder, data.tree, config.cascade, training, seed, device, label_head=of_labels)
+    network = CascadeXML(
+        encoder, data.tree, config.cascade, training, seed, device, label_head=of_labels
+    )
     if start is not None:
         network.load_arrays(start)
     return network.train()
@@ -198,8 +240,16 @@ class Plain(nn.Module):
 
     def __init__(self, ours, data):
         super().__init__()
-        self.encoder, self.tables, self.kept = deepcopy(ours.encoder), deepcopy(ours.tables), ours.kept[0]
-        self.dropouts, of_labels, of_clusters = deepcopy(ours.dropouts), ours.heads[1], ours.heads[0]
+        self.encoder, self.tables, self.kept = (
+            deepcopy(ours.encoder),
+            deepcopy(ours.tables),
+            ours.kept[0],
+        )
+        self.dropouts, of_labels, of_clusters = (
+            deepcopy(ours.dropouts),
+            ours.heads[1],
+            ours.heads[0],
+        )
         text = of_labels.text
         self.phi_l, self.phi_g, self.attention = deepcopy((text.phi_l, text.phi_g, text.attention))
         self.clusters = nn.Linear(of_clusters.weight.shape[1], of_clusters.weight.shape[0])
@@ -209,7 +259,10 @@ class Plain(nn.Module):
             self.clusters.bias.copy_(of_clusters.bias)
             self.free.weight.copy_(of_labels.free.weight)
             self.bias.weight.copy_(of_labels.bias[:, None])
-        self.texts, self.graph_texts = _Bags(data.texts), _Bags(sparse.csr_array(data.graph @ data.texts))  # z⁰, G z⁰
+        self.texts, self.graph_texts = (
+            _Bags(data.texts),
+            _Bags(sparse.csr_array(data.graph @ data.texts)),
+        )  # z⁰, G z⁰
         self.to(of_labels.bias.device)
 
     def shortlist(self, theta, batch):
@@ -228,13 +281,19 @@ class Plain(nn.Module):
         slots, counted = labels.nodes.clamp(min=0).long(), labels.nodes >= 0  # (B, S)
         rows = self.rows(slots.flatten()).view(*slots.shape, -1)  # (B, S, D)
         p = torch.bmm(rows, x.to(rows.dtype)[:, :, None])[:, :, 0] + self.bias(slots)[:, :, 0]
-        extreme = (bce(p.float(), labels.targets, reduction="none") * counted).sum(1) / counted.sum(1)
+        extreme = (bce(p.float(), labels.targets, reduction="none") * counted).sum(1) / counted.sum(
+            1
+        )
         return bce(meta.float(), clusters.targets) + extreme.mean()
 
     def rows(self, labels):
         """Return W_e (B·S, D), of a label as often as it is a candidate."""
         E = self.encoder.embedding.weight
-        parts = self.phi_l(self.texts(E, labels)), self.phi_g(self.graph_texts(E, labels)), self.free(labels)
+        parts = (
+            self.phi_l(self.texts(E, labels)),
+            self.phi_g(self.graph_texts(E, labels)),
+            self.free(labels),
+        )
         alpha = self.attention(torch.cat(parts, 1)).softmax(1)
         text, graph, free = (alpha[:, at, None] * part for at, part in enumerate(parts))
         return text + graph + free
@@ -253,7 +312,10 @@ def differences(data, config, start, arguments, device):
     gradients = network.encoder.embedding.weight.grad, plain.encoder.embedding.weight.grad
     with torch.no_grad():
         nodes = plain.shortlist(plain.encoder(batch.ids, batch.mask, (1, 2)), batch)[2].nodes
-    loss, gradient = (ours - theirs).abs() / theirs, (gradients[0] - gradients[1]).norm() / gradients[1].norm()
+    loss, gradient = (
+        (ours - theirs).abs() / theirs,
+        (gradients[0] - gradients[1]).norm() / gradients[1].norm(),
+    )
     return {
         "loss": round(theirs.item(), 6),
         "loss_difference": loss.item(),

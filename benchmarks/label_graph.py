@@ -34,7 +34,9 @@ def synthetic(share=1.0, seed=0):
     n_labels, n_documents = round(LABELS * share), round(DOCUMENTS * share)
     weights = 1 / (np.arange(n_labels) + SHIFT)
     counts = np.maximum(weights / weights.sum() * PER_DOCUMENT * n_documents, 1).astype(np.int64)
-    labels = np.repeat(rng.permutation(n_labels).astype(np.int32), counts)  # ranks say nothing of where a label lies
+    labels = np.repeat(
+        rng.permutation(n_labels).astype(np.int32), counts
+    )  # ranks say nothing of where a label lies
     documents = rng.integers(0, n_documents, len(labels), np.int32)
     order = np.argsort(documents, kind="stable")
     ends = np.concatenate([[0], np.cumsum(np.bincount(documents, minlength=n_documents))])
@@ -55,7 +57,9 @@ def measure(matrix, threads):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--share", type=float, default=1.0)
     given = parser.parse_args()

@@ -34,12 +34,24 @@ from longtail.methods import METHODS, configure
 from longtail.metrics import evaluate
 from longtail.pipeline import train
 
-ROWS = ("xr-linear", "dismec", "xml-cnn", "attentionxml", "astec", "decaf", "eclare", "inceptionxml", "inceptionxml-lf")
+ROWS = (
+    "xr-linear",
+    "dismec",
+    "xml-cnn",
+    "attentionxml",
+    "astec",
+    "decaf",
+    "eclare",
+    "inceptionxml",
+    "inceptionxml-lf",
+)
 CURVE = ("P@1", "P@3", "P@5", "PSP@5")  # the first three tell which epoch is the best
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--gandalf", choices=("with", "without", "both"), default="both")
@@ -67,14 +79,25 @@ def compare(folder, arguments):
     """Print a line for each method, seed, and with or without Gandalf."""
     documents, test = read(folder)
     ways = {"with": [True], "without": [False], "both": [False, True]}[arguments.gandalf]
-    for method, seed, gandalf in product(arguments.rows.split(","), arguments.seeds.split(","), ways):
-        about = {"data": folder.name, "method": method, "gandalf": gandalf, "seed": int(seed), "set": arguments.set}
+    for method, seed, gandalf in product(
+        arguments.rows.split(","), arguments.seeds.split(","), ways
+    ):
+        about = {
+            "data": folder.name,
+            "method": method,
+            "gandalf": gandalf,
+            "seed": int(seed),
+            "set": arguments.set,
+        }
         about["vectors"] = Path(arguments.vectors).name if METHODS[method].network else ""
         if gandalf:
             about |= {"share": arguments.share, "sample": arguments.sample}
         config = settings(method, gandalf, int(seed), arguments)
         if arguments.curve:
-            add_lines(arguments.curve, [about | point for point in curve(documents, test, config, arguments.device)])
+            add_lines(
+                arguments.curve,
+                [about | point for point in curve(documents, test, config, arguments.device)],
+            )
         else:
             line = about | run(documents, test, config, arguments.device)
             print(json.dumps({"benchmark": "label_text", **line}), flush=True)
@@ -82,7 +105,10 @@ def compare(folder, arguments):
 
 def settings(method, gandalf, seed, arguments):
     """Return the settings of one model."""
-    own = {"seed": seed, "gandalf": {"use": gandalf, "share": arguments.share, "sample": arguments.sample}}
+    own = {
+        "seed": seed,
+        "gandalf": {"use": gandalf, "share": arguments.share, "sample": arguments.sample},
+    }
     if METHODS[method].network:
         own["encoder"] = {"name": arguments.vectors}
     return configure(method, None, own, *map(parse_assignment, arguments.set))
@@ -109,19 +135,28 @@ def curve(documents, test, config, device):
 
 def points(epochs):
     """Return a point for each epoch that was measured; where steps begin anew, a phase ended before."""
-    ended = [before["step"] if after["step"] <= before["step"] else 0 for before, after in pairwise(epochs)]
+    ended = [
+        before["step"] if after["step"] <= before["step"] else 0
+        for before, after in pairwise(epochs)
+    ]
     found = []
     for number, epoch in enumerate(epochs):
-        values = {name: round(100 * epoch["valid"][name], 2) for name in CURVE if name in epoch["valid"]}
+        values = {
+            name: round(100 * epoch["valid"][name], 2) for name in CURVE if name in epoch["valid"]
+        }
         if values:
-            found.append({"epoch": number + 1, "step": sum(ended[:number]) + epoch["step"], **values})
+            found.append(
+                {"epoch": number + 1, "step": sum(ended[:number]) + epoch["step"], **values}
+            )
     return found
 
 
 def add_lines(file, lines):
     """Write JSON lines at the end of ``file``."""
     with open(file, "a") as out:
-        out.writelines(json.dumps({"benchmark": "label_text_curve", **line}) + "\n" for line in lines)
+        out.writelines(
+            json.dumps({"benchmark": "label_text_curve", **line}) + "\n" for line in lines
+        )
 
 
 def peak_gib():

@@ -28,7 +28,9 @@ HEAD = ("method", *METRICS, "seeds", "training, min", "GPU, GiB", "one document,
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--steps", type=Path, metavar="FIGURE5.svg")
     parser.add_argument("--share", type=Path, metavar="FIGURE6.svg")
@@ -59,7 +61,14 @@ def read_lines(files):
 def setup(line):
     """Return what sets of lines are about: they differ by seed only."""
     own = tuple(line["set"]), line.get("vectors", "")
-    return line["data"], line["method"], own, line["gandalf"], line.get("share", 0.0), line.get("sample", "")
+    return (
+        line["data"],
+        line["method"],
+        own,
+        line["gandalf"],
+        line.get("share", 0.0),
+        line.get("sample", ""),
+    )
 
 
 def step_rows(lines):
@@ -81,7 +90,11 @@ def share_rows(lines):
             for name in ("random", "tail"):
                 if share in (0.0, 1.0) or line["sample"] == name:
                     add(rows, title(line), name, 100 * share, line)
-    chosen = {own: curves for own, curves in rows.items() if any(0 < at < 100 for at in set().union(*curves.values()))}
+    chosen = {
+        own: curves
+        for own, curves in rows.items()
+        if any(0 < at < 100 for at in set().union(*curves.values()))
+    }
     return {own: {NAMES[name]: at for name, at in curves.items()} for own, curves in chosen.items()}
 
 
@@ -97,7 +110,9 @@ def title(line):
 def draw(rows, across, path):
     """Draw a row of panels for each of ``rows``, a panel a metric."""
     if not rows:
-        raise SystemExit(f"{path}: found no lines to draw; expected those of label_text.py --curve, or --share")
+        raise SystemExit(
+            f"{path}: found no lines to draw; expected those of label_text.py --curve, or --share"
+        )
     figure = Figure(figsize=(9, 0.6 + 2.9 * len(rows)), layout="constrained")
     panels = figure.subplots(len(rows), len(DRAWN), squeeze=False)
     for own, (name, curves) in zip(panels, rows.items(), strict=True):
@@ -134,19 +149,28 @@ def tables(lines):
         if line["benchmark"] == "label_text":
             runs.setdefault(line["data"], {}).setdefault(setup(line)[1:], []).append(line)
     for data, rows in runs.items():
-        methods = {own[:2]: place for place, own in reversed(list(enumerate(rows)))}  # in the order of the lines
+        methods = {
+            own[:2]: place for place, own in reversed(list(enumerate(rows)))
+        }  # in the order of the lines
         ordered = sorted(rows.items(), key=lambda row: (methods[row[0][:2]], *row[0][2:]))
         about = {settings(own[0]) for own in rows.values()} - {""}
         same = len(about) == 1  # then it stands above, not in each row
         head = f"{data}, {about.pop()}:" if same else f"{data}:"
         body = [f"| {' | '.join(cells(own, not same))} |" for _, own in ordered]
-        yield "\n".join([head, "", f"| {' | '.join(HEAD)} |", f"|---|{'--:|' * (len(HEAD) - 1)}", *body])
+        yield "\n".join(
+            [head, "", f"| {' | '.join(HEAD)} |", f"|---|{'--:|' * (len(HEAD) - 1)}", *body]
+        )
 
 
 def cells(lines, with_settings):
     """Return the row of a table for the lines of all seeds."""
-    minutes, memory = fmean(line["seconds"] for line in lines) / 60, max(line["gpu_gib"] for line in lines)
-    single, speed = (fmean(line[name] for line in lines) for name in ("single_ms", "documents_per_s"))
+    minutes, memory = (
+        fmean(line["seconds"] for line in lines) / 60,
+        max(line["gpu_gib"] for line in lines),
+    )
+    single, speed = (
+        fmean(line[name] for line in lines) for name in ("single_ms", "documents_per_s")
+    )
     metrics = [shown([line[metric] for line in lines]) for metric in METRICS]
     return [
         row_name(lines[0], with_settings),

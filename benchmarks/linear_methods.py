@@ -31,7 +31,9 @@ SHOWN = [f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--methods", nargs="+", default=LINEAR)
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C")
@@ -57,7 +59,9 @@ def main():
                 str(arguments.memory),
             ]
             command += [part for setting in arguments.set for part in ("--set", setting)]
-            line = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
+            line = subprocess.run(
+                command, check=True, stdout=subprocess.PIPE, text=True
+            ).stdout.splitlines()[-1]
             print(line, flush=True)
             results.append(json.loads(line))
         print(table(folder.name, results), flush=True)
@@ -67,15 +71,24 @@ def measured(folder, method, settings):
     documents, test = (lt.read(folder / f"{split}.jsonl.gz") for split in ("train", "test"))
     config = configure(method, None, *map(parse_assignment, settings))
     with pool.threads(2), tempfile.TemporaryDirectory() as place:
-        train(documents.take(range(300)), config).predict(test.take(range(3)), 5)  # compiles and loads the kernels
+        train(documents.take(range(300)), config).predict(
+            test.take(range(3)), 5
+        )  # compiles and loads the kernels
         begin, cpu = time.perf_counter(), time.process_time()
         model = train(documents, config)
         spent = time.perf_counter() - begin, time.process_time() - cpu
         save_model(model, Path(place) / "model")
-        size = sum(file.stat().st_size for file in (Path(place) / "model").rglob("*") if file.is_file())
+        size = sum(
+            file.stat().st_size for file in (Path(place) / "model").rglob("*") if file.is_file()
+        )
         model = load_model(Path(place) / "model")
         metrics = evaluate_model(model, test).evaluation
-    result = {"benchmark": "linear_methods", "data": folder.name, "method": method, "settings": settings}
+    result = {
+        "benchmark": "linear_methods",
+        "data": folder.name,
+        "method": method,
+        "settings": settings,
+    }
     result |= {name: round(100 * metrics[name], 2) for name in SHOWN}
     result |= {"train_s": round(spent[0], 1), "train_cpu_s": round(spent[1], 1)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
@@ -90,7 +103,8 @@ def table(name, results):
     lines.append("|---|---|---|---|---|---|---|---|")
     for row in results:
         metrics = [
-            " / ".join(f"{row[f'{metric}@{k}']:.2f}" for k in (1, 3, 5)) for metric in ("P", "nDCG", "PSP", "PSnDCG")
+            " / ".join(f"{row[f'{metric}@{k}']:.2f}" for k in (1, 3, 5))
+            for metric in ("P", "nDCG", "PSP", "PSnDCG")
         ]
         costs = [row["train_s"], row["model_mb"], row["peak_mb"]]
         lines.append("| " + " | ".join(map(str, [row["method"], *metrics, *costs])) + " |")

@@ -22,14 +22,20 @@ from longtail.pipeline import train
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("variants", nargs="+")
     parser.add_argument("--method", default="xr-linear")
     arguments = parser.parse_args()
-    documents, test = (lt.read(arguments.folder / f"{split}.jsonl.gz") for split in ("train", "test"))
+    documents, test = (
+        lt.read(arguments.folder / f"{split}.jsonl.gz") for split in ("train", "test")
+    )
     with pool.threads(2):
-        train(documents.take(range(min(1000, len(documents)))), configure(arguments.method))  # loads the kernels
+        train(
+            documents.take(range(min(1000, len(documents)))), configure(arguments.method)
+        )  # loads the kernels
         for variant in arguments.variants:
             print(json.dumps(measured(documents, test, arguments.method, variant)), flush=True)
 
@@ -43,7 +49,13 @@ def measured(documents, test, method, variant):
     metrics = evaluate_model(model, test).evaluation
     size = sum(chunks.nbytes for ranker in model.rankers for chunks in ranker.levels)
     result = {name: round(100 * metrics[name], 2) for name in ("P@1", "P@3", "P@5")}
-    return {"benchmark": "linear_settings", "variant": variant, **result, "cpu_s": round(seconds, 1), "mb": size / 1e6}
+    return {
+        "benchmark": "linear_settings",
+        "variant": variant,
+        **result,
+        "cpu_s": round(seconds, 1),
+        "mb": size / 1e6,
+    }
 
 
 if __name__ == "__main__":

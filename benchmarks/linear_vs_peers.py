@@ -53,13 +53,17 @@ def main():
     if len(sys.argv) == 3 and sys.argv[1] in ("train", "predict"):
         protocol.main(train_ours, predict_ours)
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--peer-python", type=Path, required=True)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--systems", default=",".join(SYSTEMS))
-    parser.add_argument("--keep", type=Path, help="a folder for models and predictions; otherwise they are removed")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for models and predictions; otherwise they are removed"
+    )
     arguments = parser.parse_args()
     systems = arguments.systems.split(",")
     unknown = sorted(set(systems) - set(SYSTEMS))
@@ -68,7 +72,9 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         root = (arguments.keep or Path(scratch)).absolute()
         compile_kernels([name for name in systems if name in PEERS], root, arguments)
-        medians = [row for folder in arguments.folders for row in compare(folder, systems, arguments, root)]
+        medians = [
+            row for folder in arguments.folders for row in compare(folder, systems, arguments, root)
+        ]
     print(table(medians))
 
 
@@ -88,10 +94,22 @@ def compare(folder, systems, arguments, root):
     runs = {name: [] for name in systems}
     for repeat in range(arguments.repeat):
         for name in systems:
-            result = {**run(name, folder, work, arguments), **evaluate(work / name / "predictions.jsonl")}
+            result = {
+                **run(name, folder, work, arguments),
+                **evaluate(work / name / "predictions.jsonl"),
+            }
             runs[name].append(result)
-            report(kind="run", data=folder.name, system=name, repeat=repeat, threads=arguments.threads, **result)
-    rows = [{"data": folder.name, "system": name, **median(results)} for name, results in runs.items()]
+            report(
+                kind="run",
+                data=folder.name,
+                system=name,
+                repeat=repeat,
+                threads=arguments.threads,
+                **result,
+            )
+    rows = [
+        {"data": folder.name, "system": name, **median(results)} for name, results in runs.items()
+    ]
     for row in rows:
         report(kind="median", repeats=arguments.repeat, threads=arguments.threads, **row)
     return rows
@@ -102,7 +120,9 @@ def run(system, folder, work, arguments):
     own = {"system": system, "threads": arguments.threads}
     if system.startswith(FROM_FEATURES):
         own["features"] = str(work / "features")
-    return both_halves(program(system, arguments), folder, work / system, own, environment(arguments.threads))
+    return both_halves(
+        program(system, arguments), folder, work / system, own, environment(arguments.threads)
+    )
 
 
 def both_halves(command, folder, place, own, variables):
@@ -113,10 +133,17 @@ def both_halves(command, folder, place, own, variables):
     settings.write_text(json.dumps({"data": str(folder.absolute()), "work": str(place), **own}))
     for half in ("train", "predict"):
         with (place / f"{half}.log").open("w") as log:
-            done = subprocess.run([*command, half, settings], stdout=log, stderr=subprocess.STDOUT, env=variables)
+            done = subprocess.run(
+                [*command, half, settings], stdout=log, stderr=subprocess.STDOUT, env=variables
+            )
         if done.returncode:
-            raise SystemExit(f"{own['system']}, {half} on {folder}:\n{(place / f'{half}.log').read_text()[-2000:]}")
-    return in_one(json.loads((place / "train.json").read_text()), json.loads((place / "predict.json").read_text()))
+            raise SystemExit(
+                f"{own['system']}, {half} on {folder}:\n{(place / f'{half}.log').read_text()[-2000:]}"
+            )
+    return in_one(
+        json.loads((place / "train.json").read_text()),
+        json.loads((place / "predict.json").read_text()),
+    )
 
 
 def program(system, arguments):
@@ -126,7 +153,13 @@ def program(system, arguments):
 
 
 def environment(threads):
-    pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS")
+    pools = (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "RAYON_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+    )
     return {**os.environ, **dict.fromkeys(pools, str(threads))}
 
 
@@ -140,7 +173,9 @@ def in_one(train, predict):
     if seconds.get("vectorise"):
         result["vectorise_mb_per_s"] = round(train["text_mb"] / seconds["vectorise"], 2)
     for half, measured in (("train", train), ("predict", predict)):
-        result |= {f"{half}_{name}": measured.pop(name) for name in ("loaded_mb", "peak_mb")} | measured
+        result |= {
+            f"{half}_{name}": measured.pop(name) for name in ("loaded_mb", "peak_mb")
+        } | measured
     return result
 
 
@@ -155,7 +190,9 @@ def evaluation(folder):
 
     def metrics(file):
         ranked = lt.read_predictions(file, test.labels, n_documents=len(test)).matrix
-        measured = lt.metrics.evaluate(ranked, test.label_matrix, label_counts=counts, n_train=len(train))
+        measured = lt.metrics.evaluate(
+            ranked, test.label_matrix, label_counts=counts, n_train=len(train)
+        )
         return {name: round(100 * measured[name], 3) for name in METRICS}
 
     return metrics
@@ -172,7 +209,9 @@ def make_features(folder, target):
     from longtail.methods import configure
 
     target.mkdir(parents=True, exist_ok=True)
-    vectoriser, features = TfIdf.fit_transform(protocol.documents(folder, "train")[0], configure("xr-linear").tfidf)
+    vectoriser, features = TfIdf.fit_transform(
+        protocol.documents(folder, "train")[0], configure("xr-linear").tfidf
+    )
     sparse.save_npz(target / "train.npz", features, compressed=False)
     features = vectoriser.transform(protocol.documents(folder, "test")[0])
     sparse.save_npz(target / "test.npz", features, compressed=False)
@@ -208,7 +247,10 @@ def train_ours(settings):
     seconds = {"vectorise": stages.seconds["features"], "tree": stages.seconds["tree"]}
     seconds["train"] = clock["fit"] - sum(seconds.values())
     return {
-        "seconds": {**{name: round(value, 4) for name, value in seconds.items()}, "save": clock["save"]},
+        "seconds": {
+            **{name: round(value, 4) for name, value in seconds.items()},
+            "save": clock["save"],
+        },
         "loaded_mb": loaded,
         "peak_mb": protocol.peak_mb(),
         "text_mb": protocol.text_mb(data.texts),
@@ -228,7 +270,9 @@ def predict_ours(settings):
     with clock("batch"):
         predictions = model.predict(texts, k=protocol.TOP)
     peak = protocol.peak_mb()
-    protocol.write_predictions(settings, predictions.labels.ids, protocol.pairs_of(predictions.matrix))
+    protocol.write_predictions(
+        settings, predictions.labels.ids, protocol.pairs_of(predictions.matrix)
+    )
     return {
         "loaded_mb": loaded,
         "peak_mb": peak,
@@ -257,11 +301,21 @@ def report(**fields):
 def table(rows):
     """Lay out a line a system, and under each of ours the ratios ours / peer and the differences of precision."""
     by_name = {(row["data"], row["system"]): row for row in rows}
-    lines = [["data", "system", "vect s", "tree s", "train s", *RATIOS.values(), "P@1", "P@3", "P@5"]]
+    lines = [
+        ["data", "system", "vect s", "tree s", "train s", *RATIOS.values(), "P@1", "P@3", "P@5"]
+    ]
     for row in rows:
         stages = [shown(row.get(name)) for name in ("vectorise_s", "tree_s", "train_s")]
         cells = [shown(row.get(name)) for name in RATIOS]
-        lines.append([row["data"], row["system"], *stages, *cells, *(f"{row[f'P@{k}']:.2f}" for k in (1, 3, 5))])
+        lines.append(
+            [
+                row["data"],
+                row["system"],
+                *stages,
+                *cells,
+                *(f"{row[f'P@{k}']:.2f}" for k in (1, 3, 5)),
+            ]
+        )
         peer = by_name.get((row["data"], PEERS.get(row["system"])))
         if peer:
             ratios = [ratio(row, peer, name) for name in RATIOS]
@@ -273,7 +327,10 @@ def table(rows):
 def laid_out(lines):
     """Return lines of cells as text, in columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
 
 
 def shown(value):

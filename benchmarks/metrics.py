@@ -65,8 +65,12 @@ def peer(predictions, label_matrix, weights):
     """Do the same with argpartition, sparse indexing and bincount; unlike `evaluate` it needs rows of equal length."""
     n, deepest = predictions.shape[0], max(KS)
     scores, labels = predictions.data.reshape(n, -1), predictions.indices.reshape(n, -1)
-    best = np.sort(np.argpartition(-scores, deepest, axis=1)[:, :deepest], axis=1)  # in label order: ties too
-    best = np.take_along_axis(best, np.argsort(-np.take_along_axis(scores, best, 1), axis=1, kind="stable"), 1)
+    best = np.sort(
+        np.argpartition(-scores, deepest, axis=1)[:, :deepest], axis=1
+    )  # in label order: ties too
+    best = np.take_along_axis(
+        best, np.argsort(-np.take_along_axis(scores, best, 1), axis=1, kind="stable"), 1
+    )
     top = np.take_along_axis(labels, best, 1)
     rows = np.repeat(np.arange(n), deepest)
     hit = np.asarray(label_matrix[rows, top.ravel()], np.float64).reshape(n, deepest)
@@ -101,7 +105,10 @@ def median_seconds(work, repeats=3):
 
 def report(**fields):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    fields = {name: round(value, 3) if name.endswith("seconds") else value for name, value in fields.items()}
+    fields = {
+        name: round(value, 3) if name.endswith("seconds") else value
+        for name, value in fields.items()
+    }
     print(json.dumps({"benchmark": "metrics", **fields, "peak_rss_mb": round(peak)}), flush=True)
 
 
@@ -112,11 +119,22 @@ def main(n_documents):
     options = {"ks": KS, "label_counts": counts, "n_train": TRAIN}
     evaluate(*synthetic(1_000, seed=1), **options, bootstrap=10)  # compiles
     predictions, label_matrix = synthetic(n_documents)
-    data_mb = sum(m.data.nbytes + m.indices.nbytes + m.indptr.nbytes for m in (predictions, label_matrix)) / 2**20
-    size = {"documents": n_documents, "top": TOP, "labels": LABELS, "data_mb": round(data_mb), "cores": 1}
+    data_mb = (
+        sum(m.data.nbytes + m.indices.nbytes + m.indptr.nbytes for m in (predictions, label_matrix))
+        / 2**20
+    )
+    size = {
+        "documents": n_documents,
+        "top": TOP,
+        "labels": LABELS,
+        "data_mb": round(data_mb),
+        "cores": 1,
+    }
     seconds, result = median_seconds(lambda: evaluate(predictions, label_matrix, **options))
     report(case="evaluate", seconds=seconds, goal_s=GOAL_S, **size)
-    full, _ = median_seconds(lambda: evaluate(predictions, label_matrix, **options, bootstrap=1000), repeats=1)
+    full, _ = median_seconds(
+        lambda: evaluate(predictions, label_matrix, **options, bootstrap=1000), repeats=1
+    )
     report(case="evaluate, bootstrap=1000", seconds=full, bootstrap_seconds=full - seconds, **size)
     n_slice = min(n_documents, 50_000)
     part, part_true = predictions[:n_slice], label_matrix[:n_slice]
@@ -129,6 +147,8 @@ def main(n_documents):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--documents", type=int, default=1_000_000)
     main(parser.parse_args().documents)

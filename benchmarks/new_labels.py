@@ -36,7 +36,9 @@ SHOWN = ("P@1", "P@3", "P@5", "R@5", "R@20", "R@100")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--documents", type=int, default=0, help="of training; 0 = all")
@@ -52,9 +54,17 @@ def main():
         for folder in arguments.folders:
             documents, test, new = read(folder, arguments.documents)
             for method, seed in product(arguments.rows.split(","), arguments.seeds.split(",")):
-                about = {"data": folder.name, "method": method, "seed": int(seed), "gandalf": arguments.gandalf}
+                about = {
+                    "data": folder.name,
+                    "method": method,
+                    "seed": int(seed),
+                    "gandalf": arguments.gandalf,
+                }
                 line = about | run(documents, test, new, method, int(seed), arguments)
-                print(json.dumps({"benchmark": "new_labels", **line, "set": arguments.set}), flush=True)
+                print(
+                    json.dumps({"benchmark": "new_labels", **line, "set": arguments.set}),
+                    flush=True,
+                )
 
 
 def read(folder, n_documents):
@@ -65,22 +75,34 @@ def read(folder, n_documents):
     documents = documents.with_labels(lt.Labels.of([documents.labels[at] for at in used]))
     test = lt.read(data_file(folder, "test_all_labels"))
     unknown = [label for label in test.labels.ids if label not in documents.labels]
-    return documents, test, lt.Labels.of([lt.Label(label, text=label.replace(" -- ", " ")) for label in unknown])
+    return (
+        documents,
+        test,
+        lt.Labels.of([lt.Label(label, text=label.replace(" -- ", " ")) for label in unknown]),
+    )
 
 
 def run(documents, test, new, method, seed, arguments):
     """Train a model, and measure it without and with the new labels."""
-    own = {"seed": seed, "encoder": {"name": arguments.vectors}, "gandalf": {"use": arguments.gandalf}}
+    own = {
+        "seed": seed,
+        "encoder": {"name": arguments.vectors},
+        "gandalf": {"use": arguments.gandalf},
+    }
     config = configure(method, None, own, *map(parse_assignment, arguments.set))
     model = lt.Longtail.of(train(documents, config, device=arguments.device))
     begin = time.perf_counter()
     extended = lt.extend(model, new)
     seconds = time.perf_counter() - begin
     known = len(documents.labels)
-    test = test.with_labels(extended.model.labels.extended(new.ids))  # those without a known word behind all others
+    test = test.with_labels(
+        extended.model.labels.extended(new.ids)
+    )  # those without a known word behind all others
     facts = {"documents": len(documents), "labels": known, "new": len(new)}
     facts["added"] = len(extended.model.labels) - known
-    facts["of_new"] = percent(test.label_matrix[:, known:].nnz / test.label_matrix.nnz)  # share of all true labels
+    facts["of_new"] = percent(
+        test.label_matrix[:, known:].nnz / test.label_matrix.nnz
+    )  # share of all true labels
     before, after = (measured(row, test, known) for row in (model, extended))
     return {**facts, "extend_s": round(seconds, 2), "without": before, "with": after}
 
@@ -88,15 +110,19 @@ def run(documents, test, new, method, seed, arguments):
 def measured(model, test, known):
     """Return metrics over all labels, and of those from ``known`` on, which were not trained on, the recall alone."""
     found = model.predict(test.texts, KS[-1]).matrix
-    ranked = csr_of(found.data, found.indices, found.indptr, test.n_labels)  # labels that were added are the last
+    ranked = csr_of(
+        found.data, found.indices, found.indptr, test.n_labels
+    )  # labels that were added are the last
     metrics = evaluate(ranked, test.label_matrix, ks=KS).metrics
     values = {name: metrics[name] for name in SHOWN}
-    rows = np.flatnonzero(np.diff(new_of(test.label_matrix, known).indptr))  # documents with a new label
+    rows = np.flatnonzero(
+        np.diff(new_of(test.label_matrix, known).indptr)
+    )  # documents with a new label
     for k in KS[2:]:
         best = new_of(first(ranked, k), known)
-        values[f"R@{k} of new"] = evaluate(best[rows], new_of(test.label_matrix, known)[rows], ks=(k,)).metrics[
-            f"R@{k}"
-        ]
+        values[f"R@{k} of new"] = evaluate(
+            best[rows], new_of(test.label_matrix, known)[rows], ks=(k,)
+        ).metrics[f"R@{k}"]
         if k == 5:
             values["new among 5"] = best.nnz / (k * len(test))
     return {name: percent(value) for name, value in values.items()}

@@ -29,7 +29,9 @@ from longtail.rankers.spans import _aligned, _Arguments
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--labels", type=int, default=208)
     parser.add_argument("--tolerance", type=float, default=0.01)
@@ -82,7 +84,9 @@ def timed(work, *given):
 
 
 def theirs(x, y, dual):
-    return OneVsRestClassifier(LinearSVC(dual=dual, random_state=0), n_jobs=1).fit(sparse.csr_matrix(x), y)
+    return OneVsRestClassifier(LinearSVC(dual=dual, random_state=0), n_jobs=1).fit(
+        sparse.csr_matrix(x), y
+    )
 
 
 def ours(x, y, tolerance):

@@ -30,7 +30,9 @@ from longtail.training_run import train_to_folder
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=0)
@@ -45,7 +47,10 @@ def main():
             own = documents if method == "xr-linear" else most_frequent(documents, arguments.labels)
             result = measured(own, method, arguments.threads, arguments.runs)
             print(
-                json.dumps({"benchmark": "ray_overhead", "data": folder.name, "method": method, **result}), flush=True
+                json.dumps(
+                    {"benchmark": "ray_overhead", "data": folder.name, "method": method, **result}
+                ),
+                flush=True,
             )
 
 
@@ -71,7 +76,10 @@ def measured(documents, method, threads, runs):
             first = trained(documents, other, config, threads)
             pairs = [
                 # an empty context knows nothing of Ray
-                (Context().run(trained, documents, one, config, threads), trained(documents, other, config, threads))
+                (
+                    Context().run(trained, documents, one, config, threads),
+                    trained(documents, other, config, threads),
+                )
                 for _ in range(runs)
             ]
         same = contents(one) == contents(other)
@@ -102,7 +110,11 @@ def trained(documents, folder, config, threads):
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 if __name__ == "__main__":

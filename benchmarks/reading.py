@@ -32,9 +32,13 @@ REPEATS = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--megabytes", type=int, default=200, help="repeat each file to at least this size")
+    parser.add_argument(
+        "--megabytes", type=int, default=200, help="repeat each file to at least this size"
+    )
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -48,7 +52,9 @@ def main() -> None:
                 for copy in range(copies):
                     out.write(data if copy == 0 else with_new_labels(data, copy))
             command = [sys.executable, __file__, "--measure", str(plain)]
-            result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            result = json.loads(
+                subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            )
             print(json.dumps({"benchmark": "reading", "data": name, **result}), flush=True)
 
 
@@ -67,7 +73,9 @@ def with_new_labels(data: bytes, copy: int) -> bytes:
     """Return the lines with one label more, seen in this copy only, on every tenth."""
     lines = data.splitlines(keepends=True)
     for number in range(0, len(lines), 10):
-        lines[number] = lines[number].replace(b'"labels": [', b'"labels": ["new %d %d", ' % (copy, number), 1)
+        lines[number] = lines[number].replace(
+            b'"labels": [', b'"labels": ["new %d %d", ' % (copy, number), 1
+        )
         lines[number] = lines[number].replace(b", ]", b"]")
     return b"".join(lines)
 
@@ -120,7 +128,9 @@ def timed_read(lt, path: Path):
 
 def resident_mb(field: str) -> float:
     status = Path("/proc/self/status").read_text()
-    kib = int(next(line for line in status.splitlines() if line.startswith(field)).split()[1])  # it says kB
+    kib = int(
+        next(line for line in status.splitlines() if line.startswith(field)).split()[1]
+    )  # it says kB
     return kib * 1024 / 1e6
 
 

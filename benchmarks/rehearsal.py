@@ -37,19 +37,31 @@ FOLDERS = {
 
 def main() -> None:
     """Write the corpus and the encoder, run the experiment, and print what it took."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset", choices=FOLDERS)
-    parser.add_argument("--experiment", help="cascadexml/DATASET, or inceptionxml/DATASET for titles, otherwise")
-    parser.add_argument("--share", type=float, default=1.0, help="share of the documents; labels are always all")
-    parser.add_argument("--test-share", type=float, default=1.0, help="further share of the test documents")
+    parser.add_argument(
+        "--experiment", help="cascadexml/DATASET, or inceptionxml/DATASET for titles, otherwise"
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="share of the documents; labels are always all"
+    )
+    parser.add_argument(
+        "--test-share", type=float, default=1.0, help="further share of the test documents"
+    )
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="A.B=C")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", default="0")
     parser.add_argument("--depth", type=int, default=12, help="layers of the encoder")
     parser.add_argument("--width", type=int, default=768, help="numbers of its vectors")
     parser.add_argument("--folder", type=Path, default=Path("rehearsal"))
-    parser.add_argument("--keep", action="store_true", help="leave what was written; a second call goes on with it")
-    parser.add_argument("--ignore-memory", action="store_true", help="train whatever the forecast says")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave what was written; a second call goes on with it"
+    )
+    parser.add_argument(
+        "--ignore-memory", action="store_true", help="train whatever the forecast says"
+    )
     arguments = parser.parse_args()
     folder = arguments.folder / FOLDERS[arguments.dataset]
     corpus_seconds = written(arguments, folder)
@@ -59,7 +71,10 @@ def main() -> None:
     seconds = time.perf_counter() - begin
     stages = [line for log in sorted(output.glob("*.run.jsonl")) for line in stage_lines(log)]
     for stage in stages:
-        print(json.dumps({"benchmark": "rehearsal", "dataset": arguments.dataset, **stage}), flush=True)
+        print(
+            json.dumps({"benchmark": "rehearsal", "dataset": arguments.dataset, **stage}),
+            flush=True,
+        )
     total = {
         "benchmark": "rehearsal",
         "dataset": arguments.dataset,
@@ -85,7 +100,12 @@ def written(arguments: argparse.Namespace, folder: Path) -> float:
         return 0.0
     begin = time.perf_counter()
     command = [
-        *(sys.executable, str(Path(__file__).parent / "synthetic_corpus.py"), arguments.dataset, str(folder)),
+        *(
+            sys.executable,
+            str(Path(__file__).parent / "synthetic_corpus.py"),
+            arguments.dataset,
+            str(folder),
+        ),
         *("--share", str(arguments.share), "--test-share", str(arguments.test_share)),
         *("--encoder", str(arguments.folder / "encoders" / "bert-base-uncased")),
         *("--depth", str(arguments.depth), "--width", str(arguments.width)),
@@ -104,7 +124,15 @@ def reproduced(arguments: argparse.Namespace, folder: Path, output: Path) -> tup
     """Run the experiment in a process of its own; return its exit status and its largest memory in bytes."""
     command = [
         *(sys.executable, "-m", "longtail", "reproduce", experiment_of(arguments), str(folder)),
-        *("--output", str(output), "--single", "--device", arguments.device, "--threads", arguments.threads),
+        *(
+            "--output",
+            str(output),
+            "--single",
+            "--device",
+            arguments.device,
+            "--threads",
+            arguments.threads,
+        ),
         *("--encoder-folder", str(arguments.folder / "encoders")),
         *(word for setting in arguments.settings for word in ("--set", setting)),
         *(["--ignore-memory"] if arguments.ignore_memory else []),
@@ -124,10 +152,14 @@ def stage_lines(log: Path) -> list[dict[str, object]]:
             facts = {"stage": event["name"], "s": event["seconds"], "facts": event["facts"]}
             lines.append({**facts, "peak_gb": round(event["memory_mb"] / 1e3, 2)})
         elif event.get("event") == "epoch":
-            kept = {name: event[name] for name in ("number", "seconds", "samples_per_s", "peak_gib")}
+            kept = {
+                name: event[name] for name in ("number", "seconds", "samples_per_s", "peak_gib")
+            }
             lines.append({"stage": "epoch", **kept})
         elif event.get("event") == "forecast":
-            lines.append({"stage": "forecast", **{key: event[key] for key in event if key != "event"}})
+            lines.append(
+                {"stage": "forecast", **{key: event[key] for key in event if key != "event"}}
+            )
     return lines
 
 

@@ -38,7 +38,9 @@ RANKERS = {
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--documents", type=int, default=40_000)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--nonzeros", type=int, default=76)
@@ -52,7 +54,10 @@ def main():
         return
     for case in arguments.cases:
         for threads in arguments.threads:
-            given = [f"--{name}={getattr(arguments, name)}" for name in ("documents", "width", "nonzeros", "nodes")]
+            given = [
+                f"--{name}={getattr(arguments, name)}"
+                for name in ("documents", "width", "nonzeros", "nodes")
+            ]
             own = ["--own-process", "--cases", case, "--threads", str(threads)]
             subprocess.run([sys.executable, __file__, *given, *own], check=True)
 
@@ -60,7 +65,9 @@ def main():
 def measured(arguments):
     case, threads = arguments.cases[0], arguments.threads[0]
     train(case, *synthetic(300, arguments.width, arguments.nonzeros, 32))  # compiles the kernels
-    features, labels = synthetic(arguments.documents, arguments.width, arguments.nonzeros, arguments.nodes)
+    features, labels = synthetic(
+        arguments.documents, arguments.width, arguments.nonzeros, arguments.nodes
+    )
     reset_peak()
     before, begin, cpu = memory("VmRSS"), time.perf_counter(), time.process_time()
     with pool.threads(threads):
@@ -102,8 +109,12 @@ def synthetic(documents, width, nonzeros, nodes):
     random = np.random.default_rng(0)
     centres = random.normal(size=(nodes, width)).astype(np.float32)
     columns = zipf(random, documents * nonzeros, COLUMNS)
-    values = random.random(documents * nonzeros, dtype=np.float32) / np.float32(np.sqrt(nonzeros / 3))
-    rows = sparse.csr_array((values, columns, np.arange(0, len(values) + 1, nonzeros)), shape=(documents, COLUMNS))
+    values = random.random(documents * nonzeros, dtype=np.float32) / np.float32(
+        np.sqrt(nonzeros / 3)
+    )
+    rows = sparse.csr_array(
+        (values, columns, np.arange(0, len(values) + 1, nonzeros)), shape=(documents, COLUMNS)
+    )
     own = random.integers(0, nodes, (documents, 5), dtype=np.int32)
     dense = np.empty((documents, width), np.float32)
     for first in range(0, documents, 1024):
@@ -111,7 +122,9 @@ def synthetic(documents, width, nonzeros, nodes):
         block += 2 * random.normal(size=block.shape).astype(np.float32)
         dense[first : first + 1024] = block / np.linalg.norm(block, axis=1, keepdims=True)
     marks = np.ones(own.size, np.float32)
-    labels = sparse.csr_array((marks, own.ravel(), np.arange(0, own.size + 1, 5)), shape=(documents, nodes))
+    labels = sparse.csr_array(
+        (marks, own.ravel(), np.arange(0, own.size + 1, 5)), shape=(documents, nodes)
+    )
     labels.sum_duplicates()
     labels.data[:] = 1
     return Features.of(rows, dense), labels

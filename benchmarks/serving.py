@@ -37,7 +37,14 @@ import numpy as np
 
 import longtail as lt
 
-GOALS = {"documents_s": 1000, "p50_ms": 15, "p99_ms": 60, "overload_p99_ms": 250, "growth": 0.05, "recovered_s": 2}
+GOALS = {
+    "documents_s": 1000,
+    "p50_ms": 15,
+    "p99_ms": 60,
+    "overload_p99_ms": 250,
+    "growth": 0.05,
+    "recovered_s": 2,
+}
 OVERLOAD, MOST_CONNECTIONS = 5, 2560
 SAMPLERS, SAMPLES_S = 4, 20
 HEADERS = {"Content-Type": "application/json"}
@@ -72,13 +79,17 @@ class Server:
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
         connection.close()
-        found = re.findall(r'longtail_requests_total\{path="/v1/predict",status="(\d+)"\} ([\d.e+]+)', text)
+        found = re.findall(
+            r'longtail_requests_total\{path="/v1/predict",status="(\d+)"\} ([\d.e+]+)', text
+        )
         return Counter({int(status): round(float(count)) for status, count in found})
 
     def resident_mb(self):
         """Return the resident memory of the server and its workers."""
         pids = [self.process.pid, *_children(self.process.pid)]
-        sizes = [re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
+        sizes = [
+            re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in pids
+        ]
         return sum(int(size[1]) for size in sizes if size) / 1e3
 
 
@@ -109,8 +120,19 @@ def serving(model, *options):
 
 def wrk(server, script, connections, seconds):
     """Return what wrk says of a load."""
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script)]
-    done = subprocess.run([*command, f"http://127.0.0.1:{server.port}"], capture_output=True, text=True, check=True)
+    command = [
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{seconds}s",
+        "--timeout",
+        "10s",
+        "-s",
+        str(script),
+    ]
+    done = subprocess.run(
+        [*command, f"http://127.0.0.1:{server.port}"], capture_output=True, text=True, check=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -120,7 +142,9 @@ class Samplers:
     def __init__(self, server, bodies):
         self.answers = []  # (when it ended, status, seconds)
         self._server, self._bodies, self._stop = server, bodies, threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(SAMPLERS)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,)) for number in range(SAMPLERS)
+        ]
 
     def __enter__(self):
         for thread in self._threads:
@@ -138,7 +162,9 @@ class Samplers:
         while not self._stop.wait(1 / SAMPLES_S):
             begin = time.monotonic()
             try:
-                connection.request("POST", "/v1/predict", self._bodies[at % len(self._bodies)], HEADERS)
+                connection.request(
+                    "POST", "/v1/predict", self._bodies[at % len(self._bodies)], HEADERS
+                )
                 response = connection.getresponse()
                 response.read()
                 status = response.status
@@ -151,7 +177,9 @@ class Samplers:
 
     def between(self, begin, end, status=200):
         """Return the p50 and p99, in ms, of answers of a status in a time, and how many there were."""
-        times = [seconds for at, own, seconds in self.answers if begin <= at <= end and own == status]
+        times = [
+            seconds for at, own, seconds in self.answers if begin <= at <= end and own == status
+        ]
         p50, p99 = np.percentile(times, [50, 99]) * 1e3 if times else (None, None)
         return p50, p99, len(times)
 
@@ -197,7 +225,11 @@ def overload(server, script, bodies, usual_s, first, seconds):
     p50, p99, count = samplers.between(begin + 1, end)
     _, shed_p99, _ = samplers.between(begin + 1, end, 503)
     limit = GOALS["p99_ms"] / 1e3
-    late = [at - end for at, status, took in samplers.answers if at > end and (status != 200 or took > limit)]
+    late = [
+        at - end
+        for at, status, took in samplers.answers
+        if at > end and (status != 200 or took > limit)
+    ]
     grown = server.resident_mb()
     return {
         "phase": "overload",
@@ -229,7 +261,13 @@ def fuzz(model, examples, folder):
     with serving(model) as server:
         address = f"http://127.0.0.1:{server.port}/openapi.json"
         command = [sys.executable, "-m", "schemathesis.cli", "run", address]
-        command += ["--max-examples", str(examples), "--phases", "coverage,fuzzing", "--continue-on-failure"]
+        command += [
+            "--max-examples",
+            str(examples),
+            "--phases",
+            "coverage,fuzzing",
+            "--continue-on-failure",
+        ]
         begin = time.monotonic()
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         statuses = server.statuses()
@@ -263,7 +301,9 @@ def trained(path, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", help="model folder, or data to train xr-linear on")
     parser.add_argument("--documents", help="real documents to ask for")
     parser.add_argument("--connections", type=int, default=32)
@@ -271,10 +311,18 @@ def main():
     parser.add_argument("--overload-seconds", type=int, default=60)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--schema", type=int, default=0, metavar="N", help="fuzz with N examples an endpoint instead")
+    parser.add_argument(
+        "--schema",
+        type=int,
+        default=0,
+        metavar="N",
+        help="fuzz with N examples an endpoint instead",
+    )
     options = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is a file, here and in the server
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (most, most)
+    )  # a connection is a file, here and in the server
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = trained(options.model, folder)
@@ -287,12 +335,16 @@ def main():
         (folder / "bodies").write_text("\n".join(bodies) + "\n")
         script = folder / "load.lua"
         script.write_text(LUA.replace("BODIES", str(folder / "bodies")))
-        with serving(model, "--workers", str(options.workers), "--batch", str(options.batch)) as server:
+        with serving(
+            model, "--workers", str(options.workers), "--batch", str(options.batch)
+        ) as server:
             wrk(server, script, options.connections, 5)  # compile, touch, fill caches
             usual = capacity(server, script, options.connections, options.seconds)
             print(json.dumps(usual), flush=True)
             first = OVERLOAD * options.connections
-            found = overload(server, script, bodies, usual["documents_s"], first, options.overload_seconds)
+            found = overload(
+                server, script, bodies, usual["documents_s"], first, options.overload_seconds
+            )
             print(json.dumps(found), flush=True)
 
 

@@ -32,7 +32,11 @@ TOPIC_WORDS, LABEL_WORDS = 24, 4  # that belong to a topic, and to a label
 TOPIC_SHARE, LABEL_SHARE = 0.25, 0.15  # of the words of a document
 SAME_TOPIC = 0.8  # of the labels of a document
 CHUNK = 8192  # documents made at a time, by one process
-NONZEROS = {"amazon-670k": 76, "wiki-500k": 200, "amazon-3m": 40}  # of a row of features; else one for each word
+NONZEROS = {
+    "amazon-670k": 76,
+    "wiki-500k": 200,
+    "amazon-3m": 40,
+}  # of a row of features; else one for each word
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,9 @@ class Corpus:
         """Return, for each training document, labels that it must have so that each label occurs at all."""
         order = np.random.default_rng((self.seed, 2)).permutation(-(-self.sizes.labels // 2))
         document = np.empty(self.sizes.labels, np.int64)
-        document[0::2] = order[: len(document[0::2])] % count  # two neighbouring labels in the same document
+        document[0::2] = (
+            order[: len(document[0::2])] % count
+        )  # two neighbouring labels in the same document
         document[1::2] = order[: len(document[1::2])] % count
         by_document = np.argsort(document, kind="stable").astype(np.int32)
         ends = np.cumsum(np.bincount(document, minlength=count))
@@ -128,7 +134,11 @@ class Corpus:
         """Make ``count`` documents, those of a training chunk with the labels ``required`` of each."""
         sizes = self.sizes
         wanted = generator.poisson(max(sizes.labels_per_document - 1, 0), count) + 1
-        own = np.array([len(labels) for labels in required]) if required is not None else np.zeros(count, np.int64)
+        own = (
+            np.array([len(labels) for labels in required])
+            if required is not None
+            else np.zeros(count, np.int64)
+        )
         drawn = np.maximum(wanted - own, 0)
         drawn[own + drawn == 0] = 1
         main_topic = self._topics(count, generator)
@@ -136,7 +146,11 @@ class Corpus:
             has = own > 0
             main_topic[has] = np.array([labels[0] for labels in required if len(labels)]) // TOPIC
         rows = np.repeat(np.arange(count), drawn)
-        topic = np.where(generator.random(len(rows)) < SAME_TOPIC, main_topic[rows], self._topics(len(rows), generator))
+        topic = np.where(
+            generator.random(len(rows)) < SAME_TOPIC,
+            main_topic[rows],
+            self._topics(len(rows), generator),
+        )
         offset = zipf(TOPIC, len(rows), generator)
         labels = np.minimum(topic * TOPIC + offset, sizes.labels - 1)
         if required is not None:
@@ -161,13 +175,17 @@ class Corpus:
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the words of documents: of the topic, of their labels, and of all words by Zipf's law."""
         shape = 1.5  # of the gamma distribution of lengths
-        lengths = np.maximum(generator.gamma(shape, self.sizes.words / shape, count).astype(np.int64), 3)
+        lengths = np.maximum(
+            generator.gamma(shape, self.sizes.words / shape, count).astype(np.int64), 3
+        )
         ends = np.cumsum(lengths)
         rows = np.repeat(np.arange(count), lengths)
         words = zipf(WORDS, len(rows), generator)
         kind = generator.random(len(rows))
         of_topic = np.flatnonzero(kind < TOPIC_SHARE)
-        words[of_topic] = _mixed(main_topic[rows[of_topic]], zipf(TOPIC_WORDS, len(of_topic), generator), 1)
+        words[of_topic] = _mixed(
+            main_topic[rows[of_topic]], zipf(TOPIC_WORDS, len(of_topic), generator), 1
+        )
         of_label = np.flatnonzero((kind >= TOPIC_SHARE) & (kind < TOPIC_SHARE + LABEL_SHARE))
         starts = np.concatenate([[0], label_ends[:-1]])
         counts = label_ends - starts
@@ -177,7 +195,9 @@ class Corpus:
         return words.astype(np.int32), ends
 
 
-def zipf(size: int, count: int, generator: np.random.Generator, exponent: float = 1.0) -> NDArray[np.int64]:
+def zipf(
+    size: int, count: int, generator: np.random.Generator, exponent: float = 1.0
+) -> NDArray[np.int64]:
     """Return ``count`` numbers below ``size``, number i about as often as (i + 1)^−exponent."""
     chance = generator.random(count)
     if exponent == 1.0:
@@ -190,7 +210,9 @@ def zipf(size: int, count: int, generator: np.random.Generator, exponent: float 
 
 def _mixed(owner: NDArray[np.int64], number: NDArray[np.int64], salt: int) -> NDArray[np.int64]:
     """Return a word for each (owner, number), the same whenever it is asked for."""
-    key = (owner * 31 + number).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(salt << 32)
+    key = (owner * 31 + number).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(
+        salt << 32
+    )
     key ^= key >> np.uint64(29)
     key *= np.uint64(0xBF58476D1CE4E5B9)
     return ((key >> np.uint64(32)) % np.uint64(WORDS)).astype(np.int64)
@@ -210,7 +232,9 @@ def word_string(number: int) -> str:
     return "".join(chr(ord("a") + number // 26**place % 26) for place in reversed(range(LETTERS)))
 
 
-def write_corpus(name: str, folder: Path, share: float = 1.0, seed: int = 0, test_share: float = 1.0) -> Sizes:
+def write_corpus(
+    name: str, folder: Path, share: float = 1.0, seed: int = 0, test_share: float = 1.0
+) -> Sizes:
     """Write the corpus in the layout of its authors' download.
 
     Args:
@@ -234,7 +258,11 @@ def write_corpus(name: str, folder: Path, share: float = 1.0, seed: int = 0, tes
 
 def _write_attentionxml(corpus: Corpus, split: str, folder: Path, count: int) -> None:
     """Write texts, labels and the svmlight features without a header, as AttentionXML's downloads have them."""
-    names = (f"{split}_raw_texts.txt", f"{split}_labels.txt", "train_v1.txt" if split == "train" else "test.txt")
+    names = (
+        f"{split}_raw_texts.txt",
+        f"{split}_labels.txt",
+        "train_v1.txt" if split == "train" else "test.txt",
+    )
     with ExitStack() as stack, ProcessPoolExecutor() as pool:
         outputs = [stack.enter_context((folder / name).open("wb")) for name in names]
         for parts in pool.map(_attentionxml_lines, corpus.chunks(split, count)):
@@ -246,7 +274,9 @@ def _attentionxml_lines(chunk: Chunk) -> tuple[bytes, bytes, bytes]:
     """Return the lines of texts, labels and features of some documents."""
     documents = chunk.documents()
     labels = _label_lines(documents)
-    features = _feature_lines(documents, labels, chunk.corpus.sizes, chunk.generator(1), chunk.first == 0)
+    features = _feature_lines(
+        documents, labels, chunk.corpus.sizes, chunk.generator(1), chunk.first == 0
+    )
     return _text_lines(documents), b"\n".join(labels) + b"\n", features
 
 
@@ -274,7 +304,9 @@ def _feature_lines(
     columns = sizes.features
     count = len(documents.word_ends)
     rows = np.repeat(np.arange(count), np.diff(documents.word_ends, prepend=0))
-    keys, frequency = np.unique(rows * np.int64(columns) + documents.words % columns, return_counts=True)
+    keys, frequency = np.unique(
+        rows * np.int64(columns) + documents.words % columns, return_counts=True
+    )
     if sizes.nonzeros:
         kept = generator.random(len(keys)) < sizes.nonzeros * count / len(keys)
         keys, frequency = keys[kept], frequency[kept]
@@ -305,7 +337,10 @@ def _feature_lines(
 def _write_lf(corpus: Corpus, split: str, folder: Path, count: int) -> None:
     """Write ``trn.json.gz`` or ``tst.json.gz``, with a short content that titles-only sets leave out."""
     name = "trn" if split == "train" else "tst"
-    with gzip.open(folder / f"{name}.json.gz", "wb", compresslevel=1) as out, ProcessPoolExecutor() as pool:
+    with (
+        gzip.open(folder / f"{name}.json.gz", "wb", compresslevel=1) as out,
+        ProcessPoolExecutor() as pool,
+    ):
         for lines in pool.map(_lf_lines, corpus.chunks(split, count)):
             out.write(lines)
 
@@ -332,13 +367,19 @@ def _write_lf_labels(sizes: Sizes, folder: Path) -> None:
     """Write ``lbl.json.gz``, whose titles are the words of each label."""
     with gzip.open(folder / "lbl.json.gz", "wb", compresslevel=1) as out:
         numbers = np.arange(sizes.labels)
-        words = np.stack([_mixed(numbers, np.full(sizes.labels, place), 2) for place in range(LABEL_WORDS)], 1)
+        words = np.stack(
+            [_mixed(numbers, np.full(sizes.labels, place), 2) for place in range(LABEL_WORDS)], 1
+        )
         for label, own in enumerate(words.tolist()):
             title = " ".join(map(word_string, own))
-            out.write(json.dumps({"uid": f"L{label}", "title": title, "content": ""}).encode() + b"\n")
+            out.write(
+                json.dumps({"uid": f"L{label}", "title": title, "content": ""}).encode() + b"\n"
+            )
 
 
-def write_bert(folder: Path, seed: int = 0, depth: int = 12, width: int = 768, vocabulary: int = 30_522) -> Path:
+def write_bert(
+    folder: Path, seed: int = 0, depth: int = 12, width: int = 768, vocabulary: int = 30_522
+) -> Path:
     """Write BERT-base with random weights, and a tokeniser that has the most frequent words whole, others in pieces."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig
@@ -356,7 +397,9 @@ def write_bert(folder: Path, seed: int = 0, depth: int = 12, width: int = 768, v
     tokeniser.normalizer = normalizers.BertNormalizer()
     tokeniser.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     ends = [("[CLS]", numbered["[CLS]"]), ("[SEP]", numbered["[SEP]"])]
-    tokeniser.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    tokeniser.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=ends
+    )
     tokeniser.save(str(folder / "tokenizer.json"))
     names = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
     (folder / "tokenizer_config.json").write_text(json.dumps(names))
@@ -373,20 +416,28 @@ def write_bert(folder: Path, seed: int = 0, depth: int = 12, width: int = 768, v
 
 def main() -> None:
     """Write a corpus from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--test-share", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--encoder", type=Path, help="write a BERT with random weights into this folder as well")
+    parser.add_argument(
+        "--encoder", type=Path, help="write a BERT with random weights into this folder as well"
+    )
     parser.add_argument("--depth", type=int, default=12, help="its layers")
     parser.add_argument("--width", type=int, default=768, help="numbers of its vectors")
     arguments = parser.parse_args()
-    sizes = write_corpus(arguments.dataset, arguments.folder, arguments.share, arguments.seed, arguments.test_share)
+    sizes = write_corpus(
+        arguments.dataset, arguments.folder, arguments.share, arguments.seed, arguments.test_share
+    )
     if arguments.encoder is not None:
         write_bert(arguments.encoder, arguments.seed, arguments.depth, arguments.width)
-    print(json.dumps({"benchmark": "synthetic_corpus", "train": sizes.train, "labels": sizes.labels}))
+    print(
+        json.dumps({"benchmark": "synthetic_corpus", "train": sizes.train, "labels": sizes.labels})
+    )
 
 
 if __name__ == "__main__":

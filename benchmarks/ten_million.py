@@ -68,7 +68,10 @@ def word(number: int) -> str:
 def texts(n: int, vocabulary: int, seed: int) -> list[str]:
     """Return documents of words by Zipf's law."""
     rng = np.random.default_rng(seed)
-    ranks = np.minimum(np.exp(rng.random((n, WORDS)) * np.log(vocabulary)).astype(np.int64), vocabulary) - 1
+    ranks = (
+        np.minimum(np.exp(rng.random((n, WORDS)) * np.log(vocabulary)).astype(np.int64), vocabulary)
+        - 1
+    )
     return [" ".join(map(word, own)) for own in ranks.tolist()]
 
 
@@ -98,14 +101,20 @@ class Level:
 
     def _part(self, rng: np.random.Generator, width: int) -> Part:
         """Each sibling has a run of words somewhere in the documents that are the parent's, and a bias."""
-        counts = np.minimum(self.mean / 3 * (1 + rng.pareto(1.5, width)), 20 * self.mean).astype(np.int64)
+        counts = np.minimum(self.mean / 3 * (1 + rng.pareto(1.5, width)), 20 * self.mean).astype(
+            np.int64
+        )
         room = min(20 * self.mean, len(self.columns) // 2)
         start = rng.integers(0, len(self.columns) - room - counts.max())
         starts = start + rng.integers(0, room, width)
         siblings = np.repeat(np.arange(width), counts)
         at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - starts, counts)
         keys, where = np.unique(self.columns[at] * width + siblings, return_index=True)
-        weights = 8 * self.values[at[where]] * np.where(rng.random(len(keys)) < 0.3, -1, 1).astype(np.float32)
+        weights = (
+            8
+            * self.values[at[where]]
+            * np.where(rng.random(len(keys)) < 0.3, -1, 1).astype(np.float32)
+        )
         rows, own = np.unique(keys // width, return_counts=True)
         return Part(
             np.append(rows, self.n_columns),
@@ -144,7 +153,9 @@ def build(folder: Path, options: argparse.Namespace) -> dict:
         " ".join(map(word, range(first, min(first + 500, options.vocabulary))))
         for first in range(0, options.vocabulary, 500)
     ]
-    vectoriser, rows = TfIdf.fit_transform(texts(DOCUMENTS, options.vocabulary, 0) + every, config.tfidf)
+    vectoriser, rows = TfIdf.fit_transform(
+        texts(DOCUMENTS, options.vocabulary, 0) + every, config.tfidf
+    )
     tree, n_columns = tree_of(options.labels, 1), vectoriser.n_features
     drawn = rows.indices.astype(np.int64), rows.data, n_columns
     levels, seconds = [], {}
@@ -152,17 +163,23 @@ def build(folder: Path, options: argparse.Namespace) -> dict:
         for depth in range(tree.n_levels):
             start = time.perf_counter()
             offsets = tree.offsets[depth - 1] if depth else np.array([0, tree.widths[0]])
-            level = Level(*drawn, offsets, WEIGHTS[tree.n_levels - 1 - depth], config.ranker, 2 + depth)
+            level = Level(
+                *drawn, offsets, WEIGHTS[tree.n_levels - 1 - depth], config.ranker, 2 + depth
+            )
             if depth < tree.n_levels - 1:
                 levels.append(level.solve((0, len(offsets) - 1)))
             else:
                 levels.append(fit_shards(level, f"ranker-0-{depth}", Work(stages, "0" * 64)))
             seconds[f"level_{depth + 1}_s"] = round(time.perf_counter() - start, 1)
         start = time.perf_counter()
-        counts = np.random.default_rng(9).zipf(2.0, options.labels).clip(max=100_000).astype(np.int64)
+        counts = (
+            np.random.default_rng(9).zipf(2.0, options.labels).clip(max=100_000).astype(np.int64)
+        )
         facts = Facts(options.labels * 2, int(counts.sum()), 0, n_columns, 0)
         ranker = TreeRanker(tree, tuple(levels), config.ranker.bias)
-        save_model(Model(config, labels_of(options.labels), counts, facts, vectoriser, (ranker,)), folder)
+        save_model(
+            Model(config, labels_of(options.labels), counts, facts, vectoriser, (ranker,)), folder
+        )
         stages.remove()
     seconds["save_s"] = round(time.perf_counter() - start, 1)
     return (
@@ -186,7 +203,8 @@ def disk(folder: Path) -> dict:
         "disk_mib": round(sum(sizes.values()) / 2**20),
         "shards_mib": round(shards / 2**20),
         "levels_above_mib": round(
-            sum(size for name, size in sizes.items() if re.fullmatch(r"ranker-0-\d\..*", name)) / 2**20
+            sum(size for name, size in sizes.items() if re.fullmatch(r"ranker-0-\d\..*", name))
+            / 2**20
         ),
         "labels_mib": round(sizes["labels.jsonl"] / 2**20),
     }
@@ -234,7 +252,18 @@ def memory(field: str, process: int | str = "self") -> float:
 def served(folder: Path, *more: str):
     """Yield the process of a server, its port, and the seconds until it was ready."""
     begin = time.perf_counter()
-    command = [sys.executable, "-m", "longtail", "serve", str(folder), "--port", "0", "--timeout", "60", *more]
+    command = [
+        sys.executable,
+        "-m",
+        "longtail",
+        "serve",
+        str(folder),
+        "--port",
+        "0",
+        "--timeout",
+        "60",
+        *more,
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         for line in process.stderr:
@@ -275,7 +304,10 @@ class Client:
 def serve(folder: Path, options: argparse.Namespace, *more: str) -> dict:
     with served(folder, *more) as (process, port, ready):
         started, client = memory("VmHWM", process), Client(port)
-        singles = [client.ask("POST", "/v1/predict", body(text))[1] for text in texts(500, options.vocabulary, 79)]
+        singles = [
+            client.ask("POST", "/v1/predict", body(text))[1]
+            for text in texts(500, options.vocabulary, 79)
+        ]
         start, several = time.perf_counter(), texts(options.documents, options.vocabulary, 80)
         ask_together(port, several)
         seconds = time.perf_counter() - start
@@ -322,7 +354,9 @@ PHASES = {"build": build, "load": load, "serve": serve, "half": half}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, required=True, help="where the model folder goes")
     parser.add_argument("--labels", type=int, default=10_000_000)
     parser.add_argument("--vocabulary", type=int, default=500_000)
@@ -333,11 +367,16 @@ def main() -> None:
     if options.phase is None:
         for phase in PHASES:
             if phase != "build" or not options.folder.exists():
-                subprocess.run([sys.executable, *sys.argv, "--phase", phase], check=True, env=os.environ)
+                subprocess.run(
+                    [sys.executable, *sys.argv, "--phase", phase], check=True, env=os.environ
+                )
         return
     found = {"phase": options.phase} | PHASES[options.phase](options.folder, options)
     found.setdefault("peak_mib", round(memory("VmHWM")))
-    print(json.dumps(found | {"goal_mib": GOAL_MIB, "reached": found["peak_mib"] <= GOAL_MIB}), flush=True)
+    print(
+        json.dumps(found | {"goal_mib": GOAL_MIB, "reached": found["peak_mib"] <= GOAL_MIB}),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

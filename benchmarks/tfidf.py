@@ -65,7 +65,9 @@ with tempfile.TemporaryDirectory() as folder:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--peer-python", help="Python of an environment with libpecos")
     parser.add_argument("--repeat", type=int, default=3)
@@ -78,7 +80,11 @@ def main() -> None:
             texts = Path(scratch) / "texts.json"
             megabytes = write_texts(path, texts)
             for variant in arguments.variants:
-                result = {"benchmark": "tfidf", "data": path.parent.name, "text_mb": round(megabytes, 1)}
+                result = {
+                    "benchmark": "tfidf",
+                    "data": path.parent.name,
+                    "text_mb": round(megabytes, 1),
+                }
                 result |= {"variant": variant, "threads": arguments.threads}
                 result |= compare(texts, megabytes, VARIANTS[variant], arguments)
                 print(json.dumps(result), flush=True)
@@ -94,15 +100,28 @@ def write_texts(path: Path, target: Path) -> float:
     return float(texts.lengths.sum()) / 1e6
 
 
-def compare(texts: Path, megabytes: float, variant: tuple[str, int, int], arguments) -> dict[str, object]:
+def compare(
+    texts: Path, megabytes: float, variant: tuple[str, int, int], arguments
+) -> dict[str, object]:
     pythons = {"ours": (sys.executable, OURS)}
     if arguments.peer_python:
         pythons["peer"] = (arguments.peer_python, PEER)
     runs: dict[str, list[dict]] = {name: [] for name in pythons}
     for _ in range(arguments.repeat):
         for name, (python, script) in pythons.items():
-            command = [python, "-c", CLOCK + script, str(texts), *map(str, variant), str(arguments.threads)]
-            runs[name].append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+            command = [
+                python,
+                "-c",
+                CLOCK + script,
+                str(texts),
+                *map(str, variant),
+                str(arguments.threads),
+            ]
+            runs[name].append(
+                json.loads(
+                    subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                )
+            )
     result: dict[str, object] = {name: summary(own, megabytes) for name, own in runs.items()}
     if arguments.peer_python:
         ours, peer = result["ours"], result["peer"]
@@ -131,8 +150,19 @@ def print_table(results: list[dict]) -> None:
     print(line.format(*heads), file=sys.stderr)
     for result in results:
         ours, peer = result["ours"], result.get("peer", {})
-        cells = [result["data"], result["variant"], result["text_mb"], ours["mb_per_s"], peer.get("mb_per_s", "")]
-        cells += [result.get("ratio", ""), result.get("cpu_ratio", ""), ours["disk_mb"], peer.get("disk_mb", "")]
+        cells = [
+            result["data"],
+            result["variant"],
+            result["text_mb"],
+            ours["mb_per_s"],
+            peer.get("mb_per_s", ""),
+        ]
+        cells += [
+            result.get("ratio", ""),
+            result.get("cpu_ratio", ""),
+            ours["disk_mb"],
+            peer.get("disk_mb", ""),
+        ]
         print(line.format(*map(str, cells)), file=sys.stderr)
 
 

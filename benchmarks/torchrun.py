@@ -39,7 +39,9 @@ def measure(arguments: argparse.Namespace) -> None:
         n = batch_size * (arguments.steps + arguments.warm_up)
         chance = np.random.default_rng(0)
         ids = chance.integers(1000, 20000, n * tokens).astype(np.uint16)
-        truth = sparse.csr_array((np.ones(n, np.float32), (np.arange(n), chance.integers(0, labels, n))), (n, labels))
+        truth = sparse.csr_array(
+            (np.ones(n, np.float32), (np.arange(n), chance.integers(0, labels, n))), (n, labels)
+        )
         batches = Batches(Tokens(ids, np.arange(n + 1) * tokens, 0, False), truth, batch_size, 0)
         training = Training(batch_size=batch_size, micro_batch=arguments.batch)
         tree = LabelTree(np.arange(labels, dtype=np.int32), (np.arange(0, labels + 1, 32),))
@@ -54,23 +56,49 @@ def measure(arguments: argparse.Namespace) -> None:
             seconds.append(time.perf_counter() - begin)
         if ranks.is_first:
             usual = float(np.median(seconds[arguments.warm_up :]))
-            facts = {"processes": ranks.size, "batch": batch_size, "tokens": tokens, "step_s": round(usual, 4)}
-            print(json.dumps({"what": "torchrun", **facts, "samples_per_s": round(batch_size / usual, 2)}), flush=True)
+            facts = {
+                "processes": ranks.size,
+                "batch": batch_size,
+                "tokens": tokens,
+                "step_s": round(usual, 4),
+            }
+            print(
+                json.dumps(
+                    {"what": "torchrun", **facts, "samples_per_s": round(batch_size / usual, 2)}
+                ),
+                flush=True,
+            )
 
 
 def compare(arguments: argparse.Namespace) -> None:
     """Run both and print the ratio."""
     speeds = []
     own = ["-m", "benchmarks.torchrun", "--measure", *sys.argv[1:]]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(arguments.processes)]
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(arguments.processes),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     for words in (own, [*launcher, *own]):
-        done = subprocess.run([sys.executable, *words], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, *words], env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
         line = next(line for line in done.stdout.splitlines() if line.startswith("{"))
         print(line, flush=True)
         speeds.append(json.loads(line)["samples_per_s"])
     ratio = arguments.processes * speeds[0] / speeds[1]
-    print(json.dumps({"what": "torchrun against ideal", "ratio": round(ratio, 3), "speed_up": speeds[1] / speeds[0]}))
+    print(
+        json.dumps(
+            {
+                "what": "torchrun against ideal",
+                "ratio": round(ratio, 3),
+                "speed_up": speeds[1] / speeds[0],
+            }
+        )
+    )
 
 
 def main() -> None:
@@ -81,7 +109,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm-up", type=int, default=2)
     parser.add_argument(
-        "--batch-a-process", action="store_true", help="each process has a batch, as usual; else they share one"
+        "--batch-a-process",
+        action="store_true",
+        help="each process has a batch, as usual; else they share one",
     )
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

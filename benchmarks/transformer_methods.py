@@ -43,7 +43,9 @@ ROWS = {
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--members", default="lightxml,xr-transformer,cascadexml+Φcat")
@@ -53,7 +55,9 @@ def main():
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--name", default="")
-    parser.add_argument("--keep", type=Path, help="a folder for models, which later runs take from there")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for models, which later runs take from there"
+    )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with pool.threads(arguments.threads):
@@ -65,7 +69,10 @@ def measure(arguments):
     for folder in arguments.folders:
         for row in rows(folder, arguments):
             print(
-                json.dumps({"benchmark": "transformer_methods", "name": arguments.name, **row}, ensure_ascii=False),
+                json.dumps(
+                    {"benchmark": "transformer_methods", "name": arguments.name, **row},
+                    ensure_ascii=False,
+                ),
                 flush=True,
             )
 
@@ -76,11 +83,18 @@ def rows(folder, arguments):
     trained = {}
     for name in arguments.rows.split(","):
         model, seconds = kept_or_fitted(documents, name, folder, arguments)
-        about = {"data": folder.name, "seed": arguments.seed, "settings": arguments.set, "seconds": round(seconds, 1)}
+        about = {
+            "data": folder.name,
+            "seed": arguments.seed,
+            "settings": arguments.set,
+            "seconds": round(seconds, 1),
+        }
         for row, member in variants(name, model):
             trained[row] = member
             yield {"row": row, **about, **measured(member, test)}
-    members = [lt.Longtail.of(trained[name]) for name in arguments.members.split(",") if name in trained]
+    members = [
+        lt.Longtail.of(trained[name]) for name in arguments.members.split(",") if name in trained
+    ]
     if len(members) > 1:
         about = {"data": folder.name, "seed": arguments.seed, "members": arguments.members}
         yield {"row": "ensemble", **about, **measured(lt.ensemble(members).model, test)}
@@ -88,7 +102,9 @@ def rows(folder, arguments):
 
 def read(folder):
     """Return training documents, with label texts where there are some, and test documents."""
-    labels = [path for path in (folder / "labels.jsonl", folder / "labels.jsonl.gz") if path.exists()]
+    labels = [
+        path for path in (folder / "labels.jsonl", folder / "labels.jsonl.gz") if path.exists()
+    ]
     documents = lt.read(data_file(folder, "train"), labels=labels[0] if labels else None)
     return documents, lt.read(data_file(folder, "test"))
 
@@ -97,7 +113,9 @@ def kept_or_fitted(documents, name, folder, arguments):
     """Return the model of a row and the seconds of its training, from where --keep has it or by training it."""
     place = arguments.keep and arguments.keep / f"{folder.name}-{name}-{arguments.seed}"
     if place and place.exists():
-        return load_model(place, device=arguments.device), float((place.parent / f"{place.name}.seconds").read_text())
+        return load_model(place, device=arguments.device), float(
+            (place.parent / f"{place.name}.seconds").read_text()
+        )
     model, seconds = fitted(documents, *ROWS[name], arguments)
     if place:
         arguments.keep.mkdir(parents=True, exist_ok=True)
@@ -120,7 +138,9 @@ def variants(name, model):
     if name != "cascadexml":
         yield name, model
         return
-    alone = replace(model, rankers=(), facts=replace_settings(model.facts, network_share=1.0), calibration=None)
+    alone = replace(
+        model, rankers=(), facts=replace_settings(model.facts, network_share=1.0), calibration=None
+    )
     yield name, alone
     yield f"{name}+Φcat", model
 
@@ -138,7 +158,10 @@ def measured(model, test):
     begin = time.perf_counter()
     model.predict(test, 5)
     speed = len(test) / (time.perf_counter() - begin)
-    return result | {"single_ms": round(float(np.median(singles)), 3), "documents_per_s": round(speed)}
+    return result | {
+        "single_ms": round(float(np.median(singles)), 3),
+        "documents_per_s": round(speed),
+    }
 
 
 def metrics(model, test):

@@ -50,9 +50,13 @@ SIZES = (16, 64, 256)  # labels of a cluster, for figure 2
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--rows", default=",".join([*ROWS, *(f"clusters-{size}" for size in SIZES)]))
+    parser.add_argument(
+        "--rows", default=",".join([*ROWS, *(f"clusters-{size}" for size in SIZES)])
+    )
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C")
@@ -69,7 +73,12 @@ def measure(arguments):
     documents, test = read(arguments.folder)
     for row in arguments.rows.split(","):
         for line in measured(row, documents, test, arguments):
-            about = {"data": arguments.folder.name, "row": row, "seed": arguments.seed, "settings": arguments.set}
+            about = {
+                "data": arguments.folder.name,
+                "row": row,
+                "seed": arguments.seed,
+                "settings": arguments.set,
+            }
             print(json.dumps({"benchmark": "xr_ablations", **about, **line}), flush=True)
 
 
@@ -87,7 +96,9 @@ def measured(row, documents, test, arguments):
     for kind in kinds:
         asked = replace_settings(config, features=kind)
         combined = combined_features(fitted, features, network, run._replace(config=asked))
-        rankers = ranker_family(asked).fit(TrainingPoints(fitted, combined, vectoriser), run._replace(config=asked))
+        rankers = ranker_family(asked).fit(
+            TrainingPoints(fitted, combined, vectoriser), run._replace(config=asked)
+        )
         widths = combined.sparse.shape[1], combined.dense.shape[1]
         facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *widths)
         words = None if kind == "dnn" else vectoriser
@@ -102,7 +113,11 @@ def recipe(row, n_labels):
     if not row.startswith("clusters-"):
         return ROWS[row]
     clusters = 1 << (n_labels // int(row.removeprefix("clusters-"))).bit_length() - 1
-    return "xr-transformer", {"recursive": {"levels": [clusters], "finest": "clusters"}}, ["dnn", "cat"]
+    return (
+        "xr-transformer",
+        {"recursive": {"levels": [clusters], "finest": "clusters"}},
+        ["dnn", "cat"],
+    )
 
 
 if __name__ == "__main__":

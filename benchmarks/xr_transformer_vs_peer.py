@@ -47,23 +47,45 @@ def main():
     if len(sys.argv) == 3 and sys.argv[1] in ("train", "predict"):
         protocol.main(train_ours, predict_ours)
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--peer-python", type=Path, required=True)
-    parser.add_argument("--peer-path", type=Path, help="a folder for the front of the peer's PYTHONPATH")
-    parser.add_argument("--peer-options", type=json.loads, default={}, metavar="JSON", help="see OPTIONS of its runner")
-    parser.add_argument("--encoder", default="minilm", help="minilm, or a folder in the layout of Hugging Face")
+    parser.add_argument(
+        "--peer-path", type=Path, help="a folder for the front of the peer's PYTHONPATH"
+    )
+    parser.add_argument(
+        "--peer-options",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help="see OPTIONS of its runner",
+    )
+    parser.add_argument(
+        "--encoder", default="minilm", help="minilm, or a folder in the layout of Hugging Face"
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="a setting of ours")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="A.B=C", help="a setting of ours"
+    )
     parser.add_argument("--systems", default=f"{OURS},{PEER}")
-    parser.add_argument("--keep", type=Path, help="a folder for models and predictions; otherwise they are removed")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for models and predictions; otherwise they are removed"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         root = (arguments.keep or Path(scratch)).absolute()
-        if OURS in arguments.systems.split(","):  # once uncounted: compiled kernels are kept on disk, as the peer's are
+        if OURS in arguments.systems.split(
+            ","
+        ):  # once uncounted: compiled kernels are kept on disk, as the peer's are
             run(OURS, arguments.folders[0], root / "first", arguments)
-        rows = [row for folder in arguments.folders for row in compare(folder, arguments, root / folder.name)]
+        rows = [
+            row
+            for folder in arguments.folders
+            for row in compare(folder, arguments, root / folder.name)
+        ]
     print(table(rows))
 
 
@@ -71,9 +93,17 @@ def compare(folder, arguments, work):
     """Run the systems on one data set and return a row for each."""
     evaluate, rows = evaluation(folder), []
     for system in arguments.systems.split(","):
-        result = {**run(system, folder, work / system, arguments), **evaluate(work / system / "predictions.jsonl")}
+        result = {
+            **run(system, folder, work / system, arguments),
+            **evaluate(work / system / "predictions.jsonl"),
+        }
         rows.append({"data": folder.name, "system": system, "device": arguments.device, **result})
-        print(json.dumps({"benchmark": "xr_transformer_vs_peer", "threads": arguments.threads, **rows[-1]}), flush=True)
+        print(
+            json.dumps(
+                {"benchmark": "xr_transformer_vs_peer", "threads": arguments.threads, **rows[-1]}
+            ),
+            flush=True,
+        )
     return rows
 
 
@@ -82,8 +112,14 @@ def run(system, folder, place, arguments):
     from longtail.features.encoder_folder import encoder_folder
 
     own = {"system": system, "threads": arguments.threads, "device": arguments.device}
-    own |= {"encoder": str(encoder_folder(arguments.encoder)), "set": arguments.set, "options": arguments.peer_options}
-    return both_halves(program(system, arguments), folder, place, own, process_environment(system, arguments))
+    own |= {
+        "encoder": str(encoder_folder(arguments.encoder)),
+        "set": arguments.set,
+        "options": arguments.peer_options,
+    }
+    return both_halves(
+        program(system, arguments), folder, place, own, process_environment(system, arguments)
+    )
 
 
 def program(system, arguments):
@@ -97,7 +133,9 @@ def process_environment(system, arguments):
     variables = {**environment(arguments.threads), "HF_HUB_OFFLINE": "1"}
     if system == PEER and arguments.peer_path:
         given = os.environ.get("PYTHONPATH")
-        variables["PYTHONPATH"] = os.pathsep.join([str(arguments.peer_path.absolute()), *([given] if given else [])])
+        variables["PYTHONPATH"] = os.pathsep.join(
+            [str(arguments.peer_path.absolute()), *([given] if given else [])]
+        )
     return variables
 
 
@@ -147,7 +185,9 @@ def predict_ours(settings):
     with clock("batch"):
         predictions = model.predict(texts, k=TOP)
     peak = protocol.peak_mb()
-    protocol.write_predictions(settings, predictions.labels.ids, protocol.pairs_of(predictions.matrix))
+    protocol.write_predictions(
+        settings, predictions.labels.ids, protocol.pairs_of(predictions.matrix)
+    )
     return {
         "loaded_mb": loaded,
         "peak_mb": peak,
@@ -170,11 +210,20 @@ def table(rows):
     ours = {row["data"]: row for row in rows if row["system"] == OURS}
     for row in rows:
         cells = [shown(row.get(name)) for name in COLUMNS]
-        lines.append([row["data"], row["system"], *cells, *(f"{row[name]:.2f}" for name in precisions)])
+        lines.append(
+            [row["data"], row["system"], *cells, *(f"{row[name]:.2f}" for name in precisions)]
+        )
         if row["system"] == PEER and row["data"] in ours:
             own = ours[row["data"]]
             ratios = [f"{own[name] / row[name]:.2f}×" for name in COLUMNS]
-            lines.append(["", "  ours / peer", *ratios, *(f"{own[name] - row[name]:+.2f}" for name in precisions)])
+            lines.append(
+                [
+                    "",
+                    "  ours / peer",
+                    *ratios,
+                    *(f"{own[name] - row[name]:+.2f}" for name in precisions),
+                ]
+            )
     return laid_out(lines)
 
 

@@ -81,12 +81,32 @@ FLOW = {
     if place is not None
 }
 _ARROWS = [
-    *[("documents", "text features"), ("text features", "classifiers"), ("classifiers", "model folder")],
-    *[("label matrix", "label features"), ("text features", "label features"), ("label features", "label tree")],
+    *[
+        ("documents", "text features"),
+        ("text features", "classifiers"),
+        ("classifiers", "model folder"),
+    ],
+    *[
+        ("label matrix", "label features"),
+        ("text features", "label features"),
+        ("label features", "label tree"),
+    ],
     *[("documents", "network, if any"), ("label tree", "network, if any")],
-    *[("network, if any", "classifiers"), ("label tree", "classifiers"), ("model folder", "search")],
-    *[("new documents", "their features"), ("their features", "search"), ("search", "probabilities")],
-    *[("probabilities", "predictions"), ("predictions", "metrics, report"), ("predictions", "server")],
+    *[
+        ("network, if any", "classifiers"),
+        ("label tree", "classifiers"),
+        ("model folder", "search"),
+    ],
+    *[
+        ("new documents", "their features"),
+        ("their features", "search"),
+        ("search", "probabilities"),
+    ],
+    *[
+        ("probabilities", "predictions"),
+        ("predictions", "metrics, report"),
+        ("predictions", "server"),
+    ],
     ("search", "explanation"),
 ]
 
@@ -96,7 +116,9 @@ def data_flow() -> str:
     parts = [_text(20, 35, "Training", 15, _TEAL), _text(20, 370, "Prediction", 15, _TEAL)]
     parts += [_arrow(FLOW[start], FLOW[end]) for start, end in _ARROWS]
     parts += [part for box in FLOW.values() for part in _drawn(box)]
-    return _svg("Data flows from documents to a model, and from new documents to answers", 575, parts)
+    return _svg(
+        "Data flows from documents to a model, and from new documents to answers", 575, parts
+    )
 
 
 def _drawn(box: Box) -> Iterator[str]:
@@ -110,9 +132,16 @@ def _drawn(box: Box) -> Iterator[str]:
 def _arrow(start: Box, end: Box) -> str:
     """Draw from one box to the next: straight, or along the row and the column."""
     width, height = _BOX
-    x, y, to_x, to_y = start.left + width // 2, start.top + height // 2, end.left + width // 2, end.top + height // 2
+    x, y, to_x, to_y = (
+        start.left + width // 2,
+        start.top + height // 2,
+        end.left + width // 2,
+        end.top + height // 2,
+    )
     if x == to_x:  # down, or up
-        tail, head = (start.top + height, end.top - 4) if y < to_y else (start.top, end.top + height + 4)
+        tail, head = (
+            (start.top + height, end.top - 4) if y < to_y else (start.top, end.top + height + 4)
+        )
         return _path(f"M{x} {tail} L{x} {head}")
     if y == to_y:
         return _path(f"M{start.left + width} {y} L{end.left - 4} {to_y}")
@@ -123,12 +152,16 @@ def _arrow(start: Box, end: Box) -> str:
     if x < to_x:
         return _path(f"M{x} {start.top} L{x} {to_y} L{end.left - 4} {to_y}")
     turn = end.top - (55 if x - to_x > width * 2 else 18)  # back, between two rows
-    return _path(f"M{x - 20} {start.top + height} L{x - 20} {turn} L{to_x} {turn} L{to_x} {end.top - 4}")
+    return _path(
+        f"M{x - 20} {start.top + height} L{x - 20} {turn} L{to_x} {turn} L{to_x} {end.top - 4}"
+    )
 
 
 def layers() -> list[list[str]]:
     """Return the layers of the contract, the highest first; parentheses, which say that one may be missing, are off."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     contract = next(contract for contract in contracts if contract["type"] == "layers")
     return [[name.strip(" ()") for name in layer.split(":")] for layer in contract["layers"]]
 
@@ -176,7 +209,9 @@ def _rectangle(left: int, top: int, width: int, height: int, fill: str, stroke: 
     return f'<rect x="{left}" y="{top}" width="{width}" height="{height}" rx="6" fill="{fill}" stroke="{stroke}"/>'
 
 
-def _text(x: int, y: int, text: str, size: int, fill: str, anchor: str = "start", face: str = "sans-serif") -> str:
+def _text(
+    x: int, y: int, text: str, size: int, fill: str, anchor: str = "start", face: str = "sans-serif"
+) -> str:
     place = f'x="{x}" y="{y}" font-size="{size}" font-family="{face}" text-anchor="{anchor}"'
     return f'<text {place} fill="{fill}">{escape(text)}</text>'
 
@@ -190,7 +225,17 @@ def _svg(title: str, height: int, parts: list[str]) -> str:
     shape = f'<path d="M0 0 L8 4 L0 8 z" fill="{_FAINT}"/>'
     marker = f'<marker id="head" markerWidth="8" markerHeight="8" refX="5" refY="4" orient="auto">{shape}</marker>'
     ground = f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#ffffff"/>'
-    return "\n".join([head, f"<title>{escape(title)}</title>", f"<defs>{marker}</defs>", ground, *parts, "</svg>", ""])
+    return "\n".join(
+        [
+            head,
+            f"<title>{escape(title)}</title>",
+            f"<defs>{marker}</defs>",
+            ground,
+            *parts,
+            "</svg>",
+            "",
+        ]
+    )
 
 
 PICTURES = {"docs/data-flow.svg": data_flow, "docs/import-direction.svg": import_direction}

@@ -47,7 +47,9 @@ __all__ = [
 ]
 
 APT_LISTS = Path("/var/lib/apt/lists")
-APT_HELPER = "/usr/lib/apt/apt-helper"  # the one program sure to read every compression apt itself writes
+APT_HELPER = (
+    "/usr/lib/apt/apt-helper"  # the one program sure to read every compression apt itself writes
+)
 SAMPLE = Path(__file__).resolve().parents[1] / "src" / "longtail" / "data" / "sample"
 UPDATE = "run as root: apt-get update -o Acquire::Languages=en"
 DOWNLOAD = "take it from the package debtags, as --help shows"
@@ -86,12 +88,16 @@ class Package(NamedTuple):
 
 def find_list(lists: Path, suite: str, tail: str) -> Path:
     """Return the one list of the suite's main component whose name ends with tail, compressed or not."""
-    names = re.compile(rf".*_dists_{re.escape(suite)}_main_{re.escape(tail)}(\.(gz|xz|bz2|lz4|zst))?")
+    names = re.compile(
+        rf".*_dists_{re.escape(suite)}_main_{re.escape(tail)}(\.(gz|xz|bz2|lz4|zst))?"
+    )
     found = [path for path in sorted(lists.glob("*")) if names.fullmatch(path.name)]
     if not found:
         raise ListsError(f"{lists}: no list '{suite}/main {tail}'; {UPDATE}")
     if len(found) > 1:
-        raise ListsError(f"{lists}: {len(found)} lists '{suite}/main {tail}', expected one; give a folder by --lists")
+        raise ListsError(
+            f"{lists}: {len(found)} lists '{suite}/main {tail}', expected one; give a folder by --lists"
+        )
     return found[0]
 
 
@@ -104,7 +110,9 @@ def read_list(path: Path, way_out: str = UPDATE) -> bytes:
     }
     try:
         if path.suffix in {".lz4", ".zst"}:
-            return subprocess.run([APT_HELPER, "cat-file", path], check=True, capture_output=True).stdout
+            return subprocess.run(
+                [APT_HELPER, "cat-file", path], check=True, capture_output=True
+            ).stdout
         return openers.get(path.suffix, bytes)(path.read_bytes())
     except (OSError, EOFError, ValueError, lzma.LZMAError, subprocess.CalledProcessError) as error:
         raise ListsError(f"{path}: cannot be read ({type(error).__name__}); {way_out}") from error
@@ -147,7 +155,9 @@ def is_placeholder(description: str) -> bool:
 
 def read_translations(text: str) -> dict[str, str]:
     """Map Description-md5 to the whole English description."""
-    return {s["Description-md5"]: s["Description-en"] for s in stanzas(text) if "Description-en" in s}
+    return {
+        s["Description-md5"]: s["Description-en"] for s in stanzas(text) if "Description-en" in s
+    }
 
 
 def read_packages(text: str, translations: dict[str, str]) -> list[Package]:
@@ -158,7 +168,9 @@ def read_packages(text: str, translations: dict[str, str]) -> list[Package]:
         name = fields.get("Package", "")
         if name and labels:
             source = (fields.get("Source") or name).split()[0]  # «Source: name (version)»
-            whole = translations.get(fields.get("Description-md5", ""), fields.get("Description", ""))
+            whole = translations.get(
+                fields.get("Description-md5", ""), fields.get("Description", "")
+            )
             packages[name] = Package(name, source, one_line(whole), labels)
     by_description: dict[str, Package] = {}
     for name in sorted(packages):
@@ -176,7 +188,9 @@ def to_test(source: str) -> bool:
     return int(hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(), 16) % 5 == 0
 
 
-def pick(packages: Iterable[Package], n_train: int, n_test: int) -> tuple[list[Record], list[Record]]:
+def pick(
+    packages: Iterable[Package], n_train: int, n_test: int
+) -> tuple[list[Record], list[Record]]:
     """Return train and test records in the order of their names' hashes, so that any head of a file is a fair sample.
 
     Test labels that never occur in train are dropped, and test records that are left without one.
@@ -185,11 +199,15 @@ def pick(packages: Iterable[Package], n_train: int, n_test: int) -> tuple[list[R
     shuffled = sorted(packages, key=lambda package: hashlib.sha256(package.name.encode()).digest())
     train = [p.record(p.labels) for p in shuffled if not to_test(p.source)][:n_train]
     known = {label for record in train for label in record["labels"]}  # type: ignore[attr-defined]
-    seen = ((p, [label for label in p.labels if label in known]) for p in shuffled if to_test(p.source))
+    seen = (
+        (p, [label for label in p.labels if label in known]) for p in shuffled if to_test(p.source)
+    )
     test = [p.record(labels) for p, labels in seen if labels][:n_test]
     for name, records, wanted in (("train", train, n_train), ("test", test, n_test)):
         if len(records) < wanted:
-            raise ListsError(f"{len(records)} {name} records in the lists, {wanted} asked for; give a lower --{name}")
+            raise ListsError(
+                f"{len(records)} {name} records in the lists, {wanted} asked for; give a lower --{name}"
+            )
     return train, test
 
 
@@ -199,7 +217,10 @@ def read_vocabulary(text: str) -> Vocabulary:
     for fields in stanzas(text):
         short, *lines = fields.get("Description", "").split("\n")
         lines = [line for line in lines if not re.match(r"\s*(Link:|https?://|\.$)", line)]
-        vocabulary[fields.get("Tag", fields.get("Facet", ""))] = (short.strip(), " ".join(" ".join(lines).split()))
+        vocabulary[fields.get("Tag", fields.get("Facet", ""))] = (
+            short.strip(),
+            " ".join(" ".join(lines).split()),
+        )
     return vocabulary
 
 
@@ -224,11 +245,15 @@ def jsonl_gz(records: Iterable[Record]) -> bytes:
     """Return the records as gzipped JSON lines, without time or name in the header."""
     buffer = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, compresslevel=9, mtime=0) as file:
-        file.writelines(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
+        file.writelines(
+            json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records
+        )
     return buffer.getvalue()
 
 
-def build(packages: list[Package], vocabulary: Vocabulary, n_train: int, n_test: int) -> dict[str, list[Record]]:
+def build(
+    packages: list[Package], vocabulary: Vocabulary, n_train: int, n_test: int
+) -> dict[str, list[Record]]:
     """Return the records of each file of the sample by its name."""
     train, test = pick(packages, n_train, n_test)
     labels = {label for record in train for label in record["labels"]}  # type: ignore[attr-defined]
@@ -256,15 +281,24 @@ def run(options: argparse.Namespace) -> None:
     """Read the lists, build the sample and write it."""
     tails = (f"binary-{options.architecture}_Packages", "i18n_Translation-en")
     paths = [find_list(options.lists, options.suite, tail) for tail in tails]
-    texts = [read_input(path, f"{options.suite}/main {tail}") for path, tail in zip(paths, tails, strict=True)]
-    vocabulary = read_vocabulary(read_input(options.vocabulary, "vocabulary", DOWNLOAD)) if options.vocabulary else {}
+    texts = [
+        read_input(path, f"{options.suite}/main {tail}")
+        for path, tail in zip(paths, tails, strict=True)
+    ]
+    vocabulary = (
+        read_vocabulary(read_input(options.vocabulary, "vocabulary", DOWNLOAD))
+        if options.vocabulary
+        else {}
+    )
     packages = read_packages(texts[0], read_translations(texts[1]))
     files = build(packages, vocabulary, options.train, options.test)
     options.output.mkdir(parents=True, exist_ok=True)
     for name, records in files.items():
         content = jsonl_gz(records)
         (options.output / name).write_bytes(content)
-        print(f"{hashlib.sha256(content).hexdigest()}  wrote  {name}: {len(records):,} records, {len(content):,} bytes")
+        print(
+            f"{hashlib.sha256(content).hexdigest()}  wrote  {name}: {len(records):,} records, {len(content):,} bytes"
+        )
     without = [str(r["id"]) for r in files["labels.jsonl.gz"] if r["id"] not in vocabulary]
     print(
         f"{len(packages):,} packages to pick from; {len(without)} labels not in the vocabulary {' '.join(without[:9])}"
@@ -280,23 +314,38 @@ def positive(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, 3 when the lists are of no use, 1 when nothing can be written."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lists", type=Path, default=APT_LISTS, help="folder of apt's lists [%(default)s]")
-    parser.add_argument("--output", type=Path, default=SAMPLE, help="folder to write to [the bundled sample's]")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--vocabulary", type=Path, help="the debtags vocabulary; without it labels are named by their id"
+        "--lists", type=Path, default=APT_LISTS, help="folder of apt's lists [%(default)s]"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=SAMPLE, help="folder to write to [the bundled sample's]"
+    )
+    parser.add_argument(
+        "--vocabulary",
+        type=Path,
+        help="the debtags vocabulary; without it labels are named by their id",
     )
     parser.add_argument("--suite", default="bookworm", help="Debian release [%(default)s]")
     parser.add_argument("--architecture", default="amd64", help="whose Packages list [%(default)s]")
-    parser.add_argument("--train", type=positive, default=6000, help="number of train records [%(default)s]")
-    parser.add_argument("--test", type=positive, default=1500, help="number of test records [%(default)s]")
+    parser.add_argument(
+        "--train", type=positive, default=6000, help="number of train records [%(default)s]"
+    )
+    parser.add_argument(
+        "--test", type=positive, default=1500, help="number of test records [%(default)s]"
+    )
     try:
         run(parser.parse_args(arguments))
     except ListsError as error:
         print(f"build_sample.py: {error}", file=sys.stderr)
         return 3
     except OSError as error:  # what is read is guarded above; this is the output folder
-        print(f"build_sample.py: {error.filename}: cannot be written: {error.strerror}", file=sys.stderr)
+        print(
+            f"build_sample.py: {error.filename}: cannot be written: {error.strerror}",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

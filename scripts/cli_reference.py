@@ -24,14 +24,21 @@ _HEAD = """# Commands
 something failed; 2, the command or a setting cannot be meant; 3, bad data, named by file and line; 4, a model folder
 that does not verify.
 """
-_WORDS = {str: "TEXT", int: "N", float: "NUMBER", Path: "PATH"}  # where an option has no word of its own
+_WORDS = {
+    str: "TEXT",
+    int: "N",
+    float: "NUMBER",
+    Path: "PATH",
+}  # where an option has no word of its own
 
 
 def cli_reference() -> str:
     """Return the page: every command with its usage, and each argument and option with its help and default."""
     group: Any = typer.main.get_command(app)
     commands = [group.commands[name] for name in sorted(group.commands)]
-    listed = [f"| [`{command.name}`](#{command.name}) | {plain(command.help)} |" for command in commands]
+    listed = [
+        f"| [`{command.name}`](#{command.name}) | {plain(command.help)} |" for command in commands
+    ]
     parts = [_HEAD, "\n".join(["| command | |", "|---|---|", *listed])]
     parts += ["\nOptions before the command:\n", "\n".join(_table(group.params))]
     for command in commands:
@@ -87,7 +94,10 @@ def _default(param: Any) -> str:
 def plain(text: str | None) -> str:
     """Return a line for a cell of a table, in which only backticks mean something."""
     parts = re.split("(`[^`]*`)", " ".join((text or "").split()))
-    return "".join(part if part.startswith("`") else html.escape(part, False).replace("|", r"\|") for part in parts)
+    return "".join(
+        part if part.startswith("`") else html.escape(part, False).replace("|", r"\|")
+        for part in parts
+    )
 
 
 if __name__ == "__main__":

@@ -14,14 +14,19 @@ from settings_reference import settings_reference
 __all__ = ["COPIED", "GENERATED", "on_files", "on_page_markdown", "site_links"]
 
 ROOT = Path(__file__).resolve().parent.parent
-GENERATED: dict[str, Callable[[], str]] = {"cli.md": cli_reference, "settings.md": settings_reference}
+GENERATED: dict[str, Callable[[], str]] = {
+    "cli.md": cli_reference,
+    "settings.md": settings_reference,
+}
 COPIED = {  # page of the site → file of the repository
     "results.md": "benchmarks/RESULTS.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
 }
-_LINK = re.compile(r"(?<=\]\()([^)#:]+)(?=[)#])")  # no address of the web, no place on the same page
+_LINK = re.compile(
+    r"(?<=\]\()([^)#:]+)(?=[)#])"
+)  # no address of the web, no place on the same page
 
 
 def on_files(files: Any, config: Any) -> Any:

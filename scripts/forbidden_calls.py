@@ -18,19 +18,43 @@ __all__ = ["forbidden", "main"]
 # Not to be imported or used at all: they run code from data, or start what was not asked for.
 FORBIDDEN = {
     **dict.fromkeys(
-        ("pickle", "cPickle", "_pickle", "cloudpickle", "dill", "jsonpickle", "joblib", "shelve", "marshal"),
+        (
+            "pickle",
+            "cPickle",
+            "_pickle",
+            "cloudpickle",
+            "dill",
+            "jsonpickle",
+            "joblib",
+            "shelve",
+            "marshal",
+        ),
         "unpickling runs code; use JSON or safetensors (longtail.store)",
     ),
     **dict.fromkeys(
-        ("torch.load", "torch.save", "torch.jit.load", "torch.hub", "torch.package", "torch.serialization"),
+        (
+            "torch.load",
+            "torch.save",
+            "torch.jit.load",
+            "torch.hub",
+            "torch.package",
+            "torch.serialization",
+        ),
         "it pickles; use safetensors (longtail.store)",
     ),
-    **dict.fromkeys(("pandas.read_pickle", "numpy.fromregex", "numpy.DataSource"), "use longtail.data"),
     **dict.fromkeys(
-        ("eval", "exec", "compile", "__import__", "runpy", "code", "imp", "builtins"), "it runs text as code"
+        ("pandas.read_pickle", "numpy.fromregex", "numpy.DataSource"), "use longtail.data"
     ),
-    **dict.fromkeys(("yaml.load", "yaml.unsafe_load", "yaml.full_load", "yaml.load_all"), "use JSON or TOML"),
-    **dict.fromkeys(("os.system", "os.popen", "pty.spawn", "commands"), "use subprocess.run with a list"),
+    **dict.fromkeys(
+        ("eval", "exec", "compile", "__import__", "runpy", "code", "imp", "builtins"),
+        "it runs text as code",
+    ),
+    **dict.fromkeys(
+        ("yaml.load", "yaml.unsafe_load", "yaml.full_load", "yaml.load_all"), "use JSON or TOML"
+    ),
+    **dict.fromkeys(
+        ("os.system", "os.popen", "pty.spawn", "commands"), "use subprocess.run with a list"
+    ),
     "tempfile.mktemp": "somebody else may take the name; use TemporaryDirectory",
     "huggingface_hub": "nothing is downloaded",
 }
@@ -48,11 +72,23 @@ NEEDED = {
 # Only where they are listed.
 GUARDED = ("subprocess", "ctypes.CDLL", "ctypes.cdll", "importlib.import_module")
 ALLOWED = {
-    ("src/longtail/__init__.py", "importlib.import_module"): "modules of its own table of public names",
-    ("src/longtail/data/formats.py", "importlib.import_module"): "modules of its own table of formats",
-    ("src/longtail/store/durable.py", "ctypes.CDLL"): "renameat2 of the C library that is loaded already",
+    (
+        "src/longtail/__init__.py",
+        "importlib.import_module",
+    ): "modules of its own table of public names",
+    (
+        "src/longtail/data/formats.py",
+        "importlib.import_module",
+    ): "modules of its own table of formats",
+    (
+        "src/longtail/store/durable.py",
+        "ctypes.CDLL",
+    ): "renameat2 of the C library that is loaded already",
     ("src/longtail/cli/doctor.py", "subprocess"): "asks this very Python, with a list of words",
-    ("src/longtail/forecast/gpus.py", "subprocess"): "asks nvidia-smi for the devices, with a list of words",
+    (
+        "src/longtail/forecast/gpus.py",
+        "subprocess",
+    ): "asks nvidia-smi for the devices, with a list of words",
 }
 
 
@@ -108,11 +144,15 @@ def _reason(name: str, file: str) -> str:
             return FORBIDDEN[head]
         if head in GUARDED and file.startswith("src/") and (file, head) not in ALLOWED:
             return "it is allowed in few places, which scripts/forbidden_calls.py lists"
-    return "use subprocess.run with a list" if any(head.startswith(PREFIXES) for head in heads) else ""
+    return (
+        "use subprocess.run with a list" if any(head.startswith(PREFIXES) for head in heads) else ""
+    )
 
 
 def _arguments(call: ast.Call, names: dict[str, str], file: str) -> Iterator[tuple[int, str, str]]:
-    called = _full_name(call.func, names) or (f".{call.func.attr}" if isinstance(call.func, ast.Attribute) else "")
+    called = _full_name(call.func, names) or (
+        f".{call.func.attr}" if isinstance(call.func, ast.Attribute) else ""
+    )
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     for name, value in KEYWORDS.items():
         if name in given and not _is(given[name], value):
@@ -134,7 +174,11 @@ def main(places: list[str]) -> int:
     for place in map(Path, places):
         for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             known = file.resolve()
-            name = known.relative_to(root).as_posix() if known.is_relative_to(root) else file.as_posix()
+            name = (
+                known.relative_to(root).as_posix()
+                if known.is_relative_to(root)
+                else file.as_posix()
+            )
             for line, what, reason in forbidden(file.read_text(), name):
                 found += 1
                 print(f"{name}:{line}: {what} is forbidden: {reason}")

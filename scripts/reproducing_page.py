@@ -141,7 +141,9 @@ def _of_dataset(name: str, dataset: PublishedDataset) -> str:
     lines = [f"\n### {dataset.title}\n", command, ""]
     if not published:
         names = ", ".join(f"`{entry.name}`" for entry in own)
-        lines.append(f"No number of the tables that come with Longtail is on this dataset. Experiments: {names}.")
+        lines.append(
+            f"No number of the tables that come with Longtail is on this dataset. Experiments: {names}."
+        )
         return "\n".join(lines)
     shown = [metric for metric in _METRICS if any(metric in row.values for row in published)]
     rows = [cells for entry in own for cells in _rows(entry, shown)]
@@ -159,8 +161,14 @@ def _rows(entry: Experiment, shown: list[str]) -> Iterator[list[str]]:
         if not _metrics(row):
             continue  # hours of training alone
         system = f"{row.system}, {row.setting}" if row.setting else row.system
-        digits = 1 if all(round(row.values[metric], 1) == row.values[metric] for metric in _metrics(row)) else 2
-        values = [f"{row.values[metric]:.{digits}f}" if metric in row.values else "" for metric in shown]
+        digits = (
+            1
+            if all(round(row.values[metric], 1) == row.values[metric] for metric in _metrics(row))
+            else 2
+        )
+        values = [
+            f"{row.values[metric]:.{digits}f}" if metric in row.values else "" for metric in shown
+        ]
         yield [name, row.table, system, str(row.models), *values]
         name = ""
 
@@ -179,13 +187,18 @@ def _members() -> str:
         "All other experiments are of one model. A label that a list does not have counts 0. The fusions are those of "
         "the authors' published code; they join scores, not calibrated probabilities. The row of a single model is "
         "compared with the first one.\n",
-        _table(["experiments", "models", "joined by"], ([", ".join(names), *row] for row, names in rows.items())),
+        _table(
+            ["experiments", "models", "joined by"],
+            ([", ".join(names), *row] for row, names in rows.items()),
+        ),
     ]
     notes: dict[str, list[str]] = {}
     for entry in experiments().values():
         if entry.note:
             notes.setdefault(entry.note, []).append(f"`{entry.name}`")
-    return "\n".join([*text, "", *(f"- {', '.join(names)}: {note}" for note, names in notes.items())])
+    return "\n".join(
+        [*text, "", *(f"- {', '.join(names)}: {note}" for note, names in notes.items())]
+    )
 
 
 def _member(entry: Experiment, number: int) -> str:
@@ -217,7 +230,12 @@ def _sources() -> str:
         lines.append(
             f"**{paper.title}** ({paper.authors}; {paper.published}). Tables here: {paper.tables}. {paper.left_out}"
         )
-        notes = [(table, note) for table in read_tables().values() if table.paper == name for note in table.notes]
+        notes = [
+            (table, note)
+            for table in read_tables().values()
+            if table.paper == name
+            for note in table.notes
+        ]
         lines.append("")
         lines += [f"- Table {table.number}: {note}" for table, note in notes]
         lines += [""] if notes else []

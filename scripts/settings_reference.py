@@ -41,9 +41,13 @@ def settings_reference() -> str:
     parts = [_HEAD, "## Of the whole model\n", "\n".join(_table(Config, "", top, defaults, others))]
     for name, stage in stages.items():
         if stage is not None:
-            prefix = f"{name}.0." if get_origin(hints[name]) is Annotated else f"{name}."  # a list: its first block
+            prefix = (
+                f"{name}.0." if get_origin(hints[name]) is Annotated else f"{name}."
+            )  # a list: its first block
             parts.append(f"\n## {name}\n\n{plain(stage.__doc__)}\n")
-            parts.append("\n".join(_table(stage, prefix, stage.__struct_fields__, defaults, others)))
+            parts.append(
+                "\n".join(_table(stage, prefix, stage.__struct_fields__, defaults, others))
+            )
     return "\n".join(parts) + "\n"
 
 
@@ -54,7 +58,9 @@ def _stage(hint: Any) -> type[Stage] | None:
     return inner if isinstance(inner, type) and issubclass(inner, Stage) else None
 
 
-def _table(stage: type[Stage], prefix: str, fields: Any, defaults: Any, others: dict[str, str]) -> Iterator[str]:
+def _table(
+    stage: type[Stage], prefix: str, fields: Any, defaults: Any, others: dict[str, str]
+) -> Iterator[str]:
     hints = get_type_hints(stage, include_extras=True)
     yield from ("| setting | values | default | |", "|---|---|---|---|")
     for field in fields:
@@ -72,7 +78,10 @@ def _others() -> dict[str, str]:
         for path, value, _ in settings(configure(name, None)):
             if path in defaults and path != "method" and value != defaults[path]:
                 found.setdefault(path, {}).setdefault(_toml(value), []).append(name)
-    return {path: "; ".join(f"{value}: {_methods(names)}" for value, names in by.items()) for path, by in found.items()}
+    return {
+        path: "; ".join(f"{value}: {_methods(names)}" for value, names in by.items())
+        for path, by in found.items()
+    }
 
 
 def _methods(names: list[str]) -> str:
@@ -81,7 +90,9 @@ def _methods(names: list[str]) -> str:
 
 def values(hint: Any) -> str:
     """Return in words what a field may be: its choices, or its kind and range."""
-    inner, metas = (hint.__origin__, hint.__metadata__) if get_origin(hint) is Annotated else (hint, ())
+    inner, metas = (
+        (hint.__origin__, hint.__metadata__) if get_origin(hint) is Annotated else (hint, ())
+    )
     if get_origin(inner) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(inner))
     if get_origin(inner) is tuple:

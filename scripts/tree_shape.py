@@ -23,14 +23,18 @@ def main(root: Path) -> None:
     """Print it as JSON."""
     source, tests = sizes(root / "src"), sizes(root / "tests")
     found = [(file, node) for file in source for node in functions(file)]
-    lengths = {f"{file.name}:{node.name}": (node.end_lineno or 0) - node.lineno + 1 for file, node in found}
+    lengths = {
+        f"{file.name}:{node.name}": (node.end_lineno or 0) - node.lineno + 1 for file, node in found
+    }
     shape = {
         "source": {
             "files": len(source),
             "lines": sum(source.values()),
             "median_file": statistics.median(source.values()),
         },
-        "longest_files": longest({str(file.relative_to(root)): size for file, size in source.items()}),
+        "longest_files": longest(
+            {str(file.relative_to(root)): size for file, size in source.items()}
+        ),
         "functions": {"count": len(found), "median_lines": statistics.median(lengths.values())},
         "longest_functions": longest(lengths),
         "over_50_lines": sum(length > 50 for length in lengths.values()),
@@ -43,7 +47,10 @@ def main(root: Path) -> None:
 
 def sizes(folder: Path) -> dict[Path, int]:
     """Return the lines that are not empty, of each file."""
-    return {file: sum(map(bool, map(str.strip, file.read_text("utf-8").splitlines()))) for file in folder.rglob("*.py")}
+    return {
+        file: sum(map(bool, map(str.strip, file.read_text("utf-8").splitlines())))
+        for file in folder.rglob("*.py")
+    }
 
 
 def functions(file: Path) -> Iterator[Function]:
@@ -55,7 +62,13 @@ def functions(file: Path) -> Iterator[Function]:
 
 def typed(node: Function) -> bool:
     """Tell whether nothing lacks an annotation."""
-    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+    given = [
+        *node.args.posonlyargs,
+        *node.args.args,
+        *node.args.kwonlyargs,
+        node.args.vararg,
+        node.args.kwarg,
+    ]
     named = [argument for argument in given if argument and argument.arg not in ("self", "cls")]
     return node.returns is not None and all(argument.annotation for argument in named)
 

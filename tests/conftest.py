@@ -9,11 +9,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "longtail", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
+    "longtail",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("longtail")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background, where tests of Ctrl-C would wait
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as in a shell's background, where tests of Ctrl-C would wait
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

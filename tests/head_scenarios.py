@@ -44,7 +44,9 @@ def trained(kind, *, device="cpu", kernels=True, dtype=torch.float32, optimiser=
     with mock.patch.object(triton_launch, "serves", serves):
         for step in range(steps):
             for part in range(2):
-                x = torch.from_numpy(rng.normal(size=(documents + part, width)).astype(np.float32)).to(device)
+                x = torch.from_numpy(
+                    rng.normal(size=(documents + part, width)).astype(np.float32)
+                ).to(device)
                 x.requires_grad_()
                 output = _output(head, kind, x, rng, slots + part)
                 (output * torch.linspace(-1, 2, output.shape[-1], device=device)).sum().backward()
@@ -59,7 +61,9 @@ def _output(head, kind, x, rng, slots):
         return head.scores(x, shortlists(rng, len(x), slots, len(head.weight)).to(x.device))
     if kind == "all nodes":
         return head.scores(x, None)
-    return head.full_loss(x, *(part.to(x.device) for part in positives(rng, len(x), 4, len(head.weight))), LOSS)
+    return head.full_loss(
+        x, *(part.to(x.device) for part in positives(rng, len(x), 4, len(head.weight))), LOSS
+    )
 
 
 def assert_alike(found, expected, dtype, tolerance=2e-4):
@@ -67,11 +71,15 @@ def assert_alike(found, expected, dtype, tolerance=2e-4):
     assert found.keys() == expected.keys()
     for name in expected:
         if name == "weight" and dtype == torch.bfloat16:
-            np.testing.assert_allclose(_values(found[name]), _values(expected[name]), rtol=2**-6, atol=2e-3)
+            np.testing.assert_allclose(
+                _values(found[name]), _values(expected[name]), rtol=2**-6, atol=2e-3
+            )
             assert np.mean(found[name] == expected[name]) > 0.9
         else:
             loose = 0.02 if dtype == torch.bfloat16 else tolerance
-            np.testing.assert_allclose(found[name], expected[name], rtol=loose, atol=loose, err_msg=name)
+            np.testing.assert_allclose(
+                found[name], expected[name], rtol=loose, atol=loose, err_msg=name
+            )
 
 
 def _values(bits):

@@ -22,7 +22,9 @@ def made(block):
     """What ``make`` runs for a block, but for making the environment: that is the one of this test."""
     make, target = block.split()
     assert make == "make"
-    recipe = re.search(rf"^{target}: \$\((?:CORE|READY)\)[^\n]*\n((?:\t[^\n]*\n)+)", MAKEFILE, re.M)[1]
+    recipe = re.search(
+        rf"^{target}: \$\((?:CORE|READY)\)[^\n]*\n((?:\t[^\n]*\n)+)", MAKEFILE, re.M
+    )[1]
     assert all(line.startswith("\t$(BIN)/longtail ") for line in recipe.splitlines()), recipe
     return recipe.replace("\t$(BIN)/", "")
 
@@ -44,7 +46,9 @@ def run_blocks(page, folder):
         else:
             alike = {"text": str, "log": shape}[language]
             for line in block.splitlines():
-                assert alike(line) in alike(printed), f"{page} shows {line!r}, which no block above printed"
+                assert alike(line) in alike(printed), (
+                    f"{page} shows {line!r}, which no block above printed"
+                )
     return printed
 
 

@@ -39,7 +39,9 @@ def pecos(folder, features="tfidf-attnxml"):
         (folder / f"X.{part}.txt").write_bytes(texts)
         targets = sparse.csr_matrix(np.eye(n_rows, 3, dtype=np.float32))
         sparse.save_npz(folder / f"Y.{part}.npz", targets)
-        sparse.save_npz(folder / features / f"X.{part}.npz", sparse.csr_matrix(np.eye(n_rows, 5) * 2))
+        sparse.save_npz(
+            folder / features / f"X.{part}.npz", sparse.csr_matrix(np.eye(n_rows, 5) * 2)
+        )
     (folder / "output-items.txt").write_bytes(b"energy\nminerals\noceans\n")
     return folder
 
@@ -59,8 +61,13 @@ def label_features(folder):
     """LF-Amazon-131K.raw of the Extreme Classification Repository, with filter files."""
     folder.mkdir(parents=True, exist_ok=True)
     labels = [("Tutu", "A skirt."), ("Shoes", ""), ("Hat", "Hat of felt.")]
-    lines = [{"uid": f"L{n}", "title": title, "content": content} for n, (title, content) in enumerate(labels)]
-    (folder / "lbl.json.gz").write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
+    lines = [
+        {"uid": f"L{n}", "title": title, "content": content}
+        for n, (title, content) in enumerate(labels)
+    ]
+    (folder / "lbl.json.gz").write_bytes(
+        gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode())
+    )
     train = documents(("Red Tutu", "For ballet.", [0, 2]), ("Black Shoes", "", [1]))
     (folder / "trn.json.gz").write_bytes(train)
     (folder / "tst.json.gz").write_bytes(documents(("Ballet", "Pink.", [2])))

@@ -9,7 +9,9 @@ from longtail.methods import METHODS, configure
 __all__ = ["LINEAR", "SMALL", "WITHOUT_LABEL_TREE", "WITH_LABEL_TREE"]
 
 LINEAR = [name for name, entry in METHODS.items() if not entry.network]
-WITHOUT_LABEL_TREE = [name for name in LINEAR if METHODS[name].ranker != "tree" or configure(name).tree.kind == "flat"]
+WITHOUT_LABEL_TREE = [
+    name for name in LINEAR if METHODS[name].ranker != "tree" or configure(name).tree.kind == "flat"
+]
 WITH_LABEL_TREE = [name for name in LINEAR if name not in WITHOUT_LABEL_TREE]
 
 _SMALL_RANKERS: dict[str, dict[str, Any]] = {

@@ -68,7 +68,9 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("benchmarks") / "data"
     folder.mkdir()
     for name, documents in (("train", 300), ("test", 60)):
-        lines = gzip.decompress((FOLDER / f"{name}.jsonl.gz").read_bytes()).splitlines(keepends=True)
+        lines = gzip.decompress((FOLDER / f"{name}.jsonl.gz").read_bytes()).splitlines(
+            keepends=True
+        )
         (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(b"".join(lines[:documents])))
     shutil.copy(folder / "test.jsonl.gz", folder / "test_all_labels.jsonl.gz")
     shutil.copy(FOLDER / "labels.jsonl.gz", folder)
@@ -78,7 +80,8 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def encoder(data):
     return write_encoder(
-        data.parent / "encoder", gzip.decompress((data / "train.jsonl.gz").read_bytes()).decode().splitlines()
+        data.parent / "encoder",
+        gzip.decompress((data / "train.jsonl.gz").read_bytes()).decode().splitlines(),
     )
 
 
@@ -92,13 +95,21 @@ def test_it_prints_what_it_measured(name, data, encoder, monkeypatch, capfd, one
         "ENCODER": encoder,
     }
     script = BENCHMARKS / f"{name}.py"
-    monkeypatch.setattr(sys, "argv", [str(script), *(str(places.get(word, word)) for word in RUNS[name])])
-    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None, raising=False)  # of this process, which goes on
+    monkeypatch.setattr(
+        sys, "argv", [str(script), *(str(places.get(word, word)) for word in RUNS[name])]
+    )
+    monkeypatch.setattr(
+        os, "sched_setaffinity", lambda *_: None, raising=False
+    )  # of this process, which goes on
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     runpy.run_path(str(script), run_name="__main__")
-    lines = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    lines = [
+        json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")
+    ]
     assert lines
-    assert all(any(isinstance(value, int | float | dict) for value in line.values()) for line in lines)
+    assert all(
+        any(isinstance(value, int | float | dict) for value in line.values()) for line in lines
+    )
 
 
 def test_every_benchmark_is_run_or_there_is_a_reason():

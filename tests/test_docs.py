@@ -27,7 +27,9 @@ def test_every_format_is_described():
 
 
 def test_every_method_is_in_the_table():
-    rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs/methods.md").read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([^`]+)` \|", (ROOT / "docs/methods.md").read_text("utf-8"), re.MULTILINE
+    )
     assert rows == list(METHODS)
 
 
@@ -54,7 +56,9 @@ def test_every_benchmark_has_results():
 
 def extras_with_torch():
     """Return the extras that bring torch, by themselves or by another extra."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "optional-dependencies"
+    ]
     names = {"torch"}
     while True:
         more = {
@@ -73,9 +77,13 @@ def test_extras_with_torch():
     assert not extras & {"server", "parquet", "skos", "tune", "ray", "annif"}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "Makefile"], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "Makefile"], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_an_install_with_torch_is_constrained(page):
-    text = page.read_text("utf-8").replace("$(PIP)", re.search(r"^PIP .*", MAKEFILE, re.MULTILINE)[0])
+    text = page.read_text("utf-8").replace(
+        "$(PIP)", re.search(r"^PIP .*", MAKEFILE, re.MULTILINE)[0]
+    )
     for command in re.findall(r"pip\b[^`\n]*\binstall\b[^`\n]*", text):
         names = set(re.findall(r"[\w-]+", "".join(re.findall(r"\[([^\]]*)\]", command))))
         names |= set(re.findall(r"\btorch\b", command))

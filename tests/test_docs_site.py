@@ -46,7 +46,14 @@ class TestNav:
     def test_its_groups_are_those_of_the_start(self):
         groups = re.findall(r"^  - ([^:\n]+):", SITE.partition("\nnav:")[2], re.M)
         assert groups == [
-            *["Start here", "Choose a method", "Data", "Methods", "Server and tools", "Scale and reliability"],
+            *[
+                "Start here",
+                "Choose a method",
+                "Data",
+                "Methods",
+                "Server and tools",
+                "Scale and reliability",
+            ],
             *["Reference", "Inside"],
         ]
 
@@ -57,7 +64,9 @@ def test_nothing_is_loaded_from_elsewhere():
     assert "://" not in SITE
     assert "repo_url" not in SITE  # the theme would ask its host for stars
     for page in ROOT.glob("docs/*.md"):
-        assert "```mermaid" not in page.read_text("utf-8"), page  # the theme would load what draws it
+        assert "```mermaid" not in page.read_text("utf-8"), (
+            page
+        )  # the theme would load what draws it
     for file in [*ROOT.glob("docs/javascripts/*"), *ROOT.glob("docs/stylesheets/*")]:
         assert not re.search(r"https?:|url\(", file.read_text("utf-8")), file
 
@@ -94,7 +103,11 @@ class TestCommands:
         section = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", self.text, re.M | re.S)[1]
         named = {word for row in rows(section) for word in re.findall(r"`([^`]+)`", row[0])}
         for param in COMMANDS[name].params:
-            words = param.opts if param.param_type_name == "option" else [param.metavar or param.name.upper()]
+            words = (
+                param.opts
+                if param.param_type_name == "option"
+                else [param.metavar or param.name.upper()]
+            )
             assert named.issuperset(words), param.name
 
     def test_each_one_has_help(self):
@@ -134,11 +147,15 @@ class TestPictures:
     @pytest.mark.parametrize("name", PICTURES)
     def test_they_are_what_the_script_draws(self, name):
         drawn = PICTURES[name]()
-        assert (ROOT / name).read_text("utf-8") == drawn, "run python scripts/architecture_pictures.py"
+        assert (ROOT / name).read_text("utf-8") == drawn, (
+            "run python scripts/architecture_pictures.py"
+        )
         assert f"({Path(name).name})" in (ROOT / "docs/architecture.md").read_text("utf-8")
 
     def test_the_layers_are_those_of_the_contract(self):
-        contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+        contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"][
+            "importlinter"
+        ]["contracts"]
         contract = next(contract for contract in contracts if contract["type"] == "layers")
         shown = [name for layer in layers() for name in layer]
         assert shown == re.findall(r"\w+", " ".join(contract["layers"]))
@@ -170,14 +187,23 @@ def docstrings(thing):
     """Yield the docstrings of a class, function or module, and of what is public in it."""
     yield getattr(thing, "__name__", str(thing)), inspect.getdoc(thing) or ""
     inner = [getattr(thing, name) for name in thing.__all__] if inspect.ismodule(thing) else []
-    inner += [value for name, value in vars(thing).items() if name[0] != "_"] if inspect.isclass(thing) else []
+    inner += (
+        [value for name, value in vars(thing).items() if name[0] != "_"]
+        if inspect.isclass(thing)
+        else []
+    )
     for value in inner:
-        yield from docstrings(value) if inspect.isclass(value) else [(str(value), inspect.getdoc(value) or "")]
+        yield from (
+            docstrings(value)
+            if inspect.isclass(value)
+            else [(str(value), inspect.getdoc(value) or "")]
+        )
 
 
 def test_every_measured_row_of_choosing_is_one_of_the_results():
     results = [
-        {cell.replace("*", "") for cell in row} for row in rows((ROOT / "benchmarks/RESULTS.md").read_text("utf-8"))
+        {cell.replace("*", "") for cell in row}
+        for row in rows((ROOT / "benchmarks/RESULTS.md").read_text("utf-8"))
     ]
     measured = (ROOT / "docs/choosing.md").read_text("utf-8").partition("## What was measured")[2]
     checked = 0

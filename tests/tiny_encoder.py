@@ -24,7 +24,11 @@ def tokenizer_of(texts: Iterable[str], vocabulary: int = 200) -> Tokenizer:
     It is not trained, as a trainer breaks ties between pieces in another way in each process.
     """
     normaliser, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    words = Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(normaliser.normalize_str(text)))
+    words = Counter(
+        word
+        for text in texts
+        for word, _ in splitter.pre_tokenize_str(normaliser.normalize_str(text))
+    )
     letters = sorted({letter for word in words for letter in word})
     frequent = sorted(words, key=lambda word: (-words[word], word))
     pieces = dict.fromkeys([*SPECIAL, *letters, *(f"##{letter}" for letter in letters), *frequent])
@@ -32,17 +36,27 @@ def tokenizer_of(texts: Iterable[str], vocabulary: int = 200) -> Tokenizer:
     made = Tokenizer(models.WordPiece(numbered, unk_token="[UNK]"))
     made.normalizer, made.pre_tokenizer = normaliser, splitter
     ends = [("[CLS]", numbered["[CLS]"]), ("[SEP]", numbered["[SEP]"])]
-    made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=ends
+    )
     return made
 
 
 def write_encoder(
-    folder: Path, texts: Iterable[str], *, width: int = 16, depth: int = 3, vocabulary: int = 200, seed: int = 0
+    folder: Path,
+    texts: Iterable[str],
+    *,
+    width: int = 16,
+    depth: int = 3,
+    vocabulary: int = 200,
+    seed: int = 0,
 ) -> Path:
     """Write config.json, model.safetensors and the tokeniser's files; dropout inside is left out."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer_of(texts, vocabulary).save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"pad_token": "[PAD]", "cls_token": "[CLS]"}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"pad_token": "[PAD]", "cls_token": "[CLS]"})
+    )
     tiny_encoder(width, depth, vocabulary, seed).save(folder)
     return folder
 

@@ -22,7 +22,11 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-TOP, BEAM, SINGLE = 10, 10, 300  # labels a document, width of the beam, documents predicted one at a time
+TOP, BEAM, SINGLE = (
+    10,
+    10,
+    300,
+)  # labels a document, width of the beam, documents predicted one at a time
 
 
 class Settings:
@@ -64,7 +68,9 @@ def documents(folder, split):
     with plain.open("rb") if plain.exists() else gzip.open(f"{plain}.gz") as lines:
         for line in lines:
             record = json.loads(line)
-            texts.append("\n".join(part for part in (record.get("title"), record.get("text")) if part))
+            texts.append(
+                "\n".join(part for part in (record.get("title"), record.get("text")) if part)
+            )
             labels.append(record["labels"])
     return texts, labels
 
@@ -75,7 +81,9 @@ def label_matrix(labels):
     rows = [sorted({column.setdefault(name, len(column)) for name in names}) for names in labels]
     indptr = np.cumsum([0, *map(len, rows)])
     indices = np.fromiter((c for row in rows for c in row), np.int32, indptr[-1])
-    y = sparse.csr_matrix((np.ones(indptr[-1], np.float32), indices, indptr), shape=(len(rows), len(column)))
+    y = sparse.csr_matrix(
+        (np.ones(indptr[-1], np.float32), indices, indptr), shape=(len(rows), len(column))
+    )
     return list(column), y
 
 
@@ -96,7 +104,10 @@ def write_predictions(settings, names, ranked):
     """Write JSON lines from one list of (label, score) pairs a document, best first."""
     with (settings.work / "predictions.jsonl").open("w") as out:
         for pairs in ranked:
-            line = {"labels": [names[label] for label, _ in pairs], "scores": [float(score) for _, score in pairs]}
+            line = {
+                "labels": [names[label] for label, _ in pairs],
+                "scores": [float(score) for _, score in pairs],
+            }
             out.write(json.dumps(line) + "\n")
 
 
@@ -109,7 +120,11 @@ def pairs_of(matrix):
 
 def single_ms(predict, items):
     """Return the median milliseconds of `predict(item)` over the first SINGLE items, after ten to warm up."""
-    items = items[:SINGLE] if isinstance(items, list) else [items[i] for i in range(min(SINGLE, items.shape[0]))]
+    items = (
+        items[:SINGLE]
+        if isinstance(items, list)
+        else [items[i] for i in range(min(SINGLE, items.shape[0]))]
+    )
     for item in items[:10]:
         predict(item)
     taken = []
@@ -121,7 +136,9 @@ def single_ms(predict, items):
 
 
 def folder_mb(folder):
-    return round(sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / 1e6, 3)
+    return round(
+        sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / 1e6, 3
+    )
 
 
 def text_mb(texts):
@@ -138,7 +155,9 @@ def peak_mb():
 
     On Linux ru_maxrss counts the process that started this one as well, up to the exec; VmHWM does not.
     """
-    return _status("VmHWM") or round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1.024e-3, 1)
+    return _status("VmHWM") or round(
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1.024e-3, 1
+    )
 
 
 def _status(field):

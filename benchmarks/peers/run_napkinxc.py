@@ -15,7 +15,10 @@ def train(settings):
     names, y = protocol.label_matrix(labels)
     protocol.save_labels(settings, names)
     x = protocol.load_features(settings, "train")
-    rows = [y.indices[start:end].tolist() for start, end in zip(y.indptr[:-1], y.indptr[1:], strict=True)]
+    rows = [
+        y.indices[start:end].tolist()
+        for start, end in zip(y.indptr[:-1], y.indptr[1:], strict=True)
+    ]
     del labels, names, y
     loaded, clock = protocol.resident_mb(), protocol.Clock()
     model = PLT(str(settings.model), seed=0, threads=settings.threads)
@@ -45,7 +48,9 @@ def predict(settings):
         "loaded_mb": loaded,
         "load_s": clock["load"],
         "documents_per_s": round(x.shape[0] / clock["batch"], 1),
-        "single_ms": protocol.single_ms(lambda row: model.predict_proba(row, top_k=protocol.TOP), x),
+        "single_ms": protocol.single_ms(
+            lambda row: model.predict_proba(row, top_k=protocol.TOP), x
+        ),
     }
 
 

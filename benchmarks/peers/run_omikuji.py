@@ -77,7 +77,9 @@ def predict(settings):
         "loaded_mb": loaded,
         "load_s": clock["load"],
         "documents_per_s": round(x.shape[0] / clock["batch"], 1),
-        "single_ms": protocol.single_ms(lambda row: answer(model, pairs(x, row)), list(range(x.shape[0]))),
+        "single_ms": protocol.single_ms(
+            lambda row: answer(model, pairs(x, row)), list(range(x.shape[0]))
+        ),
     }
 
 

@@ -50,7 +50,9 @@ def vectorise(settings, texts, clock):
     if settings.features:
         return protocol.load_features(settings, "train")
     with clock("vectorise"):
-        vectorizer = Vectorizer.train(texts, {"type": "tfidf", "kwargs": {"threads": settings.threads}})
+        vectorizer = Vectorizer.train(
+            texts, {"type": "tfidf", "kwargs": {"threads": settings.threads}}
+        )
         x = vectorizer.predict(texts, threads=settings.threads)
     vectorizer.save(str(settings.model / "vectorizer"))
     return x
@@ -58,7 +60,11 @@ def vectorise(settings, texts, clock):
 
 def predict(settings):
     given = protocol.load_features(settings, "test") if settings.features else None
-    documents = list(range(given.shape[0])) if settings.features else protocol.documents(settings.data, "test")[0]
+    documents = (
+        list(range(given.shape[0]))
+        if settings.features
+        else protocol.documents(settings.data, "test")[0]
+    )
     names, loaded = protocol.load_labels(settings), protocol.resident_mb()
     batch, single, load, peak = {}, {}, {}, 0.0
     for layout in LAYOUTS:
@@ -71,7 +77,9 @@ def predict(settings):
             peak = protocol.peak_mb()  # of its default; the other one comes on top
             protocol.write_predictions(settings, names, protocol.pairs_of(predicted))
         load[layout], batch[layout] = clock["load"], round(len(documents) / clock["batch"], 1)
-        single[layout] = protocol.single_ms(lambda document, answer=answer: answer([document], 1), documents)
+        single[layout] = protocol.single_ms(
+            lambda document, answer=answer: answer([document], 1), documents
+        )
     return {
         "loaded_mb": loaded,
         "peak_mb": peak,

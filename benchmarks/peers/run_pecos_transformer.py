@@ -21,7 +21,10 @@ import numpy as np
 import protocol
 
 TOP, SINGLE, DEFAULT_WORKERS = 20, 200, 4
-STAGES = {"Constructed instance feature matrix": "refined_tree", "Start training ranker": "ranker"}  # log line → stage
+STAGES = {
+    "Constructed instance feature matrix": "refined_tree",
+    "Start training ranker": "ranker",
+}  # log line → stage
 OPTIONS = {
     "tfidf": {},  # keyword arguments of its Tfidf
     "preliminary": {"nr_splits": 16, "min_codes": 128, "max_leaf_size": 16},
@@ -70,14 +73,20 @@ def train(settings):
         x = vectorizer.predict(texts, threads=settings.threads)
     with clock("tree"):
         kwargs = {"threads": settings.threads, "seed": options["seed"], **options["preliminary"]}
-        tree = Indexer.gen(LabelEmbeddingFactory.create(y, x, method="pifa", threads=settings.threads), **kwargs)
+        tree = Indexer.gen(
+            LabelEmbeddingFactory.create(y, x, method="pifa", threads=settings.threads), **kwargs
+        )
     stages = StageClock()
     with clock("train"):
         model = XTransformer.train(
             MLProblemWithText(texts, y, X_feat=x),
             clustering=tree,
-            train_params=XTransformer.TrainParams.from_dict(train_settings(settings, given, tree, y.shape), True),
-            pred_params=XTransformer.PredParams.from_dict(predict_settings(given, tree, y.shape[1]), True),
+            train_params=XTransformer.TrainParams.from_dict(
+                train_settings(settings, given, tree, y.shape), True
+            ),
+            pred_params=XTransformer.PredParams.from_dict(
+                predict_settings(given, tree, y.shape[1]), True
+            ),
         )
     parts = stages.seconds()
     with clock("save"):
@@ -101,8 +110,14 @@ def further(settings):
     own = given.get("options", {})
     unknown = sorted(set(own) - set(OPTIONS))
     if unknown:
-        raise SystemExit(f"options: found {', '.join(unknown)}; expected some of {', '.join(OPTIONS)}")
-    return {"encoder": given["encoder"], "cuda": given["device"] == "cuda", "options": OPTIONS | own}
+        raise SystemExit(
+            f"options: found {', '.join(unknown)}; expected some of {', '.join(OPTIONS)}"
+        )
+    return {
+        "encoder": given["encoder"],
+        "cuda": given["device"] == "cuda",
+        "options": OPTIONS | own,
+    }
 
 
 def modernise():
@@ -113,11 +128,15 @@ def modernise():
     from transformers import modeling_utils, tokenization_utils_base
 
     sputils.get_index_dtype, sputils.upcast = _sputils.get_index_dtype, _sputils.upcast
-    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # which refuses copy=False where a copy is needed
+    if (
+        np.lib.NumpyVersion(np.__version__) >= "2.0.0"
+    ):  # which refuses copy=False where a copy is needed
         for function in (smat_util.csr_matrix, smat_util.csc_matrix):
             function.__defaults__ = (None, None, None)
     rows = csr_matrix.__getitem__  # which took a torch tensor once
-    csr_matrix.__getitem__ = lambda self, key: rows(self, key.numpy() if isinstance(key, torch.Tensor) else key)
+    csr_matrix.__getitem__ = lambda self, key: rows(
+        self, key.numpy() if isinstance(key, torch.Tensor) else key
+    )
     for kind in ("bert", "roberta", "xlm_roberta", "xlnet", "distilbert"):
         module = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
         for part in ("INPUTS", "START"):  # texts for its docstrings
@@ -144,9 +163,19 @@ def modernise():
 def train_settings(settings, given, tree, shape):
     """Return XTransformer.TrainParams as a dictionary, with the settings of each level written out."""
     options = given["options"]
-    names = ("batch_size", "learning_rate", "negative_sampling", "loss_function", "bootstrap_method")
+    names = (
+        "batch_size",
+        "learning_rate",
+        "negative_sampling",
+        "loss_function",
+        "bootstrap_method",
+    )
     shared = {name: options[name] for name in (*names, "threshold")}
-    shared |= {"model_shortcut": given["encoder"], "use_gpu": given["cuda"], "cost_sensitive_ranker": True}
+    shared |= {
+        "model_shortcut": given["encoder"],
+        "use_gpu": given["cuda"],
+        "cost_sensitive_ranker": True,
+    }
     shared["batch_gen_workers"] = min(16, settings.threads)
     # a level ends with the model that was last saved, so it is saved once, at its end
     matchers = [
@@ -154,10 +183,16 @@ def train_settings(settings, given, tree, shape):
         for n in steps(given, tree, shape[0])
     ]
     depth = ranker_depth(options["refined"], shape[1])
-    classifier = {name: options[name] for name in ("threshold", "Cp", "Cn")} | {"threads": settings.threads}
+    classifier = {name: options[name] for name in ("threshold", "Cp", "Cn")} | {
+        "threads": settings.threads
+    }
     mining = ["tfn"] * (depth - 1) + ["tfn+man" if depth > 1 else "tfn"]
     return {
-        "refined_indexer_params": {"threads": settings.threads, "seed": options["seed"], **options["refined"]},
+        "refined_indexer_params": {
+            "threads": settings.threads,
+            "seed": options["seed"],
+            **options["refined"],
+        },
         "matcher_params_chain": matchers,
         "ranker_params": {
             "rel_mode": options["rel_mode"],
@@ -172,7 +207,10 @@ def predict_settings(given, tree, n_labels):
     """Return XTransformer.PredParams as a dictionary."""
     options = given["options"]
     matcher = {"only_topk": options["matcher_topk"], "post_processor": options["post_processor"]}
-    matcher |= {"ensemble_method": options["ensemble_method"], "truncate_length": options["truncate_length"]}
+    matcher |= {
+        "ensemble_method": options["ensemble_method"],
+        "truncate_length": options["truncate_length"],
+    }
     level = {"only_topk": options["beam"], "post_processor": options["post_processor"]}
     last = {"only_topk": TOP, "post_processor": options["last_post_processor"]}
     chain = [level] * (ranker_depth(options["refined"], n_labels) - 1) + [last]
@@ -188,7 +226,9 @@ def steps(given, tree, n_documents):
     levels, asked = fine_tuned(options, tree), options["steps"] or options["epochs"]
     each = asked if isinstance(asked, list) else [asked] * levels
     if len(each) != levels:
-        raise SystemExit(f"steps or epochs: found {len(each)} values; expected {levels}, one a level, or a number")
+        raise SystemExit(
+            f"steps or epochs: found {len(each)} values; expected {levels}, one a level, or a number"
+        )
     an_epoch = 1 if options["steps"] else math.ceil(n_documents / options["batch_size"])
     return [max(1, round(value * an_epoch)) for value in each]
 
@@ -207,7 +247,9 @@ def ranker_depth(indexer, n_labels):
         return 1
     depth = params.infer_binary_tree_depth(n_labels)
     codes = HierarchicalKMeans.convert_codes_to_csc_matrix(np.arange(n_labels) % 2**depth, depth)
-    chain = ClusterChain.from_partial_chain(codes, params.min_codes or params.nr_splits, params.nr_splits)
+    chain = ClusterChain.from_partial_chain(
+        codes, params.min_codes or params.nr_splits, params.nr_splits
+    )
     return len(chain)
 
 
@@ -230,7 +272,10 @@ class StageClock(logging.Handler):
     def seconds(self):
         """Return the seconds of each stage; the last one ends now."""
         times = [*self.began.values(), time.perf_counter()]
-        return {stage: round(float(taken), 4) for stage, taken in zip(self.began, np.diff(times), strict=True)}
+        return {
+            stage: round(float(taken), 4)
+            for stage, taken in zip(self.began, np.diff(times), strict=True)
+        }
 
 
 def predict(settings):

@@ -35,7 +35,9 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=", ".join(TESTS))
     parser.add_argument("--sample", type=int, default=20, help="mutants a module")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--results", type=Path, help="a file of JSON lines, one a mutant, written as they come")
+    parser.add_argument(
+        "--results", type=Path, help="a file of JSON lines, one a mutant, written as they come"
+    )
     asked = parser.parse_args()
     if unknown := set(asked.modules) - set(TESTS):
         parser.error(f"no module with tests: {', '.join(sorted(unknown))}")

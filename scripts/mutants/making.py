@@ -25,11 +25,15 @@ def sample_of(file: Path, size: int, seed: int) -> tuple[dict[int, Mutant], int]
     source = file.read_text()
     wrapper, visitor = MetadataWrapper(parse_module(source)), _visitor()
     wrapper.visit(visitor)
-    every = [change for change in visitor.mutations if change.contained_by_top_level_function is not None]
+    every = [
+        change for change in visitor.mutations if change.contained_by_top_level_function is not None
+    ]
     chosen = sorted(random.Random(seed).sample(range(len(every)), min(size, len(every))))
     found = {}
     for number in chosen:
-        changed: Any = wrapper.module.deep_replace(every[number].original_node, every[number].mutated_node)
+        changed: Any = wrapper.module.deep_replace(
+            every[number].original_node, every[number].mutated_node
+        )
         found[number] = _mutant(source, changed.code, file.name)
     return found, len(every)
 
@@ -44,8 +48,13 @@ def _visitor() -> Any:
         """Kernels and properties too: a file with one mutant needs none of mutmut's care for decorators."""
 
         def _skip_node_and_children(self, node: CSTNode) -> bool:
-            if isinstance(node, FunctionDef):  # what numba compiles in place of a function never runs here
-                return any("overload" in name or "intrinsic" in name for name in map(_code, node.decorators))
+            if isinstance(
+                node, FunctionDef
+            ):  # what numba compiles in place of a function never runs here
+                return any(
+                    "overload" in name or "intrinsic" in name
+                    for name in map(_code, node.decorators)
+                )
             return super()._skip_node_and_children(node)
 
     return Everywhere(mutation_operators, IgnoredCode(set(), set(), set()))
@@ -58,6 +67,11 @@ def _code(node: Any) -> str:
 
 
 def _mutant(before: str, after: str, name: str) -> Mutant:
-    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, n=2, lineterm=""))
-    removed, added = (" ".join(line[1:].strip() for line in lines[2:] if line.startswith(sign)) for sign in ("-", "+"))
+    lines = list(
+        difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, n=2, lineterm="")
+    )
+    removed, added = (
+        " ".join(line[1:].strip() for line in lines[2:] if line.startswith(sign))
+        for sign in ("-", "+")
+    )
     return Mutant(after, (removed, added), "\n".join(lines[2:]))

@@ -7,7 +7,9 @@ from pathlib import Path
 __all__ = ["EQUIVALENT", "GOAL", "ROOT", "TESTS"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-EQUIVALENT = ROOT / "scripts" / "equivalent_mutants.json"  # mutants that make no difference, each with a reason
+EQUIVALENT = (
+    ROOT / "scripts" / "equivalent_mutants.json"
+)  # mutants that make no difference, each with a reason
 GOAL = 0.85  # share of the others that tests see
 
 _STORE = tuple(f"store/test_store{own}" for own in ("", "_arrays", "_replacing", "_stages"))

@@ -35,12 +35,23 @@ SWITCHES = (
 )
 PLUGINS = ("pytest_timeout", "_hypothesis_pytestplugin")
 LOADED = (
-    *("pytest", "pytest_timeout", "hypothesis.extra.numpy", "hypothesis.stateful", "numpy", "numba", "msgspec"),
+    *(
+        "pytest",
+        "pytest_timeout",
+        "hypothesis.extra.numpy",
+        "hypothesis.stateful",
+        "numpy",
+        "numba",
+        "msgspec",
+    ),
     *("scipy.sparse", "scipy.special", "scipy.optimize"),
     *("sklearn.isotonic", "sklearn.metrics", "sklearn.preprocessing"),
 )
 # Kernels count on unsigned numbers that wrap round, of which numpy warns; pytest warns of LOADED.
-IGNORED = ("overflow encountered:RuntimeWarning", "Module already imported:pytest.PytestAssertRewriteWarning")
+IGNORED = (
+    "overflow encountered:RuntimeWarning",
+    "Module already imported:pytest.PytestAssertRewriteWarning",
+)
 
 
 def load() -> None:
@@ -60,12 +71,17 @@ class _Chosen:
         from hypothesis import Phase, settings
 
         phases = (Phase.explicit, Phase.generate)  # the smallest failure is not looked for
-        settings.register_profile("mutants", settings.default, derandomize=True, database=None, phases=phases)
+        settings.register_profile(
+            "mutants", settings.default, derandomize=True, database=None, phases=phases
+        )
         settings.load_profile("mutants")
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         if (chosen := self.chosen) is not None:
-            items[:] = sorted((item for item in items if item.nodeid in chosen), key=lambda item: chosen[item.nodeid])
+            items[:] = sorted(
+                (item for item in items if item.nodeid in chosen),
+                key=lambda item: chosen[item.nodeid],
+            )
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration
@@ -79,12 +95,18 @@ class Copy:
     def __init__(self, place: Path) -> None:
         self.place, self._seconds = place, dict[str, tuple[dict[str, float], int]]()
         command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+        names = (
+            subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+            .stdout.decode()
+            .split("\0")
+        )
         for name in filter(None, names):
             if (ROOT / name).is_file():
                 (place / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / name, place / name)
-                os.utime(place / name, (0, 0))  # bytecode of the copy is never taken for that of a mutant
+                os.utime(
+                    place / name, (0, 0)
+                )  # bytecode of the copy is never taken for that of a mutant
         compileall.compile_dir(place / "src", quiet=1)
         os.environ["PYTHONPATH"] = str(place / "src")
         sys.path.insert(0, str(place / "src"))
@@ -118,7 +140,9 @@ class Copy:
             (self.place / file).write_text(whole)
         return "timeout" if code is None else "killed" if code else "survived"
 
-    def _tested(self, files: list[str], tests: dict[str, float] | None, seconds: float) -> int | None:
+    def _tested(
+        self, files: list[str], tests: dict[str, float] | None, seconds: float
+    ) -> int | None:
         """Return pytest's exit code, or what ended it; None after ``seconds``."""
         child = os.fork()
         if not child:
@@ -156,7 +180,12 @@ def _pytest(files: list[str], tests: dict[str, float] | None, kept: Path) -> int
     import pytest
 
     plugin = _Chosen(tests)
-    options = ["-p", "no:cacheprovider", *(f"-p{name}" for name in PLUGINS), *(f"-Wignore:{what}" for what in IGNORED)]
+    options = [
+        "-p",
+        "no:cacheprovider",
+        *(f"-p{name}" for name in PLUGINS),
+        *(f"-Wignore:{what}" for what in IGNORED),
+    ]
     options += ["--exitfirst", f"--timeout={4 * SLOW}"] if tests else [f"--timeout={SLOW}"]
     try:
         return int(pytest.main([*options, *files], [plugin]))

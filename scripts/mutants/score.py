@@ -17,12 +17,18 @@ __all__ = ["measure", "table"]
 
 def measure(copy: Copy, module: str, sample: int, seed: int) -> Iterator[dict[str, Any]]:
     """Yield what became of each mutant of a module's sample."""
-    file, files = f"src/longtail/{module}.py", [os.path.normpath(f"tests/unit/{name}.py") for name in TESTS[module]]
+    file, files = (
+        f"src/longtail/{module}.py",
+        [os.path.normpath(f"tests/unit/{name}.py") for name in TESTS[module]],
+    )
     chosen, of = sample_of(copy.place / file, sample, seed)
     tests, left_out = copy.good_tests(files)
     if not tests or copy.outcome(file, (copy.place / file).read_text(), files, tests) != "survived":
         raise RuntimeError(f"the tests of {module} fail without a mutant")
-    print(f"{module}: {len(chosen)} of {of} mutants, {len(tests)} tests ({left_out} left out)", flush=True)
+    print(
+        f"{module}: {len(chosen)} of {of} mutants, {len(tests)} tests ({left_out} left out)",
+        flush=True,
+    )
     equivalent = _equivalent(module)
     for number, mutant in chosen.items():
         outcome = copy.outcome(file, mutant.source, files, tests)
@@ -33,12 +39,19 @@ def measure(copy: Copy, module: str, sample: int, seed: int) -> Iterator[dict[st
 
 
 def _equivalent(module: str) -> set[tuple[str, ...]]:
-    return {tuple(known["lines"]) for known in json.loads(EQUIVALENT.read_text()) if known["module"] == module}
+    return {
+        tuple(known["lines"])
+        for known in json.loads(EQUIVALENT.read_text())
+        if known["module"] == module
+    }
 
 
 def table(results: list[dict[str, Any]]) -> tuple[str, float]:
     """Return the rows of a table in Markdown, and the share of mutants that tests see."""
-    rows = ["| module | tried | of | killed | timeout | equivalent | survived | score |", "|---|" + "--:|" * 7]
+    rows = [
+        "| module | tried | of | killed | timeout | equivalent | survived | score |",
+        "|---|" + "--:|" * 7,
+    ]
     score = 0.0
     for module in [*dict.fromkeys(result["module"] for result in results), "all"]:
         own = [result for result in results if module in ("all", result["module"])]
@@ -47,5 +60,7 @@ def table(results: list[dict[str, Any]]) -> tuple[str, float]:
         seen = number["killed"] + number["timeout"]
         score = seen / max(1, seen + number["survived"])
         counts = [number[outcome] for outcome in ("killed", "timeout", "equivalent", "survived")]
-        rows.append("| " + " | ".join(map(str, [module, len(own), of, *counts, f"{score:.0%}"])) + " |")
+        rows.append(
+            "| " + " | ".join(map(str, [module, len(own), of, *counts, f"{score:.0%}"])) + " |"
+        )
     return "\n".join(rows), score

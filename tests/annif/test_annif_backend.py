@@ -14,7 +14,9 @@ import urllib.request
 import numpy as np
 import pytest
 
-pytest.importorskip("annif.backend", reason="Annif is not installed; `make annif-test` runs this beside it")
+pytest.importorskip(
+    "annif.backend", reason="Annif is not installed; `make annif-test` runs this beside it"
+)
 
 import annif.backend
 from annif.corpus import Document, DocumentFileTSV
@@ -64,7 +66,10 @@ tree.branchin=8
 
 def with_uris(documents):
     """Return the documents with labels as Annif wants them: URIs, with names."""
-    labels = [lt.Label(URI + label.replace("::", "/"), label, uri=URI + label) for label in documents.labels.ids]
+    labels = [
+        lt.Label(URI + label.replace("::", "/"), label, uri=URI + label)
+        for label in documents.labels.ids
+    ]
     return lt.Dataset(documents.label_matrix, lt.Labels.of(labels), documents.texts)
 
 
@@ -128,12 +133,18 @@ class TestCommands:
 
     def test_eval(self, place):
         table = annif_command(place, "eval", "tags", "test.tsv")
-        scores = dict(line.rsplit(":", 1) for line in table.splitlines() if line.startswith(("F1@5", "NDCG@5")))
+        scores = dict(
+            line.rsplit(":", 1)
+            for line in table.splitlines()
+            if line.startswith(("F1@5", "NDCG@5"))
+        )
         assert float(scores["F1@5"]) > 0.4
 
     def test_eval_in_several_processes(self, place):
         one, two = (annif_command(place, "eval", "tags", "test.tsv", "--jobs", n) for n in "12")
-        assert [line for line in one.splitlines() if "@" in line] == [line for line in two.splitlines() if "@" in line]
+        assert [line for line in one.splitlines() if "@" in line] == [
+            line for line in two.splitlines() if "@" in line
+        ]
 
     def test_list_projects(self, place):
         assert "tags" in annif_command(place, "list-projects")
@@ -148,8 +159,14 @@ class TestCommands:
         write_annif_csv(documents, place / "test.csv")
         write_annif_folder(documents, place / "folder")
         write_annif_tsv(documents, place / "same.tsv")
-        tables = [annif_command(place, "eval", "tags", corpus) for corpus in ("test.csv", "folder", "same.tsv")]
-        assert len({tuple(line for line in table.splitlines() if "@" in line) for table in tables}) == 1
+        tables = [
+            annif_command(place, "eval", "tags", corpus)
+            for corpus in ("test.csv", "folder", "same.tsv")
+        ]
+        assert (
+            len({tuple(line for line in table.splitlines() if "@" in line) for table in tables})
+            == 1
+        )
 
 
 class TestBackend:
@@ -166,7 +183,9 @@ class TestBackend:
     def test_a_narrow_beam(self, projects, data):
         texts = [Document(text=data[1].texts[row]) for row in range(20)]
         own = project(projects, "tags")
-        wide, narrow = (own.suggest(texts, {"longtail": params}).array for params in ({}, {"beam_size": "1"}))
+        wide, narrow = (
+            own.suggest(texts, {"longtail": params}).array for params in ({}, {"beam_size": "1"})
+        )
         assert (narrow != wide).nnz
 
     def test_suggestions_are_numbers_of_subjects(self, projects, data):
@@ -235,7 +254,9 @@ def test_gunicorn_serves_it(place):
         free.bind(("127.0.0.1", 0))
         address = "{}:{}".format(*free.getsockname())
     command = "-m", "gunicorn", "-k", "uvicorn.workers.UvicornWorker", "-b", address
-    server = subprocess.Popen([sys.executable, *command, "longtail.annif_backend:create_app()"], cwd=place)
+    server = subprocess.Popen(
+        [sys.executable, *command, "longtail.annif_backend:create_app()"], cwd=place
+    )
     try:
         answer = suggestions(f"http://{address}/v1/projects/tags/suggest", "a library for images")
     finally:
@@ -249,7 +270,9 @@ def suggestions(url, text):
     """Return what a server that is still starting answers in the end."""
     for _ in range(120):
         try:
-            with urllib.request.urlopen(url, urllib.parse.urlencode({"text": text}).encode(), timeout=60) as answer:
+            with urllib.request.urlopen(
+                url, urllib.parse.urlencode({"text": text}).encode(), timeout=60
+            ) as answer:
                 return json.load(answer)
         except (ConnectionError, urllib.error.URLError):
             time.sleep(0.5)

@@ -30,7 +30,11 @@ def address(tmp_path_factory):
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         pytest.importorskip(package, reason=f"no {package}: {MISSING}")
     folder = tmp_path_factory.mktemp("served")
-    data, names, model = str(folder / "train.jsonl"), str(folder / "labels.jsonl"), str(folder / "tiny")
+    data, names, model = (
+        str(folder / "train.jsonl"),
+        str(folder / "labels.jsonl"),
+        str(folder / "tiny"),
+    )
     _write(data, documents())
     _write(names, labels())
     longtail = [sys.executable, "-m", "longtail"]
@@ -68,7 +72,9 @@ def _wait(server, address, log):
 def chromium():
     """The browser; closed with the module, as the event loop under it is in the way of other tests."""
     playwright = pytest.importorskip("playwright.sync_api", reason=f"no playwright: {MISSING}")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    found = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if found is None:
         pytest.skip(f"no Chromium: {MISSING}")
     with playwright.sync_playwright() as started:
@@ -129,6 +135,11 @@ def open_page(chromium, address):
     yield opened
     for page in watched:
         found = page.evaluate("window.__xss ?? null")
-        assert (found, page.seen.dialogs, page.seen.errors, page.seen.foreign(address)) == (None, [], [], [])
+        assert (found, page.seen.dialogs, page.seen.errors, page.seen.foreign(address)) == (
+            None,
+            [],
+            [],
+            [],
+        )
     for context in contexts:
         context.close()

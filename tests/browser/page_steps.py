@@ -6,7 +6,9 @@ import pytest
 
 __all__ = ["JSON", "WIND", "expect", "first", "names", "tag"]
 
-expect = pytest.importorskip("playwright.sync_api", reason="no playwright: see `make browser-test`").expect
+expect = pytest.importorskip(
+    "playwright.sync_api", reason="no playwright: see `make browser-test`"
+).expect
 expect.set_options(timeout=10_000)
 
 WIND = "Offshore turbines: a rotor and its blade, seen from a vineyard."

@@ -39,7 +39,11 @@ def documents():
     for at, filler in enumerate(FILLER):
         for own, (_, words) in PLAIN.items():
             labels = [own, "bees"] if own == "wine" and at == 0 else [own]
-            yield {"id": f"{own}-{at}", "text": f"A {filler} of {words}, {words.split()[at % 4]}.", "labels": labels}
+            yield {
+                "id": f"{own}-{at}",
+                "text": f"A {filler} of {words}, {words.split()[at % 4]}.",
+                "labels": labels,
+            }
         for number, hostile in enumerate(CORPUS):
             labels = [id_of(number), id_of((number + 1) % len(CORPUS))][: 2 if at == 0 else 1]
             text = f"A {filler} of {mark_of(number)} {hostile}"

@@ -45,7 +45,10 @@ def test_an_older_answer_is_not_shown(open_page):
 def test_the_threshold_hides_labels_at_once(open_page):
     page = open_page()
     tag(page, WIND, "Wind power")
-    scores = [float(text.removesuffix(" %")) / 100 for text in page.locator("#suggestions .score").all_text_contents()]
+    scores = [
+        float(text.removesuffix(" %")) / 100
+        for text in page.locator("#suggestions .score").all_text_contents()
+    ]
     asked = len(page.seen.requests)
     page.locator("#threshold").fill("0.3")
     assert len(names(page)) == sum(score >= 0.3 for score in scores) < 5
@@ -89,7 +92,9 @@ def test_why_marks_the_right_words(open_page):
     marked = {mark.lower() for mark in page.locator(".marked .for").all_text_contents()}
     assert {"offshore", "rotor", "blade"} <= marked
     assert "äneas" not in marked
-    assert page.locator(".marked").text_content() == text  # nothing is lost or twice, also after an emoji
+    assert (
+        page.locator(".marked").text_content() == text
+    )  # nothing is lost or twice, also after an emoji
     assert page.locator("#why .word").first.text_content() in {"offshore", "rotor", "blade"}
     page.locator("#suggestions li", has_text="Wine").locator(".why").click()
     expect(page.locator("#reasons-heading")).to_have_text("Why Wine")
@@ -98,10 +103,31 @@ def test_why_marks_the_right_words(open_page):
 
 
 def test_why_of_an_ensemble_adds_its_members_and_has_two_sides(open_page):
-    step = {"kind": "sum", "contributions": [{"feature": "rotor", "value": 1, "weight": 1, "contribution": 0.5}]}
-    member = {"method": "xr-linear", "weight": 0.5, "score": 1, "explanation": {"steps": [step]}, "note": ""}
-    other = {"method": "dense", "weight": 0.5, "score": 0, "explanation": None, "note": "has no words"}
-    answer = {"label": "wind", "name": "Wind power", "score": 1, "probability": None, "members": [member, other]}
+    step = {
+        "kind": "sum",
+        "contributions": [{"feature": "rotor", "value": 1, "weight": 1, "contribution": 0.5}],
+    }
+    member = {
+        "method": "xr-linear",
+        "weight": 0.5,
+        "score": 1,
+        "explanation": {"steps": [step]},
+        "note": "",
+    }
+    other = {
+        "method": "dense",
+        "weight": 0.5,
+        "score": 0,
+        "explanation": None,
+        "note": "has no words",
+    }
+    answer = {
+        "label": "wind",
+        "name": "Wind power",
+        "score": 1,
+        "probability": None,
+        "members": [member, other],
+    }
     spans = [(0, 8, 0.5), (9, 17, -0.25), (19, 20, 0.001)]
     highlights = [{"start": start, "end": end, "weight": weight} for start, end, weight in spans]
     body = json.dumps(answer | {"highlights": highlights})
@@ -110,8 +136,14 @@ def test_why_of_an_ensemble_adds_its_members_and_has_two_sides(open_page):
     tag(page, WIND, "Wind power")
     page.wait_for_selector("#why .word")
     assert page.locator("#why .words").inner_text().split() == ["rotor", "+0.250"]
-    marks = [(mark.get_attribute("class"), mark.text_content()) for mark in page.locator(".marked mark").all()]
-    assert marks == [("for shade4", "Offshore"), ("against shade2", "turbines")]  # what weighs next to nothing is plain
+    marks = [
+        (mark.get_attribute("class"), mark.text_content())
+        for mark in page.locator(".marked mark").all()
+    ]
+    assert marks == [
+        ("for shade4", "Offshore"),
+        ("against shade2", "turbines"),
+    ]  # what weighs next to nothing is plain
     assert "dense: has no words" in page.locator("#why").inner_text()
 
 
@@ -143,7 +175,9 @@ def another_model(**facts):
 def test_a_model_without_tree_or_words_says_so(open_page):
     page = open_page(before=another_model(has_tree=False, has_text=False))
     tag(page, WIND, "Wind power")
-    expect(page.locator("#why")).to_have_text("This model does not score by words, so none can be marked.")
+    expect(page.locator("#why")).to_have_text(
+        "This model does not score by words, so none can be marked."
+    )
     assert page.locator("#tab-path").is_hidden()
     assert not any("explain" in url for url in page.seen.requests)
 
@@ -154,7 +188,10 @@ def test_labels_are_found_and_lead_to_their_documents(open_page):
     assert page.locator("#found").inner_text() == "55 labels, the first 50 shown"
     page.fill("#query", "keeping")
     expect(page.locator("#results li")).to_have_count(1)
-    assert page.locator("#results li").inner_text().split("\n")[:2] == ["Bees and their keeping", "6 documents"]
+    assert page.locator("#results li").inner_text().split("\n")[:2] == [
+        "Bees and their keeping",
+        "6 documents",
+    ]
     page.click("#results a")
     page.wait_for_selector("#label-panel h2 >> text=Bees")
     assert "honey" in " ".join(page.locator("#label-panel .quote").all_inner_texts())
@@ -191,7 +228,9 @@ def test_the_model_and_its_latency_are_shown(open_page):
     with page.expect_request("**/v1/model"):
         page.clock.fast_forward(5_000)
     page.click("nav a[data-view=tag]")
-    expect(page.locator("#view-model")).to_be_hidden()  # the address changes first, the view after it
+    expect(
+        page.locator("#view-model")
+    ).to_be_hidden()  # the address changes first, the view after it
     page.clock.fast_forward(20_000)
     page.wait_for_timeout(100)
     assert sum(url.endswith("/v1/model") for url in page.seen.requests) == asked + 1

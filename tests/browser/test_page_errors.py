@@ -22,7 +22,9 @@ def test_a_busy_server_is_asked_again(open_page):
         answers.append(route)
         if len(answers) > 1:
             return route.continue_()
-        return route.fulfill(status=503, headers={"Retry-After": "0.4"}, body="{}", content_type=JSON)
+        return route.fulfill(
+            status=503, headers={"Retry-After": "0.4"}, body="{}", content_type=JSON
+        )
 
     page.route("**/v1/predict", busy_once)
     page.fill("#text", WIND)
@@ -50,7 +52,10 @@ def test_a_server_that_is_gone_is_a_sentence(open_page):
     page.route("**/v1/predict", lambda route: route.abort())
     page.fill("#text", WIND)
     page.wait_for_selector("#problem .problem")
-    assert page.locator("#problem p").inner_text() == "The server does not answer. Is it still running?"
+    assert (
+        page.locator("#problem p").inner_text()
+        == "The server does not answer. Is it still running?"
+    )
     page.unroute("**/v1/predict")
     page.click("#problem button")
     page.wait_for_selector("#suggestions li")
@@ -61,7 +66,9 @@ def test_the_token_is_asked_for_once(open_page):
     def guard(route):
         if route.request.headers.get("authorization") == "Bearer right":
             return route.continue_()
-        problem = json.dumps({"title": "Unauthorised", "detail": "expected a token", "request_id": "r1"})
+        problem = json.dumps(
+            {"title": "Unauthorised", "detail": "expected a token", "request_id": "r1"}
+        )
         return route.fulfill(status=401, body=problem, content_type="application/problem+json")
 
     def before(page):
@@ -94,7 +101,9 @@ def test_the_code_runs_and_says_the_same(open_page, form):
     page.click(f"#tab-{form}")
     code = page.locator("#code-text").text_content()
     command = ["bash", "-c", f"{code} -s"] if form == "curl" else [sys.executable, "-c", code]
-    ran = subprocess.run(command, capture_output=True, check=True, encoding="utf-8", timeout=60).stdout
+    ran = subprocess.run(
+        command, capture_output=True, check=True, encoding="utf-8", timeout=60
+    ).stdout
     if form == "curl":
         page.click("#tab-json")
         assert json.loads(ran) == json.loads(page.locator("#code-text").text_content())

@@ -16,7 +16,11 @@ import longtail
 pytestmark = pytest.mark.browser
 
 SERVER = Path(longtail.__file__).parent / "server"
-SOURCES = [SERVER / "page.html", *sorted((SERVER / "static").glob("*.css")), *sorted((SERVER / "static").glob("*.js"))]
+SOURCES = [
+    SERVER / "page.html",
+    *sorted((SERVER / "static").glob("*.css")),
+    *sorted((SERVER / "static").glob("*.js")),
+]
 
 
 def texts(page, selector):
@@ -30,7 +34,10 @@ def show_all(page):
     page.fill("#text", text)
     page.wait_for_selector("#suggestions li:nth-child(50)")
     page.wait_for_selector(".marked mark")
-    shown = {"text": page.locator(".marked").text_content() == text, "suggested": texts(page, "#suggestions .name")}
+    shown = {
+        "text": page.locator(".marked").text_content() == text,
+        "suggested": texts(page, "#suggestions .name"),
+    }
     click = "(number) => document.querySelectorAll('#suggestions .accept')[number].click()"
     for number in range(55):
         page.evaluate(click, number)
@@ -95,14 +102,20 @@ PANEL = """() => ({
 def test_no_panel_of_a_label_runs_and_no_link_leads_to_code(open_page):
     page = open_page("/#labels")
     for number, hostile in enumerate(CORPUS):
-        page.evaluate("(hash) => { location.hash = hash; }", f"label={quote(id_of(number), safe='')}")
-        page.wait_for_function("(name) => document.querySelector('#label-panel h2')?.textContent === name", arg=hostile)
+        page.evaluate(
+            "(hash) => { location.hash = hash; }", f"label={quote(id_of(number), safe='')}"
+        )
+        page.wait_for_function(
+            "(name) => document.querySelector('#label-panel h2')?.textContent === name", arg=hostile
+        )
         shown = page.evaluate(PANEL)
         assert shown["facts"] == ["6", id_of(number), f"{mark_of(number)} {hostile}", hostile]
         assert shown["quotes"][0] == f"about {hostile}"
         assert sum(hostile in quoted for quoted in shown["quotes"]) >= 5
         assert CORPUS[(number + 1) % 50] in shown["neighbours"]
-        assert all(href.startswith("#label=") for href in shown["links"])  # no address here is one of the web
+        assert all(
+            href.startswith("#label=") for href in shown["links"]
+        )  # no address here is one of the web
 
 
 def test_no_answer_of_the_server_runs(open_page):
@@ -110,7 +123,10 @@ def test_no_answer_of_the_server_runs(open_page):
     everything = "\n\n".join(CORPUS)
 
     def before(page):
-        page.route("**/v1/model", lambda route: _changed(route, card=everything, name=CORPUS[10], method=CORPUS[41]))
+        page.route(
+            "**/v1/model",
+            lambda route: _changed(route, card=everything, name=CORPUS[10], method=CORPUS[41]),
+        )
 
     page = open_page("/#model", before=before)
     page.wait_for_selector("#facts dd")
@@ -119,7 +135,9 @@ def test_no_answer_of_the_server_runs(open_page):
     page.click("nav a[data-view=tag]")
     page.seen.refusals.add(400)
     problem = json.dumps({"detail": everything, "request_id": everything})
-    page.route("**/v1/predict", lambda route: route.fulfill(status=400, body=problem, content_type=JSON))
+    page.route(
+        "**/v1/predict", lambda route: route.fulfill(status=400, body=problem, content_type=JSON)
+    )
     page.fill("#text", "wind")
     page.wait_for_selector("#problem .problem")
     assert page.locator("#problem code").text_content() == everything
@@ -136,7 +154,9 @@ def test_the_corpus_bites_where_text_is_taken_as_markup(chromium, address):
     context.set_default_timeout(10_000)
     page = context.new_page()
     source = (SERVER / "static" / "dom.js").read_text("utf-8")
-    wrong = source.replace("node.append(", "(node.innerHTML = children.flat().join('')); if (0) node.append(")
+    wrong = source.replace(
+        "node.append(", "(node.innerHTML = children.flat().join('')); if (0) node.append("
+    )
     assert wrong != source
     page.route("**/dom.js", lambda route: route.fulfill(body=wrong, content_type="text/javascript"))
     page.on("dialog", lambda dialog: dialog.dismiss())

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.browser
 
 def luminance(colour):
     channels = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    red, green, blue = (
+        c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -21,7 +23,9 @@ def contrast(page, selector, part=None):
     """Return the contrast of a text, or of such a part as ::placeholder, with the card behind it, as WCAG counts it."""
     card = "getComputedStyle(node.closest('.card')).backgroundColor"
     style = f"(node, part) => [getComputedStyle(node, part).color, {card}]"
-    light, dark = sorted(map(luminance, page.locator(selector).first.evaluate(style, part)), reverse=True)
+    light, dark = sorted(
+        map(luminance, page.locator(selector).first.evaluate(style, part)), reverse=True
+    )
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -77,7 +81,9 @@ def test_all_of_it_by_keyboard_alone(open_page):
     keys.press("Delete")
     assert page.evaluate(f"{focused}.textContent") == names(page)[1] != second
     expect(page.locator("#suggestions li")).to_have_count(5)
-    assert page.evaluate(f"{focused}.className") == "name"  # still there after the next labels have come
+    assert (
+        page.evaluate(f"{focused}.className") == "name"
+    )  # still there after the next labels have come
     keys.press("End")
     keys.press("ArrowDown")
     assert page.evaluate(f"{focused}.textContent") == names(page)[-1]
@@ -111,7 +117,15 @@ def test_it_is_readable_in_light_and_dark(open_page, scheme):
     page.click("#suggestions .accept")
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (luminance(ground) < 0.1) == (scheme == "dark")
-    for selector in (".name", ".score", "#status", ".accepted .name", "#why .word", "#clear", "#reasons-label"):
+    for selector in (
+        ".name",
+        ".score",
+        "#status",
+        ".accepted .name",
+        "#why .word",
+        "#clear",
+        "#reasons-label",
+    ):
         assert contrast(page, selector) >= 4.5, selector
 
 
@@ -130,7 +144,11 @@ def test_nothing_is_wider_than_a_phone(open_page, width):
     page.click("#tab-path")
     page.wait_for_selector("#path .way")
     assert page.evaluate(wider) == 0
-    for place, there in (("labels", "#results li"), ("label=long", "#label-panel h2"), ("model", "#facts dd")):
+    for place, there in (
+        ("labels", "#results li"),
+        ("label=long", "#label-panel h2"),
+        ("model", "#facts dd"),
+    ):
         page.evaluate("(hash) => { location.hash = hash; }", place)
         page.wait_for_selector(there)
         assert page.evaluate(wider) == 0, place
@@ -138,4 +156,7 @@ def test_nothing_is_wider_than_a_phone(open_page, width):
 
 def test_motion_is_reduced_where_wished(open_page):
     page = open_page(reduced_motion="reduce")
-    assert page.evaluate("getComputedStyle(document.getElementById('toast')).transitionDuration") == "0s"
+    assert (
+        page.evaluate("getComputedStyle(document.getElementById('toast')).transitionDuration")
+        == "0s"
+    )

@@ -9,7 +9,11 @@ TRAIN = [
     {"id": "1", "text": "wind turbines at sea", "labels": ["wind", "sea"]},
     {"id": "2", "text": "fish", "labels": ["sea"]},
     {"id": "3", "text": "wind", "labels": ["wind"]},
-    {"id": "4", "text": "solar cells; “new”, and\tcheap", "labels": ["sun", "a label, with a comma"]},
+    {
+        "id": "4",
+        "text": "solar cells; “new”, and\tcheap",
+        "labels": ["sun", "a label, with a comma"],
+    },
 ]
 TEST = [
     {"id": "x", "text": "a windy beach", "labels": ["wind", "sea"]},

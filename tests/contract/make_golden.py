@@ -23,8 +23,15 @@ import longtail as lt
 from longtail import store
 from longtail.methods import METHODS
 
-CONFIG = {"method": "xr-linear", "seed": 0, "tree": {"branching": 32, "depth": None}, "threshold": 0.1}
-LABELS = '{"id":"1","name":"Wind power"}\n{"id":"2","name":"Größe"}\n{"id":"3","name":"索引"}\n'.encode()
+CONFIG = {
+    "method": "xr-linear",
+    "seed": 0,
+    "tree": {"branching": 32, "depth": None},
+    "threshold": 0.1,
+}
+LABELS = (
+    '{"id":"1","name":"Wind power"}\n{"id":"2","name":"Größe"}\n{"id":"3","name":"索引"}\n'.encode()
+)
 METRICS = {"precision": [0.5, 1 / 3, 0.25], "n_documents": 3}
 README = b"# A small model folder\n\nIt must stay readable by every later version.\n"
 TREE = {
@@ -36,14 +43,19 @@ RANKER = {
     dtype: (np.arange(6).reshape(2, 3) * 5 - 3).astype(dtype)
     for dtype in ("bool", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 }
-RANKER |= {dtype: np.arange(250, 256).astype(dtype) for dtype in ("uint8", "uint16", "uint32", "uint64", "complex64")}
+RANKER |= {
+    dtype: np.arange(250, 256).astype(dtype)
+    for dtype in ("uint8", "uint16", "uint32", "uint64", "complex64")
+}
 RANKER |= {"bias": np.array(-0.0), "specials": np.array([np.nan, np.inf, -np.inf, 5e-324])}
 METADATA = {"level": "1", "büchse": "文"}
 
 
 def write_golden(path: Path) -> None:
     """Write the golden folder to ``path``: the same bytes on every machine and by every version."""
-    with store.write_folder(path, config_hash=store.content_hash(CONFIG), version="0.1.0") as folder:
+    with store.write_folder(
+        path, config_hash=store.content_hash(CONFIG), version="0.1.0"
+    ) as folder:
         folder.write_json("config.json", CONFIG)
         folder.write_bytes("labels.jsonl", LABELS)
         folder.write_arrays("tree.safetensors", TREE)
@@ -64,14 +76,29 @@ ENSEMBLE = "ensemble"
 _TEXT = {"tfidf": [{"max_features": 160}], "calibration": {"share": 0.2}}
 _TREE = {"tree": {"branching": 3, "leaf_size": 4}}
 _NETWORK = {
-    "training": {"epochs": 8, "batch_size": 16, "encoder_rate": 1e-2, "head_rate": 5e-2, "warmup_epochs": 0},
+    "training": {
+        "epochs": 8,
+        "batch_size": 16,
+        "encoder_rate": 1e-2,
+        "head_rate": 5e-2,
+        "warmup_epochs": 0,
+    },
     "calibration": {"method": "none"},  # whose steps would give labels the same score
 }
 _TRANSFORMER = {"encoder": {"name": "encoder", "max_tokens": 16}, **_TEXT, **_NETWORK}
 _WORDS = {"encoder": {"width": 16, "max_tokens": 16, "min_count": 4}, **_NETWORK}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "xr-linear": {**_TEXT, **_TREE, "label_features": {"kind": "graph"}, "calibration": {"method": "logistic"}},
-    "parabel": {**_TEXT, "tree": {"branching": 2, "leaf_size": 4}, "ranker": {"trees": 2, "weights": "int8"}},
+    "xr-linear": {
+        **_TEXT,
+        **_TREE,
+        "label_features": {"kind": "graph"},
+        "calibration": {"method": "logistic"},
+    },
+    "parabel": {
+        **_TEXT,
+        "tree": {"branching": 2, "leaf_size": 4},
+        "ranker": {"trees": 2, "weights": "int8"},
+    },
     "bonsai": {
         **_TEXT,
         **_TREE,
@@ -88,12 +115,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "proxml": _TEXT,
     "fastxml": {**_TEXT, "forest": {"trees": 3, "leaf_size": 8}},
     "pfastrexml": {**_TEXT, "forest": {"trees": 3, "leaf_size": 8}},
-    "annexml": {**_TEXT, "neighbours": {"learners": 2, "part_size": 16, "dimensions": 6, "voters": 4}},
+    "annexml": {
+        **_TEXT,
+        "neighbours": {"learners": 2, "part_size": 16, "dimensions": 6, "voters": 4},
+    },
     "cascadexml": {**_TRANSFORMER, "cascade": {"combine": "always"}, "ranker": {"trees": 1}},
     "lightxml": _TRANSFORMER,
     "xr-transformer": {**_TRANSFORMER, **_TREE, "ranker": {"trees": 1}},
     "x-transformer": {**_TRANSFORMER, **_TREE, "ranker": {"trees": 1, "weights": "int8"}},
-    **dict.fromkeys(["xml-cnn", "attentionxml", "inceptionxml", "inceptionxml-lf", "astec", "decaf", "eclare"], _WORDS),
+    **dict.fromkeys(
+        ["xml-cnn", "attentionxml", "inceptionxml", "inceptionxml-lf", "astec", "decaf", "eclare"],
+        _WORDS,
+    ),
 }
 
 
@@ -108,7 +141,9 @@ def write_models(place: Path) -> None:
         for name in METHODS:
             if not (place / f"{name}.zip").exists():
                 _trained(name).save(Path(scratch) / "trained")
-                _pack(_thinned(Path(scratch) / "trained", Path(scratch) / name), place / f"{name}.zip")
+                _pack(
+                    _thinned(Path(scratch) / "trained", Path(scratch) / name), place / f"{name}.zip"
+                )
         folders = {name: unpack(place, name, Path(scratch)) for name in METHODS}
         if not (place / f"{ENSEMBLE}.zip").exists():
             lt.ensemble([folders["dismec"], folders["parabel"]]).save(Path(scratch) / ENSEMBLE)
@@ -157,7 +192,10 @@ def _thinned(folder: Path, thin: Path) -> Path:
 def predicted(model: Any, texts: list[str]) -> list[dict[str, Any]]:
     """Return the labels and scores of each text, best first."""
     return [
-        {"labels": [label.id for label in row], "scores": [float(np.float32(label.score)) for label in row]}
+        {
+            "labels": [label.id for label in row],
+            "scores": [float(np.float32(label.score)) for label in row],
+        }
         for row in model.predict(texts, K)
     ]
 
@@ -169,7 +207,9 @@ def _trained(method: str) -> lt.Longtail:
     documents = _documents()
     with TemporaryDirectory() as scratch, chdir(scratch):
         write_encoder(Path("encoder"), documents.texts, width=8, depth=3, vocabulary=160)
-        return lt.Longtail(method, seed=0, threads=1, device="cpu", **SETTINGS[method]).fit(documents)
+        return lt.Longtail(method, seed=0, threads=1, device="cpu", **SETTINGS[method]).fit(
+            documents
+        )
 
 
 def _documents() -> lt.Dataset:

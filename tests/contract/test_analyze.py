@@ -14,7 +14,10 @@ from longtail.data.sample import FOLDER  # noqa: E402
 from tiny_encoder import write_encoder  # noqa: E402
 
 NAMES = ["attention_entropy", "cls_self_attention", "pwcca", "shortlist_recall"]
-SETTINGS = {"training": {"epochs": 1, "batch_size": 32}, "cascade": {"combine": "never", "shortlist": [2, 4]}}
+SETTINGS = {
+    "training": {"epochs": 1, "batch_size": 32},
+    "cascade": {"combine": "never", "shortlist": [2, 4]},
+}
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -30,7 +33,9 @@ def model(place):
     train = lt.read(FOLDER).split(test=150)[1]
     folder = write_encoder(place / "encoder", train.texts, width=8)
     encoder = {"name": str(folder), "max_tokens": 16}
-    lt.Longtail("cascadexml", encoder=encoder, tree={"levels": [4, 16]}, **SETTINGS).fit(train).save(place / "model")
+    lt.Longtail("cascadexml", encoder=encoder, tree={"levels": [4, 16]}, **SETTINGS).fit(
+        train
+    ).save(place / "model")
     return place / "model"
 
 
@@ -82,11 +87,15 @@ def test_without_labels_and_without_the_first_encoder(run, model, place, tmp_pat
 def test_a_linear_model_has_nothing_to_look_into(fails, data, tmp_path):
     lt.Longtail("xr-linear").fit(lt.read(data)).save(tmp_path / "linear")
     message = fails(2, "analyze", tmp_path / "linear", data, "-o", tmp_path / "out")
-    assert message.endswith("linear: found no network that ranks, to look into; expected a model that has one")
+    assert message.endswith(
+        "linear: found no network that ranks, to look into; expected a model that has one"
+    )
 
 
 def test_refusals_before_any_work(fails, model, data, tmp_path):
     (tmp_path / "file").write_text("mine")
-    assert "found a file; expected a folder" in fails(2, "analyze", model, data, "-o", tmp_path / "file")
+    assert "found a file; expected a folder" in fails(
+        2, "analyze", model, data, "-o", tmp_path / "file"
+    )
     assert "--documents" in fails(2, "analyze", model, data, "-o", tmp_path, "--documents", 0)
     assert "device 'moon'" in fails(2, "analyze", model, data, "-o", tmp_path, "--device", "moon")

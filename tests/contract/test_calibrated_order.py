@@ -43,7 +43,9 @@ def ties(matrix) -> int:
 @pytest.mark.parametrize("method", METHODS)
 class TestModels:
     def test_metrics_are_those_of_the_scores(self, fitted, data, method):
-        found, expected = (model.evaluate(data[1]) for model in (fitted(method), raw(fitted(method))))
+        found, expected = (
+            model.evaluate(data[1]) for model in (fitted(method), raw(fitted(method)))
+        )
         assert found.metrics == expected.metrics
 
     def test_probabilities_never_rise_along_a_ranking(self, fitted, data, method):

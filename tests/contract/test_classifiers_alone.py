@@ -38,7 +38,10 @@ def data(files):
 
 def settings_of(files, method, combine="only", **groups):
     """Return the settings of a method, small; ``groups`` are laid over them."""
-    small = {"max_tokens": 24, **({"width": WIDTH, "min_count": 1} if method == "attentionxml" else {})}
+    small = {
+        "max_tokens": 24,
+        **({"width": WIDTH, "min_count": 1} if method == "attentionxml" else {}),
+    }
     if method != "attentionxml":
         small["name"] = str(files / "encoder")
     own = {
@@ -55,9 +58,15 @@ CASES = {
     "one layer": ("cascadexml", {"tree": TREE}),
     "two layers": ("cascadexml", {"tree": TREE, "cascade": {"layers": [[1], [2], [2, 3]]}}),
     "side by side": ("lightxml", {"cascade": {"last_level": "full"}}),
-    "bottleneck": ("lightxml", {"cascade": {"last_level": "shortlist", "levels": [16], "bottleneck": 10}}),
+    "bottleneck": (
+        "lightxml",
+        {"cascade": {"last_level": "shortlist", "levels": [16], "bottleneck": 10}},
+    ),
     "states": ("attentionxml", {"recursive": {"epochs": [1, 1]}, "cascade": {"levels": [16]}}),
-    "one-vs-all": ("cascadexml", {"tree": TREE, "cascade": {"classifier": "dismec", "warm_start": True}}),
+    "one-vs-all": (
+        "cascadexml",
+        {"tree": TREE, "cascade": {"classifier": "dismec", "warm_start": True}},
+    ),
 }
 
 
@@ -79,7 +88,9 @@ class TestModel:
         assert only.model.neural_ranker is None
         assert only.model.facts.held_out == 0
         network, linear = both.model.both_scores(data[1], 5, both.model.config.search)
-        found = only.model.raw_scores(data[1], members_k(5, data[0].n_labels), only.model.config.search)
+        found = only.model.raw_scores(
+            data[1], members_k(5, data[0].n_labels), only.model.config.search
+        )
         np.testing.assert_array_equal(found.toarray(), linear.toarray())
         assert not np.array_equal(found.toarray(), network.toarray())
 
@@ -92,7 +103,11 @@ class TestModel:
         only, _ = case
         only.save(tmp_path / "m")
         assert LABEL_VECTORS in contents(tmp_path / "m")
-        assert not [name for name in contents(tmp_path / "m") if name.startswith(("head-", "attention-", "tree-net"))]
+        assert not [
+            name
+            for name in contents(tmp_path / "m")
+            if name.startswith(("head-", "attention-", "tree-net"))
+        ]
         loaded = lt.load(tmp_path / "m")
         assert (loaded.predict(data[1], 5).matrix != only.predict(data[1], 5).matrix).nnz == 0
         np.testing.assert_array_equal(loaded.embed(data[1]), only.embed(data[1]))
@@ -110,17 +125,23 @@ class TestModel:
         assert ensemble.predict(data[1], 3).matrix.nnz == 3 * len(data[1])
         levels = label_path(only.model, data[1].texts[0], data[0].labels.ids[0], 3)
         tree = only.model.rankers[0].tree
-        assert [len(level.nodes) > 0 for level in levels] == [True] * (tree.n_levels if tree.n_levels > 1 else 0)
+        assert [len(level.nodes) > 0 for level in levels] == [True] * (
+            tree.n_levels if tree.n_levels > 1 else 0
+        )
 
     def test_from_the_command_line(self, files, run, tmp_path):
         groups = {"encoder.name": files / "encoder", "encoder.max_tokens": 24, "training.epochs": 1}
         groups |= {"cascade.combine": "only", "ranker.trees": 1, "tree.levels": "[8, 32]"}
         sets = [word for name, value in groups.items() for word in ("--set", f"{name}={value}")]
         model = tmp_path / "m"
-        train = run("-q", "train", files / "train.jsonl", "--method", "cascadexml", "-o", model, *sets)
+        train = run(
+            "-q", "train", files / "train.jsonl", "--method", "cascadexml", "-o", model, *sets
+        )
         assert (train.code, train.err) == (0, "")
         assert "its vectors are features" in run("info", model).out
-        predicted = run("predict", model, files / "test.jsonl", "-k", "2", "-o", tmp_path / "p.jsonl")
+        predicted = run(
+            "predict", model, files / "test.jsonl", "-k", "2", "-o", tmp_path / "p.jsonl"
+        )
         assert (predicted.code, len((tmp_path / "p.jsonl").read_text().splitlines())) == (0, 60)
         assert "P@1" in run("evaluate", model, files / "test.jsonl").out
         assert run("export", model, "-o", tmp_path / "encoder.onnx").code == 0
@@ -128,7 +149,9 @@ class TestModel:
 
 class TestSettings:
     def test_no_document_is_held_out_for_a_share(self, files, data, monkeypatch):
-        monkeypatch.setattr("longtail.steps.held_out.best_share", lambda *_: pytest.fail("a share was measured"))
+        monkeypatch.setattr(
+            "longtail.steps.held_out.best_share", lambda *_: pytest.fail("a share was measured")
+        )
         groups = settings_of(files, "cascadexml", tree=TREE)
         found = lt.Longtail("cascadexml", **groups).fit(data[0], valid=data[1])
         assert found.model.facts.network_share == 0
@@ -146,7 +169,10 @@ class TestSettings:
         assert model.predict(data[1], 3).matrix.nnz == 3 * len(data[1])
 
     def test_labels_cannot_be_added(self, data):
-        groups = {"encoder": {"name": "learned", "width": WIDTH, "min_count": 1}, "cascade": {"combine": "only"}}
+        groups = {
+            "encoder": {"name": "learned", "width": WIDTH, "min_count": 1},
+            "cascade": {"combine": "only"},
+        }
         fitted = lt.Longtail("decaf", training={**TRAINING, "epochs": 2}, **groups).fit(data[0])
         with pytest.raises(UsageError, match=r"in the network's place.* cascade\.combine=never$"):
             lt.extend(fitted, lt.Labels.of(["a new one"]))

@@ -42,7 +42,9 @@ class TestFront:
         assert done.code == 2
         assert "Usage: " in done.out + done.err
 
-    @pytest.mark.parametrize(("verb", "near"), [("chek", "check"), ("evalute", "evaluate"), ("method", "methods")])
+    @pytest.mark.parametrize(
+        ("verb", "near"), [("chek", "check"), ("evalute", "evaluate"), ("method", "methods")]
+    )
     def test_unknown_verb(self, fails, verb, near):
         message = fails(2, verb)
         assert f"No such command '{verb}'" in message
@@ -82,7 +84,10 @@ class TestMethods:
         done = run("methods", "cascadexml", "--preset", "amazon-670k", "--set", "training.epochs=2")
         assert (done.code, done.err) == (0, "")
         lines = done.out.splitlines()
-        assert "max_tokens = 128  # texts are cut after this many tokens [CascadeXML, appendix, table 9]" in lines
+        assert (
+            "max_tokens = 128  # texts are cut after this many tokens [CascadeXML, appendix, table 9]"
+            in lines
+        )
         assert "epochs = 2  # passes over the documents" in lines  # asked for, so not the paper's
         assert lines.index("# Where this differs from the authors' recipe:") == len(lines) - 4
         assert all(line.startswith("# - ") for line in lines[-2:])
@@ -91,7 +96,15 @@ class TestMethods:
         assert run("methods", "cascadexml", "-c", file).out == done.out
 
     def test_sources_as_json(self, run):
-        found = run("methods", "cascadexml", "--preset", "amazon-670k", "--set", "training.epochs=2", "--json").json()
+        found = run(
+            "methods",
+            "cascadexml",
+            "--preset",
+            "amazon-670k",
+            "--set",
+            "training.epochs=2",
+            "--json",
+        ).json()
         assert found["sources"]["encoder.max_tokens"] == "CascadeXML, appendix, table 9"
         assert "training.epochs" not in found["sources"]
         assert len(found["deviations"]) == 3
@@ -106,7 +119,15 @@ class TestMethods:
         file = tmp_path / "my.toml"
         file.write_text("[tree]\nlevels = [5, 50]\nbranching = 3\n[ranker]\nprune = 0.5\n")
         arguments = ["methods", "xr-transformer", "--preset", "eurlex-4k", "-c", file]
-        arguments += ["--set", "tree.branching=4", "--set", "seed=1", "--set", "tree.branching=5", "--json"]
+        arguments += [
+            "--set",
+            "tree.branching=4",
+            "--set",
+            "seed=1",
+            "--set",
+            "tree.branching=5",
+            "--json",
+        ]
         settings = run(*arguments).json()
         assert settings["tree"]["levels"] == [5, 50]  # file over preset
         assert settings["tree"]["branching"] == 5  # --set over file, the last one wins
@@ -117,11 +138,23 @@ class TestMethods:
         ("arguments", "message"),
         [
             (["xr-liner"], "unknown method 'xr-liner'; did you mean 'xr-linear'?"),
-            (["xr-linear", "--preset", "eurlex4k"], "unknown preset 'eurlex4k'; did you mean 'eurlex-4k'?"),
+            (
+                ["xr-linear", "--preset", "eurlex4k"],
+                "unknown preset 'eurlex4k'; did you mean 'eurlex-4k'?",
+            ),
             (["fastxml", "--preset", "eurlex-4k"], "unknown preset 'eurlex-4k'; fastxml has none"),
-            (["plt", "--set", "tree"], "--set 'tree'; expected PATH=VALUE such as tree.branching=32"),
-            (["plt", "--set", "tree.branchin=3"], "unknown setting 'tree.branchin'; did you mean 'tree.branching'?"),
-            (["plt", "--set", "tree.branching=1"], "tree.branching: found 1; expected a whole number >= 2"),
+            (
+                ["plt", "--set", "tree"],
+                "--set 'tree'; expected PATH=VALUE such as tree.branching=32",
+            ),
+            (
+                ["plt", "--set", "tree.branchin=3"],
+                "unknown setting 'tree.branchin'; did you mean 'tree.branching'?",
+            ),
+            (
+                ["plt", "--set", "tree.branching=1"],
+                "tree.branching: found 1; expected a whole number >= 2",
+            ),
             (["plt", "-c", "none.toml"], "none.toml: no such file"),
         ],
     )
@@ -136,7 +169,8 @@ class TestMethods:
         assert fails(2, "methods", "plt", "-c", file) == f"longtail: {file}: {found}"
 
     @pytest.mark.parametrize(
-        "command", [["methods", "plt"], ["train", "x.jsonl", "-o", "x"], ["tune", "x.jsonl", "-o", "x"]]
+        "command",
+        [["methods", "plt"], ["train", "x.jsonl", "-o", "x"], ["tune", "x.jsonl", "-o", "x"]],
     )
     def test_a_wrong_setting_is_told_with_its_file(self, fails, monkeypatch, tmp_path, command):
         monkeypatch.chdir(tmp_path)
@@ -144,9 +178,13 @@ class TestMethods:
         Path("my.toml").write_text("[tree]\nbranching = 1\n")
         wrong = "tree.branching: found 1; expected a whole number >= 2"
         assert fails(2, *command, "-c", "my.toml") == f"longtail: my.toml: {wrong}"
-        assert fails(2, *command, "-c", "my.toml", "--set", "tree.branching=1") == f"longtail: {wrong}"
+        assert (
+            fails(2, *command, "-c", "my.toml", "--set", "tree.branching=1") == f"longtail: {wrong}"
+        )
 
-    @pytest.mark.parametrize("option", [["--preset", "eurlex-4k"], ["-c", "my.toml"], ["--set", "seed=1"]])
+    @pytest.mark.parametrize(
+        "option", [["--preset", "eurlex-4k"], ["-c", "my.toml"], ["--set", "seed=1"]]
+    )
     def test_settings_without_a_method(self, fails, option):
         assert "settings of one method" in fails(2, "methods", *option)
 
@@ -191,7 +229,11 @@ class TestDoctor:
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(file))
         done = run("doctor")
         assert done.code == 1
-        assert re.search(r"^kernel cache +bad +\S+ cannot be written; set NUMBA_CACHE_DIR", done.out, re.MULTILINE)
+        assert re.search(
+            r"^kernel cache +bad +\S+ cannot be written; set NUMBA_CACHE_DIR",
+            done.out,
+            re.MULTILINE,
+        )
 
 
 class TestInfo:
@@ -209,7 +251,9 @@ class TestInfo:
     def test_table(self, run, model):
         done = run("info", model)
         assert (done.code, done.err) == (0, "")
-        assert done.out.startswith(f"{model}: longtail {longtail.__version__}, format 1, verified\n\nfile ")
+        assert done.out.startswith(
+            f"{model}: longtail {longtail.__version__}, format 1, verified\n\nfile "
+        )
         assert re.search(r"^tree\.safetensors  1,\d\d\d  [0-9a-f]{16}$", done.out, re.MULTILINE)
 
     def test_json(self, run, model):

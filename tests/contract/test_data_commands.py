@@ -30,7 +30,9 @@ class TestCheck:
         (finding,) = (f for f in result["findings"] if f["what"] == "labels without a document")
         assert (finding["level"], finding["count"], len(finding["examples"])) == ("warning", 135, 5)
 
-    @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG\r\n\x1a\n"), (".svg", b"<?xml")])
+    @pytest.mark.parametrize(
+        ("suffix", "magic"), [(".png", b"\x89PNG\r\n\x1a\n"), (".svg", b"<?xml")]
+    )
     def test_report(self, run, train, tmp_path, suffix, magic):
         picture = tmp_path / f"curve{suffix}"
         done = run("check", train, "--report", picture)
@@ -40,12 +42,19 @@ class TestCheck:
     def test_report_of_another_kind(self, run, train, tmp_path):
         done = run("check", train, "--report", tmp_path / "a.bmp")
         assert done.code == 2
-        assert done.err == f"longtail: {tmp_path / 'a.bmp'}: cannot draw a .bmp; expected .png, .svg, .pdf\n"
+        assert (
+            done.err
+            == f"longtail: {tmp_path / 'a.bmp'}: cannot draw a .bmp; expected .png, .svg, .pdf\n"
+        )
 
     def test_report_into_a_folder_that_does_not_exist(self, run, train, tmp_path):
         done = run("check", train, "--report", tmp_path / "no" / "a.png")
         way_out = f"the folder {tmp_path / 'no'} does not exist; make it first"
-        assert (done.code, done.out, done.err) == (2, "", f"longtail: {tmp_path / 'no' / 'a.png'}: {way_out}\n")
+        assert (done.code, done.out, done.err) == (
+            2,
+            "",
+            f"longtail: {tmp_path / 'no' / 'a.png'}: {way_out}\n",
+        )
 
     def test_standard_input(self, run, train):
         done = run("check", "-", "--json", stdin=train.read_bytes())
@@ -74,17 +83,28 @@ class TestCheck:
     def test_skip_bad(self, run, train, tmp_path):
         bad = tmp_path / "bad.jsonl"
         bad.write_text(train.read_text() + "?\n")
-        assert json.loads(run("check", bad, "--skip-bad", 1, "--json").out)["description"]["documents"] == 4
+        assert (
+            json.loads(run("check", bad, "--skip-bad", 1, "--json").out)["description"]["documents"]
+            == 4
+        )
         assert run("check", bad, "--skip-bad", 0).code == 3
 
     def test_label_file_fixes_the_labels(self, run, fails, train, tmp_path):
         labels = put(tmp_path / "labels.jsonl", [{"id": "wind"}, {"id": "sea"}])
         assert f"{train}:4: unknown label 'sun'" in fails(3, "check", train, "--labels", labels)
-        put(labels, [{"id": name} for name in ("wind", "sea", "sun", "a label, with a comma", "moon")])
-        assert run("check", train, "--labels", labels, "--json").json()["description"]["labels"] == 5
+        put(
+            labels,
+            [{"id": name} for name in ("wind", "sea", "sun", "a label, with a comma", "moon")],
+        )
+        assert (
+            run("check", train, "--labels", labels, "--json").json()["description"]["labels"] == 5
+        )
 
     def test_no_such_file(self, fails, tmp_path):
-        assert fails(2, "check", tmp_path / "no.jsonl") == f"longtail: {tmp_path}/no.jsonl: no such file or folder"
+        assert (
+            fails(2, "check", tmp_path / "no.jsonl")
+            == f"longtail: {tmp_path}/no.jsonl: no such file or folder"
+        )
 
     def test_unknown_format(self, fails, train):
         assert fails(2, "check", train, "--format", "jsnl") == (
@@ -116,7 +136,9 @@ class TestConvert:
         assert (done.code, done.err) == (0, "-: 4 documents, 4 labels\n")
 
     def test_to_stdout_in_another_format(self, run, train):
-        assert run("convert", train, "-", "--to", "fasttext").out.startswith("__label__wind __label__sea wind turbines")
+        assert run("convert", train, "-", "--to", "fasttext").out.startswith(
+            "__label__wind __label__sea wind turbines"
+        )
 
     def test_from_stdin(self, run, train, tmp_path):
         assert run("convert", "-", tmp_path / "a.csv", stdin=train.read_bytes()).code == 0
@@ -135,7 +157,9 @@ class TestConvert:
         assert texts_and_labels == [(record["text"], record["labels"]) for record in TEST]
 
     def test_labels_output(self, run, tmp_path):
-        done = run("convert", SAMPLE, tmp_path / "a.jsonl", "--labels-output", tmp_path / "labels.jsonl")
+        done = run(
+            "convert", SAMPLE, tmp_path / "a.jsonl", "--labels-output", tmp_path / "labels.jsonl"
+        )
         assert done.code == 0
         labels = records(tmp_path / "labels.jsonl")
         assert len(labels) == 501

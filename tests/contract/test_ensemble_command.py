@@ -38,14 +38,27 @@ def test_predictions_and_measures(run, models):
     lines = run("-q", "predict", models / "both", models / "test.jsonl", "-k", "3").out.splitlines()
     both = lt.ensemble([models / "linear", models / "flat"])
     expected = both.predict(lt.read(models / "test.jsonl"), 3)
-    assert [json.loads(line)["labels"] for line in lines] == [[label.id for label in row] for row in expected]
-    found = run("-q", "evaluate", models / "both", models / "test.jsonl", "--json").json()["evaluation"]["metrics"]
+    assert [json.loads(line)["labels"] for line in lines] == [
+        [label.id for label in row] for row in expected
+    ]
+    found = run("-q", "evaluate", models / "both", models / "test.jsonl", "--json").json()[
+        "evaluation"
+    ]["metrics"]
     assert found == both.evaluate(lt.read(models / "test.jsonl")).metrics
 
 
 def test_weights_and_probabilities_from_documents(run, models, tmp_path, caplog):
     out = tmp_path / "new" / "fitted"
-    arguments = ("--valid", models / "valid.jsonl", "--fusion", "weights", "-j", 1, "--device", "cpu")
+    arguments = (
+        "--valid",
+        models / "valid.jsonl",
+        "--fusion",
+        "weights",
+        "-j",
+        1,
+        "--device",
+        "cpu",
+    )
     done = run("ensemble", models / "linear", models / "flat", "-o", out, *arguments)
     assert done.code == 0
     assert "mean of P@1, P@3 and P@5" in caplog.text
@@ -59,7 +72,10 @@ def test_weights_and_probabilities_from_documents(run, models, tmp_path, caplog)
 def test_compare_takes_it_beside_its_members(run, models):
     done = run("-q", "compare", models / "linear", models / "both", models / "test.jsonl")
     assert (done.code, done.err) == (0, "")
-    assert [line.split()[:2] for line in done.out.splitlines()[1:3]] == [["linear", "xr-linear"], ["both", "ensemble"]]
+    assert [line.split()[:2] for line in done.out.splitlines()[1:3]] == [
+        ["linear", "xr-linear"],
+        ["both", "ensemble"],
+    ]
 
 
 def test_info_lists_members_with_method_and_weight(run, models):
@@ -83,7 +99,9 @@ def test_explanation(run, models):
     assert "member 1, dismec: 0.50 × " in done.out
     assert done.out.count("over all steps: ") == 2
     found = run("-q", "explain", models / "both", text, "--json").json()
-    assert found["score"] == pytest.approx(sum(member["weight"] * member["score"] for member in found["members"]))
+    assert found["score"] == pytest.approx(
+        sum(member["weight"] * member["score"] for member in found["members"])
+    )
 
 
 def test_an_older_model_is_replaced_and_a_file_is_not(run, fails, models, tmp_path):
@@ -101,10 +119,14 @@ def test_refusals(fails, models, tmp_path):
     one, two, out = models / "linear", models / "flat", tmp_path / "out"
     assert "expected at least two models" in fails(2, "ensemble", one, "-o", out)
     assert f"{one}: is given twice" in fails(2, "ensemble", one, two, one, "-o", out)
-    assert "give some with labels: --valid" in fails(2, "ensemble", one, two, "-o", out, "--fusion", "weights")
+    assert "give some with labels: --valid" in fails(
+        2, "ensemble", one, two, "-o", out, "--fusion", "weights"
+    )
     assert "unknown fusion 'sum'" in fails(2, "ensemble", one, two, "-o", out, "--fusion", "sum")
     assert "is one of the models" in fails(2, "ensemble", one, two, "-o", one)
-    assert "is an ensemble itself; give its members" in fails(2, "-q", "ensemble", one, models / "both", "-o", out)
+    assert "is an ensemble itself; give its members" in fails(
+        2, "-q", "ensemble", one, models / "both", "-o", out
+    )
     assert "is missing: this is not a model folder" in fails(4, "ensemble", one, models, "-o", out)
     assert "no such model folder" in fails(4, "ensemble", one, tmp_path / "none", "-o", out)
     assert "no member with a network" in fails(

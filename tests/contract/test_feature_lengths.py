@@ -25,7 +25,9 @@ N_TRAIN, N_TEST = 200, 60
 def times(rows: sparse.csr_array, factors) -> sparse.csr_array:
     """Return the rows, each times its factor."""
     each = np.repeat(np.broadcast_to(factors, rows.shape[0]), np.diff(rows.indptr))
-    return sparse.csr_array((rows.data * each.astype(np.float32), rows.indices, rows.indptr), shape=rows.shape)
+    return sparse.csr_array(
+        (rows.data * each.astype(np.float32), rows.indices, rows.indptr), shape=rows.shape
+    )
 
 
 def scaled(documents: lt.Dataset, factors) -> lt.Dataset:
@@ -57,7 +59,9 @@ def data(with_text):
 
 def assert_same(found: lt.Predictions, expected: lt.Predictions) -> None:
     for name in ("indptr", "indices", "data"):
-        np.testing.assert_array_equal(getattr(found.matrix, name), getattr(expected.matrix, name), err_msg=name)
+        np.testing.assert_array_equal(
+            getattr(found.matrix, name), getattr(expected.matrix, name), err_msg=name
+        )
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +82,9 @@ def groups(with_text, tmp_path_factory):
     pytest.importorskip("transformers")
     from tiny_encoder import write_encoder
 
-    encoder = write_encoder(tmp_path_factory.mktemp("encoder"), with_text[0].texts, width=16, vocabulary=500)
+    encoder = write_encoder(
+        tmp_path_factory.mktemp("encoder"), with_text[0].texts, width=16, vocabulary=500
+    )
     return {
         "encoder": {"name": str(encoder), "max_tokens": 24},
         "training": {"epochs": 1, "batch_size": 32, "head_rate": 3e-3, "encoder_rate": 1e-3},
@@ -97,13 +103,21 @@ class TestLinearMethods:
         found = fitted(method).predict(scaled(data[1], factors(N_TEST, 3)), 10)
         for row in range(N_TEST):
             scores = {label.id: label.score for label in expected[row]}
-            for label in found[row]:  # equal scores, and those at the end of the list, may change places
-                assert label.score == pytest.approx(scores.get(label.id, expected[row][-1].score), abs=1e-4)
+            for label in found[
+                row
+            ]:  # equal scores, and those at the end of the list, may change places
+                assert label.score == pytest.approx(
+                    scores.get(label.id, expected[row][-1].score), abs=1e-4
+                )
 
     def test_as_they_are_where_settings_say_so(self, data, method):
         off = lt.Longtail(method, normalise_features=False, **SMALL[method])
         expected = off.fit(data[0]).predict(data[1]).matrix
-        found = off.fit(scaled(data[0], factors(N_TRAIN, 1))).predict(scaled(data[1], factors(N_TEST, 2))).matrix
+        found = (
+            off.fit(scaled(data[0], factors(N_TRAIN, 1)))
+            .predict(scaled(data[1], factors(N_TEST, 2)))
+            .matrix
+        )
         assert (found != expected).nnz
 
 
@@ -112,7 +126,9 @@ class TestLinearMethods:
 def test_any_positive_lengths_give_the_same_metrics(seed):
     train, test = _data()
     model = lt.Longtail("xr-linear", ranker={"max_passes": 3}, calibration={"method": "none"})
-    found = model.fit(scaled(train, factors(N_TRAIN, seed))).evaluate(scaled(test, factors(N_TEST, seed + 1)))
+    found = model.fit(scaled(train, factors(N_TRAIN, seed))).evaluate(
+        scaled(test, factors(N_TEST, seed + 1))
+    )
     expected = model.fit(train).evaluate(test)
     assert found["P@5"] == pytest.approx(expected["P@5"], abs=2 / (5 * N_TEST))
 
@@ -126,7 +142,8 @@ def _data() -> tuple[lt.Dataset, lt.Dataset]:
     labels = lt.Labels.of(map(str, range(12)))
     parts = slice(None, N_TRAIN), slice(N_TRAIN, None)
     return tuple(
-        lt.Dataset(sparse.csr_array(truth[part]), labels, features=sparse.csr_array(counts[part])) for part in parts
+        lt.Dataset(sparse.csr_array(truth[part]), labels, features=sparse.csr_array(counts[part]))
+        for part in parts
     )
 
 
@@ -186,9 +203,13 @@ class TestBesideVectors:
 
     def test_both_blocks_have_their_length(self, with_text, groups):
         train, test = with_text
-        model = lt.Longtail("xr-linear", features="cat", **groups).fit(scaled(train, factors(N_TRAIN, 1)))
+        model = lt.Longtail("xr-linear", features="cat", **groups).fit(
+            scaled(train, factors(N_TRAIN, 1))
+        )
         found = model.model.features(scaled(test, factors(N_TEST, 2)))
-        np.testing.assert_allclose(np.sqrt(found.sparse.multiply(found.sparse).sum(1)), 1, rtol=1e-6)
+        np.testing.assert_allclose(
+            np.sqrt(found.sparse.multiply(found.sparse).sum(1)), 1, rtol=1e-6
+        )
         weight = model.config.encoder.weight
         np.testing.assert_allclose(np.linalg.norm(found.dense, axis=1), weight, rtol=1e-6)
 
@@ -198,11 +219,15 @@ class TestFeaturesOfLabelTexts:
     def test_lengths_change_no_tree(self, data, kind):
         random = np.random.default_rng(4)
         n_labels, width = data[0].n_labels, data[0].features.shape[1]
-        own = sparse.random_array((n_labels, width), density=0.01, rng=random, dtype=np.float32, format="csr")
+        own = sparse.random_array(
+            (n_labels, width), density=0.01, rng=random, dtype=np.float32, format="csr"
+        )
 
         def order(label_features: sparse.csr_array) -> list[int]:
             documents = replace(data[0], label_features=label_features)
-            run = Run(configure("xr-linear", None, {"label_features": {"kind": kind}}), Work(None, ""))
+            run = Run(
+                configure("xr-linear", None, {"label_features": {"kind": kind}}), Work(None, "")
+            )
             features = text_features(documents, run)[1]
             return label_trees(documents, features, None, run, {"tree-0": 0})[0].order.tolist()
 
@@ -219,26 +244,40 @@ class TestModelFolders:
             assert_same(loaded.predict(scaled(data[1], 7)), model.predict(scaled(data[1], 7)))
 
     def test_an_ensemble_prepares_features_for_each_member_as_it_was_trained(self, data):
-        members = [lt.Longtail("xr-linear", normalise_features=on).fit(data[0]) for on in (True, False)]
+        members = [
+            lt.Longtail("xr-linear", normalise_features=on).fit(data[0]) for on in (True, False)
+        ]
         both = lt.ensemble(members)
         long = scaled(data[1], 9)
         for found, member in zip(both.model.members, members, strict=True):
-            np.testing.assert_array_equal(found.features(long).sparse.data, member.model.features(long).sparse.data)
-        assert not np.array_equal(*(member.features(long).sparse.data for member in both.model.members))
+            np.testing.assert_array_equal(
+                found.features(long).sparse.data, member.model.features(long).sparse.data
+            )
+        assert not np.array_equal(
+            *(member.features(long).sparse.data for member in both.model.members)
+        )
 
 
 class TestPreparedRows:
     def test_by_hand(self):
-        rows = sparse.csr_array(np.array([[3, 0, 4], [0, 0, 0], [0, 1e-20, 0], [0, 0, 1e30]], np.float32))
+        rows = sparse.csr_array(
+            np.array([[3, 0, 4], [0, 0, 0], [0, 1e-20, 0], [0, 0, 1e30]], np.float32)
+        )
         before = rows.data.copy()
         found = prepared_rows(rows, True)
-        np.testing.assert_allclose(found.toarray(), [[0.6, 0, 0.8], [0, 0, 0], [0, 1, 0], [0, 0, 1]], rtol=1e-6)
+        np.testing.assert_allclose(
+            found.toarray(), [[0.6, 0, 0.8], [0, 0, 0], [0, 1, 0], [0, 0, 1]], rtol=1e-6
+        )
         np.testing.assert_array_equal(rows.data, before)
         assert found.dtype == np.float32
 
     def test_a_column_twice_counts_as_one_number(self):
-        rows = sparse.csr_array((np.array([1, 2, 4], np.float32), np.array([1, 0, 1]), np.array([0, 3])), shape=(1, 3))
-        np.testing.assert_allclose(prepared_rows(rows, True).toarray(), [[2 / 29**0.5, 5 / 29**0.5, 0]], rtol=1e-6)
+        rows = sparse.csr_array(
+            (np.array([1, 2, 4], np.float32), np.array([1, 0, 1]), np.array([0, 3])), shape=(1, 3)
+        )
+        np.testing.assert_allclose(
+            prepared_rows(rows, True).toarray(), [[2 / 29**0.5, 5 / 29**0.5, 0]], rtol=1e-6
+        )
         assert rows.data.tolist() == [1, 2, 4]
 
     def test_indices_are_shared(self):

@@ -41,16 +41,25 @@ def test_every_linear_method_takes_label_points(method, data, tmp_path):
     fitted = lt.Longtail(method, gandalf={"use": True}, **SMALL[method]).fit(train)
     most = data[1].label_matrix[:, np.argmax(train.label_counts)].sum() / len(test)
     assert fitted.evaluate(test)["P@1"] > 1.5 * most
-    assert fitted.model.facts.documents + fitted.model.facts.held_out == 600  # label points are no documents
+    assert (
+        fitted.model.facts.documents + fitted.model.facts.held_out == 600
+    )  # label points are no documents
     assert fitted.model.label_counts.sum() == fitted.model.facts.pairs
     fitted.save(tmp_path / "model")
-    ours, theirs = (model.predict(test, 3).matrix for model in (fitted, lt.load(tmp_path / "model")))
-    assert (ours.indices.tolist(), ours.data.tolist()) == (theirs.indices.tolist(), theirs.data.tolist())
+    ours, theirs = (
+        model.predict(test, 3).matrix for model in (fitted, lt.load(tmp_path / "model"))
+    )
+    assert (ours.indices.tolist(), ours.data.tolist()) == (
+        theirs.indices.tolist(),
+        theirs.data.tolist(),
+    )
 
 
 def test_a_label_without_documents_can_be_found(data):
     train = data[0]
-    unseen = lt.Dataset.of(train.texts, [[]] * 600, [*train.labels, lt.Label("new", text="Numismatics of Byzantium")])
+    unseen = lt.Dataset.of(
+        train.texts, [[]] * 600, [*train.labels, lt.Label("new", text="Numismatics of Byzantium")]
+    )
     padded = lt.Dataset(train.label_matrix, train.labels, train.texts).with_labels(unseen.labels)
     fitted = lt.Longtail("xr-linear", gandalf={"use": True}).fit(padded)
     assert fitted.predict(["numismatics of byzantium"], 1)[0][0].id == "new"
@@ -63,15 +72,29 @@ class TestTrain:
         where = [files / "train.jsonl", "--labels", files / "labels.jsonl", "-j", "2"]
         assert run("train", *where, "-o", tmp_path / "a", "--gandalf").code == 0
         assert "gandalf: texts of 501 labels as documents" in caplog.text
-        done = run("train", *where, "-o", tmp_path / "b", "--gandalf-share", "0.5", "--set", "gandalf.sample=tail")
+        done = run(
+            "train",
+            *where,
+            "-o",
+            tmp_path / "b",
+            "--gandalf-share",
+            "0.5",
+            "--set",
+            "gandalf.sample=tail",
+        )
         assert done.code == 0
         found = [load_model(tmp_path / name).config.gandalf for name in "ab"]
-        assert [(own.use, own.share, own.sample) for own in found] == [(True, 1.0, "random"), (True, 0.5, "tail")]
+        assert [(own.use, own.share, own.sample) for own in found] == [
+            (True, 1.0, "random"),
+            (True, 0.5, "tail"),
+        ]
         result = run("evaluate", tmp_path / "b", files / "test.jsonl", "--json").json()
         assert result["evaluation"]["metrics"]["P@1"] > 0.5
 
     def test_a_share_out_of_range_is_refused(self, fails, files, tmp_path):
-        said = fails(2, "train", files / "train.jsonl", "-o", tmp_path / "m", "--gandalf-share", "1.5")
+        said = fails(
+            2, "train", files / "train.jsonl", "-o", tmp_path / "m", "--gandalf-share", "1.5"
+        )
         assert "gandalf.share" in said
 
     def test_data_without_label_words_is_refused_at_once(self, fails, tmp_path):
@@ -83,18 +106,25 @@ class TestTrain:
     def test_resumed_it_is_the_same_and_the_graph_is_kept(self, data, files, tmp_path, monkeypatch):
         from longtail.training_run import train_to_folder
 
-        config = configure("xr-linear", None, {"gandalf": {"use": True}, "label_features": {"kind": "graph"}})
+        config = configure(
+            "xr-linear", None, {"gandalf": {"use": True}, "label_features": {"kind": "graph"}}
+        )
         train_to_folder(data[0], tmp_path / "whole", config)
         with monkeypatch.context() as broken:
             broken.setattr(TreeFamily, "fit", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 train_to_folder(data[0], tmp_path / "resumed", config)
-        monkeypatch.setattr(graph_module, "walk_counts", interrupted)  # the walks are not done again
+        monkeypatch.setattr(
+            graph_module, "walk_counts", interrupted
+        )  # the walks are not done again
         train_to_folder(data[0], tmp_path / "resumed", config, resume=True)
         assert contents(tmp_path / "whole") == contents(tmp_path / "resumed")
         monkeypatch.undo()
         model = pipeline.train(data[0], config)  # without stages
-        assert model.predict(["chess"], 3)[0] == load_model(tmp_path / "whole").predict(["chess"], 3)[0]
+        assert (
+            model.predict(["chess"], 3)[0]
+            == load_model(tmp_path / "whole").predict(["chess"], 3)[0]
+        )
 
 
 def interrupted(*arguments, **options):
@@ -112,7 +142,9 @@ class TestLabels:
         assert found["most_frequent"][0]["name"] == "Software Development: Libraries"
         assert {label["documents"] for label in found["rarest"]} == {1}
         text = run("labels", *where).out
-        assert text.startswith(f"501 labels, {found['used']} of them used; 501 have a text, 501 a name\n")
+        assert text.startswith(
+            f"501 labels, {found['used']} of them used; 501 have a text, 501 a name\n"
+        )
         assert "most frequent" in text
         assert "rarest" in text
         bare = run("labels", files / "train.jsonl", "--json").json()
@@ -137,15 +169,25 @@ class TestLabels:
         assert len(more["neighbours"]) == 1  # and the label itself
 
     def test_a_label_without_neighbours(self, run, files):
-        where = files / "train.jsonl", "--labels", files / "labels.jsonl", "--neighbours", "role::program"
+        where = (
+            files / "train.jsonl",
+            "--labels",
+            files / "labels.jsonl",
+            "--neighbours",
+            "role::program",
+        )
         done = run("labels", *where, "--set", "label_features.graph_max_documents=20")
         assert done.code == 0
         assert "more documents than the 20 of label_features.graph_max_documents" in done.err
 
     def test_refusals(self, fails, files, tmp_path):
         data = files / "train.jsonl"
-        assert "did you mean 'role::program'?" in fails(2, "labels", data, "--neighbours", "role::programm")
-        assert "expected --neighbours NAME" in fails(2, "labels", data, "--figure", tmp_path / "a.png")
+        assert "did you mean 'role::program'?" in fails(
+            2, "labels", data, "--neighbours", "role::programm"
+        )
+        assert "expected --neighbours NAME" in fails(
+            2, "labels", data, "--figure", tmp_path / "a.png"
+        )
         assert "cannot draw" in fails(
             2, "labels", data, "--neighbours", "role::program", "--figure", tmp_path / "a.gif"
         )
@@ -153,6 +195,9 @@ class TestLabels:
     def test_of_a_model(self, run, fails, files, data, tmp_path):
         lt.Longtail("xr-linear").fit(data[0]).save(tmp_path / "model")
         assert run("labels", tmp_path / "model", "--json").json()["labels"] == 501
-        assert "--labels has no effect" in run("labels", tmp_path / "model", "--labels", tmp_path / "none").err
+        assert (
+            "--labels has no effect"
+            in run("labels", tmp_path / "model", "--labels", tmp_path / "none").err
+        )
         said = fails(2, "labels", tmp_path / "model", "--neighbours", LABEL)
         assert "give its training data instead" in said

@@ -18,7 +18,10 @@ def test_the_golden_folder_opens_and_holds_the_exact_values():
     folder = store.open_folder(V1)
     assert folder.manifest.format == 1
     assert folder.manifest.producer == "longtail 0.1.0"
-    assert folder.manifest.config_hash == "401ea838a8b69346e95bcc4f73f39eefc30b71a376041f04d9f8c7762c4e4583"
+    assert (
+        folder.manifest.config_hash
+        == "401ea838a8b69346e95bcc4f73f39eefc30b71a376041f04d9f8c7762c4e4583"
+    )
     assert folder.read_json("config.json", dict) == golden.CONFIG
     assert folder.read_json("metrics.json", dict) == golden.METRICS
     assert folder.read_bytes("labels.jsonl") == golden.LABELS
@@ -32,7 +35,10 @@ def test_the_golden_folder_opens_and_holds_the_exact_values():
 
 def test_the_golden_arrays_are_exact_and_the_safetensors_library_reads_the_same():
     folder = store.open_folder(V1)
-    for name, expected in [("tree.safetensors", golden.TREE), ("ranker.safetensors", golden.RANKER)]:
+    for name, expected in [
+        ("tree.safetensors", golden.TREE),
+        ("ranker.safetensors", golden.RANKER),
+    ]:
         for arrays in (folder.arrays(name), safetensors.numpy.load_file(V1 / name)):
             assert arrays.keys() == expected.keys()
             for key, array in arrays.items():

@@ -54,13 +54,17 @@ def test_golden_folders_are_small():
 @pytest.mark.parametrize("name", NAMES)
 def test_it_loads_and_predicts_the_same(folder, name):
     found = golden.predicted(lt.load(folder(name), device="cpu"), EXPECTED["texts"])
-    tolerance = 1e-6 if name in LINEAR else 1e-5  # sums may be rounded otherwise on another processor
+    tolerance = (
+        1e-6 if name in LINEAR else 1e-5
+    )  # sums may be rounded otherwise on another processor
     for row, expected in zip(found, EXPECTED["models"][name], strict=True):
         assert row["scores"] == pytest.approx(expected["scores"], rel=0, abs=tolerance)
         known = dict(zip(expected["labels"], expected["scores"], strict=True))
         for label, score in zip(row["labels"], row["scores"], strict=True):
             # labels of the same score may change places, and at the end of the list with the next one
-            assert score == pytest.approx(known.get(label, expected["scores"][-1]), rel=0, abs=2 * tolerance), label
+            assert score == pytest.approx(
+                known.get(label, expected["scores"][-1]), rel=0, abs=2 * tolerance
+            ), label
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -78,9 +82,13 @@ def test_written_again_it_is_the_same_but_for_its_card(folder, tmp_path, name):
     # what came later is written with its default, of settings and of metrics; the card lists settings, too
     free = ("README.md", "config.json", "manifest.json", "metrics.json")
     assert changed <= {path for path in then if path.endswith(free)}
-    assert now.keys() - {"network.json"} == then.keys()  # the family of a network, which files told before
+    assert (
+        now.keys() - {"network.json"} == then.keys()
+    )  # the family of a network, which files told before
     for path in (path for path in changed if path.endswith("metrics.json")):
-        older, newer = (json.loads((place / path).read_bytes()) for place in (before, tmp_path / "again"))
+        older, newer = (
+            json.loads((place / path).read_bytes()) for place in (before, tmp_path / "again")
+        )
         assert newer.items() >= older.items()
 
 
@@ -116,7 +124,10 @@ def test_a_folder_without_the_setting_does_not_scale_features(tmp_path):
     train, test = (documents.take(np.arange(80)) for documents in lt.sample())
     vectoriser, rows = lt.TfIdf.fit_transform(train.texts)
     fit = lt.Longtail("xr-linear", normalise_features=False).fit
-    model, long = fit(train.with_features(3 * rows)), test.with_features(5 * vectoriser.transform(test.texts))
+    model, long = (
+        fit(train.with_features(3 * rows)),
+        test.with_features(5 * vectoriser.transform(test.texts)),
+    )
     model.save(tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert config.pop("normalise_features") is False
@@ -168,6 +179,10 @@ def test_label_counts_that_are_none_are_refused(folder, tmp_path, name, counts, 
     known = np.array(store.open_folder(place).arrays("label_counts.safetensors")["counts"])
     with store.write_folder(tmp_path / "other") as other:
         other.write_arrays("label_counts.safetensors", {"counts": counts(known)})
-    sealed(place, "label_counts.safetensors", (tmp_path / "other" / "label_counts.safetensors").read_bytes())
+    sealed(
+        place,
+        "label_counts.safetensors",
+        (tmp_path / "other" / "label_counts.safetensors").read_bytes(),
+    )
     with pytest.raises(ModelFolderError, match=found):
         lt.load(place, device="cpu")

@@ -57,7 +57,9 @@ def test_saved_loaded_and_trained_on_other_threads_it_is_the_same(fitted, data, 
     assert ours.data.tobytes() == theirs.data.tobytes()
     loaded.save(tmp_path / "again")
     fit(fitted.config.method, data[0], threads=3).save(tmp_path / "three")
-    assert contents(tmp_path / "one") == contents(tmp_path / "again") == contents(tmp_path / "three")
+    assert (
+        contents(tmp_path / "one") == contents(tmp_path / "again") == contents(tmp_path / "three")
+    )
     assert "label tree" in (tmp_path / "one" / "README.md").read_text() or fitted.model.tree is None
 
 
@@ -66,7 +68,9 @@ def test_whatever_the_batch(fitted, data):
     for row in range(0, 200, 31):
         alone = fitted.predict([data[1].texts[row]], 5)[0]
         assert [label.id for label in alone] == [label.id for label in whole[row]]
-        assert [label.score for label in alone] == pytest.approx([label.score for label in whole[row]], abs=1e-6)
+        assert [label.score for label in alone] == pytest.approx(
+            [label.score for label in whole[row]], abs=1e-6
+        )
 
 
 def test_excluded_labels_give_their_places_to_others(fitted, data):
@@ -88,7 +92,10 @@ def test_an_explanation_adds_up_to_the_score(fitted):
         for step in found.steps:
             total = sum(part.contribution for part in step.contributions) + step.bias + step.dense
             assert total == pytest.approx(step.margin, abs=1e-5)
-            assert all(part.contribution == pytest.approx(part.value * part.weight) for part in step.contributions)
+            assert all(
+                part.contribution == pytest.approx(part.value * part.weight)
+                for part in step.contributions
+            )
         assert any(step.contributions for step in found.steps)
 
 
@@ -108,8 +115,18 @@ def test_resumes_within_its_stages(method, run, files, data, tmp_path, monkeypat
             raise KeyboardInterrupt
         return real(*arguments)
 
-    given = [f"{group}.{key}={value}" for group, own in SMALL[method].items() for key, value in own.items()]
-    options = ["--method", method, "-j", "1", *(part for setting in given for part in ("--set", setting))]
+    given = [
+        f"{group}.{key}={value}"
+        for group, own in SMALL[method].items()
+        for key, value in own.items()
+    ]
+    options = [
+        "--method",
+        method,
+        "-j",
+        "1",
+        *(part for setting in given for part in ("--set", setting)),
+    ]
     assert run("train", files / "train.jsonl", "-o", tmp_path / "whole", *options).code == 0
     with monkeypatch.context() as patch:
         patch.setattr(home, name, stops_at_the_second)
@@ -126,7 +143,9 @@ class TestUnusualData:
         return fit(method, lt.Dataset.of(texts, labels))
 
     def test_one_label(self, method):
-        model = self.fit(method, ["red apple", "green pear", "blue sky"], [["fruit"], ["fruit"], []])
+        model = self.fit(
+            method, ["red apple", "green pear", "blue sky"], [["fruit"], ["fruit"], []]
+        )
         assert [label.id for label in model.predict(["red pear"], 5)[0]] == ["fruit"]
 
     def test_a_label_in_every_document(self, method):
@@ -149,7 +168,9 @@ class TestUnusualData:
     def test_a_hierarchy_is_refused(self, method):
         documents = lt.Dataset.of(["red apple", "green pear"] * 9, [["a"], ["b"]] * 9)
         with pytest.raises(UsageError, match="has no label tree"):
-            lt.Longtail(method, **SMALL[method]).fit(documents, parents={"a": ["parent"], "b": ["parent"]})
+            lt.Longtail(method, **SMALL[method]).fit(
+                documents, parents={"a": ["parent"], "b": ["parent"]}
+            )
 
 
 def test_trees_that_rank_alone_have_no_centroids(data):
@@ -164,7 +185,9 @@ def test_an_explanation_names_learners_where_there_is_no_tree(data, capsys):
     fitted = fit("annexml", data[0])
     explanation = fitted.explain(TEXT, fitted.predict([TEXT], 1)[0][0].id)
     learners = len(fitted.model.rankers[0].learners)
-    assert [step.place for step in explanation.steps] == [f"learner {number + 1}" for number in range(learners)]
+    assert [step.place for step in explanation.steps] == [
+        f"learner {number + 1}" for number in range(learners)
+    ]
     print_explanation(explanation, 3)
     shown = capsys.readouterr().out
     assert "\nlearner 2: " in shown
@@ -185,8 +208,15 @@ def test_what_cannot_be_had_is_said_before_training(data, monkeypatch):
 
 def test_settings_of_dismec_beside_a_network_give_way_to_those_asked_for():
     plain = configure("cascadexml", None, {"cascade": {"classifier": "dismec"}})
-    assert (plain.tree.kind, plain.ranker.solver, plain.ranker.prune, plain.ranker.trees) == ("flat", "newton", 0.01, 1)
-    asked = configure("cascadexml", None, {"cascade": {"classifier": "dismec"}, "ranker": {"prune": 0.05}})
+    assert (plain.tree.kind, plain.ranker.solver, plain.ranker.prune, plain.ranker.trees) == (
+        "flat",
+        "newton",
+        0.01,
+        1,
+    )
+    asked = configure(
+        "cascadexml", None, {"cascade": {"classifier": "dismec"}, "ranker": {"prune": 0.05}}
+    )
     assert (asked.ranker.solver, asked.ranker.prune) == ("newton", 0.05)
 
 

@@ -12,7 +12,11 @@ import typer
 from longtail.cli import app
 
 BOOKS = [
-    {"id": "b1", "text": "Offshore wind turbines in the Baltic Sea", "labels": ["Wind power", "Baltic Sea"]},
+    {
+        "id": "b1",
+        "text": "Offshore wind turbines in the Baltic Sea",
+        "labels": ["Wind power", "Baltic Sea"],
+    },
     {"id": "b2", "text": "A field guide to Baltic sea birds", "labels": ["Birds", "Baltic Sea"]},
     {"id": "b3", "text": "Small wind turbines for farms", "labels": ["Wind power", "Agriculture"]},
 ]
@@ -34,20 +38,29 @@ def model(run, books, tmp_path):
 
 def test_data_and_model_in_each_other_s_place(fails, books, model):
     told = fails(4, "predict", books, model)
-    assert told == f"longtail: {books}: is a file; expected a model folder; give what `longtail train -o` has written"
-    assert fails(2, "train", model, "-o", model).startswith(f"longtail: {model}: is a model folder; expected data")
+    assert (
+        told
+        == f"longtail: {books}: is a file; expected a model folder; give what `longtail train -o` has written"
+    )
+    assert fails(2, "train", model, "-o", model).startswith(
+        f"longtail: {model}: is a model folder; expected data"
+    )
 
 
 @pytest.mark.parametrize("command", ["predict", "embed", "export"])
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(fails, tmp_path, command):
     data = [] if command == "export" else [tmp_path / "no.jsonl"]
     output = tmp_path / "no" / ("out.onnx" if command == "export" else "out.npy")
-    told = fails(2, command, tmp_path / "no-model", *data, "-o", output)  # neither model nor data was looked for
+    told = fails(
+        2, command, tmp_path / "no-model", *data, "-o", output
+    )  # neither model nor data was looked for
     assert told.endswith("does not exist; make it first")
 
 
 def test_vectors_are_written_as_npy_alone(fails, tmp_path):
-    assert "expected a name that ends in .npy" in fails(2, "embed", tmp_path, tmp_path, "-o", tmp_path / "vectors.csv")
+    assert "expected a name that ends in .npy" in fails(
+        2, "embed", tmp_path, tmp_path, "-o", tmp_path / "vectors.csv"
+    )
 
 
 def test_documents_and_labels_are_not_written_to_one_file(fails, books, tmp_path):
@@ -56,11 +69,16 @@ def test_documents_and_labels_are_not_written_to_one_file(fails, books, tmp_path
     assert not out.exists()
 
 
-@pytest.mark.parametrize("command", ["predict MODEL BOOKS -o BOOKS", "convert BOOKS BOOKS", "merge BOOKS -o BOOKS"])
+@pytest.mark.parametrize(
+    "command", ["predict MODEL BOOKS -o BOOKS", "convert BOOKS BOOKS", "merge BOOKS -o BOOKS"]
+)
 def test_what_is_read_is_not_written_over(fails, books, model, command):
     before = books.read_bytes()
     words = [{"MODEL": model, "BOOKS": books}.get(word, word) for word in command.split()]
-    assert fails(2, *words) == f"longtail: {books}: is read, and would be written over; give another file to write"
+    assert (
+        fails(2, *words)
+        == f"longtail: {books}: is read, and would be written over; give another file to write"
+    )
     assert books.read_bytes() == before
 
 
@@ -77,9 +95,14 @@ def test_what_is_read_is_not_written_over(fails, books, model, command):
     ],
 )
 def test_nothing_is_written_into_a_model_folder(run, fails, books, model, command):
-    words = [word.replace("MODEL", str(model)).replace("BOOKS", str(books)) for word in command.split()]
+    words = [
+        word.replace("MODEL", str(model)).replace("BOOKS", str(books)) for word in command.split()
+    ]
     told = fails(2, *words)
-    assert told == f"longtail: {model}: is a model folder, which more in it would damage; write elsewhere"
+    assert (
+        told
+        == f"longtail: {model}: is a model folder, which more in it would damage; write elsewhere"
+    )
     assert run("info", model).code == 0
 
 
@@ -115,13 +138,20 @@ def test_a_file_in_place_of_a_text_is_told_of(run, books, model):
         == f"{books} is a file, but its name is explained; for its content: longtail explain {model} - < {books}\n"
     )
     assert run("explain", model, "wind").err == ""
-    for text in ("wind " * 2000, "ветер " * 40 + "wind", "wind\x00"):  # no names that a file could have
+    for text in (
+        "wind " * 2000,
+        "ветер " * 40 + "wind",
+        "wind\x00",
+    ):  # no names that a file could have
         done = run("explain", model, text)
         assert (done.code, done.err) == (0, "")
 
 
 def test_a_file_in_place_of_the_demo_s_folder_is_refused(fails, books):
-    assert fails(2, "demo", "-o", books) == f"longtail: {books}: is a file; expected a folder, or the name of a new one"
+    assert (
+        fails(2, "demo", "-o", books)
+        == f"longtail: {books}: is a file; expected a folder, or the name of a new one"
+    )
 
 
 def test_too_few_documents_to_hold_some_out_of_tuning(fails, books, tmp_path):
@@ -136,4 +166,6 @@ def test_the_help_of_a_command_has_an_example_of_it_that_can_be_given(name):
     command = COMMANDS[name]
     example = re.fullmatch(rf"Example: longtail {name}( .*)?", command.epilog)
     words = shlex.split((example[1] or "").partition(" > ")[0])
-    assert command.make_context(name, words).params  # an option or argument that is not there would be refused
+    assert command.make_context(
+        name, words
+    ).params  # an option or argument that is not there would be refused

@@ -38,7 +38,9 @@ def settings_of(method, **training):
 
 
 def fitted(method, loss=None, **training):
-    made = lt.Longtail(method, threads=1, device="cpu", loss=loss, **settings_of(method, **training))
+    made = lt.Longtail(
+        method, threads=1, device="cpu", loss=loss, **settings_of(method, **training)
+    )
     return made.fit(_documents())
 
 
@@ -66,14 +68,19 @@ def test_a_model_of_a_function_saves_loads_and_is_trained_again_with_it_alone(tm
     assert [(label.id, label.score) for label in loaded.predict(["a small editor"], 3)[0]] == [
         (label.id, label.score) for label in expected
     ]
-    with pytest.raises(UsageError, match=r"training\.loss: found custom without a loss; expected the loss of the run"):
+    with pytest.raises(
+        UsageError,
+        match=r"training\.loss: found custom without a loss; expected the loss of the run",
+    ):
         loaded.fit(_documents())
 
 
 def test_resuming_needs_the_function_again(tmp_path, monkeypatch):
     config = lt.Longtail("xml-cnn", loss=cross_entropy, **settings_of("xml-cnn")).config
     documents = _documents()
-    train_to_folder(documents, tmp_path / "whole", config, device="cpu", threads=1, loss=cross_entropy)
+    train_to_folder(
+        documents, tmp_path / "whole", config, device="cpu", threads=1, loss=cross_entropy
+    )
     from longtail import training_run
 
     def killed(model, output):
@@ -82,7 +89,9 @@ def test_resuming_needs_the_function_again(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(training_run, "save_model", killed)
         with pytest.raises(KeyboardInterrupt):
-            train_to_folder(documents, tmp_path / "model", config, device="cpu", threads=1, loss=cross_entropy)
+            train_to_folder(
+                documents, tmp_path / "model", config, device="cpu", threads=1, loss=cross_entropy
+            )
     with pytest.raises(UsageError, match="also to resume it"):
         train_to_folder(documents, tmp_path / "model", config, device="cpu", threads=1, resume=True)
 
@@ -90,15 +99,28 @@ def test_resuming_needs_the_function_again(tmp_path, monkeypatch):
         raise AssertionError("the network was trained a second time")
 
     monkeypatch.setattr("longtail.networks.cascade_fitting.train_ranker", trained)
-    train_to_folder(documents, tmp_path / "model", config, device="cpu", threads=1, resume=True, loss=cross_entropy)
+    train_to_folder(
+        documents,
+        tmp_path / "model",
+        config,
+        device="cpu",
+        threads=1,
+        resume=True,
+        loss=cross_entropy,
+    )
     head = "head-0.safetensors"
     assert (tmp_path / "model" / head).read_bytes() == (tmp_path / "whole" / head).read_bytes()
 
 
 class TestRefused:
-    @pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if not entry.network])
+    @pytest.mark.parametrize(
+        "method", [name for name, entry in METHODS.items() if not entry.network]
+    )
     def test_where_no_network_is_trained(self, method):
-        with pytest.raises(ConfigError, match=rf"^training\.loss: found focal with {method}, which trains no network"):
+        with pytest.raises(
+            ConfigError,
+            match=rf"^training\.loss: found focal with {method}, which trains no network",
+        ):
             configure(method, None, {"training": {"loss": "focal"}})
         with pytest.raises(ConfigError, match="found custom"):
             lt.Longtail(method, loss=cross_entropy)
@@ -113,7 +135,8 @@ class TestRefused:
     @pytest.mark.parametrize("loss", [3, ("focal",)])
     def test_what_is_no_function(self, loss):
         with pytest.raises(
-            UsageError, match=f"^loss: found {re.escape(repr(loss))}; expected the name of a loss, a function"
+            UsageError,
+            match=f"^loss: found {re.escape(repr(loss))}; expected the name of a loss, a function",
         ):
             lt.Longtail("xml-cnn", loss=loss)
 
@@ -122,9 +145,14 @@ class TestRefused:
 
         documents = _documents()
         write_encoder(tmp_path / "encoder", documents.texts, width=8, depth=3, vocabulary=160)
-        settings = {"encoder": {"name": str(tmp_path / "encoder")}, "recursive": {"cost_sensitive": True}}
+        settings = {
+            "encoder": {"name": str(tmp_path / "encoder")},
+            "recursive": {"cost_sensitive": True},
+        }
         with pytest.raises(UsageError, match="found true with a function as loss"):
-            lt.Longtail("xr-transformer", loss=cross_entropy, device="cpu", **settings).fit(documents)
+            lt.Longtail("xr-transformer", loss=cross_entropy, device="cpu", **settings).fit(
+                documents
+            )
 
     def test_on_the_command_line_custom_says_where_to_give_it(self, tmp_path):
         lt.write(_documents(), tmp_path / "train.jsonl")
@@ -139,7 +167,9 @@ class TestRefused:
             "training.loss=custom",
             "--resume",
         ]
-        done = subprocess.run([sys.executable, "-m", "longtail", *words], cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "longtail", *words], cwd=tmp_path, capture_output=True, text=True
+        )
         assert done.returncode == UsageError.exit_code
         assert "training.loss: found custom without a loss" in done.stderr
 
@@ -150,7 +180,11 @@ class TestRefused:
 
 class TestEarlierModels:
     def test_settings_are_those_of_now(self, tmp_path):
-        for method, loss in {"x-transformer": "squared-hinge", "xr-transformer": "bce", "cascadexml": "bce"}.items():
+        for method, loss in {
+            "x-transformer": "squared-hinge",
+            "xr-transformer": "bce",
+            "cascadexml": "bce",
+        }.items():
             folder = unpack(MODELS, method, tmp_path)
             assert "loss" in json.loads((folder / "config.json").read_text())["recursive"]
             assert load_model(folder, "cpu").config.training.loss == loss
@@ -158,6 +192,8 @@ class TestEarlierModels:
 
 def test_the_page_about_losses_runs(tmp_path):
     (block,) = (text for language, text in blocks("docs/losses.md") if language == "python")
-    done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"\['\S+'\]\n", done.stdout), done.stdout

@@ -57,8 +57,13 @@ def fit(files, data):
     """Train from Python; ``settings`` are groups on top of those of the tests."""
 
     def fit(documents=None, valid=None, parents=None, **settings):
-        groups = {"encoder": {"name": str(files / "encoder"), "max_tokens": 24}, "training": TRAINING}
-        return lt.Longtail("cascadexml", **{**groups, **settings}).fit(documents or data[0], valid, parents)
+        groups = {
+            "encoder": {"name": str(files / "encoder"), "max_tokens": 24},
+            "training": TRAINING,
+        }
+        return lt.Longtail("cascadexml", **{**groups, **settings}).fit(
+            documents or data[0], valid, parents
+        )
 
     return fit
 
@@ -106,19 +111,41 @@ def train_command(files):
     sets = [f"training.{name}={value}" for name, value in TRAINING.items()]
     sets += [f"encoder.name={files / 'encoder'}", "encoder.max_tokens=24"]
     options = [word for setting in sets for word in ("--set", setting)]
-    return ["train", files / "train.jsonl", "--method", "cascadexml", "--valid", files / "test.jsonl", *options]
+    return [
+        "train",
+        files / "train.jsonl",
+        "--method",
+        "cascadexml",
+        "--valid",
+        files / "test.jsonl",
+        *options,
+    ]
 
 
 class TestCommands:
-    def test_train_makes_the_same_bytes(self, run, train_command, model, tmp_path, caplog, monkeypatch):
+    def test_train_makes_the_same_bytes(
+        self, run, train_command, model, tmp_path, caplog, monkeypatch
+    ):
         read, tokenise = [], Tokeniser.__call__
-        monkeypatch.setattr(Tokeniser, "__call__", lambda self, texts: read.append(len(texts)) or tokenise(self, texts))
+        monkeypatch.setattr(
+            Tokeniser,
+            "__call__",
+            lambda self, texts: read.append(len(texts)) or tokenise(self, texts),
+        )
         done = run(*train_command, "-o", tmp_path / "new" / "model")
         assert (done.code, done.out) == (0, "")
-        assert read.count(400) == 1, "the documents are tokenised for training, and not again for the classifiers"
+        assert read.count(400) == 1, (
+            "the documents are tokenised for training, and not again for the classifiers"
+        )
         assert contents(tmp_path / "new" / "model") == contents(model)
         assert {path.name for path in (tmp_path / "new").iterdir()} == {"model", "model.run.jsonl"}
-        for word in ("tree: 4 → 32 → 243", "tokens: ", "epoch 3: loss level 1", "network", "embeddings: 32 columns"):
+        for word in (
+            "tree: 4 → 32 → 243",
+            "tokens: ",
+            "epoch 3: loss level 1",
+            "network",
+            "embeddings: 32 columns",
+        ):
             assert word in caplog.text
 
     def test_predict(self, run, files, model, fitted, data):
@@ -129,10 +156,14 @@ class TestCommands:
         expected = fitted.predict(data[1], 3)
         for row, line in enumerate(lines):
             assert line["labels"] == [label.id for label in expected[row]]
-            assert line["scores"] == pytest.approx([label.score for label in expected[row]], abs=1e-4)
+            assert line["scores"] == pytest.approx(
+                [label.score for label in expected[row]], abs=1e-4
+            )
 
     def test_evaluate(self, run, files, model, fitted, data):
-        found = run("evaluate", model, files / "test.jsonl", "--json").json()["evaluation"]["metrics"]
+        found = run("evaluate", model, files / "test.jsonl", "--json").json()["evaluation"][
+            "metrics"
+        ]
         expected = fitted.evaluate(data[1])
         assert {name: found[name] for name in ("P@1", "P@5")} == pytest.approx(
             {name: expected[name] for name in ("P@1", "P@5")}
@@ -145,7 +176,9 @@ class TestCommands:
         found = np.load(tmp_path / "vectors.npy")
         assert (found.shape, found.dtype) == ((150, WIDTH), np.float32)
         np.testing.assert_allclose(found, fitted.embed(data[1]), rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(found[:3], fitted.embed(list(data[1].texts)[:3]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            found[:3], fitted.embed(list(data[1].texts)[:3]), rtol=1e-4, atol=1e-5
+        )
 
     def test_explain(self, run, files, mixed, data):
         """The network by leaving out words, the linear classifiers beside it by sums, by their shares."""
@@ -170,7 +203,8 @@ class TestCommands:
     def test_explain_for_people(self, run, files, data):
         lines = run("explain", files / "mixed", data[1].texts[0], "--top", "3").out.splitlines()
         assert re.match(
-            r"= 0\.\d\d × 0\.\d{3} of the network \+ 0\.\d\d × 0\.\d{3} of the linear classifiers", lines[1]
+            r"= 0\.\d\d × 0\.\d{3} of the network \+ 0\.\d\d × 0\.\d{3} of the linear classifiers",
+            lines[1],
         )
         assert lines[3] == "the network, with one word at a time left out"
         assert lines[8].endswith("other words, each of no more than the last)")
@@ -199,7 +233,13 @@ class TestCommands:
         assert found["cascade"]["layers"] == [[5, 6], [8], [10], [12]]
         assert found["cascade"]["dropout"] == [0.2, 0.25, 0.4, 0.5]
         assert (found["training"]["epochs"], found["encoder"]["max_tokens"]) == (15, 128)
-        rates = {"batch_size": 256, "encoder_rate": 1e-4, "head_rate": 1e-3, "encoder_decay": 0.05, "head_decay": 0.005}
+        rates = {
+            "batch_size": 256,
+            "encoder_rate": 1e-4,
+            "head_rate": 1e-3,
+            "encoder_decay": 0.05,
+            "head_decay": 0.005,
+        }
         assert {name: found["training"][name] for name in rates} == rates
         message = fails(2, *train_command, "--preset", "amazon-670k", "-o", tmp_path / "m")
         assert "cascade.layers: found 12; expected at most 3, the encoder's depth" in message
@@ -211,7 +251,9 @@ class TestLearning:
     def test_each_epoch_is_better_than_the_one_before(self, logged):
         epochs = [line for line in logged[1] if line.startswith("epoch ")]
         assert len(epochs) == 3
-        losses = [[float(value) for value in re.findall(r"level \d ([\d.]+)", line)] for line in epochs]
+        losses = [
+            [float(value) for value in re.findall(r"level \d ([\d.]+)", line)] for line in epochs
+        ]
         for before, after in pairwise(losses):
             assert all(new < old for old, new in zip(before, after, strict=True))
         first, *_, last = (float(re.search(r"P@1 ([\d.]+)%", line)[1]) for line in epochs)
@@ -228,13 +270,19 @@ class TestLearning:
         seen, real = [], lt.metrics.evaluate
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                "longtail.networks.cascade_training.evaluate", lambda *given: seen.append(real(*given)) or seen[-1]
+                "longtail.networks.cascade_training.evaluate",
+                lambda *given: seen.append(real(*given)) or seen[-1],
             )
-            settings = {"training": {**TRAINING, "head_rate": 0.5, "epochs": 4}, "cascade": {"combine": "never"}}
+            settings = {
+                "training": {**TRAINING, "head_rate": 0.5, "epochs": 4},
+                "cascade": {"combine": "never"},
+            }
             found = fit(data[0].take(np.arange(150)), valid=data[1], **settings)
         means = [np.mean([metrics[name] for name in ("P@1", "P@3", "P@5")]) for metrics in seen]
         measured = real(found.model.network.search(data[1].texts, 5)[0], seen_truth(found, data[1]))
-        assert np.mean([measured[name] for name in ("P@1", "P@3", "P@5")]) == pytest.approx(max(means))
+        assert np.mean([measured[name] for name in ("P@1", "P@3", "P@5")]) == pytest.approx(
+            max(means)
+        )
 
 
 def seen_truth(fitted, documents):
@@ -255,7 +303,9 @@ class TestModel:
         whole = fitted.predict(data[1], 5)
         for row in (0, 40, 149):
             alone = fitted.predict([data[1].texts[row]], 5)[0]
-            assert [label.score for label in alone] == pytest.approx([label.score for label in whole[row]], abs=1e-3)
+            assert [label.score for label in alone] == pytest.approx(
+                [label.score for label in whole[row]], abs=1e-3
+            )
 
     def test_excluded_labels_never_come_out(self, fitted, data):
         texts = list(data[1].texts)[:6]
@@ -282,7 +332,10 @@ class TestModel:
 class TestCombine:
     def test_auto_takes_what_ranks_best(self, fitted, logged):
         line = next(line for line in logged[1] if line.startswith("network and linear classifiers"))
-        values = {int(share): float(value) for share, value in re.findall(r"network (\d+)%: ([\d.]+)%", line)}
+        values = {
+            int(share): float(value)
+            for share, value in re.findall(r"network (\d+)%: ([\d.]+)%", line)
+        }
         assert sorted(values) == [0, 25, 50, 75, 100]
         assert values[round(100 * fitted.model.facts.network_share)] == max(values.values())
         assert fitted.model.features(["sound"]).dense.shape == (1, WIDTH)
@@ -332,9 +385,15 @@ class TestCombine:
 
     def test_a_hierarchy_is_the_networks_where_the_classifiers_have_none(self, fit, data):
         parents = {label: [label.partition("::")[0]] for label in data[0].labels.ids}
-        settings = {"training": {**TRAINING, "epochs": 1}, "cascade": {"combine": "always", "classifier": "dismec"}}
+        settings = {
+            "training": {**TRAINING, "epochs": 1},
+            "cascade": {"combine": "always", "classifier": "dismec"},
+        }
         model = fit(data[0].take(np.arange(80)), data[1], parents, **settings).model
-        assert model.network.tree.widths == (len({name for own in parents.values() for name in own}), data[0].n_labels)
+        assert model.network.tree.widths == (
+            len({name for own in parents.values() for name in own}),
+            data[0].n_labels,
+        )
         assert [ranker.tree.widths for ranker in model.rankers] == [(data[0].n_labels,)]
 
     def test_without_documents_to_measure_by(self, fit, data):
@@ -375,7 +434,10 @@ class TestResume:
         assert "epoch 1:" not in caplog.text
         assert contents(interrupted) == contents(model)
         assert {path.name for path in interrupted.parent.iterdir()} == {"m", "m.run.jsonl"}
-        events = [json.loads(line) for line in interrupted.with_name("m.run.jsonl").read_text().splitlines()]
+        events = [
+            json.loads(line)
+            for line in interrupted.with_name("m.run.jsonl").read_text().splitlines()
+        ]
         assert [event["number"] for event in events if event["event"] == "epoch"] == [1, 2, 3]
 
     def test_not_with_other_validation_data(self, run, train_command, files, interrupted, caplog):
@@ -394,7 +456,9 @@ class TestErrors:
     @pytest.fixture
     def fails_early(self, fails, files, tmp_path, caplog):
         def check(*options, data=files / "train.jsonl"):
-            message = fails(2, "train", data, "-o", tmp_path / "m", "--method", "cascadexml", *options)
+            message = fails(
+                2, "train", data, "-o", tmp_path / "m", "--method", "cascadexml", *options
+            )
             assert "features: " not in caplog.text
             assert not (tmp_path / "m").exists()
             return message
@@ -414,9 +478,13 @@ class TestErrors:
 
     def test_half_a_copy_of_an_encoder(self, fails_early, files, tmp_path):
         copy = shutil.copytree(files / "encoder", tmp_path / "encoder")
-        (copy / "modules.json").write_text('[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]')
+        (copy / "modules.json").write_text(
+            '[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]'
+        )
         (copy / POOLING).unlink(missing_ok=True)
-        assert "take a whole copy, or set encoder.pooling" in fails_early("--set", f"encoder.name={copy}")
+        assert "take a whole copy, or set encoder.pooling" in fails_early(
+            "--set", f"encoder.name={copy}"
+        )
 
     @pytest.mark.parametrize("device", ["tpu", "cuda:99"])
     def test_unknown_device(self, fails_early, files, device):
@@ -428,19 +496,25 @@ class TestErrors:
 
     def test_features_without_text(self, fails_early, files, tmp_path):
         (tmp_path / "data.txt").write_text("2 3 2\n0 0:1.0\n1 1:1.0\n")
-        assert "features but no text" in fails_early(*self.encoder(files), data=tmp_path / "data.txt")
+        assert "features but no text" in fails_early(
+            *self.encoder(files), data=tmp_path / "data.txt"
+        )
 
     def test_without_torch(self, fails_early, files, monkeypatch):
         monkeypatch.setitem(sys.modules, "longtail.networks.device", None)
         assert "pip install 'longtail[neural]'" in fails_early(*self.encoder(files))
 
     def test_layers_that_the_encoder_has_not(self, fails, train_command, tmp_path):
-        message = fails(2, *train_command, "--set", "cascade.layers=[[1], [2], [9]]", "-o", tmp_path / "m")
+        message = fails(
+            2, *train_command, "--set", "cascade.layers=[[1], [2], [9]]", "-o", tmp_path / "m"
+        )
         assert "cascade.layers: found 9; expected at most 3" in message
 
     def test_embed_with_a_linear_model(self, fails, files, data, tmp_path):
         lt.Longtail("xr-linear").fit(data[0].take(np.arange(50))).save(tmp_path / "linear")
-        message = fails(2, "embed", tmp_path / "linear", files / "test.jsonl", "-o", tmp_path / "v.npy")
+        message = fails(
+            2, "embed", tmp_path / "linear", files / "test.jsonl", "-o", tmp_path / "v.npy"
+        )
         assert "xr-linear has no network, so no embeddings" in message
         assert not (tmp_path / "v.npy").exists()
 
@@ -450,7 +524,9 @@ class TestErrors:
     def test_a_damaged_head(self, fails, files, model, tmp_path):
         for name, content in contents(model).items():
             (tmp_path / "m" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "m" / name).write_bytes(content if name != "head-1.safetensors" else content[:-1] + b"x")
+            (tmp_path / "m" / name).write_bytes(
+                content if name != "head-1.safetensors" else content[:-1] + b"x"
+            )
         assert "head-1.safetensors" in fails(4, "predict", tmp_path / "m", files / "test.jsonl")
 
 
@@ -458,5 +534,9 @@ def test_presets_name_what_they_set():
     """Every preset of the paper resolves, whatever encoder it is given."""
     for preset in ("wiki10-31k", "amazoncat-13k", "wiki-500k", "amazon-670k", "amazon-3m"):
         config = configure("cascadexml", preset, {"encoder": {"name": "anything"}})
-        assert len(config.cascade.layers) == len(config.cascade.dropout) == len(config.cascade.shortlist) + 1
+        assert (
+            len(config.cascade.layers)
+            == len(config.cascade.dropout)
+            == len(config.cascade.shortlist) + 1
+        )
         assert len(config.cascade.levels) == len(config.cascade.shortlist)

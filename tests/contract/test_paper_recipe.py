@@ -89,7 +89,9 @@ class TestRecipe:
         assert fitted.model.facts.network_share == 1
         assert fitted.model.network.tree.widths == (8, 32, data[0].n_labels)
 
-    def test_same_settings_same_bytes_for_any_number_of_threads(self, files, data, fitted, tmp_path):
+    def test_same_settings_same_bytes_for_any_number_of_threads(
+        self, files, data, fitted, tmp_path
+    ):
         fitted.save(tmp_path / "one")
         fit(files, data[0], threads=2).save(tmp_path / "two")
         assert contents(tmp_path / "one") == contents(tmp_path / "two")
@@ -127,7 +129,15 @@ class TestRecipe:
         for group, settings in RECIPE.items():
             sets += [f"{group}.{name}={_written(value)}" for name, value in settings.items()]
         options = [word for setting in sets for word in ("--set", setting)]
-        command = ["train", tmp_path / "train.jsonl", "--method", "cascadexml", *options, "-o", tmp_path / "m"]
+        command = [
+            "train",
+            tmp_path / "train.jsonl",
+            "--method",
+            "cascadexml",
+            *options,
+            "-o",
+            tmp_path / "m",
+        ]
         real, calls = CascadeXML.losses, []
 
         def stopping(network, batch):
@@ -147,7 +157,13 @@ class TestRecipe:
 class TestCleaning:
     def test_of_an_encoder_as_it_is(self, files, data, tmp_path):
         """A linear method on the vectors of a pretrained encoder reads texts the same way."""
-        groups = {"encoder": {"name": str(files / "encoder"), "max_tokens": 24, "cleaning": "attentionxml"}}
+        groups = {
+            "encoder": {
+                "name": str(files / "encoder"),
+                "max_tokens": 24,
+                "cleaning": "attentionxml",
+            }
+        }
         model = lt.Longtail("xr-linear", features="dnn", **groups).fit(data[0])
         model.save(tmp_path / "m")
         loaded = lt.load(tmp_path / "m")
@@ -155,7 +171,10 @@ class TestCleaning:
         np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
 
     def test_is_not_that_of_words(self, data):
-        groups = {"encoder": {"width": 16, "min_count": 1, "cleaning": "attentionxml"}, "training": {"epochs": 1}}
+        groups = {
+            "encoder": {"width": 16, "min_count": 1, "cleaning": "attentionxml"},
+            "training": {"epochs": 1},
+        }
         model = lt.Longtail("xml-cnn", **groups).fit(data[0]).model
         assert isinstance(model.network.tokeniser, Tokeniser)
         assert model.network.tokeniser.cleaning == "none"

@@ -65,7 +65,9 @@ class TestProcess:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(command, **pipes) as process:
             line = json.dumps(TRAIN[0]).encode() + b"\n"
-            process.stdin.write(line * (3_000_000 // len(line)))  # more than a pipe holds: it is reading
+            process.stdin.write(
+                line * (3_000_000 // len(line))
+            )  # more than a pipe holds: it is reading
             process.stdin.flush()
             assert interrupted(process, number, line) == code
             assert process.stdout.read() == b""
@@ -114,21 +116,33 @@ class TestProcess:
             cli.app = work
             cli.main()
         """
-        done = subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, timeout=HANG)
+        done = subprocess.run(
+            [sys.executable, "-c", start], capture_output=True, text=True, timeout=HANG
+        )
         assert (done.returncode, done.stderr) == (143, "")
 
     @pytest.mark.skipif(not hasattr(os, "openpty"), reason="no pseudo-terminals here")
     @pytest.mark.parametrize("quiet", [False, True])
     def test_progress_on_a_terminal(self, tmp_path, quiet):
         screen, stderr = os.openpty()
-        command = [sys.executable, "-m", "longtail", *(["-q"] if quiet else []), "check", "-", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "longtail",
+            *(["-q"] if quiet else []),
+            "check",
+            "-",
+            "--json",
+        ]
         environment = {**os.environ, "TERM": "xterm"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen(command, stderr=stderr, env=environment, **pipes) as process:
             os.close(stderr)
             process.stdin.write(json.dumps(TRAIN[0]).encode() + b"\n")
             process.stdin.flush()
-            drawn = b"" if quiet else read_until(screen, b"reading -")  # the bar is there before the data is
+            drawn = (
+                b"" if quiet else read_until(screen, b"reading -")
+            )  # the bar is there before the data is
             process.stdin.close()
             drawn += read_until(screen, None)
             assert json.load(process.stdout)["description"]["documents"] == 1

@@ -31,10 +31,15 @@ SETTINGS = ("--set", "calibration.method=none")
 
 
 class TestFeatures:
-    def test_train_evaluate_and_predict_use_those_of_the_folder(self, run, folder, tmp_path, caplog):
+    def test_train_evaluate_and_predict_use_those_of_the_folder(
+        self, run, folder, tmp_path, caplog
+    ):
         assert run("train", folder, "-o", tmp_path / "m", *SETTINGS).code == 0
         read = "Amazon-670K: read as attentionxml: texts, labels, "
-        assert caplog.messages[0] == f"{read}features of train_v1.txt: 15 columns, numbers from 0 to 14"
+        assert (
+            caplog.messages[0]
+            == f"{read}features of train_v1.txt: 15 columns, numbers from 0 to 14"
+        )
         caplog.clear()
         done = run("evaluate", tmp_path / "m", folder, "--json")
         assert caplog.messages == [f"{read}features of test.txt: 7 columns, numbers from 0 to 6"]
@@ -58,7 +63,9 @@ class TestFeatures:
         run("train", folder, "-o", tmp_path / "m", *SETTINGS)
         (folder / "test.txt").write_text("0 15:1\n" * 4)
         said = fails(3, "predict", tmp_path / "m", folder)
-        assert f"{folder / 'test.txt'}: feature 15; expected a number below 15, the columns of" in said
+        assert (
+            f"{folder / 'test.txt'}: feature 15; expected a number below 15, the columns of" in said
+        )
 
     def test_both_options(self, fails, folder):
         said = fails(2, "check", folder, "--features", folder / "train_v1.txt", "--no-features")
@@ -67,7 +74,9 @@ class TestFeatures:
     def test_check_counts_them(self, run, folder):
         done = run("check", folder)
         assert "features   15 columns, 2.0 a document\n" in done.out
-        assert json.loads(run("check", folder, "--json").out)["description"]["feature_columns"] == 15
+        assert (
+            json.loads(run("check", folder, "--json").out)["description"]["feature_columns"] == 15
+        )
         assert "features" not in run("check", folder, "--no-features").out
 
     def test_convert_keeps_them(self, run, folder, tmp_path):
@@ -79,9 +88,15 @@ class TestFields:
     def test_convert(self, run, tmp_path, caplog):
         folder = made.label_features(tmp_path / "LF-AmazonTitles-131K")
         done = run("convert", folder, "-", "--labels-output", tmp_path / "labels.jsonl")
-        assert [json.loads(line)["text"] for line in done.out.splitlines()] == ["Red Tutu", "Black Shoes"]
+        assert [json.loads(line)["text"] for line in done.out.splitlines()] == [
+            "Red Tutu",
+            "Black Shoes",
+        ]
         assert "titles only, as the folder is called LF-AmazonTitles-131K" in caplog.text
-        assert json.loads((tmp_path / "labels.jsonl").read_text().splitlines()[0]) == {"id": "L0", "name": "Tutu"}
+        assert json.loads((tmp_path / "labels.jsonl").read_text().splitlines()[0]) == {
+            "id": "L0",
+            "name": "Tutu",
+        }
         done = run("convert", folder, "-", "--fields", "title,content")
         assert json.loads(done.out.splitlines()[0])["text"] == "Red Tutu\nFor ballet."
 

@@ -66,8 +66,12 @@ def test_the_filter_file_beside_the_data_is_used(run, place, test_set, pairs, mo
     assert (without["filter"], without["filter_pairs"]) == ("", 0)
     loaded = lt.load(place / model)
     for k in (1, 3):
-        assert found["metrics"][f"P@{k}"] == pytest.approx(precision_by_hand(loaded, test_set, pairs, k))
-        assert without["metrics"][f"P@{k}"] == pytest.approx(precision_by_hand(loaded, test_set, [], k))
+        assert found["metrics"][f"P@{k}"] == pytest.approx(
+            precision_by_hand(loaded, test_set, pairs, k)
+        )
+        assert without["metrics"][f"P@{k}"] == pytest.approx(
+            precision_by_hand(loaded, test_set, [], k)
+        )
     assert without["metrics"]["P@3"] > found["metrics"]["P@3"]
 
 
@@ -80,23 +84,38 @@ def test_it_is_named_where_metrics_are(run, place, pairs, tmp_path):
         assert done.code == 0
         for page in (done.out, report.read_text()):
             assert f"{constants}; {said}" in page, command
-    assert str(lt.load(place / "model").evaluate(lt.read(place / NAME, split="test"))).endswith(f"{constants}; {said}")
+    assert str(lt.load(place / "model").evaluate(lt.read(place / NAME, split="test"))).endswith(
+        f"{constants}; {said}"
+    )
 
 
 def test_another_file_is_used_in_its_place(run, fails, place, test_set, pairs, tmp_path):
     column = test_set.labels.columns[lt.load(place / "model").predict(test_set, 1)[1][0].id]
     (tmp_path / "mine.txt").write_text(f"1 {column}\n")
-    arguments = ("evaluate", place / "turned", place / NAME, "-k", "1", "--json", "--filter", tmp_path / "mine.txt")
+    arguments = (
+        "evaluate",
+        place / "turned",
+        place / NAME,
+        "-k",
+        "1",
+        "--json",
+        "--filter",
+        tmp_path / "mine.txt",
+    )
     found = run(*arguments).json()["evaluation"]
     assert (found["filter"], found["filter_pairs"]) == ("mine.txt", 1)
     own = [(1, test_set.labels.ids[column])]
-    assert found["metrics"]["P@1"] == pytest.approx(precision_by_hand(lt.load(place / "turned"), test_set, own, 1))
+    assert found["metrics"]["P@1"] == pytest.approx(
+        precision_by_hand(lt.load(place / "turned"), test_set, own, 1)
+    )
     message = fails(2, *arguments, "--no-filter")
     assert "found --filter and --no-filter; expected one of them" in message
 
 
 def test_compare_masks_models_whose_labels_are_in_another_order(run, place, test_set, pairs):
-    found = run("compare", place / "model", place / "turned", place / NAME, "-k", "1", "--json").json()
+    found = run(
+        "compare", place / "model", place / "turned", place / NAME, "-k", "1", "--json"
+    ).json()
     for entry in found["models"]:
         expected = precision_by_hand(lt.load(place / entry["name"]), test_set, pairs, 1)
         assert entry["measured"]["evaluation"]["metrics"]["P@1"] == pytest.approx(expected)
@@ -107,8 +126,18 @@ def test_compare_masks_models_whose_labels_are_in_another_order(run, place, test
 
 def test_predictions_of_any_system_are_filtered_too(run, place, test_set, pairs, tmp_path):
     assert run("predict", place / "turned", place / NAME, "-o", tmp_path / "out.jsonl").code == 0
-    arguments = ("evaluate", place / NAME, "--predictions", tmp_path / "out.jsonl", "-k", "1,3", "--json")
-    expected = run("evaluate", place / "turned", place / NAME, "-k", "1,3", "--json").json()["evaluation"]
+    arguments = (
+        "evaluate",
+        place / NAME,
+        "--predictions",
+        tmp_path / "out.jsonl",
+        "-k",
+        "1,3",
+        "--json",
+    )
+    expected = run("evaluate", place / "turned", place / NAME, "-k", "1,3", "--json").json()[
+        "evaluation"
+    ]
     for more in ((), ("--train", place / NAME)):
         found = run(*arguments, *more).json()["evaluation"]
         assert found["filter_pairs"] == len(pairs)
@@ -128,7 +157,9 @@ def test_predictions_of_any_system_are_filtered_too(run, place, test_set, pairs,
 def test_propensities_of_the_command_line(run, place, asked, a, source):
     for command in ("evaluate", "compare"):
         found = run(command, place / "model", place / NAME, "--json", *asked).json()
-        evaluation = (found if command == "evaluate" else found["models"][0]["measured"])["evaluation"]
+        evaluation = (found if command == "evaluate" else found["models"][0]["measured"])[
+            "evaluation"
+        ]
         assert (evaluation["a"], evaluation["constants_from"]) == (a, source)
 
 
@@ -157,7 +188,10 @@ class TestInPython:
         assert (found.a, found.b, found.constants_from) == (0.5, 0.4, "by the preset wiki-500k")
         assert evaluate_model(trained, test_set).evaluation.a == 0.6
         assert evaluate_model(trained, unnamed, propensity="default").evaluation.a == 0.55
-        assert evaluate_model(trained, unnamed, propensity=(0.7, 2)).evaluation.constants_from == "as given"
+        assert (
+            evaluate_model(trained, unnamed, propensity=(0.7, 2)).evaluation.constants_from
+            == "as given"
+        )
 
     def test_an_ensemble_has_the_preset_that_all_members_have(self, place, test_set):
         model = lt.load(place / "model").model
@@ -172,9 +206,13 @@ class TestInPython:
     def test_a_comparison_goes_by_the_first_preset(self, place, test_set):
         model = lt.load(place / "model").model
         unnamed = replace(test_set, source=None)
-        members = [lt.Longtail.of(with_preset(model, preset)) for preset in ("amazon-3m", "wiki-500k")]
+        members = [
+            lt.Longtail.of(with_preset(model, preset)) for preset in ("amazon-3m", "wiki-500k")
+        ]
         found = lt.compare(members, unnamed).models
-        assert [entry.measured.evaluation.constants_from for entry in found] == ["by the preset amazon-3m"] * 2
+        assert [entry.measured.evaluation.constants_from for entry in found] == [
+            "by the preset amazon-3m"
+        ] * 2
         assert found[0].measured.evaluation == found[1].measured.evaluation
 
 

@@ -69,7 +69,9 @@ def parts():
 @pytest.fixture(scope="module")
 def features(parts):
     """Return rows of counts of words for train and test, as the authors' tf-idf files are: lengths are not 1."""
-    words = sorted({word for text in parts[0].texts for word in text.lower().split()})  # as authors do: of train alone
+    words = sorted(
+        {word for text in parts[0].texts for word in text.lower().split()}
+    )  # as authors do: of train alone
     columns = {word: column for column, word in enumerate(words)}
     matrices = []
     for part in parts:
@@ -86,12 +88,18 @@ def features(parts):
 def attentionxml(tmp_path_factory, parts, features):
     """Return a folder as AttentionXML's authors ship it: texts, labels, and tf-idf as svmlight without a header."""
     folder = tmp_path_factory.mktemp("data") / "Wiki10-31K"
-    for part, split, matrix, name in zip(parts, ("train", "test"), features, ("train_v1", "test"), strict=True):
+    for part, split, matrix, name in zip(
+        parts, ("train", "test"), features, ("train_v1", "test"), strict=True
+    ):
         lt.write(part, folder, format="attentionxml", split=split)
         lines = []
         for row, values in enumerate(matrix):
             labels = ",".join(map(str, part.label_matrix[[row]].indices))
-            lines.append(" ".join([labels, *(f"{column}:{values[column]:g}" for column in np.flatnonzero(values))]))
+            lines.append(
+                " ".join(
+                    [labels, *(f"{column}:{values[column]:g}" for column in np.flatnonzero(values))]
+                )
+            )
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
     return folder
 
@@ -102,7 +110,9 @@ def pecos(tmp_path_factory, parts, features):
     from scipy import sparse
 
     folder = tmp_path_factory.mktemp("data") / "eurlex-4k"
-    for part, split, matrix, name in zip(parts, ("train", "test"), features, ("trn", "tst"), strict=True):
+    for part, split, matrix, name in zip(
+        parts, ("train", "test"), features, ("trn", "tst"), strict=True
+    ):
         lt.write(part, folder, format="pecos", split=split)
         (folder / "tfidf-attnxml").mkdir(exist_ok=True)
         write_csr_npz(sparse.csr_array(matrix), folder / "tfidf-attnxml" / f"X.{name}.npz")
@@ -117,9 +127,13 @@ def titles(tmp_path_factory, parts):
         lt.write(part, folder, format="lf", split=split)
     test = parts[1].label_matrix
     pairs = [
-        (row, test.indices[test.indptr[row]]) for row in range(0, N_TEST, 2) if test.indptr[row + 1] > test.indptr[row]
+        (row, test.indices[test.indptr[row]])
+        for row in range(0, N_TEST, 2)
+        if test.indptr[row + 1] > test.indptr[row]
     ]
-    (folder / "filter_labels_test.txt").write_text("".join(f"{row} {label}\n" for row, label in pairs))
+    (folder / "filter_labels_test.txt").write_text(
+        "".join(f"{row} {label}\n" for row, label in pairs)
+    )
     return folder
 
 
@@ -147,7 +161,11 @@ def test_the_two_members_are_trained_and_joined(run, attentionxml, tmp_path):
     result = json.loads((out / "result.json").read_bytes())
     assert (out / "result.txt").read_text("utf-8") == shown
     assert [measure["name"] for measure in result["measures"]] == ["seed-0", "seed-1", "ensemble"]
-    assert result["documents"] == {"train": N_TRAIN, "test": N_TEST, "labels": result["documents"]["labels"]}
+    assert result["documents"] == {
+        "train": N_TRAIN,
+        "test": N_TEST,
+        "labels": result["documents"]["labels"],
+    }
     assert result["propensity"] == [0.55, 1.5]
     compared = {(own["table"], own["metric"]): own for own in result["comparisons"]}
     of_ensemble = compared["xr-transformer-2", "P@1"]
@@ -178,9 +196,13 @@ def test_metrics_are_those_of_evaluate(run, request, layout, name, family, tmp_p
     told = quiet(run, "evaluate", model, data, "--propensity", family, *mask, "--json")
     expected = json.loads(told)["evaluation"]["metrics"]
     found = metrics_of(result, "model")
-    assert {metric: found[metric] for metric in expected} == pytest.approx({m: 100 * v for m, v in expected.items()})
+    assert {metric: found[metric] for metric in expected} == pytest.approx(
+        {m: 100 * v for m, v in expected.items()}
+    )
     if mask:
-        unmasked = json.loads(quiet(run, "evaluate", model, data, "--propensity", family, "--no-filter", "--json"))
+        unmasked = json.loads(
+            quiet(run, "evaluate", model, data, "--propensity", family, "--no-filter", "--json")
+        )
         assert unmasked["evaluation"]["metrics"]["P@1"] != expected["P@1"]
 
 
@@ -189,7 +211,9 @@ def test_a_share_is_the_same_twice_and_keeps_all_labels(run, titles, tmp_path):
     results = []
     for name in ("one", "two"):
         out = tmp_path / name
-        shown = quiet(run, "reproduce", "dismec/lf-amazontitles-131k", titles, "-o", out, "--share", 0.5, *RAW)
+        shown = quiet(
+            run, "reproduce", "dismec/lf-amazontitles-131k", titles, "-o", out, "--share", 0.5, *RAW
+        )
         assert "a share of 0.5 of the documents" in shown
         results.append(json.loads((out / "result.json").read_bytes())["measures"][0]["metrics"])
     assert results[0] == results[1]
@@ -201,7 +225,9 @@ def test_a_share_is_the_same_twice_and_keeps_all_labels(run, titles, tmp_path):
     lines = half.filter_file(tmp_path).read_text().splitlines()
     pairs = {tuple(map(int, line.split())) for line in lines}
     of_all = {tuple(map(int, line.split())) for line in whole.filter.read_text().splitlines()}
-    assert {(half.test_rows[row], label) for row, label in pairs} == {p for p in of_all if p[0] in half.test_rows}
+    assert {(half.test_rows[row], label) for row, label in pairs} == {
+        p for p in of_all if p[0] in half.test_rows
+    }
     assert pairs
     texts = [half.test.texts[row] for row in range(len(half.test))]
     assert texts == [whole.test.texts[row] for row in half.test_rows]
@@ -225,10 +251,16 @@ def test_a_run_goes_on_between_members(run, attentionxml, tmp_path, monkeypatch,
     assert run(*arguments, "-o", out, *RAW).code == 143
     assert not (out / "result.json").exists()
     quiet(run, *arguments, "-o", out, *RAW)
-    assert trained == ["member-seed-0", "member-seed-1", "member-seed-1"]  # the first is not trained again
+    assert trained == [
+        "member-seed-0",
+        "member-seed-1",
+        "member-seed-1",
+    ]  # the first is not trained again
     assert "member-seed-0: is there, and not trained again" in said()
     one, two = (json.loads((folder / "result.json").read_bytes()) for folder in (whole, out))
-    assert [own["metrics"] for own in one["measures"]] == [own["metrics"] for own in two["measures"]]
+    assert [own["metrics"] for own in one["measures"]] == [
+        own["metrics"] for own in two["measures"]
+    ]
     # once more: nothing is trained, nothing is predicted
     monkeypatch.setattr(running, "load_model", None)
     quiet(run, *arguments, "-o", out, *RAW)
@@ -243,13 +275,19 @@ def test_runs_are_not_mixed_in_one_folder(run, fails, attentionxml, pecos, tmp_p
     def refused(name, data, *options):
         return fails(2, "reproduce", name, data, "-o", out, "--single", *RAW, *options)
 
-    assert "was begun with experiment xr-linear/wiki10-31k, not dismec/eurlex-4k" in refused("dismec/eurlex-4k", pecos)
-    assert "was begun with --share 1.0, not 0.5" in refused("xr-linear/wiki10-31k", attentionxml, "--share", 0.5)
+    assert "was begun with experiment xr-linear/wiki10-31k, not dismec/eurlex-4k" in refused(
+        "dismec/eurlex-4k", pecos
+    )
+    assert "was begun with --share 1.0, not 0.5" in refused(
+        "xr-linear/wiki10-31k", attentionxml, "--share", 0.5
+    )
     other = refused("xr-linear/wiki10-31k", attentionxml, "--set", "tree.branching=4")
     assert "member seed-0 was begun with tree.branching=16, not 4" in other
     assert "was begun with data with the hash" in refused("xr-linear/wiki10-31k", pecos)
     # the second member joins the first
-    result = json.loads(quiet(run, "reproduce", "xr-linear/wiki10-31k", attentionxml, "-o", out, *RAW, "--json"))
+    result = json.loads(
+        quiet(run, "reproduce", "xr-linear/wiki10-31k", attentionxml, "-o", out, *RAW, "--json")
+    )
     assert [measure["name"] for measure in result["measures"]] == ["seed-0", "seed-1", "ensemble"]
 
 
@@ -259,7 +297,10 @@ def test_single_and_seeds(run, attentionxml, tmp_path):
     options = ["--single", "--seeds", 2, *RAW]
     shown = quiet(run, "reproduce", "xr-linear/wiki10-31k", attentionxml, "-o", out, *options)
     result = json.loads((out / "result.json").read_bytes())
-    assert [(own["name"], own["repeat"]) for own in result["measures"]] == [("seed-0", 0), ("seed-0", 1)]
+    assert [(own["name"], own["repeat"]) for own in result["measures"]] == [
+        ("seed-0", 0),
+        ("seed-0", 1),
+    ]
     assert (out / "member-seed-0-repeat-2").is_dir()
     values = [own["metrics"]["P@1"] for own in result["measures"]]
     compared = {(own["table"], own["metric"]): own for own in result["comparisons"]}
@@ -301,7 +342,9 @@ def test_encoders_are_found_and_the_recipe_of_the_paper_trained(run, attentionxm
     from tiny_encoder import write_encoder
 
     for seed, name in enumerate(["bert-base-uncased", "roberta-base", "xlnet-base-cased"]):
-        write_encoder(tmp_path / "encoders" / name, parts[0].texts, depth=12, vocabulary=400, seed=seed)
+        write_encoder(
+            tmp_path / "encoders" / name, parts[0].texts, depth=12, vocabulary=400, seed=seed
+        )
     tiny = [
         "tree.levels=[4,16]",
         "cascade.levels=[4,16]",
@@ -311,12 +354,29 @@ def test_encoders_are_found_and_the_recipe_of_the_paper_trained(run, attentionxm
     ]
     tiny += ["training.epochs=1", "training.batch_size=32", "calibration.method=none"]
     options = [word for setting in tiny for word in ("--set", setting)]
-    options += ["--encoder-folder", tmp_path / "encoders", "--share", 0.5, "--device", "cpu", "-j", 1]
+    options += [
+        "--encoder-folder",
+        tmp_path / "encoders",
+        "--share",
+        0.5,
+        "--device",
+        "cpu",
+        "-j",
+        1,
+    ]
     out = tmp_path / "out"
     quiet(run, "reproduce", "cascadexml/wiki10-31k", attentionxml, "-o", out, *options)
     result = json.loads((out / "result.json").read_bytes())
-    assert [measure["name"] for measure in result["measures"]] == ["bert", "roberta", "xlnet", "ensemble"]
-    published = {(own["table"], own["models"], own["metric"]): own["published"] for own in result["comparisons"]}
+    assert [measure["name"] for measure in result["measures"]] == [
+        "bert",
+        "roberta",
+        "xlnet",
+        "ensemble",
+    ]
+    published = {
+        (own["table"], own["models"], own["metric"]): own["published"]
+        for own in result["comparisons"]
+    }
     assert published["cascadexml-3", 3, "P@1"] == 89.74
     assert published["cascadexml-4", 1, "P@5"] == 68.9
     assert any("settings other than the recipe's" in reason for reason in result["not_comparable"])
@@ -324,12 +384,18 @@ def test_encoders_are_found_and_the_recipe_of_the_paper_trained(run, attentionxm
     assert vectors[0] != vectors[1]
 
 
-def test_what_is_read_is_what_the_dataset_is_called_after(parts, attentionxml, pecos, tmp_path, said):
+def test_what_is_read_is_what_the_dataset_is_called_after(
+    parts, attentionxml, pecos, tmp_path, said
+):
     """Titles alone of a folder with contents and any name; the authors' tf-idf beside the texts."""
     anything = tmp_path / "download"
     for part, split in zip(parts, ("train", "test"), strict=True):
-        texts = [f"{text}\na content" for text in part.texts]  # the first line of a text becomes the title
-        longer = lt.Dataset.of(texts, [part.labels_of(row) for row in range(len(part))], part.labels)
+        texts = [
+            f"{text}\na content" for text in part.texts
+        ]  # the first line of a text becomes the title
+        longer = lt.Dataset.of(
+            texts, [part.labels_of(row) for row in range(len(part))], part.labels
+        )
         lt.write(longer, anything, format="lf", split=split)
     read = read_documents(anything, published_dataset("lf-amazontitles-131k"))
     assert list(read.train.texts) == list(parts[0].texts)
@@ -348,16 +414,25 @@ def test_a_network_on_words_is_trained_on_titles(run, titles, tmp_path):
     (tmp_path / "vectors").mkdir()
     (tmp_path / "vectors" / "glove.6B.300d.txt").write_text("\n".join(vectors) + "\n")
     tiny = ["encoder.width=16", "cascade.levels=[8]", "tree.levels=[8]", "cascade.shortlist=[4]"]
-    tiny += ["training.epochs=2", "training.warmup_epochs=1", "training.cooldown_epochs=1", "cascade.detach_epochs=1"]
+    tiny += [
+        "training.epochs=2",
+        "training.warmup_epochs=1",
+        "training.cooldown_epochs=1",
+        "cascade.detach_epochs=1",
+    ]
     options = [word for setting in tiny for word in ("--set", setting)]
     options += ["--encoder-folder", tmp_path / "vectors", "--device", "cpu", "-j", 1, "--json"]
-    done = run("reproduce", "inceptionxml/lf-amazontitles-131k", titles, "-o", tmp_path / "out", *options)
+    done = run(
+        "reproduce", "inceptionxml/lf-amazontitles-131k", titles, "-o", tmp_path / "out", *options
+    )
     assert done.code == 0, done.err
     result = json.loads(done.out)
     assert [measure["name"] for measure in result["measures"]] == ["model"]
     assert (result["comparisons"], result["filter"]) == ([], "filter_labels_test.txt")
     shown = (tmp_path / "out" / "result.txt").read_text("utf-8")
-    assert "The published tables in Longtail have no numbers of this on LF-AmazonTitles-131K." in shown
+    assert (
+        "The published tables in Longtail have no numbers of this on LF-AmazonTitles-131K." in shown
+    )
     assert result["deviations"]
     assert all(deviation in shown for deviation in result["deviations"])
 
@@ -367,7 +442,13 @@ def test_a_missing_encoder_is_refused_before_any_document_is_read(fails, tmp_pat
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     (tmp_path / "encoders").mkdir()
     (tmp_path / "Wiki10-31K").mkdir()  # without any file: reading it would be another error
-    arguments = ("reproduce", "cascadexml/wiki10-31k", tmp_path / "Wiki10-31K", "-o", tmp_path / "out")
+    arguments = (
+        "reproduce",
+        "cascadexml/wiki10-31k",
+        tmp_path / "Wiki10-31K",
+        "-o",
+        tmp_path / "out",
+    )
     message = fails(2, *arguments, "--encoder-folder", tmp_path / "encoders")
     assert "bert-base-uncased" in message
     assert not (tmp_path / "out").exists()
@@ -376,13 +457,20 @@ def test_a_missing_encoder_is_refused_before_any_document_is_read(fails, tmp_pat
 @pytest.mark.usefixtures("small")
 def test_wrong_arguments(fails, attentionxml, tmp_path):
     out = ("-o", tmp_path / "out")
-    assert "did you mean 'xr-linear/wiki10-31k'" in fails(2, "reproduce", "xr-linear/wiki10", attentionxml, *out)
+    assert "did you mean 'xr-linear/wiki10-31k'" in fails(
+        2, "reproduce", "xr-linear/wiki10", attentionxml, *out
+    )
     assert "expected EXPERIMENT DATA -o OUT, or --list" in fails(2, "reproduce", "dismec/eurlex-4k")
     missing = fails(2, "reproduce", "dismec/eurlex-4k", tmp_path / "none", *out)
-    assert "none: no such folder; expected the folder of Eurlex-4K as its authors publish it" in missing
+    assert (
+        "none: no such folder; expected the folder of Eurlex-4K as its authors publish it"
+        in missing
+    )
     file = fails(2, "reproduce", "dismec/eurlex-4k", attentionxml / "train_labels.txt", *out)
     assert "is a file; expected the folder of Eurlex-4K" in file
-    assert "--share: found 2" in fails(2, "reproduce", "dismec/eurlex-4k", attentionxml, *out, "--share", 2)
+    assert "--share: found 2" in fails(
+        2, "reproduce", "dismec/eurlex-4k", attentionxml, *out, "--share", 2
+    )
     nine = fails(2, "reproduce", "x-transformer/eurlex-4k", attentionxml, *out)
     assert "1 of its 2 models need what there is not yet: label clusters by magic" in nine
     assert "train the first model alone with --single" in nine
@@ -399,7 +487,9 @@ def test_the_list_has_every_experiment(run):
         assert entry["need"]["hours"] or entry["need"]["note"]
     cascade = next(entry for entry in listed if entry["experiment"] == "cascadexml/amazon-670k")
     assert cascade["members"] == ["seed-0", "seed-1", "seed-2"]
-    assert {"P@1": 50.22, "P@3": 45.2, "P@5": 41.45} in [row["values"] for row in cascade["published"]]
+    assert {"P@1": 50.22, "P@3": 45.2, "P@5": 41.45} in [
+        row["values"] for row in cascade["published"]
+    ]
     nine = next(entry for entry in listed if entry["experiment"] == "x-transformer/eurlex-4k")
     assert len(nine["not_yet"]) == 6
 
@@ -408,7 +498,9 @@ def test_the_list_has_every_experiment(run):
 def test_the_list_as_a_table(run):
     shown = run("reproduce", "--list")
     assert shown.code == 0
-    lines = {line.split()[0]: line.split() for line in shown.out.splitlines() if "/" in line.split()[0]}
+    lines = {
+        line.split()[0]: line.split() for line in shown.out.splitlines() if "/" in line.split()[0]
+    }
     assert list(lines) == list(experiments_module.experiments())
     assert lines["dismec/eurlex-4k"][:8] == [
         "dismec/eurlex-4k", "1", "xr-transformer-2", "1", "P", "83.21", "70.39", "58.73",

@@ -38,7 +38,12 @@ def folders(tmp_path_factory):
 
 
 HANG = 200  # seconds, after which something has gone wrong; no server here needs them
-PATIENT = ("--queue-ms", str(1000 * HANG), "--timeout", str(HANG))  # nothing is shed, however busy the machine
+PATIENT = (
+    "--queue-ms",
+    str(1000 * HANG),
+    "--timeout",
+    str(HANG),
+)  # nothing is shed, however busy the machine
 
 
 class Process:
@@ -75,7 +80,9 @@ class Process:
 def serving(*arguments: object, **environment: str):
     command = [sys.executable, "-m", "longtail", "serve", *map(str, arguments), "--port", "0"]
     own = {name: value for name, value in os.environ.items() if name != "LONGTAIL_TOKEN"}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**own, **environment})
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**own, **environment}
+    )
     server = Process(process, 0, [])
 
     def listen() -> None:
@@ -86,7 +93,9 @@ def serving(*arguments: object, **environment: str):
     listening.start()
     try:
         server.until(lambda: server.says(r"^curl "))
-        server.port = int(next(filter(None, (re.match(r"page: .*:(\d+)/$", line) for line in server.lines)))[1])
+        server.port = int(
+            next(filter(None, (re.match(r"page: .*:(\d+)/$", line) for line in server.lines)))[1]
+        )
         yield server
     finally:
         if process.poll() is None:
@@ -113,7 +122,14 @@ def test_one_process(folders, tmp_path):
     """Reload under load without a request that fails, slow clients, and an end that waits for those in flight."""
     live = tmp_path / "live"
     live.symlink_to(folders / "model-0")
-    named = "--allowed-host", "labels.example", "--allowed-host", "other.example", "--max-connections", "50"
+    named = (
+        "--allowed-host",
+        "labels.example",
+        "--allowed-host",
+        "other.example",
+        "--max-connections",
+        "50",
+    )
     with serving(live, "--body-timeout", "1", "--access-log", *named, *PATIENT) as server:
         assert server.lines[0] == f"page: http://127.0.0.1:{server.port}/"
         first = server.version()
@@ -172,7 +188,9 @@ def a_bad_folder_leaves_the_old(server, live, tmp_path) -> None:
     with open(bad / "tree-0.safetensors", "r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x55")
-    (bad / "manifest.json").write_bytes((bad / "manifest.json").read_bytes().replace(b"longtail", b"longtaiL", 1))
+    (bad / "manifest.json").write_bytes(
+        (bad / "manifest.json").read_bytes().replace(b"longtail", b"longtaiL", 1)
+    )
     target = live.resolve()
     swap(live, bad)
     status, problem = server.ask("POST", "/v1/reload")
@@ -182,13 +200,21 @@ def a_bad_folder_leaves_the_old(server, live, tmp_path) -> None:
 
 
 def only_known_hosts(server) -> None:
-    for host, status in (("labels.example", 200), ("other.example:80", 200), ("attacker.example", 421)):
+    for host, status in (
+        ("labels.example", 200),
+        ("other.example:80", 200),
+        ("attacker.example", 421),
+    ):
         assert server.ask("GET", "/v1/model", None, {"Host": host})[0] == status
 
 
 def slow_clients(server) -> None:
     """Headers and bodies that do not come to an end are 408, and others are served meanwhile."""
-    slow = [half_sent(server.port, HEAD + BODY[:5]), half_sent(server.port, HEAD[:30]), half_sent(server.port, "")]
+    slow = [
+        half_sent(server.port, HEAD + BODY[:5]),
+        half_sent(server.port, HEAD[:30]),
+        half_sent(server.port, ""),
+    ]
     assert server.ask("GET", "/health/ready") == (200, {"status": "ready"})
     for connection in slow:
         answer = b""
@@ -223,14 +249,18 @@ def test_two_processes_on_one_port(folders, tmp_path):
     shown = {**JSON, "Authorization": "Bearer s3cret"}
     with serving(live, "--workers", "2", "--token-file", token, *PATIENT) as server:
         assert server.ask("POST", "/v1/predict", BODY)[0] == 401
-        answers = [server.ask("POST", "/v1/predict", BODY, shown)[1]["model"]["version"] for _ in range(20)]
+        answers = [
+            server.ask("POST", "/v1/predict", BODY, shown)[1]["model"]["version"] for _ in range(20)
+        ]
         assert len(set(answers)) == 1
         assert 'path="/v1/predict",status="200"} 20.0' in metrics(server, shown)
         assert server.ask("GET", "/v1/model", None, shown)[1]["latency"]["requests"] == 20
         swap(live, folders / "model-1")
         assert server.ask("POST", "/v1/reload", "", shown)[1]["version"] != answers[0]
         server.until(lambda: sum(line.startswith("reloaded:") for line in server.lines) == 2)
-        answers = [server.ask("POST", "/v1/predict", BODY, shown)[1]["model"]["version"] for _ in range(10)]
+        answers = [
+            server.ask("POST", "/v1/predict", BODY, shown)[1]["model"]["version"] for _ in range(10)
+        ]
         assert len(set(answers)) == 1
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(HANG) == 0
@@ -251,7 +281,10 @@ def test_what_does_not_start(fails, folders, tmp_path, monkeypatch):
         port = taken.getsockname()[1]
         for more in ([], ["--workers", "2"]):
             message = fails(2, "serve", model, "--port", port, *more)
-            assert f"127.0.0.1:{port}: another program listens there; choose another with --host and --port" in message
+            assert (
+                f"127.0.0.1:{port}: another program listens there; choose another with --host and --port"
+                in message
+            )
         message = fails(2, "serve", model, "--port", port, "--documents", tmp_path / "none.jsonl")
         assert "another program listens there" in message  # before anything is read
     assert "no such model folder" in fails(4, "serve", tmp_path / "none", "--port", "0")
@@ -271,7 +304,10 @@ def test_without_the_extra(fails, folders, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     message = fails(2, "serve", folders / "model-0", "--port", "0")
-    assert "longtail serve needs an optional package; install it with: pip install 'longtail[server]'" in message
+    assert (
+        "longtail serve needs an optional package; install it with: pip install 'longtail[server]'"
+        in message
+    )
 
 
 def test_a_model_of_ready_made_features(fails, tmp_path):
@@ -284,4 +320,6 @@ def test_a_model_of_ready_made_features(fails, tmp_path):
     labels = sparse.csr_array(np.eye(3, dtype=np.float32)[[0, 1, 2] * 8])
     documents = lt.Dataset(labels, Labels.of(["a", "b", "c"]), features=features)
     lt.Longtail("xr-linear").fit(documents).save(tmp_path / "model")
-    assert "ready-made features, and a server is given texts" in fails(2, "serve", tmp_path / "model", "--port", "0")
+    assert "ready-made features, and a server is given texts" in fails(
+        2, "serve", tmp_path / "model", "--port", "0"
+    )

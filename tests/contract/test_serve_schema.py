@@ -8,7 +8,9 @@ import sys
 import pytest
 from test_serve import PATIENT, folders, serving  # noqa: F401
 
-pytest.importorskip("schemathesis", reason="needs schemathesis, which fuzzes an API by its OpenAPI document")
+pytest.importorskip(
+    "schemathesis", reason="needs schemathesis, which fuzzes an API by its OpenAPI document"
+)
 
 
 def test_answers_are_as_documented(folders, tmp_path):  # noqa: F811
@@ -17,6 +19,8 @@ def test_answers_are_as_documented(folders, tmp_path):  # noqa: F811
         address = f"http://127.0.0.1:{server.port}/openapi.json"
         command = [sys.executable, "-m", "schemathesis.cli", "run", address, "--phases", "fuzzing"]
         command += ["--max-examples", "5", "--seed", "1"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=250)
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=250
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "10 passed" in done.stdout

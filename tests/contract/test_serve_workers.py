@@ -11,14 +11,20 @@ from pathlib import Path
 import pytest
 from test_serve import BODY, folders, serving  # noqa: F401
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, and ports that are shared")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="needs /proc, and ports that are shared"
+)
 
 
 def workers(server) -> set[int]:
     """Return the process ids of the workers."""
     parent = server.process.pid
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return {int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()}
+    return {
+        int(child)
+        for child in children
+        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+    }
 
 
 def predicts(server) -> bool:
@@ -45,9 +51,13 @@ def test_a_worker_that_cannot_start_again_ends_no_other(folders, tmp_path):  # n
         killed = min(first)
         os.kill(killed, signal.SIGKILL)
         server.until(lambda: server.says(f"^worker {killed} ended with -9; another starts"))
-        server.until(lambda: server.says(r"ended with 4 before it was ready; .* another starts in 1 s$"))
+        server.until(
+            lambda: server.says(r"ended with 4 before it was ready; .* another starts in 1 s$")
+        )
         assert all(predicts(server) for _ in range(10))
-        server.until(lambda: server.says(r"ended with 4 before it was ready; .* another starts in 2 s$"))
+        server.until(
+            lambda: server.says(r"ended with 4 before it was ready; .* another starts in 2 s$")
+        )
         replace(file, content)
         server.until(lambda: server.says(r"^worker \d+ is ready$"))
         assert len(workers(server)) == 2

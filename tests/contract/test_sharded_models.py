@@ -60,7 +60,9 @@ def shard_count(folder: Path) -> int:
 def test_the_folder_has_a_file_a_shard_and_no_stage_is_left(folders):
     names = {path.name for path in (folders / "shards").iterdir()}
     assert shard_count(folders / "shards") >= 4
-    last = max(int(name.split("-")[2].split(".")[0]) for name in names if name.startswith("ranker-0"))
+    last = max(
+        int(name.split("-")[2].split(".")[0]) for name in names if name.startswith("ranker-0")
+    )
     assert f"ranker-0-{last}.safetensors" not in names
     assert f"ranker-0-{last - 1}.safetensors" in names
     assert not (folders / "shards.stages").exists()
@@ -79,17 +81,26 @@ def test_the_folder_has_a_file_a_shard_and_no_stage_is_left(folders):
     ],
 )
 def test_predictions_are_the_same_bytes(data, tmp_path, monkeypatch, method, more):
-    monkeypatch.setattr(one_vs_all, "BATCH", 64)  # so that labels without a tree have parents enough
+    monkeypatch.setattr(
+        one_vs_all, "BATCH", 64
+    )  # so that labels without a tree have parents enough
     whole = train(data[0], settings(0, method, **more))
     for most in (40, 300, 10_000):
         sharded = train(data[0], settings(most, method, **more))
         save_model(sharded, tmp_path / "model")
         loaded = load_model(tmp_path / "model")
-        assert loaded.rankers[0].shards.n_shards == shard_count(tmp_path / "model") / len(loaded.rankers)
+        assert loaded.rankers[0].shards.n_shards == shard_count(tmp_path / "model") / len(
+            loaded.rankers
+        )
         for model in (sharded, loaded):
             assert_same(model.predict(data[1], 5), whole.predict(data[1], 5))
-    exclude = [[label.id for label in own[:2]] for own in (whole.predict(data[1], 2)[row] for row in range(60))]
-    assert_same(loaded.predict(data[1], 3, exclude=exclude), whole.predict(data[1], 3, exclude=exclude))
+    exclude = [
+        [label.id for label in own[:2]]
+        for own in (whole.predict(data[1], 2)[row] for row in range(60))
+    ]
+    assert_same(
+        loaded.predict(data[1], 3, exclude=exclude), whole.predict(data[1], 3, exclude=exclude)
+    )
 
 
 def test_eight_bits_are_chosen_a_shard(data):
@@ -147,7 +158,9 @@ class TestResume:
         train_to_folder(data[0], tmp_path / "model", settings())
         assert contents(tmp_path / "model") == contents(folders / "shards")
 
-    def test_a_stage_that_changes_before_it_is_taken_over_is_refused(self, data, tmp_path, monkeypatch):
+    def test_a_stage_that_changes_before_it_is_taken_over_is_refused(
+        self, data, tmp_path, monkeypatch
+    ):
         def spoils(source, place):
             raw = bytearray(source.read_bytes())
             raw[-1] ^= 1
@@ -179,7 +192,10 @@ class TestSubsets:
         model, test = folders / "shards", folders / "test.jsonl"
         every = ",".join(map(str, range(shard_count(model))))
         run("predict", model, test, "-k", "4", "-o", tmp_path / "a", "--shards", every)
-        assert run("merge", tmp_path / "a", "-k", "2").out == run("predict", folders / "whole", test, "-k", "2").out
+        assert (
+            run("merge", tmp_path / "a", "-k", "2").out
+            == run("predict", folders / "whole", test, "-k", "2").out
+        )
         done = run("merge", tmp_path / "a", "-k", "5")
         assert done.code == 2
         assert "made with -k 4" in done.err
@@ -193,7 +209,10 @@ class TestSubsets:
             ("a", "is in none of the files"),
             ("ab-", "fewer lines than in the other files"),
             ("ab+", "document 'x'; expected"),
-            ("aw", "w:1: no field 'part'; expected a file that `longtail predict --shards` has written\n"),
+            (
+                "aw",
+                "w:1: no field 'part'; expected a file that `longtail predict --shards` has written\n",
+            ),
             ("ab~", "with -k 9; expected shards"),
             ("ba?", "b:4: JSON that ends too early"),  # and not that documents after it are others
         ],
@@ -211,10 +230,14 @@ class TestSubsets:
             lines[3] = json.dumps(json.loads(lines[3]) | {"id": "x"}) + "\n"
             (tmp_path / "b").write_text("".join(lines))
         if files.endswith("~"):
-            (tmp_path / "b").write_text("".join([lines[0], *(line.replace('"k":5', '"k":9') for line in lines[1:])]))
+            (tmp_path / "b").write_text(
+                "".join([lines[0], *(line.replace('"k":5', '"k":9') for line in lines[1:])])
+            )
         if files.endswith("?"):
             (tmp_path / "b").write_text("".join([*lines[:3], "{\n", *lines[4:]]))
-        done = run("merge", *(tmp_path / name for name in files.strip("+-~?")), "-o", tmp_path / "out")
+        done = run(
+            "merge", *(tmp_path / name for name in files.strip("+-~?")), "-o", tmp_path / "out"
+        )
         assert done.code in (2, 3)
         assert said in done.err
         assert not (tmp_path / "out").exists()
@@ -223,11 +246,28 @@ class TestSubsets:
         train_to_folder(data[0], tmp_path / "other", settings(prune=0.2))
         count = shard_count(folders / "shards")
         assert shard_count(tmp_path / "other") == count
-        first, rest, every = "0", ",".join(map(str, range(1, count))), ",".join(map(str, range(count)))
-        models = {"a": ("shards", first), "b": ("other", rest), "c": ("shards", every), "d": ("other", every)}
+        first, rest, every = (
+            "0",
+            ",".join(map(str, range(1, count))),
+            ",".join(map(str, range(count))),
+        )
+        models = {
+            "a": ("shards", first),
+            "b": ("other", rest),
+            "c": ("shards", every),
+            "d": ("other", every),
+        }
         for name, (model, numbers) in models.items():
             folder = (folders if model == "shards" else tmp_path) / model
-            run("predict", folder, folders / "test.jsonl", "-o", tmp_path / name, "--shards", numbers)
+            run(
+                "predict",
+                folder,
+                folders / "test.jsonl",
+                "-o",
+                tmp_path / name,
+                "--shards",
+                numbers,
+            )
         done = run("merge", tmp_path / "a", tmp_path / "b")
         assert (done.code, done.out) == (2, "")
         assert f"as in {tmp_path / 'a'}: predictions of one model" in done.err
@@ -292,8 +332,15 @@ class TestSubsets:
         assert "labels" in done.out
         for number in range(shard_count(folders / "shards")):
             assert done.out.count(f"-shard-{number}.safetensors") == 2
-        assert run("info", folders / "shards", "--shards", "1").out.count("-shard-1.safetensors") == 2
-        for model, shards in (("shards", "x"), ("shards", "99"), ("shards", "0,99"), ("whole", "0")):
+        assert (
+            run("info", folders / "shards", "--shards", "1").out.count("-shard-1.safetensors") == 2
+        )
+        for model, shards in (
+            ("shards", "x"),
+            ("shards", "99"),
+            ("shards", "0,99"),
+            ("whole", "0"),
+        ):
             done = run("info", folders / model, "--shards", shards)
             assert (done.code, done.out) == (2, ""), (model, shards)
 

@@ -11,14 +11,20 @@ import longtail as lt
 from longtail.errors import UsageError
 
 WORDS = ["wind", "sea", "sun", "moon", "tree", "bird", "fish", "stone", "river", "cloud"]
-COMMAS = 'text,labels\nwind turbines at sea,"wind, sea"\nsea birds,"sea, birds"\nfarms,"wind, farms"\n'
+COMMAS = (
+    'text,labels\nwind turbines at sea,"wind, sea"\nsea birds,"sea, birds"\nfarms,"wind, farms"\n'
+)
 
 
 def documents(first, last):
     """Return documents with a text of their own each, and two labels of ten."""
     names = [WORDS[number % 10] for number in range(first, last)]
     return [
-        {"id": f"b{number}", "text": f"{name} number{number}", "labels": [name, WORDS[(number // 10) % 10]]}
+        {
+            "id": f"b{number}",
+            "text": f"{name} number{number}",
+            "labels": [name, WORDS[(number // 10) % 10]],
+        }
         for number, name in enumerate(names, first)
     ]
 
@@ -58,7 +64,10 @@ class TestOverlap:
     def test_some_training_documents_among_them_are_counted(self, data, tmp_path, caplog):
         valid = put(tmp_path / "valid.jsonl", documents(110, 150))
         lt.Longtail().fit(lt.read(data), valid=lt.read(valid))
-        assert "10 of the 40 documents are training documents by their text or features, 10 by their id" in caplog.text
+        assert (
+            "10 of the 40 documents are training documents by their text or features, 10 by their id"
+            in caplog.text
+        )
 
     def test_other_documents_are_taken_without_a_word(self, data, tmp_path, caplog):
         valid = put(tmp_path / "valid.jsonl", documents(120, 150))
@@ -71,7 +80,10 @@ class TestOverlap:
         assert said in done.out
         assert said in caplog.text
         assert said in (tmp_path / "report.html").read_text()
-        assert json.loads(run("evaluate", model, data, "--json").out)["evaluation"]["trained_on"] == 120
+        assert (
+            json.loads(run("evaluate", model, data, "--json").out)["evaluation"]["trained_on"]
+            == 120
+        )
 
     def test_new_documents_are_measured_without_a_word(self, run, model, tmp_path, caplog):
         test = put(tmp_path / "test.jsonl", documents(120, 150))
@@ -107,7 +119,10 @@ class TestLabelSeparators:
         assert "3 of 3 cells of labels hold ','" in caplog.text
         assert "--label-separator ','" in caplog.text
         caplog.clear()
-        assert lt.read(file, label_separator=",").labels.ids[:] == lt.Labels.of(["wind", "sea", "birds", "farms"]).ids
+        assert (
+            lt.read(file, label_separator=",").labels.ids[:]
+            == lt.Labels.of(["wind", "sea", "birds", "farms"]).ids
+        )
         assert caplog.text == ""
 
     def test_a_few_labels_with_a_comma_are_labels(self, tmp_path, caplog):
@@ -120,11 +135,18 @@ class TestLabelSeparators:
     def test_the_option_is_of_all_commands_that_read_documents(self, run, tmp_path, command):
         file = tmp_path / "books.csv"
         file.write_text(COMMAS)
-        output = {"check": [], "train": ["-o", tmp_path / "out"], "convert": [tmp_path / "out.jsonl"]}[command]
+        output = {
+            "check": [],
+            "train": ["-o", tmp_path / "out"],
+            "convert": [tmp_path / "out.jsonl"],
+        }[command]
         done = run("-q", command, file, *output, "--label-separator", ",")
         assert done.code == 0, done.err
         if command == "convert":
-            assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])["labels"] == ["wind", "sea"]
+            assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])["labels"] == [
+                "wind",
+                "sea",
+            ]
 
     def test_columns_and_separator_of_a_table_can_be_named(self, run, fails, tmp_path):
         file = tmp_path / "books.csv"
@@ -144,7 +166,10 @@ class TestLabelSeparators:
 class TestThresholds:
     def test_training_says_that_it_made_no_calibration_and_why(self, train, caplog):
         lt.Longtail().fit(lt.read(train))
-        assert "no calibration, so scores are not probabilities: 4 documents are too few to hold out" in caplog.text
+        assert (
+            "no calibration, so scores are not probabilities: 4 documents are too few to hold out"
+            in caplog.text
+        )
 
     def test_a_threshold_of_raw_scores_is_warned_of_once(self, raw, caplog):
         caplog.clear()
@@ -165,7 +190,9 @@ class TestReplacing:
     def test_a_model_is_replaced_on_demand_alone(self, fails, run, model, data):
         before = (model / "manifest.json").read_bytes()
         said = fails(2, "-q", "train", data, "-o", model, "--set", "seed=7")
-        assert f"{model}: holds a model already; give another folder, or replace it: --force" in said
+        assert (
+            f"{model}: holds a model already; give another folder, or replace it: --force" in said
+        )
         assert (model / "manifest.json").read_bytes() == before
         assert run("-q", "train", data, "-o", model, "--set", "seed=7", "--force").code == 0
         assert (model / "manifest.json").read_bytes() != before
@@ -182,18 +209,25 @@ class TestReplacing:
         labels.write_text("new\tNew\n")
         said = fails(2, "ensemble", model, raw, "-o", tmp_path / "both")
         assert "both: holds a model already" in said
-        assert "both: holds a model already" in fails(2, "extend", model, labels, "-o", tmp_path / "both")
+        assert "both: holds a model already" in fails(
+            2, "extend", model, labels, "-o", tmp_path / "both"
+        )
         assert (tmp_path / "both" / "manifest.json").read_bytes() == before
 
     def test_nothing_to_resume_is_remarked(self, run, data, tmp_path, caplog):
         assert run("-q", "train", data, "-o", tmp_path / "new", "--resume").code == 0
-        assert "found no finished stage of an interrupted run to resume; training begins anew" in caplog.text
+        assert (
+            "found no finished stage of an interrupted run to resume; training begins anew"
+            in caplog.text
+        )
 
 
 class TestVocabularies:
     def test_a_label_file_of_other_labels_is_named_not_the_documents(self, fails, data, tmp_path):
         labels = tmp_path / "labels.tsv"
-        labels.write_text("id\tname\n" + "".join(f"http://example.org/c/{name}\t{name}\n" for name in WORDS))
+        labels.write_text(
+            "id\tname\n" + "".join(f"http://example.org/c/{name}\t{name}\n" for name in WORDS)
+        )
         said = fails(3, "train", data, "-o", tmp_path / "out", "--labels", labels)
         assert said.startswith(f"{labels}: no label of {data} ('wind', ")
         assert "is among its 10 ('http://example.org/c/wind'" in said
@@ -202,12 +236,16 @@ class TestVocabularies:
 
     def test_one_unknown_label_is_that_of_its_document(self, fails, data, tmp_path):
         labels = tmp_path / "labels.tsv"
-        labels.write_text("id\tname\n" + "".join(f"{name}\t\n" for name in WORDS[1:]) + "http://x/w\twind\n")
+        labels.write_text(
+            "id\tname\n" + "".join(f"{name}\t\n" for name in WORDS[1:]) + "http://x/w\twind\n"
+        )
         said = fails(3, "check", data, "--labels", labels)
         assert "data.jsonl:1: unknown label 'wind' (the name of the label 'http://x/w')" in said
 
     def test_texts_of_labels_that_are_not_read_are_spoken_of(self, data, tmp_path, caplog):
-        labels = put(tmp_path / "labels.jsonl", [{"id": name, "text": f"all of {name}"} for name in WORDS])
+        labels = put(
+            tmp_path / "labels.jsonl", [{"id": name, "text": f"all of {name}"} for name in WORDS]
+        )
         caplog.set_level("INFO", "longtail")
         documents = lt.read(data, labels=labels)
         lt.Longtail().fit(documents)
@@ -252,7 +290,9 @@ class TestOptions:
         said = fails(1, "-q", "train", data, "-o", "/proc/x1")
         assert said.startswith("longtail: /proc/x1: ")
 
-    def test_a_name_that_is_no_folder_is_refused_for_a_comparison(self, fails, model, data, tmp_path):
+    def test_a_name_that_is_no_folder_is_refused_for_a_comparison(
+        self, fails, model, data, tmp_path
+    ):
         said = fails(2, "compare", model, data, "-o", tmp_path / "cmp.txt")
         assert "found .txt; expected a folder, or a file that ends in one of .png" in said
         assert not (tmp_path / "cmp.txt").exists()
@@ -271,12 +311,16 @@ class TestFiles:
         file = tmp_path / "pretty.jsonl"
         file.write_text("\n".join(json.dumps(own, indent=2) for own in documents(0, 3)))
         said = fails(3, "check", file)
-        assert "1: a JSON object over several lines; expected one JSON object a line; jq -c ." in said
+        assert (
+            "1: a JSON object over several lines; expected one JSON object a line; jq -c ." in said
+        )
         assert said.count("pretty") == 1
 
     def test_a_text_file_is_sent_to_a_folder(self, fails, model, tmp_path):
         (tmp_path / "note.txt").write_text("wind at sea")
-        assert "plain texts are read from a folder" in fails(2, "predict", model, tmp_path / "note.txt")
+        assert "plain texts are read from a folder" in fails(
+            2, "predict", model, tmp_path / "note.txt"
+        )
 
     def test_latin_1_is_told_how_to_convert(self, fails, tmp_path):
         file = tmp_path / "latin.jsonl"
@@ -288,7 +332,10 @@ class TestFiles:
 
 class TestFindings:
     def test_training_repeats_what_check_warns_of(self, tmp_path, caplog):
-        same = [{"id": "b0", "text": " ", "labels": ["sea"]}, {"id": "b0", "text": "x", "labels": []}]
+        same = [
+            {"id": "b0", "text": " ", "labels": ["sea"]},
+            {"id": "b0", "text": "x", "labels": []},
+        ]
         file = put(tmp_path / "data.jsonl", [*documents(0, 120), *same])
         lt.Longtail().fit(lt.read(file))
         assert "1 document with empty text: b0" in caplog.text

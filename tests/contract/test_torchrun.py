@@ -44,17 +44,41 @@ def files(tmp_path_factory):
 @pytest.fixture
 def command(files):
     """What follows `longtail` or stands in a script, but for the model folder."""
-    sets = [word for setting in [*SETTINGS, f"encoder.name={files / 'encoder'}"] for word in ("--set", setting)]
-    return ["train", files / "train.jsonl", "--method", "cascadexml", "--valid", files / "test.jsonl", *sets]
+    sets = [
+        word
+        for setting in [*SETTINGS, f"encoder.name={files / 'encoder'}"]
+        for word in ("--set", setting)
+    ]
+    return [
+        "train",
+        files / "train.jsonl",
+        "--method",
+        "cascadexml",
+        "--valid",
+        files / "test.jsonl",
+        *sets,
+    ]
 
 
 def torchrun(*program: object) -> subprocess.CompletedProcess[str]:
     """Run a program in two processes of one thread each."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     path = os.pathsep.join([str(Path(lt.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [*launcher, *map(str, program)], env=environment, capture_output=True, text=True, timeout=240, check=False
+        [*launcher, *map(str, program)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
 
 
@@ -65,9 +89,19 @@ def test_the_model_of_two_processes_is_that_of_one(files, command, run, tmp_path
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert done.stderr.count("epoch 3: loss") == 1  # one rank speaks
-    assert {path.name for path in tmp_path.iterdir()} == {"one", "one.run.jsonl", "two", "two.run.jsonl"}
-    logs = [(tmp_path / name).read_text().splitlines() for name in ("one.run.jsonl", "two.run.jsonl")]
-    losses = [[event["losses"] for event in map(json.loads, log) if event["event"] == "epoch"] for log in logs]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "one",
+        "one.run.jsonl",
+        "two",
+        "two.run.jsonl",
+    }
+    logs = [
+        (tmp_path / name).read_text().splitlines() for name in ("one.run.jsonl", "two.run.jsonl")
+    ]
+    losses = [
+        [event["losses"] for event in map(json.loads, log) if event["event"] == "epoch"]
+        for log in logs
+    ]
     assert len(losses[1]) == 3
     for one, two in zip(*losses, strict=True):
         assert two == pytest.approx(one, rel=1e-3)
@@ -98,5 +132,8 @@ def test_a_method_without_a_network(files, fails, monkeypatch, tmp_path):
 
     monkeypatch.setattr("longtail.scale.ranks.joined", joined)
     said = fails(2, "train", files / "train.jsonl", "-o", tmp_path / "model")
-    assert said == "longtail: torchrun with xr-linear, which trains no network; leave torchrun out, or try --ray"
+    assert (
+        said
+        == "longtail: torchrun with xr-linear, which trains no network; leave torchrun out, or try --ray"
+    )
     assert not (tmp_path / "model").exists()

@@ -51,9 +51,25 @@ def model(fitted, files):
 
 class TestCommands:
     def test_train_writes_a_model_its_log_and_nothing_else(self, run, files, tmp_path, caplog):
-        done = run("train", files / "train.jsonl", "-o", tmp_path / "new" / "model", "--seed", "3", "-j", "2")
+        done = run(
+            "train",
+            files / "train.jsonl",
+            "-o",
+            tmp_path / "new" / "model",
+            "--seed",
+            "3",
+            "-j",
+            "2",
+        )
         assert (done.code, done.out) == (0, "")
-        for word in ("forecast: ", "features: 588 documents", "tree: ", "level 1 of ", "held out: P@1", "written"):
+        for word in (
+            "forecast: ",
+            "features: 588 documents",
+            "tree: ",
+            "level 1 of ",
+            "held out: P@1",
+            "written",
+        ):
             assert word in caplog.text
         assert {path.name for path in (tmp_path / "new").iterdir()} == {"model", "model.run.jsonl"}
         lines = (tmp_path / "new" / "model.run.jsonl").read_text().splitlines()
@@ -62,7 +78,11 @@ class TestCommands:
         assert {stage["name"] for stage in stages} <= set(expected["stages"])
         assert max(expected["stages"].values()) == expected["memory_mb"]
         trained = load_model(tmp_path / "new" / "model")
-        assert (trained.config.seed, trained.facts.documents, trained.facts.held_out) == (3, 588, 12)
+        assert (trained.config.seed, trained.facts.documents, trained.facts.held_out) == (
+            3,
+            588,
+            12,
+        )
 
     def test_predict(self, run, files, model, fitted, data):
         done = run("predict", model, files / "test.jsonl", "-k", "3")
@@ -80,14 +100,19 @@ class TestCommands:
         file = tmp_path / "new.jsonl"
         file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
         done = run("-q", "predict", model, file, "-k", "3")
-        assert done.err == "3 of 5 documents hold nothing that the model knows, and have the same labels\n"
+        assert (
+            done.err
+            == "3 of 5 documents hold nothing that the model knows, and have the same labels\n"
+        )
         assert done.out.count("\n") == 5
         file.write_text(json.dumps({"text": "a sound editor"}) + "\n")
         assert run("-q", "predict", model, file).err == ""
 
     def test_threshold_leaves_out_what_is_unlikely(self, run, files, model):
         every = run("predict", model, files / "test.jsonl", "-k", "5").out.splitlines()
-        likely = run("predict", model, files / "test.jsonl", "-k", "5", "-t", "0.5").out.splitlines()
+        likely = run(
+            "predict", model, files / "test.jsonl", "-k", "5", "-t", "0.5"
+        ).out.splitlines()
         for all_, some in zip(map(json.loads, every), map(json.loads, likely), strict=True):
             assert some["scores"] == [score for score in all_["scores"] if score >= 0.5]
             assert some["labels"] == all_["labels"][: len(some["scores"])]
@@ -104,14 +129,36 @@ class TestCommands:
         ours = run("evaluate", model, files / "test.jsonl", "--json").json()
         run("predict", model, files / "test.jsonl", "-k", "10", "-o", tmp_path / "out.jsonl")
         train = ["--train", str(files / "train.jsonl")]
-        theirs = run("evaluate", "--predictions", tmp_path / "out.jsonl", files / "test.jsonl", *train, "--json").json()
+        theirs = run(
+            "evaluate",
+            "--predictions",
+            tmp_path / "out.jsonl",
+            files / "test.jsonl",
+            *train,
+            "--json",
+        ).json()
         for name in ("P@1", "P@5", "nDCG@3", "R@5"):
-            assert ours["evaluation"]["metrics"][name] == pytest.approx(theirs["evaluation"]["metrics"][name])
+            assert ours["evaluation"]["metrics"][name] == pytest.approx(
+                theirs["evaluation"]["metrics"][name]
+            )
         assert ours["evaluation"]["metrics"]["P@1"] > 0.5
-        assert sum(part["count"] if isinstance(part, dict) else part[2] for part in ours["reliability"]) == 2000
+        assert (
+            sum(
+                part["count"] if isinstance(part, dict) else part[2] for part in ours["reliability"]
+            )
+            == 2000
+        )
 
     def test_evaluate_writes_a_report(self, run, files, model, tmp_path):
-        done = run("evaluate", model, files / "test.jsonl", "--bootstrap", "50", "--report", tmp_path / "r.html")
+        done = run(
+            "evaluate",
+            model,
+            files / "test.jsonl",
+            "--bootstrap",
+            "50",
+            "--report",
+            tmp_path / "r.html",
+        )
         assert done.code == 0
         assert "P " in done.out
         assert "<svg" in (tmp_path / "r.html").read_text()
@@ -127,17 +174,22 @@ class TestCommands:
             assert parts + step["bias"] + step["dense"] == pytest.approx(step["margin"])
             assert step["score"] == pytest.approx(np.exp(-(max(0, 1 - step["margin"]) ** 3)))
         assert prod(step["score"] for step in found["steps"]) == pytest.approx(found["path_score"])
-        best = json.loads(run("predict", model, "-", "-k", "1", stdin=json.dumps({"text": TEXT}).encode()).out)
-        assert (best["labels"][0], best["scores"][0]) == (found["label"], pytest.approx(found["probability"], abs=1e-4))
+        best = json.loads(
+            run("predict", model, "-", "-k", "1", stdin=json.dumps({"text": TEXT}).encode()).out
+        )
+        assert (best["labels"][0], best["scores"][0]) == (
+            found["label"],
+            pytest.approx(found["probability"], abs=1e-4),
+        )
 
     def test_explain_by_name_and_for_people(self, run, model, fails):
         done = run("explain", model, TEXT, "--label", "role::program")
         assert done.code == 0
         assert "role::program" in done.out
         assert "editor" in done.out
-        assert "nearest" in (message := fails(2, "explain", model, TEXT, "--label", "role::progam")) or (
-            "role::program" in message
-        )
+        assert "nearest" in (
+            message := fails(2, "explain", model, TEXT, "--label", "role::progam")
+        ) or ("role::program" in message)
 
     def test_info_shows_the_card(self, run, model):
         done = run("info", model)
@@ -147,23 +199,40 @@ class TestCommands:
 
     def test_given_tree(self, run, files, tmp_path):
         train, _ = lt.sample()
-        pairs = [f"{label}\t{label.partition('::')[0]}" for label in train.labels.ids if "::" in label]
+        pairs = [
+            f"{label}\t{label.partition('::')[0]}" for label in train.labels.ids if "::" in label
+        ]
         (tmp_path / "tree.tsv").write_text("\n".join(pairs) + "\n")
-        done = run("train", files / "train.jsonl", "-o", tmp_path / "m", "--tree", tmp_path / "tree.tsv")
+        done = run(
+            "train", files / "train.jsonl", "-o", tmp_path / "m", "--tree", tmp_path / "tree.tsv"
+        )
         assert done.code == 0, done.err
         tree = load_model(tmp_path / "m").rankers[0].tree
-        assert tree.widths[0] == len({label.partition("::")[0] for label in load_model(tmp_path / "m").labels.ids})
+        assert tree.widths[0] == len(
+            {label.partition("::")[0] for label in load_model(tmp_path / "m").labels.ids}
+        )
 
     def test_second_training_into_the_same_folder_replaces_it(self, run, files, tmp_path):
         for seed in ("1", "2"):
-            assert run("train", files / "train.jsonl", "-o", tmp_path / "m", "--seed", seed, "--force").code == 0
+            assert (
+                run(
+                    "train", files / "train.jsonl", "-o", tmp_path / "m", "--seed", seed, "--force"
+                ).code
+                == 0
+            )
         assert load_model(tmp_path / "m").config.seed == 2
 
-    def test_a_model_that_does_not_open_never_replaces_one_that_does(self, run, fails, files, tmp_path, monkeypatch):
+    def test_a_model_that_does_not_open_never_replaces_one_that_does(
+        self, run, fails, files, tmp_path, monkeypatch
+    ):
         run("train", files / "test.jsonl", "-o", tmp_path / "m", "-j", "1")
         before = contents(tmp_path / "m")
         with monkeypatch.context() as patch:
-            patch.setattr(ranking_folder, "write_labels", lambda labels, file: file.write_bytes(b'{"id": ""}\n'))
+            patch.setattr(
+                ranking_folder,
+                "write_labels",
+                lambda labels, file: file.write_bytes(b'{"id": ""}\n'),
+            )
             said = fails(1, "train", files / "train.jsonl", "-o", tmp_path / "m", "-j", "1")
         assert "m: the model was trained but cannot be opened (m" in said
         assert "m/labels.jsonl:1: an empty id;" in said
@@ -219,7 +288,11 @@ class TestResume:
     @pytest.mark.parametrize("change", [["--set", "tree.branching=4"], ["--seed", "5"]])
     def test_not_with_other_settings(self, run, files, tmp_path, monkeypatch, caplog, change):
         with monkeypatch.context() as patch:
-            patch.setattr(pipeline, "calibrate", lambda *_, **options: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(
+                pipeline,
+                "calibrate",
+                lambda *_, **options: (_ for _ in ()).throw(KeyboardInterrupt),
+            )
             assert run("train", files / "train.jsonl", "-o", tmp_path / "m").code == 130
         done = run("train", files / "train.jsonl", "-o", tmp_path / "m", "--resume", *change)
         assert done.code == 0
@@ -228,7 +301,11 @@ class TestResume:
 
     def test_not_unless_asked(self, run, files, tmp_path, monkeypatch, caplog):
         with monkeypatch.context() as patch:
-            patch.setattr(pipeline, "calibrate", lambda *_, **options: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(
+                pipeline,
+                "calibrate",
+                lambda *_, **options: (_ for _ in ()).throw(KeyboardInterrupt),
+            )
             run("train", files / "train.jsonl", "-o", tmp_path / "m")
         assert "let go" not in caplog.text
         assert run("train", files / "train.jsonl", "-o", tmp_path / "m").code == 0
@@ -241,7 +318,9 @@ class TestFeatures:
         train, test = data
         vectoriser, rows = lt.TfIdf.fit_transform(train.texts, configure("xr-linear").tfidf)
         ours = lt.Longtail("xr-linear", calibration={"method": "none"}).fit(train)
-        theirs = lt.Longtail("xr-linear", calibration={"method": "none"}).fit(train.with_features(rows))
+        theirs = lt.Longtail("xr-linear", calibration={"method": "none"}).fit(
+            train.with_features(rows)
+        )
         given = test.with_features(vectoriser.transform(test.texts))
         assert (ours.predict(test).matrix != theirs.predict(given).matrix).nnz == 0
         with pytest.raises(UsageError, match="ready-made features"):
@@ -269,12 +348,16 @@ class TestFeatures:
         )  # fmt: skip
         assert done.code == 0, done.err
         assert load_model(tmp_path / "m").facts.dense_width == 7
-        done = run("evaluate", tmp_path / "m", files / "test.jsonl", "--features", tmp_path / "test.npy")
+        done = run(
+            "evaluate", tmp_path / "m", files / "test.jsonl", "--features", tmp_path / "test.npy"
+        )
         assert done.code == 0, done.err
 
     @pytest.mark.parametrize("kind", ["text", "pifa+text"])
     def test_label_texts(self, data, kind):
-        found = lt.Longtail("xr-linear", label_features={"kind": kind}).fit(data[0]).evaluate(data[1])
+        found = (
+            lt.Longtail("xr-linear", label_features={"kind": kind}).fit(data[0]).evaluate(data[1])
+        )
         assert found["P@1"] > 0.5
 
 
@@ -291,16 +374,24 @@ class TestPredict:
             fitted.predict(test, exclude=[[]])
 
     def test_results_are_matrices_that_scipy_can_work_with(self, fitted, data):
-        for matrix in (fitted.predict(data[1], 3).matrix, fitted.model.vectoriser.transform(data[1].texts)):
+        for matrix in (
+            fitted.predict(data[1], 3).matrix,
+            fitted.model.vectoriser.transform(data[1].texts),
+        ):
             assert (matrix.tocoo().toarray() == matrix.toarray()).all()
-            assert (matrix.sorted_indices().max(axis=1).toarray().ravel() == matrix.toarray().max(axis=1)).all()
+            assert (
+                matrix.sorted_indices().max(axis=1).toarray().ravel()
+                == matrix.toarray().max(axis=1)
+            ).all()
 
     def test_wide_beam_is_exhaustive(self, fitted, data):
         ranked = fitted.predict(data[1], 304, beam_size=304).matrix
         assert ranked.nnz == 200 * 304
         assert (np.diff(ranked.indptr) == 304).all()
 
-    @pytest.mark.parametrize(("options", "message"), [({"k": 0}, "at least 1"), ({"beam_size": 0}, "at least 1")])
+    @pytest.mark.parametrize(
+        ("options", "message"), [({"k": 0}, "at least 1"), ({"beam_size": 0}, "at least 1")]
+    )
     def test_bad_numbers(self, fitted, options, message):
         with pytest.raises(UsageError, match=message):
             fitted.predict(["a"], **options)
@@ -334,7 +425,9 @@ class TestUnusualData:
 
     @pytest.mark.parametrize("method", WITH_LABEL_TREE)
     def test_one_label(self, method):
-        model = self.fit(["red apple", "green pear", "blue sky"], [["fruit"], ["fruit"], []], method)
+        model = self.fit(
+            ["red apple", "green pear", "blue sky"], [["fruit"], ["fruit"], []], method
+        )
         assert [label.id for label in model.predict(["red pear"], 5)[0]] == ["fruit"]
 
     @pytest.mark.parametrize("method", WITH_LABEL_TREE)
@@ -354,8 +447,12 @@ class TestUnusualData:
     @pytest.mark.parametrize("method", WITH_LABEL_TREE)
     def test_more_children_than_labels(self, method):
         settings = {"tree": {"branching": 64, "leaf_size": 1}}
-        model = self.fit([f"word{n}" for n in range(5)], [[f"l{n}"] for n in range(5)], method, **settings)
-        assert [model.predict([f"word{n}"], 1)[0][0].id for n in range(5)] == [f"l{n}" for n in range(5)]
+        model = self.fit(
+            [f"word{n}" for n in range(5)], [[f"l{n}"] for n in range(5)], method, **settings
+        )
+        assert [model.predict([f"word{n}"], 1)[0][0].id for n in range(5)] == [
+            f"l{n}" for n in range(5)
+        ]
 
     @pytest.mark.parametrize("method", WITH_LABEL_TREE)
     def test_k_larger_than_the_number_of_labels(self, method):
@@ -363,7 +460,9 @@ class TestUnusualData:
         assert {label.id for label in model.predict(["red"], 99)[0]} == {"a", "b"}
 
     def test_labels_without_documents(self):
-        data = lt.Dataset.of(["red apple", "green pear"] * 5, [["a"], ["b"]] * 5, ["never", "a", "b", "nor this"])
+        data = lt.Dataset.of(
+            ["red apple", "green pear"] * 5, [["a"], ["b"]] * 5, ["never", "a", "b", "nor this"]
+        )
         found = lt.Longtail().fit(data).predict(["red apple"], 4)[0]
         assert found[0].id == "a"
         assert {label.id for label in found[2:]} == {"never", "nor this"}
@@ -384,7 +483,9 @@ class TestUnusualData:
 
 class TestMistakes:
     def test_unknown_method_names_the_nearest(self, fails, files, tmp_path):
-        message = fails(2, "train", files / "train.jsonl", "-o", tmp_path / "m", "--method", "xr-liner")
+        message = fails(
+            2, "train", files / "train.jsonl", "-o", tmp_path / "m", "--method", "xr-liner"
+        )
         assert "xr-linear" in message
 
     def test_output_that_is_something_else(self, fails, files, tmp_path, monkeypatch):
@@ -409,13 +510,23 @@ class TestMistakes:
         assert "ranker-0-0.safetensors" in fails(4, "predict", tmp_path / "m", files / "test.jsonl")
 
     def test_not_enough_memory(self, fails, files, tmp_path, monkeypatch):
-        monkeypatch.setattr("longtail.forecast.memory.memory_limit", lambda: MemoryLimit(50_000_000, "made"))
+        monkeypatch.setattr(
+            "longtail.forecast.memory.memory_limit", lambda: MemoryLimit(50_000_000, "made")
+        )
         message = fails(2, "train", files / "train.jsonl", "-o", tmp_path / "m")
         assert "--ignore-memory" in message
 
     def test_features_of_another_number_of_documents(self, fails, files, tmp_path):
         np.save(tmp_path / "x.npy", np.ones((3, 2)))
-        message = fails(3, "train", files / "train.jsonl", "-o", tmp_path / "m", "--features", tmp_path / "x.npy")
+        message = fails(
+            3,
+            "train",
+            files / "train.jsonl",
+            "-o",
+            tmp_path / "m",
+            "--features",
+            tmp_path / "x.npy",
+        )
         assert "3 rows of features for 600 documents" in message
 
     @pytest.mark.parametrize(
@@ -428,13 +539,23 @@ class TestMistakes:
     )
     def test_bad_dense_features(self, fails, files, tmp_path, array, what):
         np.save(tmp_path / "x.npy", array)
-        message = fails(3, "train", files / "train.jsonl", "-o", tmp_path / "m", "--features", tmp_path / "x.npy")
+        message = fails(
+            3,
+            "train",
+            files / "train.jsonl",
+            "-o",
+            tmp_path / "m",
+            "--features",
+            tmp_path / "x.npy",
+        )
         assert what in message
 
 
 def test_threads_are_those_asked_for(data, monkeypatch):
     seen = set()
     real = pool.run
-    monkeypatch.setattr(pool, "run", lambda task, items: seen.add(pool.thread_count()) or real(task, items))
+    monkeypatch.setattr(
+        pool, "run", lambda task, items: seen.add(pool.thread_count()) or real(task, items)
+    )
     lt.Longtail(threads=3).fit(data[0].take(np.arange(100)))
     assert seen == {3}

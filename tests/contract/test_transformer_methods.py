@@ -23,9 +23,21 @@ from longtail.networks.recursive import Matcher, Resolution
 from tiny_encoder import write_sample
 
 WIDTH = 32
-TRAINING = {"epochs": 3, "batch_size": 16, "head_rate": 3e-3, "encoder_rate": 1e-3, "checkpoint_steps": 5}
+TRAINING = {
+    "epochs": 3,
+    "batch_size": 16,
+    "head_rate": 3e-3,
+    "encoder_rate": 1e-3,
+    "checkpoint_steps": 5,
+}
 NETWORKS = ["xr-transformer", "x-transformer"]
-FROZEN = [("xr-linear", "cat"), ("xr-linear", "dnn"), ("parabel", "cat"), ("dismec", "cat"), ("dismec", "dnn")]
+FROZEN = [
+    ("xr-linear", "cat"),
+    ("xr-linear", "dnn"),
+    ("parabel", "cat"),
+    ("dismec", "cat"),
+    ("dismec", "dnn"),
+]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -46,8 +58,13 @@ def fit(files, data):
     """Train from Python; ``settings`` are groups on top of those of the tests."""
 
     def fit(method, documents=None, valid=None, parents=None, **settings):
-        groups = {"encoder": {"name": str(files / "encoder"), "max_tokens": 24}, "training": TRAINING}
-        return lt.Longtail(method, **{**groups, **settings}).fit(documents or data[0], valid, parents)
+        groups = {
+            "encoder": {"name": str(files / "encoder"), "max_tokens": 24},
+            "training": TRAINING,
+        }
+        return lt.Longtail(method, **{**groups, **settings}).fit(
+            documents or data[0], valid, parents
+        )
 
     return fit
 
@@ -82,9 +99,21 @@ def train_command(files):
 
     def of(method, features="cat"):
         sets = [f"training.{name}={value}" for name, value in TRAINING.items()]
-        sets += [f"encoder.name={files / 'encoder'}", "encoder.max_tokens=24", f"features={features}"]
+        sets += [
+            f"encoder.name={files / 'encoder'}",
+            "encoder.max_tokens=24",
+            f"features={features}",
+        ]
         options = [word for setting in sets for word in ("--set", setting)]
-        return ["train", files / "train.jsonl", "--method", method, "--valid", files / "test.jsonl", *options]
+        return [
+            "train",
+            files / "train.jsonl",
+            "--method",
+            method,
+            "--valid",
+            files / "test.jsonl",
+            *options,
+        ]
 
     return of
 
@@ -100,16 +129,25 @@ class TestCommands:
         assert (done.code, done.out) == (0, "")
         assert contents(tmp_path / "new" / "model") == contents(model)
         assert {path.name for path in (tmp_path / "new").iterdir()} == {"model", "model.run.jsonl"}
-        for word in ("tree: 16 → 206", "level 1 of 2, network: 16 nodes", "level 2 of 2", "embeddings: 32 columns"):
+        for word in (
+            "tree: 16 → 206",
+            "level 1 of 2, network: 16 nodes",
+            "level 2 of 2",
+            "embeddings: 32 columns",
+        ):
             assert word in caplog.text
 
-    @pytest.mark.parametrize(("method", "features"), [("x-transformer", "dnn"), ("xr-linear", "cat")])
+    @pytest.mark.parametrize(
+        ("method", "features"), [("x-transformer", "dnn"), ("xr-linear", "cat")]
+    )
     def test_train_other_methods(self, run, train_command, models, tmp_path, method, features):
         done = run(*train_command(method, features), "-o", tmp_path / "m")
         assert (done.code, done.out) == (0, "")
         assert contents(tmp_path / "m") == contents(models(method, features)[1])
 
-    @pytest.mark.parametrize(("method", "features"), [("xr-transformer", "cat"), ("xr-linear", "dnn")])
+    @pytest.mark.parametrize(
+        ("method", "features"), [("xr-transformer", "cat"), ("xr-linear", "dnn")]
+    )
     def test_predict_and_evaluate(self, run, files, models, data, method, features):
         fitted, model, _ = models(method, features)
         done = run("predict", model, files / "test.jsonl", "-k", "3")
@@ -118,11 +156,17 @@ class TestCommands:
         expected = fitted.predict(data[1], 3)
         for row, line in enumerate(lines):
             assert line["labels"] == [label.id for label in expected[row]]
-            assert line["scores"] == pytest.approx([label.score for label in expected[row]], abs=1e-4)
-        found = run("evaluate", model, files / "test.jsonl", "--json").json()["evaluation"]["metrics"]
+            assert line["scores"] == pytest.approx(
+                [label.score for label in expected[row]], abs=1e-4
+            )
+        found = run("evaluate", model, files / "test.jsonl", "--json").json()["evaluation"][
+            "metrics"
+        ]
         assert found["P@1"] == pytest.approx(fitted.evaluate(data[1])["P@1"])
 
-    @pytest.mark.parametrize(("method", "features"), [("xr-transformer", "cat"), ("xr-linear", "cat")])
+    @pytest.mark.parametrize(
+        ("method", "features"), [("xr-transformer", "cat"), ("xr-linear", "cat")]
+    )
     def test_embed(self, run, files, models, data, tmp_path, method, features):
         fitted, model, _ = models(method, features)
         assert run("embed", model, files / "test.jsonl", "-o", tmp_path / "vectors.npy").code == 0
@@ -131,7 +175,9 @@ class TestCommands:
         np.testing.assert_allclose(found, fitted.embed(data[1]), rtol=1e-5, atol=1e-6)
 
     def test_tuned_vectors_are_others(self, models, data):
-        tuned, frozen = (models(method)[0].embed(data[1]) for method in ("xr-transformer", "xr-linear"))
+        tuned, frozen = (
+            models(method)[0].embed(data[1]) for method in ("xr-transformer", "xr-linear")
+        )
         assert abs(tuned - frozen).max() > 0.1
 
     def test_info_shows_the_card_and_all_files(self, run, models):
@@ -154,20 +200,29 @@ class TestCommands:
         for step in steps:
             words = sum(part["contribution"] for part in step["contributions"])
             assert words + step["bias"] + step["dense"] == pytest.approx(step["margin"], abs=1e-5)
-        assert found["probability"] == pytest.approx(fitted.predict([text], 1)[0][0].score, abs=1e-4)
+        assert found["probability"] == pytest.approx(
+            fitted.predict([text], 1)[0][0].score, abs=1e-4
+        )
 
     def test_methods_and_presets(self, run):
         listed = {entry["name"]: entry for entry in run("methods", "--json").json()}
         assert "amazon-670k" in listed["xr-transformer"]["presets"]
         assert "x-transformer" in listed
-        found = run("methods", "xr-transformer", "--preset", "wiki10-31k", "--json").json()  # table 7
-        assert (found["recursive"]["levels"], found["tree"]["levels"]) == ([128, 2048], [8, 128, 2048])
+        found = run(
+            "methods", "xr-transformer", "--preset", "wiki10-31k", "--json"
+        ).json()  # table 7
+        assert (found["recursive"]["levels"], found["tree"]["levels"]) == (
+            [128, 2048],
+            [8, 128, 2048],
+        )
         assert (found["encoder"]["max_tokens"], found["recursive"]["alpha"]) == (256, 0.25)
 
 
 class TestModel:
     @pytest.mark.parametrize(
-        ("method", "features"), [*((method, "cat") for method in NETWORKS), ("x-transformer", "dnn"), *FROZEN], ids=str
+        ("method", "features"),
+        [*((method, "cat") for method in NETWORKS), ("x-transformer", "dnn"), *FROZEN],
+        ids=str,
     )
     def test_loaded_and_saved_again(self, models, data, tmp_path, method, features):
         fitted, model, _ = models(method, features)
@@ -188,7 +243,9 @@ class TestModel:
         whole = fitted.predict(data[1], 5)
         for row in (0, 40, 99):
             alone = fitted.predict([data[1].texts[row]], 5)[0]
-            assert [label.score for label in alone] == pytest.approx([label.score for label in whole[row]], abs=1e-3)
+            assert [label.score for label in alone] == pytest.approx(
+                [label.score for label in whole[row]], abs=1e-3
+            )
 
     def test_no_texts_and_an_empty_one(self, models):
         fitted = models("xr-transformer")[0]
@@ -203,7 +260,9 @@ class TestModel:
         assert len(given.predict(documents.take(np.arange(3)), 2)[0]) == 2
         with pytest.raises(UsageError, match="ready-made features"):
             given.predict(["a sound editor"])
-        with pytest.raises(UsageError, match="was trained on ready-made features, and model 2 on text"):
+        with pytest.raises(
+            UsageError, match="was trained on ready-made features, and model 2 on text"
+        ):
             lt.ensemble([given, lt.Longtail("xr-linear").fit(data[0])])
 
     def test_vectors_alone_pass_over_ready_made_features(self, models, data):
@@ -224,7 +283,10 @@ class TestLearning:
         for line in models("xr-transformer")[2]:
             if found := re.match(r"epoch \d: loss level (\d) ([\d.]+)", line):
                 losses[int(found[1])].append(float(found[2]))
-        assert [len(own) for own in losses.values()] == [1, 2]  # of three epochs the last level has the most
+        assert [len(own) for own in losses.values()] == [
+            1,
+            2,
+        ]  # of three epochs the last level has the most
         assert losses[2][1] < losses[2][0]
 
     def test_on_its_own_documents(self, fit, data):
@@ -253,7 +315,9 @@ class TestLearning:
             (1, 100, 5), (1, 100, 5), (1, 80, 3), (1, 100, 3),
             (2, 100, 5),
         ]  # fmt: skip
-        handed = {(network.level, n): nodes for network, n, _, nodes in matches if nodes.shape[1] == 3}
+        handed = {
+            (network.level, n): nodes for network, n, _, nodes in matches if nodes.shape[1] == 3
+        }
         for network, n, parents, _ in matches:
             if network.level:
                 np.testing.assert_array_equal(parents, handed[network.level - 1, n])
@@ -261,7 +325,10 @@ class TestLearning:
                 assert parents is None
         assert matches[-1][0].parents.shape[0] == 80
         chosen = handed[1, 80]
-        assert all(set(own) <= set(given) for own, given in zip(chosen, matches[-1][0].parents, strict=True))
+        assert all(
+            set(own) <= set(given)
+            for own, given in zip(chosen, matches[-1][0].parents, strict=True)
+        )
 
     def test_settings_of_the_ablations_change_the_network(self, fit, data):
         base = {"calibration": {"method": "none"}, "ranker": {"trees": 1}}
@@ -270,7 +337,9 @@ class TestLearning:
             recursive = {"cost_sensitive": True, **settings}
             training = {**TRAINING, "epochs": 2, "loss": loss}
             few = data[0].take(np.arange(80))
-            return fit("xr-transformer", few, **base, recursive=recursive, training=training).embed(["a b"])
+            return fit("xr-transformer", few, **base, recursive=recursive, training=training).embed(
+                ["a b"]
+            )
 
         found = [
             embedded(**settings)
@@ -288,11 +357,16 @@ class TestLearning:
         parents = {label: [label.partition("::")[0]] for label in data[0].labels.ids}
         settings = {"training": {**TRAINING, "epochs": 2}, "recursive": {"epochs": [1, 1]}}
         fit("xr-transformer", data[0].take(np.arange(80)), parents=parents, **settings)
-        assert f"level 1 of 2, network: {len({name for (name,) in parents.values()})} nodes" in caplog.text
+        assert (
+            f"level 1 of 2, network: {len({name for (name,) in parents.values()})} nodes"
+            in caplog.text
+        )
 
     def test_valid_without_known_labels(self, fit, data):
         other = lt.Dataset.of(["a small editor"], [["new label"]])
-        found = fit("x-transformer", data[0].take(np.arange(80)), other, training={**TRAINING, "epochs": 1})
+        found = fit(
+            "x-transformer", data[0].take(np.arange(80)), other, training={**TRAINING, "epochs": 1}
+        )
         assert found.predict(["editor"], 1)[0]
 
 
@@ -324,7 +398,9 @@ class TestResume:
         assert run(*train_command("xr-transformer"), "-o", folder, "--resume").code == 0
         assert contents(folder) == contents(models("xr-transformer")[1])
         assert {path.name for path in folder.parent.iterdir()} == {"m", "m.run.jsonl"}
-        events = [json.loads(line) for line in folder.with_name("m.run.jsonl").read_text().splitlines()]
+        events = [
+            json.loads(line) for line in folder.with_name("m.run.jsonl").read_text().splitlines()
+        ]
         assert [event["number"] for event in events if event["event"] == "epoch"] == [1, 1, 2]
         return caplog.text
 
@@ -349,9 +425,19 @@ class TestSteps:
 
     @pytest.fixture
     def command(self, files):
-        sets = [f"training.{name}={value}" for name, value in {**TRAINING, "schedule": "linear"}.items()]
-        sets += [f"encoder.name={files / 'encoder'}", "encoder.max_tokens=24", "calibration.method=none"]
-        sets += ["recursive.steps=[7, 26]", "recursive.warmup_steps=3", "recursive.bootstrap_root=false"]
+        sets = [
+            f"training.{name}={value}" for name, value in {**TRAINING, "schedule": "linear"}.items()
+        ]
+        sets += [
+            f"encoder.name={files / 'encoder'}",
+            "encoder.max_tokens=24",
+            "calibration.method=none",
+        ]
+        sets += [
+            "recursive.steps=[7, 26]",
+            "recursive.warmup_steps=3",
+            "recursive.bootstrap_root=false",
+        ]
         options = [word for setting in sets for word in ("--set", setting)]
         return ["train", files / "train.jsonl", "--method", "xr-transformer", *options]
 
@@ -386,7 +472,15 @@ class TestErrors:
     @pytest.fixture
     def fails_early(self, fails, files, tmp_path, caplog):
         def check(method, *options, data=files / "train.jsonl", encoder=files / "encoder"):
-            given = ["--method", method, "--set", f"encoder.name={encoder}", "--set", "encoder.max_tokens=24", *options]
+            given = [
+                "--method",
+                method,
+                "--set",
+                f"encoder.name={encoder}",
+                "--set",
+                "encoder.max_tokens=24",
+                *options,
+            ]
             message = fails(2, "train", data, "-o", tmp_path / "m", *given)
             assert "features: " not in caplog.text
             assert not (tmp_path / "m").exists()
@@ -401,8 +495,13 @@ class TestErrors:
 
     def test_labels_that_have_texts_alone(self, fails_early):
         for kind in ("text", "pifa+text"):
-            message = fails_early("xr-linear", "--set", "features=dnn", "--set", f"label_features.kind={kind}")
-            assert f"label_features.kind: found {kind} with features=dnn; expected pifa or graph" in message
+            message = fails_early(
+                "xr-linear", "--set", "features=dnn", "--set", f"label_features.kind={kind}"
+            )
+            assert (
+                f"label_features.kind: found {kind} with features=dnn; expected pifa or graph"
+                in message
+            )
 
     def test_unknown_features(self, fails_early):
         assert "features" in fails_early("xr-linear", "--set", "features=bert")
@@ -419,21 +518,29 @@ class TestErrors:
         assert "found no such folder" in message
 
     def test_epochs_for_other_levels(self, fit, data):
-        message = r"recursive.epochs: found numbers for 3 levels; expected 2, as many as are tuned on"
+        message = (
+            r"recursive.epochs: found numbers for 3 levels; expected 2, as many as are tuned on"
+        )
         with pytest.raises(ConfigError, match=message):
             fit("xr-transformer", data[0].take(np.arange(80)), recursive={"epochs": [1, 1, 1]})
 
     def test_steps_for_other_levels(self, fit, data):
-        message = r"recursive.steps: found numbers for 3 levels; expected 2, as many as are tuned on"
+        message = (
+            r"recursive.steps: found numbers for 3 levels; expected 2, as many as are tuned on"
+        )
         with pytest.raises(ConfigError, match=message):
             fit("xr-transformer", data[0].take(np.arange(80)), recursive={"steps": [1, 1, 1]})
 
     def test_steps_beside_epochs(self, fails_early):
-        message = fails_early("xr-transformer", "--set", "recursive.steps=[4]", "--set", "recursive.epochs=[1]")
+        message = fails_early(
+            "xr-transformer", "--set", "recursive.steps=[4]", "--set", "recursive.epochs=[1]"
+        )
         assert "steps: found [4] beside epochs=[1]; expected one of them, the other []" in message
 
     def test_dense_features_of_their_own(self, fit, data):
         few = data[0].take(np.arange(40))
         given = replace(few, dense=np.ones((40, 2), np.float32))
-        with pytest.raises(UsageError, match="xr-linear with features=cat makes its own dense features"):
+        with pytest.raises(
+            UsageError, match="xr-linear with features=cat makes its own dense features"
+        ):
             fit("xr-linear", given, features="cat")

@@ -39,7 +39,17 @@ class TestTune:
         out = tmp_path / "study"
         method = "--method", "parabel", "--set", "ranker.trees=1"
         done = run(
-            "tune", place / "train.jsonl", "-o", out, *SEARCH, "--trials", 3, "--metric", "P@1", *method, *PASSES
+            "tune",
+            place / "train.jsonl",
+            "-o",
+            out,
+            *SEARCH,
+            "--trials",
+            3,
+            "--metric",
+            "P@1",
+            *method,
+            *PASSES,
         )
         assert done.code == 0
         heads, *rows = done.out.splitlines()
@@ -48,28 +58,56 @@ class TestTune:
         assert len(rows) == 3
         assert values == sorted(values, reverse=True)
         lines = done.err.splitlines()
-        assert [line.split(":")[0] for line in lines[:3]] == [f"trial {number} of 3" for number in (1, 2, 3)]
+        assert [line.split(":")[0] for line in lines[:3]] == [
+            f"trial {number} of 3" for number in (1, 2, 3)
+        ]
         assert lines[3].startswith(f"{out / 'best.toml'}: written; use it so: longtail train ")
-        command = lines[3].partition("longtail ")[2].replace("MODEL", str(tmp_path / "model")).split()
+        command = (
+            lines[3].partition("longtail ")[2].replace("MODEL", str(tmp_path / "model")).split()
+        )
         assert run(*command).code == 0
         model = lt.load(tmp_path / "model")
         assert str(model.config.tree.branching) == rows[0].split()[3]
         assert (model.config.method, model.config.ranker.max_passes) == ("parabel", 2)
-        assert "found 'parabel' among the settings for 'plt'" in fails(2, *command, "--method", "plt")
+        assert "found 'parabel' among the settings for 'plt'" in fails(
+            2, *command, "--method", "plt"
+        )
 
     def test_json_space_and_resume(self, run, place, tmp_path):
-        (tmp_path / "space.toml").write_text('[ranker]\ncost_positive = "0.5..2:log"\n[tree]\nbranching = [2, 4]\n')
-        command = ["tune", place / "train.jsonl", "-o", tmp_path / "s", "--method", "parabel", "--valid"]
-        command += [place / "test.jsonl", "--space", tmp_path / "space.toml", "--search", "tree.leaf_size=10,20"]
+        (tmp_path / "space.toml").write_text(
+            '[ranker]\ncost_positive = "0.5..2:log"\n[tree]\nbranching = [2, 4]\n'
+        )
+        command = [
+            "tune",
+            place / "train.jsonl",
+            "-o",
+            tmp_path / "s",
+            "--method",
+            "parabel",
+            "--valid",
+        ]
+        command += [
+            place / "test.jsonl",
+            "--space",
+            tmp_path / "space.toml",
+            "--search",
+            "tree.leaf_size=10,20",
+        ]
         command += ["--set", "ranker.trees=1", "--json", "-j", 1, "--seed", 2, "--time", "1h"]
         done = run(*command, "--trials", 1)
         assert done.code == 0
         assert 'method = "parabel"' in (tmp_path / "s" / "best.toml").read_text()
-        again = run("tune", tmp_path / "no-data.jsonl", "-o", tmp_path / "s")  # told before data are read
+        again = run(
+            "tune", tmp_path / "no-data.jsonl", "-o", tmp_path / "s"
+        )  # told before data are read
         assert (again.code, "found a study; go on with --resume" in again.err) == (2, True)
         done = run(*command, "--trials", 2, "--resume")
         found = json.loads(done.out)
-        assert set(found["best"]["params"]) == {"ranker.cost_positive", "tree.branching", "tree.leaf_size"}
+        assert set(found["best"]["params"]) == {
+            "ranker.cost_positive",
+            "tree.branching",
+            "tree.leaf_size",
+        }
         assert [trial["number"] for trial in found["trials"]] == [1, 2]
         assert found["config"]["seed"] == 2
         assert done.err.count("trial 1 of") == 0
@@ -77,9 +115,15 @@ class TestTune:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--search", "tree.branchin=2,4"], "unknown setting 'tree.branchin'; did you mean 'tree.branching'?"),
+            (
+                ["--search", "tree.branchin=2,4"],
+                "unknown setting 'tree.branchin'; did you mean 'tree.branching'?",
+            ),
             (["--search", "tree.branching"], "expected PATH=LOW..HIGH[:log] or PATH=A,B,C"),
-            (["--time", "soon"], "--time 'soon'; expected a number and a unit, such as 90s, 30m or 2h"),
+            (
+                ["--time", "soon"],
+                "--time 'soon'; expected a number and a unit, such as 90s, 30m or 2h",
+            ),
             (["--metric", "accuracy@1"], "unknown metric 'accuracy'"),
             (["--space", "missing.toml"], "missing.toml: no such file"),
         ],
@@ -93,7 +137,9 @@ class TestTune:
 
 class TestReports:
     def test_evaluate(self, run, place, models, tmp_path):
-        done = run("evaluate", models[0], place / "test.jsonl", "--report", tmp_path / "r.html", "--json")
+        done = run(
+            "evaluate", models[0], place / "test.jsonl", "--report", tmp_path / "r.html", "--json"
+        )
         assert (done.code, done.err) == (0, f"{tmp_path / 'r.html'}: written\n")
         page = (tmp_path / "r.html").read_text()
         assert f"<title>{models[0]} on {place / 'test.jsonl'}</title>" in page
@@ -105,8 +151,17 @@ class TestReports:
 
     def test_evaluate_predictions(self, run, place, models, tmp_path):
         run("predict", models[0], place / "test.jsonl", "-o", tmp_path / "p.jsonl")
-        arguments = ("--train", place / "train.jsonl", "--report", tmp_path / "r.html", "--bootstrap", 0)
-        done = run("evaluate", "--predictions", tmp_path / "p.jsonl", place / "test.jsonl", *arguments)
+        arguments = (
+            "--train",
+            place / "train.jsonl",
+            "--report",
+            tmp_path / "r.html",
+            "--bootstrap",
+            0,
+        )
+        done = run(
+            "evaluate", "--predictions", tmp_path / "p.jsonl", place / "test.jsonl", *arguments
+        )
         assert done.code == 0
         assert "only predictions are known" in (tmp_path / "r.html").read_text()
 
@@ -120,7 +175,9 @@ class TestReports:
 
     @pytest.mark.parametrize("command", ["evaluate", "compare"])
     def test_refused_before_any_work(self, run, place, models, tmp_path, command):
-        done = run(command, models[0], place / "missing.jsonl", "--report", tmp_path / "no" / "c.html")
+        done = run(
+            command, models[0], place / "missing.jsonl", "--report", tmp_path / "no" / "c.html"
+        )
         assert done.code == 2
         assert "does not exist; make it first" in done.err
         done = run(command, models[0], place / "missing.jsonl", "--report", tmp_path / "c.pdf")

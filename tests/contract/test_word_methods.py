@@ -19,10 +19,24 @@ from longtail.networks.attention import AttentionLevel
 from longtail.networks.cascade import CascadeXML
 from longtail.training_run import train_to_folder
 
-NETWORKS = ["xml-cnn", "attentionxml", "inceptionxml", "inceptionxml-lf", "astec", "decaf", "eclare"]
+NETWORKS = [
+    "xml-cnn",
+    "attentionxml",
+    "inceptionxml",
+    "inceptionxml-lf",
+    "astec",
+    "decaf",
+    "eclare",
+]
 SETTINGS = {
     "encoder": {"width": 16, "max_tokens": 16},
-    "training": {"epochs": 4, "batch_size": 16, "encoder_rate": 1e-2, "head_rate": 1e-2, "checkpoint_steps": 3},
+    "training": {
+        "epochs": 4,
+        "batch_size": 16,
+        "encoder_rate": 1e-2,
+        "head_rate": 1e-2,
+        "checkpoint_steps": 3,
+    },
     "label_text": {"first_share": 0.5},
 }
 N_TRAIN, N_TEST = 240, 80
@@ -47,8 +61,12 @@ def data(files):
 
 def options(*more, **groups):
     """Return --set for the settings of the tests, with those of ``groups`` on top."""
-    merged = {name: {**SETTINGS.get(name, {}), **groups.get(name, {})} for name in {**SETTINGS, **groups}}
-    sets = [f"{name}.{key}={value}" for name, group in merged.items() for key, value in group.items()]
+    merged = {
+        name: {**SETTINGS.get(name, {}), **groups.get(name, {})} for name in {**SETTINGS, **groups}
+    }
+    sets = [
+        f"{name}.{key}={value}" for name, group in merged.items() for key, value in group.items()
+    ]
     return ["-j", "1", *(word for setting in [*sets, *more] for word in ("--set", setting))]
 
 
@@ -59,7 +77,9 @@ def model(run, files):
     def of(method):
         folder = files / method
         if not folder.exists():
-            done = run("-q", "train", files / "train.jsonl", "--method", method, "-o", folder, *options())
+            done = run(
+                "-q", "train", files / "train.jsonl", "--method", method, "-o", folder, *options()
+            )
             assert (done.code, done.out) == (0, "")
         return folder
 
@@ -84,17 +104,27 @@ class TestEveryMethod:
         expected = loaded.predict(data[1], 3)
         for row, line in enumerate(lines):
             assert line["labels"] == [label.id for label in expected[row]]
-            assert line["scores"] == pytest.approx([label.score for label in expected[row]], abs=1e-4)
-        found = run("evaluate", model(method), files / "test.jsonl", "--json").json()["evaluation"]["metrics"]
+            assert line["scores"] == pytest.approx(
+                [label.score for label in expected[row]], abs=1e-4
+            )
+        found = run("evaluate", model(method), files / "test.jsonl", "--json").json()["evaluation"][
+            "metrics"
+        ]
         assert found["P@1"] == pytest.approx(loaded.evaluate(data[1])["P@1"])
-        share = data[0].label_matrix.nnz / len(data[0]) / data[0].n_labels  # what labels by chance would have
+        share = (
+            data[0].label_matrix.nnz / len(data[0]) / data[0].n_labels
+        )  # what labels by chance would have
         assert found["P@5"] > 2 * share
 
-    def test_trained_in_python_it_has_the_same_bytes_and_scores(self, model, data, tmp_path, method):
+    def test_trained_in_python_it_has_the_same_bytes_and_scores(
+        self, model, data, tmp_path, method
+    ):
         ours = fitted(method, data[0])
         ours.save(tmp_path / "m")
         assert contents(tmp_path / "m") == contents(model(method))
-        assert same(ours.predict(data[1], 5).matrix, lt.load(model(method)).predict(data[1], 5).matrix)
+        assert same(
+            ours.predict(data[1], 5).matrix, lt.load(model(method)).predict(data[1], 5).matrix
+        )
 
     def test_explain(self, run, model, data, method):
         text = data[1].texts[0]
@@ -114,7 +144,10 @@ class TestEveryMethod:
 
     def test_analyze_says_what_it_expects(self, fails, files, model, tmp_path, method):
         said = fails(2, "analyze", model(method), files / "test.jsonl", "-o", tmp_path / "a")
-        assert "found a network on vectors of words, without [CLS] and its attention; expected a transformer" in said
+        assert (
+            "found a network on vectors of words, without [CLS] and its attention; expected a transformer"
+            in said
+        )
 
     def test_few_labels_which_have_no_clusters(self, method):
         texts = ["red apples", "green apples", "red roses", "green leaves"] * 5
@@ -133,26 +166,61 @@ class TestWordVectors:
         """A file for half of the words that the texts have, and one that they have not."""
         words = words_of(lt.load(model("astec")).model.network.tokeniser)[2::2]
         chance = np.random.default_rng(0)
-        lines = [" ".join([word, *(f"{x:.4f}" for x in chance.normal(size=self.WIDTH))]) for word in [*words, "qxz"]]
+        lines = [
+            " ".join([word, *(f"{x:.4f}" for x in chance.normal(size=self.WIDTH))])
+            for word in [*words, "qxz"]
+        ]
         (tmp_path / "glove.txt").write_text("\n".join(lines) + "\n")
         return tmp_path / "glove.txt"
 
     @pytest.mark.parametrize("method", NETWORKS)
     def test_they_are_what_training_begins_with(self, run, files, vectors, tmp_path, method):
         given = options(encoder={"name": vectors}, training={"encoder_rate": 1e-6})
-        assert run("-q", "train", files / "train.jsonl", "--method", method, "-o", tmp_path / "m", *given).code == 0
+        assert (
+            run(
+                "-q",
+                "train",
+                files / "train.jsonl",
+                "--method",
+                method,
+                "-o",
+                tmp_path / "m",
+                *given,
+            ).code
+            == 0
+        )
         network = lt.load(tmp_path / "m").model.network
-        E, words = network.network.encoder.embedding.weight.numpy(force=True), words_of(network.tokeniser)
+        E, words = (
+            network.network.encoder.embedding.weight.numpy(force=True),
+            words_of(network.tokeniser),
+        )
         assert E.shape == (len(words), self.WIDTH)
         for line in vectors.read_text().splitlines()[:40]:
             word, *numbers = line.split(" ")
             np.testing.assert_allclose(E[words.index(word)], np.array(numbers, float), atol=1e-3)
 
     def test_numbers_that_a_file_lacks_are_learned_beside(self, run, files, vectors, tmp_path):
-        given = options(encoder={"name": vectors, "width": self.WIDTH + 4}, training={"encoder_rate": 1e-6})
-        assert run("-q", "train", files / "train.jsonl", "--method", "astec", "-o", tmp_path / "m", *given).code == 0
+        given = options(
+            encoder={"name": vectors, "width": self.WIDTH + 4}, training={"encoder_rate": 1e-6}
+        )
+        assert (
+            run(
+                "-q",
+                "train",
+                files / "train.jsonl",
+                "--method",
+                "astec",
+                "-o",
+                tmp_path / "m",
+                *given,
+            ).code
+            == 0
+        )
         network = lt.load(tmp_path / "m").model.network
-        E, words = network.network.encoder.embedding.weight.numpy(force=True), words_of(network.tokeniser)
+        E, words = (
+            network.network.encoder.embedding.weight.numpy(force=True),
+            words_of(network.tokeniser),
+        )
         assert E.shape == (len(words), self.WIDTH + 4)
         word, *numbers = vectors.read_text().splitlines()[0].split(" ")
         own = E[words.index(word)]
@@ -161,7 +229,9 @@ class TestWordVectors:
 
     def refused(self, fails, files, tmp_path, code, file):
         given = options(encoder={"name": file})
-        said = fails(code, "train", files / "train.jsonl", "--method", "astec", "-o", tmp_path / "m", *given)
+        said = fails(
+            code, "train", files / "train.jsonl", "--method", "astec", "-o", tmp_path / "m", *given
+        )
         assert not (tmp_path / "m").exists()
         return said
 
@@ -176,7 +246,10 @@ class TestWordVectors:
         lines[6] = lines[6].rpartition(" ")[0]
         vectors.write_text("\n".join(lines) + "\n")
         said = self.refused(fails, files, tmp_path, 3, vectors)
-        assert f"glove.txt:7: {self.WIDTH - 1} numbers; expected a word and {self.WIDTH} numbers" in said
+        assert (
+            f"glove.txt:7: {self.WIDTH - 1} numbers; expected a word and {self.WIDTH} numbers"
+            in said
+        )
         assert "tokens:" in caplog.text
         assert "tree:" not in caplog.text
 
@@ -193,8 +266,13 @@ class TestOthers:
 
     def test_an_ensemble_with_linear_classifiers(self, run, files, model, tmp_path):
         assert run("-q", "train", files / "train.jsonl", "-o", tmp_path / "linear").code == 0
-        assert run("-q", "ensemble", model("astec"), tmp_path / "linear", "-o", tmp_path / "both").code == 0
-        lines = run("-q", "predict", tmp_path / "both", files / "test.jsonl", "-k", "4").out.splitlines()
+        assert (
+            run("-q", "ensemble", model("astec"), tmp_path / "linear", "-o", tmp_path / "both").code
+            == 0
+        )
+        lines = run(
+            "-q", "predict", tmp_path / "both", files / "test.jsonl", "-k", "4"
+        ).out.splitlines()
         assert [len(json.loads(line)["labels"]) for line in lines] == [4] * N_TEST
         assert run("-q", "explain", tmp_path / "both", "a sound editor").code == 0
 
@@ -258,7 +336,9 @@ class TestErrors:
     def refused(self, fails, files, tmp_path, caplog):
         def check(method, *sets):
             given = [word for setting in sets for word in ("--set", setting)]
-            said = fails(2, "train", files / "train.jsonl", "--method", method, "-o", tmp_path / "m", *given)
+            said = fails(
+                2, "train", files / "train.jsonl", "--method", method, "-o", tmp_path / "m", *given
+            )
             assert "features: " not in caplog.text
             assert "epoch 1" not in caplog.text
             assert not (tmp_path / "m").exists()
@@ -269,7 +349,9 @@ class TestErrors:
     @pytest.mark.parametrize("parts", [["free"], ["text"], ["text", "graph"]], ids=str)
     def test_tied_phases_need_words_and_rows(self, refused, parts):
         said = refused("inceptionxml-lf", f"label_text.parts={json.dumps(parts)}")
-        assert f"label_text.parts: found {parts} with phases=tied; expected free beside words" in said
+        assert (
+            f"label_text.parts: found {parts} with phases=tied; expected free beside words" in said
+        )
 
     @pytest.mark.parametrize(("method", "settings", "kind", "needs"), [
         ("cascadexml", ['label_text.parts=["text", "free"]'], "transformer", "label_text.parts=['text', 'free']"),
@@ -277,7 +359,9 @@ class TestErrors:
         ("inceptionxml", ['label_text.parts=["text"]'], "inception", "label_text.parts=['text']"),
         ("astec", ["encoder.kind=cnn"], "cnn", "surrogate phases"),
     ])  # fmt: skip
-    def test_label_words_need_an_encoder_as_wide_as_they_are(self, refused, method, settings, kind, needs):
+    def test_label_words_need_an_encoder_as_wide_as_they_are(
+        self, refused, method, settings, kind, needs
+    ):
         said = refused(method, *settings)
         assert f"encoder.kind: found {kind} with {needs}; expected bag or routed-inception" in said
 
@@ -290,7 +374,9 @@ class TestErrors:
 
     @pytest.mark.parametrize("share", [0, 1, 1.5])
     def test_a_first_phase_that_leaves_nothing_or_has_nothing(self, refused, share):
-        assert "label_text.first_share" in refused("inceptionxml-lf", f"label_text.first_share={share}")
+        assert "label_text.first_share" in refused(
+            "inceptionxml-lf", f"label_text.first_share={share}"
+        )
 
     def test_a_part_twice(self, refused):
         assert "expected each at most once" in refused("decaf", 'label_text.parts=["text", "text"]')
@@ -306,4 +392,6 @@ class TestErrors:
 
     def test_vectors_too_narrow_for_convolutions(self, fails, files, tmp_path):
         where = [files / "train.jsonl", "--method", "inceptionxml", "-o", tmp_path / "m"]
-        assert "expected 16 or more; set encoder.width" in fails(2, "-q", "train", *where, "--set", "encoder.width=8")
+        assert "expected 16 or more; set encoder.width" in fails(
+            2, "-q", "train", *where, "--set", "encoder.width=8"
+        )

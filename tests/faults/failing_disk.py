@@ -19,7 +19,10 @@ from longtail.store import durable
 
 EVERY = "LONGTAIL_SOAK" in os.environ  # a file: count faults in it, and try very many
 CODES = (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES)
-CLEANING = ("unlink", "rmdir")  # a failure of theirs leaves something behind, and is no failure of the work
+CLEANING = (
+    "unlink",
+    "rmdir",
+)  # a failure of theirs leaves something behind, and is no failure of the work
 _BY_NAME = ("rename", "replace", "mkdir", "link", "symlink", "chmod", *CLEANING)
 _LOOKS = ("scandir", "lstat")  # which change nothing, and fail only where asked to
 
@@ -41,7 +44,13 @@ class FailingDisk:
         sticky: bool = False,
         only: Sequence[str] = (),
     ) -> None:
-        self.under, self.nth, self.code, self.sticky, self.only = under.resolve(), nth, code, sticky, only
+        self.under, self.nth, self.code, self.sticky, self.only = (
+            under.resolve(),
+            nth,
+            code,
+            sticky,
+            only,
+        )
         self.calls: list[tuple[str, Path]] = []
         for name in (*_BY_NAME, *(name for name in _LOOKS if name in only)):
             patch.setattr(os, name, self._by_name(name, getattr(os, name)))
@@ -104,7 +113,9 @@ class FailingDisk:
         return call
 
     def _file_open(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(file: Any, mode: str = "r", buffering: int = -1, *more: Any, **options: Any) -> Any:
+        def call(
+            file: Any, mode: str = "r", buffering: int = -1, *more: Any, **options: Any
+        ) -> Any:
             if isinstance(file, int) or not set(mode) & set("wax+"):
                 return real(file, mode, buffering, *more, **options)
             if self.strike("open", place := _absolute(file, None)):
@@ -140,7 +151,11 @@ class _File(io.FileIO):
     disk: FailingDisk
 
     def write(self, data: Any) -> Any:
-        return self.disk.fail() if self.disk.strike("write", Path(os.fspath(self.name))) else super().write(data)
+        return (
+            self.disk.fail()
+            if self.disk.strike("write", Path(os.fspath(self.name)))
+            else super().write(data)
+        )
 
 
 def _absolute(path: Any, folder: int | None) -> Path:

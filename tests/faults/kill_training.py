@@ -24,7 +24,13 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def run(folder: Path, training: Training, times: int, seed: int, signals: Sequence[int] = (signal.SIGKILL,)) -> Outcome:
+def run(
+    folder: Path,
+    training: Training,
+    times: int,
+    seed: int,
+    signals: Sequence[int] = (signal.SIGKILL,),
+) -> Outcome:
     """Interrupt a training so many times, by ``signals`` in turn; AssertionError if anything is not as it should be."""
     begin = time.perf_counter()
     training.whole(folder / "whole")
@@ -58,6 +64,8 @@ def _check_end(ended: Ended, number: int, model: Path) -> None:
     """Check that a process ended by its work or by the signal, and that it said how to go on where it could."""
     assert "Traceback" not in ended.said, ended.said
     assert ended.code in (0, -number if number == signal.SIGKILL else 128 + number), ended
-    in_the_middle = re.search(r" \(\d+\.\d s\)$", ended.said, re.MULTILINE) and not model.exists()  # of the stages
+    in_the_middle = (
+        re.search(r" \(\d+\.\d s\)$", ended.said, re.MULTILINE) and not model.exists()
+    )  # of the stages
     if ended.code > 0 and in_the_middle:
         assert "go on with --resume" in ended.said, ended.said

@@ -23,7 +23,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "fuzz")]  # where pytest, too, finds modules
+sys.path[:0] = [
+    str(HERE),
+    str(HERE.parent),
+    str(HERE.parent / "fuzz"),
+]  # where pytest, too, finds modules
 
 NETWORKS = {"cascadexml": 50, "xr-transformer": 5, "lightxml": 5}  # times each is killed
 NETWORKS |= {"inceptionxml": 5, "inceptionxml-lf": 5, "astec": 5, "attentionxml": 5}
@@ -66,7 +70,12 @@ def _interrupted(method: str, times: int, seed: int, signals: tuple[int, ...]) -
     torch.set_num_threads(1)  # the others would not be there after a fork
     with tempfile.TemporaryDirectory() as folder:
         done = run(Path(folder), training(method, Path(folder) / "data"), times, seed, signals)
-    facts = {"method": method, "interrupted": done.interrupted, "models": done.completed, "same bytes": done.completed}
+    facts = {
+        "method": method,
+        "interrupted": done.interrupted,
+        "models": done.completed,
+        "same bytes": done.completed,
+    }
     return facts | {"seconds": round(done.seconds)}
 
 
@@ -75,13 +84,24 @@ def disks(seed: int) -> Lines:
     for name in ON_FAILING_DISKS:
         begin = time.perf_counter()
         with tempfile.NamedTemporaryFile() as file:
-            environment = {**os.environ, "LONGTAIL_SOAK": file.name, "LONGTAIL_SOAK_SEED": str(seed)}
+            environment = {
+                **os.environ,
+                "LONGTAIL_SOAK": file.name,
+                "LONGTAIL_SOAK_SEED": str(seed),
+            }
             command = [sys.executable, "-m", "pytest", "-q", "-o", "timeout=0", str(HERE / name)]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False
+            )
             faults = Path(file.name).stat().st_size
         if done.returncode:
             raise AssertionError(done.stdout[-3000:])
-        yield {"test": name, "faults": faults, "withstood": faults, "seconds": round(time.perf_counter() - begin)}
+        yield {
+            "test": name,
+            "faults": faults,
+            "withstood": faults,
+            "seconds": round(time.perf_counter() - begin),
+        }
 
 
 def inputs(seed: int) -> Lines:
@@ -95,7 +115,9 @@ def inputs(seed: int) -> Lines:
     from longtail.errors import LongtailError
 
     logging.getLogger("longtail").setLevel(logging.CRITICAL)
-    warnings.simplefilter("error")  # as in the other tests, but for what compiled kernels are silent about
+    warnings.simplefilter(
+        "error"
+    )  # as in the other tests, but for what compiled kernels are silent about
     warnings.filterwarnings("ignore", module="longtail.kernels")
     targets.set_up(16)
     real, refusals = oracles.outcome, [0]
@@ -146,10 +168,15 @@ def main() -> int:
                     totals[name] = totals.get(name, 0) + value if not isinstance(value, str) else 0
         except Exception as error:
             failed = True
-            print(json.dumps({"part": part, "failed": f"{type(error).__name__}: {error}"}), flush=True)
+            print(
+                json.dumps({"part": part, "failed": f"{type(error).__name__}: {error}"}), flush=True
+            )
             traceback.print_exc()
         print(
-            json.dumps({"part": part, "in all": {name: value for name, value in totals.items() if value}}), flush=True
+            json.dumps(
+                {"part": part, "in all": {name: value for name, value in totals.items() if value}}
+            ),
+            flush=True,
         )
     return int(failed)
 

@@ -29,7 +29,9 @@ def jumping_clock(monkeypatch):
 
     monkeypatch.setattr(time, "time", now)
     monkeypatch.setattr(time, "time_ns", lambda: int(now() * 1e9))
-    monkeypatch.setattr(time, "localtime", lambda seconds=None: of_day(now() if seconds is None else seconds))
+    monkeypatch.setattr(
+        time, "localtime", lambda seconds=None: of_day(now() if seconds is None else seconds)
+    )
 
 
 def test_a_model_is_the_same_whatever_the_clock_says(trained, tmp_path, request):
@@ -48,7 +50,9 @@ def test_stages_of_the_future_and_of_long_ago_are_gone_on_with(trained, tmp_path
     own, expected = trained
     model = tmp_path / "model"
     with monkeypatch.context() as patch:
-        patch.setattr("longtail.training_run.save_model", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "longtail.training_run.save_model", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         assert here(own.arguments(model), tmp_path / "said").code == 130
     chance = random.Random(1)
     for path in model.with_name("model.stages").rglob("*"):
@@ -73,7 +77,11 @@ def test_a_server_answers_whatever_the_clock_says(tmp_path, jumping_clock):
 
     training("xr-linear", tmp_path / "data").whole(tmp_path / "model")
     own = load_service(tmp_path / "model", "cpu", 1, None)
-    server = Server(ServerSettings(tmp_path / "model"), Reloader(tmp_path / "model", own, lambda: own), Telemetry(()))
+    server = Server(
+        ServerSettings(tmp_path / "model"),
+        Reloader(tmp_path / "model", own, lambda: own),
+        Telemetry(()),
+    )
 
     async def ask() -> list[int]:
         server.start()
@@ -89,6 +97,8 @@ def test_a_server_answers_whatever_the_clock_says(tmp_path, jumping_clock):
 
 def test_nothing_but_what_loggers_are_told_looks_at_the_time_of_day():
     """Timeouts, rates and waits are by clocks that only rise; files say nothing of when they were written."""
-    looks = re.compile(r"\btime\.(time|time_ns|localtime|gmtime|ctime|strftime)\(|\b(utc)?(now|today)\(")
+    looks = re.compile(
+        r"\btime\.(time|time_ns|localtime|gmtime|ctime|strftime)\(|\b(utc)?(now|today)\("
+    )
     found = {path.name for path in SOURCE.rglob("*.py") if looks.search(path.read_text())}
     assert found <= {"run_loggers.py"}

@@ -65,7 +65,8 @@ def test_a_removed_file_is_refused(model):
 
 
 @pytest.mark.parametrize(
-    "name", ["notes.txt", "encoder/notes.txt", "encoder/.hidden", "manifest.json.bak", "a\nb\x1b[2J"]
+    "name",
+    ["notes.txt", "encoder/notes.txt", "encoder/.hidden", "manifest.json.bak", "a\nb\x1b[2J"],
 )
 def test_an_added_file_is_refused(model, name):
     (model / name).write_bytes(b"")
@@ -79,7 +80,10 @@ def test_an_added_folder_is_refused(model, name):
 
 
 def test_swapped_files_are_refused(model):
-    for one, other in [("config.json", "ranker.safetensors"), ("config.json", "encoder/config.json")]:
+    for one, other in [
+        ("config.json", "ranker.safetensors"),
+        ("config.json", "encoder/config.json"),
+    ]:
         (model / one).rename(model / "x")
         (model / other).rename(model / one)
         (model / "x").rename(model / other)
@@ -102,7 +106,19 @@ def test_a_manifest_of_another_model_is_refused(model):
 @pytest.mark.parametrize(
     "name",
     [
-        *["../secret", "/etc/passwd", "encoder/../../secret", "a//b", "./a", "a/.", "", "a/", "..\\a", "C:\\a", "C:a"],
+        *[
+            "../secret",
+            "/etc/passwd",
+            "encoder/../../secret",
+            "a//b",
+            "./a",
+            "a/.",
+            "",
+            "a/",
+            "..\\a",
+            "C:\\a",
+            "C:a",
+        ],
         *["\0", "a\nb", "manifest.json", "u\u0308", "a/" * 500 + "ä" * 30],
     ],
 )
@@ -119,8 +135,14 @@ def test_a_manifest_that_lists_a_file_twice_is_refused(model):
 
 
 def test_a_manifest_with_an_unknown_field_is_refused_though_its_seal_holds(model):
-    head = (model / "manifest.json").read_bytes()[:-68].replace(b'"producer"', b'"run": "x",\n  "producer"')
-    (model / "manifest.json").write_bytes(head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n')
+    head = (
+        (model / "manifest.json")
+        .read_bytes()[:-68]
+        .replace(b'"producer"', b'"run": "x",\n  "producer"')
+    )
+    (model / "manifest.json").write_bytes(
+        head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n'
+    )
     refused(model, "manifest.json", "unknown field `run`")
 
 
@@ -188,21 +210,33 @@ def tensor(shape, begin, end, dtype="F32", **more):
         (raw_tensors(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), "not readable"),
         (raw_tensors({"a": 1}), "entry of array 'a' is not readable"),
         (raw_tensors({"a": tensor([1], 0, 4, extra=1)}, bytes(4)), "unknown field"),
-        (raw_tensors({"a": tensor([1], 0, 4, dtype="object")}, bytes(4)), "has dtype 'object', expected one of BOOL"),
+        (
+            raw_tensors({"a": tensor([1], 0, 4, dtype="object")}, bytes(4)),
+            "has dtype 'object', expected one of BOOL",
+        ),
         (raw_tensors({"a": tensor([1], 0, 2, dtype="BF16")}, bytes(2)), "has dtype 'BF16'"),
         (raw_tensors({"a": tensor([-1], 0, 4)}, bytes(4)), "not readable"),
         (raw_tensors({"a": tensor([1.0], 0, 4)}, bytes(4)), "not readable"),
         (raw_tensors({"a": tensor([1], -4, 0)}, bytes(4)), "not readable"),
         (raw_tensors({"a": tensor([1] * 9, 0, 4)}, bytes(4)), "not readable"),
         (raw_tensors({"a": tensor([2], 0, 4)}, bytes(4)), "does not fill bytes 0 to 4"),
-        (raw_tensors({"a": tensor([2**62, 4], 0, 0)}), "does not fill"),  # 2**66 bytes are 0 in 64 bits
+        (
+            raw_tensors({"a": tensor([2**62, 4], 0, 0)}),
+            "does not fill",
+        ),  # 2**66 bytes are 0 in 64 bits
         (raw_tensors({"a": tensor([2**31, 2**31, 2**31], 0, 4)}, bytes(4)), "does not fill"),
         (raw_tensors({"a": tensor([2**62, 0, 2**62], 0, 0)}), "absurd shape"),
         (raw_tensors({"a": tensor([10**30], 0, 4 * 10**30)}, bytes(4)), "absurd shape"),
         (raw_tensors({"a": tensor([1], 0, 4)}), "holds 0 bytes of arrays, and its header says 4"),
-        (raw_tensors({"a": tensor([1], 0, 4)}, bytes(5)), "holds 5 bytes of arrays, and its header says 4"),
+        (
+            raw_tensors({"a": tensor([1], 0, 4)}, bytes(5)),
+            "holds 5 bytes of arrays, and its header says 4",
+        ),
         (raw_tensors({"a": tensor([1], 4, 8)}, bytes(8)), "starts at byte 4, expected 0: a hole"),
-        (raw_tensors({"a": tensor([2], 0, 8), "b": tensor([2], 4, 12)}, bytes(12)), "starts at byte 4, expected 8"),
+        (
+            raw_tensors({"a": tensor([2], 0, 8), "b": tensor([2], 4, 12)}, bytes(12)),
+            "starts at byte 4, expected 8",
+        ),
         (raw_tensors({"a": tensor([1], 4, 0)}, bytes(4)), "does not fill"),
     ],
 )

@@ -13,7 +13,9 @@ pytest.importorskip("transformers")
 from kill_training import run
 from trainings import training
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="interrupts processes that it has forked")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="interrupts processes that it has forked"
+)
 STOPS = [signal.SIGTERM, signal.SIGINT]
 
 
@@ -26,8 +28,12 @@ STOPS = [signal.SIGTERM, signal.SIGINT]
         ("cascadexml", 4, STOPS),
     ],
 )
-def test_the_same_bytes_after_interruptions(tmp_path, monkeypatch, one_thread, method, times, signals):
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # its threads would not be there after a fork
+def test_the_same_bytes_after_interruptions(
+    tmp_path, monkeypatch, one_thread, method, times, signals
+):
+    monkeypatch.setenv(
+        "TOKENIZERS_PARALLELISM", "false"
+    )  # its threads would not be there after a fork
     done = run(tmp_path, training(method, tmp_path / "data"), times, seed=3, signals=signals)
     assert done.interrupted == times
     assert done.completed >= 1

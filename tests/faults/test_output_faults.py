@@ -23,9 +23,20 @@ from longtail.data.output import open_output
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc for what is open")
 
-FILES = ["predictions.jsonl", "predictions.jsonl.gz", "predictions.jsonl.zst", "report.html", "curve.png"]
+FILES = [
+    "predictions.jsonl",
+    "predictions.jsonl.gz",
+    "predictions.jsonl.zst",
+    "report.html",
+    "curve.png",
+]
 FILES += ["data.csv", "data.tsv", "data.parquet", "data.jsonl.gz", "data.txt"]
-FOLDERS = {"lf": "lf", "pecos": "pecos", "attentionxml": "attentionxml", "annif-folder": "annif-folder"}
+FOLDERS = {
+    "lf": "lf",
+    "pecos": "pecos",
+    "attentionxml": "attentionxml",
+    "annif-folder": "annif-folder",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -118,14 +129,26 @@ def test_a_full_disk_ends_a_prediction_with_one_line(work, tmp_path):
 @pytest.mark.parametrize("kind", ["full", "closed", "nobody"])
 def test_standard_output_that_takes_nothing(work, kind):
     """A device that is full, no standard output at all, and a reader that has gone, as `head` does."""
-    program = [sys.executable, "-m", "longtail", "-q", "predict", str(work / "model"), str(work / "data.jsonl")]
+    program = [
+        sys.executable,
+        "-m",
+        "longtail",
+        "-q",
+        "predict",
+        str(work / "model"),
+        str(work / "data.jsonl"),
+    ]
     end = {"full": ">/dev/full", "closed": ">&-", "nobody": "| true"}[kind]
     script = 'set -o pipefail; "$@" ' + end
-    done = subprocess.run(["bash", "-c", script, "-", *program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", script, "-", *program], capture_output=True, text=True, check=False
+    )
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
     assert done.returncode == (2 if kind == "closed" else 1)
-    assert {"full": "standard output: No space", "closed": "is closed; give a file", "nobody": ""}[kind] in done.stderr
+    assert {"full": "standard output: No space", "closed": "is closed; give a file", "nobody": ""}[
+        kind
+    ] in done.stderr
     assert done.stderr.count("\n") == (kind != "nobody")
 
 
@@ -186,7 +209,9 @@ def _write_until_killed(documents, path, count):
         yield from documents.texts[:count]
         os.kill(os.getpid(), signal.SIGKILL)
 
-    dying = SimpleNamespace(document_texts=texts, labels=documents.labels, labels_of=documents.labels_of)
+    dying = SimpleNamespace(
+        document_texts=texts, labels=documents.labels, labels_of=documents.labels_of
+    )
     try:
         annif._names = lambda dataset: ([str(row) for row in range(20)], 0)
         annif.write_annif_folder(dying, path)

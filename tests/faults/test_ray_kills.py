@@ -70,14 +70,21 @@ def killing(folder: Path, module: str, task: str, name, number: int, victim: int
 
 def begun(folder: Path) -> Counter:
     """Return how often each item was begun, by whichever process."""
-    return Counter(path.name.partition("-")[0] for path in folder.iterdir() if path.name != "killed")
+    return Counter(
+        path.name.partition("-")[0] for path in folder.iterdir() if path.name != "killed"
+    )
 
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(
     ("method", "place", "task", "name"),
     [
-        ("xr-linear", spans, "_train", lambda arguments: f"{arguments[0]} of {len(arguments[2])} spans"),
+        (
+            "xr-linear",
+            spans,
+            "_train",
+            lambda arguments: f"{arguments[0]} of {len(arguments[2])} spans",
+        ),
         ("dismec", tree, "_solved_arrays", lambda arguments: str(arguments[1])),
     ],
     ids=["runs of nodes", "batches of labels"],
@@ -100,7 +107,14 @@ def outliving(folder: Path, victim: int):
 
     A process that is stopped does not notice that its driver has gone; it goes on when it gets a SIGCONT.
     """
-    kill = killing(folder, "longtail.rankers.tree", "_solved_arrays", lambda arguments: str(arguments[1]), 6, victim)
+    kill = killing(
+        folder,
+        "longtail.rankers.tree",
+        "_solved_arrays",
+        lambda arguments: str(arguments[1]),
+        6,
+        victim,
+    )
 
     def task(*arguments):
         arrays = kill(*arguments)
@@ -129,10 +143,16 @@ def killed_driver(tmp_path):
     """Kill a driver in the middle of a training, and return the worker that is stopped in the middle of its task."""
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     killed = subprocess.run(
-        [sys.executable, "-c", DRIVER, tmp_path], env=os.environ | {"PYTHONPATH": path}, timeout=250, check=False
+        [sys.executable, "-c", DRIVER, tmp_path],
+        env=os.environ | {"PYTHONPATH": path},
+        timeout=250,
+        check=False,
     )
     assert killed.returncode == -signal.SIGKILL
-    while not (tmp_path / "done" / "stopped").exists() or not (tmp_path / "done" / "stopped").read_text():
+    while (
+        not (tmp_path / "done" / "stopped").exists()
+        or not (tmp_path / "done" / "stopped").read_text()
+    ):
         time.sleep(0.01)
     worker = int((tmp_path / "done" / "stopped").read_text())
     yield worker
@@ -144,7 +164,9 @@ def go_on_to_the_end(worker: int) -> None:
     """Let a stopped process go on, and wait until it has ended, by whatever ends it; it is not a child of this one."""
     with suppress(ProcessLookupError):
         os.kill(worker, signal.SIGCONT)
-    while Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes():  # no zombie
+    while (
+        Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes()
+    ):  # no zombie
         time.sleep(0.01)
 
 

@@ -28,8 +28,14 @@ LINEAR = {
     "annexml": {"neighbours": {"learners": 2, "epochs": 2, "dimensions": 8, "index": "exact"}},
 }
 WORDS = {
-    "inceptionxml": {"encoder": {"width": 16, "max_tokens": 8}, "training": {"epochs": 1, "batch_size": 32}},
-    "attentionxml": {"encoder": {"width": 8, "max_tokens": 8}, "training": {"epochs": 1, "batch_size": 32}},
+    "inceptionxml": {
+        "encoder": {"width": 16, "max_tokens": 8},
+        "training": {"epochs": 1, "batch_size": 32},
+    },
+    "attentionxml": {
+        "encoder": {"width": 8, "max_tokens": 8},
+        "training": {"epochs": 1, "batch_size": 32},
+    },
 }
 KINDS = [*LINEAR, *WORDS, "cascadexml", "ensemble"]
 
@@ -61,7 +67,10 @@ def models(tmp_path_factory):
         from tiny_encoder import write_encoder
 
         encoder = write_encoder(encoders / "encoder", documents().texts)
-        settings = {"encoder": {"name": str(encoder), "max_tokens": 8}, "training": {"epochs": 1, "batch_size": 32}}
+        settings = {
+            "encoder": {"name": str(encoder), "max_tokens": 8},
+            "training": {"epochs": 1, "batch_size": 32},
+        }
         return lt.Longtail(kind, threads=1, **settings).fit(documents())
 
     return lambda kind: of(kind).model
@@ -107,7 +116,9 @@ def test_a_fault_at_any_call_of_a_save_leaves_a_whole_model(models, kind, tmp_pa
     rehearsal, error = save_on(path, newer, monkeypatch)
     assert error is None
     assert seal(path) == new
-    assert len(rehearsal.calls) > 4 * len(expected)  # of each file: made, written, synced; and its folder
+    assert len(rehearsal.calls) > 4 * len(
+        expected
+    )  # of each file: made, written, synced; and its folder
     for fault in faults(len(rehearsal.calls), kind):
         if seal(path) != old or left_behind(path):
             save_model(older, path)
@@ -164,7 +175,10 @@ def test_what_a_library_hides_of_a_full_disk_is_told(tmp_path, monkeypatch):
     from tiny_encoder import tiny_encoder
 
     encoder = tiny_encoder()
-    for said, code in [("I/O error: No space left on device (os error 28)", 28), ("no room", errno.EIO)]:
+    for said, code in [
+        ("I/O error: No space left on device (os error 28)", 28),
+        ("no room", errno.EIO),
+    ]:
 
         def fails(folder, said=said):
             raise safetensors.SafetensorError(said)

@@ -63,7 +63,9 @@ def test_a_failing_disk_leaves_the_old_folder(tmp_path, monkeypatch, renaming, c
         failed = save_fails(path, monkeypatch, code, nth, sticky)
         # When only the sync of the parent folder fails, the new one is in place already, and complete.
         assert version_of(path) == (1 if failed and nth < n_calls else 2)
-        if not (sticky and renaming == "aside"):  # there the old one could not be renamed back: readers find it aside
+        if not (
+            sticky and renaming == "aside"
+        ):  # there the old one could not be renamed back: readers find it aside
             assert leftovers(path) == []
         save(path, 3)
         assert version_of(path) == 3
@@ -98,7 +100,9 @@ def test_whatever_else_fails_the_folder_is_complete(tmp_path, monkeypatch, renam
 
 
 @pytest.mark.parametrize("existing", [False, True])
-def test_everything_is_synced_before_the_folder_gets_its_name(tmp_path, monkeypatch, renaming, existing):
+def test_everything_is_synced_before_the_folder_gets_its_name(
+    tmp_path, monkeypatch, renaming, existing
+):
     if existing:
         save(tmp_path / "model", 1)
     log = disk_calls(tmp_path / "model", monkeypatch)
@@ -106,8 +110,15 @@ def test_everything_is_synced_before_the_folder_gets_its_name(tmp_path, monkeypa
     before = [path for call, path in log[: renames[0]] if call == "fsync"]
     folder = before[-1]
     assert folder.name.startswith(".model.tmp-")
-    assert set(before) == {folder, folder / "encoder", folder / "empty", *(folder / name for name in FILES)}
-    assert before.index(folder / "manifest.json") == len(before) - 3, "only the folders come after the manifest"
+    assert set(before) == {
+        folder,
+        folder / "encoder",
+        folder / "empty",
+        *(folder / name for name in FILES),
+    }
+    assert before.index(folder / "manifest.json") == len(before) - 3, (
+        "only the folders come after the manifest"
+    )
     assert log[renames[-1] + 1 :] == [("fsync", tmp_path)]
 
 
@@ -124,7 +135,11 @@ def test_a_disk_that_cannot_be_read_is_told_from_damage(model, monkeypatch):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr("hashlib.file_digest", fail)
-    refused(model, "config.json", "cannot be read .Input/output error.; check its permissions and the disk")
+    refused(
+        model,
+        "config.json",
+        "cannot be read .Input/output error.; check its permissions and the disk",
+    )
 
 
 # ------------------------------------------------------------------------------------------------- kill -9, company
@@ -161,8 +176,17 @@ for line in sys.stdin:
 @pytest.fixture
 def saver(tmp_path, renaming):
     """A process that saves in children of its own, one after the other, until they die."""
-    command = [sys.executable, "-c", SAVER, str(tmp_path / "model"), renaming, str(Path(__file__).parent)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+    command = [
+        sys.executable,
+        "-c",
+        SAVER,
+        str(tmp_path / "model"),
+        renaming,
+        str(Path(__file__).parent),
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
         yield process
         process.stdin.close()
 
@@ -171,7 +195,11 @@ def test_kill_9_at_any_step_of_a_save_leaves_a_complete_folder(tmp_path, monkeyp
     path = tmp_path / "model"
     save(path, 1)
     log = disk_calls(path, monkeypatch)
-    first = next(i for i, (call, place) in enumerate(log, 1) if call == "mkdir" and Path(place).name.startswith("."))
+    first = next(
+        i
+        for i, (call, place) in enumerate(log, 1)
+        if call == "mkdir" and Path(place).name.startswith(".")
+    )
     assert len(log) > first + 10
     for nth in range(1, len(log) + 1):
         save(path, 1)
@@ -240,22 +268,30 @@ def test_a_folder_replaced_while_sizes_are_looked_at_is_opened_again(model, monk
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_folder_that_nobody_replaces_is_read_once(model, monkeypatch, verify, damaged):
     real, roots = reading._open_once, []
-    monkeypatch.setattr(reading, "_open_once", lambda root, *more: roots.append(root) or real(root, *more))
+    monkeypatch.setattr(
+        reading, "_open_once", lambda root, *more: roots.append(root) or real(root, *more)
+    )
     if damaged:
         (model / "config.json").unlink()
-    with pytest.raises(ModelFolderError, match="is missing") if damaged else contextlib.nullcontext():
+    with (
+        pytest.raises(ModelFolderError, match="is missing") if damaged else contextlib.nullcontext()
+    ):
         store.open_folder(model, verify)
     assert roots == [model]
 
 
-def test_a_folder_replaced_while_it_is_checked_for_foreign_files_is_checked_again(model, monkeypatch):
+def test_a_folder_replaced_while_it_is_checked_for_foreign_files_is_checked_again(
+    model, monkeypatch
+):
     real, calls = writing._foreign_files, []
 
     def replaced_meanwhile(place):
         calls.append(place)
         if len(calls) == 1:
             save(place, 5)
-            return ["ranker2.safetensors"]  # of the newer folder, which the older manifest does not know
+            return [
+                "ranker2.safetensors"
+            ]  # of the newer folder, which the older manifest does not know
         return real(place)
 
     monkeypatch.setattr(writing, "_foreign_files", replaced_meanwhile)
@@ -279,10 +315,14 @@ def test_a_writer_that_comes_between_the_two_renames_is_replaced_too(model, monk
     assert leftovers(model) == ["other"]
 
 
-def test_a_writer_that_is_always_too_late_gives_up_and_leaves_the_folder_of_the_others(model, monkeypatch):
+def test_a_writer_that_is_always_too_late_gives_up_and_leaves_the_folder_of_the_others(
+    model, monkeypatch
+):
     monkeypatch.setattr(durable, "_rename_to_free", lambda new, place: False)
     monkeypatch.setattr(durable, "_exchange", lambda one, other: False)
-    monkeypatch.setattr(durable, "_rename_or_restore", lambda new, place, aside: aside.rename(place) and False)
+    monkeypatch.setattr(
+        durable, "_rename_or_restore", lambda new, place, aside: aside.rename(place) and False
+    )
     with pytest.raises(OSError, match="other processes keep replacing this folder") as caught:
         save(model, 2)
     assert caught.value.errno == errno.EBUSY

@@ -44,7 +44,10 @@ def test_after_a_fault_at_any_call_it_goes_on_to_the_same_bytes(trained, tmp_pat
         called, place = disk.calls[nth - 1] if nth <= len(disk.calls) else ("", model)
         if place.name == "model.run.jsonl" and called in ("open", "write") and not sticky:
             assert ended.code == 0, ended  # what a run tells of itself is worth less than the run
-            assert f"{place}: cannot be written ({os.strerror(code)}); the run goes on without it" in ended.said
+            assert (
+                f"{place}: cannot be written ({os.strerror(code)}); the run goes on without it"
+                in ended.said
+            )
         elif ended.code:
             told_in_one_line(ended, code, model.parent)
             assert place.name == "longtail.lock" or "go on with --resume" in ended.said, ended.said
@@ -66,7 +69,9 @@ def test_a_run_log_that_cannot_be_written_does_not_end_the_run(trained, tmp_path
     for options in ([], ["--resume", "--force"]):
         ended = here(own.arguments(model, *options), tmp_path / "said")
         assert ended.code == 0, ended
-        assert ended.said.count("cannot be written (Is a directory); the run goes on without it") in (1, 2)
+        assert ended.said.count(
+            "cannot be written (Is a directory); the run goes on without it"
+        ) in (1, 2)
         assert contents(model) == expected
 
 

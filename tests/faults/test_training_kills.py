@@ -9,7 +9,9 @@ import pytest
 from kill_training import run
 from trainings import here, training
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="interrupts processes that it has forked")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="interrupts processes that it has forked"
+)
 
 
 def test_the_same_bytes_after_twenty_kills(tmp_path):
@@ -19,7 +21,13 @@ def test_the_same_bytes_after_twenty_kills(tmp_path):
 
 
 def test_the_same_bytes_after_ctrl_c_and_sigterm(tmp_path):
-    done = run(tmp_path, training("pfastrexml", tmp_path / "data"), 8, seed=1, signals=[signal.SIGTERM, signal.SIGINT])
+    done = run(
+        tmp_path,
+        training("pfastrexml", tmp_path / "data"),
+        8,
+        seed=1,
+        signals=[signal.SIGTERM, signal.SIGINT],
+    )
     assert done.interrupted == 8
     assert done.completed >= 1
 
@@ -39,9 +47,14 @@ def test_a_signal_that_a_library_has_wrapped_is_still_one(tmp_path, monkeypatch,
             raise
 
     monkeypatch.setattr("longtail.training_run.train", stopped)
-    ended = here(training("xr-linear", tmp_path / "data").arguments(tmp_path / "model"), tmp_path / "said")
+    ended = here(
+        training("xr-linear", tmp_path / "data").arguments(tmp_path / "model"), tmp_path / "said"
+    )
     assert ended.code == code
     assert "go on with --resume" in ended.said
     monkeypatch.setattr("longtail.training_run.train", wrapped)
     with pytest.raises(SystemError):
-        here(training("xr-linear", tmp_path / "data").arguments(tmp_path / "model"), tmp_path / "said")
+        here(
+            training("xr-linear", tmp_path / "data").arguments(tmp_path / "model"),
+            tmp_path / "said",
+        )

@@ -17,7 +17,9 @@ from longtail import pipeline, store, training_run
 from longtail.models.model_folder import load_model, save_model
 from longtail.store import durable
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and looks into /proc for what is open")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="forks, and looks into /proc for what is open"
+)
 
 
 @pytest.fixture
@@ -73,7 +75,9 @@ def test_the_lock_of_a_killed_one_is_free(own, first, tmp_path):
     assert left_behind(tmp_path / "model") == []
 
 
-def test_others_may_write_the_model_meanwhile_and_the_last_one_is_there_wholly(own, first, tmp_path):
+def test_others_may_write_the_model_meanwhile_and_the_last_one_is_there_wholly(
+    own, first, tmp_path
+):
     model, whole = tmp_path / "model", tmp_path / "whole"
     shutil.copytree(whole, tmp_path / "twin")
     joined = ["ensemble", str(whole), str(tmp_path / "twin"), "-o", str(model)]
@@ -88,7 +92,9 @@ def test_others_may_write_the_model_meanwhile_and_the_last_one_is_there_wholly(o
     assert left_behind(model) == []
 
 
-def test_at_its_start_training_removes_what_dead_processes_left_and_nothing_else(own, tmp_path, monkeypatch):
+def test_at_its_start_training_removes_what_dead_processes_left_and_nothing_else(
+    own, tmp_path, monkeypatch
+):
     model, stages, seen = tmp_path / "model", tmp_path / "model.stages", {}
     dead = [durable.sibling(model, "tmp"), durable.sibling(stages / "features", "tmp")]
     real = training_run.train
@@ -115,7 +121,13 @@ def _stages_of_a_run_that_ends(work):
     with store.Stages(work) as stages:
         for name in ("features", "tree-0"):
             with stages.write(name, "in") as folder:
-                for file in ("a", "b", "n", "y", "z"):  # before and after the manifest, in whatever order they go
+                for file in (
+                    "a",
+                    "b",
+                    "n",
+                    "y",
+                    "z",
+                ):  # before and after the manifest, in whatever order they go
                     folder.write_bytes(file, b"1")
     return store.Stages(work)
 
@@ -134,7 +146,9 @@ def test_what_is_left_of_stages_when_their_removal_is_killed_goes_with_the_next_
         if ended.code == 0:
             break
         assert ended.code == -signal.SIGKILL
-        with store.Stages(work) as again:  # of a run of other settings, say, that has no stage of these names
+        with store.Stages(
+            work
+        ) as again:  # of a run of other settings, say, that has no stage of these names
             again.remove()
         assert list(work.parent.iterdir()) == []
     assert nth > 12, "not killed in the middle"

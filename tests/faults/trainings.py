@@ -25,12 +25,26 @@ LINEAR = {  # several levels, batches or trees each, so that there are stages to
     "plt": ("tree.branching=8",),
     "dismec": (),
     "pfastrexml": ("forest.trees=3",),
-    "annexml": ("neighbours.learners=2", "neighbours.epochs=2", "neighbours.dimensions=16", "neighbours.index=exact"),
+    "annexml": (
+        "neighbours.learners=2",
+        "neighbours.epochs=2",
+        "neighbours.dimensions=16",
+        "neighbours.index=exact",
+    ),
 }
 TRANSFORMERS = ("cascadexml", "xr-transformer", "lightxml")
 WORDS = ("inceptionxml", "inceptionxml-lf", "astec", "attentionxml")
-_TRANSFORMER_SETTINGS = ("encoder.max_tokens=24", "training.batch_size=8", "training.checkpoint_steps=6")
-_WORD_SETTINGS = ("encoder.width=16", "encoder.max_tokens=16", "training.batch_size=16", "training.checkpoint_steps=3")
+_TRANSFORMER_SETTINGS = (
+    "encoder.max_tokens=24",
+    "training.batch_size=8",
+    "training.checkpoint_steps=6",
+)
+_WORD_SETTINGS = (
+    "encoder.width=16",
+    "encoder.max_tokens=16",
+    "training.batch_size=16",
+    "training.checkpoint_steps=3",
+)
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -91,7 +105,11 @@ def training(method: str, data: Path) -> Training:
         write_encoder(short / "encoder", lt.read(short / "train.jsonl").texts, vocabulary=500)
     # one thread: those of torch would not be there after a fork
     options = ("--valid", str(data / "valid.jsonl"), "-j", "1", "--set", "training.epochs=2")
-    own = (f"encoder.name={short / 'encoder'}", *_TRANSFORMER_SETTINGS) if method in TRANSFORMERS else _WORD_SETTINGS
+    own = (
+        (f"encoder.name={short / 'encoder'}", *_TRANSFORMER_SETTINGS)
+        if method in TRANSFORMERS
+        else _WORD_SETTINGS
+    )
     return Training(method, short, options + _set(own))
 
 
@@ -106,7 +124,9 @@ def here(arguments: list[str], said: Path) -> Ended:
     return Ended(code, said.read_text(errors="replace"))
 
 
-def forked(arguments: list[str], said: Path, after: float | None = None, number: int = signal.SIGKILL) -> Ended:
+def forked(
+    arguments: list[str], said: Path, after: float | None = None, number: int = signal.SIGKILL
+) -> Ended:
     """Run a command in a process of its own that has all of this one's kernels; ``said`` keeps its messages."""
     process = start(arguments, said)
     if after is not None:
@@ -125,7 +145,9 @@ def start(arguments: list[str], said: Path) -> int:
     process = os.fork()
     if process == 0:
         code = 70
-        warnings.simplefilter("ignore", ResourceWarning)  # as outside tests: a signal may come between open and with
+        warnings.simplefilter(
+            "ignore", ResourceWarning
+        )  # as outside tests: a signal may come between open and with
         try:
             code = here(arguments, said).code
         except (SystemExit, KeyboardInterrupt) as stop:  # by a signal after the end of the command
@@ -142,7 +164,9 @@ def start(arguments: list[str], said: Path) -> int:
 def end_of(process: int, said: Path) -> Ended:
     """Wait for the end of a process."""
     _, status = os.waitpid(process, 0)
-    return Ended(os.waitstatus_to_exitcode(status), said.read_text(errors="replace") if said.exists() else "")
+    return Ended(
+        os.waitstatus_to_exitcode(status), said.read_text(errors="replace") if said.exists() else ""
+    )
 
 
 def _command(arguments: list[str]) -> int:
@@ -164,7 +188,10 @@ def _command(arguments: list[str]) -> int:
 def as_a_process(said: Path):
     """Let messages go to the file ``said`` in the body, and put back what a command changes in a process."""
     streams, argv, handlers = (sys.stdout, sys.stderr), sys.argv, list(logging.root.handlers)
-    log, on_signals = logging.getLogger("longtail"), [(number, signal.getsignal(number)) for number in _STOPS]
+    log, on_signals = (
+        logging.getLogger("longtail"),
+        [(number, signal.getsignal(number)) for number in _STOPS],
+    )
     level = log.level
     with open(said, "w") as file:
         try:
@@ -183,4 +210,8 @@ def left_behind(model: Path) -> list[str]:
     """Return what stands beside a model that is neither it nor its run log."""
     ours = {model.name, f"{model.name}.run.jsonl", "said"}
     names = (path.name for path in model.parent.iterdir())
-    return [name for name in names if name.startswith((f"{model.name}.", f".{model.name}.")) and name not in ours]
+    return [
+        name
+        for name in names
+        if name.startswith((f"{model.name}.", f".{model.name}.")) and name not in ours
+    ]

@@ -26,17 +26,25 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PYTHON_KERNEL = "bow-python"
-_MEMORY = 2 << 30  # bytes above what the imports take: a header that lies is found by what is allocated for it
+_MEMORY = (
+    2 << 30
+)  # bytes above what the imports take: a header that lies is found by what is allocated for it
 _ONE_IN = 16  # inputs that get the costly second opinions
 _INPUT_SECONDS = 20
 
 
 def main(names: list[str]) -> int:
     """Fuzz the parsers called ``names``, else all; return 1 if any has a defect."""
-    runs, seconds = int(os.environ.get("FUZZ_RUNS", 200_000)), int(os.environ.get("FUZZ_SECONDS", 240))
+    runs, seconds = (
+        int(os.environ.get("FUZZ_RUNS", 200_000)),
+        int(os.environ.get("FUZZ_SECONDS", 240)),
+    )
     results = [_fuzz(name, runs, seconds) for name in names or _parsers()]
     defects = sum(result["crashes"] for result in results)
-    print(f"{len(results)} parsers, {defects} defects; inputs of defects are in {HERE / 'crashes'}", file=sys.stderr)
+    print(
+        f"{len(results)} parsers, {defects} defects; inputs of defects are in {HERE / 'crashes'}",
+        file=sys.stderr,
+    )
     return 1 if defects else 0
 
 
@@ -57,14 +65,25 @@ def _fuzz(name: str, runs: int, seconds: int) -> dict[str, int]:
         environment = {**os.environ, "FUZZ_FOLDER": scratch, "FUZZ_ONE": name}
         if name == PYTHON_KERNEL:
             runs, environment["NUMBA_DISABLE_JIT"] = runs // 10, "1"
-        flags = [f"-runs={runs}", f"-max_total_time={seconds}", f"-timeout={_INPUT_SECONDS}", "-rss_limit_mb=4096"]
+        flags = [
+            f"-runs={runs}",
+            f"-max_total_time={seconds}",
+            f"-timeout={_INPUT_SECONDS}",
+            "-rss_limit_mb=4096",
+        ]
         flags += [f"-artifact_prefix={crashes}/", "-print_final_stats=1", "-max_len=2048"]
         flags.append(f"-seed={os.environ.get('FUZZ_SEED', 1)}")
         command = [sys.executable, "-m", "tests.fuzz", *flags, str(found), str(_seeds(name))]
-        process = subprocess.run(command, env=environment, cwd=HERE.parent.parent, stderr=subprocess.PIPE, check=False)
+        process = subprocess.run(
+            command, env=environment, cwd=HERE.parent.parent, stderr=subprocess.PIPE, check=False
+        )
         corpus = len(list(found.iterdir()))
     said = process.stderr.decode(errors="replace")
-    new = [path for path in crashes.iterdir() if path.stat().st_mtime >= began and path.suffix != ".traceback"]
+    new = [
+        path
+        for path in crashes.iterdir()
+        if path.stat().st_mtime >= began and path.suffix != ".traceback"
+    ]
     if process.returncode and not new:  # died without leaving an input
         (crashes / "died").write_text(said)
         new = [crashes / "died"]
@@ -87,13 +106,19 @@ def _fuzz_here(name: str, flags: list[str]) -> None:
     import atheris
 
     # compiled kernels cannot be instrumented: numba reads their bytecode
-    kernels = [] if "NUMBA_DISABLE_JIT" in os.environ else (HERE.parent.parent / "src/longtail/kernels").glob("*.py")
+    kernels = (
+        []
+        if "NUMBA_DISABLE_JIT" in os.environ
+        else (HERE.parent.parent / "src/longtail/kernels").glob("*.py")
+    )
     exclude = [f"longtail.kernels.{path.stem}" for path in kernels]
     with atheris.instrument_imports(include=["longtail"], exclude=exclude):
         import targets
 
     logging.getLogger("longtail").setLevel(logging.CRITICAL)
-    warnings.simplefilter("error")  # as in the other tests, but for what compiled kernels are silent about
+    warnings.simplefilter(
+        "error"
+    )  # as in the other tests, but for what compiled kernels are silent about
     warnings.filterwarnings("ignore", module="longtail.kernels")
     targets.set_up(_ONE_IN)
     target = targets.TARGETS[_seeds(name).name]
@@ -116,13 +141,17 @@ def _kept(target: Callable[[bytes], None], crashes: Path) -> Callable[[bytes], N
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             place = "".join(
-                f"{frame.filename}:{frame.lineno}:" for frame in frames if "site-packages" not in frame.filename
+                f"{frame.filename}:{frame.lineno}:"
+                for frame in frames
+                if "site-packages" not in frame.filename
             )
             kind = hashlib.sha256(f"{type(error).__name__}:{place}".encode()).hexdigest()[:16]
             if kind not in seen:
                 seen.add(kind)
                 (crashes / kind).write_bytes(data)
-                (crashes / f"{kind}.traceback").write_text("".join(traceback.format_exception(error)))
+                (crashes / f"{kind}.traceback").write_text(
+                    "".join(traceback.format_exception(error))
+                )
 
     return run
 

@@ -34,7 +34,9 @@ from longtail.data.builder import Reading
 from longtail.data.dataset import Dataset
 from longtail.errors import LongtailError
 
-FREE_LABELS = 10_000  # for xmc_bow, where ten million that a header may claim for free take a second
+FREE_LABELS = (
+    10_000  # for xmc_bow, where ten million that a header may claim for free take a second
+)
 
 
 def fuzz_jsonl(data: bytes) -> None:
@@ -61,7 +63,10 @@ def _compare_jsonl(dataset: Dataset, plain: bytes, bad: set[int]) -> None:
         assert dataset.texts[row] == text
         assert dataset.document_id(row) == (given if given is not None else str(row))
         labels = dataset.labels_of(row)
-        assert dict(zip(labels, dataset.relevance_of(row) or [1.0] * len(labels), strict=True)) == graded
+        assert (
+            dict(zip(labels, dataset.relevance_of(row) or [1.0] * len(labels), strict=True))
+            == graded
+        )
 
 
 def fuzz_jsonl_compiled(data: bytes) -> None:
@@ -132,7 +137,10 @@ def fuzz_annif_folder(data: bytes) -> None:
     if dataset is not None and seldom(data):
         out = folder() / "annif-out"
         shutil.rmtree(out, ignore_errors=True)
-        assert readings.rewritten(annif.read_annif_folder, annif.write_annif_folder, dataset, out) is not None
+        assert (
+            readings.rewritten(annif.read_annif_folder, annif.write_annif_folder, dataset, out)
+            is not None
+        )
 
 
 def fuzz_sniff(data: bytes) -> None:
@@ -194,7 +202,13 @@ def fuzz_xmc_split(data: bytes) -> None:
     inside = files("xmc", dict(zip(names, parts(data, 5), strict=True)))
     dataset = readings.read(xmc_bow.read_xmc_split, inside, data)
     if dataset is not None and seldom(data):
-        written(xmc_bow.read_xmc_split, xmc_bow.write_xmc_split, dataset, files("xmc-out", {}), exact=True)
+        written(
+            xmc_bow.read_xmc_split,
+            xmc_bow.write_xmc_split,
+            dataset,
+            files("xmc-out", {}),
+            exact=True,
+        )
 
 
 def fuzz_lf(data: bytes) -> None:
@@ -215,13 +229,23 @@ def fuzz_attentionxml(data: bytes) -> None:
     dataset = readings.read(attentionxml.read_attentionxml, inside, data)
     if dataset is not None and seldom(data):
         out = files("attention-out", {})
-        written(attentionxml.read_attentionxml, attentionxml.write_attentionxml, dataset, out, exact=False)
+        written(
+            attentionxml.read_attentionxml,
+            attentionxml.write_attentionxml,
+            dataset,
+            out,
+            exact=False,
+        )
 
 
 def fuzz_pecos(data: bytes) -> None:
     """Texts, items, and the members of Y.trn.npz."""
     texts, items, members = parts(data, 3)
-    contents = {"X.trn.txt": texts, "output-items.txt": items or None, "Y.trn.npz": _archive(members)}
+    contents = {
+        "X.trn.txt": texts,
+        "output-items.txt": items or None,
+        "Y.trn.npz": _archive(members),
+    }
     dataset = readings.read(pecos.read_pecos, files("pecos", contents), data)
     if dataset is not None and seldom(data):
         written(pecos.read_pecos, pecos.write_pecos, dataset, files("pecos-out", {}), exact=False)
@@ -233,7 +257,9 @@ def _archive(members: bytes | None) -> bytes | None:
         return members
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
-        for name, content in zip(("indices", "indptr", "format", "shape", "data"), parts(members, 5), strict=True):
+        for name, content in zip(
+            ("indices", "indptr", "format", "shape", "data"), parts(members, 5), strict=True
+        ):
             if content is not None:
                 archive.writestr(f"{name}.npy", content)
     return out.getvalue()
@@ -260,6 +286,8 @@ def fuzz_filter(data: bytes) -> None:
     if isinstance(pairs, LongtailError):
         return
     plain = (oracles.reference_plain(data) or b"").removeprefix(oracles.BOM)
-    expected = [[int(token) for token in line.split()] for line in plain.split(b"\n") if line.strip()]
+    expected = [
+        [int(token) for token in line.split()] for line in plain.split(b"\n") if line.strip()
+    ]
     assert pairs.tolist() == cut.tolist() == expected
     assert all(0 <= document < 5 and 0 <= label < 7 for document, label in expected)

@@ -87,7 +87,9 @@ def check_labels(labels: Labels) -> None:
     assert len(labels.columns) == len(labels)
 
 
-def check_matrix(matrix: Any, n_rows: int, n_columns: int, above: float = -np.inf, dtype: Any = np.float32) -> None:
+def check_matrix(
+    matrix: Any, n_rows: int, n_columns: int, above: float = -np.inf, dtype: Any = np.float32
+) -> None:
     """A canonical CSR matrix: columns rising in each row and in range, values finite and above ``above``."""
     assert matrix.format == "csr"
     assert matrix.dtype == dtype
@@ -143,7 +145,11 @@ def small_chunks(size: int, **limits: int) -> Iterator[None]:
 
 def without_lines(plain: bytes, bad: set[int]) -> bytes:
     """Return the text without the lines counted from 1; the mark keeps what is left from looking like an archive."""
-    kept = [line for number, line in enumerate(plain.removeprefix(BOM).split(b"\n"), 1) if number not in bad]
+    kept = [
+        line
+        for number, line in enumerate(plain.removeprefix(BOM).split(b"\n"), 1)
+        if number not in bad
+    ]
     return BOM + b"\n".join(kept)
 
 

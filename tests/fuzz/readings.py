@@ -52,7 +52,9 @@ def read(reader: Reader, path: Path, data: bytes) -> Dataset | None:
         oracles.check_dataset(lenient)
     if seldom(data):
         strict = oracles.outcome(reader, path, Reading())
-        assert isinstance(strict, LongtailError) or oracles.same(strict, lenient), "skip_bad changes what is good"
+        assert isinstance(strict, LongtailError) or oracles.same(strict, lenient), (
+            "skip_bad changes what is good"
+        )
         with oracles.small_chunks(4 + zlib.crc32(data) % 40):
             _agree(lenient, oracles.outcome(reader, path, Reading(skip_bad=MANY)))
         _read_otherwise(reader, path, lenient)
@@ -70,7 +72,9 @@ def _agree(a: Any, b: Any) -> None:
 def _read_otherwise(reader: Reader, path: Path, lenient: Any) -> None:
     """Read over a given vocabulary and without labels."""
     for unknown in ("error", "drop", "add"):
-        found = oracles.outcome(reader, path, Reading(labels=VOCABULARY, unknown=unknown, skip_bad=MANY))
+        found = oracles.outcome(
+            reader, path, Reading(labels=VOCABULARY, unknown=unknown, skip_bad=MANY)
+        )
         if not isinstance(found, Dataset):
             continue
         oracles.check_dataset(found)
@@ -111,7 +115,9 @@ def written(reader: Reader, write: Writer, dataset: Dataset, path: Path, exact: 
     first = rewritten(reader, write, dataset, path)
     if first is None:
         return
-    ids = exact and (dataset.ids is None or "" not in list(dataset.ids))  # a table says with "" that there is none
+    ids = exact and (
+        dataset.ids is None or "" not in list(dataset.ids)
+    )  # a table says with "" that there is none
     if exact:
         assert oracles.same(first, dataset, ids=ids), f"{dataset!r} reads back as {first!r}"
     else:

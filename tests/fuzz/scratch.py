@@ -21,7 +21,9 @@ def folder() -> Path:
     if given:
         return Path(given)
     shared = Path("/dev/shm")
-    made = tempfile.mkdtemp(prefix="longtail-fuzz-", dir=shared if os.access(shared, os.W_OK) else None)
+    made = tempfile.mkdtemp(
+        prefix="longtail-fuzz-", dir=shared if os.access(shared, os.W_OK) else None
+    )
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return Path(made)
 

@@ -52,9 +52,13 @@ def _fuzz_labels(data: bytes, name: str, suffixes: tuple[str, ...]) -> None:
     if seldom(data):
         strict = oracles.outcome(label_files.read_labels, path)
         assert isinstance(strict, LongtailError) or strict == labels
-        with oracles.small_chunks(200 + zlib.crc32(data) % 40):  # the kind is told from the first chunk
+        with oracles.small_chunks(
+            200 + zlib.crc32(data) % 40
+        ):  # the kind is told from the first chunk
             cut = oracles.outcome(label_files.read_labels, path, skip_bad=MANY)
-        assert isinstance(cut, LongtailError) if isinstance(labels, LongtailError) else cut == labels
+        assert (
+            isinstance(cut, LongtailError) if isinstance(labels, LongtailError) else cut == labels
+        )
     if isinstance(labels, LongtailError):
         return
     oracles.check_labels(labels)
@@ -158,15 +162,21 @@ def _check_lines(data: bytes, plain: bytes | None = None) -> None:
     for chunk, most in ((1 << 18, 64 << 20), (4 + len(data) % 23, 64 << 20), (16, 32)):
         problems = Problems(path, MANY)
         with oracles.small_chunks(chunk, MAX_LINE=most):
-            found = oracles.outcome(lambda problems=problems: list(lines.text_lines(path, problems)))
+            found = oracles.outcome(
+                lambda problems=problems: list(lines.text_lines(path, problems))
+            )
         if plain is None or plain.startswith((b"\xff\xfe", b"\xfe\xff")):
             # libzstd holds a frame against the size that it claims only when it gets it in one piece
-            assert isinstance(found, DataError) or (plain is None and data.startswith(b"\x28\xb5\x2f\xfd"))
+            assert isinstance(found, DataError) or (
+                plain is None and data.startswith(b"\x28\xb5\x2f\xfd")
+            )
             continue
         expected = list(enumerate(plain.removeprefix(oracles.BOM).split(b"\n"), 1))
         if not expected[-1][1]:
             expected.pop()
-        assert found == [(number, _decoded(line) if len(line) <= most else None) for number, line in expected]
+        assert found == [
+            (number, _decoded(line) if len(line) <= most else None) for number, line in expected
+        ]
         assert problems.skipped == [text for _, text in found].count(None)
 
 
@@ -181,9 +191,13 @@ def fuzz_config(data: bytes) -> None:
     """A TOML file, and below the separator one --set a line."""
     toml, assignments = parts(data, 2)
     sources = [oracles.outcome(settings.read_toml, file("in.toml", toml or b""))]
-    given = (assignments or b"").decode("utf-8", "surrogateescape")  # as the command line hands it over
+    given = (assignments or b"").decode(
+        "utf-8", "surrogateescape"
+    )  # as the command line hands it over
     sources += [oracles.outcome(settings.parse_assignment, one) for one in given.split("\n") if one]
-    found = oracles.outcome(settings.resolve, *(source for source in sources if not isinstance(source, LongtailError)))
+    found = oracles.outcome(
+        settings.resolve, *(source for source in sources if not isinstance(source, LongtailError))
+    )
     if isinstance(found, LongtailError) or not seldom(data):
         return
     written = settings.to_toml(found)
@@ -205,8 +219,14 @@ def fuzz_manifest(data: bytes) -> None:
     if not isinstance(opened, LongtailError):
         assert [entry.path for entry in found.files] == ["a.json", "b.bin"]
         assert opened.read_json("a.json", dict) == {}
-        again = manifest.decode(manifest.encode(found.producer, found.config_hash, found.files), inside)
-        assert (again.files, again.producer, again.config_hash) == (found.files, found.producer, found.config_hash)
+        again = manifest.decode(
+            manifest.encode(found.producer, found.config_hash, found.files), inside
+        )
+        assert (again.files, again.producer, again.config_hash) == (
+            found.files,
+            found.producer,
+            found.config_hash,
+        )
 
 
 def fuzz_tensors(data: bytes) -> None:
@@ -219,7 +239,9 @@ def fuzz_tensors(data: bytes) -> None:
         try:
             expected = safetensors.numpy.load(data)
         except safetensors.SafetensorError as error:
-            if "duplicate field" not in str(error):  # of a key that stands twice we take the last, as JSON has it
+            if "duplicate field" not in str(
+                error
+            ):  # of a key that stands twice we take the last, as JSON has it
                 raise
             return
         assert expected.keys() == found.keys()

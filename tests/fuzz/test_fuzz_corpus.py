@@ -12,8 +12,31 @@ import targets
 
 CORPUS = Path(__file__).parent / "corpus"
 MUTANTS = 150  # a parser: the same ones everywhere and always
-PIECES = [b"\n", b"\r\n", b"\t", b'"', b"{", b"}", b"[", b",", b":", b"\0", b"\xff", b"\xef\xbb\xbf", b"\xc3\xa9"]
-PIECES += [b"-1", b"1e400", b"nan", b"99999999999999999999", b"\\ud800", b"null", b"__label__", targets.SEPARATOR]
+PIECES = [
+    b"\n",
+    b"\r\n",
+    b"\t",
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b",",
+    b":",
+    b"\0",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"\xc3\xa9",
+]
+PIECES += [
+    b"-1",
+    b"1e400",
+    b"nan",
+    b"99999999999999999999",
+    b"\\ud800",
+    b"null",
+    b"__label__",
+    targets.SEPARATOR,
+]
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +72,9 @@ def test_every_target_has_seeds():
     assert {path.name for path in CORPUS.iterdir()} == set(targets.TARGETS)
 
 
-@pytest.mark.parametrize("path", sorted(CORPUS.glob("*/*")), ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize(
+    "path", sorted(CORPUS.glob("*/*")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
 def test_seeds_find_no_defect(path):
     targets.TARGETS[path.parent.name](path.read_bytes())
 

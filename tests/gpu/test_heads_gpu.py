@@ -24,16 +24,30 @@ def test_training_is_that_of_the_cpu(kind, dtype, optimiser, kernels):
     assert_alike(trained(kind, device="cuda", kernels=kernels, **run), trained(kind, **run), dtype)
 
 
-@pytest.mark.parametrize(("width", "n_nodes"), [(20, 5000), (130, 40), (384, 5000), (768, 5000), (1024, 3000)])
+@pytest.mark.parametrize(
+    ("width", "n_nodes"), [(20, 5000), (130, 40), (384, 5000), (768, 5000), (1024, 3000)]
+)
 def test_shortlists_of_real_size(width, n_nodes):
     run = {"optimiser": "sgd", "n_nodes": n_nodes, "width": width, "documents": 33, "slots": 1500}
-    assert_alike(trained("candidates", device="cuda", **run), trained("candidates", **run), torch.float32, 1e-3)
+    assert_alike(
+        trained("candidates", device="cuda", **run),
+        trained("candidates", **run),
+        torch.float32,
+        1e-3,
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_run_gives_the_same_bytes(kind, dtype):
-    run = {"device": "cuda", "dtype": dtype, "n_nodes": 3000, "width": 384, "documents": 64, "slots": 1200}
+    run = {
+        "device": "cuda",
+        "dtype": dtype,
+        "n_nodes": 3000,
+        "width": 384,
+        "documents": 64,
+        "slots": 1200,
+    }
     one, other = trained(kind, **run), trained(kind, **run)
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
@@ -51,15 +65,21 @@ def test_offsets_beyond_31_bits():
     torch.testing.assert_close(x.grad, rows.sum(1), rtol=1e-3, atol=1e-3)
     before = head.weight[-12:].float()
     head.step(1.0, seed=0)
-    torch.testing.assert_close(before - head.weight[-12:].float(), x.repeat_interleave(3, 0), rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(
+        before - head.weight[-12:].float(), x.repeat_interleave(3, 0), rtol=2e-2, atol=2e-2
+    )
 
 
 def test_rounding_gives_the_bytes_of_the_torch_path():
     values = torch.from_numpy(np.random.default_rng(2).normal(size=(500, 768)).astype(np.float32))
-    rows = HeadRows(torch.zeros(510, 768, dtype=torch.bfloat16).cuda(), torch.zeros(510).cuda(), {}, "sgd", 0.0)
+    rows = HeadRows(
+        torch.zeros(510, 768, dtype=torch.bfloat16).cuda(), torch.zeros(510).cuda(), {}, "sgd", 0.0
+    )
     for seed in (0, 1, 1 << 40):
         rows.weight.zero_()
-        triton_launch.update_all_rows(rows, slice(10, 510), -values.cuda(), torch.zeros(500).cuda(), 1.0, seed)
+        triton_launch.update_all_rows(
+            rows, slice(10, 510), -values.cuda(), torch.zeros(500).cuda(), 1.0, seed
+        )
         expected = stochastic_bf16(values, torch.arange(10, 510), seed)
         assert torch.equal(rows.weight[10:].cpu().view(torch.int16), expected.view(torch.int16))
 

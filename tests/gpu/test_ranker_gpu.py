@@ -16,7 +16,9 @@ from tiny_encoder import tiny_encoder, write_encoder  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
-TEXTS = [f"word{number} word{number % 7} and some more of them {number * 3}" for number in range(100)]
+TEXTS = [
+    f"word{number} word{number % 7} and some more of them {number * 3}" for number in range(100)
+]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,9 @@ def tokeniser(tmp_path_factory):
 
 def ranker(tokeniser, device, last_level, pooling="mean"):
     tree = LabelTree.from_borders(np.arange(300), [np.linspace(0, 300, 9).astype(int)])
-    network = CascadeXML(tiny_encoder(), tree, Cascade(last_level=last_level), Training(), 0, std=0.3).to(device)
+    network = CascadeXML(
+        tiny_encoder(), tree, Cascade(last_level=last_level), Training(), 0, std=0.3
+    ).to(device)
     network.encoder.pooling = pooling
     return NeuralRanker(tokeniser, network, tree).freeze()
 
@@ -51,4 +55,6 @@ def test_few_documents_at_a_time_give_what_many_do(tokeniser, last_level):
 
 
 def test_the_network_itself_stays_as_it_was(tokeniser):
-    assert {p.dtype for p in ranker(tokeniser, "cuda", "full").network.parameters()} == {torch.float32}
+    assert {p.dtype for p in ranker(tokeniser, "cuda", "full").network.parameters()} == {
+        torch.float32
+    }

@@ -29,16 +29,29 @@ def verdict(report: str) -> tuple[int, list[str]]:
         for package in audited
         for hole in package["vulns"]
     ]
-    return min(len(holes), 1), [*holes, f"pip-audit: {len(audited)} packages audited, {len(holes)} known holes"]
+    return min(len(holes), 1), [
+        *holes,
+        f"pip-audit: {len(audited)} packages audited, {len(holes)} known holes",
+    ]
 
 
 def main(constraints: Path) -> int:
     """Run pip-audit and print its verdict."""
-    pinned = [line.partition(";")[0] for line in constraints.read_text().splitlines() if "==" in line]
+    pinned = [
+        line.partition(";")[0] for line in constraints.read_text().splitlines() if "==" in line
+    ]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(pinned))
         file.flush()
-        command = [sys.executable, "-m", "pip_audit", "--no-deps", "--disable-pip", "--progress-spinner", "off"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip_audit",
+            "--no-deps",
+            "--disable-pip",
+            "--progress-spinner",
+            "off",
+        ]
         command += ["--format", "json", "--timeout", "10", "--requirement", file.name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     code, lines = verdict(done.stdout)

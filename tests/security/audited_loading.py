@@ -28,12 +28,61 @@ TEXT = "perl module for a mail server with documentation"
 
 # Whatever changes the machine, starts or asks something else, or makes code of data.
 REFUSED = {
-    *("exec", "compile", "import", "code.__new__", "function.__new__", "pickle.find_class", "marshal.loads"),
-    *("marshal.load", "cpython.run_command", "cpython.run_file", "sys.addaudithook", "sys.setprofile", "sys.settrace"),
-    *("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.kill"),
-    *("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown"),
-    *("os.utime", "os.putenv", "os.unsetenv", "os.setxattr", "os.chdir", "ctypes.dlopen", "urllib.Request"),
-    *("shutil.copyfile", "shutil.move", "shutil.rmtree", "tempfile.mkstemp", "tempfile.mkdtemp", "webbrowser.open"),
+    *(
+        "exec",
+        "compile",
+        "import",
+        "code.__new__",
+        "function.__new__",
+        "pickle.find_class",
+        "marshal.loads",
+    ),
+    *(
+        "marshal.load",
+        "cpython.run_command",
+        "cpython.run_file",
+        "sys.addaudithook",
+        "sys.setprofile",
+        "sys.settrace",
+    ),
+    *(
+        "subprocess.Popen",
+        "os.system",
+        "os.exec",
+        "os.fork",
+        "os.forkpty",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.kill",
+    ),
+    *(
+        "os.remove",
+        "os.rename",
+        "os.mkdir",
+        "os.rmdir",
+        "os.link",
+        "os.symlink",
+        "os.truncate",
+        "os.chmod",
+        "os.chown",
+    ),
+    *(
+        "os.utime",
+        "os.putenv",
+        "os.unsetenv",
+        "os.setxattr",
+        "os.chdir",
+        "ctypes.dlopen",
+        "urllib.Request",
+    ),
+    *(
+        "shutil.copyfile",
+        "shutil.move",
+        "shutil.rmtree",
+        "tempfile.mkstemp",
+        "tempfile.mkdtemp",
+        "webbrowser.open",
+    ),
     *("ftplib.connect", "http.client.connect", "smtplib.connect", "pty.spawn", "mmap.resize"),
 }
 HARMLESS = {"/proc/mounts"}  # where transformers looks whether weights lie on a network's disk
@@ -52,7 +101,11 @@ def hook(event: str, arguments: tuple[object, ...]) -> None:
     elif event == "open":
         path, _, flags = arguments
         writes = isinstance(flags, int) and bool(flags & WRITING)
-        inside = isinstance(path, int) or path in HARMLESS or Path(os.path.abspath(path)).is_relative_to(readable)  # type: ignore[call-overload]  # noqa: PTH100
+        if isinstance(path, int) or path in HARMLESS:
+            inside = True
+        else:
+            absolute = os.path.abspath(path)  # type: ignore[call-overload]  # noqa: PTH100
+            inside = Path(absolute).is_relative_to(readable)
         if writes or not inside:
             noticed.append(f"{'write' if writes else 'read'} {path}"[:300])
 
@@ -114,7 +167,10 @@ def main(warm: Path, cold: Path) -> None:
         use(warm / name)
     sys.addaudithook(hook)
     models = {name: watched(cold / name, lambda name=name: use(cold / name)) for name in names}
-    planted = {name: watched(cold / names[0], lambda act=act: act(cold / names[0])) for name, act in PLANTED.items()}
+    planted = {
+        name: watched(cold / names[0], lambda act=act: act(cold / names[0]))
+        for name, act in PLANTED.items()
+    }
     print(json.dumps({"models": models, "planted": planted}))
 
 

@@ -49,13 +49,17 @@ class Scratch:
                 entries.pop(name, None)
             else:
                 entries[name] = FileEntry(name, len(content), hashlib.sha256(content).hexdigest())
-        sealed = encode(self._manifest.producer, self._manifest.config_hash, tuple(entries.values()))
+        sealed = encode(
+            self._manifest.producer, self._manifest.config_hash, tuple(entries.values())
+        )
         self._replace(MANIFEST, sealed)
 
     def recover(self, mutant: Mutant) -> None:
         """Be the folder again that it was."""
         for name in mutant.files:
-            self._replace(name, self._folder.read_bytes(name) if name in self._folder.files else None)
+            self._replace(
+                name, self._folder.read_bytes(name) if name in self._folder.files else None
+            )
 
     def _replace(self, name: str, content: bytes | None) -> None:
         file = self.place / name
@@ -81,16 +85,24 @@ def mutants(folder: Path) -> Iterator[Mutant]:
         yield from _with_code(json.loads(opened.read_bytes("encoder/config.json")))
 
 
-def _of_arrays(file: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> Iterator[Mutant]:
+def _of_arrays(
+    file: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]
+) -> Iterator[Mutant]:
     def written(changed: Mapping[str, np.ndarray]) -> dict[str, bytes | None]:
         return {file: b"".join(bytes(piece) for piece in array_pieces(changed, metadata))}
 
     yield Mutant(f"{file}: no arrays", written({}))
     yield Mutant(f"{file}: one array more", written({**arrays, "more": np.zeros(3)}))
     for key, array in arrays.items():
-        yield Mutant(f"{file}: no {key}", written({name: own for name, own in arrays.items() if name != key}))
+        yield Mutant(
+            f"{file}: no {key}", written({name: own for name, own in arrays.items() if name != key})
+        )
         for change, changed in _changes(array).items():
-            if changed.dtype != array.dtype or changed.shape != array.shape or changed.tobytes() != array.tobytes():
+            if (
+                changed.dtype != array.dtype
+                or changed.shape != array.shape
+                or changed.tobytes() != array.tobytes()
+            ):
                 yield Mutant(f"{file}: {key} {change}", written({**arrays, key: changed}))
 
 
@@ -121,7 +133,11 @@ def _changes(array: np.ndarray) -> dict[str, np.ndarray]:
     most = np.finfo(array.dtype).max if kind == "f" else np.iinfo(array.dtype).max
     least = np.finfo(array.dtype).min if kind == "f" else np.iinfo(array.dtype).min
     values: dict[str, Any] = {"most": most, "least": least, "flipped": None}
-    values |= {"nan": np.nan, "inf": np.inf, "minus inf": -np.inf} if kind == "f" else {"128": min(128, most)}
+    values |= (
+        {"nan": np.nan, "inf": np.inf, "minus inf": -np.inf}
+        if kind == "f"
+        else {"128": min(128, most)}
+    )
     values |= {"minus one": -1} if kind in "if" else {}
     places = {"first": 0, "middle": len(flat) // 2, "last": len(flat) - 1}
     for what, value in values.items():
@@ -131,7 +147,9 @@ def _changes(array: np.ndarray) -> dict[str, np.ndarray]:
             changes[f"all {what}"] = np.full_like(array, value)
     if kind in "iu":
         for step in (1, 1000):
-            changes[f"one {step} more"] = _with(array, len(flat) // 2, min(int(flat[len(flat) // 2]) + step, most))
+            changes[f"one {step} more"] = _with(
+                array, len(flat) // 2, min(int(flat[len(flat) // 2]) + step, most)
+            )
     return changes
 
 
@@ -149,16 +167,25 @@ def _of_json(file: str, content: Any) -> Iterator[Mutant]:
         where = ".".join(map(str, path))
         for value in (HUGE, -1, 0, 1e308, "x" * 1000, None, [], {}, [[]], True):
             yield Mutant(
-                f"{file}: {where} {str(value)[:9]}", {file: _dumped(_set(content, path, lambda _, v=value: v))}
+                f"{file}: {where} {str(value)[:9]}",
+                {file: _dumped(_set(content, path, lambda _, v=value: v))},
             )
         for value in (b"NaN", b"1e999", b"1" * 5000, DEEP):
             marked = _dumped(_set(content, path, lambda _: "\0mark"))
-            yield Mutant(f"{file}: {where} {value[:9]!r}", {file: marked.replace(b'"\\u0000mark"', value)})
+            yield Mutant(
+                f"{file}: {where} {value[:9]!r}", {file: marked.replace(b'"\\u0000mark"', value)}
+            )
 
 
 def _leaves(content: Any, path: tuple[Any, ...] = (), most: int = 12) -> Iterator[tuple[Any, ...]]:
     """Yield the place of every value, of long lists and objects the first few."""
-    inside = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    inside = (
+        content.items()
+        if isinstance(content, dict)
+        else enumerate(content)
+        if isinstance(content, list)
+        else ()
+    )
     if path:
         yield path
     limit = most if len(path) > 1 else 60
@@ -213,23 +240,43 @@ def _of_bytes(file: str, content: bytes) -> Iterator[Mutant]:
 
 def _with_code(config: dict[str, Any]) -> Iterator[Mutant]:
     """Yield encoders that ask for code of their own to be run, in all the ways that the files have."""
-    evil = {"encoder/evil.py": EVIL.encode(), "encoder/modeling_evil.py": EVIL.encode(), "encoder/__init__.py": b""}
+    evil = {
+        "encoder/evil.py": EVIL.encode(),
+        "encoder/modeling_evil.py": EVIL.encode(),
+        "encoder/__init__.py": b"",
+    }
     auto_map = dict.fromkeys(("AutoConfig", "AutoModel", "AutoTokenizer"), "evil.Evil")
     for change, more in {
         "auto_map": {"auto_map": auto_map},
         "auto_map, own type": {"auto_map": auto_map, "model_type": "evil"},
         "trusted": {"auto_map": auto_map, "trust_remote_code": True},
-        "elsewhere": {"auto_map": {name: f"somebody/evil--{value}" for name, value in auto_map.items()}},
-        "quantised": {"quantization_config": {"quant_method": "evil", "modules_to_not_convert": []}},
-        "attention of a hub": {"_attn_implementation": "somebody/evil", "attn_implementation": "somebody/evil"},
+        "elsewhere": {
+            "auto_map": {name: f"somebody/evil--{value}" for name, value in auto_map.items()}
+        },
+        "quantised": {
+            "quantization_config": {"quant_method": "evil", "modules_to_not_convert": []}
+        },
+        "attention of a hub": {
+            "_attn_implementation": "somebody/evil",
+            "attn_implementation": "somebody/evil",
+        },
         "kernels of a hub": {"use_kernels": True, "experts_implementation": "somebody/evil"},
         "adapters": {"peft_type": "LORA", "base_model_name_or_path": "somebody/evil"},
         "type of a class": {"dtype": "__import__('os')", "torch_dtype": "__import__('os')"},
     }.items():
         changed = json.dumps({**config, **more}).encode()
         yield Mutant(f"encoder/config.json: {change}", {"encoder/config.json": changed, **evil})
-    yield Mutant("encoder: weights as a pickle", {"encoder/model.safetensors": None, "encoder/pytorch_model.bin": b"x"})
-    adapter = {"encoder/adapter_config.json": b'{"peft_type": "LORA", "base_model_name_or_path": "somebody/evil"}'}
+    yield Mutant(
+        "encoder: weights as a pickle",
+        {"encoder/model.safetensors": None, "encoder/pytorch_model.bin": b"x"},
+    )
+    adapter = {
+        "encoder/adapter_config.json": b'{"peft_type": "LORA", "base_model_name_or_path": "somebody/evil"}'
+    }
     yield Mutant("encoder: an adapter", {**adapter, **evil})
-    tokeniser = json.dumps({"tokenizer_class": "Evil", "auto_map": auto_map, "pad_token": "[PAD]"}).encode()
-    yield Mutant("encoder: a tokeniser of its own", {"encoder/tokenizer_config.json": tokeniser, **evil})
+    tokeniser = json.dumps(
+        {"tokenizer_class": "Evil", "auto_map": auto_map, "pad_token": "[PAD]"}
+    ).encode()
+    yield Mutant(
+        "encoder: a tokeniser of its own", {"encoder/tokenizer_config.json": tokeniser, **evil}
+    )

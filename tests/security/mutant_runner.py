@@ -26,14 +26,22 @@ from longtail.errors import DataError, MissingExtra, ModelFolderError, UsageErro
 
 SECONDS = 20  # a mutant
 MEMORY = 3 << 30  # bytes above what the process has before the first one
-TEXTS = ["perl module for a mail server with documentation", "", "library library library", "\u1e9e \U0001f4a9 x"] * 8
+TEXTS = [
+    "perl module for a mail server with documentation",
+    "",
+    "library library library",
+    "\u1e9e \U0001f4a9 x",
+] * 8
 
 
 def main(scratch: Path, folders: list[str]) -> None:
     """Try the mutants; each folder itself is used before, which compiles what is to be compiled."""
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, _too_long)
-    models = [(Path(folder), int(first), int(step)) for folder, first, step in (text.split(":") for text in folders)]
+    models = [
+        (Path(folder), int(first), int(step))
+        for folder, first, step in (text.split(":") for text in folders)
+    ]
     for folder, _, _ in models:
         _use(folder)
     _limit_memory()
@@ -46,7 +54,12 @@ def main(scratch: Path, folders: list[str]) -> None:
             signal.alarm(SECONDS)
             outcome = _outcome(place)
             signal.alarm(0)
-            _tell(folder, number, "RAN CODE" if [*place.rglob("ran"), *Path.cwd().glob("ran")] else outcome, mutant)
+            _tell(
+                folder,
+                number,
+                "RAN CODE" if [*place.rglob("ran"), *Path.cwd().glob("ran")] else outcome,
+                mutant,
+            )
             base.recover(mutant)
 
 
@@ -62,8 +75,12 @@ def _outcome(place: Path) -> str:
         return "refused" if told.isprintable() and len(told) < 2000 else f"BAD WORDS {told!r}"
     except MissingExtra:
         return "refused"
-    except UsageError as error:  # without a vocabulary it is a model on features, which is a model as good as any
-        return "answered" if "trained on ready-made features" in str(error) else f"UsageError {error}"
+    except (
+        UsageError
+    ) as error:  # without a vocabulary it is a model on features, which is a model as good as any
+        return (
+            "answered" if "trained on ready-made features" in str(error) else f"UsageError {error}"
+        )
     except DataError as error:  # so is a member of an ensemble
         return "answered" if "give --features as then" in str(error) else f"DataError {error}"
     except BaseException as error:

@@ -39,11 +39,18 @@ def test_nothing_but_the_folder_is_read(tmp_path):
     """One test of all, in one process: the hook stays to the end of it, and libraries take long to import."""
     warm, cold = unpack_all(tmp_path / "warm"), tmp_path / "cold"
     shutil.copytree(warm, cold)
-    command = [sys.executable, str(Path(__file__).with_name("audited_loading.py")), str(warm), str(cold)]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("audited_loading.py")),
+        str(warm),
+        str(cold),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     noticed = json.loads(done.stdout)
     assert noticed["models"] == {name: [] for name in NAMES}
     assert noticed["planted"].keys() == PLANTED.keys()
     for name, event in PLANTED.items():  # the hook sees what it is for
-        assert any(found.startswith(event) for found in noticed["planted"][name]), noticed["planted"][name]
+        assert any(found.startswith(event) for found in noticed["planted"][name]), noticed[
+            "planted"
+        ][name]

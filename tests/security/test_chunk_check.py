@@ -16,7 +16,9 @@ def level(widths, n_columns, density, dtype="float32", dense_width=0, seed=0):
     """Return a level of random weights, and biases."""
     random, parts = np.random.default_rng(seed), []
     for width in widths:
-        weights = random.normal(size=(n_columns + 1, width)) * (random.random((n_columns + 1, width)) < density)
+        weights = random.normal(size=(n_columns + 1, width)) * (
+            random.random((n_columns + 1, width)) < density
+        )
         rows = np.flatnonzero(weights.any(axis=1))
         where = [np.flatnonzero(weights[row]) for row in rows]
         ptr = np.cumsum([0, *map(len, where)])
@@ -105,8 +107,12 @@ def test_lies_about_where_more_than_16_bits_are_needed_are_refused():
 def test_the_child_behind_the_last_is_refused(width):
     made = level([width], 50, 0.9)
     siblings, count = made.level.siblings.copy(), int(made.level.heads[1, 2])
-    for plane in range(len(siblings) // count):  # the number of the last entry's child; its row ends there
-        siblings[(plane + 1) * count - 1] = width & 0x7F | 0x80 if plane == 0 else width >> 7 + 8 * (plane - 1)
+    for plane in range(
+        len(siblings) // count
+    ):  # the number of the last entry's child; its row ends there
+        siblings[(plane + 1) * count - 1] = (
+            width & 0x7F | 0x80 if plane == 0 else width >> 7 + 8 * (plane - 1)
+        )
     with pytest.raises(ModelFolderError, match="do not fit each other"):
         Chunks.from_arrays({**made.to_arrays(), "siblings": siblings})
 
@@ -150,11 +156,18 @@ def test_what_is_one_off_leads_nowhere_else(name):
                 assert all((columns >= 0) & (columns <= made.n_columns))
 
 
-@pytest.mark.parametrize("name", ["offsets", "heads", "shifts", "starts", "columns", "siblings", "values", "bias"])
+@pytest.mark.parametrize(
+    "name", ["offsets", "heads", "shifts", "starts", "columns", "siblings", "values", "bias"]
+)
 def test_other_types_and_sizes_are_refused(name):
     arrays = level([5, 20, 3], 50, 0.3).to_arrays()
     other = np.float64 if arrays[name].dtype != np.float64 else np.float32
-    for changed in (arrays[name].astype(other), arrays[name][:-1], arrays[name][None], arrays[name][:0]):
+    for changed in (
+        arrays[name].astype(other),
+        arrays[name][:-1],
+        arrays[name][None],
+        arrays[name][:0],
+    ):
         with pytest.raises(ModelFolderError, match="do not fit each other"):
             Chunks.from_arrays({**arrays, name: changed})
 

@@ -89,7 +89,10 @@ def test_a_planted_one_is_named_with_its_line(tmp_path, capsys):
     file = tmp_path / "planted.py"
     file.write_text("import os\n\nos.system('true')\n")
     assert forbidden_calls.main([str(tmp_path)]) == 1
-    assert capsys.readouterr().out == f"{file}:3: os.system is forbidden: use subprocess.run with a list\n"
+    assert (
+        capsys.readouterr().out
+        == f"{file}:3: os.system is forbidden: use subprocess.run with a list\n"
+    )
 
 
 @pytest.mark.parametrize(("file", "name"), forbidden_calls.ALLOWED)

@@ -36,7 +36,9 @@ def tried(place: Path) -> tuple[Counter[str], list[str]]:
         command += [f"{folders[name]}:{first}:{step}" for name, (first, step) in left.items()]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place)
         lines = [line.split("\t") for line in done.stdout.splitlines()]
-        told = [(model, outcome, mutant) for model, _, outcome, mutant in lines if outcome != "trying"]
+        told = [
+            (model, outcome, mutant) for model, _, outcome, mutant in lines if outcome != "trying"
+        ]
         outcomes.update(outcome for _, outcome, _ in told)
         wrong += [": ".join(line) for line in told if line[1] not in ("refused", "answered")]
         if done.returncode == 0:
@@ -57,4 +59,6 @@ def test_mutants(tmp_path, record_property):
     assert outcomes["refused"] > outcomes["answered"]
     for outcome, count in {"tried": outcomes.total(), **outcomes}.items():
         record_property(outcome, count)
-    print(f"{outcomes.total()} folders tried, {outcomes['refused']} refused, {outcomes['answered']} are models")
+    print(
+        f"{outcomes.total()} folders tried, {outcomes['refused']} refused, {outcomes['answered']} are models"
+    )

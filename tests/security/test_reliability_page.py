@@ -18,7 +18,11 @@ def test_what_it_names_exists(path):
 
 
 def test_every_line_of_a_table_names_a_test():
-    rows = [line for line in TEXT.splitlines() if line.startswith("| ") and not line.startswith("| promise")]
+    rows = [
+        line
+        for line in TEXT.splitlines()
+        if line.startswith("| ") and not line.startswith("| promise")
+    ]
     assert len(rows) > 15
     for row in rows:
         assert re.search(r"`tests/[^`]+\.py` \|$|`tests/[^`]+\.py`[^|]*\|$", row), row
@@ -31,7 +35,9 @@ def test_tests_of_faults_and_of_security_are_named():
 
 def test_make_security_runs_the_second_and_the_third_table():
     tables = re.search(r"## No code in files(.*)## Compatibility", TEXT, re.DOTALL)[1]
-    run = re.search(r"^HOSTILE := (.*?[^\\])\n", (ROOT / "Makefile").read_text(), re.MULTILINE | re.DOTALL)[1].split()
+    run = re.search(
+        r"^HOSTILE := (.*?[^\\])\n", (ROOT / "Makefile").read_text(), re.MULTILINE | re.DOTALL
+    )[1].split()
     for path in re.findall(r"`(tests/[^`]+)`", tables):
         assert any(Path(path).is_relative_to(part) for part in run), path
 

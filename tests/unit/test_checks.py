@@ -16,14 +16,22 @@ LEVELS = {"cascade": {"levels": [16, 64], "layers": [[3, 4], [5], [6]]}}
 
 def test_layers_beyond_the_encoder_are_refused() -> None:
     config = configure("cascadexml", None, {"cascade": {"layers": [[9, 10], [11], [12]]}})
-    with pytest.raises(ConfigError, match=r"cascade\.layers: found 12; expected at most 6, the encoder's depth"):
+    with pytest.raises(
+        ConfigError, match=r"cascade\.layers: found 12; expected at most 6, the encoder's depth"
+    ):
         check_encoder(config, "cpu")
 
 
-@pytest.mark.parametrize(("setting", "value"), [("dropout", [0.1, 0.2]), ("shortlist", [8]), ("layers", [[5], [6]])])
-def test_settings_for_another_number_of_levels_are_refused(setting: str, value: list[object]) -> None:
+@pytest.mark.parametrize(
+    ("setting", "value"), [("dropout", [0.1, 0.2]), ("shortlist", [8]), ("layers", [[5], [6]])]
+)
+def test_settings_for_another_number_of_levels_are_refused(
+    setting: str, value: list[object]
+) -> None:
     config = configure("cascadexml", None, LEVELS, {"cascade": {setting: value}})
-    with pytest.raises(ConfigError, match=rf"cascade\.{setting}: found settings for 2 levels; expected 3"):
+    with pytest.raises(
+        ConfigError, match=rf"cascade\.{setting}: found settings for 2 levels; expected 3"
+    ):
         check_encoder(config, "cpu")
 
 
@@ -31,7 +39,9 @@ def test_settings_for_another_number_of_levels_are_refused(setting: str, value: 
 def test_lengths_for_another_number_of_tuned_levels_are_refused(setting: str) -> None:
     recursive = {"levels": [16, 256], "finest": "labels", setting: [5, 6]}
     config = configure("xr-transformer", None, {"recursive": recursive})
-    with pytest.raises(ConfigError, match=rf"recursive\.{setting}: found numbers for 2 levels; expected 3"):
+    with pytest.raises(
+        ConfigError, match=rf"recursive\.{setting}: found numbers for 2 levels; expected 3"
+    ):
         check_encoder(config, "cpu")
 
 
@@ -42,5 +52,8 @@ def test_levels_that_fit_are_accepted() -> None:
 
 def test_a_preset_whose_encoder_is_missing_is_refused(tmp_path: Path) -> None:
     config = configure("cascadexml", None, {"encoder": {"name": "bert-base-uncased"}})
-    with search_encoders_in(tmp_path), pytest.raises(UsageError, match="'bert-base-uncased': found no such folder"):
+    with (
+        search_encoders_in(tmp_path),
+        pytest.raises(UsageError, match="'bert-base-uncased': found no such folder"),
+    ):
         check_encoder(config, "cpu")

@@ -37,11 +37,17 @@ class Known(Model):
     answers: list = field(default_factory=list)
 
     def predict(self, documents, k=5, **_):
-        ranked = [(row, rank, name) for row, own in enumerate(self.answers) for rank, name in enumerate(own, 1)]
+        ranked = [
+            (row, rank, name)
+            for row, own in enumerate(self.answers)
+            for rank, name in enumerate(own, 1)
+        ]
         row, column, score = zip(
             *((row, self.labels.columns[name], 1 / rank) for row, rank, name in ranked), strict=True
         )
-        matrix = sparse.csr_array((score, (row, column)), shape=(len(self.answers), len(self.labels)))
+        matrix = sparse.csr_array(
+            (score, (row, column)), shape=(len(self.answers), len(self.labels))
+        )
         return lt.Predictions(matrix, self.labels)
 
 
@@ -60,20 +66,38 @@ def documents(truth=TRUTH):
 
 class TestNumbers:
     def test_by_hand(self):
-        good, dull = compare([a_model(GOOD), a_model(DULL, method="bonsai")], documents(), [2, 1]).models
-        assert (good.name, good.method, dull.name, dull.method) == ("xr-linear", "xr-linear", "bonsai", "bonsai")
+        good, dull = compare(
+            [a_model(GOOD), a_model(DULL, method="bonsai")], documents(), [2, 1]
+        ).models
+        assert (good.name, good.method, dull.name, dull.method) == (
+            "xr-linear",
+            "xr-linear",
+            "bonsai",
+            "bonsai",
+        )
         assert good.measured.evaluation.ks == (1, 2)
         assert [good.measured.evaluation[name] for name in ("P@1", "P@2")] == [1, 6 / 8]
         assert [dull.measured.evaluation[name] for name in ("P@1", "P@2")] == [3 / 4, 3 / 8]
         recalls = [(part.name, part.n_positives, part.recall[1]) for part in good.by_frequency.bins]
-        assert recalls == [("0", 1, 0), ("1", 1, 1), ("2–5", 1, 1), ("6–20", 1, 1), ("21–100", 0, None), (">100", 3, 1)]
+        assert recalls == [
+            ("0", 1, 0),
+            ("1", 1, 1),
+            ("2–5", 1, 1),
+            ("6–20", 1, 1),
+            ("21–100", 0, None),
+            (">100", 3, 1),
+        ]
         assert [part.recall[1] for part in dull.by_frequency.bins] == [0, 0, 0, 0, None, 1]
 
     def test_psp_has_the_constants_asked_for(self):
         (dull,) = compare([a_model(DULL)], documents(), [1], propensity=(0.6, 2.6)).models
-        often, once, some, few, new = inverse_propensities(np.array([150, 1, 8, 3, 0]), 200, 0.6, 2.6)
+        often, once, some, few, new = inverse_propensities(
+            np.array([150, 1, 8, 3, 0]), 200, 0.6, 2.6
+        )
         assert once > few > some > often
-        assert dull.measured.evaluation["PSP@1"] == pytest.approx(3 * often / (once + some + few + new))
+        assert dull.measured.evaluation["PSP@1"] == pytest.approx(
+            3 * often / (once + some + few + new)
+        )
         assert (dull.measured.evaluation.a, dull.measured.evaluation.b) == (0.6, 2.6)
 
     def test_one_measure_for_all(self):
@@ -82,7 +106,9 @@ class TestNumbers:
         found = compare([a_model(GOOD), a_model(GOOD, counts, 900)], documents())
         one, other = found.models
         assert one.measured.evaluation == other.measured.evaluation
-        assert [part.recall for part in one.by_frequency.bins] == [part.recall for part in other.by_frequency.bins]
+        assert [part.recall for part in one.by_frequency.bins] == [
+            part.recall for part in other.by_frequency.bins
+        ]
         assert found.notes == (
             "xr-linear (2): other training data than xr-linear (900 documents, 4 of the 4 labels); "
             "bins and propensities are xr-linear's",
@@ -96,10 +122,13 @@ class TestNumbers:
         assert one.measured.evaluation == other.measured.evaluation
 
     @pytest.mark.parametrize(
-        ("counts", "documents_"), [({**COUNTS, "few": 4}, 200), (COUNTS, 201), (dict(reversed(COUNTS.items())), 200)]
+        ("counts", "documents_"),
+        [({**COUNTS, "few": 4}, 200), (COUNTS, 201), (dict(reversed(COUNTS.items())), 200)],
     )
     def test_every_difference_is_told(self, counts, documents_):
-        assert len(compare([a_model(GOOD), a_model(GOOD, counts, documents_)], documents()).notes) == 1
+        assert (
+            len(compare([a_model(GOOD), a_model(GOOD, counts, documents_)], documents()).notes) == 1
+        )
 
     def test_same_data_needs_no_note(self):
         found = compare([a_model(GOOD), a_model(DULL)], documents())
@@ -107,18 +136,27 @@ class TestNumbers:
         assert str(found).count("by label frequency") == 3
 
     def test_filter(self, tmp_path):
-        (tmp_path / "filter.txt").write_text("0 3\n")  # the first document may not score with «once»
-        found = compare([a_model(GOOD), a_model(DULL)], documents(), [1], mask=tmp_path / "filter.txt")
+        (tmp_path / "filter.txt").write_text(
+            "0 3\n"
+        )  # the first document may not score with «once»
+        found = compare(
+            [a_model(GOOD), a_model(DULL)], documents(), [1], mask=tmp_path / "filter.txt"
+        )
         assert [part.recall[0] for part in found.models[0].by_frequency.bins[:2]] == [0, 0]
 
     def test_rows_are_all_numbers(self):
         found = compare([a_model(GOOD)], documents(), [1, 2])
         rows = {row[:3]: row[3] for row in found.rows}
-        assert len(rows) == len(found.rows) == 7 * 2 + 6 * 2 + 5 * 2  # metrics, P and R by bin; one bin has no R
+        assert (
+            len(rows) == len(found.rows) == 7 * 2 + 6 * 2 + 5 * 2
+        )  # metrics, P and R by bin; one bin has no R
         assert rows["xr-linear", "P@2", ""] == 0.75
         assert rows["xr-linear", "R@2", "2–5"] == 1
         assert rows["xr-linear", "P@2", ">100"] == 3 / 8
-        assert sum(value for (_, metric, part), value in rows.items() if metric == "P@2" and part) == 0.75
+        assert (
+            sum(value for (_, metric, part), value in rows.items() if metric == "P@2" and part)
+            == 0.75
+        )
 
     def test_json(self):
         found = compare([a_model(GOOD), a_model(DULL)], documents(), [1])
@@ -130,7 +168,10 @@ class TestNumbers:
     def test_progress(self):
         with told_progress() as told:
             compare([a_model(GOOD), a_model(DULL, method="plt")], documents())
-        one, two = (("measuring xr-linear", None, ""), "end", 1), (("measuring plt", None, ""), "end", 1)
+        one, two = (
+            (("measuring xr-linear", None, ""), "end", 1),
+            (("measuring plt", None, ""), "end", 1),
+        )
         assert told == [("comparing", 2, "models"), *one, *two, "end"]
 
 
@@ -144,11 +185,16 @@ class TestRefusals:
     def test_filter_of_other_labels(self, tmp_path):
         (tmp_path / "filter.txt").write_text("0 3\n")
         turned = a_model(GOOD, dict(reversed(COUNTS.items())))
-        with pytest.raises(UsageError, match="its labels are not those of xr-linear; expected models with the same"):
+        with pytest.raises(
+            UsageError, match="its labels are not those of xr-linear; expected models with the same"
+        ):
             compare([a_model(GOOD), turned], documents(), mask=tmp_path / "filter.txt")
 
     def test_no_labels_to_measure_against(self):
-        with pytest.raises(DataError, match=r"^test: 2 documents without labels; expected labels to measure against$"):
+        with pytest.raises(
+            DataError,
+            match=r"^test: 2 documents without labels; expected labels to measure against$",
+        ):
             compare([a_model(GOOD)], documents([[], []]))
 
     def test_no_models(self):
@@ -206,7 +252,10 @@ def made(n_models, ks=(1, 3), name="model-{}"):
                 n_positives=0 if recall is None else 40,
                 hits=(1,) * len(ks),
                 precision=(0.1,) * len(ks),
-                recall=tuple(recall if recall is None else recall * rank / len(ks) for rank in range(1, len(ks) + 1)),
+                recall=tuple(
+                    recall if recall is None else recall * rank / len(ks)
+                    for rank in range(1, len(ks) + 1)
+                ),
             )
             for low, high, recall in zip((0, 1, 6), (0, 5, None), recalls, strict=True)
         )
@@ -227,7 +276,10 @@ class TestTables:
             ["PSP@1", "PSP@3", "PSnDCG@1", "PSnDCG@3"],
             ["coverage@1", "coverage@3", "macro-F1@1", "macro-F1@3"],
         ]
-        assert tables[3] == "percent over 9 documents with 5 labels; propensity A=0.55 B=1.5; * the best"
+        assert (
+            tables[3]
+            == "percent over 9 documents with 5 labels; propensity A=0.55 B=1.5; * the best"
+        )
         assert tables[5].splitlines() == [
             "R@3 by label frequency",
             "in train  labels  positives  model-0   model-1",
@@ -241,7 +293,12 @@ class TestTables:
         assert "*" not in str(made(1))
 
     def test_what_is_shown_alike_is_marked_alike(self):
-        assert comparison._marked([0.50001, 0.50004, 0.4, None]) == ["50.00*", "50.00*", "40.00 ", "– "]
+        assert comparison._marked([0.50001, 0.50004, 0.4, None]) == [
+            "50.00*",
+            "50.00*",
+            "40.00 ",
+            "– ",
+        ]
         assert comparison._marked([0.0, 0.0]) == ["0.00 ", "0.00 "]
         assert comparison._marked([None, None]) == ["– ", "– "]
 
@@ -252,11 +309,15 @@ class TestTables:
         assert max(map(len, text.splitlines())) <= 100
         for k in ks:
             parts = re.findall(rf"^R@{k} by label frequency\n(in train.*)$", text, re.MULTILINE)
-            heads = [int(at) for part in parts for at in re.findall(r"a name of length 19, (\d+)", part)]
+            heads = [
+                int(at) for part in parts for at in re.findall(r"a name of length 19, (\d+)", part)
+            ]
             assert heads == [*range(n_models)]
 
     def test_full_lines(self):
-        assert max(map(len, str(made(20, (1,), name="1234567 {:02}")).splitlines())) > 88  # no room for one more
+        assert (
+            max(map(len, str(made(20, (1,), name="1234567 {:02}")).splitlines())) > 88
+        )  # no room for one more
 
 
 @pytest.fixture
@@ -265,7 +326,9 @@ def figure(monkeypatch, tmp_path):
     from matplotlib.figure import Figure
 
     drawn, save = [], Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda own, *a, **o: drawn.append(own) or save(own, *a, **o))
+    monkeypatch.setattr(
+        Figure, "savefig", lambda own, *a, **o: drawn.append(own) or save(own, *a, **o)
+    )
 
     def draw(found):
         write_comparison(found, tmp_path / "a.png")
@@ -312,11 +375,17 @@ class TestPicture:
         drawn = figure(made(3, (1, 3, 5)))
         precision, recall, psp = drawn.axes
         for axes, metric, share in ((precision, "P", 1), (psp, "PSP", 0.5)):
-            assert [tick.get_text() for tick in axes.get_xticklabels()] == [f"{metric}@{k}" for k in (1, 3, 5)]
+            assert [tick.get_text() for tick in axes.get_xticklabels()] == [
+                f"{metric}@{k}" for k in (1, 3, 5)
+            ]
             for at, line in enumerate(axes.lines):
-                assert line.get_ydata() == pytest.approx([share * (value - at) for value in (75, 65, 55)])
+                assert line.get_ydata() == pytest.approx(
+                    [share * (value - at) for value in (75, 65, 55)]
+                )
         assert [tick.get_text() for tick in recall.get_xticklabels()] == ["1–5\n40", ">5\n40"]
-        assert [line.get_ydata() for line in recall.lines] == [pytest.approx([25 + at, 50]) for at in range(3)]
+        assert [line.get_ydata() for line in recall.lines] == [
+            pytest.approx([25 + at, 50]) for at in range(3)
+        ]
         assert "R@5" in recall.get_title(loc="left")
         (legend,) = drawn.legends
         assert [text.get_text() for text in legend.get_texts()] == ["model-0", "model-1", "model-2"]
@@ -325,18 +394,26 @@ class TestPicture:
     def test_models_are_told_apart_without_colours(self, figure, n_models):
         drawn = figure(made(n_models))
         for axes in drawn.axes:
-            looks = [(line.get_marker(), line.get_markerfacecolor() == "white") for line in axes.lines]
+            looks = [
+                (line.get_marker(), line.get_markerfacecolor() == "white") for line in axes.lines
+            ]
             assert len(set(looks)) == n_models
         precision, recall, _ = drawn.axes
-        assert [line.get_color() for line in precision.lines] == [line.get_color() for line in recall.lines]
+        assert [line.get_color() for line in precision.lines] == [
+            line.get_color() for line in recall.lines
+        ]
         places = sorted(x for line in precision.lines for x in line.get_xdata())
-        assert min(right - left for left, right in pairwise(places)) > 0.04  # side by side, each k apart
+        assert (
+            min(right - left for left, right in pairwise(places)) > 0.04
+        )  # side by side, each k apart
 
     @pytest.mark.parametrize("n_models", [2, 8])
     def test_nothing_overlaps(self, figure, n_models):
         drawn = figure(made(n_models, (1, 3, 5), name="a rather long name of a folder {}"))
         drawn.canvas.draw()
-        boxes = [axes.get_tightbbox() for axes in drawn.axes] + [drawn.legends[0].get_window_extent()]
+        boxes = [axes.get_tightbbox() for axes in drawn.axes] + [
+            drawn.legends[0].get_window_extent()
+        ]
         for at, box in enumerate(boxes):
             assert 0 <= box.x0 <= box.x1 <= drawn.bbox.x1
             assert 0 <= box.y0 <= box.y1 <= drawn.bbox.y1

@@ -40,7 +40,9 @@ def fewer(data):
     matrix = np.hstack([matrix[:, kept], np.zeros((len(train), 1))])
     matrix[:20, -1] = 1
     some = replace(train, labels=labels, label_matrix=sparse.csr_array(matrix.astype(np.float32)))
-    return lt.Longtail("xr-linear", ranker={"max_passes": 3}, tree={"branching": 4, "leaf_size": 10}).fit(some)
+    return lt.Longtail(
+        "xr-linear", ranker={"max_passes": 3}, tree={"branching": 4, "leaf_size": 10}
+    ).fit(some)
 
 
 def dense(predictions):
@@ -95,15 +97,21 @@ def test_the_mean_is_of_raw_scores_where_one_is_not_calibrated(linear, flat, dat
     texts = list(data[1].texts)[:20]
     members = [uncalibrated(linear), uncalibrated(flat)]
     expected = by_hand(members, texts, 5, all_columns(*members), lambda matrix: matrix)
-    assert dense(lt.ensemble([linear, members[1]]).predict(texts)) == pytest.approx(expected, rel=1e-5)
+    assert dense(lt.ensemble([linear, members[1]]).predict(texts)) == pytest.approx(
+        expected, rel=1e-5
+    )
     assert dense(lt.ensemble([linear, flat]).predict(texts)) != pytest.approx(expected, rel=1e-5)
 
 
 def test_ranks(linear, flat, data):
     texts = list(data[1].texts)[:20]
     expected = by_hand([linear, flat], texts, 5, all_columns(linear, flat), ranks)
-    assert dense(lt.ensemble([linear, flat], "rank").predict(texts)) == pytest.approx(expected, rel=1e-5)
-    assert dense(lt.ensemble([uncalibrated(linear), flat], "rank").predict(texts)) == pytest.approx(expected, rel=1e-5)
+    assert dense(lt.ensemble([linear, flat], "rank").predict(texts)) == pytest.approx(
+        expected, rel=1e-5
+    )
+    assert dense(lt.ensemble([uncalibrated(linear), flat], "rank").predict(texts)) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_members_of_other_labels(linear, fewer, data):
@@ -118,7 +126,9 @@ def test_members_of_other_labels(linear, fewer, data):
     assert dense(both.predict(texts, 7)) == pytest.approx(expected, rel=1e-5)
     counts = dict(zip(labels.ids, both.model.label_counts.tolist(), strict=True))
     assert counts["extra"] == fewer.model.label_counts[40] > 0
-    for label, count in zip(linear.model.labels.ids, linear.model.label_counts.tolist(), strict=True):
+    for label, count in zip(
+        linear.model.labels.ids, linear.model.label_counts.tolist(), strict=True
+    ):
         assert counts[label] >= count
 
 
@@ -131,7 +141,9 @@ def test_beam_threshold_and_exclude_reach_the_members(linear, fewer, data):
     sure = both.predict([text], 5, threshold=usual[1].score)[0]
     assert [label.id for label in sure] == [label.id for label in usual[:2]]
     texts = list(data[1].texts)
-    expected = by_hand([fewer, linear], texts, 5, all_columns(fewer, linear), probabilities, beam_size=1)
+    expected = by_hand(
+        [fewer, linear], texts, 5, all_columns(fewer, linear), probabilities, beam_size=1
+    )
     assert dense(both.predict(texts, beam_size=1)) == pytest.approx(expected, rel=1e-5)
     assert dense(both.predict(texts)) != pytest.approx(expected, rel=1e-5)
 
@@ -141,7 +153,9 @@ def test_weights_are_no_worse_than_any_member_on_the_documents(linear, flat, few
     members = [fewer, linear, flat]
     fitted = lt.ensemble(members, "weights", valid)
     assert sum(fitted.model.weights) == pytest.approx(1)
-    values = [sum(model.evaluate(valid)[f"P@{k}"] for k in (1, 3, 5)) for model in (fitted, *members)]
+    values = [
+        sum(model.evaluate(valid)[f"P@{k}"] for k in (1, 3, 5)) for model in (fitted, *members)
+    ]
     assert values[0] >= max(values) - 1e-9
     assert fitted.model.metrics["P@1"] == pytest.approx(fitted.evaluate(valid)["P@1"])
 
@@ -151,7 +165,9 @@ def test_a_member_without_weight_is_not_asked(linear, flat, data, monkeypatch):
     asked = []
     search = type(model.members[0]).raw_scores
     monkeypatch.setattr(
-        type(model.members[0]), "raw_scores", lambda self, *rest: asked.append(self) or search(self, *rest)
+        type(model.members[0]),
+        "raw_scores",
+        lambda self, *rest: asked.append(self) or search(self, *rest),
     )
     texts = list(data[1].texts)[:3]
     assert dense(model.predict(texts)) == pytest.approx(dense(linear.predict(texts)), rel=1e-5)
@@ -184,8 +200,14 @@ def test_saved_and_loaded(fusion, linear, fewer, data, tmp_path):
     assert loaded.model.metrics == made.model.metrics
     assert loaded.model.facts == made.model.facts
     loaded.save(tmp_path / "second")
-    lt.ensemble([tmp_path / "first/member-0", tmp_path / "first/member-1"], fusion, data[1]).save(tmp_path / "third")
-    assert contents(tmp_path / "first") == contents(tmp_path / "second") == contents(tmp_path / "third")
+    lt.ensemble([tmp_path / "first/member-0", tmp_path / "first/member-1"], fusion, data[1]).save(
+        tmp_path / "third"
+    )
+    assert (
+        contents(tmp_path / "first")
+        == contents(tmp_path / "second")
+        == contents(tmp_path / "third")
+    )
 
 
 def test_members_are_the_model_folders_they_were(linear, flat, tmp_path):
@@ -203,7 +225,9 @@ def test_an_altered_member_is_refused(linear, flat, tmp_path):
     raw = bytearray(place.read_bytes())
     raw[-1] ^= 1
     place.write_bytes(raw)
-    with pytest.raises(ModelFolderError, match=r"member-1/ranker-0-0\.safetensors: is damaged or was altered"):
+    with pytest.raises(
+        ModelFolderError, match=r"member-1/ranker-0-0\.safetensors: is damaged or was altered"
+    ):
         lt.load(tmp_path / "both")
     place.unlink()
     with pytest.raises(ModelFolderError, match=r"member-1/ranker-0-0\.safetensors: is missing"):
@@ -216,7 +240,9 @@ def test_an_explanation_adds_up(linear, fewer, data):
     best = both.predict([text], 1)[0][0]
     found = both.explain(text, best.id)
     assert found.probability == pytest.approx(best.score)
-    assert found.score == pytest.approx(sum(member.weight * member.score for member in found.members))
+    assert found.score == pytest.approx(
+        sum(member.weight * member.score for member in found.members)
+    )
     for member, model in zip(found.members, (linear, fewer), strict=True):
         assert member.explanation == model.explain(text, best.id)
         assert member.score == pytest.approx(member.explanation.probability)
@@ -251,7 +277,9 @@ def test_refusals(linear, flat, data, tmp_path):
     with pytest.raises(UsageError, match="fusion by weights fits them on documents"):
         lt.ensemble([linear, flat], "weights")
     with pytest.raises(DataError, match="without any label of the models"):
-        lt.ensemble([linear, flat], "weights", data[1].with_labels(lt.Labels.of(["a"]), unknown="drop"))
+        lt.ensemble(
+            [linear, flat], "weights", data[1].with_labels(lt.Labels.of(["a"]), unknown="drop")
+        )
     with pytest.raises(UsageError, match="model 1: is an ensemble itself; give its members"):
         lt.ensemble([lt.ensemble([linear, flat]), flat])
     with pytest.raises(ModelFolderError, match="no such model folder"):
@@ -273,9 +301,13 @@ def test_models_that_do_not_fit_together(linear, data):
         lt.ensemble([linear, stranger])
     given = train.with_features(linear.model.features(train).sparse)
     featured = lt.Longtail("xr-linear", ranker={"max_passes": 1}).fit(given)
-    with pytest.raises(UsageError, match="model 2: was trained on ready-made features, and model 1 on text"):
+    with pytest.raises(
+        UsageError, match="model 2: was trained on ready-made features, and model 1 on text"
+    ):
         lt.ensemble([linear, featured])
-    with pytest.raises(UsageError, match="model 1: was trained on ready-made features, and model 2 on text"):
+    with pytest.raises(
+        UsageError, match="model 1: was trained on ready-made features, and model 2 on text"
+    ):
         lt.ensemble([featured, linear])
     few = train.with_features(sparse.csr_array(given.features[:, :50]))
     narrow = lt.Longtail("xr-linear", ranker={"max_passes": 1}).fit(few)
@@ -295,7 +327,9 @@ def network(data, tmp_path_factory, one_thread):
     pytest.importorskip("transformers")
     from tiny_encoder import write_encoder
 
-    folder = write_encoder(tmp_path_factory.mktemp("encoder") / "tiny", data[0].texts, vocabulary=500)
+    folder = write_encoder(
+        tmp_path_factory.mktemp("encoder") / "tiny", data[0].texts, vocabulary=500
+    )
     settings = {"training": {"epochs": 1, "batch_size": 32}, "cascade": {"combine": "never"}}
     encoder = {"name": str(folder), "max_tokens": 16}
     return lt.Longtail("cascadexml", encoder=encoder, **settings).fit(data[0].take(np.arange(100)))
@@ -319,5 +353,7 @@ def test_a_network_beside_a_linear_model(network, linear, data, tmp_path):
     member = both.explain(texts[0], best.id).members[1]
     assert member.score == pytest.approx(member.explanation.probability, abs=1e-4)
     twice = lt.ensemble([network, lt.Longtail.of(replace(network.model))])
-    with pytest.raises(UsageError, match="2 members with a network; expected exactly one; embed with the folder"):
+    with pytest.raises(
+        UsageError, match="2 members with a network; expected exactly one; embed with the folder"
+    ):
         twice.embed(texts)

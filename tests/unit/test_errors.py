@@ -30,7 +30,11 @@ def test_the_tree_is_as_drawn(name, parent, exit_code):
 
 
 def test_every_name_is_public():
-    own = {name for name, value in vars(errors).items() if getattr(value, "__module__", None) == errors.__name__}
+    own = {
+        name
+        for name, value in vars(errors).items()
+        if getattr(value, "__module__", None) == errors.__name__
+    }
     assert set(errors.__all__) == own
 
 
@@ -38,7 +42,10 @@ def test_a_problem_reads_place_found_expected():
     assert str(Problem("a.jsonl", 7, "a number in 'text'", "a string")) == (
         "a.jsonl:7: a number in 'text'; expected a string"
     )
-    assert str(Problem("a.jsonl", 0, "no document", "at least one")) == "a.jsonl: no document; expected at least one"
+    assert (
+        str(Problem("a.jsonl", 0, "no document", "at least one"))
+        == "a.jsonl: no document; expected at least one"
+    )
 
 
 def test_a_problem_is_one_line_that_no_terminal_acts_on():
@@ -59,7 +66,10 @@ def test_data_errors_are_one_line_each():
 
 def test_a_missing_extra_says_what_to_install():
     error = MissingExtra("reading Parquet", "parquet")
-    assert str(error) == "reading Parquet needs an optional package; install it with: pip install 'longtail[parquet]'"
+    assert (
+        str(error)
+        == "reading Parquet needs an optional package; install it with: pip install 'longtail[parquet]'"
+    )
     assert error.extra == "parquet"
 
 
@@ -80,7 +90,12 @@ def test_the_nearest_name(name, hint):
 
 
 @pytest.mark.parametrize(
-    "error", [DataError([Problem("f", 1, "x", "y")], "do this"), MissingExtra("Parquet", "parquet"), LongtailError("x")]
+    "error",
+    [
+        DataError([Problem("f", 1, "x", "y")], "do this"),
+        MissingExtra("Parquet", "parquet"),
+        LongtailError("x"),
+    ],
 )
 def test_errors_come_back_whole_from_another_process(error):
     again = copy.copy(error)  # by the same way as pickle

@@ -29,11 +29,20 @@ UNSEEN = ("wind museum", "river design", "wine history", "brick factory")
 ENCODER = {"width": 24, "max_tokens": 8}
 SETTINGS = {
     "clusters": ("inceptionxml-lf", {"tree": {"levels": [7]}, "cascade": {"shortlist": [4]}}),
-    "full": ("inceptionxml-lf", {"cascade": {"last_level": "full"}, "encoder": {**ENCODER, "kind": "bag"}}),
+    "full": (
+        "inceptionxml-lf",
+        {"cascade": {"last_level": "full"}, "encoder": {**ENCODER, "kind": "bag"}},
+    ),
     "decaf": ("decaf", {"tree": {"levels": [7]}}),
     "eclare": ("eclare", {"tree": {"levels": [7]}, "label_text": {"shortlist": 20}}),
 }
-TRAINING = {"epochs": 8, "batch_size": 32, "micro_batch": 32, "encoder_rate": 5e-3, "head_rate": 5e-3}
+TRAINING = {
+    "epochs": 8,
+    "batch_size": 32,
+    "micro_batch": 32,
+    "encoder_rate": 5e-3,
+    "head_rate": 5e-3,
+}
 
 
 def written(n, seed):
@@ -41,7 +50,10 @@ def written(n, seed):
     rng = np.random.default_rng(seed)
     names = [f"{topic} {kind}" for topic, kind in product(TOPICS, KINDS)]
     own = [names[at] for at in rng.integers(len(names), size=n)]
-    return [" ".join(rng.permutation([*name.split(), *rng.choice(["the", "of", "and"], 2)])) for name in own], own
+    return [
+        " ".join(rng.permutation([*name.split(), *rng.choice(["the", "of", "and"], 2)]))
+        for name in own
+    ], own
 
 
 TEXTS, OWN = written(700, 0)
@@ -64,7 +76,9 @@ def extended(fitted):
 
 def raw(model, k, texts=NEW_TEXTS):
     """Return scores before calibration of the ``k`` best labels, 0 for all others."""
-    return model.model.raw_scores(lt.Dataset.of(texts, [[] for _ in texts]), k, model.config.search).toarray()
+    return model.model.raw_scores(
+        lt.Dataset.of(texts, [[] for _ in texts]), k, model.config.search
+    ).toarray()
 
 
 def test_labels_never_seen_are_found_by_their_words(fitted, extended):
@@ -73,7 +87,8 @@ def test_labels_never_seen_are_found_by_their_words(fitted, extended):
     new = np.array([own in UNSEEN for own in NEW_OWN])
     assert np.mean(np.array(hit)[new]) > 0.6  # by chance: 3 of 32
     before = [
-        own in [label.id for label in row] for row, own in zip(fitted.predict(NEW_TEXTS, 3), NEW_OWN, strict=True)
+        own in [label.id for label in row]
+        for row, own in zip(fitted.predict(NEW_TEXTS, 3), NEW_OWN, strict=True)
     ]
     assert np.mean(np.array(hit)[~new]) > np.mean(np.array(before)[~new]) - 0.15
 
@@ -91,8 +106,16 @@ def test_the_model_stays_consistent(fitted, extended):
     model, before = extended.model, fitted.model
     assert list(model.labels.ids) == [*before.labels.ids, *UNSEEN]
     assert model.label_counts.tolist() == [*before.label_counts, 0, 0, 0, 0]
-    assert (model.facts, model.calibration, model.metrics) == (before.facts, before.calibration, before.metrics)
-    assert (before.network.n_added, model.network.n_added, before.tree.n_labels) == (0, 4, 28)  # and left as it was
+    assert (model.facts, model.calibration, model.metrics) == (
+        before.facts,
+        before.calibration,
+        before.metrics,
+    )
+    assert (before.network.n_added, model.network.n_added, before.tree.n_labels) == (
+        0,
+        4,
+        28,
+    )  # and left as it was
     model.tree.check()
     assert model.tree.n_labels == 32
     assert model.explain("history of wine", "wine history").label == "wine history"
@@ -100,7 +123,9 @@ def test_the_model_stays_consistent(fitted, extended):
 
 def test_no_new_label_changes_nothing(fitted):
     assert lt.extend(fitted, lt.Labels.of([])).model is fitted.model
-    known = lt.Labels.of([lt.Label("wind design", text="something else altogether"), "solar museum"])
+    known = lt.Labels.of(
+        [lt.Label("wind design", text="something else altogether"), "solar museum"]
+    )
     assert lt.extend(fitted, known).model is fitted.model
 
 
@@ -119,13 +144,18 @@ def test_saved_and_loaded_it_is_the_same_and_can_be_extended_again(fitted, exten
     assert raw(again, 5).tobytes() == raw(extended, 5).tobytes()
     assert raw(lt.load(tmp_path / "model"), 5).tobytes() == raw(fitted, 5).tobytes()
     for ours, name in ((fitted, "model"), (extended, "extended")):
-        assert lt.load(tmp_path / name).model.network.network.slots == ours.model.network.network.slots
-    late = lt.extend(tmp_path / "model", lt.Labels.of(UNSEEN))  # what was kept makes the same classifiers
+        assert (
+            lt.load(tmp_path / name).model.network.network.slots == ours.model.network.network.slots
+        )
+    late = lt.extend(
+        tmp_path / "model", lt.Labels.of(UNSEEN)
+    )  # what was kept makes the same classifiers
     late.save(tmp_path / "late")
     for file in (tmp_path / "extended").rglob("*"):
         assert (
             file.is_dir()
-            or file.read_bytes() == (tmp_path / "late" / file.relative_to(tmp_path / "extended")).read_bytes()
+            or file.read_bytes()
+            == (tmp_path / "late" / file.relative_to(tmp_path / "extended")).read_bytes()
         )
     assert "4 of them added after training" in (tmp_path / "extended" / "README.md").read_text()
     assert "after training" not in (tmp_path / "model" / "README.md").read_text()
@@ -138,7 +168,10 @@ def test_labels_without_a_known_word_are_left_out(fitted, caplog):
     with caplog.at_level(logging.INFO, "longtail"):
         model = lt.extend(fitted, labels).model
     assert list(model.labels.ids)[28:] == ["wind wine"]
-    assert "new labels: 3 left out, as the model knows no word of theirs: '…', 'qwertz', '- x9z'" in caplog.text
+    assert (
+        "new labels: 3 left out, as the model knows no word of theirs: '…', 'qwertz', '- x9z'"
+        in caplog.text
+    )
     assert "new labels: 1 added; 0 were known" in caplog.text
 
 
@@ -154,8 +187,14 @@ def test_words_alone_make_the_classifier(fitted):
     with torch.no_grad():
         z0 = ranker.network.encoder.idf[torch.tensor(tokens.ids.astype(np.int64))]
         z1 = (z0 / z0.norm()) @ text.embedding(torch.tensor(tokens.ids.astype(np.int64)))
-        parts = [phi(z1[None]) for phi in (text.phi_l, text.phi_g) if phi is not None] + [torch.zeros(1, len(z1))]
-        alpha = torch.ones(1, len(parts)) if text.attention is None else text.attention(torch.cat(parts, 1)).softmax(1)
+        parts = [phi(z1[None]) for phi in (text.phi_l, text.phi_g) if phi is not None] + [
+            torch.zeros(1, len(z1))
+        ]
+        alpha = (
+            torch.ones(1, len(parts))
+            if text.attention is None
+            else text.attention(torch.cat(parts, 1)).softmax(1)
+        )
         expected = sum(share * part for share, part in zip(alpha[0], parts, strict=True))[0]
     np.testing.assert_allclose(ranker.label_weights()[-1], expected.numpy(), atol=1e-6)
     bias = ranker.network.heads[-1].bias[ranker.tree.positions]
@@ -187,7 +226,9 @@ def test_the_nodes_of_new_labels_are_made_like_those_of_centroids(fitted):
 
 def test_new_labels_join_the_cluster_that_is_most_like_them():
     tree = LabelTree(np.array([2, 0, 3, 1], np.int32), (np.array([0, 1, 2]), np.array([0, 2, 4])))
-    known = np.eye(2, dtype=np.float32)[[0, 1, 0, 1]]  # labels 2 and 0 are of one kind, 3 and 1 of the other
+    known = np.eye(2, dtype=np.float32)[
+        [0, 1, 0, 1]
+    ]  # labels 2 and 0 are of one kind, 3 and 1 of the other
     new = np.array([[0.6, 0.8], [1, 0]], np.float32)
     clusters = _nearest_clusters(tree, known, new)
     assert clusters.tolist() == [1, 0]
@@ -209,9 +250,14 @@ def test_a_full_cluster_takes_no_more():
 def test_models_that_cannot(fitted, extended):
     new, of = lt.Labels.of(["wind wine"]), lt.Longtail.of
     other = of(replace(fitted.model, network=None, config=configure("xr-linear")))
-    with pytest.raises(UsageError, match=r"^the model: was trained with xr-linear, .* decaf, eclare, inceptionxml-lf$"):
+    with pytest.raises(
+        UsageError,
+        match=r"^the model: was trained with xr-linear, .* decaf, eclare, inceptionxml-lf$",
+    ):
         lt.extend(other, new)
-    with pytest.raises(UsageError, match=r"linear classifiers beside the network.* cascade\.combine=never$"):
+    with pytest.raises(
+        UsageError, match=r"linear classifiers beside the network.* cascade\.combine=never$"
+    ):
         lt.extend(of(replace(fitted.model, rankers=("a linear one",))), new)
     with pytest.raises(UsageError, match="is an ensemble; extend its members"):
         lt.extend(lt.ensemble([fitted, extended]), new)

@@ -83,11 +83,23 @@ class TestTelling:
         tell_settings({})
 
     def test_only_numbers_are_told(self):
-        values = {"rate": 0.5, "losses": {"level 1": 2.0, "x": None}, "name": "a", "number": 3, "valid": {}}
-        assert flat("epoch", values) == {"epoch/rate": 0.5, "epoch/losses/level 1": 2.0, "epoch/number": 3}
+        values = {
+            "rate": 0.5,
+            "losses": {"level 1": 2.0, "x": None},
+            "name": "a",
+            "number": 3,
+            "valid": {},
+        }
+        assert flat("epoch", values) == {
+            "epoch/rate": 0.5,
+            "epoch/losses/level 1": 2.0,
+            "epoch/number": 3,
+        }
 
     def test_unknown_logger(self):
-        with pytest.raises(UsageError, match="--log-to: unknown logger 'mlfow'; did you mean 'mlflow'"):
+        with pytest.raises(
+            UsageError, match="--log-to: unknown logger 'mlfow'; did you mean 'mlflow'"
+        ):
             check_targets(["tensorboard:x", "mlfow:here"])
 
 
@@ -122,7 +134,10 @@ class TestFailing:
 
     def test_missing_tensorboard(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-        with pytest.raises(MissingExtra, match=r"longtail\[tensorboard\]"), logging_to(["tensorboard"], "books"):
+        with (
+            pytest.raises(MissingExtra, match=r"longtail\[tensorboard\]"),
+            logging_to(["tensorboard"], "books"),
+        ):
             pass
 
 
@@ -142,16 +157,30 @@ class TestTraining:
         assert settings["tree.branching"] == 4
         assert settings["documents"] == 300
         names = [name for _, _, numbers, _ in told for name in numbers]
-        assert {"seconds/features", "seconds/tree", "seconds/calibration", "seconds/in all", "final/P@1"} <= set(names)
-        assert all(isinstance(number, int | float) for _, _, numbers, _ in told for number in numbers.values())
+        assert {
+            "seconds/features",
+            "seconds/tree",
+            "seconds/calibration",
+            "seconds/in all",
+            "final/P@1",
+        } <= set(names)
+        assert all(
+            isinstance(number, int | float)
+            for _, _, numbers, _ in told
+            for number in numbers.values()
+        )
 
     def test_what_a_network_tells(self, listener):
         pytest.importorskip("torch")
         from longtail.networks.training.run_log import RunLog
 
         with logging_to(["fake"], "books"), part("network"), RunLog(None) as run_log:
-            run_log.write("epoch", 7, {"rate": 0.5, "losses": {"level 1": 2.0}, "valid": {"P@1": None}})
-        assert listener.heard[1:-1] == [("numbers", "network", {"epoch/rate": 0.5, "epoch/losses/level 1": 2.0}, 7)]
+            run_log.write(
+                "epoch", 7, {"rate": 0.5, "losses": {"level 1": 2.0}, "valid": {"P@1": None}}
+            )
+        assert listener.heard[1:-1] == [
+            ("numbers", "network", {"epoch/rate": 0.5, "epoch/losses/level 1": 2.0}, 7)
+        ]
 
     def test_a_logger_that_fails_changes_no_byte(self, tmp_path, listener, caplog):
         listener.fails = "numbers"
@@ -202,7 +231,10 @@ def test_tensorboard(tmp_path):
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("books-20")
     events = EventAccumulator(str(folder)).Reload()
-    assert [(point.step, point.value) for point in events.Scalars("network/epoch/rate")] == [(1, 0.5), (2, 0.25)]
+    assert [(point.step, point.value) for point in events.Scalars("network/epoch/rate")] == [
+        (1, 0.5),
+        (2, 0.25),
+    ]
     (text,) = events.Tensors("settings/text_summary")
     assert b"| tree.levels | 4, 32 |" in text.tensor_proto.string_val[0]
 

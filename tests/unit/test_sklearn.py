@@ -31,7 +31,11 @@ MAY_SKIP = {"check_array_api_input", "check_classifier_data_not_an_array"}
 def sample():
     """Return texts of the bundled sample and their labels as lists, those of ten documents or more."""
     documents = lt.sample()[0].take(np.arange(600))
-    often = {label for label, n in zip(documents.labels.ids, documents.label_counts, strict=True) if n >= 10}
+    often = {
+        label
+        for label, n in zip(documents.labels.ids, documents.label_counts, strict=True)
+        if n >= 10
+    }
     labels = [[label for label in documents.labels_of(row) if label in often] for row in range(600)]
     return list(documents.texts), labels
 
@@ -53,7 +57,11 @@ def test_the_checks_of_scikit_learn():
     results = check_estimator(
         LongtailClassifier(), expected_failed_checks=EXPECTED_FAILURES, on_fail=None, on_skip=None
     )
-    failed = {result["check_name"]: result["exception"] for result in results if result["status"] == "failed"}
+    failed = {
+        result["check_name"]: result["exception"]
+        for result in results
+        if result["status"] == "failed"
+    }
     assert not failed
     assert {result["check_name"] for result in results if result["status"] == "skipped"} <= MAY_SKIP
     assert len(results) > 50
@@ -79,7 +87,11 @@ class TestTexts:
         for row, own in enumerate(found):
             scores = [probabilities[row, columns[label]] for label in own]
             assert scores == sorted(scores, reverse=True)
-            assert not own or scores[0] == probabilities.data[slice(*probabilities.indptr[row : row + 2])].max()
+            assert (
+                not own
+                or scores[0]
+                == probabilities.data[slice(*probabilities.indptr[row : row + 2])].max()
+            )
 
     def test_score_is_the_share_of_exactly_right_documents(self, by_lists, sample):
         texts, labels = sample
@@ -139,17 +151,24 @@ class TestMatrices:
         strict = model.set_params(threshold=0.6).predict(features)
         assert strict.sum() == (probabilities.data > 0.6).sum()
         assert 0 < strict.sum() < probabilities.nnz
-        assert (np.diff(model.set_params(k=None).predict_proba(features).indptr) == y.shape[1]).all()
+        assert (
+            np.diff(model.set_params(k=None).predict_proba(features).indptr) == y.shape[1]
+        ).all()
 
     def test_decision_is_above_zero_where_a_label_is_predicted(self, matrices):
         features, y = matrices
         model = LongtailClassifier(threshold=0.3).fit(features, y.toarray())
-        assert ((model.decision_function(features) > 0) == model.predict(features).astype(bool)).all()
+        assert (
+            (model.decision_function(features) > 0) == model.predict(features).astype(bool)
+        ).all()
 
     def test_input_is_left_as_it_was(self, matrices):
         features, y = sparse.csr_matrix(matrices[0]), matrices[1]
         features.indices, features.data = features.indices.copy(), features.data.copy()
-        features.indices[:2], features.data[:2] = features.indices[1::-1].copy(), features.data[1::-1].copy()
+        features.indices[:2], features.data[:2] = (
+            features.indices[1::-1].copy(),
+            features.data[1::-1].copy(),
+        )
         features.has_sorted_indices = features.has_canonical_format = False
         before = features.indices.copy(), features.data.copy()
         LongtailClassifier().fit(features, y)
@@ -162,7 +181,9 @@ class TestMatrices:
         stored.data[::2] = 0
         clean = stored.copy()
         clean.eliminate_zeros()
-        found = [LongtailClassifier().fit(features, own).predict(features) for own in (stored, clean)]
+        found = [
+            LongtailClassifier().fit(features, own).predict(features) for own in (stored, clean)
+        ]
         assert (found[0] != found[1]).nnz == 0
 
 
@@ -181,7 +202,9 @@ class TestTools:
 
     def test_grid_search_of_other_processes(self, sample):
         texts, labels = sample
-        search = GridSearchCV(LongtailClassifier(threads=1), {"threshold": [0.2, 0.4]}, cv=KFold(2), n_jobs=2)
+        search = GridSearchCV(
+            LongtailClassifier(threads=1), {"threshold": [0.2, 0.4]}, cv=KFold(2), n_jobs=2
+        )
         assert len(search.fit(texts[:200], labels[:200]).predict(texts[:3])) == 3
 
     def test_pickle_holds_the_files_of_a_model_folder(self, by_lists, sample):
@@ -201,7 +224,9 @@ class TestTools:
 
     def test_settings_reach_the_method(self, sample):
         given = {"tree.branching": 3, "calibration": {"method": "none"}}
-        config = LongtailClassifier("parabel", settings=given, random_state=7).fit(*sample).model_.config
+        config = (
+            LongtailClassifier("parabel", settings=given, random_state=7).fit(*sample).model_.config
+        )
         assert (config.method, config.tree.branching, config.calibration.method, config.seed) == (
             "parabel",
             3,
@@ -228,7 +253,11 @@ class TestTools:
     [
         ("one text", [1], "found one string; expected a list of texts"),
         (["a", None, "b"], [1, 0, 1], "found None as document 1; expected texts"),
-        (np.eye(3), sparse.csr_matrix([[2, 0], [0, 1], [1, 0]]), "expected 0 and 1, a column a label"),
+        (
+            np.eye(3),
+            sparse.csr_matrix([[2, 0], [0, 1], [1, 0]]),
+            "expected 0 and 1, a column a label",
+        ),
         (["a", "b"], [["x"]], "inconsistent numbers of samples"),
         (["a", "b"], None, "the target y is None"),
         (["a", "b", "c"], [0.5, 1.5, 2.5], "Unknown label type"),

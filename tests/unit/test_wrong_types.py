@@ -32,7 +32,9 @@ def test_a_name_that_is_no_text(given, message):
 @pytest.mark.parametrize("fields", [3, b"title", {"title": 1}])
 def test_fields_of_another_type(fields, tmp_path):
     folder = label_features(tmp_path / "LF-Amazon-131K")
-    with pytest.raises(UsageError, match=re.escape(f"fields: found {fields!r}; expected title, content or")):
+    with pytest.raises(
+        UsageError, match=re.escape(f"fields: found {fields!r}; expected title, content or")
+    ):
         longtail.read(folder, fields=fields)
 
 
@@ -44,7 +46,9 @@ def test_a_field_that_is_no_text(tmp_path):
 
 @pytest.mark.parametrize("propensity", [3, (1,), ("a", "b"), (0.5, 1.5, 2.0)])
 def test_propensities_that_are_no_pair_of_numbers(propensity):
-    message = re.escape(f"propensity: found {propensity!r}; expected (A, B) such as (0.55, 1.5), or one of ")
+    message = re.escape(
+        f"propensity: found {propensity!r}; expected (A, B) such as (0.55, 1.5), or one of "
+    )
     with pytest.raises(UsageError, match=message):
         choose_constants(propensity)
 
@@ -56,8 +60,12 @@ def test_numbers_of_numpy_are_propensities():
 
 @pytest.mark.parametrize("mask", [7, [(0, 1)], np.zeros((2, 2))])
 def test_a_mask_that_is_no_path(mask):
-    documents = longtail.Dataset(sparse.csr_array(np.eye(2, dtype=np.float32)), longtail.Labels(["a", "b"]))
-    with pytest.raises(UsageError, match=f"mask: found {type(mask).__name__}; expected the path of a filter file"):
+    documents = longtail.Dataset(
+        sparse.csr_array(np.eye(2, dtype=np.float32)), longtail.Labels(["a", "b"])
+    )
+    with pytest.raises(
+        UsageError, match=f"mask: found {type(mask).__name__}; expected the path of a filter file"
+    ):
         find_filter(mask, documents)
 
 
@@ -85,12 +93,16 @@ def test_arguments_of_reproduce(given, message, tmp_path):
 
 def test_a_file_as_output_is_refused_before_the_data_are_read(tmp_path):
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(UsageError, match="out: is a file; expected a folder for the models and the result"):
+    with pytest.raises(
+        UsageError, match="out: is a file; expected a folder for the models and the result"
+    ):
         reproduce("dismec/eurlex-4k", tmp_path / "not-there", tmp_path / "out")
 
 
 @pytest.mark.parametrize("threads", ["2", -1, 1.5])
 def test_threads_that_are_no_count(threads):
     documents = longtail.Dataset.of(["a b", "b c", "c d"], [["x"], ["y"], ["x"]])
-    with pytest.raises(UsageError, match=re.escape(f"threads: found {threads!r}; expected a whole number")):
+    with pytest.raises(
+        UsageError, match=re.escape(f"threads: found {threads!r}; expected a whole number")
+    ):
         longtail.Longtail(threads=threads).fit(documents)

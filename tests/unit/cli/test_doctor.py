@@ -15,13 +15,17 @@ import longtail
 from longtail.cli import doctor
 from longtail.cli.doctor import examine
 
-PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
+PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))[
+    "project"
+]
 
 
 def required() -> list[str]:
     """The packages that the project needs with this Python."""
     wanted = map(Requirement, PROJECT["dependencies"])
-    return [package.name for package in wanted if package.marker is None or package.marker.evaluate()]
+    return [
+        package.name for package in wanted if package.marker is None or package.marker.evaluate()
+    ]
 
 
 def found() -> dict[str, doctor.Symptom]:
@@ -30,7 +34,10 @@ def found() -> dict[str, doctor.Symptom]:
 
 def test_looks_at_everything():
     first = ["neural", "minilm", "server", "ray", "parquet", "skos", "tune", "faiss"]
-    extras = [f"extra {extra}" for extra in [*first, "sklearn", "onnx", "mlflow", "wandb", "tensorboard", "annif"]]
+    extras = [
+        f"extra {extra}"
+        for extra in [*first, "sklearn", "onnx", "mlflow", "wandb", "tensorboard", "annif"]
+    ]
     rest = ["cores", "memory", "kernel cache", *extras, "GPU", "Triton"]
     assert [symptom.what for symptom in examine()] == ["longtail", *required(), *rest]
 
@@ -39,7 +46,9 @@ def test_this_machine_is_well():
     symptoms = found()
     assert all(symptom.state in ("ok", "absent") for symptom in symptoms.values())
     assert all(symptom.detail and "\n" not in symptom.detail for symptom in symptoms.values())
-    assert symptoms["longtail"].detail.startswith(f"{longtail.__version__} on Python {platform.python_version()}, ")
+    assert symptoms["longtail"].detail.startswith(
+        f"{longtail.__version__} on Python {platform.python_version()}, "
+    )
     assert symptoms["numpy"] == doctor.Symptom("numpy", "ok", metadata.version("numpy"))
     assert 1 <= int(symptoms["cores"].detail) <= (os.cpu_count() or 1)
 
@@ -77,7 +86,9 @@ def test_missing_extra_is_absent_and_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(doctor.metadata, "version", _only("pyarrow"))
     symptoms = found()
     assert symptoms["extra parquet"] == doctor.Symptom("extra parquet", "ok", "pyarrow 9.9")
-    assert symptoms["extra neural"] == doctor.Symptom("extra neural", "absent", "pip install 'longtail[neural]'")
+    assert symptoms["extra neural"] == doctor.Symptom(
+        "extra neural", "absent", "pip install 'longtail[neural]'"
+    )
     assert symptoms["Triton"].state == "absent"
 
 
@@ -87,7 +98,9 @@ class TestKernelCache:
         assert Path(doctor.pool.__file__).parent == Path(longtail.__file__).parent / "kernels"
         (tmp_path / "kernels").mkdir()  # the package folder may be read-only
         monkeypatch.setattr(doctor.pool, "__file__", str(tmp_path / "kernels" / "pool.py"))
-        assert found()["kernel cache"] == doctor.Symptom("kernel cache", "ok", str(tmp_path / "kernels"))
+        assert found()["kernel cache"] == doctor.Symptom(
+            "kernel cache", "ok", str(tmp_path / "kernels")
+        )
 
     def test_given(self, monkeypatch, tmp_path):
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
@@ -111,7 +124,10 @@ class TestKernelCache:
             monkeypatch.setenv("NUMBA_CACHE_DIR", str(place))
             symptom = found()["kernel cache"]
             assert symptom.state == "bad"
-            assert symptom.detail == f"{place} cannot be written; set NUMBA_CACHE_DIR to another folder"
+            assert (
+                symptom.detail
+                == f"{place} cannot be written; set NUMBA_CACHE_DIR to another folder"
+            )
 
     @pytest.mark.parametrize(("given", "state"), [("cache", "bad"), (None, "ok")])
     def test_cannot_be_written(self, monkeypatch, given, state):
@@ -132,15 +148,21 @@ def test_memory(monkeypatch):
 
 
 class TestGpu:
-    H200 = '{"cuda": "12.8", "devices": [["NVIDIA H200", 150000000000], ["NVIDIA A2", 16000000000]]}'
+    H200 = (
+        '{"cuda": "12.8", "devices": [["NVIDIA H200", 150000000000], ["NVIDIA A2", 16000000000]]}'
+    )
 
     @pytest.fixture
     def gpu(self, monkeypatch):
         """Return the symptoms, given a driver, the installed packages, and what torch says or how it fails."""
 
-        def of(*installed: str, driver: bool = True, out: str = "", err: str = "") -> dict[str, doctor.Symptom]:
+        def of(
+            *installed: str, driver: bool = True, out: str = "", err: str = ""
+        ) -> dict[str, doctor.Symptom]:
             doctor._torch.cache_clear()
-            monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}" if driver else None)
+            monkeypatch.setattr(
+                doctor.shutil, "which", lambda name: f"/usr/bin/{name}" if driver else None
+            )
             monkeypatch.setattr(doctor.metadata, "version", _only(*installed))
             done = doctor.subprocess.CompletedProcess([], int(not out), out, err)
             monkeypatch.setattr(doctor.subprocess, "run", lambda *arguments, **options: done)
@@ -157,11 +179,15 @@ class TestGpu:
         assert symptoms["Triton"] == doctor.Symptom("Triton", "ok", "9.9")
         assert gpu("torch", driver=False, out=self.H200)["GPU"].state == "ok"
 
-    @pytest.mark.parametrize(("cuda", "built"), [("null", "without CUDA"), ('"12.8"', "for CUDA 12.8")])
+    @pytest.mark.parametrize(
+        ("cuda", "built"), [("null", "without CUDA"), ('"12.8"', "for CUDA 12.8")]
+    )
     def test_not_seen_by_torch(self, gpu, cuda, built):
         symptom = gpu("torch", out=f'{{"cuda": {cuda}, "devices": []}}')["GPU"]
         assert symptom.state == "absent"
-        assert f"torch 9.9, built {built}, sees no device; install a build of torch" in symptom.detail
+        assert (
+            f"torch 9.9, built {built}, sees no device; install a build of torch" in symptom.detail
+        )
 
     @pytest.mark.parametrize("installed", [(), ("torch",)])
     def test_without_a_torch_that_works(self, gpu, installed):
@@ -171,10 +197,13 @@ class TestGpu:
     def test_none(self, gpu):
         for installed in ((), ("torch",)):
             symptom = gpu(*installed, driver=False, out='{"cuda": null, "devices": []}')["GPU"]
-            assert symptom == doctor.Symptom("GPU", "absent", "no NVIDIA driver; networks run on the CPU")
+            assert symptom == doctor.Symptom(
+                "GPU", "absent", "no NVIDIA driver; networks run on the CPU"
+            )
 
     @pytest.mark.parametrize(
-        ("err", "told"), [("Traceback\nOSError: libgomp.so\n", "OSError: libgomp.so"), ("", "exit code 1")]
+        ("err", "told"),
+        [("Traceback\nOSError: libgomp.so\n", "OSError: libgomp.so"), ("", "exit code 1")],
     )
     def test_broken_torch(self, gpu, err, told):
         symptoms = gpu("torch", err=err)

@@ -46,7 +46,9 @@ print(json.dumps([len(before), sorted(known() - before)]))
 
 
 def test_the_demo_calls_no_kernel_that_was_not_compiled(tmp_path):
-    done = subprocess.run([sys.executable, "-c", DEMO, str(tmp_path)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", DEMO, str(tmp_path)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     count, missed = json.loads(done.stdout.splitlines()[-1])
     assert count > 20
@@ -123,5 +125,7 @@ def test_only_what_is_missing(record, monkeypatch):
 
 def test_every_linear_method_is_among_the_trainings():
     trainings = linear_trainings()
-    assert {config.method for config in trainings} == {name for name in METHODS if not METHODS[name].network}
+    assert {config.method for config in trainings} == {
+        name for name in METHODS if not METHODS[name].network
+    }
     assert any(config.gandalf.use for config in trainings)

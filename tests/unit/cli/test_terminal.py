@@ -48,7 +48,9 @@ def test_json_is_one_line(capsys):
     print_json([Finding("note", "größer\nthan", 2)])
     out = capsys.readouterr().out
     assert out.count("\n") == 1
-    assert json.loads(out) == [{"level": "note", "what": "größer\nthan", "count": 2, "examples": []}]
+    assert json.loads(out) == [
+        {"level": "note", "what": "größer\nthan", "count": 2, "examples": []}
+    ]
 
 
 class TestFrequencyPlot:
@@ -63,7 +65,11 @@ class TestFrequencyPlot:
 
     def test_bars_are_logarithms(self):
         bars = frequency_plot([(1, 255), (2, 15), (1500, 3)], width=16).splitlines()[1:]
-        assert bars == [f"         1  {'█' * 16} 255", f"         2  {'█' * 8} 15", f"     1,500  {'█' * 4} 3"]
+        assert bars == [
+            f"         1  {'█' * 16} 255",
+            f"         2  {'█' * 8} 15",
+            f"     1,500  {'█' * 4} 3",
+        ]
 
     def test_the_smallest_bar_can_be_seen(self):
         assert "█ 1" in frequency_plot([(1, 10**9), (2, 1)], width=8).splitlines()[2]
@@ -101,7 +107,10 @@ class TestDescription:
     )
 
     def test_lines(self, capsys):
-        findings = [Finding("error", "of these", 1), Finding("warning", "of those", 1234, ["a", "b"])]
+        findings = [
+            Finding("error", "of these", 1),
+            Finding("warning", "of those", 1234, ["a", "b"]),
+        ]
         print_description(self.DESCRIPTION, findings)
         assert capsys.readouterr().out.splitlines() == [
             "documents  12,345, 30.2 words each",
@@ -125,14 +134,34 @@ class TestDescription:
 
 class TestMeasured:
     EVALUATION = Evaluation(
-        n_documents=20, n_without_labels=0, n_test_labels=5, ks=(1,), a=None, b=None, metrics={"P@1": 0.5}, hits=(10,)
+        n_documents=20,
+        n_without_labels=0,
+        n_test_labels=5,
+        ks=(1,),
+        a=None,
+        b=None,
+        metrics={"P@1": 0.5},
+        hits=(10,),
     )
     TABLE = FrequencyTable(
         20,
         (1,),
-        (FrequencyBin(low=1, high=None, n_labels=5, n_positives=40, hits=(10,), precision=(0.5,), recall=(0.25,)),),
+        (
+            FrequencyBin(
+                low=1,
+                high=None,
+                n_labels=5,
+                n_positives=40,
+                hits=(10,),
+                precision=(0.5,),
+                recall=(0.25,),
+            ),
+        ),
     )
-    BINS = (ReliabilityBin(0.1, 0.2, 6000, 0.15, 0.25), ReliabilityBin(0.5, 0.6, 1234, 0.54, 0.5512))
+    BINS = (
+        ReliabilityBin(0.1, 0.2, 6000, 0.15, 0.25),
+        ReliabilityBin(0.5, 0.6, 1234, 0.54, 0.5512),
+    )
 
     def test_all_there_is(self, capsys):
         print_measured(Measured(self.EVALUATION, self.TABLE, self.BINS))

@@ -26,7 +26,9 @@ from longtail.config import (
 from longtail.errors import ConfigError, UsageError
 from longtail.methods import METHODS, configure
 
-STAGES = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Stage)]
+STAGES = [
+    value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Stage)
+]
 FIELDS = [(stage, name) for stage in STAGES for name in stage.__struct_fields__]
 RESOLVED = [(name, preset) for name, entry in METHODS.items() for preset in (None, *entry.presets)]
 
@@ -50,7 +52,9 @@ def said_of(assignment: str) -> str:
 
 
 class TestDocumentation:
-    @pytest.mark.parametrize(("stage", "name"), FIELDS, ids=lambda x: x if isinstance(x, str) else x.__name__)
+    @pytest.mark.parametrize(
+        ("stage", "name"), FIELDS, ids=lambda x: x if isinstance(x, str) else x.__name__
+    )
     def test_every_field_has_one_line(self, stage, name):
         hint = get_type_hints(stage, include_extras=True)[name]
         if isinstance(hint, type) and issubclass(hint, Stage):
@@ -67,13 +71,17 @@ class TestDocumentation:
         found = {setting.path: setting for setting in settings(Config())}
         assert found["tree.branching"] == ("tree.branching", 16, "children of an inner node")
         assert found["tfidf.0.unit"].doc == "count words or characters"
-        assert found["ranker.tolerance"].doc.startswith("where the solver stops")  # not that of the reused Positive
+        assert found["ranker.tolerance"].doc.startswith(
+            "where the solver stops"
+        )  # not that of the reused Positive
         assert found["tree.levels"].value == ()
         assert all(setting.doc for setting in found.values())
 
     def test_settings_are_all_fields_once(self):
         leaves = sum(len(stage.__struct_fields__) for stage in STAGES if stage is not Config)
-        assert len(list(settings(Config()))) == leaves + 5  # method, preset, seed, features and normalise_features
+        assert (
+            len(list(settings(Config()))) == leaves + 5
+        )  # method, preset, seed, features and normalise_features
         twice = Config(tfidf=(TfIdf(), TfIdf()))
         paths = [setting.path for setting in settings(twice)]
         assert len(set(paths)) == len(paths) == leaves + 5 + len(TfIdf.__struct_fields__)
@@ -88,7 +96,9 @@ class TestOrder:
         assert resolve() == Config()
 
     def test_later_sources_win_key_by_key(self):
-        merged = resolve({"tree": {"branching": 2, "leaf_size": 7}}, {"tree": {"branching": 4}}, {"seed": 3})
+        merged = resolve(
+            {"tree": {"branching": 2, "leaf_size": 7}}, {"tree": {"branching": 4}}, {"seed": 3}
+        )
         assert (merged.tree.branching, merged.tree.leaf_size, merged.seed) == (4, 7, 3)
         assert merged.tree.kind == "balanced"
 
@@ -106,7 +116,9 @@ class TestOrder:
         assert configure("parabel", None, {"tree": {"branching": 3}}).tree.branching == 3
 
     def test_a_list_replaces_a_list(self):
-        assert resolve({"tree": {"levels": [1, 2, 3]}}, {"tree": {"levels": [9]}}).tree.levels == (9,)
+        assert resolve({"tree": {"levels": [1, 2, 3]}}, {"tree": {"levels": [9]}}).tree.levels == (
+            9,
+        )
 
     def test_blocks_of_a_file_stand_for_all_blocks_each_from_defaults(self):
         two = {"tfidf": [{"unit": "char", "min_df": 9}, {}]}
@@ -124,7 +136,11 @@ class TestOrder:
         assert both.tfidf == (TfIdf(), TfIdf(unit="char", ngram_max=3), TfIdf(min_df=2))
 
     def test_a_list_of_numbers_by_place(self):
-        assert set_("tree.levels=[8,64]", "tree.levels.1=128", "tree.levels.2=512").tree.levels == (8, 128, 512)
+        assert set_("tree.levels=[8,64]", "tree.levels.1=128", "tree.levels.2=512").tree.levels == (
+            8,
+            128,
+            512,
+        )
 
     def test_sources_are_left_alone(self):
         source = {"tfidf": [{"unit": "char"}], "tree": {"branching": 2}}
@@ -155,13 +171,22 @@ class TestToml:
         assert "[tree]" in text.splitlines()
         assert text.count("[[tfidf]]") == 1
         assert "branching = 16  # children of an inner node" in text.splitlines()
-        assert "levels = [4,32,256]  # nodes on each level, coarse to fine; empty = branching" in text.splitlines()
+        assert (
+            "levels = [4,32,256]  # nodes on each level, coarse to fine; empty = branching"
+            in text.splitlines()
+        )
         assert all(" # " in line for line in text.splitlines() if " = " in line)
 
     def test_a_source_stands_behind_the_line_of_its_setting(self):
-        text = to_toml(configure("xr-linear"), {"tree.branching": "a paper, table 1", "tfidf.0.min_df": "its code"})
+        text = to_toml(
+            configure("xr-linear"),
+            {"tree.branching": "a paper, table 1", "tfidf.0.min_df": "its code"},
+        )
         assert "branching = 16  # children of an inner node [a paper, table 1]" in text.splitlines()
-        assert "min_df = 1  # leave out n-grams in fewer documents than this [its code]" in text.splitlines()
+        assert (
+            "min_df = 1  # leave out n-grams in fewer documents than this [its code]"
+            in text.splitlines()
+        )
         assert text.count(" [a paper, table 1]") == text.count(" [its code]") == 1
 
     def test_each_block_is_a_table(self):
@@ -175,7 +200,9 @@ class TestToml:
         with pytest.raises(UsageError, match=r"none\.toml: no such file"):
             read_toml(tmp_path / "none.toml")
 
-    @pytest.mark.parametrize("content", [b"tree = ", b"[tree\n", b"\xff\xfe", b"a = 1\na = 2\n", b"{}"])
+    @pytest.mark.parametrize(
+        "content", [b"tree = ", b"[tree\n", b"\xff\xfe", b"a = 1\na = 2\n", b"{}"]
+    )
     def test_not_toml(self, tmp_path, content):
         file = tmp_path / "bad.toml"
         file.write_bytes(content)
@@ -223,7 +250,10 @@ class TestAssignment:
     def test_not_an_assignment(self, assignment):
         with pytest.raises(UsageError) as caught:
             parse_assignment(assignment)
-        assert str(caught.value) == f"--set {assignment!r}; expected PATH=VALUE such as tree.branching=32"
+        assert (
+            str(caught.value)
+            == f"--set {assignment!r}; expected PATH=VALUE such as tree.branching=32"
+        )
 
     def test_bytes_that_are_not_text(self):
         with pytest.raises(UsageError, match=r"^--set 'tree\.kind=\\udcff'; expected UTF-8$"):
@@ -231,7 +261,13 @@ class TestAssignment:
         assert parse_assignment("a=\ufffd ü") == {"a": "\ufffd ü"}
 
     def test_reaches_the_config(self):
-        resolved = set_("tree.levels=[8,64]", "tree.kind='random'", "search.exact=true", "ranker.bias=0", "seed=7")
+        resolved = set_(
+            "tree.levels=[8,64]",
+            "tree.kind='random'",
+            "search.exact=true",
+            "ranker.bias=0",
+            "seed=7",
+        )
         assert resolved.tree.levels == (8, 64)
         assert (resolved.tree.kind, resolved.search.exact, resolved.ranker.bias, resolved.seed) == (
             "random",
@@ -262,7 +298,10 @@ class TestUnknown:
     def test_in_a_table_of_a_file(self, tmp_path):
         file = tmp_path / "my.toml"
         file.write_text("[[tfidf]]\nunit = 'word'\n\n[[tfidf]]\nngram_mx = 3\n")
-        assert said(read_toml(file)) == f"{file}: unknown setting 'tfidf.1.ngram_mx'; did you mean 'tfidf.1.ngram_max'?"
+        assert (
+            said(read_toml(file))
+            == f"{file}: unknown setting 'tfidf.1.ngram_mx'; did you mean 'tfidf.1.ngram_max'?"
+        )
 
     def test_nothing_near_lists_what_is_known(self):
         message = said_of("zzzzzz=1")
@@ -294,7 +333,10 @@ class TestWrong:
             ("tfidf.1.min_df=0", "tfidf.1.min_df: found 0; expected a whole number >= 1"),
             ("tfidf.0.max_df=1.01", "tfidf.0.max_df: found 1.01; expected a number <= 1.0"),
             ("tfidf.0.max_df=0", "tfidf.0.max_df: found 0; expected a number > 0.0"),
-            ("tfidf.0.max_features=-1", "tfidf.0.max_features: found -1; expected a whole number >= 0"),
+            (
+                "tfidf.0.max_features=-1",
+                "tfidf.0.max_features: found -1; expected a whole number >= 0",
+            ),
             ("tfidf=[]", "tfidf: found []; expected a list of length >= 1"),
             ("tfidf=3", "tfidf: found 3; expected a list"),
             ("tfidf.0=3", "tfidf.0: found 3; expected a table of settings"),
@@ -302,7 +344,10 @@ class TestWrong:
             ("tree.levels=8,64", "tree.levels: found '8,64'; expected a list"),
             ("tree.levels=[8,0]", "tree.levels.1: found 0; expected a whole number >= 1"),
             ("tree.levels.0.x=8", "tree.levels.0: found {'x': 8}; expected a whole number"),
-            ("ranker.cost_sensitive=yes", "ranker.cost_sensitive: found 'yes'; expected true or false"),
+            (
+                "ranker.cost_sensitive=yes",
+                "ranker.cost_sensitive: found 'yes'; expected true or false",
+            ),
             ("ranker.cost_positive=0", "ranker.cost_positive: found 0; expected a number > 0.0"),
             ("ranker.prune=-0.1", "ranker.prune: found -0.1; expected a number >= 0.0"),
             ("seed=-1", "seed: found -1; expected a whole number >= 0"),
@@ -315,13 +360,24 @@ class TestWrong:
 
     @pytest.mark.parametrize("value", ["inf", "nan", "-inf"])
     @pytest.mark.parametrize(
-        "path", ["tfidf.0.weight", "tfidf.0.max_df", "tree.min_gain", "ranker.bias", "ranker.prune", "ranker.tolerance"]
+        "path",
+        [
+            "tfidf.0.weight",
+            "tfidf.0.max_df",
+            "tree.min_gain",
+            "ranker.bias",
+            "ranker.prune",
+            "ranker.tolerance",
+        ],
     )
     def test_only_finite_numbers(self, path, value):
         assert said_of(f"{path}={value}").startswith(f"{path}: found {value}; expected a number ")
 
     def test_shortest_and_longest_ngram(self):
-        assert said_of("tfidf.0.ngram_min=3") == "tfidf.0.ngram_min: found 3; expected at most ngram_max (1)"
+        assert (
+            said_of("tfidf.0.ngram_min=3")
+            == "tfidf.0.ngram_min: found 3; expected at most ngram_max (1)"
+        )
         assert said({"tfidf": [{}, {"ngram_min": 2}]}).startswith("tfidf.1.ngram_min: ")
         assert set_("tfidf.0.ngram_max=3", "tfidf.0.ngram_min=3").tfidf[0].ngram_min == 3
 
@@ -348,15 +404,27 @@ class TestFile:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            ("[tree]\nbranchin = 2", "unknown setting 'tree.branchin'; did you mean 'tree.branching'?"),
+            (
+                "[tree]\nbranchin = 2",
+                "unknown setting 'tree.branchin'; did you mean 'tree.branching'?",
+            ),
             ("tree = 3", "tree: found 3; expected a table of settings"),
             ("seed = 'x'", "seed: found 'x'; expected a whole number"),
             ("[tree]\nbranching = 1", "tree.branching: found 1; expected a whole number >= 2"),
             ("[tree]\nlevels = [8, 0]", "tree.levels.1: found 0; expected a whole number >= 1"),
-            ("[tree]\nlevels = [8, 8]", "tree.levels: found [8, 8]; expected rising numbers, coarse to fine"),
-            ("[[tfidf]]\n[[tfidf]]\nmin_df = 0", "tfidf.1.min_df: found 0; expected a whole number >= 1"),
+            (
+                "[tree]\nlevels = [8, 8]",
+                "tree.levels: found [8, 8]; expected rising numbers, coarse to fine",
+            ),
+            (
+                "[[tfidf]]\n[[tfidf]]\nmin_df = 0",
+                "tfidf.1.min_df: found 0; expected a whole number >= 1",
+            ),
             ("[tfidf.0]\nmin_df = 0", "tfidf.0.min_df: found 0; expected a whole number >= 1"),
-            ("[tfidf.0]\nngram_min = 3", "tfidf.0.ngram_min: found 3; expected at most ngram_max (1)"),
+            (
+                "[tfidf.0]\nngram_min = 3",
+                "tfidf.0.ngram_min: found 3; expected at most ngram_max (1)",
+            ),
         ],
     )
     def test_is_named(self, given, content, message):
@@ -368,7 +436,11 @@ class TestFile:
             ("seed = 1", "sed=1", "unknown setting 'sed'; did you mean 'seed'?"),
             ("seed = 1", "seed=x", "seed: found 'x'; expected a whole number"),
             ("seed = 'y'", "seed=x", "seed: found 'x'; expected a whole number"),
-            ("[tree]\nlevels = [8, 64]", "tree.levels.1=0", "tree.levels.1: found 0; expected a whole number >= 1"),
+            (
+                "[tree]\nlevels = [8, 64]",
+                "tree.levels.1=0",
+                "tree.levels.1: found 0; expected a whole number >= 1",
+            ),
             (
                 "[tfidf.0]\nngram_min = 2\nngram_max = 3",
                 "tfidf.0.ngram_max=1",
@@ -386,7 +458,9 @@ class TestFile:
 
     def test_what_does_not_go_with_the_method(self):
         file = SettingsFile({"ranker": {"loss": "logistic"}}, "my.toml")
-        with pytest.raises(ConfigError, match=r"^my\.toml: ranker\.solver: found newton with the logistic loss; "):
+        with pytest.raises(
+            ConfigError, match=r"^my\.toml: ranker\.solver: found newton with the logistic loss; "
+        ):
             configure("dismec", None, file, {"seed": 1})
 
     def test_the_method(self):
@@ -402,4 +476,8 @@ class TestFile:
 
 def test_nested():
     found = nested({"tree.branching": 2, "tfidf.0.min_df": 3, "tree.kind": "flat", "seed": 1})
-    assert found == {"tree": {"branching": 2, "kind": "flat"}, "tfidf": {"0": {"min_df": 3}}, "seed": 1}
+    assert found == {
+        "tree": {"branching": 2, "kind": "flat"},
+        "tfidf": {"0": {"min_df": 3}},
+        "seed": 1,
+    }

@@ -55,7 +55,9 @@ class Case:
     files: Mapping[str, Content]  # the first one is read, or the folder that it is in
     documents: list[Any] | None = None
     problems: tuple[str, ...] = ()
-    rest: list[Any] | None = None  # what is read once as many records as there are problems may be left out
+    rest: list[Any] | None = (
+        None  # what is read once as many records as there are problems may be left out
+    )
     exit_code: int = 3
     counts: tuple[int, int] = (0, 0)  # labels merged, labels dropped
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -74,7 +76,14 @@ def whole(format: str, *rows: Row) -> list[Case]:
     return [_whole(format, *row) for row in rows]
 
 
-def _whole(format: str, kind: str, id: str, content: Any, result: Any, more: Mapping[str, Any] | None = None) -> Case:
+def _whole(
+    format: str,
+    kind: str,
+    id: str,
+    content: Any,
+    result: Any,
+    more: Mapping[str, Any] | None = None,
+) -> Case:
     files = content if isinstance(content, Mapping) else {f"bad.{format}": content}
     if isinstance(result, list):
         return Case(kind, id, format, files, documents=result, **(more or {}))
@@ -97,11 +106,15 @@ class Frame:
         """Return the cases of a record each, refused with ``result`` after the place."""
         return [self._case(*row) for row in rows]
 
-    def _case(self, kind: str, id: str, record: bytes, result: Any, more: Mapping[str, Any] | None = None) -> Case:
+    def _case(
+        self, kind: str, id: str, record: bytes, result: Any, more: Mapping[str, Any] | None = None
+    ) -> Case:
         files = {self.file: self.before + record + b"\n" + self.after, **self.beside}
         first, last = self.around
         if isinstance(result, list):
-            return Case(kind, id, self.format, files, documents=[first, *result, last], **(more or {}))
+            return Case(
+                kind, id, self.format, files, documents=[first, *result, last], **(more or {})
+            )
         place = f"{self.file}:{self.before.count(10) + 1}"
         rest = [first, last] if self.skips else None
         said = {"problems": (f"{place}: {result}",), "rest": rest} | (more or {})

@@ -30,7 +30,9 @@ from longtail.data.strings import Strings
 from longtail.errors import DataError, UsageError
 
 without_space = strings.map(lambda label: re.sub(r"\s", "", label)).filter(bool)
-without_line_ends = strings.map(lambda label: re.sub(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]", "", label)).filter(bool)
+without_line_ends = strings.map(
+    lambda label: re.sub(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]", "", label)
+).filter(bool)
 
 
 @given(datasets(labels=without_space))
@@ -68,7 +70,10 @@ def test_bad_lines_of_a_tsv_are_named(tmp_path):
         (3, "an empty URI <>"),
         (4, "a byte that is not UTF-8 ('\\xff')"),
     ]
-    assert contents(read_annif_tsv(file, Reading(skip_bad=2, labelled=False)))[0] == ["good", "no tab"]
+    assert contents(read_annif_tsv(file, Reading(skip_bad=2, labelled=False)))[0] == [
+        "good",
+        "no tab",
+    ]
 
 
 def test_white_space_in_labels_is_encoded_and_told(tmp_path, caplog):
@@ -100,7 +105,10 @@ def test_folders_are_read_back(tmp_path_factory, dataset):
     texts, labels, ids = contents(dataset, relevance=False)
     if ids is None or len({given.casefold() for given in ids}) < len(ids):
         ids = [str(number) for number in range(1, len(texts) + 1)]
-    held = {given: (re.sub("^\ufeff", " ", text), own) for given, text, own in zip(ids, texts, labels, strict=True)}
+    held = {
+        given: (re.sub("^\ufeff", " ", text), own)
+        for given, text, own in zip(ids, texts, labels, strict=True)
+    }
     back = contents(read_annif_folder(folder, Reading()), relevance=False)
     assert {given: (text, own) for text, own, given in zip(*back, strict=True)} == held
     assert len(back[0]) == len(texts)
@@ -130,7 +138,11 @@ def test_a_folder_of_annif(corpus):
 
 
 def test_subjects_given_by_name_are_found_in_the_vocabulary(corpus):
-    known = [Label("http://e.org/1", "networking"), Label("http://e.org/2", "twin"), Label("http://e.org/3", "twin")]
+    known = [
+        Label("http://e.org/1", "networking"),
+        Label("http://e.org/2", "twin"),
+        Label("http://e.org/3", "twin"),
+    ]
     vocabulary = Labels.of([*known, Label("http://e.org/4", "Internet Protocol")])
     dataset = read_annif_folder(corpus, Reading(labels=vocabulary))
     assert dataset.labels_of(0) == ["http://e.org/1", "http://e.org/4"]
@@ -141,7 +153,9 @@ def test_subjects_given_by_name_are_found_in_the_vocabulary(corpus):
 
 def test_documents_without_subjects(corpus):
     made(corpus, "free", "c.txt")
-    with pytest.raises(DataError, match=r"c\.txt: no subject file; expected one with the same name"):
+    with pytest.raises(
+        DataError, match=r"c\.txt: no subject file; expected one with the same name"
+    ):
         read_annif_folder(corpus, Reading())
     assert contents(read_annif_folder(corpus, Reading(skip_bad=1)))[2] == ["a", "b"]
     free = contents(read_annif_folder(corpus, Reading(labelled=False)))

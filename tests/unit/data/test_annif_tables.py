@@ -23,7 +23,9 @@ from longtail.data.labels import Label, Labels
 from longtail.errors import DataError
 
 without_space = strings.map(lambda label: re.sub(r"\s", "", label)).filter(bool)
-names = strings.map(lambda name: re.sub(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029\ufeff]", "", name).strip()).filter(bool)
+names = strings.map(
+    lambda name: re.sub(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029\ufeff]", "", name).strip()
+).filter(bool)
 
 
 @given(datasets(labels=without_space))
@@ -32,12 +34,16 @@ def test_tables_are_read_back(tmp_path_factory, dataset):
     write_annif_csv(dataset, file)
     again = read_annif_csv(file, Reading(labels=dataset.labels))
     assert list(again.texts) == list(dataset.texts)
-    assert [again.labels_of(row) for row in range(len(again))] == [dataset.labels_of(row) for row in range(len(again))]
+    assert [again.labels_of(row) for row in range(len(again))] == [
+        dataset.labels_of(row) for row in range(len(again))
+    ]
 
 
 def test_a_table_of_annif(tmp_path):
     file = tmp_path / "corpus.csv"
-    file.write_text('title,text,subject_uris,document_id\nA,"one,\n""two""",<http://x/1> http://x/2,d7\nB,three,,\n')
+    file.write_text(
+        'title,text,subject_uris,document_id\nA,"one,\n""two""",<http://x/1> http://x/2,d7\nB,three,,\n'
+    )
     read = read_annif_csv(file, Reading())
     assert list(read.texts) == ['one,\n"two"', "three"]
     assert [read.labels_of(row) for row in range(2)] == [["http://x/1", "http://x/2"], []]
@@ -93,11 +99,17 @@ def test_white_space_in_labels_is_the_same_in_all_files(tmp_path, caplog):
     assert labels == [["a%20b"]] * 3
 
 
-@given(st.dictionaries(without_space.map("http://x/{}".format), st.tuples(names, st.lists(names, max_size=1))))
+@given(
+    st.dictionaries(
+        without_space.map("http://x/{}".format), st.tuples(names, st.lists(names, max_size=1))
+    )
+)
 def test_vocabularies_are_read_back(tmp_path_factory, given_labels):
     file = tmp_path_factory.mktemp("annif") / "vocabulary.tsv"
     first = Label("http://y", "name", uri="http://y")
-    labels = [Label(uri, name, aliases=tuple(own), uri=uri) for uri, (name, own) in given_labels.items()]
+    labels = [
+        Label(uri, name, aliases=tuple(own), uri=uri) for uri, (name, own) in given_labels.items()
+    ]
     write_annif_vocabulary(Labels.of([first, *labels]), file)
     assert list(read_labels(file)) == [first, *labels]
 

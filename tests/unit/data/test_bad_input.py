@@ -77,7 +77,11 @@ def put(tmp_path, monkeypatch):
                 endless[name], content = content, b""
             Path(name).write_bytes(content() if callable(content) else content)
         first = next(iter(case.files))
-        return Path(first).parts[0] if case.format in FORMATS and FORMATS[case.format].folder else first
+        return (
+            Path(first).parts[0]
+            if case.format in FORMATS and FORMATS[case.format].folder
+            else first
+        )
 
     return make
 
@@ -96,7 +100,9 @@ def documents(dataset):
     for row, (text, vector) in enumerate(zip(texts, features, strict=True)):
         content = [part for part in (text, vector) if part is not None]
         labels, relevance = dataset.labels_of(row), dataset.relevance_of(row)
-        found.append((*content, labels if relevance is None else dict(zip(labels, relevance, strict=True))))
+        found.append(
+            (*content, labels if relevance is None else dict(zip(labels, relevance, strict=True)))
+        )
     return found
 
 
@@ -106,7 +112,9 @@ def take(case, path, **more):
     if case.format == "labels":
         return [(label.id, label.name) for label in read_labels(path, **options)], (0, 0)
     if case.format == "predictions":
-        found = read_predictions(path, Labels.of(["a", "b"]), **{"ids": Strings.of(["1", "2"]), **options})
+        found = read_predictions(
+            path, Labels.of(["a", "b"]), **{"ids": Strings.of(["1", "2"]), **options}
+        )
         return [[label.id for label in found[row]] for row in range(len(found))], (0, 0)
     if case.format == "filter":
         return read_filter(path, n_documents=2, n_labels=3).tolist(), (0, 0)
@@ -165,7 +173,9 @@ def test_a_bomb_is_refused_at_once(case, put):
     path = put(case)
     started = time.process_time()
     error = refusal(case, path)
-    assert time.process_time() - started < 10  # to read it all would take far longer, also where cores are shared
+    assert (
+        time.process_time() - started < 10
+    )  # to read it all would take far longer, also where cores are shared
     assert_refused(case, error)
 
 
@@ -193,8 +203,19 @@ def test_the_table_has_every_format_and_every_kind():
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_table_has_the_common_kinds_for_every_format(format):
     kinds = {case.kind for case in CASES if case.format == format}
-    common = {"unknown label", "duplicate label", "missing fields", "empty text", "empty file", "NUL"}
-    assert kinds >= common | {"truncated", "bomb", *({"BOM", "CRLF", "long line"} if format != "parquet" else ())}
+    common = {
+        "unknown label",
+        "duplicate label",
+        "missing fields",
+        "empty text",
+        "empty file",
+        "NUL",
+    }
+    assert kinds >= common | {
+        "truncated",
+        "bomb",
+        *({"BOM", "CRLF", "long line"} if format != "parquet" else ()),
+    }
 
 
 @pytest.mark.parametrize("bad", [20, 21, 30])
@@ -221,13 +242,17 @@ def test_bad_labels_of_a_label_file_may_be_left_out_too(tmp_path, monkeypatch):
     Path("good.jsonl").write_bytes(bad_input_archives.GOOD)
     Path("labels.jsonl").write_bytes(b'{"id": "a"}\n{"id": "b"}\n{"name": "x"}\n')
     assert read("good.jsonl", labels="labels.jsonl", skip_bad=1).n_labels == 2
-    with pytest.raises(DataError, match=r"^labels.jsonl:3: no field 'id'; .*\n1 bad record; .* --skip-bad 1$"):
+    with pytest.raises(
+        DataError, match=r"^labels.jsonl:3: no field 'id'; .*\n1 bad record; .* --skip-bad 1$"
+    ):
         read("good.jsonl", labels="labels.jsonl")
 
 
 def test_features_are_taken_whole(tmp_path):
     (tmp_path / "bad.bow").write_bytes(b"1 3 0\n 1:nan\n")
-    with pytest.raises(DataError, match=r"1 bad record; mend the file: it is read whole or not at all$"):
+    with pytest.raises(
+        DataError, match=r"1 bad record; mend the file: it is read whole or not at all$"
+    ):
         read_features(tmp_path / "bad.bow")
 
 
@@ -242,7 +267,9 @@ COMMANDS = {
 def run(*command):
     environment = os.environ | {"PYTHONPATH": str(Path(longtail.__file__).parents[1])}
     whole = [sys.executable, "-m", "longtail", *command]
-    return subprocess.run(whole, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
+    return subprocess.run(
+        whole, env=environment, capture_output=True, text=True, encoding="utf-8", check=False
+    )
 
 
 @table(lambda case: case.name in COMMANDS)

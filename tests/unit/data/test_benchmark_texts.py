@@ -25,7 +25,9 @@ TRN = b"""{"uid": "0000031909", "title": "Girls Ballet", "content": "Red", "targ
 {"uid": 3, "title": "Nothing", "target_ind": []}
 """
 
-characters = st.characters(exclude_categories=["Cs"], exclude_characters="\ufeff")  # a file may begin with this mark
+characters = st.characters(
+    exclude_categories=["Cs"], exclude_characters="\ufeff"
+)  # a file may begin with this mark
 texts = st.lists(st.text(characters, max_size=12), min_size=1, max_size=5)
 ids = st.lists(st.text(characters, min_size=1, max_size=5), unique=True, min_size=1, max_size=4)
 
@@ -39,7 +41,9 @@ def datasets(draw, graded=False, with_ids=False):
     for row, text in enumerate(draw(texts)):
         own = draw(st.lists(st.sampled_from(list(labels.ids)), unique=True))
         relevance = [draw(st.floats(0.125, 9, width=32)) for _ in own] if graded else None
-        builder.add(row, Record(text, labels=own, relevance=relevance, id=draw(names) if with_ids else None))
+        builder.add(
+            row, Record(text, labels=own, relevance=relevance, id=draw(names) if with_ids else None)
+        )
     return builder.finish()
 
 
@@ -90,7 +94,9 @@ def test_lf_round_trip(dataset, tmp_path_factory):
     again = read_lf(folder, Reading(split="test"))
     assert again.texts == dataset.texts
     assert again.labels == dataset.labels
-    assert [again.document_id(row) for row in range(len(again))] == [dataset.document_id(r) for r in range(len(again))]
+    assert [again.document_id(row) for row in range(len(again))] == [
+        dataset.document_id(r) for r in range(len(again))
+    ]
     assert np.array_equal(again.label_matrix.toarray(), dataset.label_matrix.toarray())
 
 
@@ -101,7 +107,9 @@ def test_lf_round_trip_twice_is_the_same_bytes(tmp_path, lf):
         assert read_lf(folder, Reading()).labels == dataset.labels
     for name in ("trn.json.gz", "lbl.json.gz"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    first = json.loads(gzip.decompress((tmp_path / "one" / "trn.json.gz").read_bytes()).split(b"\n")[0])
+    first = json.loads(
+        gzip.decompress((tmp_path / "one" / "trn.json.gz").read_bytes()).split(b"\n")[0]
+    )
     assert first == json.loads(TRN.split(b"\n")[0])
 
 
@@ -141,7 +149,12 @@ def test_lf_bad_document_is_named_and_can_be_skipped(lf, line):
 
 @pytest.mark.parametrize(
     ("line", "found"),
-    [(b"{", ""), (b'{"uid": "17"}', "uid '17' again"), (b'{"uid": 17}', "uid '17' again"), (b'{"uid": []}', "a list")],
+    [
+        (b"{", ""),
+        (b'{"uid": "17"}', "uid '17' again"),
+        (b'{"uid": 17}', "uid '17' again"),
+        (b'{"uid": []}', "a list"),
+    ],
 )
 def test_lf_bad_label_is_refused_whatever_may_be_skipped(lf, line, found):
     with pytest.raises(DataError) as error:
@@ -152,7 +165,9 @@ def test_lf_bad_label_is_refused_whatever_may_be_skipped(lf, line, found):
 
 
 def test_lf_vocabulary_unlabelled_and_missing_parts(lf):
-    assert read_lf(lf(), Reading(labels=Labels.of(["17"]), unknown="drop")).label_matrix.toarray().tolist() == [
+    assert read_lf(
+        lf(), Reading(labels=Labels.of(["17"]), unknown="drop")
+    ).label_matrix.toarray().tolist() == [
         [0],
         [0.5],
         [0],
@@ -176,7 +191,10 @@ def test_lf_splits_of_one_folder_have_the_same_labels(tmp_path, caplog):
     write_lf(one, tmp_path, "test")
     assert not caplog.messages
     with caplog.at_level(logging.WARNING, "longtail"):
-        write_lf(Dataset.of(["t"], [["b"]], [Label("b", uri="http://b", aliases=("B",))]), tmp_path / "new")
+        write_lf(
+            Dataset.of(["t"], [["b"]], [Label("b", uri="http://b", aliases=("B",))]),
+            tmp_path / "new",
+        )
     assert "1 label uris, 1 lists of label aliases" in caplog.text
 
 
@@ -218,7 +236,9 @@ def test_attentionxml_tokenised_and_compressed_test_part(tmp_path):
 @example(dataset=Dataset.of(["a"], [[" ", "\x1c\x1c", "\u3000\u2028\x85"]]))
 def test_attentionxml_round_trip(dataset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("attention")
-    written = ["".join("_" if c.isspace() else c for c in label) or "_" for label in dataset.labels.ids]
+    written = [
+        "".join("_" if c.isspace() else c for c in label) or "_" for label in dataset.labels.ids
+    ]
     if len(set(written)) < len(written):
         with pytest.raises(UsageError, match="become one"):
             write_attentionxml(dataset, folder)
@@ -257,7 +277,10 @@ def test_attentionxml_bad_lines_are_left_out_in_both_files(raw):
 
 @pytest.mark.parametrize(
     ("texts", "labels", "file", "line"),
-    [(b"a\nb\nc\n", b"x\ny\n", "train_raw_texts.txt", 3), (b"a\n", b"x\n\nz\n", "train_labels.txt", 3)],
+    [
+        (b"a\nb\nc\n", b"x\ny\n", "train_raw_texts.txt", 3),
+        (b"a\n", b"x\n\nz\n", "train_labels.txt", 3),
+    ],
 )
 def test_attentionxml_files_of_different_length(raw, texts, labels, file, line):
     folder = raw(texts, labels)

@@ -14,7 +14,9 @@ from longtail.data.labels import Label, Labels
 from longtail.errors import DataError
 
 names = st.sampled_from(["a", "b", "c", "ä", ""])
-floats = st.sampled_from([1.0, 0.5, 3.0, 2.0**-149, 0.0, -1.0, 1e39, 1e-60, float("inf"), float("nan")])
+floats = st.sampled_from(
+    [1.0, 0.5, 3.0, 2.0**-149, 0.0, -1.0, 1e39, 1e-60, float("inf"), float("nan")]
+)
 plain_records = st.builds(
     Record,
     text=st.sampled_from(["", "wind", "sol", None]),
@@ -40,7 +42,8 @@ def records(draw):
 
 readings = st.builds(
     Reading,
-    labels=st.none() | st.sampled_from([Labels.of([]), Labels.of(["b"]), Labels.of([Label("c", "C"), "ä", "a"])]),
+    labels=st.none()
+    | st.sampled_from([Labels.of([]), Labels.of(["b"]), Labels.of([Label("c", "C"), "ä", "a"])]),
     unknown=st.sampled_from(["error", "drop", "add"]),
     labelled=st.booleans(),
     skip_bad=st.sampled_from([0, 2, 100]),
@@ -80,7 +83,9 @@ def expected_content(records, reading):
         return None
     ids = [str(row if record.id is None else record.id) for row, record in enumerate(taken)]
     return {
-        "texts": ["\n".join(part for part in (record.title, record.text) if part) for record in taken],
+        "texts": [
+            "\n".join(part for part in (record.title, record.text) if part) for record in taken
+        ],
         "ids": ids if any(record.id is not None for record in taken) else None,
         "labels": given + [Label(label) for label in list(columns)[len(given) :]],
         "rows": rows,
@@ -129,13 +134,37 @@ def test_plain_records_are_taken_at_once():
 @pytest.mark.parametrize(
     ("record", "found", "expected"),
     [
-        (Record(labels=[]), "no field 'text' or 'title'", 'a document such as {"text": "…", "labels": ["…"]}'),
+        (
+            Record(labels=[]),
+            "no field 'text' or 'title'",
+            'a document such as {"text": "…", "labels": ["…"]}',
+        ),
         (Record(text="x"), "no field 'labels'", "a list of strings, [] for none"),
-        (Record(text="x", labels=["a"], relevance=[]), "0 relevances for 1 labels", "one relevance a label"),
-        (Record(text="x", labels=["a"], relevance=[0.0]), "relevance [0.0]", "finite numbers above 0"),
-        (Record(text="x", labels=["a"], relevance=[float("nan")]), "relevance [nan]", "finite numbers above 0"),
-        (Record(text="x", labels=["a"], relevance=[1e300]), "relevance [1e+300]", "finite numbers above 0"),
-        (Record(text="x", labels=["a"], relevance=[1e-300]), "relevance [1e-300]", "finite numbers above 0"),
+        (
+            Record(text="x", labels=["a"], relevance=[]),
+            "0 relevances for 1 labels",
+            "one relevance a label",
+        ),
+        (
+            Record(text="x", labels=["a"], relevance=[0.0]),
+            "relevance [0.0]",
+            "finite numbers above 0",
+        ),
+        (
+            Record(text="x", labels=["a"], relevance=[float("nan")]),
+            "relevance [nan]",
+            "finite numbers above 0",
+        ),
+        (
+            Record(text="x", labels=["a"], relevance=[1e300]),
+            "relevance [1e+300]",
+            "finite numbers above 0",
+        ),
+        (
+            Record(text="x", labels=["a"], relevance=[1e-300]),
+            "relevance [1e-300]",
+            "finite numbers above 0",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_record(record, found, expected):
@@ -150,7 +179,9 @@ def test_relevance_without_labels_is_bad_also_where_labels_may_be_missing():
     builder = Builder("f", Reading(labelled=False))
     builder.add(1, Record(text="x"))
     builder.add(2, Record(text="y", relevance=[1.0, 2.0]))
-    with pytest.raises(DataError, match="f:2: 2 relevances for 0 labels; expected one relevance a label"):
+    with pytest.raises(
+        DataError, match="f:2: 2 relevances for 0 labels; expected one relevance a label"
+    ):
         builder.finish()
 
 
@@ -169,7 +200,10 @@ def unknown_label(label, vocabulary):
         ("zzz", "unknown label 'zzz'"),
         ("a; known: b", "unknown label 'a; known: b'"),
         ("line\nbreak", "unknown label 'line\\nbreak'"),
-        ("long " * 10_000, "unknown label 'long long long long long long long long long long long lon…"),
+        (
+            "long " * 10_000,
+            "unknown label 'long long long long long long long long long long long lon…",
+        ),
     ],
 )
 def test_an_unknown_label_is_quoted_in_one_line_with_the_nearest(label, found):
@@ -180,8 +214,13 @@ def test_an_unknown_label_is_quoted_in_one_line_with_the_nearest(label, found):
 
 def test_the_nearest_label_is_looked_for_only_where_it_is_quick(monkeypatch):
     asked = []
-    monkeypatch.setattr(builder_module, "unknown_name", lambda *given: asked.append(given) or "unknown")
-    assert unknown_label("l7x", [f"l{number}" for number in range(10_001)]).found == "unknown label 'l7x'"
+    monkeypatch.setattr(
+        builder_module, "unknown_name", lambda *given: asked.append(given) or "unknown"
+    )
+    assert (
+        unknown_label("l7x", [f"l{number}" for number in range(10_001)]).found
+        == "unknown label 'l7x'"
+    )
     assert not asked
     builder = Builder("f", Reading(labels=Labels.of(["a"]), skip_bad=1000))
     for number in range(1000):

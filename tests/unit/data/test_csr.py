@@ -16,13 +16,23 @@ def test_scipy_can_do_everything_with_it(ends):
     dense[[0, 0, 2], [4, 0, 2]] = values
     assert np.shares_memory(matrix.data, values)
     assert np.shares_memory(matrix.indices, columns)
-    for same in (matrix, matrix.tocoo(), matrix.sorted_indices(), matrix.T.T, matrix[:], matrix.tocsc()):
+    for same in (
+        matrix,
+        matrix.tocoo(),
+        matrix.sorted_indices(),
+        matrix.T.T,
+        matrix[:],
+        matrix.tocsc(),
+    ):
         assert np.array_equal(same.toarray(), dense)
     assert matrix.max(axis=1).toarray().ravel().tolist() == [3, 0, 2]
 
 
 def test_matrices_of_one_shape_do_not_share_their_arrays():
-    one, other = (csr_of(np.array([x], np.float32), np.array([0], np.int32), np.array([0, 1]), 2) for x in (1, 2))
+    one, other = (
+        csr_of(np.array([x], np.float32), np.array([0], np.int32), np.array([0, 1]), 2)
+        for x in (1, 2)
+    )
     assert (one[0, 0], other[0, 0]) == (1, 2)
 
 

@@ -50,12 +50,17 @@ def test_of_texts_and_labels():
     assert repr(dataset) == "Dataset(3 documents, 2 labels, 3 pairs, texts)"
 
 
-@pytest.mark.parametrize("vocabulary", [["a", "c", "b"], [Label("a"), Label("c", "C"), "b"], Labels.of("acb")])
+@pytest.mark.parametrize(
+    "vocabulary", [["a", "c", "b"], [Label("a"), Label("c", "C"), "b"], Labels.of("acb")]
+)
 def test_of_with_a_vocabulary(vocabulary):
     dataset = Dataset.of(["x"], [["b"]], vocabulary)
     assert list(dataset.labels.ids) == ["a", "c", "b"]
     assert dataset.label_matrix.toarray().tolist() == [[0, 0, 1]]
-    with pytest.raises(DataError, match=r"^documents:2: unknown label 'd'.*; expected a label of the given vocabulary"):
+    with pytest.raises(
+        DataError,
+        match=r"^documents:2: unknown label 'd'.*; expected a label of the given vocabulary",
+    ):
         Dataset.of(["x", "y"], [["b"], ["d"]], vocabulary)
 
 
@@ -79,7 +84,10 @@ def test_with_features_wants_one_row_a_document():
     good = sparse.csr_array(np.ones((2, 5), np.float32))
     assert dataset.with_features(good).features is good
     assert dataset.features is None
-    with pytest.raises(DataError, match=r"^features: 3 rows of features for 2 documents; expected one row a document$"):
+    with pytest.raises(
+        DataError,
+        match=r"^features: 3 rows of features for 2 documents; expected one row a document$",
+    ):
         dataset.with_features(sparse.csr_array((3, 5)))
 
 
@@ -154,13 +162,17 @@ def test_split_shuffles_but_keeps_the_order_within_a_side():
 
 def test_any_document_may_be_held_out():
     dataset = dataset_of([f"text {row}" for row in range(10)])
-    assert {text for seed in range(60) for text in dataset.split(1, seed)[1].texts} == set(dataset.texts)
+    assert {text for seed in range(60) for text in dataset.split(1, seed)[1].texts} == set(
+        dataset.texts
+    )
 
 
 @quick
 @given(st.lists(st.integers(0, 6), min_size=2, max_size=25), st.data(), st.integers(0, 5))
 def test_every_document_on_one_side_and_the_same_text_on_the_same(kinds, data, seed):
-    dataset = dataset_of([f"text {kind}" for kind in kinds], [[f"l{row}"] for row in range(len(kinds))])
+    dataset = dataset_of(
+        [f"text {kind}" for kind in kinds], [[f"l{row}"] for row in range(len(kinds))]
+    )
     wanted = data.draw(st.integers(1, len(kinds) - 1))
     sizes = np.bincount(kinds)
     fitting = sizes[(sizes > 0) & (sizes <= wanted)]
@@ -184,7 +196,9 @@ def test_a_text_that_fills_the_data_never_empties_the_test_part():
 
 
 def test_split_of_equal_texts_says_so():
-    with pytest.raises(UsageError, match=r"split\(test=0.5\): every text stands more than 2 times; expected texts"):
+    with pytest.raises(
+        UsageError, match=r"split\(test=0.5\): every text stands more than 2 times; expected texts"
+    ):
         dataset_of(["same"] * 4).split(0.5)
 
 
@@ -225,7 +239,10 @@ def test_with_labels_names_the_first_unknown_label():
     dataset = Dataset.of(["x", "y"], [["a"], ["a", "z"]])
     with pytest.raises(DataError) as caught:
         dataset.with_labels(Labels.of("a"))
-    assert str(caught.value) == "labels: unknown label 'z' of document '1'; expected a label of the given vocabulary"
+    assert (
+        str(caught.value)
+        == "labels: unknown label 'z' of document '1'; expected a label of the given vocabulary"
+    )
 
 
 def test_with_labels_drops_on_request_and_counts():
@@ -274,7 +291,10 @@ def flat(documents, dtype=np.int32):
 
 
 @quick
-@given(st.lists(st.lists(pairs, max_size=30), min_size=1, max_size=5), st.sampled_from([np.int32, np.int64]))
+@given(
+    st.lists(st.lists(pairs, max_size=30), min_size=1, max_size=5),
+    st.sampled_from([np.int32, np.int64]),
+)
 def test_label_matrix_as_a_slow_one(documents, dtype):
     columns, row_ends, relevance = flat(documents, dtype)
     matrix, merged = label_matrix_of(columns, row_ends, 5, relevance)
@@ -285,12 +305,16 @@ def test_label_matrix_as_a_slow_one(documents, dtype):
     for made in (matrix, plain):
         assert made.dtype == np.float32
         assert made.indices.dtype == made.indptr.dtype == np.int32
-        assert sparse.csr_array((made.data, made.indices, made.indptr), made.shape).has_canonical_format
+        assert sparse.csr_array(
+            (made.data, made.indices, made.indptr), made.shape
+        ).has_canonical_format
 
 
 def test_of_many_relevances_of_a_label_the_first_is_kept():
     columns = np.array([5] * 40 + list(range(40)))
-    matrix, merged = label_matrix_of(columns, np.array([0, 80]), 40, np.arange(1, 81, dtype=np.float32))
+    matrix, merged = label_matrix_of(
+        columns, np.array([0, 80]), 40, np.arange(1, 81, dtype=np.float32)
+    )
     assert matrix[0, 5] == 1
     assert merged == 40 + 1 - 1
     assert matrix.nnz == 40
@@ -303,7 +327,11 @@ def test_the_same_label_in_neighbouring_documents_is_not_twice():
 
 
 def test_what_is_given_stays_as_it_was():
-    columns, row_ends, relevance = np.array([2, 0, 2]), np.array([0, 3]), np.array([3, 1, 2], np.float32)
+    columns, row_ends, relevance = (
+        np.array([2, 0, 2]),
+        np.array([0, 3]),
+        np.array([3, 1, 2], np.float32),
+    )
     for array in (columns, row_ends, relevance):
         array.flags.writeable = False
     matrix, merged = label_matrix_of(columns, row_ends, 3, relevance)
@@ -318,7 +346,8 @@ def test_no_label_at_all():
 
 
 @pytest.mark.parametrize(
-    ("texts", "labels"), [([3], [["x"]]), (["a"], [[3]]), (["a", "b"], ["xy", ["z"]]), (["\ud800"], [["x"]])]
+    ("texts", "labels"),
+    [([3], [["x"]]), (["a"], [[3]]), (["a", "b"], ["xy", ["z"]]), (["\ud800"], [["x"]])],
 )
 def test_documents_of_python_values_must_be_strings(texts, labels):
     with pytest.raises(UsageError, match=r"document 1: .*; expected"):

@@ -20,7 +20,12 @@ def small():
 
 def test_counts_by_hand(small):
     description = small.describe()
-    assert (description.documents, description.labels, description.labels_used, description.pairs) == (4, 4, 3, 5)
+    assert (
+        description.documents,
+        description.labels,
+        description.labels_used,
+        description.pairs,
+    ) == (4, 4, 3, 5)
     assert description.labels_per_document == 5 / 4
     assert description.documents_per_label == 5 / 3
     assert description.median_documents_per_label == 1
@@ -36,7 +41,9 @@ def test_counts_by_hand(small):
 def test_a_long_tail():
     """300 labels: the first has 12 documents, the next two 7 and 6, the next 5, all others 1."""
     counts = [12, 7, 6, 5] + [1] * 296
-    labels = [[f"l{column}" for column, count in enumerate(counts) if row < count] for row in range(12)]
+    labels = [
+        [f"l{column}" for column, count in enumerate(counts) if row < count] for row in range(12)
+    ]
     description = Dataset.of([f"text {row}" for row in range(12)], labels).describe()
     pairs = 12 + 7 + 6 + 5 + 296
     assert description.pairs == pairs
@@ -116,7 +123,10 @@ def test_a_label_of_every_document():
 def test_five_examples_the_most_frequent_first_and_long_texts_cut():
     long = "ww " + "w" * 57
     texts = (
-        [f"text t{kind}" for kind in range(6) for _ in range(2)] + ["very often"] * 3 + [long + "x"] * 4 + [long] * 5
+        [f"text t{kind}" for kind in range(6) for _ in range(2)]
+        + ["very often"] * 3
+        + [long + "x"] * 4
+        + [long] * 5
     )
     dataset = Dataset.of(texts, [["a"] if row else ["b"] for row in range(len(texts))])
     (finding,) = dataset.check()

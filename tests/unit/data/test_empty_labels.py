@@ -44,7 +44,11 @@ def write_text(text):
 
 
 READERS = {
-    "jsonl": ("d.jsonl", write_text('{"text": "sea", "labels": ["b"]}\n{"text": "wind", "labels": ["a", ""]}\n'), 2),
+    "jsonl": (
+        "d.jsonl",
+        write_text('{"text": "sea", "labels": ["b"]}\n{"text": "wind", "labels": ["a", ""]}\n'),
+        2,
+    ),
     "csv": ("d.csv", write_text('text,labels\nsea,b\nwind,"[""a"", """"]"\n'), 3),
     "tsv": ("d.tsv", write_text('text\tlabels\nsea\tb\nwind\t"[""a"", """"]"\n'), 3),
     "parquet": ("d.parquet", write_parquet, 2),
@@ -108,7 +112,9 @@ class TestPython:
 
     @pytest.mark.parametrize("given", [["a", ""], [Label("a"), Label("")], iter(["a", ""])])
     def test_vocabularies(self, given):
-        with pytest.raises(UsageError, match=r"^label 2: an empty id; expected one character or more$"):
+        with pytest.raises(
+            UsageError, match=r"^label 2: an empty id; expected one character or more$"
+        ):
             Labels.of(given)
 
     def test_columns(self):

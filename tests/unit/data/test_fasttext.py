@@ -86,14 +86,21 @@ def test_what_cannot_be_held_is_replaced_and_told(tmp_path, caplog):
         write_fasttext(dataset, tmp_path / "x.txt")
     expected = "__label__wind_power __label__wind_power __label___ a b _label__z c\n"
     assert (tmp_path / "x.txt").read_text() == expected
-    told = "2 labels with white space in them, written with _, 1 labels that became equal to another"
+    told = (
+        "2 labels with white space in them, written with _, 1 labels that became equal to another"
+    )
     (message,) = caplog.messages
-    assert message.endswith(f"{told}, 1 words with __label__ in texts, 1 documents without text and labels")
+    assert message.endswith(
+        f"{told}, 1 words with __label__ in texts, 1 documents without text and labels"
+    )
 
 
 def test_a_byte_order_mark_does_not_come_to_begin_the_file(tmp_path):
     write_fasttext(Dataset.of([" \ufeff\ufeff__label__x", "y"], [[], []]), tmp_path / "x.txt")
-    assert contents(read_fasttext(tmp_path / "x.txt", Reading()))[:2] == (["_label__x", "y"], [{}, {}])
+    assert contents(read_fasttext(tmp_path / "x.txt", Reading()))[:2] == (
+        ["_label__x", "y"],
+        [{}, {}],
+    )
 
 
 @given(st.binary(max_size=80))

@@ -31,7 +31,10 @@ def folder(tmp_path):
     place.mkdir()
     write_lines(place / "lbl.json.gz", [{"uid": uid, "title": f"label {uid}"} for uid in LABELS])
     for part in ("trn", "tst"):
-        rows = [{"uid": f"d{at}", "title": f"text {at}", "target_ind": own} for at, own in enumerate(DOCUMENTS)]
+        rows = [
+            {"uid": f"d{at}", "title": f"text {at}", "target_ind": own}
+            for at, own in enumerate(DOCUMENTS)
+        ]
         write_lines(place / f"{part}.json.gz", rows)
     (place / "filter_labels_test.txt").write_text("0 0\n1 2\n3 1\n")
     (place / "filter_labels_train.txt").write_text("2 2\n")
@@ -92,18 +95,27 @@ class TestSource:
 class TestFind:
     def test_beside_the_data(self, folder):
         for path in (folder, folder / "tst.json.gz"):
-            assert find_filter(AUTO, lt.read(path, split="test")) == folder / "filter_labels_test.txt"
+            assert (
+                find_filter(AUTO, lt.read(path, split="test")) == folder / "filter_labels_test.txt"
+            )
         for path in (folder, folder / "trn.json.gz"):
-            assert find_filter(AUTO, lt.read(path, split="train")) == folder / "filter_labels_train.txt"
+            assert (
+                find_filter(AUTO, lt.read(path, split="train"))
+                == folder / "filter_labels_train.txt"
+            )
 
     def test_other_names(self, folder):
         (folder / "filter_labels_test.txt").rename(folder / "filter_labels.txt")
         assert find_filter(AUTO, lt.read(folder, split="test")) == folder / "filter_labels.txt"
         with gzip.open(folder / "filter_labels_test.txt.gz", "wb") as out:
             out.write(b"0 0\n")
-        assert find_filter(AUTO, lt.read(folder, split="test")) == folder / "filter_labels_test.txt.gz"
+        assert (
+            find_filter(AUTO, lt.read(folder, split="test")) == folder / "filter_labels_test.txt.gz"
+        )
         (folder / "filter_labels_train.txt").unlink()
-        assert find_filter(AUTO, lt.read(folder, split="train")) is None  # that of the test data is not for it
+        assert (
+            find_filter(AUTO, lt.read(folder, split="train")) is None
+        )  # that of the test data is not for it
 
     def test_what_is_asked_for_goes_before(self, folder, tmp_path):
         documents = lt.read(folder, split="test")
@@ -117,7 +129,10 @@ class TestFind:
     def test_a_part_of_the_documents_is_not_filtered_and_that_is_said(self, folder, caplog):
         with caplog.at_level(logging.WARNING, "longtail"):
             assert find_filter(AUTO, lt.read(folder, split="test").take(np.array([1, 0]))) is None
-        assert "filter_labels_test.txt: not used, as these are not all documents of LF-Toys-3" in caplog.text
+        assert (
+            "filter_labels_test.txt: not used, as these are not all documents of LF-Toys-3"
+            in caplog.text
+        )
 
     def test_labels_by_name_are_not_filtered_and_that_is_said(self, folder, caplog):
         lt.write(lt.read(folder, split="test"), folder / "test.jsonl")
@@ -139,7 +154,12 @@ class TestPairs:
         expected = [[0, 3], [1, 2], [3, 1]]
         moved = lt.read(folder, split="test").with_labels(own, unknown=unknown)
         assert filter_pairs(path, moved, 4).tolist() == expected
-        assert filter_pairs(path, lt.read(folder, split="test", labels=own, unknown=unknown), 4).tolist() == expected
+        assert (
+            filter_pairs(
+                path, lt.read(folder, split="test", labels=own, unknown=unknown), 4
+            ).tolist()
+            == expected
+        )
 
     def test_labels_that_were_dropped_are_in_no_pair(self, folder):
         moved = lt.read(folder, split="test").with_labels(lt.Labels.of("a"), unknown="drop")
@@ -147,12 +167,18 @@ class TestPairs:
 
     def test_by_column_where_files_have_labels_by_name(self, folder):
         documents = lt.Dataset.of(["x", "y", "z", "w"], [["a"], ["b"], ["c"], []])
-        assert filter_pairs(folder / "filter_labels_test.txt", documents, 3).tolist() == [[0, 0], [1, 2], [3, 1]]
+        assert filter_pairs(folder / "filter_labels_test.txt", documents, 3).tolist() == [
+            [0, 0],
+            [1, 2],
+            [3, 1],
+        ]
 
     def test_a_number_that_the_files_do_not_have_is_refused(self, folder):
         (folder / "filter_labels_test.txt").write_text("0 1\n2 3\n")
         wide = lt.read(folder, split="test").with_labels(lt.Labels.of("vwxyz"), unknown="add")
-        with pytest.raises(DataError, match=r"filter_labels_test\.txt:2: label 3; expected a number below 3"):
+        with pytest.raises(
+            DataError, match=r"filter_labels_test\.txt:2: label 3; expected a number below 3"
+        ):
             filter_pairs(folder / "filter_labels_test.txt", wide, 8)
 
 

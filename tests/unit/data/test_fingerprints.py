@@ -64,7 +64,9 @@ def test_a_sample_of_many_documents_gives_an_estimate():
 def test_ids_count_where_they_are_more_than_numbers(tmp_path):
     def read(*ids):
         file = tmp_path / "documents.jsonl"
-        file.write_text("".join(f'{{"id": "{own}", "text": "x", "labels": ["a"]}}\n' for own in ids))
+        file.write_text(
+            "".join(f'{{"id": "{own}", "text": "x", "labels": ["a"]}}\n' for own in ids)
+        )
         return lt.read(file)
 
     assert shared_ids(read("b1", "2", "b3"), read("b1", "2", "b4")) == 1

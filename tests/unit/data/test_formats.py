@@ -96,7 +96,9 @@ def test_a_file_is_told_by_its_name(tmp_path, name, format, packed):
         (b"labels\twind\n", "annif-tsv"),
     ],
 )
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress, lambda c: gzip.compress(b"") + gzip.compress(c)])
+@pytest.mark.parametrize(
+    "pack", [bytes, gzip.compress, zstd.compress, lambda c: gzip.compress(b"") + gzip.compress(c)]
+)
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_other_files_are_told_by_their_first_line(tmp_path, content, format, pack, mark):
     (tmp_path / "data.txt").write_bytes(pack(mark + content))
@@ -120,10 +122,14 @@ def test_a_table_of_annif_is_told_by_its_columns(tmp_path, header, format, pack,
     assert sniff(tmp_path / "data.csv").name == format
 
 
-@pytest.mark.parametrize("content", [b"\n", b"plain words\n", b"3 5\n", b"3 5 7 9\n", b"[{}]\n", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content", [b"\n", b"plain words\n", b"3 5\n", b"3 5 7 9\n", b"[{}]\n", b"\xff\xfe"]
+)
 def test_what_cannot_be_told_wants_a_format(tmp_path, content):
     (tmp_path / "data.txt").write_bytes(content)
-    with pytest.raises(UsageError, match=r"data.txt: unknown format; give one with --format: jsonl, csv, tsv, "):
+    with pytest.raises(
+        UsageError, match=r"data.txt: unknown format; give one with --format: jsonl, csv, tsv, "
+    ):
         sniff(tmp_path / "data.txt")
 
 
@@ -140,7 +146,9 @@ def test_parquet_is_told_by_its_first_bytes(tmp_path):
 
 def test_a_folder_format_cannot_go_to_standard_output(dataset, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="pecos is a folder of files; expected the name of a folder"):
+    with pytest.raises(
+        UsageError, match="pecos is a folder of files; expected the name of a folder"
+    ):
         write(dataset, "-", format="pecos")
     assert list(tmp_path.iterdir()) == []
 
@@ -162,7 +170,9 @@ def test_features_stand_in_for_text(tmp_path):
     with pytest.raises(DataError, match=r"x.jsonl:1: no field 'text' or 'title'"):
         read(tmp_path / "x.jsonl")
     write_csr_npz(sparse.csr_array(np.eye(3, dtype=np.float32)), tmp_path / "y.npz")
-    with pytest.raises(DataError, match=r"y.npz: 3 rows of features for 2 documents; expected one row a document"):
+    with pytest.raises(
+        DataError, match=r"y.npz: 3 rows of features for 2 documents; expected one row a document"
+    ):
         read(tmp_path / "x.jsonl", features=tmp_path / "y.npz")
 
 
@@ -208,7 +218,8 @@ def test_a_folder_is_told_by_its_members(tmp_path, members, format):
 def test_an_unknown_folder_and_nothing(tmp_path):
     (tmp_path / "picture.png").write_bytes(b"")
     with pytest.raises(
-        UsageError, match=r"no known dataset in this folder; expected one of trn.json, .*train.jsonl, .*"
+        UsageError,
+        match=r"no known dataset in this folder; expected one of trn.json, .*train.jsonl, .*",
     ):
         sniff(tmp_path)
     with pytest.raises(UsageError, match="nowhere: no such file or folder"):
@@ -223,7 +234,9 @@ def test_standard_input_and_pipes_are_json_lines(tmp_path):
 
 def test_a_pipe_is_read_once_and_whole(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(WIND * 1000,), daemon=True)
+    writer = threading.Thread(
+        target=(tmp_path / "pipe").write_bytes, args=(WIND * 1000,), daemon=True
+    )
     writer.start()
     assert len(read(tmp_path / "pipe")) == 1000
     writer.join(10)
@@ -262,7 +275,11 @@ def test_read_hands_over_all_settings(tmp_path, called, dataset):
         label_separator="|",
     )
     assert found.label_matrix is dataset.label_matrix
-    assert (found.source.path, found.source.split, found.source.whole) == (tmp_path / "a.csv", "", False)
+    assert (found.source.path, found.source.split, found.source.whole) == (
+        tmp_path / "a.csv",
+        "",
+        False,
+    )
     ((name, verb, path, reading, named),) = called
     assert (name, verb, path, named) == ("csv", "read", tmp_path / "a.csv", {})
     assert (reading.split, reading.labels, reading.unknown) == ("test", labels, "drop")
@@ -274,7 +291,9 @@ def test_the_given_format_goes_before_the_name(tmp_path, called):
     assert [call[:2] for call in called] == [("fasttext", "read")]
 
 
-@pytest.mark.parametrize("call", [lambda d, p: read(p, format="jsnl"), lambda d, p: write(d, p, format="jsnl")])
+@pytest.mark.parametrize(
+    "call", [lambda d, p: read(p, format="jsnl"), lambda d, p: write(d, p, format="jsnl")]
+)
 def test_an_unknown_format_is_answered_with_the_nearest(tmp_path, dataset, call):
     with pytest.raises(UsageError, match=r"unknown format 'jsnl'; did you mean 'jsonl'\?"):
         call(dataset, tmp_path / "a")
@@ -347,7 +366,9 @@ def test_given_labels_go_before_those_beside(tmp_path):
 
 def test_a_split_that_is_not_there(tmp_path):
     (tmp_path / "train.jsonl").write_bytes(WIND)
-    with pytest.raises(UsageError, match=r"no test.jsonl, test.jsonl.gz or test.jsonl.zst in this folder"):
+    with pytest.raises(
+        UsageError, match=r"no test.jsonl, test.jsonl.gz or test.jsonl.zst in this folder"
+    ):
         read(tmp_path, split="test")
 
 
@@ -373,7 +394,9 @@ def test_features_stand_beside_the_documents(tmp_path):
     found = read(tmp_path / "a.jsonl", features=save_features(tmp_path / "x.npz", 2))
     assert found.features.toarray().tolist() == [[1, 0, 0], [0, 1, 0]]
     assert list(found.texts) == ["wind", "sun"]
-    with pytest.raises(DataError, match="3 rows of features for 2 documents; expected one row a document"):
+    with pytest.raises(
+        DataError, match="3 rows of features for 2 documents; expected one row a document"
+    ):
         read(tmp_path / "a.jsonl", features=save_features(tmp_path / "y.npz", 3))
 
 
@@ -384,14 +407,17 @@ def test_features_of_a_bag_of_words_file(tmp_path):
 
 def test_texts_are_no_features(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(WIND)
-    with pytest.raises(UsageError, match=r"a.jsonl: holds texts; expected features as .npz, .npy, BoW or svmlight"):
+    with pytest.raises(
+        UsageError, match=r"a.jsonl: holds texts; expected features as .npz, .npy, BoW or svmlight"
+    ):
         read_features(tmp_path / "a.jsonl")
 
 
 def test_a_file_of_another_kind_is_no_features(tmp_path):
     (tmp_path / "glove.txt").write_bytes(b"the 0.1 0.2\n")
     with pytest.raises(
-        UsageError, match=r"glove.txt: unknown format; expected features as .npz, .npy, BoW or svmlight$"
+        UsageError,
+        match=r"glove.txt: unknown format; expected features as .npz, .npy, BoW or svmlight$",
     ):
         read_features(tmp_path / "glove.txt")
 
@@ -417,11 +443,14 @@ def test_only_folders_are_told_the_split(tmp_path, dataset, called):
     ]
 
 
-@pytest.mark.parametrize("name", ["a.txt", "folder", "-", "trn.json.gz", "X.trn.txt", "train_raw_texts.txt"])
+@pytest.mark.parametrize(
+    "name", ["a.txt", "folder", "-", "trn.json.gz", "X.trn.txt", "train_raw_texts.txt"]
+)
 def test_a_name_that_does_not_tell_what_to_write(tmp_path, dataset, name):
     path = name if name == "-" else tmp_path / name
     with pytest.raises(
-        UsageError, match=r"the name does not tell the format; give one with --to: jsonl, csv, tsv, parquet"
+        UsageError,
+        match=r"the name does not tell the format; give one with --to: jsonl, csv, tsv, parquet",
     ):
         write(dataset, path)
     assert list(tmp_path.iterdir()) == []

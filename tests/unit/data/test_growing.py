@@ -21,12 +21,18 @@ quick = settings(deadline=None, max_examples=80)
 def test_finish_does_not_copy(n):
     builder = ArrayBuilder("i")
     builder.extend(range(n))
-    arrays = [np.frombuffer(builder._tail, np.int32)] + ([builder._large.values] if builder._large else [])
+    arrays = [np.frombuffer(builder._tail, np.int32)] + (
+        [builder._large.values] if builder._large else []
+    )
     assert any(np.shares_memory(builder.finish(), array) for array in arrays)
 
 
 @quick
-@given(st.lists(st.tuples(st.sampled_from(["append", "extend", "packed"]), st.integers(0, 40)), max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["append", "extend", "packed"]), st.integers(0, 40)), max_size=30
+    )
+)
 def test_numbers_added_in_any_way_stay_in_order(steps):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_FEW", 16)

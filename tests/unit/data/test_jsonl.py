@@ -94,7 +94,9 @@ def test_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(GOOD + b"\n{}\n")))
     assert len(read_jsonl("-", Reading(skip_bad=1))) == 1
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(GOOD + b"\n{}\n")))
-    with pytest.raises(DataError, match=r"^-:2: no field 'text' or 'title'; expected a document such as"):
+    with pytest.raises(
+        DataError, match=r"^-:2: no field 'text' or 'title'; expected a document such as"
+    ):
         read_jsonl("-", Reading())
 
 
@@ -156,7 +158,11 @@ LIST = "one JSON object a line; jq -c '.[]' makes lines of a list"
         (b'{"text": "x", "labels": "a"}', "a string in 'labels'", "a list"),
         (b'{"text": "x", "labels": ["a", 1.5]}', "a number in 'labels[1]'", "a string"),
         (b'{"text": "x", "labels": [null]}', "null in 'labels[0]'", "a string"),
-        (b'{"text": "x", "labels": [], "id": true}', "true or false in 'id'", "a whole number or a string"),
+        (
+            b'{"text": "x", "labels": [], "id": true}',
+            "true or false in 'id'",
+            "a whole number or a string",
+        ),
         (b"[1]", "a list", LIST),
         (b"3", "a whole number", "a JSON object"),
         (b"null", "null", "a JSON object"),
@@ -168,7 +174,11 @@ LIST = "one JSON object a line; jq -c '.[]' makes lines of a list"
         (rb'{"text": "\ud800", "labels": []}', PAIR, "whole characters"),
         (rb'{"text": "\udc00", "labels": []}', PAIR, "whole characters"),
         (rb'{"text": "\ud83d\ude00', "JSON that ends too early near ", "one JSON object a line"),
-        (rb'{"text": "\ud83d\ude00", "labels": [}', "invalid character (byte 36) near ", "one JSON object a line"),
+        (
+            rb'{"text": "\ud83d\ude00", "labels": [}',
+            "invalid character (byte 36) near ",
+            "one JSON object a line",
+        ),
         (b'{"text": "x", "labels": []', "JSON that ends too early near ", "one JSON object a line"),
         (b'{"text" "x"}', "no ':' (byte 8) near ", "one JSON object a line"),
         (b'{"text": "x", "labels": [], "y": NaN}', "NaN (byte 33)", "a finite number"),
@@ -177,17 +187,31 @@ LIST = "one JSON object a line; jq -c '.[]' makes lines of a list"
             "a number too large in 'relevance[0]'",
             "a finite number",
         ),
-        (b'{"text": "x", "labels": [], "id": ' + b"9" * 5000 + b"}", "a number too large in 'id'", "a finite number"),
-        (b'{"text": "x", "labels": ["a"], "relevance": [-1]}', "relevance [-1.0]", "finite numbers above 0"),
+        (
+            b'{"text": "x", "labels": [], "id": ' + b"9" * 5000 + b"}",
+            "a number too large in 'id'",
+            "a finite number",
+        ),
+        (
+            b'{"text": "x", "labels": ["a"], "relevance": [-1]}',
+            "relevance [-1.0]",
+            "finite numbers above 0",
+        ),
         (b'{"x":' + b"[" * 9000, "JSON nested too deeply", "a flat JSON object"),
         (GOOD + b" " + GOOD, "trailing characters (byte 35) near ", "one JSON object a line"),
-        (b'{"text": "a\0b", "labels": []}', "invalid character (byte 11) near ", "one JSON object a line"),
+        (
+            b'{"text": "a\0b", "labels": []}',
+            "invalid character (byte 11) near ",
+            "one JSON object a line",
+        ),
         (b"x" * 100_000, "invalid character (byte 0) near ", "one JSON object a line"),
     ],
 )
 def test_a_bad_line_is_named(file, line, found, expected):
     first, last = message(file, b"\n" + GOOD + b"\r\n" + line + b"\n" + GOOD).splitlines()
-    assert first.startswith(f"{file}:3: {found}" + ("" if found.endswith("near ") else "; expected "))
+    assert first.startswith(
+        f"{file}:3: {found}" + ("" if found.endswith("near ") else "; expected ")
+    )
     assert first.endswith(f"; expected {expected}")
     assert len(first) < 250
     assert last == "1 bad record; mend the file, or go on with --skip-bad 1"
@@ -200,7 +224,10 @@ def test_no_document(file, text):
 
 
 def test_no_document_left_after_skipping(file):
-    assert message(file, b"{}\n", skip_bad=1).splitlines()[-1] == f"{file}: no document; expected at least one"
+    assert (
+        message(file, b"{}\n", skip_bad=1).splitlines()[-1]
+        == f"{file}: no document; expected at least one"
+    )
 
 
 def test_skip_bad_to_the_record(file):
@@ -213,7 +240,9 @@ def test_skip_bad_to_the_record(file):
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
 def test_cut_at_any_byte_it_is_refused(file, pack):
-    packed = pack(b"\n".join(b'{"text": "wind %d", "labels": ["a"]}' % number for number in range(30)))
+    packed = pack(
+        b"\n".join(b'{"text": "wind %d", "labels": ["a"]}' % number for number in range(30))
+    )
     for cut in range(len(packed)):
         with chunk_size(32):
             assert message(file, packed[:cut], skip_bad=10).startswith(f"{file}:")
@@ -232,7 +261,9 @@ def test_an_overlong_line_can_be_skipped(file, monkeypatch):
 def test_closed_vocabulary(file):
     labels = Labels.of(["b", "a"])
     text = GOOD + b'\n{"text": "x", "labels": ["q", "b", "q"]}\n'
-    assert message(file, text, labels=labels).startswith(f"{file}:2: unknown label 'q'; expected a label of the given")
+    assert message(file, text, labels=labels).startswith(
+        f"{file}:2: unknown label 'q'; expected a label of the given"
+    )
     dropped = read(file, text, labels=labels, unknown="drop")
     assert [dropped.labels_of(row) for row in range(2)] == [["a"], ["b"]]
     assert (dropped.dropped_unknown, dropped.merged_duplicates, dropped.labels) == (2, 0, labels)
@@ -251,7 +282,9 @@ def test_unlabelled_documents(file):
 
 good_records = st.lists(
     st.tuples(
-        st.text(max_size=5), st.lists(st.text(min_size=1, max_size=3), max_size=4), st.none() | st.text(max_size=3)
+        st.text(max_size=5),
+        st.lists(st.text(min_size=1, max_size=3), max_size=4),
+        st.none() | st.text(max_size=3),
     ),
     min_size=1,
     max_size=6,
@@ -263,25 +296,39 @@ good_records = st.lists(
 def test_there_and_back(file, found, suffix, relevant):
     builder = Builder("f", Reading())
     for number, (text, labels, given_id) in enumerate(found, 1):
-        relevance = [0.1 * (place + 1) for place in range(len(labels))] if relevant and number % 2 else None
+        relevance = (
+            [0.1 * (place + 1) for place in range(len(labels))] if relevant and number % 2 else None
+        )
         builder.add(number, Record(text=text, labels=labels, id=given_id, relevance=relevance))
     dataset = builder.finish()
     path = file.with_name(f"written.jsonl{suffix}")
     write_jsonl(dataset, path)
     back = read_jsonl(path, Reading())
     assert content(back) == content(dataset) | {"merged": 0}
-    closed = Labels.of([*reversed(list(dataset.labels)), "never"]) if "never" not in dataset.labels else dataset.labels
-    assert content(read_jsonl(path, Reading(labels=closed))) == content(dataset.with_labels(closed)) | {"merged": 0}
+    closed = (
+        Labels.of([*reversed(list(dataset.labels)), "never"])
+        if "never" not in dataset.labels
+        else dataset.labels
+    )
+    assert content(read_jsonl(path, Reading(labels=closed))) == content(
+        dataset.with_labels(closed)
+    ) | {"merged": 0}
 
 
 def test_written_as_anyone_would(file):
     write_jsonl(Dataset.of(['naïve "x"\n', ""], [["b", "a"], []]), file)
-    assert file.read_bytes() == '{"text":"naïve \\"x\\"\\n","labels":["b","a"]}\n{"text":"","labels":[]}\n'.encode()
+    assert (
+        file.read_bytes()
+        == '{"text":"naïve \\"x\\"\\n","labels":["b","a"]}\n{"text":"","labels":[]}\n'.encode()
+    )
     assert json.loads(file.read_bytes().splitlines()[0])["text"] == 'naïve "x"\n'
 
 
 def test_relevance_and_ids_are_written_where_they_are(file):
-    dataset = read(file, b'{"id": 4, "text": "x", "labels": ["a"], "relevance": [2]}\n{"text": "y", "labels": ["a"]}')
+    dataset = read(
+        file,
+        b'{"id": 4, "text": "x", "labels": ["a"], "relevance": [2]}\n{"text": "y", "labels": ["a"]}',
+    )
     write_jsonl(dataset, file)
     assert [msgspec.json.decode(line) for line in file.read_bytes().splitlines()] == [
         {"id": "4", "text": "x", "labels": ["a"], "relevance": [2.0]},

@@ -17,8 +17,12 @@ from longtail.data.label_files import read_labels, write_labels
 from longtail.data.labels import Label, Labels
 from longtail.errors import DataError, LongtailError, UsageError
 
-label = st.builds(Label, given_strings, strings, strings, st.lists(strings, max_size=3).map(tuple), strings)
-vocabularies = st.lists(label, min_size=1, max_size=5, unique_by=lambda label: label.id).map(Labels.of)
+label = st.builds(
+    Label, given_strings, strings, strings, st.lists(strings, max_size=3).map(tuple), strings
+)
+vocabularies = st.lists(label, min_size=1, max_size=5, unique_by=lambda label: label.id).map(
+    Labels.of
+)
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.tsv", "x.csv", "x.jsonl.gz", "x.tsv.zst"])
@@ -41,7 +45,11 @@ def test_json_lines_with_every_field_and_unknown_ones(tmp_path):
         '{"extra": [1], "id": "2"}\n'
         '{"id": "3", "name": "größe"}'
     )
-    expected = [Label("1", "Wind", "moving air", ("breeze",), "http://e.org/1"), Label("2"), Label("3", "größe")]
+    expected = [
+        Label("1", "Wind", "moving air", ("breeze",), "http://e.org/1"),
+        Label("2"),
+        Label("3", "größe"),
+    ]
     assert read(tmp_path, content) == expected
     assert read(tmp_path, gzip.compress(content.encode()), "labels") == expected
 
@@ -70,7 +78,10 @@ TABLES = {
     ),
     "quoted header": ('"id"\t"name"\n1\tone\n', [Label("1", "one")]),
     "ids under a header": ("id\na b\nc\n", [Label("a b"), Label("c")]),
-    "an id column alone is no header": ("id\tfirst\nx\tsecond\n", [Label("id", "first"), Label("x", "second")]),
+    "an id column alone is no header": (
+        "id\tfirst\nx\tsecond\n",
+        [Label("id", "first"), Label("x", "second")],
+    ),
 }
 
 
@@ -81,7 +92,10 @@ def test_tables_with_and_without_a_header(tmp_path, case):
 
 
 def test_files_are_told_by_their_content(tmp_path):
-    assert read(tmp_path, "wind power\r\n\n solar \n", "labels.txt") == [Label("wind power"), Label("solar")]
+    assert read(tmp_path, "wind power\r\n\n solar \n", "labels.txt") == [
+        Label("wind power"),
+        Label("solar"),
+    ]
     assert read(tmp_path, "\ufeff1\tone\n", "labels.txt") == [Label("1", "one")]
     assert read(tmp_path, '{"id": "x"}', "labels.txt") == [Label("x")]
     assert read(tmp_path, 'id,name\n1,"a,b"\n', "labels.csv") == [Label("1", "a,b")]
@@ -94,7 +108,12 @@ BAD = {
     "wrong JSON": ("x.jsonl", '{"id": "a"}\n{"id": "b"\n', 2, ""),
     "no id": ("x.jsonl", '{"id": "a"}\n\n{"name": "b"}\n', 3, "no field 'id'"),
     "id of the wrong type": ("x.jsonl", '{"id": 5}\n', 1, "a whole number in 'id'"),
-    "aliases of the wrong type": ("x.jsonl", '{"id": "a", "aliases": "b"}\n', 1, "a string in 'aliases'"),
+    "aliases of the wrong type": (
+        "x.jsonl",
+        '{"id": "a", "aliases": "b"}\n',
+        1,
+        "a string in 'aliases'",
+    ),
     "empty id": ("x.jsonl", '{"id": "a"}\n{"id": ""}\n', 2, "an empty id"),
     "repeated id": ("x.jsonl", '{"id": "a"}\n{"id": "b"}\n{"id": "a"}\n', 3, "the label 'a' again"),
     "not UTF-8": ("x.jsonl", b'{"id": "\xff"}\n', 1, ""),
@@ -143,7 +162,10 @@ def test_names_that_say_no_format_cannot_be_written(tmp_path):
         read_labels(tmp_path / "none.jsonl")
 
 
-@given(st.binary(max_size=80), st.sampled_from(["x.jsonl", "x.tsv", "x.csv", "x.txt", "x.ttl", "x.rdf", "x.jsonld"]))
+@given(
+    st.binary(max_size=80),
+    st.sampled_from(["x.jsonl", "x.tsv", "x.csv", "x.txt", "x.ttl", "x.rdf", "x.jsonld"]),
+)
 @settings(deadline=None, max_examples=300)
 def test_any_bytes_are_read_or_refused(tmp_path_factory, content, name):
     with contextlib.suppress(LongtailError):

@@ -23,7 +23,13 @@ label = st.builds(
 )
 label_lists = st.lists(label, max_size=6, unique_by=lambda one: one.id)
 
-WIND = Label("w1", "Wind power", "energy from moving air", ("wind energy", "turbines"), "http://example.org/w1")
+WIND = Label(
+    "w1",
+    "Wind power",
+    "energy from moving air",
+    ("wind energy", "turbines"),
+    "http://example.org/w1",
+)
 
 
 @quick
@@ -75,7 +81,12 @@ def test_the_index_gives_an_unknown_label_the_next_column():
 
 @pytest.mark.parametrize(
     ("one", "name"),
-    [(WIND, "Wind power"), (Label("x", "X"), "X"), (Label("y", text="why"), "y"), (Label("z"), "z")],
+    [
+        (WIND, "Wind power"),
+        (Label("x", "X"), "X"),
+        (Label("y", text="why"), "y"),
+        (Label("z"), "z"),
+    ],
 )
 @pytest.mark.parametrize("others", [[], [WIND]])
 def test_what_is_shown_falls_back(one, name, others):
@@ -84,14 +95,18 @@ def test_what_is_shown_falls_back(one, name, others):
 
 
 def test_a_label_is_found_by_its_id_or_a_name_of_its_own():
-    labels = Labels.of([Label("a", text="red apple"), Label("b", "pear tree"), Label("plum"), Label("c", "a")])
+    labels = Labels.of(
+        [Label("a", text="red apple"), Label("b", "pear tree"), Label("plum"), Label("c", "a")]
+    )
     assert [labels.find(given) for given in ("a", "b", "pear tree", "plum")] == [0, 1, 1, 2]
     with pytest.raises(UsageError, match="unknown label 'Plums'; did you mean 'plum'"):
         labels.find("Plums")
     with pytest.raises(UsageError, match=r"expected the id or name of a label$"):
         labels.find("0000")
     twice = Labels.of([*labels, Label("d", name="pear tree")])
-    with pytest.raises(UsageError, match="found 2 labels of this name; give an id, such as 'b', 'd'"):
+    with pytest.raises(
+        UsageError, match="found 2 labels of this name; give an id, such as 'b', 'd'"
+    ):
         twice.find("pear tree")
 
 
@@ -124,9 +139,13 @@ def test_equality_with_another_order_or_thing():
 def test_memory_counts_all_columns():
     bare, full = Labels.of(["a"]), Labels.of([WIND])
     assert bare.nbytes >= bare.ids.nbytes
-    assert full.nbytes >= sum(column.nbytes for column in (full.ids, full.names, full.texts, full.uris))
+    assert full.nbytes >= sum(
+        column.nbytes for column in (full.ids, full.names, full.texts, full.uris)
+    )
 
 
 def test_as_json_only_what_is_there():
     assert msgspec.json.encode(Label("a", "A")) == b'{"id":"a","name":"A"}'
-    assert msgspec.json.decode(b'{"id":"w","aliases":["x"]}', type=Label) == Label("w", aliases=("x",))
+    assert msgspec.json.decode(b'{"id":"w","aliases":["x"]}', type=Label) == Label(
+        "w", aliases=("x",)
+    )

@@ -118,7 +118,10 @@ def test_overlong_lines_are_left_out_and_the_numbers_stay_right(file, content, c
         numbers = [number for number, _ in lines(file, Problems("f", 10**6))]
     found = [line for block in whole_lines for line in block.data.split(b"\n")[:-1]]
     assert found == [line for line in whole if len(line) <= 10]
-    assert not whole or whole_lines[-1].first_line + whole_lines[-1].data.count(b"\n") == len(whole) + 1
+    assert (
+        not whole
+        or whole_lines[-1].first_line + whole_lines[-1].data.count(b"\n") == len(whole) + 1
+    )
     assert numbers == [number for number, line in enumerate(whole, 1) if len(line) <= 10]
     assert problems.skipped == sum(len(line) > 10 for line in whole)
 
@@ -130,7 +133,9 @@ def test_an_overlong_line_is_named(file):
         assert [number for number, _ in lines(file, problems)] == [1, 3]
     with pytest.raises(DataError) as caught:
         problems.close()
-    assert caught.value.problems == [Problem(str(file), 2, "a line of more than 3 MiB", "one document a line")]
+    assert caught.value.problems == [
+        Problem(str(file), 2, "a line of more than 3 MiB", "one document a line")
+    ]
 
 
 def test_a_line_without_end_does_not_fill_the_memory(file):
@@ -151,7 +156,9 @@ def test_blocks_are_whole_lines_that_follow_each_other(file, content, chunk):
         assert block.data.endswith(b"\n")
         line += block.data.count(b"\n")
     ended = content.removeprefix(BOM)
-    assert b"".join(block.data for block in found) == (ended if ended.endswith(b"\n") or not ended else ended + b"\n")
+    assert b"".join(block.data for block in found) == (
+        ended if ended.endswith(b"\n") or not ended else ended + b"\n"
+    )
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -192,7 +199,9 @@ def test_what_may_not_be_read(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr("builtins.open", refuse)  # root may read all
-    with pytest.raises(UsageError, match=r"cannot be read \(Permission denied\); check its permissions$"):
+    with pytest.raises(
+        UsageError, match=r"cannot be read \(Permission denied\); check its permissions$"
+    ):
         next(chunks(tmp_path / "file", Problems("file")))
 
 
@@ -210,7 +219,9 @@ class Counted:
 @pytest.mark.parametrize("packing", PACK)
 @pytest.mark.parametrize("members", [1, 5])
 def test_progress_adds_up_to_the_size_of_the_file(file, packing, members):
-    file.write_bytes(PACK[packing](b"some text\n" * 100) * members + (b"" if packing == "plain" else bytes(50)))
+    file.write_bytes(
+        PACK[packing](b"some text\n" * 100) * members + (b"" if packing == "plain" else bytes(50))
+    )
     counted = Counted()
     progress.report_to(counted)
     try:
@@ -242,7 +253,9 @@ def test_cut_anywhere_it_is_refused(file, packing):
     for cut in range(4, len(packed)):
         with (
             limits(_CHUNK=64),
-            pytest.raises(DataError, match=rf"^{file}: {packing} data that ends too early; expected"),
+            pytest.raises(
+                DataError, match=rf"^{file}: {packing} data that ends too early; expected"
+            ),
         ):
             read(file, packed[:cut])
 
@@ -260,7 +273,9 @@ def test_damage_is_told(file):
     for place in (3, 20, len(packed) // 2, len(packed) - 6):
         damaged = bytearray(packed)
         damaged[place] ^= 0xFF
-        with pytest.raises(DataError, match=rf"^{file}: (damaged gzip data|gzip data that ends too early)"):
+        with pytest.raises(
+            DataError, match=rf"^{file}: (damaged gzip data|gzip data that ends too early)"
+        ):
             read(file, bytes(damaged))
     with pytest.raises(DataError, match="damaged zstd data"):
         read(file, zstd.compress(TEXT)[:4] + b"\xff" * 30)
@@ -269,7 +284,9 @@ def test_damage_is_told(file):
 @pytest.mark.parametrize("packing", ["gzip", "zstd"])
 @pytest.mark.parametrize("rest", [b"garbage", b"\0\0garbage", b"\x1f"])
 def test_garbage_after_the_archive_is_refused(file, packing, rest):
-    with pytest.raises(DataError, match=f"damaged {packing} data|{packing} data that ends too early"):
+    with pytest.raises(
+        DataError, match=f"damaged {packing} data|{packing} data that ends too early"
+    ):
         read(file, PACK[packing](TEXT) + rest)
 
 

@@ -104,7 +104,9 @@ def test_a_missing_folder(tmp_path):
 
 
 def test_a_folder_that_may_not_be_written_to(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write everywhere
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path) != tmp_path
+    )  # root may write everywhere
     with pytest.raises(PermissionError) as refused:
         check_output(tmp_path / "file")
     assert refused.value.filename == str(tmp_path / "file")
@@ -115,7 +117,9 @@ def test_a_model_folder_is_not_written_into(tmp_path, name):
     with write_folder(tmp_path / "model") as folder:
         folder.write_json("part.json", 1)
         folder.write_json("inner/part.json", 1)
-    with pytest.raises(UsageError, match="model: is a model folder, which more in it would damage; write elsewhere"):
+    with pytest.raises(
+        UsageError, match="model: is a model folder, which more in it would damage; write elsewhere"
+    ):
         open_output(tmp_path / "model" / name).__enter__()
     assert open_folder(tmp_path / "model").read_json("part.json", int) == 1
 
@@ -124,7 +128,9 @@ def test_what_is_read_is_not_written_over(tmp_path):
     (tmp_path / "a").write_bytes(b"documents")
     (tmp_path / "link").symlink_to("a")
     for read in ("a", "link"):
-        with pytest.raises(UsageError, match="a: is read, and would be written over; give another file to write"):
+        with pytest.raises(
+            UsageError, match="a: is read, and would be written over; give another file to write"
+        ):
             check_apart(tmp_path / "a", None, "-", tmp_path / "missing", tmp_path / read)
     check_apart(tmp_path / "b", tmp_path / "a")
     check_apart("-", "-")
@@ -133,7 +139,9 @@ def test_what_is_read_is_not_written_over(tmp_path):
 def test_folders_and_devices_are_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(UsageError, match="a folder or device; expected a file, or - for standard output"):
+        with pytest.raises(
+            UsageError, match="a folder or device; expected a file, or - for standard output"
+        ):
             open_output(path).__enter__()
     assert (tmp_path / "pipe").is_fifo()
 

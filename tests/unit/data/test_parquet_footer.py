@@ -29,7 +29,9 @@ def written(**settings) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("settings", [{}, {"write_page_index": True, "compression": "zstd"}, {"store_schema": False}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"write_page_index": True, "compression": "zstd"}, {"store_schema": False}]
+)
 def test_chunks_are_those_of_pyarrow(tmp_path, settings):
     file = tmp_path / "a.parquet"
     file.write_bytes(written(**settings))

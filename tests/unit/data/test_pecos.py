@@ -73,7 +73,11 @@ def test_pecos_bad_text_is_left_out_everywhere(folder):
     with pytest.raises(DataError) as error:
         read_pecos(folder, Reading())
     (problem,) = error.value.problems
-    assert (problem.file, problem.line, problem.expected) == (str(folder / "X.trn.txt"), 2, "UTF-8 text")
+    assert (problem.file, problem.line, problem.expected) == (
+        str(folder / "X.trn.txt"),
+        2,
+        "UTF-8 text",
+    )
     dataset = read_pecos(folder, Reading(skip_bad=1))
     assert list(dataset.texts) == ["one", "three"]
     assert dataset.label_matrix.toarray().tolist() == [[1, 0, 1], [0, 0, 0]]
@@ -103,10 +107,18 @@ def test_pecos_files_must_agree(folder):
         "2 rows, but 3 documents in X.trn.txt",
         "as many in both",
     )
-    assert refused("output-items.txt", b"a\nb\n") == ("output-items.txt", "2 lines", "3, one a label")
+    assert refused("output-items.txt", b"a\nb\n") == (
+        "output-items.txt",
+        "2 lines",
+        "3, one a label",
+    )
     negative = io.BytesIO()
     sparse.save_npz(negative, -TARGETS)
-    assert refused("Y.trn.npz", negative.getvalue()) == ("Y.trn.npz", "relevance -1.0", "finite numbers above 0")
+    assert refused("Y.trn.npz", negative.getvalue()) == (
+        "Y.trn.npz",
+        "relevance -1.0",
+        "finite numbers above 0",
+    )
 
 
 def test_pecos_stored_zeros_are_no_labels(folder):
@@ -128,7 +140,9 @@ def datasets(draw):
         dense = [[draw(values) for _ in range(width)] for _ in range(rows)]
         return sparse.csr_array(np.array(dense, np.float32).reshape(rows, width))
 
-    texts = Strings.of(draw(st.lists(st.text(characters, max_size=9), min_size=rows, max_size=rows)))
+    texts = Strings.of(
+        draw(st.lists(st.text(characters, max_size=9), min_size=rows, max_size=rows))
+    )
     features = matrix(draw(st.integers(0, 4)), st.floats(-9, 9, width=32))
     which = draw(st.sampled_from(["texts", "features", "both"]))
     return Dataset(
@@ -144,7 +158,9 @@ def datasets(draw):
 @example(dataset=Dataset.of(["a\r\nb\nc\rd"], [["x\ny", "x,y", " "]]))
 def test_pecos_round_trip(dataset, tmp_path_factory):
     def flat(strings):
-        return [string.replace("\r\n", " ").replace("\r", " ").replace("\n", " ") for string in strings]
+        return [
+            string.replace("\r\n", " ").replace("\r", " ").replace("\n", " ") for string in strings
+        ]
 
     folder = tmp_path_factory.mktemp("pecos")
     if len(set(flat(dataset.labels.ids))) < dataset.n_labels:
@@ -162,11 +178,15 @@ def test_pecos_round_trip(dataset, tmp_path_factory):
         assert np.array_equal(again.features.toarray(), dataset.features.toarray())
 
 
-def test_pecos_writer_says_what_it_cannot_hold_and_keeps_the_labels_of_the_other_split(tmp_path, caplog):
+def test_pecos_writer_says_what_it_cannot_hold_and_keeps_the_labels_of_the_other_split(
+    tmp_path, caplog
+):
     dataset = Dataset.of(["t"], [["b"]], [Label("a", "A"), Label("b")])
     with caplog.at_level(logging.WARNING, "longtail"):
         write_pecos(dataset, tmp_path)
-    assert caplog.messages == [f"{tmp_path}: changed or left out, as this format cannot hold it: 2 label names"]
+    assert caplog.messages == [
+        f"{tmp_path}: changed or left out, as this format cannot hold it: 2 label names"
+    ]
     with pytest.raises(UsageError, match="other labels"):
         write_pecos(Dataset.of(["t"], [["b"]]), tmp_path, "test")
     write_pecos(dataset, tmp_path, "test")
@@ -212,8 +232,16 @@ def test_npz_indices_are_sorted_and_bytes_are_the_same(tmp_path):
 
 def parts(**changes):
     """Return the arrays of a good matrix, some of them changed."""
-    good = {"format": b"csr", "shape": (2, 3), "indptr": [0, 2, 3], "indices": [0, 2, 1], "data": [1.0, 2.0, 3.0]}
-    return {name: np.asarray(value) for name, value in (good | changes).items() if value is not None}
+    good = {
+        "format": b"csr",
+        "shape": (2, 3),
+        "indptr": [0, 2, 3],
+        "indices": [0, 2, 1],
+        "data": [1.0, 2.0, 3.0],
+    }
+    return {
+        name: np.asarray(value) for name, value in (good | changes).items() if value is not None
+    }
 
 
 BAD_PARTS = {
@@ -226,11 +254,17 @@ BAD_PARTS = {
     "too many columns": (parts(shape=(2, 10**15)), "the shape (2, 1000000000000000) with 2 rows"),
     "negative columns": (parts(shape=(2, -1)), "the shape (2, -1) with 2 rows"),
     "shape of floats": (parts(shape=(2.0, 3.0)), "shape of type float64 and shape (2,)"),
-    "no row ends": (parts(indptr=np.empty(0, int), shape=(-1, 3)), "indptr of type int64 and shape (0,)"),
+    "no row ends": (
+        parts(indptr=np.empty(0, int), shape=(-1, 3)),
+        "indptr of type int64 and shape (0,)",
+    ),
     "row ends that fall": (parts(indptr=[0, 3, 2, 3], shape=(3, 3)), "row ends that do not rise"),
     "row ends from 1": (parts(indptr=[1, 2, 3]), "row ends that do not rise"),
     "row ends too far": (parts(indptr=[0, 2, 4]), "row ends that do not rise"),
-    "row ends that wrap": (parts(indptr=np.array([0, 2**64 - 1, 3], np.uint64)), "row ends that do not rise"),
+    "row ends that wrap": (
+        parts(indptr=np.array([0, 2**64 - 1, 3], np.uint64)),
+        "row ends that do not rise",
+    ),
     "row ends of floats": (parts(indptr=[0.0, 2.0, 3.0]), "indptr of type float64"),
     "index too large": (parts(indices=[0, 3, 1]), "column 3"),
     "index negative": (parts(indices=[0, -1, 1]), "column -1"),
@@ -278,7 +312,9 @@ def test_npz_with_wrong_parts_is_refused(tmp_path, case):
 
 def header(shape, descr="<f8"):
     file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": descr, "fortran_order": False, "shape": shape}
+    )
     return file.getvalue()
 
 
@@ -290,8 +326,12 @@ def test_npz_that_claims_more_than_it_holds(tmp_path):
     )
     assert "claims" in refused(path, archive(parts(), data=header((-3,)) + b"\0" * 24))
     assert "of type object" in refused(path, archive(parts(), data=header((3,), "|O") + b"\0" * 24))
-    assert "of type" in refused(path, archive(parts(), data=header((3,), [("a", "<f8")]) + b"\0" * 24))
-    assert "damaged" in refused(path, archive(parts(), data=b"\x93NUMPY\x01\x00\xff\xff{" + b"-" * 60000))
+    assert "of type" in refused(
+        path, archive(parts(), data=header((3,), [("a", "<f8")]) + b"\0" * 24)
+    )
+    assert "damaged" in refused(
+        path, archive(parts(), data=b"\x93NUMPY\x01\x00\xff\xff{" + b"-" * 60000)
+    )
     assert "damaged" in refused(path, archive(parts(), data=b""))
     bomb = archive(parts(), data=header((10**7,)) + bytes(8 * 10**7))
     assert refused(path, bomb) == "an archive that grows more than 200 times"
@@ -299,7 +339,14 @@ def test_npz_that_claims_more_than_it_holds(tmp_path):
 
 def test_npz_that_is_damaged(tmp_path):
     path, whole = tmp_path / "m.npz", archive(parts())
-    for content in (b"", b"text", whole[:-30], whole[: len(whole) // 2], b"PK\x05\x06" + bytes(18), b"\x93NUMPY"):
+    for content in (
+        b"",
+        b"text",
+        whole[:-30],
+        whole[: len(whole) // 2],
+        b"PK\x05\x06" + bytes(18),
+        b"\x93NUMPY",
+    ):
         refused(path, content)
     rng, taken = np.random.default_rng(0), 0
     for _ in range(300):  # no flipped byte may raise anything but a DataError

@@ -14,7 +14,8 @@ from longtail.errors import DataError
 
 ALWAYS, NEVER = 0, 1 << 60
 words = st.one_of(
-    st.text(max_size=8), st.sampled_from(["", "a", "ab", "Σ", "é", "\0", '"\\/\b\f\n\r\t', "😀", "\u2028"])
+    st.text(max_size=8),
+    st.sampled_from(["", "a", "ab", "Σ", "é", "\0", '"\\/\b\f\n\r\t', "😀", "\u2028"]),
 )
 
 
@@ -43,10 +44,16 @@ def files(draw):
     with_ids, ascii_only = draw(st.booleans()), draw(st.booleans())
     separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", "\r : ")]))
     out = []
-    for number, (text, labels) in enumerate(draw(st.lists(st.tuples(words, st.lists(words, max_size=4)), max_size=40))):
+    for number, (text, labels) in enumerate(
+        draw(st.lists(st.tuples(words, st.lists(words, max_size=4)), max_size=40))
+    ):
         record = {"text": text, "labels": labels} | ({"id": f"{number}{text}"} if with_ids else {})
         keys = draw(st.permutations(list(record)))
-        out.append(json.dumps({key: record[key] for key in keys}, ensure_ascii=ascii_only, separators=separators))
+        out.append(
+            json.dumps(
+                {key: record[key] for key in keys}, ensure_ascii=ascii_only, separators=separators
+            )
+        )
     return "".join(line + draw(st.sampled_from(["\n", "\r\n", " \t\n"])) for line in out).encode()
 
 
@@ -74,7 +81,8 @@ def test_the_compiled_way_is_taken(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("loaded", "at"), [([], 1 << 20), (["numba"], 1 << 14), (["numba", "longtail.kernels.json_lines"], 1 << 10)]
+    ("loaded", "at"),
+    [([], 1 << 20), (["numba"], 1 << 14), (["numba", "longtail.kernels.json_lines"], 1 << 10)],
 )
 def test_what_is_loaded_already_need_not_pay(monkeypatch, loaded, at):
     monkeypatch.setattr(plain_json, "_PAYS_FROM", 1 << 20)
@@ -86,7 +94,9 @@ def test_the_block_that_makes_it_pay_is_compiled_already(tmp_path, monkeypatch):
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "a", "labels": ["x", "y"]}\n' * 100)
     slow, extend = [], plain_json.Builder.extend
-    monkeypatch.setattr(plain_json.Builder, "extend", lambda self, new: slow.append(len(new)) or extend(self, new))
+    monkeypatch.setattr(
+        plain_json.Builder, "extend", lambda self, new: slow.append(len(new)) or extend(self, new)
+    )
     monkeypatch.setattr(lines, "_CHUNK", 360)
     monkeypatch.setattr(plain_json, "_pays_from", lambda: 1000)
     assert len(read_jsonl(path, Reading())) == 100
@@ -149,17 +159,30 @@ def test_what_is_not_plain_is_read_as_ever(tmp_path, line, at):
         compiled, plain = both_ways(path, skip_bad)
         assert compiled == plain
     assert (line in BAD) == isinstance(both_ways(path)[0], str)
-    assert line in UNUSUAL or "gone" not in both_ways(path, 1)[0][2]  # no label of a record that was left out
+    assert (
+        line in UNUSUAL or "gone" not in both_ways(path, 1)[0][2]
+    )  # no label of a record that was left out
 
 
 @pytest.mark.parametrize(
     "raw",
     [
-        *(b"\x80", b"\xc1\x81", b"\xc3", b"\xc3(", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf0\x80\x80\x80", b"\xff"),
+        *(
+            b"\x80",
+            b"\xc1\x81",
+            b"\xc3",
+            b"\xc3(",
+            b"\xe0\x80\x80",
+            b"\xed\xa0\x80",
+            b"\xf0\x80\x80\x80",
+            b"\xff",
+        ),
         *(b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xe2\x82", b"\xf0\x9f\x98", b"\xe2(\xa1"),
     ],
 )
-@pytest.mark.parametrize("template", [b'{"text": "a%s", "labels": []}\n', b'{"text": "a", "labels": ["%s"]}\n'])
+@pytest.mark.parametrize(
+    "template", [b'{"text": "a%s", "labels": []}\n', b'{"text": "a", "labels": ["%s"]}\n']
+)
 def test_what_is_not_utf8_is_refused(tmp_path, raw, template):
     path = tmp_path / "x.jsonl"
     path.write_bytes(b'{"text": "a", "labels": []}\n' + template % raw)
@@ -176,7 +199,9 @@ def test_any_damage_gives_the_same_result_both_ways(tmp_path):
     for _ in range(1500):
         damaged = bytearray(whole)
         for _ in range(chance.randint(1, 3)):
-            damaged[chance.randrange(len(damaged))] = chance.choice(b'"\\{}[],:u\n 0dD8c\xc3\xed\xf0\x80\xff' + whole)
+            damaged[chance.randrange(len(damaged))] = chance.choice(
+                b'"\\{}[],:u\n 0dD8c\xc3\xed\xf0\x80\xff' + whole
+            )
         path.write_bytes(damaged)
         compiled, plain = both_ways(path, skip_bad=10)
         assert compiled == plain, bytes(damaged)
@@ -184,7 +209,10 @@ def test_any_damage_gives_the_same_result_both_ways(tmp_path):
 
 def test_after_ten_blocks_that_are_not_plain_no_more_are_tried(tmp_path, monkeypatch):
     path = tmp_path / "x.jsonl"
-    plain, titled = '{"text": "a", "labels": ["x"]}\n' * 20, '{"text": "a", "labels": ["x"], "title": "t"}\n' * 20
+    plain, titled = (
+        '{"text": "a", "labels": ["x"]}\n' * 20,
+        '{"text": "a", "labels": ["x"], "title": "t"}\n' * 20,
+    )
     path.write_text(plain + titled * 40)
     monkeypatch.setattr(lines, "_CHUNK", 600)
     monkeypatch.setattr(plain_json, "_PAYS_FROM", ALWAYS)
@@ -196,13 +224,18 @@ def test_after_ten_blocks_that_are_not_plain_no_more_are_tried(tmp_path, monkeyp
 
 @pytest.mark.parametrize("ids_first", [True, False])
 def test_ids_in_one_part_of_the_file_only(tmp_path, ids_first):
-    with_ids = [json.dumps({"id": f"id {n}", "text": "a", "labels": ["x", f"{n}"]}) for n in range(40)]
+    with_ids = [
+        json.dumps({"id": f"id {n}", "text": "a", "labels": ["x", f"{n}"]}) for n in range(40)
+    ]
     without = [json.dumps({"text": "b", "labels": ["x", f"{n} too"]}) for n in range(40)]
     path = tmp_path / "x.jsonl"
     path.write_text("\n".join([*with_ids, *without] if ids_first else [*without, *with_ids]))
     compiled, plain = both_ways(path)
     assert compiled == plain
-    assert compiled[1] == [f"id {n}" if (n < 40) == ids_first else f"{n}" for n in range(80)] or not ids_first
+    assert (
+        compiled[1] == [f"id {n}" if (n < 40) == ids_first else f"{n}" for n in range(80)]
+        or not ids_first
+    )
 
 
 def test_equal_hashes_are_not_equal_strings():
@@ -214,14 +247,19 @@ def test_equal_hashes_are_not_equal_strings():
 
     one, other = index_of("one"), index_of("two")
     one.table = np.zeros_like(one.table)
-    one.table[np.flatnonzero(other.table)] = other.table[other.table > 0]  # as if "one" had the hash of "two"
+    one.table[np.flatnonzero(other.table)] = other.table[
+        other.table > 0
+    ]  # as if "one" had the hash of "two"
     assert one["two"] == 1
 
 
 @given(given_labels=st.lists(words, unique=True, max_size=20), asked=st.lists(words, max_size=60))
 @settings(deadline=None)
 def test_compact_index_is_a_dict(given_labels, asked):
-    index, oracle = CompactIndex(given_labels), {label: column for column, label in enumerate(given_labels)}
+    index, oracle = (
+        CompactIndex(given_labels),
+        {label: column for column, label in enumerate(given_labels)},
+    )
     for label in asked:
         assert index[label] == oracle.setdefault(label, len(oracle))
     assert (len(index), list(index)) == (len(oracle), list(oracle))

@@ -62,7 +62,9 @@ class TestAttentionXml:
         assert str(error.value).splitlines()[0] == f"{folder / 'test.txt'}: {expected}"
 
     def test_numbers_from_1_leave_column_0_empty_in_both_parts(self, tmp_path, said):
-        folder = made.attentionxml(tmp_path / "a", train=(b"0 1:1 3:1\n", b"1 2:1\n", b" 1:1\n"), test=(b" 2:1\n",) * 2)
+        folder = made.attentionxml(
+            tmp_path / "a", train=(b"0 1:1 3:1\n", b"1 2:1\n", b" 1:1\n"), test=(b" 2:1\n",) * 2
+        )
         train, test = read(folder), read(folder, split="test")
         assert not train.features.toarray()[:, 0].any()
         assert dense(train)[1] == [0, 0, 1, 0]
@@ -117,7 +119,9 @@ class TestAttentionXml:
         assert dense(found) == [[1, 0], [0, 1], [0, 0]]
 
     def test_what_is_bad_in_one_file_is_left_out_of_all(self, tmp_path):
-        folder = made.attentionxml(tmp_path, train=(b"0 0:1\n", b"1 1:1\n", b"0 2:1\n", b"0 3:x\n", b"0 4:1\n"))
+        folder = made.attentionxml(
+            tmp_path, train=(b"0 0:1\n", b"1 1:1\n", b"0 2:1\n", b"0 3:x\n", b"0 4:1\n")
+        )
         (folder / "train_raw_texts.txt").write_bytes(b"a\n\xff\nc\nd\ne\n")
         (folder / "train_labels.txt").write_bytes(b"x\ny\nz\nx\ny\n")
         with pytest.raises(DataError) as error:
@@ -134,7 +138,9 @@ class TestAttentionXml:
     def test_an_unknown_label_and_a_bad_last_line_keep_rows_in_step(self, tmp_path):
         folder = made.attentionxml(tmp_path)
         (folder / "train_raw_texts.txt").write_bytes(b"a\nb\n\xff\n")
-        found = read(folder, labels=lt.read(folder, features=False, split="test").labels, skip_bad=2)
+        found = read(
+            folder, labels=lt.read(folder, features=False, split="test").labels, skip_bad=2
+        )
         assert (list(found.texts), dense(found)) == (["a"], [[0.5, 0, 0, 1, 0]])
 
     def test_written_and_read_again(self, tmp_path):
@@ -188,13 +194,17 @@ class TestHeaderless:
             pairs = zip(matrix.indices[own][order], matrix.data[own][order], strict=True)
             comment = " # odd" if row % 7 == 0 else ""
             qid = "qid:3 " if row % 11 == 0 else ""
-            lines.append(f"{row % 5},{5 + row % 3} {qid}{' '.join(f'{c}:{v!r}' for c, v in pairs)}{comment}\n")
+            lines.append(
+                f"{row % 5},{5 + row % 3} {qid}{' '.join(f'{c}:{v!r}' for c, v in pairs)}{comment}\n"
+            )
         (tmp_path / "a.txt").write_text("".join(lines).replace("np.float32(", "").replace(")", ""))
         found = read(tmp_path / "a.txt")
         assert (abs(found.features - matrix[:, : found.features.shape[1]])).max() == 0
         assert labels_of(found) == [sorted({str(row % 5), str(5 + row % 3)}) for row in range(3000)]
 
-    @pytest.mark.parametrize("start", [b"10:30 the train leaves\n", b"1 2 3 4\n", b"1,2\n3\n", b"3 a:1\n", b":1\n"])
+    @pytest.mark.parametrize(
+        "start", [b"10:30 the train leaves\n", b"1 2 3 4\n", b"1,2\n3\n", b"3 a:1\n", b":1\n"]
+    )
     def test_other_texts_are_no_svmlight(self, tmp_path, start):
         (tmp_path / "a.txt").write_bytes(start)
         with pytest.raises(UsageError, match="unknown format"):
@@ -223,7 +233,9 @@ class TestHeaderless:
     def test_writing_under_a_header_says_that_columns_may_lack(self, tmp_path, said):
         test = read(made.attentionxml(tmp_path), split="test")
         write(test, tmp_path / "out.txt", format="bow")
-        assert any("written as 3 columns, the largest that it holds" in message for message in said())
+        assert any(
+            "written as 3 columns, the largest that it holds" in message for message in said()
+        )
 
 
 class TestPrediction:
@@ -239,7 +251,9 @@ class TestPrediction:
             labels = "".join(f"L{kind}\n" for kind in kinds)
             width = 3 if part == "test" else 12
             noise = rng.integers(4, 4 + width - 2, count)
-            features = "".join(f"0 {kind}:1 {other}:0.1\n" for kind, other in zip(kinds, noise, strict=True))
+            features = "".join(
+                f"0 {kind}:1 {other}:0.1\n" for kind, other in zip(kinds, noise, strict=True)
+            )
             (tmp_path / f"{part}_raw_texts.txt").write_text(texts)
             (tmp_path / f"{part}_labels.txt").write_text(labels)
             (tmp_path / ("train_v1.txt" if part == "train" else "test.txt")).write_text(features)
@@ -264,11 +278,15 @@ class TestPrediction:
 
     def test_without_its_features_prediction_asks_for_them(self, folder):
         model = lt.Longtail("xr-linear", calibration={"method": "none"}).fit(read(folder))
-        with pytest.raises(DataError, match=r"0 columns of sparse features; .* give --features as then"):
+        with pytest.raises(
+            DataError, match=r"0 columns of sparse features; .* give --features as then"
+        ):
             model.predict(read(folder, split="test", features=False))
 
     def test_a_model_of_texts_passes_over_features(self, folder):
-        model = lt.Longtail("xr-linear", calibration={"method": "none"}).fit(read(folder, features=False))
+        model = lt.Longtail("xr-linear", calibration={"method": "none"}).fit(
+            read(folder, features=False)
+        )
         with_features = model.predict(read(folder, split="test"), 1)
         without = model.predict(read(folder, split="test", features=False), 1)
         assert [with_features[row] for row in range(10)] == [without[row] for row in range(10)]
@@ -282,7 +300,9 @@ class TestPecos:
         assert labels_of(found) == [["energy"], ["minerals"], ["oceans"]]
         assert found.features.shape == (3, 5)
         assert found.headerless_file is None
-        assert said()[0].endswith("read as pecos: texts, labels, features of tfidf-attnxml/X.trn.npz: 5 columns")
+        assert said()[0].endswith(
+            "read as pecos: texts, labels, features of tfidf-attnxml/X.trn.npz: 5 columns"
+        )
 
     def test_of_the_test_part_as_well(self, tmp_path):
         assert read(made.pecos(tmp_path), split="test").features.shape == (1, 5)
@@ -291,7 +311,10 @@ class TestPecos:
         folder = made.pecos(tmp_path / "set")
         sparse.save_npz(folder / "X.trn.npz", sparse.csr_array(np.eye(3)))
         assert read(folder).features.shape == (3, 3)
-        assert "tfidf-attnxml/X.trn.npz is there too and was not read, features of X.trn.npz: 3 columns" in said()[0]
+        assert (
+            "tfidf-attnxml/X.trn.npz is there too and was not read, features of X.trn.npz: 3 columns"
+            in said()[0]
+        )
 
     def test_features_can_be_left_out(self, tmp_path):
         folder = made.pecos(tmp_path)
@@ -304,7 +327,9 @@ class TestPecos:
     def test_rows_that_disagree_are_refused(self, tmp_path):
         folder = made.pecos(tmp_path)
         sparse.save_npz(folder / "tfidf-attnxml" / "X.trn.npz", sparse.csr_array(np.eye(2)))
-        with pytest.raises(DataError, match=r"tfidf-attnxml/X.trn.npz: 2 rows, but 3 documents in X.trn.txt"):
+        with pytest.raises(
+            DataError, match=r"tfidf-attnxml/X.trn.npz: 2 rows, but 3 documents in X.trn.txt"
+        ):
             read(folder)
 
 
@@ -356,14 +381,19 @@ class TestLabelFeatures:
 
     def test_title_alone(self, tmp_path):
         folder = made.label_features(tmp_path)
-        (folder / "trn.json.gz").write_bytes(made.documents((None, "Red.", [0]), ("Blue", None, [1])))
+        (folder / "trn.json.gz").write_bytes(
+            made.documents((None, "Red.", [0]), ("Blue", None, [1]))
+        )
         found = read(folder, fields="title")
         assert list(found.texts) == ["", "Blue"]  # a row stays a row: filter files count them
         assert found.labels.described() == ["Tutu", "Shoes", "Hat"]
 
     def test_fields_in_any_order_are_the_same(self, tmp_path):
         folder = made.label_features(tmp_path)
-        assert read(folder, fields="content,title").texts == read(folder, fields=["title", "content"]).texts
+        assert (
+            read(folder, fields="content,title").texts
+            == read(folder, fields=["title", "content"]).texts
+        )
 
     @pytest.mark.parametrize(
         ("fields", "said"),
@@ -390,7 +420,9 @@ class TestRawTexts:
         assert labels_of(found) == [["1", "2"], ["0"], []]
         assert list(found.labels) == [Label("0", "Café"), Label("1", "Toys"), Label("2", "Games")]
         assert list(found.ids) == ["D0", "D1", "D2"]
-        assert "names of 3 labels in Yf.txt, which are called by the numbers of its lines" in said()[0]
+        assert (
+            "names of 3 labels in Yf.txt, which are called by the numbers of its lines" in said()[0]
+        )
         assert labels_of(read(folder, split="test")) == [["2"]]
         assert len(read(folder / f"trn{middle}.json.gz")) == 3
 
@@ -400,7 +432,9 @@ class TestRawTexts:
         assert "Yf.txt: not UTF-8; read as ISO 8859-1" in said()[0]
 
     def test_numbers_before_the_names(self, tmp_path):
-        assert list(read(made.raw_texts(tmp_path, names=b"0->Salt\n1->Sea\n2->A->B\n")).labels.names) == [
+        assert list(
+            read(made.raw_texts(tmp_path, names=b"0->Salt\n1->Sea\n2->A->B\n")).labels.names
+        ) == [
             "Salt",
             "Sea",
             "A->B",
@@ -434,7 +468,8 @@ class TestBagOfWords:
         assert list(found.labels.names) == ["Energy", "Minerals", "Oceans"]
         assert found.features.shape == (3, 4)
         assert (
-            f"read as bow: labels, features: 4 columns, file {name.format('train')}, label names of Y.txt" in said()[0]
+            f"read as bow: labels, features: 4 columns, file {name.format('train')}, label names of Y.txt"
+            in said()[0]
         )
         assert labels_of(read(folder, split="test")) == [["2"]]
 
@@ -447,10 +482,14 @@ class TestBagOfWords:
     def test_a_split_that_is_not_there_or_there_twice(self, tmp_path):
         folder = made.bag_of_words(tmp_path)
         (folder / "test.txt").unlink()
-        with pytest.raises(UsageError, match=r"no file test.txt or NAME_test.txt of features and labels"):
+        with pytest.raises(
+            UsageError, match=r"no file test.txt or NAME_test.txt of features and labels"
+        ):
             read(folder, split="test")
         made.bag_of_words(folder, "eurlex_{}.txt")
-        with pytest.raises(UsageError, match=r"found eurlex_train.txt and train.txt; give one of the files"):
+        with pytest.raises(
+            UsageError, match=r"found eurlex_train.txt and train.txt; give one of the files"
+        ):
             read(folder)
 
     def test_documents_of_annif_may_have_such_names(self, tmp_path):

@@ -55,12 +55,16 @@ def test_labels_have_names_and_texts_of_the_vocabulary(sample):
         "text": "Role: Program. Executable computer program.",
     }
     assert len({record["name"] for record in labels.values()}) == len(labels)
-    assert not any("http:" in record["text"] or "Link:" in record["text"] for record in labels.values())
+    assert not any(
+        "http:" in record["text"] or "Link:" in record["text"] for record in labels.values()
+    )
 
 
 def test_no_placeholder_packages(sample):
     for record in sample["train.jsonl.gz"] + sample["test.jsonl.gz"]:
-        assert not re.search(r"(transitional|dummy) package", record["text"], re.IGNORECASE), record["id"]
+        assert not re.search(r"(transitional|dummy) package", record["text"], re.IGNORECASE), (
+            record["id"]
+        )
 
 
 def test_size_and_header():

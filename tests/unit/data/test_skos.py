@@ -87,7 +87,9 @@ def test_broader_pairs(turtle):
     assert skos_broader(turtle) == [("http://e.org/solar", energy), ("http://e.org/wind", energy)]
 
 
-@pytest.mark.parametrize(("suffix", "syntax"), [("rdf", "xml"), ("nt", "nt"), ("jsonld", "json-ld"), ("n3", "n3")])
+@pytest.mark.parametrize(
+    ("suffix", "syntax"), [("rdf", "xml"), ("nt", "nt"), ("jsonld", "json-ld"), ("n3", "n3")]
+)
 def test_every_syntax_says_the_same(tmp_path, turtle, suffix, syntax):
     graph = rdflib.Graph().parse(turtle, format="turtle", publicID="http://relative.invalid/")
     other = made(tmp_path, graph.serialize(format=syntax), f"y.{suffix}")
@@ -97,7 +99,9 @@ def test_every_syntax_says_the_same(tmp_path, turtle, suffix, syntax):
 def test_syntax_is_told_by_content(tmp_path, turtle):
     graph = rdflib.Graph().parse(turtle, format="turtle", publicID="http://relative.invalid/")
     for syntax in ("turtle", "xml"):
-        assert read_labels(made(tmp_path, graph.serialize(format=syntax), "vocabulary")) == read_labels(turtle)
+        assert read_labels(
+            made(tmp_path, graph.serialize(format=syntax), "vocabulary")
+        ) == read_labels(turtle)
 
 
 def test_xml_may_have_its_own_encoding_and_entities(tmp_path):
@@ -157,7 +161,10 @@ SKOS_CONTEXT = {"skos": "http://www.w3.org/2004/02/skos/core#"}
         {"@context": [SKOS_CONTEXT, ["context.jsonld"]]},
         {"@context": {**SKOS_CONTEXT, "@import": "http://127.0.0.1/x"}},
         {"@context": {"term": {"@id": "skos:x", "@context": "http://127.0.0.1/x"}}},
-        {"@context": SKOS_CONTEXT, "skos:broader": [{"@id": "y", "@context": "http://127.0.0.1/x"}]},
+        {
+            "@context": SKOS_CONTEXT,
+            "skos:broader": [{"@id": "y", "@context": "http://127.0.0.1/x"}],
+        },
     ],
 )
 def test_remote_contexts_are_refused(tmp_path, document):
@@ -190,7 +197,9 @@ def test_bad_vocabularies_are_refused(tmp_path, name, content, line, found):
 
 
 def test_rdflib_says_nothing_of_its_own(tmp_path, turtle, caplog):
-    more = '<http://e.org/a b> a skos:Concept ; skos:x "x"^^<http://www.w3.org/2001/XMLSchema#int> .'
+    more = (
+        '<http://e.org/a b> a skos:Concept ; skos:x "x"^^<http://www.w3.org/2001/XMLSchema#int> .'
+    )
     odd = made(tmp_path, TURTLE + more, "y.ttl")
     with caplog.at_level(logging.DEBUG):
         assert len(read_labels(odd)) == len(read_labels(turtle)) + 1
@@ -209,7 +218,9 @@ def test_the_package_may_be_missing(turtle, monkeypatch):
 
 def held(label):
     """A label as Turtle holds it, with its aliases in the order they are read in."""
-    aliases = sorted({alias for alias in label.aliases if alias and (label.name == "" or alias != label.name)})
+    aliases = sorted(
+        {alias for alias in label.aliases if alias and (label.name == "" or alias != label.name)}
+    )
     return label.name, label.text, tuple(aliases)
 
 
@@ -217,13 +228,17 @@ def held(label):
 @settings(deadline=None, max_examples=100)
 def test_what_is_written_is_read_back(tmp_path_factory, labels, with_uris):
     uris = [f"http://e.org/{number}" if with_uris else "" for number in range(len(labels))]
-    given = [Label(x.id, x.name, x.text, x.aliases, uri) for x, uri in zip(labels, uris, strict=True)]
+    given = [
+        Label(x.id, x.name, x.text, x.aliases, uri) for x, uri in zip(labels, uris, strict=True)
+    ]
     file = tmp_path_factory.getbasetemp() / "x.ttl"
     write_labels(Labels.of(given), file)
     expected = {label.id: held(label) for label in given}
     found = read_labels(file)
     assert {label.id: (label.name, label.text, label.aliases) for label in found} == expected
-    assert all(label.uri in (uris[[one.id for one in given].index(label.id)], label.id) for label in found)
+    assert all(
+        label.uri in (uris[[one.id for one in given].index(label.id)], label.id) for label in found
+    )
 
 
 def test_written_turtle(tmp_path):

@@ -11,7 +11,9 @@ from longtail.data import strings as module
 from longtail.data.strings import Strings, StringsBuilder
 
 quick = settings(deadline=None, max_examples=80)
-texts = st.lists(st.text(max_size=6) | st.sampled_from(["", "ä", "日本", "😀", "a\0b", "\n"]), max_size=9)
+texts = st.lists(
+    st.text(max_size=6) | st.sampled_from(["", "ä", "日本", "😀", "a\0b", "\n"]), max_size=9
+)
 
 
 @quick
@@ -101,7 +103,8 @@ def test_memory_mapped(tmp_path):
     strings.arena.tofile(tmp_path / "arena")
     strings.offsets.tofile(tmp_path / "offsets")
     mapped = Strings(
-        np.memmap(tmp_path / "arena", np.uint8, mode="r"), np.memmap(tmp_path / "offsets", np.int64, mode="r")
+        np.memmap(tmp_path / "arena", np.uint8, mode="r"),
+        np.memmap(tmp_path / "offsets", np.int64, mode="r"),
     )
     assert mapped == strings
     assert list(mapped) == list(strings)

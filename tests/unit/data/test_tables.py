@@ -23,7 +23,9 @@ from longtail.errors import DataError, MissingExtra, UsageError
 READ = {"csv": read_csv, "tsv": read_tsv, "parquet": read_parquet}
 WRITE = {"csv": write_csv, "tsv": write_tsv, "parquet": write_parquet}
 
-strings = st.one_of(st.text(max_size=12), st.text(alphabet=';"[],\t\r\n\\ <>_%x\ufeff\0\u2028\xa0', max_size=12))
+strings = st.one_of(
+    st.text(max_size=12), st.text(alphabet=';"[],\t\r\n\\ <>_%x\ufeff\0\u2028\xa0', max_size=12)
+)
 given_strings = strings.filter(bool)
 
 
@@ -36,7 +38,11 @@ def datasets(draw, texts=strings, labels=given_strings, ids=strings):
     graded = draw(st.booleans())
     builder = Builder("made", Reading())
     for row, (text, row_labels) in enumerate(rows):
-        relevance = [draw(st.floats(0.125, 8, width=32)) for _ in row_labels] if graded and row_labels else None
+        relevance = (
+            [draw(st.floats(0.125, 8, width=32)) for _ in row_labels]
+            if graded and row_labels
+            else None
+        )
         made_id = given_ids[row] if given_ids else None
         builder.add(row, Record(text=text, labels=row_labels, id=made_id, relevance=relevance))
     return builder.finish()
@@ -44,10 +50,19 @@ def datasets(draw, texts=strings, labels=given_strings, ids=strings):
 
 def contents(dataset, relevance=True, ids=True):
     """Everything a dataset holds, as plain values that do not depend on the columns' order."""
-    graded = [dataset.relevance_of(row) or [1.0] * len(dataset.labels_of(row)) for row in range(len(dataset))]
-    labels = [dict(zip(dataset.labels_of(row), graded[row], strict=True)) for row in range(len(dataset))]
+    graded = [
+        dataset.relevance_of(row) or [1.0] * len(dataset.labels_of(row))
+        for row in range(len(dataset))
+    ]
+    labels = [
+        dict(zip(dataset.labels_of(row), graded[row], strict=True)) for row in range(len(dataset))
+    ]
     given_ids = None if dataset.ids is None or not ids else list(dataset.ids)
-    return list(dataset.document_texts()), labels if relevance else [set(row) for row in labels], given_ids
+    return (
+        list(dataset.document_texts()),
+        labels if relevance else [set(row) for row in labels],
+        given_ids,
+    )
 
 
 def problems_of(caught):
@@ -103,10 +118,16 @@ def test_a_tsv_with_relevances_and_another_separator(tmp_path):
 
 
 def test_the_written_csv_is_what_other_programs_read(tmp_path):
-    dataset = read_csv(made(tmp_path, 'id,text,labels\n1,"a\r\n""b"", c",x;y\n2,d,"[""p;q""]"\n'), Reading())
+    dataset = read_csv(
+        made(tmp_path, 'id,text,labels\n1,"a\r\n""b"", c",x;y\n2,d,"[""p;q""]"\n'), Reading()
+    )
     write_csv(dataset, tmp_path / "y.csv")
     with open(tmp_path / "y.csv", newline="", encoding="utf-8") as file:
-        assert list(csv.reader(file)) == [["id", "text", "labels"], ["1", 'a\r\n"b", c', "x;y"], ["2", "d", '["p;q"]']]
+        assert list(csv.reader(file)) == [
+            ["id", "text", "labels"],
+            ["1", 'a\r\n"b", c', "x;y"],
+            ["2", "d", '["p;q"]'],
+        ]
 
 
 def test_compressed_tables_are_read_and_written(tmp_path):
@@ -119,7 +140,11 @@ BAD = {
     "empty file": ("", 0, "no header row"),
     "blank lines only": ("\n\r\n", 0, "no header row"),
     "header only": ("text,labels\n", 0, "no document"),
-    "no labels": ("id,text,label\n1,a,b\n", 1, "no column 'labels' (did you mean 'label'?) in ['id', 'text', 'label']"),
+    "no labels": (
+        "id,text,label\n1,a,b\n",
+        1,
+        "no column 'labels' (did you mean 'label'?) in ['id', 'text', 'label']",
+    ),
     "no text": ("id,labels\n1,a\n", 1, "no column 'text' in ['id', 'labels']"),
     "two texts": ("text,Text,labels\na,b,c\n", 1, "two columns 'text'"),
     "too few cells": ("text,labels\na\n", 2, "1 cells"),
@@ -137,7 +162,11 @@ BAD = {
     "relevance of nothing": ("text,labels,relevance\na,b;c,1\n", 2, "1 relevances for 2 labels"),
     "relevance not finite": ("text,labels,relevance\na,b,nan\n", 2, "relevance [nan]"),
     "UTF-16": ("text,labels\na,b\n".encode("utf-16"), 1, "UTF-16 text"),
-    "truncated gzip": (gzip.compress(b"text,labels\na,b\n", mtime=0)[:-9], 0, "gzip data that ends too early"),
+    "truncated gzip": (
+        gzip.compress(b"text,labels\na,b\n", mtime=0)[:-9],
+        0,
+        "gzip data that ends too early",
+    ),
 }
 
 
@@ -161,13 +190,19 @@ def test_several_bad_records_are_named_and_may_be_left_out(tmp_path):
 
 
 def test_unlabelled_reading_needs_no_labels_column(tmp_path):
-    assert contents(read_csv(made(tmp_path, "text\na\nb\n"), Reading(labelled=False))) == (["a", "b"], [{}, {}], None)
+    assert contents(read_csv(made(tmp_path, "text\na\nb\n"), Reading(labelled=False))) == (
+        ["a", "b"],
+        [{}, {}],
+        None,
+    )
     with pytest.raises(DataError):
         read_csv(made(tmp_path, "text\na\n"), Reading())
 
 
 def test_nul_is_a_character_and_an_empty_id_is_none(tmp_path):
-    assert contents(read_csv(made(tmp_path, "text,labels,id\na\0b,c,x\nd,,\n"), Reading()))[::2] == (
+    assert contents(read_csv(made(tmp_path, "text,labels,id\na\0b,c,x\nd,,\n"), Reading()))[
+        ::2
+    ] == (
         ["a\0b", "d"],
         ["x", "1"],
     )
@@ -177,7 +212,9 @@ def test_unknown_labels_follow_the_reading(tmp_path):
     file = made(tmp_path, "text,labels\na,x;y\n")
     with pytest.raises(DataError, match=r"x\.csv:2: unknown label 'y'"):
         read_csv(file, Reading(labels=Labels.of(["x"])))
-    assert contents(read_csv(file, Reading(labels=Labels.of(["x"]), unknown="drop")))[1] == [{"x": 1.0}]
+    assert contents(read_csv(file, Reading(labels=Labels.of(["x"]), unknown="drop")))[1] == [
+        {"x": 1.0}
+    ]
 
 
 def test_a_separator_must_be_something(tmp_path):
@@ -228,18 +265,25 @@ def test_every_kind_of_string_and_list_is_read(tmp_path):
         "ID": pa.array([3, None, 5]),
         "Title": pa.array(["t", None, "t"]).dictionary_encode(),
         "text": pa.array(["a", "b", None], pa.large_string()),
-        "labels": pa.array([["x", "y"], [], ["x"]], pa.large_list(pa.dictionary(pa.int32(), pa.string()))),
+        "labels": pa.array(
+            [["x", "y"], [], ["x"]], pa.large_list(pa.dictionary(pa.int32(), pa.string()))
+        ),
         "relevance": pa.array([[1, 2], None, [3]], pa.list_(pa.int64())),
     }
     expected = ["t\na", "b", "t"], [{"x": 1.0, "y": 2.0}, {}, {"x": 3.0}], ["3", "1", "5"]
     assert contents(read_parquet(parquet_file(tmp_path, columns), Reading())) == expected
     cells = {"text": ["a", "b"], "labels": pa.array(["x; y", '["p;q"]'], pa.string_view())}
-    assert contents(read_parquet(parquet_file(tmp_path, cells), Reading()))[1] == [{"x": 1.0, "y": 1.0}, {"p;q": 1.0}]
+    assert contents(read_parquet(parquet_file(tmp_path, cells), Reading()))[1] == [
+        {"x": 1.0, "y": 1.0},
+        {"p;q": 1.0},
+    ]
 
 
 def test_bad_rows_of_parquet_are_named_by_number(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "_BATCH", 2)
-    not_utf8 = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
+    not_utf8 = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
+    )
     texts = pa.concat_arrays([pa.array(["a", None, "c", "d", "e"]), not_utf8])
     labels = pa.array([["x"], ["x"], None, [None], ["x"], ["y"]])
     file = parquet_file(tmp_path, {"text": texts, "labels": labels})
@@ -263,7 +307,10 @@ def test_bad_rows_of_parquet_are_named_by_number(tmp_path, monkeypatch):
         ({"text": [b"a"], "labels": ["x"]}, "column 'text' of type binary"),
         ({"text": [["a"]], "labels": ["x"]}, "column 'text' of type list<"),
         ({"text": ["a"], "labels": ["x"], "id": [1.5]}, "column 'id' of type double"),
-        ({"text": ["a"], "labels": ["x"], "relevance": [["1"]]}, "column 'relevance' of type list<"),
+        (
+            {"text": ["a"], "labels": ["x"], "relevance": [["1"]]},
+            "column 'relevance' of type list<",
+        ),
         ({"text": ["a"], "lables": ["x"]}, "no column 'labels' (did you mean 'lables'?)"),
         ({"body": ["a"], "labels": ["x"]}, "no column 'text' in ['body', 'labels']"),
         ({"text": pa.array([], pa.string()), "labels": pa.array([], pa.string())}, "no document"),
@@ -276,7 +323,9 @@ def test_parquet_columns_of_the_wrong_type_or_name_are_refused(tmp_path, columns
 
 
 def test_damaged_parquet_is_refused(tmp_path):
-    whole = parquet_file(tmp_path, {"text": ["some text"] * 300, "labels": ["x"] * 300}).read_bytes()
+    whole = parquet_file(
+        tmp_path, {"text": ["some text"] * 300, "labels": ["x"] * 300}
+    ).read_bytes()
     for content in (
         b"",
         b"PAR1",
@@ -292,7 +341,9 @@ def test_damaged_parquet_is_refused(tmp_path):
 @given(st.integers(0, 10**6), st.integers(0, 255))
 @settings(deadline=None, max_examples=100)
 def test_parquet_with_any_byte_changed_is_read_or_refused(folder, place, value):
-    content = bytearray(parquet_file(folder, {"text": ["one", "two"], "labels": [["x"], []]}).read_bytes())
+    content = bytearray(
+        parquet_file(folder, {"text": ["one", "two"], "labels": [["x"], []]}).read_bytes()
+    )
     content[place % len(content)] = value
     with contextlib.suppress(DataError):
         read_parquet(made(folder, bytes(content), "any.parquet"), Reading())
@@ -314,7 +365,10 @@ def test_parquet_needs_its_package_and_a_file(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="compressed inside"):
         write_parquet(dataset, tmp_path / "x.parquet.gz")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for call in (lambda: read_parquet(tmp_path / "x.csv", Reading()), lambda: write_parquet(dataset, tmp_path / "y")):
+    for call in (
+        lambda: read_parquet(tmp_path / "x.csv", Reading()),
+        lambda: write_parquet(dataset, tmp_path / "y"),
+    ):
         with pytest.raises(MissingExtra, match=r"longtail\[parquet\]"):
             call()
 
@@ -328,4 +382,9 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
             with pytest.raises(ZeroDivisionError):
                 WRITE[kind](dataset, tmp_path / f"y.{kind}")
         assert (tmp_path / f"y.{kind}").read_bytes() == b"old"
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.csv", "y.csv", "y.parquet", "y.tsv"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "x.csv",
+        "y.csv",
+        "y.parquet",
+        "y.tsv",
+    ]

@@ -50,8 +50,14 @@ def test_few_are_no_matter():
 
 def japanese():
     """Documents of two subjects, without a space."""
-    cats = [f"猫が{place}で寝ている" for place in ("屋根", "部屋", "庭", "台所", "階段", "椅子", "廊下", "窓辺")]
-    cars = [f"車が{place}を走っている" for place in ("道路", "高速", "橋", "町", "山道", "坂", "海岸", "畑")]
+    cats = [
+        f"猫が{place}で寝ている"
+        for place in ("屋根", "部屋", "庭", "台所", "階段", "椅子", "廊下", "窓辺")
+    ]
+    cars = [
+        f"車が{place}を走っている"
+        for place in ("道路", "高速", "橋", "町", "山道", "坂", "海岸", "畑")
+    ]
     return lt.Dataset.of([*cats, *cars], [["cat"]] * 8 + [["car"]] * 8)
 
 
@@ -63,7 +69,10 @@ def test_check_names_the_setting():
 
 def test_training_warns_unless_characters_are_read(caplog):
     tagger = lt.Longtail("dismec", calibration={"share": 0.0}).fit(japanese())
-    assert "100 % of the documents have one word or none, or no spaces between words, so" in caplog.text
+    assert (
+        "100 % of the documents have one word or none, or no spaces between words, so"
+        in caplog.text
+    )
     assert READ_CHARACTERS in caplog.text
     assert tagger.predict(["庭の猫"], 1)[0] == tagger.predict([""], 1)[0]
     caplog.clear()

@@ -35,11 +35,15 @@ def dataset_of(label_rows, feature_rows, labels, n_features=7, label_features=No
 
     features = matrix(feature_rows, n_features)
     of_labels = None if label_features is None else matrix(label_features, n_features)
-    return Dataset(matrix(label_rows, len(labels)), labels, features=features, label_features=of_labels)
+    return Dataset(
+        matrix(label_rows, len(labels)), labels, features=features, label_features=of_labels
+    )
 
 
 values = st.floats(width=32, allow_nan=False, allow_infinity=False).filter(lambda v: v != 0)
-names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\ufeff"), max_size=6)
+names = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\ufeff"), max_size=6
+)
 
 
 ONE = st.just(1.0)
@@ -50,9 +54,13 @@ def datasets(draw, relevance=ONE, with_label_features=False):
     ids = draw(st.lists(names.filter(bool), unique=True, max_size=5))
     numbered = draw(st.booleans())
     own_names = draw(st.lists(names.filter(bool), min_size=len(ids), max_size=len(ids)))
-    labels = Labels.of([Label(str(i) if numbered else label, name=own_names[i]) for i, label in enumerate(ids)])
+    labels = Labels.of(
+        [Label(str(i) if numbered else label, name=own_names[i]) for i, label in enumerate(ids)]
+    )
     count = draw(st.integers(1, 5))
-    own = st.dictionaries(st.integers(0, len(ids) - 1), relevance, max_size=3) if ids else st.just({})
+    own = (
+        st.dictionaries(st.integers(0, len(ids) - 1), relevance, max_size=3) if ids else st.just({})
+    )
     label_rows = [draw(own) for _ in range(count)]
     feature_rows = st.dictionaries(st.integers(0, 6), values, max_size=4)
     of_labels = [draw(feature_rows) for _ in ids] if with_label_features else None
@@ -126,7 +134,9 @@ def test_bow_lines_that_need_the_exact_parser(file):
 
 @pytest.mark.parametrize("count", [0, 1, 10, 11, 1203])
 def test_labels_without_ids_are_called_by_their_numbers(file, count):
-    assert list(read_bow(file(b"1 1 %d\n\n" % count), Reading()).labels.ids) == [str(label) for label in range(count)]
+    assert list(read_bow(file(b"1 1 %d\n\n" % count), Reading()).labels.ids) == [
+        str(label) for label in range(count)
+    ]
 
 
 def test_overlong_line_keeps_the_others_in_their_rows(file, monkeypatch):
@@ -140,7 +150,9 @@ def test_overlong_line_keeps_the_others_in_their_rows(file, monkeypatch):
     assert dataset.features.indices.tolist() == [1, 3]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(dataset=datasets())
 def test_bow_round_trip(dataset, tmp_path):
     for stale in tmp_path.glob("*"):
@@ -153,8 +165,12 @@ def test_bow_round_trip(dataset, tmp_path):
 
 
 def test_bow_writer_says_what_it_cannot_hold(tmp_path, caplog):
-    dataset = dataset_of([{0: 0.5}, {1: 1}], [{0: 1}, {}], Labels.of([Label("a", "A"), Label("b\nb")]))
-    dataset = Dataset(**{**vars(dataset), "texts": Strings.of(["x", "y"]), "ids": Strings.of(["i", "j"])})
+    dataset = dataset_of(
+        [{0: 0.5}, {1: 1}], [{0: 1}, {}], Labels.of([Label("a", "A"), Label("b\nb")])
+    )
+    dataset = Dataset(
+        **{**vars(dataset), "texts": Strings.of(["x", "y"]), "ids": Strings.of(["i", "j"])}
+    )
     with caplog.at_level(logging.WARNING, "longtail"):
         write_bow(dataset, tmp_path / "b.txt")
     left_out, numbers, changed = caplog.messages
@@ -195,7 +211,10 @@ BAD_LINES = {
     b"1 0:0x1": ("value '0x1'", "a finite number"),
     b"1 0:1\x00": ("value '1\\x00'", "a finite number"),
     b"1 6:1": ("feature 6", "a number below 6, as the header says"),
-    b"1 99999999999999999999999:1": ("feature 99999999999999999999999", "a number below 6, as the header says"),
+    b"1 99999999999999999999999:1": (
+        "feature 99999999999999999999999",
+        "a number below 6, as the header says",
+    ),
     b"1 -1:1": ("feature '-1'", "a whole number from 0"),
     b"1 1.0:1": ("feature '1.0'", "a whole number from 0"),
     b"1 :1": ("feature ''", "a whole number from 0"),
@@ -209,11 +228,16 @@ BAD_LINES = {
     b"1,2:1": ("feature '1,2'", "a whole number from 0"),
     b"\xff\xfe 0:1": ("label '\\\\xff\\\\xfe'", "a whole number from 0"),
     "１ 0:1".encode(): ("label '１'", "a whole number from 0"),
-    b"1 " + b"9" * 5000 + b":1": ("feature " + "9" * 58 + "…", "a number below 6, as the header says"),
+    b"1 " + b"9" * 5000 + b":1": (
+        "feature " + "9" * 58 + "…",
+        "a number below 6, as the header says",
+    ),
 }
 
 
-@pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:20].decode("utf-8", "backslashreplace"))
+@pytest.mark.parametrize(
+    "line", BAD_LINES, ids=lambda line: line[:20].decode("utf-8", "backslashreplace")
+)
 def test_bad_line_is_named_and_can_be_skipped(file, line):
     path = file(BOW.replace(b"4 6 5", b"5 6 5").replace(b"4 3:2.0\n", line + b"\n4 3:2.0\n"))
     with pytest.raises(DataError) as error:
@@ -268,16 +292,22 @@ def test_exactly_the_bad_documents_are_named(file):
         read_bow(path, Reading(skip_bad=9))
     assert [line for line, *_ in lines_of(error)] == list(range(9, 1000, 100))
     dataset = read_bow(path, Reading(skip_bad=10))
-    assert dataset.features.toarray()[:, 0].tolist() == [row for row in range(1000) if row % 100 != 7]
+    assert dataset.features.toarray()[:, 0].tolist() == [
+        row for row in range(1000) if row % 100 != 7
+    ]
     with pytest.raises(DataError, match="no document"):
         read_bow(file(b"1 1 1\n0 0:x\n"), Reading(skip_bad=10))
 
 
 def test_many_blocks_read_as_one(file):
     rng = np.random.default_rng(0)
-    features = sparse.random_array((30_000, 1000), density=0.01, rng=rng, dtype=np.float32, format="csr")
+    features = sparse.random_array(
+        (30_000, 1000), density=0.01, rng=rng, dtype=np.float32, format="csr"
+    )
     features.sort_indices()
-    dataset = Dataset(sparse.csr_array(np.eye(30_000, 3, dtype=np.float32)), Labels.of("012"), features=features)
+    dataset = Dataset(
+        sparse.csr_array(np.eye(30_000, 3, dtype=np.float32)), Labels.of("012"), features=features
+    )
     path = file(b"")
     write_bow(dataset, path)
     assert path.stat().st_size > 3e6
@@ -302,7 +332,11 @@ def test_ids_beside_must_fit(file):
     path = file(BOW)
     file(b"a\nb\nc\nd\ne\n", "train.labels.txt")
     assert read_bow(path, Reading()).labels_of(3) == ["a", "e"]
-    for content, found in ((b"a\nb\n", "2 lines"), (b"a\nb\nc\nd\na\n", "stands twice"), (b"a\n\xff\n", "not UTF-8")):
+    for content, found in (
+        (b"a\nb\n", "2 lines"),
+        (b"a\nb\nc\nd\na\n", "stands twice"),
+        (b"a\n\xff\n", "not UTF-8"),
+    ):
         file(content, "train.labels.txt")
         with pytest.raises(DataError, match=found) as error:
             read_bow(path, Reading(skip_bad=9))
@@ -341,12 +375,17 @@ def test_split_test_part_names_and_compressed_files(folder):
     (folder / "Yf.txt").write_text("First\nSecond\n")
     (folder / "tst_X_Y.txt").unlink()
     (folder / "tst_X_Y.txt.gz").write_bytes(gzip.compress(SPLIT["tst_X_Y.txt"]))
-    for dataset in (read_xmc_split(folder, Reading(split="test")), read_xmc_split(folder / "tst_X_Xf.txt", Reading())):
+    for dataset in (
+        read_xmc_split(folder, Reading(split="test")),
+        read_xmc_split(folder / "tst_X_Xf.txt", Reading()),
+    ):
         assert dataset.labels_of(0) == ["0"]
         assert list(dataset.labels.names) == ["First", "Second"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(dataset=datasets(st.floats(0.125, 100, width=32), with_label_features=True))
 def test_split_round_trip(dataset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("split")
@@ -402,7 +441,9 @@ def test_split_files_that_are_missing_or_doubled(folder, tmp_path):
     unlabelled = read_xmc_split(folder, Reading(labelled=False))
     assert unlabelled.label_matrix.shape == (3, 0)
     vocabulary = Labels.of(["a", "b"])
-    assert read_xmc_split(folder, Reading(labelled=False, labels=vocabulary)).label_matrix.shape == (3, 2)
+    assert read_xmc_split(
+        folder, Reading(labelled=False, labels=vocabulary)
+    ).label_matrix.shape == (3, 2)
     (folder / "trn_X_Xf.txt.gz").write_bytes(gzip.compress(SPLIT["trn_X_Xf.txt"]))
     with pytest.raises(UsageError, match="expected one of them"):
         read_xmc_split(folder, Reading(labelled=False))
@@ -440,7 +481,13 @@ def test_a_filter_is_read_as_it_was_written(tmp_path, pairs):
 
 
 @pytest.mark.parametrize(
-    "content", [b"0 1\n7 4", b"0\t1\r\n7 4\r\n", b" 0 1 \n\n07  4\n \n", gzip.compress(b"0 1\n7 4\n", mtime=0)]
+    "content",
+    [
+        b"0 1\n7 4",
+        b"0\t1\r\n7 4\r\n",
+        b" 0 1 \n\n07  4\n \n",
+        gzip.compress(b"0 1\n7 4\n", mtime=0),
+    ],
 )
 def test_filter_forms(file, content):
     assert read_filter(file(content), 8, 5).tolist() == [[0, 1], [7, 4]]

@@ -24,8 +24,16 @@ from longtail.errors import MissingExtra, UsageError
 from longtail.features.encoder import Encoder, encoder_folder
 from longtail.features.tokens import Tokeniser
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
-RANDOM = {"vocab_size": 200, "initializer_range": 0.5}  # wide, so that each part of the input is felt in the output
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+RANDOM = {
+    "vocab_size": 200,
+    "initializer_range": 0.5,
+}  # wide, so that each part of the input is felt in the output
 SMALL |= RANDOM | {"max_position_embeddings": 66}
 CONFIGS = {
     "bert": BertConfig(**SMALL),
@@ -42,7 +50,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module", params=CONFIGS)
 def folder(request, tmp_path_factory):
     """A folder that transformers wrote, with the pooler that Longtail does not need."""
-    made, bars = tmp_path_factory.mktemp(request.param), transformers.logging.is_progress_bar_enabled()
+    made, bars = (
+        tmp_path_factory.mktemp(request.param),
+        transformers.logging.is_progress_bar_enabled(),
+    )
     transformers.logging.disable_progress_bar()
     torch.manual_seed(3)
     AutoModel.from_config(CONFIGS[request.param]).save_pretrained(made)
@@ -114,9 +125,13 @@ def test_saved_encoders_load_again_and_with_transformers(folder, tmp_path, capfd
     ids, mask = batch(encoder.model.config.model_type)
     with torch.no_grad():
         last = encoder(ids, mask, [3])[0]
-        torch.testing.assert_close(Encoder.load(tmp_path / "second").eval()(ids, mask, [3])[0], last, rtol=0, atol=0)
+        torch.testing.assert_close(
+            Encoder.load(tmp_path / "second").eval()(ids, mask, [3])[0], last, rtol=0, atol=0
+        )
     hidden = oracle(tmp_path / "first", ids, mask).last_hidden_state
-    torch.testing.assert_close(hidden[:, -1 if encoder.model.config.model_type == "xlnet" else 0], last)
+    torch.testing.assert_close(
+        hidden[:, -1 if encoder.model.config.model_type == "xlnet" else 0], last
+    )
 
 
 @torch.no_grad()
@@ -185,14 +200,18 @@ def test_all_parameters_are_trained_and_dropout_is_the_configs(bert):
     encoder.train()
     assert not torch.equal(encoder(ids, mask, [3])[0], encoder(ids, mask, [3])[0])
     encoder(ids, mask, [3])[0].sum().backward()
-    assert all(parameter.grad is not None for parameter in encoder.parameters())  # the pooler would have none
+    assert all(
+        parameter.grad is not None for parameter in encoder.parameters()
+    )  # the pooler would have none
     assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
 
 
 def test_decay_groups_part_all_parameters(folder):
     encoder = Encoder.load(folder)
     names = {id(parameter): name for name, parameter in encoder.named_parameters()}
-    decayed, free = ([names[id(parameter)] for parameter in group] for group in encoder.decay_groups())
+    decayed, free = (
+        [names[id(parameter)] for parameter in group] for group in encoder.decay_groups()
+    )
     assert sorted(decayed + free) == sorted(names.values())
     norms = ("layernorm", "layer_norm", "sa_layer_norm", "output_layer_norm")
     for name in names.values():
@@ -209,13 +228,18 @@ def test_minilm_is_found_and_read():
     texts = ["Offshore wind turbines", "wind farms at sea", "a cake with cherries"]
     ids, mask = map(torch.from_numpy, Tokeniser.load(folder, 32)(texts).padded(np.arange(3)))
     with torch.no_grad():
-        near, far = torch.nn.functional.cosine_similarity(*[encoder(ids, mask, [6])[0][i] for i in ([0, 0], [1, 2])])
+        near, far = torch.nn.functional.cosine_similarity(
+            *[encoder(ids, mask, [6])[0][i] for i in ([0, 0], [1, 2])]
+        )
     assert near > 0.5 > 0.2 > far
 
 
 def test_names_that_are_no_folder(tmp_path, monkeypatch):
     for name in ("bert-base-uncased", "org/model", str(tmp_path / "missing")):
-        with pytest.raises(UsageError, match="found no such folder; expected a local folder, or 'minilm'; no hub is"):
+        with pytest.raises(
+            UsageError,
+            match="found no such folder; expected a local folder, or 'minilm'; no hub is",
+        ):
             encoder_folder(name)
     monkeypatch.setattr("longtail.features.encoder_folder._MINILM", "no_such_package")
     with pytest.raises(MissingExtra, match=r"pip install 'longtail\[minilm\]'"):
@@ -234,8 +258,12 @@ def test_folders_that_lack_something(tmp_path):
     (tmp_path / "pytorch_model.bin").touch()
     refused("convert them to safetensors; pickles are not read")
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
-    refused("transformers cannot read it: .+; expected a whole copy of an encoder that the installed transformers")
-    (tmp_path / "config.json").write_text('{"model_type": "of-my-own", "auto_map": {"AutoModel": "code.Model"}}')
+    refused(
+        "transformers cannot read it: .+; expected a whole copy of an encoder that the installed transformers"
+    )
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "of-my-own", "auto_map": {"AutoModel": "code.Model"}}'
+    )
     refused("transformers cannot read it")
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     refused("found a model of type 't5'; expected an encoder")
@@ -247,7 +275,9 @@ def test_weights_that_are_not_there_are_not_made_up(tmp_path, bert):
     bert.save(tmp_path)
     about = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(about | {"num_hidden_layers": 4}))
-    with pytest.raises(UsageError, match=r"found no weights for 16 parameters, .*encoder\.layer\.3.* the first"):
+    with pytest.raises(
+        UsageError, match=r"found no weights for 16 parameters, .*encoder\.layer\.3.* the first"
+    ):
         Encoder.load(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(about | {"intermediate_size": 64}))
     with pytest.raises(UsageError, match="transformers cannot read it"):

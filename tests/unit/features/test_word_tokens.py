@@ -33,7 +33,15 @@ def oracle(texts, min_count):
 
 
 def test_words_come_by_frequency_and_then_by_themselves():
-    assert words_of(word_tokeniser([TEXTS], 8, 2)) == ["[PAD]", "[UNK]", "the", "wind", "café", "power", "sea"]
+    assert words_of(word_tokeniser([TEXTS], 8, 2)) == [
+        "[PAD]",
+        "[UNK]",
+        "the",
+        "wind",
+        "café",
+        "power",
+        "sea",
+    ]
 
 
 def test_counts_are_of_all_texts_together():
@@ -45,8 +53,16 @@ def test_counts_are_of_all_texts_together():
 def test_ids_of_documents():
     tokeniser = word_tokeniser([TEXTS], 4, 2)
     tokens = tokeniser(["The WIND of café", "power power power power power", "", "cafe [PAD]"])
-    rows = [tokens.ids[start:end].tolist() for start, end in zip(tokens.ends, tokens.ends[1:], strict=False)]
-    assert rows == [[2, 3, 1, 4], [5, 5, 5, 5], [0], [1, 1, 1, 1]]  # «cafe» lacks the accent; [PAD] is three words
+    rows = [
+        tokens.ids[start:end].tolist()
+        for start, end in zip(tokens.ends, tokens.ends[1:], strict=False)
+    ]
+    assert rows == [
+        [2, 3, 1, 4],
+        [5, 5, 5, 5],
+        [0],
+        [1, 1, 1, 1],
+    ]  # «cafe» lacks the accent; [PAD] is three words
     assert (tokens.pad, tokens.pad_left, tokens.max_tokens) == (0, False, 4)
 
 
@@ -77,7 +93,9 @@ def test_saved_tokeniser_is_the_same(tmp_path):
 def test_same_words_are_the_same_bytes(tmp_path):
     for name, texts in {"a": TEXTS, "b": TEXTS[::-1]}.items():
         word_tokeniser([texts], 8, 1).save(tmp_path / name)
-    assert (tmp_path / "a/tokenizer.json").read_bytes() == (tmp_path / "b/tokenizer.json").read_bytes()
+    assert (tmp_path / "a/tokenizer.json").read_bytes() == (
+        tmp_path / "b/tokenizer.json"
+    ).read_bytes()
 
 
 def test_texts_without_words_leave_the_two_that_are_always_there():

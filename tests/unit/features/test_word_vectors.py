@@ -92,8 +92,14 @@ def test_no_word_is_wanted(tmp_path):
         ("sea 1 2 nan\n", ":1: 'nan'; expected a word and 3 numbers, all finite"),
         ("the 1 2 3\nsea 1 1e39 3\n", ":2: '1e39'; expected a word and 3 numbers, all finite"),
         ("sea\n", ":1: 'sea'; expected a word and its numbers, or word2vec's count and dimensions"),
-        ("", ": no vectors; expected lines of a word and its numbers, as GloVe and word2vec have them"),
-        ("5 3\n", ": no vectors; expected lines of a word and its numbers, as GloVe and word2vec have them"),
+        (
+            "",
+            ": no vectors; expected lines of a word and its numbers, as GloVe and word2vec have them",
+        ),
+        (
+            "5 3\n",
+            ": no vectors; expected lines of a word and its numbers, as GloVe and word2vec have them",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path, content, message):
@@ -114,15 +120,24 @@ def encoder(folder, arrays, name="model.safetensors"):
 def test_token_vectors_of_an_encoder(tmp_path):
     expected = np.arange(6, dtype=np.float16).reshape(3, 2)
     other = np.ones((2, 2), np.float32)
-    folder = encoder(tmp_path, {"bert.embeddings.word_embeddings.weight": expected, "embeddings.other.weight": other})
+    folder = encoder(
+        tmp_path,
+        {"bert.embeddings.word_embeddings.weight": expected, "embeddings.other.weight": other},
+    )
     vectors = minilm_vectors(folder)
     assert vectors.dtype == np.float32
     assert vectors.tolist() == expected.tolist()
 
 
 def test_token_vectors_in_one_of_several_files(tmp_path):
-    encoder(tmp_path, {"layers.0.weight": np.ones((2, 2), np.float32)}, "model-00001-of-00002.safetensors")
-    encoder(tmp_path, {"wte.weight": np.ones((5, 2), np.float32)}, "model-00002-of-00002.safetensors")
+    encoder(
+        tmp_path,
+        {"layers.0.weight": np.ones((2, 2), np.float32)},
+        "model-00001-of-00002.safetensors",
+    )
+    encoder(
+        tmp_path, {"wte.weight": np.ones((5, 2), np.float32)}, "model-00002-of-00002.safetensors"
+    )
     (tmp_path / "model.safetensors.index.json").write_text("{}")
     assert minilm_vectors(tmp_path).shape == (5, 2)
 
@@ -137,8 +152,14 @@ def test_token_vectors_of_minilm():
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"weight": np.ones((2, 2), np.float32)}, "found no vectors of tokens; expected weights named"),
-        ({"word_embeddings.weight": np.ones(2, np.float32)}, "found 1 dimensions in word_embeddings.weight"),
+        (
+            {"weight": np.ones((2, 2), np.float32)},
+            "found no vectors of tokens; expected weights named",
+        ),
+        (
+            {"word_embeddings.weight": np.ones(2, np.float32)},
+            "found 1 dimensions in word_embeddings.weight",
+        ),
     ],
 )
 def test_encoders_without_token_vectors(tmp_path, arrays, message):
@@ -150,7 +171,9 @@ def test_damaged_weights(tmp_path):
     folder = encoder(tmp_path, {"word_embeddings.weight": np.ones((2, 2), np.float32)})
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(whole[:-4])
-    with pytest.raises(UsageError, match=r"its weights cannot be read: .*; expected whole files of float32"):
+    with pytest.raises(
+        UsageError, match=r"its weights cannot be read: .*; expected whole files of float32"
+    ):
         minilm_vectors(folder)
     with pytest.raises(UsageError, match="found no such folder"):
         minilm_vectors(tmp_path / "none")

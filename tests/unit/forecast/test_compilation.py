@@ -35,7 +35,11 @@ def test_every_method_has_costs(bare, name):
         ("xr-linear", {}, ["text", "tree", "squared-hinge", "search"]),
         ("xr-linear", {"ranker": {"loss": "logistic"}}, ["text", "tree", "logistic", "search"]),
         ("xr-linear", {"tree": {"kind": "random"}}, ["text", "squared-hinge", "search"]),
-        ("xr-linear", {"gandalf": {"use": True}}, ["text", "label graph", "tree", "squared-hinge", "search"]),
+        (
+            "xr-linear",
+            {"gandalf": {"use": True}},
+            ["text", "label graph", "tree", "squared-hinge", "search"],
+        ),
         ("parabel", {}, ["text", "tree", "squared-hinge", "search", "several trees"]),
         ("dismec", {}, ["text", "newton", "search"]),
         ("proxml", {}, ["text", "proximal", "search"]),
@@ -51,7 +55,12 @@ def test_groups_of_a_method(name, settings, groups):
 def test_dense_features_are_compiled_for_themselves(bare):
     note_compiled(Config())
     groups = kernel_groups(configure("xr-linear", None, {"features": "cat"}))
-    assert groups == ("text", "tree", "squared-hinge with dense features", "search with dense features")
+    assert groups == (
+        "text",
+        "tree",
+        "squared-hinge with dense features",
+        "search with dense features",
+    )
     assert compilation_seconds(configure("xr-linear", None, {"features": "cat"})) > 0
 
 

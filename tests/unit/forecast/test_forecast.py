@@ -43,7 +43,9 @@ def expected(*sources: dict, threads: int = 2, documents: Dataset | None = None)
 
 
 def few(n: int = 4) -> Dataset:
-    return Dataset.of([f"one two word{i}" for i in range(n)], [["a", f"b{i % 3}"] for i in range(n)])
+    return Dataset.of(
+        [f"one two word{i}" for i in range(n)], [["a", f"b{i % 3}"] for i in range(n)]
+    )
 
 
 class TestText:
@@ -67,7 +69,10 @@ class TestText:
 
     def test_blocks_add_up(self):
         one, other = {"max_features": 5000}, {"unit": "char", "ngram_min": 3, "ngram_max": 3}
-        apart, both = [expected({"tfidf": [block]}) for block in (one, other)], expected({"tfidf": [one, other]})
+        apart, both = (
+            [expected({"tfidf": [block]}) for block in (one, other)],
+            expected({"tfidf": [one, other]}),
+        )
         assert both.features == pytest.approx(sum(part.features for part in apart), abs=1)
         assert both.nonzeros == pytest.approx(sum(part.nonzeros for part in apart), abs=1)
 
@@ -81,7 +86,11 @@ class TestText:
     def test_long_texts_are_not_all_looked_at(self, monkeypatch):
         looked = []
         make = TfIdf.fit_transform
-        monkeypatch.setattr(TfIdf, "fit_transform", lambda texts, blocks: looked.append(texts) or make(texts, blocks))
+        monkeypatch.setattr(
+            TfIdf,
+            "fit_transform",
+            lambda texts, blocks: looked.append(texts) or make(texts, blocks),
+        )
         expected()
         monkeypatch.setattr("longtail.forecast.text._SAMPLE_BYTES", 100_000)
         found = expected()
@@ -93,11 +102,15 @@ class TestText:
         assert expected(documents=Dataset.of(texts, [["a"], ["b"]])).features == 0
 
     def test_given_features_are_counted(self):
-        rows = sparse.random_array((200, 50), density=0.1, format="csr", dtype=np.float32, rng=np.random.default_rng(0))
+        rows = sparse.random_array(
+            (200, 50), density=0.1, format="csr", dtype=np.float32, rng=np.random.default_rng(0)
+        )
         documents = dataclasses.replace(few(200), texts=None, features=rows)
         found = expected(documents=documents)
         assert (found.features, found.nonzeros) == (50, rows.nnz)
-        dense = expected(documents=dataclasses.replace(documents, dense=np.ones((200, 7), np.float32)))
+        dense = expected(
+            documents=dataclasses.replace(documents, dense=np.ones((200, 7), np.float32))
+        )
         assert (dense.features, dense.nonzeros) == (57, rows.nnz + 1400)
         assert dense.weights > found.weights
         assert dense.peak_bytes > found.peak_bytes
@@ -110,8 +123,13 @@ class TestTree:
         assert found.tree == (*level_widths(501, config({"tree": settings}).tree), 501)
 
     def test_free_trees_are_wide_and_shallow(self):
-        assert expected({"tree": {"kind": "unbalanced", "branching": 20, "leaf_size": 10}}).tree == (20, 167, 501)
-        assert expected({"tree": {"kind": "unbalanced", "branching": 20, "max_depth": 1}}).tree == (20, 501)
+        assert expected(
+            {"tree": {"kind": "unbalanced", "branching": 20, "leaf_size": 10}}
+        ).tree == (20, 167, 501)
+        assert expected({"tree": {"kind": "unbalanced", "branching": 20, "max_depth": 1}}).tree == (
+            20,
+            501,
+        )
         assert expected({"tree": {"kind": "unbalanced", "leaf_size": 501}}).tree == (501,)
 
     def test_documents_of_nodes_lie_between_the_documents_and_the_pairs(self):
@@ -125,7 +143,9 @@ class TestTree:
     def test_labels_of_a_document_lie_together(self):
         first = tree_levels(DataSizes.of(train()), config())[0]
         assert first.nodes == 8
-        assert first.nodes * first.own == pytest.approx(10_090, rel=0.15)  # in its tree; 16,600 in a random one
+        assert first.nodes * first.own == pytest.approx(
+            10_090, rel=0.15
+        )  # in its tree; 16,600 in a random one
 
 
 class TestLabelFeatures:
@@ -143,16 +163,22 @@ class TestLabelFeatures:
 
     def test_neighbours_add_theirs_up_to_a_limit(self):
         assert self.numbers(kind="graph", graph_keep=3, graph_features=10**9) <= 4 * self.numbers()
-        assert self.numbers(kind="graph") == pytest.approx(497_767, rel=0.1)  # in its label features
+        assert self.numbers(kind="graph") == pytest.approx(
+            497_767, rel=0.1
+        )  # in its label features
         assert self.numbers(kind="graph", graph_features=5) == 5 * 501
         sizes = DataSizes.of(few())
         one = text_forecast(sizes, config())
-        assert label_numbers(sizes, one, LabelFeatures(kind="graph", graph_keep=1)) <= 4 * one.columns
+        assert (
+            label_numbers(sizes, one, LabelFeatures(kind="graph", graph_keep=1)) <= 4 * one.columns
+        )
 
 
 def _pifa_numbers(documents: Dataset) -> int:
     _, rows = TfIdf.fit_transform(documents.texts, config().tfidf)
-    return (documents.label_matrix.T.astype(bool).astype(np.float32) @ (rows > 0).astype(np.float32)).nnz
+    return (
+        documents.label_matrix.T.astype(bool).astype(np.float32) @ (rows > 0).astype(np.float32)
+    ).nnz
 
 
 class TestMovesTheRightWay:
@@ -170,7 +196,9 @@ class TestMovesTheRightWay:
 
     def test_texts_of_labels_are_documents_with_gandalf(self):
         names = [f"word{i} of label{i}" for i in range(2000)]
-        many = dataclasses.replace(few(2000), label_matrix=sparse.eye_array(2000, format="csr", dtype=np.float32))
+        many = dataclasses.replace(
+            few(2000), label_matrix=sparse.eye_array(2000, format="csr", dtype=np.float32)
+        )
         many = dataclasses.replace(many, labels=Labels.of(names))
         with_half, with_all = ({"gandalf": {"use": True, "share": share}} for share in (0.5, 1.0))
         plain, half, whole = (expected(own, documents=many) for own in ({}, with_half, with_all))
@@ -185,11 +213,19 @@ class TestMovesTheRightWay:
         assert (one.threads, four.threads) == (1, 4)
 
     def test_bytes_of_the_model(self):
-        sizes = [expected({"ranker": {"weights": kind}}).model_bytes for kind in ("int8", "float16", "float32")]
+        sizes = [
+            expected({"ranker": {"weights": kind}}).model_bytes
+            for kind in ("int8", "float16", "float32")
+        ]
         assert sizes == sorted(sizes)
-        assert expected({"ranker": {"trees": 3}}).weights == pytest.approx(3 * expected().weights, abs=2)
+        assert expected({"ranker": {"trees": 3}}).weights == pytest.approx(
+            3 * expected().weights, abs=2
+        )
         assert expected({"ranker": {"prune": 0.01}}).weights > expected().weights
-        assert expected({"ranker": {"prune": 0}}).weights > expected({"ranker": {"prune": 0.01}}).weights
+        assert (
+            expected({"ranker": {"prune": 0}}).weights
+            > expected({"ranker": {"prune": 0.01}}).weights
+        )
 
     def test_more_columns_more_memory(self):
         assert expected({"tfidf": [{"ngram_max": 3}]}).peak_bytes > 1.3 * expected().peak_bytes
@@ -235,7 +271,9 @@ class TestWords:
     def test_times(self, seconds, threads, words):
         assert words in str(msgspec.structs.replace(EXPECTED, seconds=seconds, threads=threads))
 
-    @pytest.mark.parametrize(("n", "words"), [(456_700_000, "460 MB"), (25_600_000_000, "26 GB"), (400_000, "0 MB")])
+    @pytest.mark.parametrize(
+        ("n", "words"), [(456_700_000, "460 MB"), (25_600_000_000, "26 GB"), (400_000, "0 MB")]
+    )
     def test_sizes(self, n, words):
         assert f"a model of {words}" in str(msgspec.structs.replace(EXPECTED, model_bytes=n))
 
@@ -252,9 +290,9 @@ class TestWords:
             "forecast: about 40 s to 2 min on 2 threads, 30 s to 100 s of it the network on NVIDIA L4, "
             "1.3 GB of memory, 900 MB of the GPU's, a model of 61 MB"
         )
-        assert str(msgspec.structs.replace(cpu, on_gpu=True, gpu="NVIDIA L4", gpu_seconds=(30.0, 89.0))) == (
-            words.replace("100 s", "89 s")
-        )
+        assert str(
+            msgspec.structs.replace(cpu, on_gpu=True, gpu="NVIDIA L4", gpu_seconds=(30.0, 89.0))
+        ) == (words.replace("100 s", "89 s"))
 
     def test_json(self):
         fields = json.loads(msgspec.json.encode(EXPECTED))
@@ -268,10 +306,19 @@ def with_stages(found: Forecast = EXPECTED, **peaks: int) -> Forecast:
 
 
 class TestStages:
-    RUN = with_stages(documents=300, features=700, tree=500, level_1_of_2=400, level_2_of_2=900, model=600)
+    RUN = with_stages(
+        documents=300, features=700, tree=500, level_1_of_2=400, level_2_of_2=900, model=600
+    )
 
     def test_peaks_rise_as_those_of_a_process_do(self):
-        peaks = {"documents": 300, "features": 700, "tree": 700, "level 1 of 2": 700, "level 2 of 2": 900, "model": 900}
+        peaks = {
+            "documents": 300,
+            "features": 700,
+            "tree": 700,
+            "level 1 of 2": 700,
+            "level 2 of 2": 900,
+            "model": 900,
+        }
         assert self.RUN.peaks() == peaks
 
     def test_stages_of_several_trees_are_one(self):
@@ -285,12 +332,23 @@ class TestStages:
     def test_the_largest_is_that_of_the_run(self):
         found = expected()
         assert found.peak_bytes == max(stage.peak_bytes for stage in found.stages)
-        names = ["documents", "features", "tree", "level 1 of 2", "level 2 of 2", "calibration", "model"]
+        names = [
+            "documents",
+            "features",
+            "tree",
+            "level 1 of 2",
+            "level 2 of 2",
+            "calibration",
+            "model",
+        ]
         assert [stage.name for stage in found.stages] == names
 
     def test_documents_are_there_twice_where_some_are_held_out(self):
         sizes = train().nbytes - train().labels.nbytes
-        first = [expected({"calibration": {"method": method}}).stages[0].peak_bytes for method in ("isotonic", "none")]
+        first = [
+            expected({"calibration": {"method": method}}).stages[0].peak_bytes
+            for method in ("isotonic", "none")
+        ]
         assert first[0] - first[1] == pytest.approx(sizes, abs=1)
 
 
@@ -308,20 +366,27 @@ class TestMemory:
         named = set(re.findall(r"[a-z]+\.(?:0\.)?\w+", message))
         assert named == {"tfidf.0.max_features", "tfidf.0.min_df", "ranker.prune"}
         assert named <= {setting.path for setting in settings(Config())}
-        assert message.endswith("use fewer threads (-j), or train all the same with --ignore-memory")
+        assert message.endswith(
+            "use fewer threads (-j), or train all the same with --ignore-memory"
+        )
         assert "\n" not in message
 
     def test_fewer_threads_help_only_where_there_are_any(self, monkeypatch):
         monkeypatch.setattr(memory, "memory_limit", lambda: MemoryLimit(1_000_000_000, "made"))
-        with pytest.raises(UsageError, match=r"in the stage 'features'; .*set tfidf\.0\.max_features or") as refused:
+        with pytest.raises(
+            UsageError, match=r"in the stage 'features'; .*set tfidf\.0\.max_features or"
+        ) as refused:
             check_memory(with_stages(features=1_340_000_000))
         assert "threads" not in str(refused.value)
 
     def test_of_a_network_that_is_most_of_it(self, monkeypatch):
         monkeypatch.setattr(memory, "memory_limit", lambda: MemoryLimit(1_000_000_000, "made"))
-        network = msgspec.structs.replace(with_stages(network=1_340_000_000), network_bytes=700_000_000)
+        network = msgspec.structs.replace(
+            with_stages(network=1_340_000_000), network_bytes=700_000_000
+        )
         with pytest.raises(
-            UsageError, match=r"found 1 GB.*set a smaller training\.micro_batch or encoder\.max_tokens, "
+            UsageError,
+            match=r"found 1 GB.*set a smaller training\.micro_batch or encoder\.max_tokens, ",
         ) as refused:
             check_memory(network)
         named = set(re.findall(r"[a-z]+\.\w+", str(refused.value)))
@@ -335,7 +400,9 @@ class TestMemory:
         ):
             with pytest.raises(UsageError, match=rf"set {re.escape(way)} "):
                 check_memory(msgspec.structs.replace(network, **other))
-        assert {"cascade.label_rows", "recursive.bootstrap"} <= {setting.path for setting in settings(Config())}
+        assert {"cascade.label_rows", "recursive.bootstrap"} <= {
+            setting.path for setting in settings(Config())
+        }
 
     def test_features_that_are_given_are_not_chosen_here(self, monkeypatch):
         monkeypatch.setattr(memory, "memory_limit", lambda: MemoryLimit(1_000_000_000, "made"))
@@ -353,7 +420,9 @@ class TestMemory:
         )
         with pytest.raises(UsageError, match=words):
             check_memory(msgspec.structs.replace(fits, network_bytes=22_000_000_000))
-        check_memory(msgspec.structs.replace(fits, network_bytes=22_000_000_000, gpu_bytes=0))  # nobody knows
+        check_memory(
+            msgspec.structs.replace(fits, network_bytes=22_000_000_000, gpu_bytes=0)
+        )  # nobody knows
 
     def test_unknown_memory_refuses_nothing(self, monkeypatch):
         monkeypatch.setattr(memory, "memory_limit", lambda: None)

@@ -43,8 +43,13 @@ def test_the_machine(linux):
 
 
 def test_what_is_available_now_and_what_this_process_has(linux):
-    linux("proc/meminfo", "MemTotal:       100000000 kB\nMemFree:           10 kB\nMemAvailable:     200000 kB\n")
-    expected = MemoryLimit(200_000 * 1024 + 1000 * PAGE, "the memory of this machine that is available now")
+    linux(
+        "proc/meminfo",
+        "MemTotal:       100000000 kB\nMemFree:           10 kB\nMemAvailable:     200000 kB\n",
+    )
+    expected = MemoryLimit(
+        200_000 * 1024 + 1000 * PAGE, "the memory of this machine that is available now"
+    )
     assert memory_limit() == expected
 
 
@@ -56,7 +61,10 @@ GROUPS = {
     "version 1": ("4:memory:/job/7\n1:cpu:/job\n", "cgroup/memory/job/7/memory.limit_in_bytes"),
     "version 1, above": ("4:memory:/job/7\n", "cgroup/memory/job/memory.limit_in_bytes"),
     "version 1, root": ("4:memory:/docker/abc\n", "cgroup/memory/memory.limit_in_bytes"),
-    "version 1, several controllers": ("4:cpu,memory:/a:b\n", "cgroup/memory/a:b/memory.limit_in_bytes"),
+    "version 1, several controllers": (
+        "4:cpu,memory:/a:b\n",
+        "cgroup/memory/a:b/memory.limit_in_bytes",
+    ),
     "unknown": ("", "cgroup/memory.max"),
 }
 
@@ -66,7 +74,9 @@ def test_control_groups(linux, tmp_path, name):
     groups, file = GROUPS[name]
     linux("proc/self/cgroup", groups)
     linux(file, "123456789\n")
-    assert memory_limit() == MemoryLimit(123_456_789, f"the limit of the container or control group, {tmp_path / file}")
+    assert memory_limit() == MemoryLimit(
+        123_456_789, f"the limit of the container or control group, {tmp_path / file}"
+    )
     for unlimited in ("max", str(MAX_OF_VERSION_1), "", "-1"):
         linux(file, f"{unlimited}\n")
         assert memory_limit().nbytes == MACHINE
@@ -93,7 +103,8 @@ def test_a_refusal_names_the_limit(linux, tmp_path):
     linux("cgroup/job/memory.max", "100000000")
     expected = forecast(Dataset.of(["wind power", "solar power"], [["a"], ["b"]]), Config())
     with pytest.raises(
-        UsageError, match=r"found 100 MB \(the limit of the container or control group, .*job/memory.max"
+        UsageError,
+        match=r"found 100 MB \(the limit of the container or control group, .*job/memory.max",
     ):
         check_memory(expected)
 
@@ -116,9 +127,14 @@ print(limit.nbytes - ((3 << 30) - sizes.mapped + sizes.resident))
 
 @pytest.mark.skipif(MACHINE < 5 << 30, reason="this machine has little more memory than the limit")
 def test_the_limit_of_the_address_space():
-    environment = os.environ | {"PYTHONPATH": str(Path(longtail.__file__).parents[1]), "OPENBLAS_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(longtail.__file__).parents[1]),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
     name, difference = done.stdout.splitlines()
     assert name == "the limit of the address space, ulimit -v"
     assert abs(int(difference)) < 1 << 26  # what the process has taken since

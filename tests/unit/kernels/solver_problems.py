@@ -58,7 +58,9 @@ def problem_of(documents, targets, siblings, *, index=None, start=None, seed=0):
     """Return the problem of a block; without ``index`` its index is of no documents."""
     if index is None:
         nothing = documents._replace(
-            pointers=documents.pointers[:1], columns=documents.columns[:0], values=documents.values[:0]
+            pointers=documents.pointers[:1],
+            columns=documents.columns[:0],
+            values=documents.values[:0],
         )
         index = index_columns(nothing, documents.dense[:0], documents.dense.shape[1])
     start = np.zeros((0, documents.dense.shape[1]), np.float32) if start is None else start

@@ -25,7 +25,9 @@ def chunk_of(weights, n_columns, dtype):
 def features_of(columns, xs, n_columns, pointers=None):
     """Return the features of documents, by default of one."""
     pointers = np.array([0, len(columns)] if pointers is None else pointers, np.int64)
-    return FeatureRows(pointers, columns, xs, np.zeros((len(pointers) - 1, 0), np.float32), n_columns)
+    return FeatureRows(
+        pointers, columns, xs, np.zeros((len(pointers) - 1, 0), np.float32), n_columns
+    )
 
 
 def random_weights(rng, n_columns, width, n_rows, mean_entries):
@@ -56,7 +58,9 @@ def test_buckets_and_table_add_what_a_product_adds(n_columns, width, n_rows, mea
     chunks, width, _ = chunk_of(weights, n_columns, "float32")
     level = chunks.level
     known = rng.choice(sorted(weights), min(n_rows, 30), replace=False)
-    columns = np.unique(np.concatenate([known, rng.integers(n_columns, size=30), [0, n_columns - 1]])).astype(np.int32)
+    columns = np.unique(
+        np.concatenate([known, rng.integers(n_columns, size=30), [0, n_columns - 1]])
+    ).astype(np.int32)
     xs = rng.normal(size=len(columns) + 2).astype(np.float32)[1:-1]
     expected = np.zeros(width, np.float32)
     for column, x in zip(columns.tolist(), xs, strict=True):
@@ -90,7 +94,9 @@ def test_every_type_adds_the_weights_that_it_holds(dtype):
     features = np.arange(10, dtype=np.float32).reshape(2, 5)
     got = np.zeros(width, np.float32)
     sums_of_one(level.dense, level.dense_table, 0, features[1], got)
-    assert np.allclose(got, (dense * features[1]).sum(1), atol=0.02)  # BLAS may warn of lanes that nobody asked for
+    assert np.allclose(
+        got, (dense * features[1]).sum(1), atol=0.02
+    )  # BLAS may warn of lanes that nobody asked for
 
 
 def test_only_the_features_of_the_document_are_read():
@@ -111,6 +117,10 @@ def test_a_row_is_found_in_a_crowded_bucket_at_the_end_of_the_arrays():
     asked = asked[asked < 200_000]
     for column in asked.tolist():
         sums = np.zeros(1, np.float32)
-        one, x, scratch = np.array([column], np.int32), np.ones(1, np.float32), np.empty((2, 2), np.int64)
+        one, x, scratch = (
+            np.array([column], np.int32),
+            np.ones(1, np.float32),
+            np.empty((2, 2), np.int64),
+        )
         add_by_buckets(chunks.level, 0, features_of(one, x, 200_000), 0, scratch, sums)
         assert sums[0] == weights.get(column, {0: 0.0})[0]

@@ -36,17 +36,28 @@ def numbers_of(stored, table):
 def test_four_documents_get_the_bytes_of_one_each(kind, width, e):
     random = np.random.default_rng(0)
     store, table = STORED[kind]
-    weights, rows = store(random.normal(size=e * width + 3).astype(np.float32)), random.normal(size=(9, e))
+    weights, rows = (
+        store(random.normal(size=e * width + 3).astype(np.float32)),
+        random.normal(size=(9, e)),
+    )
     rows, documents = rows.astype(np.float32), np.array([8, 0, 3, 3, 1, 2, 2, 2])
-    panels, sums = in_lines(panel_count(width) * e * PANEL), np.full((9, max(width, PANEL) + 5), np.nan, np.float32)
+    panels, sums = (
+        in_lines(panel_count(width) * e * PANEL),
+        np.full((9, max(width, PANEL) + 5), np.nan, np.float32),
+    )
     panels[:] = np.nan
     decode(weights, table, 3, width, e, panels)
     sums_of_four(panels, rows, documents, width, sums)
-    one, numbers = np.full(width + 1, np.nan, np.float32), numbers_of(weights[3:], table).reshape(e, width)
+    one, numbers = (
+        np.full(width + 1, np.nan, np.float32),
+        numbers_of(weights[3:], table).reshape(e, width),
+    )
     for lane, document in enumerate(documents):
         sums_of_one(weights, table, 3, rows[document], one[:width])
         assert one[:width].tobytes() == sums[lane, :width].tobytes()
-        np.testing.assert_allclose(one[:width], rows[document].astype(float) @ numbers, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            one[:width], rows[document].astype(float) @ numbers, rtol=1e-4, atol=1e-5
+        )
     assert np.isnan(one[width])
     assert np.isnan(sums[8]).all()
     assert np.isnan(sums[:, max(width, PANEL) :]).all()
@@ -83,7 +94,10 @@ def stepped(out, w, width, row, step, before):
 @pytest.mark.parametrize("e", [0, 1, 4, 11, 8, 75])
 def test_a_step_and_the_margins_after_it_are_those_of_one_after_the_other(take, width, e):
     random = np.random.default_rng(3)
-    w, step = random.normal(size=(e + 1, width)).astype(np.float32), random.normal(size=20).astype(np.float32)
+    w, step = (
+        random.normal(size=(e + 1, width)).astype(np.float32),
+        random.normal(size=20).astype(np.float32),
+    )
     row, before, out = (random.normal(size=size).astype(np.float32) for size in (e, e, 20))
     expected, margins = w.copy(), out.copy()
     expected[:e] += before[:, None] * step[:width]
@@ -98,7 +112,11 @@ def test_a_step_and_the_margins_after_it_are_those_of_one_after_the_other(take, 
 @pytest.mark.parametrize("e", [0, 1, 4, 11, 8, 75])
 def test_a_row_times_w_is_added(add, width, e):
     random = np.random.default_rng(2)
-    w, row, before = random.normal(size=(e + 1, width)), random.normal(size=e), random.normal(size=20)
+    w, row, before = (
+        random.normal(size=(e + 1, width)),
+        random.normal(size=e),
+        random.normal(size=20),
+    )
     w, row, out = w.astype(np.float32), row.astype(np.float32), before.astype(np.float32)
     add(out, w.ravel(), width, row)
     before[:width] += row.astype(float) @ w[:e]
@@ -115,12 +133,19 @@ def test_lines_begin_with_a_cache_line_and_are_zero(size):
 
 def test_what_is_written_for_the_compiler_and_what_is_plain_are_the_same():
     random = np.random.default_rng(3)
-    weights, rows = random.normal(size=9 * 70).astype(np.float32), random.normal(size=(4, 9)).astype(np.float32)
+    weights, rows = (
+        random.normal(size=9 * 70).astype(np.float32),
+        random.normal(size=(4, 9)).astype(np.float32),
+    )
     none, one, window = np.zeros(0, np.float32), np.zeros(70, np.float32), np.zeros(70, np.float32)
     sums_of_one(weights, none, 0, rows[0], one)
     vectors.sums_of_window(weights, none, 0, 70, rows[0], window, 0)
     np.testing.assert_allclose(window[:64], one[:64], atol=1e-5)
-    panels, plain, sums = in_lines(5 * 9 * PANEL), np.zeros(9 * PANEL, np.float32), np.zeros((4, 70), np.float32)
+    panels, plain, sums = (
+        in_lines(5 * 9 * PANEL),
+        np.zeros(9 * PANEL, np.float32),
+        np.zeros((4, 70), np.float32),
+    )
     decode(weights, none, 0, 70, 9, panels)
     vectors.copy_panel(weights, none, 0, 70, 9, plain, 0)
     assert plain.tobytes() == panels[: 9 * PANEL].tobytes()

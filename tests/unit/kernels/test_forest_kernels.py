@@ -17,7 +17,9 @@ def deal(label_matrix, gains, sides, documents=None, max_rounds=20):
     documents = np.arange(label_matrix.shape[0], dtype=np.int32) if documents is None else documents
     numbers = np.full(label_matrix.shape[1], -1, np.int32)
     ptr, labels = label_matrix.indptr.astype(np.int64), label_matrix.indices.astype(np.int32)
-    ndcg = deal_documents(documents, ptr, labels, gains.astype(np.float32), sides, numbers, max_rounds)
+    ndcg = deal_documents(
+        documents, ptr, labels, gains.astype(np.float32), sides, numbers, max_rounds
+    )
     assert (numbers == -1).all()
     return ndcg
 
@@ -26,7 +28,9 @@ def one_round(label_matrix, gains, sides):
     """Return the nDCG of the sides and where each document goes next, by sorting and adding up in plain Python."""
     first_use = list(dict.fromkeys(label_matrix.indices.tolist()))
     discount = {side: {} for side in (-1, 1)}
-    ideal = [sum(1 / np.log2(rank + 2) for rank in range(size)) for size in np.diff(label_matrix.indptr)]
+    ideal = [
+        sum(1 / np.log2(rank + 2) for rank in range(size)) for size in np.diff(label_matrix.indptr)
+    ]
     sums = {side: dict.fromkeys(first_use, 0.0) for side in (-1, 1)}
     pairs = [
         (row, int(label_matrix.indices[at]), float(gains[at]) / ideal[row])
@@ -105,14 +109,18 @@ def separable(seed, m=120, d=30, negative=False):
 
 def objective(x, sides, costs, weights):
     margins = x @ weights[:-1] + weights[-1]
-    return np.abs(weights).sum() + (costs[(sides + 1) // 2] * np.logaddexp(0, -sides * margins)).sum()
+    return (
+        np.abs(weights).sum() + (costs[(sides + 1) // 2] * np.logaddexp(0, -sides * margins)).sum()
+    )
 
 
 def solved(x, sides, costs, tolerance=1e-4, max_steps=200, max_passes=200):
     by_column = sparse.csc_array(x)
     by_column.sort_indices()
     ptr, rows = by_column.indptr.astype(np.int64), by_column.indices.astype(np.int32)
-    return solve_l1_logistic(ptr, rows, by_column.data, sides, costs, tolerance, max_steps, max_passes, 7)
+    return solve_l1_logistic(
+        ptr, rows, by_column.data, sides, costs, tolerance, max_steps, max_passes, 7
+    )
 
 
 @pytest.mark.parametrize("negative", [False, True])
@@ -140,9 +148,13 @@ def test_columns_left_out_would_have_no_weight():
     x[:, ::3] *= 0.1
     costs = np.array([0.8, 1.2])
     rows = sparse.csr_array(x[:, 10:])
-    given = Rows(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, x[:, :10].copy(), 60)
+    given = Rows(
+        rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, x[:, :10].copy(), 60
+    )
     pulls, places = np.zeros((60, 2)), np.zeros(60, np.int32)
-    kept, ptr, documents, values = _by_column(given, np.arange(40, dtype=np.int32), sides, costs, pulls, places)
+    kept, ptr, documents, values = _by_column(
+        given, np.arange(40, dtype=np.int32), sides, costs, pulls, places
+    )
     assert not pulls.any()
     assert not places.any()
     draws = costs[(sides + 1) // 2, None] * sides[:, None] * x

@@ -34,7 +34,11 @@ ANNOUNCED = (
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -72,7 +76,9 @@ def test_unwritable_cache_warns_once(fresh, action):
     assert "set NUMBA_CACHE_DIR to a writable folder" in str(warning.message)
 
 
-@pytest.mark.parametrize("cached", [{}, {"_cache_file": object()}, {"_cache_file": SimpleNamespace(_source_stamp=1)}])
+@pytest.mark.parametrize(
+    "cached", [{}, {"_cache_file": object()}, {"_cache_file": SimpleNamespace(_source_stamp=1)}]
+)
 def test_a_cache_of_another_kind_is_not_used(fresh, cached):
     def njit(**options):
         """Stand in for a numba whose cache lacks what is set in it."""
@@ -151,7 +157,13 @@ def test_an_observer_is_called_around_each_compilation():
     finally:
         compilation.observe(None)
     around = [("step",), ("finish",)]
-    assert steps.calls == [("start", "quadrupled"), ("step",), *around, ("start", "doubled"), *around]
+    assert steps.calls == [
+        ("start", "quadrupled"),
+        ("step",),
+        *around,
+        ("start", "doubled"),
+        *around,
+    ]
 
 
 def test_announced_once_on_a_machine(caplog, monkeypatch, tmp_path):
@@ -227,7 +239,12 @@ def test_edit_of_a_called_kernel_is_seen(tmp_path):
     shutil.copy(compilation.__file__, kernels)
     for package in (kernels, kernels.parent):
         (package / "__init__.py").touch()
-    for name, source in (("inner", INNER.format(step=1)), ("middle", MIDDLE), ("outer", OUTER), ("other", "")):
+    for name, source in (
+        ("inner", INNER.format(step=1)),
+        ("middle", MIDDLE),
+        ("outer", OUTER),
+        ("other", ""),
+    ):
         (kernels / f"{name}.py").write_text(source)
 
     def answer():
@@ -241,7 +258,9 @@ def test_edit_of_a_called_kernel_is_seen(tmp_path):
     assert answer() == ["8", "0"]
     (kernels / "other.py").write_text("x = 1")
     assert answer() == ["8", "1"]
-    assert len(list((tmp_path / "cache").rglob("outer.four_times*.nbc"))) == 1  # the stale one is written over
+    assert (
+        len(list((tmp_path / "cache").rglob("outer.four_times*.nbc"))) == 1
+    )  # the stale one is written over
 
 
 def test_source_of_a_frozen_program_is_not_looked_for(tmp_path):

@@ -13,7 +13,9 @@ from longtail.kernels.splitmix import draw
 
 def block_of(rng, rows, columns, dense=0, density=0.2):
     """Return a block as kernels take it, and the same rows as one dense matrix, l2-normalised."""
-    made = sparse.random_array((rows, columns), density=density, format="csr", dtype=np.float64, rng=rng).toarray()
+    made = sparse.random_array(
+        (rows, columns), density=density, format="csr", dtype=np.float64, rng=rng
+    ).toarray()
     made = np.hstack([rng.random((rows, dense)) - 0.5, made])
     made /= np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-12)
     made = made.astype(np.float32)
@@ -48,7 +50,9 @@ def likeness_of(rows, first):
     return (np.linalg.norm(rows[first].sum(0)) + np.linalg.norm(rows[~first].sum(0))) / len(rows)
 
 
-@given(st.integers(0, 2**32), st.integers(2, 40), st.integers(0, 3), st.integers(1, 6), st.booleans())
+@given(
+    st.integers(0, 2**32), st.integers(2, 40), st.integers(0, 3), st.integers(1, 6), st.booleans()
+)
 @settings(deadline=None, max_examples=60)
 def test_halves_are_those_of_plain_two_means(seed, count, dense, iterations, gathered):
     rng = np.random.default_rng(seed)
@@ -60,7 +64,9 @@ def test_halves_are_those_of_plain_two_means(seed, count, dense, iterations, gat
         *local, names = kmeans.gathered(*block[:4], np.arange(count), np.zeros(60, np.int32))
         block, width = (*local, block[4]), dense + len(names)
         axis = axis[[*range(dense), *(dense + names.astype(int))]]
-    first, found = kmeans.two_means(*block, width, np.arange(count), n_first, seed, iterations, 1e-5)
+    first, found = kmeans.two_means(
+        *block, width, np.arange(count), n_first, seed, iterations, 1e-5
+    )
     assert first.sum() == n_first
     if (first == expected).all():
         assert np.allclose(found, axis, atol=1e-5)
@@ -75,7 +81,9 @@ def test_halves_are_exactly_those_of_plain_two_means_on_many_nodes():
         block, rows = block_of(rng, 50, 200, 2, 0.05)
         first, _ = kmeans.two_means(*block, 202, np.arange(50), 25, state, 20, 1e-5)
         *local, names = kmeans.gathered(*block[:4], np.arange(50), np.zeros(200, np.int32))
-        short, _ = kmeans.two_means(*local, block[4], 2 + len(names), np.arange(50), 25, state, 20, 1e-5)
+        short, _ = kmeans.two_means(
+            *local, block[4], 2 + len(names), np.arange(50), 25, state, 20, 1e-5
+        )
         expected = plain_two_means(rows.astype(np.float64), 25, state, 20, 1e-5)[0]
         same += (first == expected).all() and (short == expected).all()
     assert same >= 38  # the others hang on a tie
@@ -102,7 +110,9 @@ def test_gathering_keeps_what_rows_share(seed, count, columns):
     assert not number.any()
     uses = (rows[some] != 0).sum(0)
     assert sorted(names.tolist()) == np.flatnonzero(uses >= 2).tolist()
-    made = sparse.csr_array((values, local.astype(np.int32), ptr), shape=(len(some), len(names))).toarray()
+    made = sparse.csr_array(
+        (values, local.astype(np.int32), ptr), shape=(len(some), len(names))
+    ).toarray()
     assert np.array_equal(made, rows[some][:, names])
     assert np.allclose(own, (rows[some][:, uses == 1] ** 2).sum(1))
 
@@ -136,7 +146,9 @@ def test_free_k_means_is_plain_k_means():
         block, rows = block_of(rng, 40, 100, dense, 0.1)
         expected, centres = plain_k_means(rows.astype(np.float64), 6, state, 20, 1e-5)
         *local, names = kmeans.gathered(*block[:4], np.arange(40), np.zeros(100, np.int32))
-        near, found = kmeans.k_means(*local, block[4], dense + len(names), np.arange(40), 6, state, 20, 1e-5)
+        near, found = kmeans.k_means(
+            *local, block[4], dense + len(names), np.arange(40), 6, state, 20, 1e-5
+        )
         assert not found[-1].any()
         if (near == expected).all():
             same += 1
@@ -149,12 +161,16 @@ def test_joining_the_nearest_centre():
     rng = np.random.default_rng(2)
     block, rows = block_of(rng, 20, 50, 2)
     ptr, columns, values, _, dense = block
-    names = np.array([3, 7, 20, 44, 45])  # the sparse columns that centres have, in rows 2 to 6 of them
+    names = np.array(
+        [3, 7, 20, 44, 45]
+    )  # the sparse columns that centres have, in rows 2 to 6 of them
     number = np.full(50, 7, np.uint32)
     number[names] = np.arange(2, 7)
     centres = np.vstack([rng.standard_normal((7, 3)), np.zeros((1, 3))]).astype(np.float32)
     near = np.full(20, -1, np.int32)
-    kmeans.nearest(ptr, columns, values, dense, np.arange(20), number, centres, np.zeros(20, np.float32), near)
+    kmeans.nearest(
+        ptr, columns, values, dense, np.arange(20), number, centres, np.zeros(20, np.float32), near
+    )
     assert near.tolist() == np.argmax(rows[:, [0, 1, *(2 + names)]] @ centres[:7], axis=1).tolist()
 
 

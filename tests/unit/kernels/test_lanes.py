@@ -21,7 +21,12 @@ def case(width, listed):
     random = np.random.default_rng(width)
     w, other = random.normal(size=(9, width)), random.normal(size=(4, width))
     columns = np.array([3, 0, 8, 3, 7, 1, 2], np.uint32)  # one comes twice
-    return w.astype(np.float32), other.astype(np.float32), columns if listed else None, random.random(7).astype("f")
+    return (
+        w.astype(np.float32),
+        other.astype(np.float32),
+        columns if listed else None,
+        random.random(7).astype("f"),
+    )
 
 
 @pytest.mark.parametrize("width", [1, 8, 16])

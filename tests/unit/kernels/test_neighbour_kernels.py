@@ -23,11 +23,17 @@ RATE, GAMMA = np.float32(0.1), 10.0
 def sides(labels):
     """The arrays of a 0/1 matrix of documents and labels, by document and by label."""
     rows = sparse.csr_array(labels)
-    return [a.astype(t) for m in (rows, rows.tocsc()) for a, t in ((m.indptr, np.int64), (m.indices, np.int32))]
+    return [
+        a.astype(t)
+        for m in (rows, rows.tocsc())
+        for a, t in ((m.indptr, np.int64), (m.indices, np.int32))
+    ]
 
 
 def neighbours(labels, keep=3, budget=10**6, seed=0, first=0, last=None):
-    return label_neighbours(first, len(labels) if last is None else last, *sides(labels), keep, budget, seed)
+    return label_neighbours(
+        first, len(labels) if last is None else last, *sides(labels), keep, budget, seed
+    )
 
 
 def plain_neighbours(labels, keep, seed):
@@ -64,7 +70,9 @@ def documents(n=12, d=9, labels=4, seed=0):
 )
 def test_label_neighbours_are_those_of_brute_force(n, labels, density, keep, seed):
     matrix = np.random.default_rng(seed).random((n, labels)) < density
-    np.testing.assert_array_equal(neighbours(matrix, keep, seed=seed), plain_neighbours(matrix, keep, seed))
+    np.testing.assert_array_equal(
+        neighbours(matrix, keep, seed=seed), plain_neighbours(matrix, keep, seed)
+    )
 
 
 def test_a_block_of_documents_finds_what_all_find():
@@ -80,7 +88,9 @@ def test_a_budget_reads_rare_labels_first_and_frequent_ones_from_a_random_place(
     assert found[[7, 300], 0].tolist() == [300, 7]
     assert (found >= 0).all()  # the budget's rest went to the frequent label
     assert len(np.unique(found)) > 300  # not the same few documents for everybody
-    assert (neighbours(matrix, keep=5, budget=1)[[7, 300]] == -1).sum() >= 8  # one entry, at most one neighbour
+    assert (
+        neighbours(matrix, keep=5, budget=1)[[7, 300]] == -1
+    ).sum() >= 8  # one entry, at most one neighbour
 
 
 def test_of_equal_neighbours_no_few_are_everybodys():
@@ -142,12 +152,20 @@ def plain_embedding(x, near, dimensions, negatives, epochs, seed):
     """AdaGrad with one sum of squares a column; the gradients have a test of their own."""
     n, d = x.shape
     width, state = np.sqrt(n / np.count_nonzero(x)), random_bits(seed, 0, 0)
-    v = np.array([[width * (random_bits(state, c, k) / 2.0**62 - 1) for k in range(dimensions)] for c in range(d)])
+    v = np.array(
+        [
+            [width * (random_bits(state, c, k) / 2.0**62 - 1) for k in range(dimensions)]
+            for c in range(d)
+        ]
+    )
     squares = np.ones(d)
     for epoch in range(epochs):
         for step, row in enumerate(draw(np.arange(n), n, random_bits(seed, 1, epoch)).tolist()):
             mine = [other for other in near[row].tolist() if other >= 0]
-            drawn = [random_bits(seed, 2 + epoch, step * negatives + number) % n for number in range(negatives)]
+            drawn = [
+                random_bits(seed, 2 + epoch, step * negatives + number) % n
+                for number in range(negatives)
+            ]
             rows = [row, *mine, *(other for other in drawn if other not in (row, *mine))]
             if not mine or not x[row].any():
                 continue
@@ -157,7 +175,9 @@ def plain_embedding(x, near, dimensions, negatives, epochs, seed):
             ranking_gradient(vectors.astype(np.float32), len(mine), GAMMA, gradients)
             for at in alive:
                 along = x[rows[at]] > 0
-                squares[along] += x[rows[at], along] ** 2 * (gradients[at].astype(float) ** 2).mean()
+                squares[along] += (
+                    x[rows[at], along] ** 2 * (gradients[at].astype(float) ** 2).mean()
+                )
                 steps = 0.1 * x[rows[at], along] / np.sqrt(squares[along])
                 v[along] -= steps[:, None] * gradients[at]
     return v
@@ -175,7 +195,11 @@ def test_training_lowers_the_loss():
 
     def loss(epochs):
         v = learn_embedding(*arrays, x.shape[1], near, 6, 5, epochs, RATE, GAMMA, 0)
-        rows = [row for row in range(len(x)) if x[row].any() and near[row, 0] >= 0 and x[near[row, 0]].any()]
+        rows = [
+            row
+            for row in range(len(x))
+            if x[row].any() and near[row, 0] >= 0 and x[near[row, 0]].any()
+        ]
         others = [other for other in range(len(x)) if x[other].any()]
         return np.mean([plain_loss(x[[row, near[row, 0], *others]] @ v, 1, GAMMA) for row in rows])
 
@@ -200,7 +224,9 @@ def plain_parts(x, near, n_parts, epochs, shrink, seed):
                     error = wanted - 1 / (1 + np.exp(-x[document] @ w[:, part]))
                     for c in np.flatnonzero(x[document]).tolist():
                         g = error * x[document, c]
-                        sigma = (np.sqrt(squares[c, part] + g * g) - np.sqrt(squares[c, part])) / 0.1
+                        sigma = (
+                            np.sqrt(squares[c, part] + g * g) - np.sqrt(squares[c, part])
+                        ) / 0.1
                         z[c, part] += g + sigma * w[c, part]
                         squares[c, part] += g * g
                         size = max(abs(z[c, part]) - shrink, 0)

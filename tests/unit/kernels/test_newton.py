@@ -26,7 +26,9 @@ def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, costs=None, own=0):
     margins = inside @ random.normal(size=(d + e, siblings)) + random.normal(size=(m, siblings))
     y = np.where(margins > np.quantile(margins, 0.7, axis=0), 1, -1)
     costs = np.exp(random.normal(size=(m, siblings))) if costs is None else costs
-    return Problem(sparse.csr_array(x, dtype=np.float32), dense, (y * costs).astype(np.float32), bias)
+    return Problem(
+        sparse.csr_array(x, dtype=np.float32), dense, (y * costs).astype(np.float32), bias
+    )
 
 
 def solve(problem, *, width=None, tolerance=1e-6, max_passes=200, start=None):
@@ -46,7 +48,9 @@ def solve(problem, *, width=None, tolerance=1e-6, max_passes=200, start=None):
 def objective(problem, w):
     """Return ½‖w‖² + Σ C max(0, 1 − y w·x)² of each sibling."""
     y, costs = np.sign(problem.targets), np.abs(problem.targets)
-    return (w**2).sum(axis=0) / 2 + (costs * np.maximum(0, 1 - y * (problem.x @ w)) ** 2).sum(axis=0)
+    return (w**2).sum(axis=0) / 2 + (costs * np.maximum(0, 1 - y * (problem.x @ w)) ** 2).sum(
+        axis=0
+    )
 
 
 def gradient(problem, w):
@@ -82,7 +86,13 @@ def excess(problem, w):
 
 @pytest.mark.parametrize(
     ("siblings", "d", "e", "bias", "own"),
-    [(1, 12, 0, 1.0, 0), (5, 12, 3, 0.5, 0), (8, 0, 4, 1.0, 0), (9, 12, 0, 0.0, 9), (16, 5, 3, 2.0, 40)],
+    [
+        (1, 12, 0, 1.0, 0),
+        (5, 12, 3, 0.5, 0),
+        (8, 0, 4, 1.0, 0),
+        (9, 12, 0, 0.0, 9),
+        (16, 5, 3, 2.0, 40),
+    ],
 )
 def test_weights_are_those_of_scikit_learn(siblings, d, e, bias, own):
     problem = make(siblings, d=d, e=e, bias=bias, own=own, seed=siblings)
@@ -126,7 +136,9 @@ def test_a_sibling_is_done_at_its_share_of_the_first_gradient(tolerance):
     at_zero = np.linalg.norm(gradient(problem, np.zeros_like(w)), axis=0)
     found = np.linalg.norm(gradient(problem, w), axis=0)
     assert (found <= 1.01 * tolerance * share * at_zero).all()
-    assert found.max() > 0.01 * tolerance * (share * at_zero).min()  # it does no more than was asked
+    assert (
+        found.max() > 0.01 * tolerance * (share * at_zero).min()
+    )  # it does no more than was asked
     assert steps < 12
 
 
@@ -161,7 +173,10 @@ def test_many_documents_fill_more_than_one_tile():
 
 def test_steps_end_at_their_limit_with_the_weights_reached():
     problem = make(10, costs=100.0, own=10)
-    values = [objective(problem, solve(problem, max_passes=steps, tolerance=1e-9)[0]) for steps in range(5)]
+    values = [
+        objective(problem, solve(problem, max_passes=steps, tolerance=1e-9)[0])
+        for steps in range(5)
+    ]
     for before, after in pairwise(values):
         assert (after <= before * (1 + 1e-6)).all()
     assert solve(problem, max_passes=2, tolerance=1e-9)[1] == 2
@@ -208,7 +223,9 @@ def test_the_scale_of_gradients_is_the_one_at_zero():
     *_, least = prepared(problem)
     positives = (problem.targets > 0).sum(axis=0)
     norms = np.linalg.norm(gradient(problem, np.zeros((15, 7))), axis=0)
-    np.testing.assert_allclose(least[:7], np.minimum(positives, 30 - positives) / 30 * norms, rtol=1e-5)
+    np.testing.assert_allclose(
+        least[:7], np.minimum(positives, 30 - positives) / 30 * norms, rtol=1e-5
+    )
 
 
 def test_the_hessian_is_the_slope_of_the_gradient():
@@ -222,9 +239,16 @@ def test_the_hessian_is_the_slope_of_the_gradient():
     rows = problem.rows[inside]
     order = [*range(3, 13), 13, 0, 1, 2]  # found columns, the bias, dense columns
     local = newton_step._LocalRows(
-        rows.indptr.astype(np.int64), rows.indices.astype(np.uint32), rows.data, problem.dense, inside, np.float32(0.7)
+        rows.indptr.astype(np.int64),
+        rows.indices.astype(np.uint32),
+        rows.data,
+        problem.dense,
+        inside,
+        np.float32(0.7),
     )
-    found = newton_step._hessian_times(p[order, 0].astype(np.float32), local, 2 * np.abs(target[inside]))
+    found = newton_step._hessian_times(
+        p[order, 0].astype(np.float32), local, 2 * np.abs(target[inside])
+    )
     assert 5 < len(inside) < 45
     np.testing.assert_allclose(found, expected[order, 0], rtol=1e-3, atol=1e-3)
 
@@ -246,7 +270,9 @@ def test_the_preconditioner_is_the_hessian_but_for_likeness_within_columns():
     newton_step._split_off_mean(diagonal, mean, curve.sum())
     centred = x - (curve @ x) / curve.sum()
     np.testing.assert_allclose(diagonal, 1 + curve @ centred**2, rtol=1e-4)
-    np.testing.assert_allclose(np.outer(mean, mean), np.outer(curve @ x, curve @ x) / curve.sum(), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.outer(mean, mean), np.outer(curve @ x, curve @ x) / curve.sum(), rtol=1e-5
+    )
 
 
 def test_a_start_from_given_weights_is_no_worse_than_none_and_ends_the_same():
@@ -256,7 +282,9 @@ def test_a_start_from_given_weights_is_no_worse_than_none_and_ends_the_same():
         first, steps = solve(problem, start=start, max_passes=0)
         assert steps == 0
         assert (first[4:] == 0).all()
-        assert (objective(problem, first) <= objective(problem, np.zeros_like(first)) * (1 + 1e-6)).all()
+        assert (
+            objective(problem, first) <= objective(problem, np.zeros_like(first)) * (1 + 1e-6)
+        ).all()
         assert (excess(problem, solve(problem, start=start)[0]) < 1e-5).all()
     first, _ = solve(problem, start=0.3 * good, max_passes=0)
     np.testing.assert_allclose(first[:4], 0.3 * good, rtol=1e-5)

@@ -17,7 +17,10 @@ from longtail.kernels.jit import read_only
 
 TABLE = code_points.code_point_table()
 AWKWARD = "aA0_éÉßİıΣσς ΑΩω.-'\t\n\x0b\x1c\x1d\x1e\x1f\x85\xa0\u2028\u3000\u0307\u0301\u200d\u00ad²٣漢字ーคี가😀👩\U000e0101ꙮȺǅ"  # noqa: E501
-texts = st.lists(st.text(st.one_of(st.sampled_from(AWKWARD), st.characters(codec="utf-8")), max_size=25), max_size=6)
+texts = st.lists(
+    st.text(st.one_of(st.sampled_from(AWKWARD), st.characters(codec="utf-8")), max_size=25),
+    max_size=6,
+)
 
 
 def words_of(text: str) -> list[str]:
@@ -48,7 +51,12 @@ def every_character() -> str:
 def test_every_character_is_taken_as_python_takes_it() -> None:
     everything = every_character()
     single = list(everything[:0x3000])
-    documents = [everything, "é".join(everything[:0x20000]), *single, *("é" + c + "é" for c in single)]
+    documents = [
+        everything,
+        "é".join(everything[:0x20000]),
+        *single,
+        *("é" + c + "é" for c in single),
+    ]
     assert units_of(documents, word=True) == [words_of(text) for text in documents]
     assert units_of(documents, word=False) == [characters_of(text) for text in documents]
 
@@ -64,12 +72,16 @@ def test_capital_sigma_beside_every_character() -> None:
 @example(["İstanbul aİ", "ΣΑΣ ΑΣ", "  \n ", "a\n b\x1c\x1dc"], True)
 @example(["İstanbul aİ", "ΣΑΣ ΑΣ", "  \n ", "a\n b\x1c\x1dc"], False)
 def test_units(documents: list[str], word: bool) -> None:
-    assert units_of(documents, word) == [(words_of if word else characters_of)(text) for text in documents]
+    assert units_of(documents, word) == [
+        (words_of if word else characters_of)(text) for text in documents
+    ]
 
 
 def test_documents_amid_an_arena() -> None:
     strings = Strings.of(["left out", "Ab cd", "", "éf", "left out"])
-    _, _, _, units = code_points.split_words(read_only(strings.arena), read_only(strings.offsets), 1, 4, TABLE)
+    _, _, _, units = code_points.split_words(
+        read_only(strings.arena), read_only(strings.offsets), 1, 4, TABLE
+    )
     assert units.tolist() == [0, 2, 2, 3]
 
 
@@ -86,16 +98,23 @@ def expected_ngrams(units: list[str], word: bool, shortest: int, longest: int) -
 
 def strings_of(documents: list[str], word: bool, facts) -> list[str]:
     data = split(documents, word)[0].tobytes()
-    return [data[f[ngrams.BEGIN] : f[ngrams.BEGIN] + f[ngrams.SIZE]].decode() for f in facts.tolist()]
+    return [
+        data[f[ngrams.BEGIN] : f[ngrams.BEGIN] + f[ngrams.SIZE]].decode() for f in facts.tolist()
+    ]
 
 
 @settings(max_examples=80, deadline=None)
 @given(texts, st.booleans(), st.integers(1, 3), st.integers(0, 3))
 @example([" ".join(f"w{i % 3001}" for i in range(7000))], True, 1, 1)  # the table grows
 def test_counts(documents: list[str], word: bool, shortest: int, more: int) -> None:
-    keys, facts, members, shards, rows, numbers, tfs = counts(documents, word, shortest, shortest + more)
+    keys, facts, members, shards, rows, numbers, tfs = counts(
+        documents, word, shortest, shortest + more
+    )
     known = strings_of(documents, word, facts)
-    expected = [expected_ngrams(units, word, shortest, shortest + more) for units in units_of(documents, word)]
+    expected = [
+        expected_ngrams(units, word, shortest, shortest + more)
+        for units in units_of(documents, word)
+    ]
     got = [
         {known[n]: tf for n, tf in zip(numbers[a:b].tolist(), tfs[a:b].tolist(), strict=True)}
         for a, b in pairwise(rows.tolist())
@@ -105,15 +124,23 @@ def test_counts(documents: list[str], word: bool, shortest: int, more: int) -> N
     assert dict(zip(known, facts[:, ngrams.TF].tolist(), strict=True)) == total
     assert dict(zip(known, facts[:, ngrams.DF].tolist(), strict=True)) == df
     assert sorted(members.tolist()) == list(range(len(keys)))
-    assert [int(keys[m]) >> 60 for m in members] == np.repeat(np.arange(ngrams.SHARDS), np.diff(shards)).tolist()
+    assert [int(keys[m]) >> 60 for m in members] == np.repeat(
+        np.arange(ngrams.SHARDS), np.diff(shards)
+    ).tolist()
     strings = Strings.of(known)
     assert ngrams.hash_ngrams(strings.arena, strings.offsets, word).tolist() == keys.tolist()
 
 
 def test_order_of_units_matters_to_the_hash() -> None:
-    strings = Strings.of(["ab cd", "cd ab", "abcd", "ab", "cd", "ab ab", "ab cd ab", "12345678", "123456789"])
-    assert len(set(ngrams.hash_ngrams(strings.arena, strings.offsets, True).tolist())) == len(strings)
-    assert len(set(ngrams.hash_ngrams(strings.arena, strings.offsets, False).tolist())) == len(strings)
+    strings = Strings.of(
+        ["ab cd", "cd ab", "abcd", "ab", "cd", "ab ab", "ab cd ab", "12345678", "123456789"]
+    )
+    assert len(set(ngrams.hash_ngrams(strings.arena, strings.offsets, True).tolist())) == len(
+        strings
+    )
+    assert len(set(ngrams.hash_ngrams(strings.arena, strings.offsets, False).tolist())) == len(
+        strings
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -159,7 +186,11 @@ def test_shared_prefixes_there_and_back(strings: list[str]) -> None:
 
 
 def test_ranges_are_copied_to_where_they_belong() -> None:
-    source, begins, offsets = np.frombuffer(b"abcdefgh", np.uint8), np.array([6, 1, 4, 0]), np.array([1, 3, 6, 6, 7])
+    source, begins, offsets = (
+        np.frombuffer(b"abcdefgh", np.uint8),
+        np.array([6, 1, 4, 0]),
+        np.array([1, 3, 6, 6, 7]),
+    )
     target = np.full(8, ord("-"), np.uint8)
     string_order.copy_ranges(source, begins, offsets, target)
     assert target.tobytes() == b"-ghbcda-"

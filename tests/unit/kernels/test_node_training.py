@@ -46,7 +46,11 @@ def setup(*, e=0, offsets=(0, 5, 24), n=50, seed=0, share=0.3):
     documents[1] = np.union1d(documents[1], [0, 5])
     relevance = (random.random((n, offsets[-1])) < share).astype(np.float32)
     return Setup(
-        x.astype(np.float32), random.normal(size=(n, e)).astype(np.float32), documents, list(offsets), relevance
+        x.astype(np.float32),
+        random.normal(size=(n, e)).astype(np.float32),
+        documents,
+        list(offsets),
+        relevance,
     )
 
 
@@ -64,7 +68,10 @@ def train(case, spans=None, first=0, last=None, **given):
         "passes": 2000,
         "group": None,  # whose documents are prepared before, for all spans
     } | given
-    spans = spans or [(parent, *ends) for parent, ends in enumerate(zip(case.offsets, case.offsets[1:], strict=False))]
+    spans = spans or [
+        (parent, *ends)
+        for parent, ends in enumerate(zip(case.offsets, case.offsets[1:], strict=False))
+    ]
     last = len(spans) if last is None else last
     rows, by_node = sparse.csr_array(case.x), sparse.csc_array(case.relevance)
     pointers = np.cumsum([0, *map(len, case.documents)])
@@ -81,7 +88,12 @@ def train(case, spans=None, first=0, last=None, **given):
         rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, case.dense, D,
         np.zeros((0, case.dense.shape[1]), np.float32) if settings["start"] is None else settings["start"],
     )  # fmt: skip
-    costs = settings["positive"], settings["negative"], np.float32(settings["bias"]), np.float32(settings["prune"])
+    costs = (
+        settings["positive"],
+        settings["negative"],
+        np.float32(settings["bias"]),
+        np.float32(settings["prune"]),
+    )
     arguments = _Arguments(*map(_aligned, leaves), TrainingSettings(solver, *costs, 0))
     mine = case.documents[settings["group"]] if settings["group"] is not None else np.zeros(0)
     ready = prepare(
@@ -121,7 +133,11 @@ def oracle(case, parent, node, *, solver=DualHinge, positive=1.0, negative=1.0, 
     relevance = case.relevance[mine, node]
     settings = {"dual": True, "tol": 1e-10, "max_iter": 1_000_000, "random_state": 0}
     settings |= {"fit_intercept": bias > 0, "intercept_scaling": bias or 1.0}
-    model = LinearSVC(**settings) if solver != DualLogistic else LogisticRegression(solver="liblinear", **settings)
+    model = (
+        LinearSVC(**settings)
+        if solver != DualLogistic
+        else LogisticRegression(solver="liblinear", **settings)
+    )
     costs = np.where(relevance > 0, positive * relevance, negative)
     model.fit(np.hstack([case.dense, case.x])[mine], relevance > 0, costs)
     e = case.dense.shape[1]
@@ -143,7 +159,12 @@ def assert_like_the_oracle(case, found, **settings):
 @pytest.mark.parametrize("solver", [DualHinge, DualLogistic, Newton])
 @pytest.mark.parametrize(
     ("e", "bias", "positive", "negative"),
-    [(0, 1.0, 1.0, 1.0), (3, 0.5, 2.0, 0.25), (2, 0.0, 0.5, 3.0), (29, 1.0, 1.0, 0.5)],  # of 29, one by inner products
+    [
+        (0, 1.0, 1.0, 1.0),
+        (3, 0.5, 2.0, 0.25),
+        (2, 0.0, 0.5, 3.0),
+        (29, 1.0, 1.0, 0.5),
+    ],  # of 29, one by inner products
 )
 def test_each_node_is_what_scikit_learn_finds_on_its_documents(solver, e, bias, positive, negative):
     case = setup(e=e)
@@ -151,7 +172,9 @@ def test_each_node_is_what_scikit_learn_finds_on_its_documents(solver, e, bias, 
     found = train(case, **settings)
     assert_like_the_oracle(case, found, **settings)
     alone = found[1][0]
-    assert (alone[[24, 25, 27]] != 0).any(axis=1).all()  # columns of one document have their weights
+    assert (
+        (alone[[24, 25, 27]] != 0).any(axis=1).all()
+    )  # columns of one document have their weights
     np.testing.assert_allclose(alone[24] / 0.6, alone[25] / 0.8, rtol=1e-5)
     assert (alone[[26, 28, 29]] == 0).all()
 
@@ -160,7 +183,9 @@ def test_each_node_is_what_scikit_learn_finds_on_its_documents(solver, e, bias, 
 def test_relevance_is_a_factor_of_the_cost(solver):
     case = setup()
     random = np.random.default_rng(3)
-    case = case._replace(relevance=case.relevance * random.uniform(0.1, 2, case.relevance.shape).astype(np.float32))
+    case = case._replace(
+        relevance=case.relevance * random.uniform(0.1, 2, case.relevance.shape).astype(np.float32)
+    )
     assert_like_the_oracle(case, train(case, solver=solver, positive=1.5), positive=1.5)
 
 
@@ -168,7 +193,10 @@ def sparse_objective(case, parent, w, *, penalty, positive, negative):
     """Return λ‖w‖₁, without the bias, and Σ C max(0, 1 − y w·x)² of each sibling of a parent."""
     mine, start = case.documents[parent], case.offsets[parent]
     relevance = case.relevance[mine, start : start + w.shape[1]]
-    y, costs = np.where(relevance > 0, 1, -1), np.where(relevance > 0, positive * relevance, negative)
+    y, costs = (
+        np.where(relevance > 0, 1, -1),
+        np.where(relevance > 0, positive * relevance, negative),
+    )
     losses = costs * np.maximum(0, 1 - y * (case.x[mine] @ w[:D] + w[D])) ** 2
     return penalty * np.abs(w[:D]).sum(axis=0) + losses.sum(axis=0)
 
@@ -203,7 +231,9 @@ def test_dense_weights_to_start_from_change_the_way_and_not_the_end():
     first = train(case, spans, solver=Newton, start=good, passes=0)
     for (_, dense), (begin, end) in zip(first, [(0, 5), (5, 24)], strict=True):
         share = (dense * good[begin:end]).sum(axis=1) / (good[begin:end] ** 2).sum(axis=1)
-        np.testing.assert_allclose(dense, share[:, None] * good[begin:end], atol=1e-5)  # a multiple of each node's own
+        np.testing.assert_allclose(
+            dense, share[:, None] * good[begin:end], atol=1e-5
+        )  # a multiple of each node's own
         assert (share > 0.01).all()
 
 
@@ -239,7 +269,9 @@ def test_pruning_is_exact_and_leaves_the_bias():
     everything = train(case)
     sizes = np.sort(np.abs(everything[1][0][:D].ravel()))
     threshold = sizes[len(sizes) * 3 // 4]  # a weight of this very size stays
-    for (w, dense), (pruned, pruned_dense) in zip(everything, train(case, prune=threshold), strict=True):
+    for (w, dense), (pruned, pruned_dense) in zip(
+        everything, train(case, prune=threshold), strict=True
+    ):
         expected = np.where(np.abs(w) >= threshold, w, 0)
         expected[D] = w[D]
         np.testing.assert_array_equal(pruned, expected)
@@ -272,25 +304,39 @@ def test_documents_prepared_before_are_those_that_each_span_prepares(solver, e):
     case = setup(e=e)
     spans = [(1, 5, 13), (1, 13, 24)]
     settings = {"solver": solver, "penalty": 0.05, "passes": 30}
-    for own, shared in zip(train(case, spans, **settings), train(case, spans, group=1, **settings), strict=True):
+    for own, shared in zip(
+        train(case, spans, **settings), train(case, spans, group=1, **settings), strict=True
+    ):
         np.testing.assert_array_equal(own[0], shared[0])
         np.testing.assert_array_equal(own[1], shared[1])
 
 
 @pytest.mark.parametrize("solver", [DualHinge, Newton, proximal])
-@pytest.mark.parametrize("mine", [range(50), range(10, 40), range(0, 50, 2)], ids=["all", "run", "some"])
+@pytest.mark.parametrize(
+    "mine", [range(50), range(10, 40), range(0, 50, 2)], ids=["all", "run", "some"]
+)
 def test_the_dense_block_is_read_where_it_is(solver, mine):
     case = setup(e=3)
     x, documents = sparse.csr_array(case.x), np.fromiter(mine, np.int32)
     dense = _aligned(case.dense)
-    rows = _aligned(x.indptr.astype(np.int64)), _aligned(x.indices.astype(np.int32)), _aligned(x.data)
+    rows = (
+        _aligned(x.indptr.astype(np.int64)),
+        _aligned(x.indices.astype(np.int32)),
+        _aligned(x.data),
+    )
     features = FeatureRows(*rows, dense, D)
-    found = prepare(solver(0.1, 10), _aligned(documents), features, np.float32(1), np.full(D, -1, np.int32))
+    found = prepare(
+        solver(0.1, 10), _aligned(documents), features, np.float32(1), np.full(D, -1, np.int32)
+    )
     np.testing.assert_array_equal(found.documents.dense_rows, documents)
     blocks = [
-        array for array in [*found.documents, *found.column_index] if isinstance(array, np.ndarray) and array.ndim == 2
+        array
+        for array in [*found.documents, *found.column_index]
+        if isinstance(array, np.ndarray) and array.ndim == 2
     ]
-    copies = [block.shape for block in blocks if block.size and not np.shares_memory(block, case.dense)]
+    copies = [
+        block.shape for block in blocks if block.size and not np.shares_memory(block, case.dense)
+    ]
     scattered = solver == proximal and len(mine) == 25  # which reads columns, not rows
     assert copies == ([(25, 3)] if scattered else [])
 
@@ -304,7 +350,13 @@ def test_a_node_alone_over_very_many_documents_is_what_it_is_beside_others(solve
     dense = random.normal(size=(n, 3)).astype(np.float32)
     y = dense @ random.normal(size=(3, 2)) + x @ random.normal(size=(D, 2)) > 1.5
     case = Setup(x, dense, [np.arange(n)], [0, 2], y.astype(np.float32))
-    settings = {"solver": solver, "passes": 60, "tolerance": 1e-2, "positive": 1e-3, "negative": 1e-3}
+    settings = {
+        "solver": solver,
+        "passes": 60,
+        "tolerance": 1e-2,
+        "positive": 1e-3,
+        "negative": 1e-3,
+    }
     ((both, both_dense),) = train(case, [(0, 0, 2)], **settings)
     alone = train(case, [(0, 0, 1), (0, 1, 2)], **settings)
     for node, (w, own) in enumerate(alone):
@@ -334,7 +386,9 @@ def test_nodes_without_positives_get_a_bias_and_nothing_else(trained):
 def test_a_parent_without_documents():
     case = setup(e=2)
     expected = train(case)[1]
-    found = train(case._replace(documents=[np.zeros(0, np.int64), case.documents[1]], offsets=[0, 5, 24]))
+    found = train(
+        case._replace(documents=[np.zeros(0, np.int64), case.documents[1]], offsets=[0, 5, 24])
+    )
     assert (found[0][0][:D] == 0).all()
     assert (found[0][0][D] == -1).all()
     assert (found[0][1] == 0).all()

@@ -58,7 +58,9 @@ def test_one_thread_is_the_callers_own_and_works_only_when_asked():
 def test_a_lone_task_is_the_callers_own():
     with pool.threads(3):
         assert list(pool.run(lambda _: threading.get_ident(), range(1))) == [threading.get_ident()]
-        assert list(pool.run(lambda _: threading.get_ident(), {"a": 1}.values())) == [threading.get_ident()]
+        assert list(pool.run(lambda _: threading.get_ident(), {"a": 1}.values())) == [
+            threading.get_ident()
+        ]
         assert threading.get_ident() not in pool.run(lambda _: threading.get_ident(), range(2))
 
 

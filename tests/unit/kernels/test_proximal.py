@@ -18,7 +18,9 @@ def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, equal_costs=False, posi
     rows = sparse.csr_array(random.random((m, d)) * (random.random((m, d)) < 0.3), dtype=np.float32)
     dense = random.normal(size=(m, e)).astype(np.float32)
     x = np.hstack([rows.toarray(), dense])
-    margins = x @ random.normal(size=(x.shape[1], siblings)) + 0.3 * random.normal(size=(m, siblings))
+    margins = x @ random.normal(size=(x.shape[1], siblings)) + 0.3 * random.normal(
+        size=(m, siblings)
+    )
     y = np.where(margins > np.quantile(margins, 1 - positive, axis=0), 1.0, -1.0)
     costs = np.ones((m, siblings)) if equal_costs else np.exp(random.normal(size=(m, siblings)))
     return Problem(rows, dense, (y * costs).astype(np.float32), bias)
@@ -65,7 +67,10 @@ def violations(problem, w, penalty=0.1):
 def oracle(problem, penalty=0.1, steps=4_000):
     """Minimise by accelerated proximal gradient steps of a fixed length, restarted; return the weights."""
     x = problem.x
-    lengths = [0.5 / max(np.linalg.norm((x.T * c) @ x, 2), 1e-12) for c in np.abs(problem.targets.T.astype(np.float64))]
+    lengths = [
+        0.5 / max(np.linalg.norm((x.T * c) @ x, 2), 1e-12)
+        for c in np.abs(problem.targets.T.astype(np.float64))
+    ]
     w = ahead = np.zeros((x.shape[1], len(lengths)))
     weight = np.ones(len(lengths))
     for _ in range(steps):
@@ -92,7 +97,9 @@ def oracle(problem, penalty=0.1, steps=4_000):
         (3, 60, 2, 1.0, False, 0.2),
     ],
 )
-def test_objective_and_support_are_those_of_another_solver(siblings, d, e, bias, equal_costs, penalty):
+def test_objective_and_support_are_those_of_another_solver(
+    siblings, d, e, bias, equal_costs, penalty
+):
     problem = make(siblings, d=d, e=e, bias=bias, seed=siblings + d, equal_costs=equal_costs)
     w, _ = solve(problem, penalty=penalty)
     best = oracle(problem, penalty)
@@ -107,7 +114,9 @@ def test_weights_are_those_of_scikit_learn_where_it_has_no_intercept():
     problem = make(5, m=60, d=15, bias=0.0, seed=3)
     w, _ = solve(problem, penalty=0.4)
     for s in range(5):
-        model = LinearSVC(penalty="l1", dual=False, C=1 / 0.4, tol=1e-9, max_iter=100_000, fit_intercept=False)
+        model = LinearSVC(
+            penalty="l1", dual=False, C=1 / 0.4, tol=1e-9, max_iter=100_000, fit_intercept=False
+        )
         model.fit(problem.x[:, :-1], problem.targets[:, s] > 0, np.abs(problem.targets[:, s]))
         np.testing.assert_allclose(w[:-1, s], model.coef_[0], atol=1e-3)
         np.testing.assert_array_equal(w[:-1, s] != 0, model.coef_[0] != 0)
@@ -126,7 +135,9 @@ def test_weights_are_those_of_scikit_learn_where_it_has_no_intercept():
 )
 @settings(max_examples=60, deadline=None)
 def test_every_column_is_optimal(siblings, m, d, e, bias, equal_costs, penalty, positive, seed):
-    problem = make(siblings, m=m, d=d, e=e, bias=bias, equal_costs=equal_costs, positive=positive, seed=seed)
+    problem = make(
+        siblings, m=m, d=d, e=e, bias=bias, equal_costs=equal_costs, positive=positive, seed=seed
+    )
     w, _ = solve(problem, penalty=penalty)
     allowed = 1e-4 * (1 + np.abs(problem.targets).sum(axis=0) * (1 + np.abs(w).max(axis=0)))
     assert (violations(problem, w, penalty) <= allowed).all()
@@ -181,7 +192,9 @@ def test_an_index_serves_many_blocks():
     for problem in (first, second, first):
         solver, block, out = arguments(problem)
         assert solve_proximal(solver, block._replace(index=index), out) == solve(problem)[1]
-        np.testing.assert_array_equal(out.reshape(33, -1)[:, : problem.targets.shape[1]], solve(problem)[0])
+        np.testing.assert_array_equal(
+            out.reshape(33, -1)[:, : problem.targets.shape[1]], solve(problem)[0]
+        )
 
 
 # ------------------------------------------------------------------------------------------------------- edges
@@ -218,13 +231,17 @@ def test_documents_without_features_count_in_the_bias():
     rows[5:30] = 0
     problem = problem._replace(rows=sparse.csr_array(rows))
     w, _ = solve(problem)
-    np.testing.assert_allclose(objective(problem, w), objective(problem, oracle(problem)), rtol=1e-4)
+    np.testing.assert_allclose(
+        objective(problem, w), objective(problem, oracle(problem)), rtol=1e-4
+    )
     assert violations(problem, w).max() < 1e-3
 
 
 def test_no_documents_give_zeros():
     out = np.full(8, 77, np.float32)
-    documents = documents_of(sparse.csr_array((0, 0), dtype=np.float32), np.empty((0, 0), np.float32), 1.0)
+    documents = documents_of(
+        sparse.csr_array((0, 0), dtype=np.float32), np.empty((0, 0), np.float32), 1.0
+    )
     block = problem_of(documents, np.empty(0, np.float32), 8)
     assert solve_proximal(Proximal(0.1, 10, 0.1), block, out) == 0
     assert (out == 0).all()

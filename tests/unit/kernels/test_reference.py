@@ -45,7 +45,9 @@ def fitted(x, y, **changed):
     labels = sparse.csr_array(y.astype(np.float32))
     tree = LabelTree(np.arange(LABELS, dtype=np.int32), OFFSETS)
     search = Search(score="hinge-3")
-    return features, fit_ranker(features, labels, tree, Config(ranker=ranker, search=search), 0, Work(None, ""))
+    return features, fit_ranker(
+        features, labels, tree, Config(ranker=ranker, search=search), 0, Work(None, "")
+    )
 
 
 def weights_of(chunks):
@@ -70,7 +72,9 @@ def test_the_solvers_reach_the_same_objective(seed, m, cost):
     block = documents_of(rows, np.zeros((m, 0), np.float32), 1.0)
     solve_hinge(DualHinge(1e-5, 3000), problem_of(block, targets.ravel(), 1), out)
     with_constant = np.hstack([rows.toarray().astype(np.float64), np.ones((m, 1))])
-    least = reference.objective(reference.solve_svm(with_constant, y, cost, 1e-8), with_constant, y, cost)
+    least = reference.objective(
+        reference.solve_svm(with_constant, y, cost, 1e-8), with_constant, y, cost
+    )
     found = reference.objective(out.reshape(-1, 8)[:, 0].astype(np.float64), with_constant, y, cost)
     assert found == pytest.approx(least, rel=1e-3, abs=1e-6)
 

@@ -48,12 +48,16 @@ def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, costs=None):
     return Problem(rows, dense, positive, np.broadcast_to(costs, (m, siblings)), bias)
 
 
-def arguments(solver, problem, *, width=None, tolerance=1e-5, max_passes=3000, seed=0, products=False):
+def arguments(
+    solver, problem, *, width=None, tolerance=1e-5, max_passes=3000, seed=0, products=False
+):
     """Return what the solver takes; the last of it is where weights go, filled with what must not be left."""
     m, siblings = problem.positive.shape
     width = width or (8 if siblings <= 8 else 16)
     targets = np.zeros((m, width), np.float32)
-    targets[:, :siblings] = problem.y * (0.5 / problem.costs if solver is not solve_logistic else problem.costs)
+    targets[:, :siblings] = problem.y * (
+        0.5 / problem.costs if solver is not solve_logistic else problem.costs
+    )
     rows, e = problem.rows, problem.dense.shape[1]
     out = np.full((e + rows.shape[1] + 1) * width, 77, np.float32)
     documents = documents_of(rows, problem.dense, problem.bias, products=products)
@@ -66,14 +70,20 @@ def solve(solver, problem, **settings):
     given = arguments(solver, problem, **settings)
     passes = solver(*given)
     m, siblings = problem.positive.shape
-    return given[-1].reshape(-1, len(given[1].targets) // m)[:, :siblings].astype(np.float64), passes
+    return given[-1].reshape(-1, len(given[1].targets) // m)[:, :siblings].astype(
+        np.float64
+    ), passes
 
 
 def peer(solver, problem, sibling):
     """Return the weights that scikit-learn finds."""
     settings = {"C": 1.0, "dual": True, "tol": 1e-10, "max_iter": 1_000_000, "random_state": 0}
     settings |= {"fit_intercept": problem.bias > 0, "intercept_scaling": problem.bias or 1.0}
-    model = LinearSVC(**settings) if solver is solve_hinge else LogisticRegression(solver="liblinear", **settings)
+    model = (
+        LinearSVC(**settings)
+        if solver is solve_hinge
+        else LogisticRegression(solver="liblinear", **settings)
+    )
     model.fit(problem.x[:, :-1], problem.positive[:, sibling], problem.costs[:, sibling])
     intercept = model.intercept_ / problem.bias if problem.bias else [0.0]
     return np.concatenate([model.coef_[0], np.ravel(intercept)])
@@ -97,11 +107,16 @@ def best(solver, problem):
             if solver is solve_hinge:
                 slopes, curves = -2 * np.maximum(0, 1 - margins), 2.0 * (margins < 1)
             else:
-                slopes, curves = -special.expit(-margins), special.expit(margins) * special.expit(-margins)
+                slopes, curves = (
+                    -special.expit(-margins),
+                    special.expit(margins) * special.expit(-margins),
+                )
             gradient = w + x.T @ (costs * slopes * y)
             step = np.linalg.solve(np.eye(len(w)) + (x.T * (costs * curves)) @ x, gradient)
             before = objective(solver, one, w[:, None])[0]
-            while objective(solver, one, (w - step)[:, None])[0] > before and abs(step).max() > 1e-12:
+            while (
+                objective(solver, one, (w - step)[:, None])[0] > before and abs(step).max() > 1e-12
+            ):
                 step = step / 2
             w = w - step
             if abs(gradient).max() < 1e-9:
@@ -122,7 +137,14 @@ def excess(solver, problem, w):
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(
     ("siblings", "d", "e", "bias"),
-    [(1, 12, 0, 1.0), (5, 12, 3, 0.5), (8, 0, 4, 1.0), (9, 12, 0, 0.0), (16, 5, 3, 2.0), (3, 0, 3, 0.0)],
+    [
+        (1, 12, 0, 1.0),
+        (5, 12, 3, 0.5),
+        (8, 0, 4, 1.0),
+        (9, 12, 0, 0.0),
+        (16, 5, 3, 2.0),
+        (3, 0, 3, 0.0),
+    ],
 )
 def test_weights_are_those_of_scikit_learn(solver, siblings, d, e, bias):
     problem = make(siblings, d=d, e=e, bias=bias, seed=siblings)
@@ -152,7 +174,10 @@ def test_no_weights_are_better(solver, siblings, m, d, e, bias, seed):
 @pytest.mark.parametrize("siblings", [3, 16])
 def test_inner_products_do_in_place_of_dense_rows(solver, siblings):
     problem = make(siblings, m=12, e=20, seed=siblings)
-    (by_products, passes), (by_rows, _) = solve(solver, problem, products=True), solve(solver, problem)
+    (by_products, passes), (by_rows, _) = (
+        solve(solver, problem, products=True),
+        solve(solver, problem),
+    )
     assert passes < 3000
     np.testing.assert_allclose(by_products, by_rows, atol=2e-3)
     assert (excess(solver, problem, by_products) < 1e-4).all()
@@ -210,7 +235,10 @@ def test_costs_count_as_so_many_copies_of_a_document(solver):
 
 @pytest.mark.parametrize(
     ("solver", "bounds"),
-    [(solve_hinge, {0.1: 1e-2, 0.01: 1e-4, 0.001: 1e-6}), (solve_logistic, {0.1: 2e-4, 0.01: 1e-5, 0.001: 1e-7})],
+    [
+        (solve_hinge, {0.1: 1e-2, 0.01: 1e-4, 0.001: 1e-6}),
+        (solve_logistic, {0.1: 2e-4, 0.01: 1e-5, 0.001: 1e-7}),
+    ],
 )
 def test_a_smaller_tolerance_means_a_smaller_excess(solver, bounds):
     problem = make(16, m=100, d=30, costs=1.0, seed=3)
@@ -229,13 +257,18 @@ def test_passes_end_at_their_limit_with_the_weights_reached(solver):
     assert passes == 2
     assert (w != 77).all()
     nothing = objective(solver, problem, np.zeros_like(w))
-    assert (objective(solver, problem, solve(solver, problem, max_passes=50, tolerance=1e-9)[0]) < nothing).all()
+    assert (
+        objective(solver, problem, solve(solver, problem, max_passes=50, tolerance=1e-9)[0])
+        < nothing
+    ).all()
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_the_seed_decides_the_bytes(solver):
     problem = make(16, m=80, e=3)
-    first, again, other = (solve(solver, problem, tolerance=0.1, seed=seed)[0] for seed in (5, 5, 6))
+    first, again, other = (
+        solve(solver, problem, tolerance=0.1, seed=seed)[0] for seed in (5, 5, 6)
+    )
     assert first.tobytes() == again.tobytes()
     assert first.tobytes() != other.tobytes()
 
@@ -282,7 +315,9 @@ def test_documents_rest_and_the_block_becomes_narrow(monkeypatch):
     monkeypatch.setattr(solvers, "_pass", getattr(solvers._pass, "py_func", solvers._pass))
     monkeypatch.setattr(solvers, "_visit", counting_visit)
     monkeypatch.setattr(solvers, "_narrow", counting_narrow)
-    monkeypatch.setattr(solvers, "_narrowed", getattr(solvers._narrowed, "py_func", solvers._narrowed))
+    monkeypatch.setattr(
+        solvers, "_narrowed", getattr(solvers._narrowed, "py_func", solvers._narrowed)
+    )
     monkeypatch.setattr(solvers, "shuffle", counting_shuffle)
     plain, steps = solve(getattr(solve_hinge, "py_func", solve_hinge), problem, tolerance=1e-2)
     assert calls["narrow"] == 4  # w, what the dense block pulls, α and targets, once

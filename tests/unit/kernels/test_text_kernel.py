@@ -18,7 +18,10 @@ def scan(data, start=0, most_rows=None, with_labels=True, least=-np.inf):
     """Return ([labels], [(columns, values)], start of the first line not taken)."""
     rows = data.count(b"\n") if most_rows is None else most_rows
     labels, label_ends = np.empty(len(data) // 2 + 1, np.int32), np.empty(rows, np.int64)
-    columns, values = np.empty(len(data) // 4 + 1, np.int32), np.empty(len(data) // 4 + 1, np.float32)
+    columns, values = (
+        np.empty(len(data) // 4 + 1, np.int32),
+        np.empty(len(data) // 4 + 1, np.float32),
+    )
     pair_ends = np.empty(rows, np.int64)
     taken, stopped = scan_lines(
         np.frombuffer(data, np.uint8), start, rows, with_labels, N_LABELS, N_COLUMNS, np.float32(least),
@@ -26,7 +29,10 @@ def scan(data, start=0, most_rows=None, with_labels=True, least=-np.inf):
     )  # fmt: skip
     label_cuts, pair_cuts = label_ends[: max(0, taken - 1)], pair_ends[: max(0, taken - 1)]
     own = np.split(labels[: label_ends[taken - 1] if taken else 0], label_cuts)
-    found = columns[: pair_ends[taken - 1] if taken else 0], values[: pair_ends[taken - 1] if taken else 0]
+    found = (
+        columns[: pair_ends[taken - 1] if taken else 0],
+        values[: pair_ends[taken - 1] if taken else 0],
+    )
     pairs = zip(*(np.split(part, pair_cuts) for part in found), strict=True)
     return [o.tolist() for o in own][:taken], [(c.tolist(), v) for c, v in pairs][:taken], stopped
 
@@ -45,7 +51,12 @@ def oracle(line, with_labels=True, least=-np.inf):
             return None
         with np.errstate(over="ignore"):
             number = np.float32(float(value))
-        if int(column) >= N_COLUMNS or int(column) in pairs or not np.isfinite(number) or number < least:
+        if (
+            int(column) >= N_COLUMNS
+            or int(column) in pairs
+            or not np.isfinite(number)
+            or number < least
+        ):
             return None
         pairs[int(column)] = number
     return [int(label) for label in labels], pairs
@@ -60,7 +71,10 @@ def same(found, pairs):
 any_line = st.one_of(
     st.text(alphabet="0123456789:,. eE+-\t\r\x0bxn", max_size=30).map(str.encode),
     st.lists(
-        st.tuples(st.integers(0, N_COLUMNS + 1), st.floats(-1e6, 1e6, width=32) | st.integers(0, 99)), max_size=6
+        st.tuples(
+            st.integers(0, N_COLUMNS + 1), st.floats(-1e6, 1e6, width=32) | st.integers(0, 99)
+        ),
+        max_size=6,
     ).map(lambda pairs: " ".join(["1,7", *(f"{c}:{v}" for c, v in pairs)]).encode()),
 )
 
@@ -82,7 +96,9 @@ def test_scan_takes_what_is_right_and_stops_at_what_is_wrong(lines, with_labels,
     assert stopped == sum(len(line) + 1 for line in lines[: len(labels)])
     if len(labels) < len(lines):
         odd = lines[len(labels)]
-        hard = re.search(rb"[\d.]{19}|[eE][+-]?\d\d", odd)  # such numbers may be left to the exact parser
+        hard = re.search(
+            rb"[\d.]{19}|[eE][+-]?\d\d", odd
+        )  # such numbers may be left to the exact parser
         assert hard or oracle(odd, with_labels, least) is None, odd
 
 
@@ -129,7 +145,9 @@ def test_certain_values_near_float32_boundaries_are_right():
     certain_ones = 0
     for step in range(-3, 4):
         for number in (middle + step * np.spacing(middle)).tolist():
-            digits = f"{number:.17e}"[:19].replace(".", "")  # 18 digits, so that mantissa and power are both inexact
+            digits = f"{number:.17e}"[:19].replace(
+                ".", ""
+            )  # 18 digits, so that mantissa and power are both inexact
             power = int(f"{number:.17e}"[20:]) - 17
             certain, found = _to_float32(int(digits), power, False)
             assert not certain or found == np.float32(float(f"{digits}e{power}"))
@@ -138,7 +156,19 @@ def test_certain_values_near_float32_boundaries_are_right():
 
 
 def test_common_numbers_never_need_the_exact_parser():
-    tokens = ["0", "1", "-1", "+.5", "5.", "1e5", "2.5E-3", "0.30000000000000004", "16777217", "1e-45", "3.4028234e38"]
+    tokens = [
+        "0",
+        "1",
+        "-1",
+        "+.5",
+        "5.",
+        "1e5",
+        "2.5E-3",
+        "0.30000000000000004",
+        "16777217",
+        "1e-45",
+        "3.4028234e38",
+    ]
     tokens += [
         "0.1234567890123456789",
         "0" * 40 + "1",
@@ -153,7 +183,8 @@ def test_common_numbers_never_need_the_exact_parser():
 
 
 @pytest.mark.parametrize(
-    "token", ["1e39", "3.4028236e38", "-1e39", "1e-400", "nan", "inf", "-", "+", ".", "e5", "1e", ""]
+    "token",
+    ["1e39", "3.4028236e38", "-1e39", "1e-400", "nan", "inf", "-", "+", ".", "e5", "1e", ""],
 )
 def test_unusual_numbers_are_left_to_the_exact_parser(token):
     assert scan(b"7:1\n7:%b\n" % token.encode(), with_labels=False)[2] == 4

@@ -12,7 +12,9 @@ def test_arithmetic_along_siblings(width, rows):
     random = np.random.default_rng(rows)
     a, b = random.normal(size=(2, rows, width)).astype(np.float32)
     factors = random.normal(size=width)
-    np.testing.assert_allclose(tiles.dots(a.ravel(), b.ravel(), width), (a * b).sum(axis=0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        tiles.dots(a.ravel(), b.ravel(), width), (a * b).sum(axis=0), rtol=1e-4, atol=1e-5
+    )
     to = a.copy()
     tiles.add_multiples(to.reshape(-1), b.ravel(), factors, width)
     np.testing.assert_allclose(to, a + factors * b, rtol=1e-4, atol=1e-6)
@@ -25,7 +27,9 @@ def test_arithmetic_along_siblings(width, rows):
 def test_tiles_repeat_the_siblings_and_fold_back(width):
     numbers = np.arange(width, dtype=float)
     tile = tiles.tiled(numbers, width)
-    np.testing.assert_array_equal(tile.reshape(-1, width), np.broadcast_to(numbers, (tiles.TILE // width, width)))
+    np.testing.assert_array_equal(
+        tile.reshape(-1, width), np.broadcast_to(numbers, (tiles.TILE // width, width))
+    )
     np.testing.assert_allclose(tiles.folded(tile, width), numbers * tiles.TILE / width)
 
 
@@ -34,7 +38,9 @@ def test_rows_with_a_mark_anywhere_are_listed(width):
     marks, docs = np.zeros(tiles.TILE, np.uint8), np.full(10, -1, np.int32)
     for place in (0, 3 * width + width - 1, 4 * width + 7, 9 * width):
         marks[place] = 1
-    assert tiles.list_marked(marks, 9 * width, 100, width, docs, 1) == 4  # the last mark is behind what counts
+    assert (
+        tiles.list_marked(marks, 9 * width, 100, width, docs, 1) == 4
+    )  # the last mark is behind what counts
     assert docs.tolist() == [-1, 100, 103, 104, -1, -1, -1, -1, -1, -1]
 
 
@@ -51,4 +57,6 @@ def test_marked_positions_are_listed_and_dealt_to_their_siblings(width, share):
     begins = tiles.by_sibling(listed[1:n], width, places)
     assert (begins[0], begins[width]) == (0, len(expected))
     for k in range(width):
-        np.testing.assert_array_equal(places[begins[k] : begins[k + 1]], expected[expected % width == k])
+        np.testing.assert_array_equal(
+            places[begins[k] : begins[k + 1]], expected[expected % width == k]
+        )

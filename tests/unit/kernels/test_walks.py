@@ -17,7 +17,11 @@ def sides(matrix):
     """The arrays of a 0/1 matrix of documents and labels, by label and by document."""
     rows = sparse.csr_array(matrix)
     by_label = rows.tocsc()
-    return [a.astype(t) for m in (by_label, rows) for a, t in ((m.indptr, np.int64), (m.indices, np.int32))]
+    return [
+        a.astype(t)
+        for m in (by_label, rows)
+        for a, t in ((m.indptr, np.int64), (m.indices, np.int32))
+    ]
 
 
 def walked(matrix, first=0, last=None, steps=400, reset=0.8, keep=10, seed=0):
@@ -80,17 +84,27 @@ def test_walks_are_those_of_a_plain_walker(seed, documents, labels, steps, keep,
         own = slice(found.indptr[row], found.indptr[row + 1])
         assert (np.diff(found.indices[own]) > 0).all()
         expected = plain_row(plain_walk(matrix, start, steps, reset, seed), start, keep)
-        assert dict(zip(found.indices[own].tolist(), found.data[own].tolist(), strict=True)) == expected
+        assert (
+            dict(zip(found.indices[own].tolist(), found.data[own].tolist(), strict=True))
+            == expected
+        )
 
 
 @pytest.mark.parametrize("reset", [0.0, 0.5, 0.8])
 def test_frequencies_are_the_probabilities_of_the_chain(reset):
-    matrix = np.maximum(random_pairs(np.random.default_rng(2), 12, 7), np.eye(12, 7, dtype=np.float32))
+    matrix = np.maximum(
+        random_pairs(np.random.default_rng(2), 12, 7), np.eye(12, 7, dtype=np.float32)
+    )
     matrix = matrix[matrix.any(1)]
     steps = 20_000
     found = walked(matrix, steps=steps, reset=reset, keep=7).toarray()
-    step = (matrix / matrix.sum(0)).T @ (matrix / matrix.sum(1, keepdims=True))  # label → document → label
-    place, expected = np.eye(7), np.zeros((7, 7))  # row l: where the walk from l is, and how often it meets what
+    step = (matrix / matrix.sum(0)).T @ (
+        matrix / matrix.sum(1, keepdims=True)
+    )  # label → document → label
+    place, expected = (
+        np.eye(7),
+        np.zeros((7, 7)),
+    )  # row l: where the walk from l is, and how often it meets what
     for _ in range(steps):
         met = place @ step
         expected += met
@@ -135,7 +149,11 @@ def few_values(rng, rows, columns, density=0.6):
 @settings(deadline=None, max_examples=60)
 def test_the_largest_of_each_row(seed, rows, columns, keep):
     block = few_values(np.random.default_rng(seed), rows, columns)
-    ptr, indices, values = block.indptr.astype(np.int64), block.indices.astype(np.int32), block.data.copy()
+    ptr, indices, values = (
+        block.indptr.astype(np.int64),
+        block.indices.astype(np.int32),
+        block.data.copy(),
+    )
     filled = keep_largest(ptr, indices, values, keep)
     assert filled == ptr[-1]
     found = sparse.csr_array((values[:filled], indices[:filled], ptr), block.shape)
@@ -144,7 +162,13 @@ def test_the_largest_of_each_row(seed, rows, columns, keep):
     assert np.diff(ptr).max(initial=0) <= keep
 
 
-@given(st.integers(0, 2**32), st.integers(1, 8), st.integers(1, 9), st.sampled_from([1, 70, 9000]), st.integers(0, 3))
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 8),
+    st.integers(1, 9),
+    st.sampled_from([1, 70, 9000]),
+    st.integers(0, 3),
+)
 @settings(deadline=None, max_examples=60)
 def test_weighted_sums_are_the_product(seed, rows, members, columns, dense_columns):
     rng = np.random.default_rng(seed)
@@ -163,7 +187,11 @@ def test_weighted_sums_are_the_product(seed, rows, members, columns, dense_colum
         keep,
     )
     found = sparse.csr_array((values, found_columns, ptr), (rows, columns))
-    assert (found_columns.dtype, values.dtype, found_dense.dtype) == (np.int32, np.float32, np.float32)
+    assert (found_columns.dtype, values.dtype, found_dense.dtype) == (
+        np.int32,
+        np.float32,
+        np.float32,
+    )
     expected = weights.toarray() @ block.toarray()
     assert found.has_canonical_format
     assert (found.toarray() == np.apply_along_axis(largest, 1, expected, keep)).all()

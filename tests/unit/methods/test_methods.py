@@ -22,9 +22,27 @@ def said(*arguments) -> str:
 
 class TestCatalogue:
     def test_names(self):
-        linear = ["xr-linear", "parabel", "bonsai", "plt", "dismec", "proxml", "fastxml", "pfastrexml", "annexml"]
+        linear = [
+            "xr-linear",
+            "parabel",
+            "bonsai",
+            "plt",
+            "dismec",
+            "proxml",
+            "fastxml",
+            "pfastrexml",
+            "annexml",
+        ]
         transformers = ["cascadexml", "lightxml", "xr-transformer", "x-transformer"]
-        words = ["xml-cnn", "attentionxml", "inceptionxml", "inceptionxml-lf", "astec", "decaf", "eclare"]
+        words = [
+            "xml-cnn",
+            "attentionxml",
+            "inceptionxml",
+            "inceptionxml-lf",
+            "astec",
+            "decaf",
+            "eclare",
+        ]
         assert list(METHODS) == [*linear, *transformers, *words]
         assert all(name == entry.name for name, entry in METHODS.items())
 
@@ -44,14 +62,19 @@ class TestCatalogue:
 
     @pytest.mark.parametrize("entry", METHODS.values(), ids=lambda entry: entry.name)
     def test_recipe_agrees_with_the_settings(self, entry):
-        resolved, (features, label_features, tree, ranker, search) = configure(entry.name), entry.recipe
+        resolved, (features, label_features, tree, ranker, search) = (
+            configure(entry.name),
+            entry.recipe,
+        )
         on_words = resolved.encoder.kind != "transformer"
         own = ["words" if on_words else "tokens"] * bool(entry.network)
         read = own + ["tf-idf"] * (resolved.cascade.combine != "never")
         assert features == ", ".join(read)
         assert (resolved.features == "cat") == bool(entry.network)
         if on_words:
-            assert ("label words" in label_features + ranker) == (resolved.label_text.parts != ("free",))
+            assert ("label words" in label_features + ranker) == (
+                resolved.label_text.parts != ("free",)
+            )
             assert (search == "all labels") == (resolved.cascade.last_level == "full")
             assert (search == "nearest labels") == (resolved.label_text.phases == "surrogate")
         if entry.ranker != "tree" or on_words:
@@ -74,30 +97,59 @@ class TestNumbers:
 
     def test_xr_linear_solver(self):
         ranker = configure("xr-linear").ranker
-        assert (ranker.loss, ranker.tolerance, ranker.max_passes, ranker.bias) == ("squared-hinge", 0.1, 10, 1)
+        assert (ranker.loss, ranker.tolerance, ranker.max_passes, ranker.bias) == (
+            "squared-hinge",
+            0.1,
+            10,
+            1,
+        )
         assert (ranker.prune, ranker.negatives, ranker.trees) == (0.1, "tfn", 1)
         search = configure("xr-linear").search
         assert (search.score, search.beam_size, search.exact) == ("hinge-3", 10, False)
 
     def test_parabel(self):
         resolved = configure("parabel")
-        assert (resolved.tree.kind, resolved.tree.branching, resolved.tree.leaf_size) == ("balanced", 2, 100)
-        assert (resolved.ranker.trees, resolved.ranker.max_passes, resolved.ranker.prune) == (3, 20, 0.1)
+        assert (resolved.tree.kind, resolved.tree.branching, resolved.tree.leaf_size) == (
+            "balanced",
+            2,
+            100,
+        )
+        assert (resolved.ranker.trees, resolved.ranker.max_passes, resolved.ranker.prune) == (
+            3,
+            20,
+            0.1,
+        )
         assert resolved.ranker.loss == "squared-hinge"
 
     def test_bonsai(self):
         resolved = configure("bonsai")
-        assert (resolved.tree.kind, resolved.tree.branching, resolved.ranker.trees) == ("unbalanced", 100, 3)
-        assert resolved.tree.max_depth == 2  # above the labels: omikuji's max_depth of 3 counts their level
+        assert (resolved.tree.kind, resolved.tree.branching, resolved.ranker.trees) == (
+            "unbalanced",
+            100,
+            3,
+        )
+        assert (
+            resolved.tree.max_depth == 2
+        )  # above the labels: omikuji's max_depth of 3 counts their level
 
     def test_plt(self):
         resolved = configure("plt")
         assert (resolved.tree.branching, resolved.tree.leaf_size) == (2, 100)
-        assert (resolved.ranker.loss, resolved.search.score, resolved.search.exact) == ("logistic", "sigmoid", True)
+        assert (resolved.ranker.loss, resolved.search.score, resolved.search.exact) == (
+            "logistic",
+            "sigmoid",
+            True,
+        )
 
     def test_fastxml_is_pfastrexml_without_propensities_and_centroids(self):
         own, other = configure("fastxml").forest, configure("pfastrexml").forest
-        assert (own.trees, own.leaf_size, own.cost, own.propensities, own.tail_share) == (50, 10, 1.0, False, 0.0)
+        assert (own.trees, own.leaf_size, own.cost, own.propensities, own.tail_share) == (
+            50,
+            10,
+            1.0,
+            False,
+            0.0,
+        )
         assert replace(own, cost=other.cost, propensities=True, tail_share=0.2) == other
 
 
@@ -116,7 +168,10 @@ class TestUnknown:
     def test_preset(self):
         assert said("xr-linear", "eurlex") == "unknown preset 'eurlex'; did you mean 'eurlex-4k'?"
         assert said("xr-linear", "").startswith("unknown preset ''; known: amazon-3m, ")
-        assert said("cascadexml", "amazon-3m+tf") == "unknown preset 'amazon-3m+tf'; did you mean 'amazon-3m+tfidf'?"
+        assert (
+            said("cascadexml", "amazon-3m+tf")
+            == "unknown preset 'amazon-3m+tf'; did you mean 'amazon-3m+tfidf'?"
+        )
 
     def test_preset_of_a_method_without_any(self):
         assert said("fastxml", "eurlex-4k") == "unknown preset 'eurlex-4k'; fastxml has none"
@@ -135,9 +190,14 @@ class TestOverrides:
 
     def test_another_method_may_not(self):
         message = said("parabel", None, {"method": "plt"})
-        assert message == "method: found 'plt' among the settings for 'parabel'; expected 'parabel' or nothing"
+        assert (
+            message
+            == "method: found 'plt' among the settings for 'parabel'; expected 'parabel' or nothing"
+        )
 
     def test_the_catalogue_stays_as_it_is(self):
         before = configure("xr-linear", "eurlex-4k")
-        configure("xr-linear", "eurlex-4k", {"tree": {"levels": [2]}, "ranker": {"cost_positive": 9}})
+        configure(
+            "xr-linear", "eurlex-4k", {"tree": {"levels": [2]}, "ranker": {"cost_positive": 9}}
+        )
         assert configure("xr-linear", "eurlex-4k") == before

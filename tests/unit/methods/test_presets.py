@@ -57,17 +57,24 @@ LEVELS_OF_A_TREE = ("level_costs", "level_negatives")
 ONE_VS_ALL = group(
     "ranker", "penalty", "dense_penalty", "alpha", "negatives", *LEVELS_OF_A_TREE, "shard_labels"
 )  # shards are files, not results
-CLUSTERING = {"label_features.kind", *group("tree", "branching", "leaf_size", "levels", "max_depth")}
+CLUSTERING = {
+    "label_features.kind",
+    *group("tree", "branching", "leaf_size", "levels", "max_depth"),
+}
 LINEAR_TREE = {
     *FEATURES,
     *ALWAYS,
     "label_features.kind",
     *group("tree", "max_depth"),
-    *group("ranker", "penalty", "dense_penalty", "hard_negatives", *LEVELS_OF_A_TREE, "shard_labels"),
+    *group(
+        "ranker", "penalty", "dense_penalty", "hard_negatives", *LEVELS_OF_A_TREE, "shard_labels"
+    ),
     *group("search"),
 }
 FLAT = {*FEATURES, *ALWAYS, "tree.kind", *ONE_VS_ALL, "search.score", "search.last_level"}
-TRAINING = group("training", "micro_batch", "compile", "checkpoint_steps", "tensorboard")  # speed and records
+TRAINING = group(
+    "training", "micro_batch", "compile", "checkpoint_steps", "tensorboard"
+)  # speed and records
 TRANSFORMER = {"encoder.name", "encoder.max_tokens", "encoder.pooling", "encoder.cleaning"}
 WORDS = {"encoder.name", "encoder.width", "encoder.max_tokens", "encoder.min_count"}
 CASCADE = {*ALWAYS, *group("cascade", "classifier", "warm_start"), *TRAINING}
@@ -182,7 +189,9 @@ class TestCascadeXML:
         assert config.cascade.layers == layers
         assert config.cascade.dropout == dropouts
         assert (config.training.epochs, config.encoder.max_tokens) == (epochs, tokens)
-        children = [below / above for above, below in zip(levels, (*levels[1:], LABELS[name]), strict=True)]
+        children = [
+            below / above for above, below in zip(levels, (*levels[1:], LABELS[name]), strict=True)
+        ]
         found = [kept * each for kept, each in zip(config.cascade.shortlist, children, strict=True)]
         assert found == pytest.approx(slots[1:], rel=0.06)
         assert config.cascade.last_level == "shortlist"
@@ -192,15 +201,31 @@ class TestCascadeXML:
         config = configure("cascadexml", name)
         training = config.training
         assert (training.encoder_rate, training.head_rate, training.batch_size) == (1e-4, 1e-3, 256)
-        assert (training.head_optimiser, training.schedule, training.clip) == ("adamw", "one-cycle", 0)
+        assert (training.head_optimiser, training.schedule, training.clip) == (
+            "adamw",
+            "one-cycle",
+            0,
+        )
         assert training.epsilon == 1e-6  # AdamW of transformers
-        assert (training.encoder_decay, training.head_decay) == (0.05, 0.005)  # src/main_acc.py, src/Runner.py
-        assert (training.warmup_epochs, training.cooldown_epochs) == (2 if name == "wiki10-31k" else 1, 3)
+        assert (training.encoder_decay, training.head_decay) == (
+            0.05,
+            0.005,
+        )  # src/main_acc.py, src/Runner.py
+        assert (training.warmup_epochs, training.cooldown_epochs) == (
+            2 if name == "wiki10-31k" else 1,
+            3,
+        )
         assert (config.encoder.name, config.encoder.pooling) == ("bert-base-uncased", "cls")
         cascade = config.cascade
-        assert (cascade.label_rows, cascade.prior_bias, cascade.merge_training) == ("xavier", False, "classifiers")
+        assert (cascade.label_rows, cascade.prior_bias, cascade.merge_training) == (
+            "xavier",
+            False,
+            "classifiers",
+        )
         assert cascade.rescale
-        assert cascade.score == ("level" if name in ("amazoncat-13k", "wiki-500k") else "weighted")  # EVAL_SCHEME
+        assert cascade.score == (
+            "level" if name in ("amazoncat-13k", "wiki-500k") else "weighted"
+        )  # EVAL_SCHEME
 
     def test_shortlists_of_the_readme(self):
         assert configure("cascadexml", "wiki10-31k").cascade.shortlist == (64, 64)
@@ -211,9 +236,21 @@ class TestCascadeXML:
     def test_the_network_alone_and_dismec_alone(self, name):
         assert configure("cascadexml", name).cascade.combine == "never"
         config = configure("cascadexml", f"{name}+tfidf")  # section A.3
-        assert (config.cascade.combine, config.cascade.classifier, config.encoder.weight) == ("only", "dismec", 1.0)
-        assert (config.features, config.tree.kind, config.ranker.solver) == ("cat", "flat", "newton")
-        assert (config.ranker.cost_positive, config.ranker.cost_negative, config.ranker.prune) == (1, 1, 0.01)
+        assert (config.cascade.combine, config.cascade.classifier, config.encoder.weight) == (
+            "only",
+            "dismec",
+            1.0,
+        )
+        assert (config.features, config.tree.kind, config.ranker.solver) == (
+            "cat",
+            "flat",
+            "newton",
+        )
+        assert (config.ranker.cost_positive, config.ranker.cost_negative, config.ranker.prune) == (
+            1,
+            1,
+            0.01,
+        )
 
 
 # XR-Transformer, table 7: HLT_prelim and HLT_refine without the labels, rate, steps, tokens, α
@@ -256,22 +293,46 @@ class TestXRTransformer:
         warmup, matched, beam, prune, tolerance, costs = PARAMS[name]
         config = configure("xr-transformer", name)
         recursive, ranker = config.recursive, config.ranker
-        assert (recursive.warmup_steps, recursive.shortlist, config.search.beam_size) == (warmup, matched, beam)
-        assert (ranker.prune, ranker.tolerance, ranker.max_passes, ranker.bias) == (prune, tolerance, 100, 1)
+        assert (recursive.warmup_steps, recursive.shortlist, config.search.beam_size) == (
+            warmup,
+            matched,
+            beam,
+        )
+        assert (ranker.prune, ranker.tolerance, ranker.max_passes, ranker.bias) == (
+            prune,
+            tolerance,
+            100,
+            1,
+        )
         own = [(ranker.cost_positive, ranker.cost_negative)] * len(costs)
         assert list(ranker.level_costs or own) == costs
         assert own[-1] == costs[-1]
         assert ranker.level_negatives == (*["tfn"] * (len(costs) - 1), "tfn+man")
-        assert (config.search.score, config.search.last_level) == ("hinge-3", "margin")  # l3-hinge, noop
+        assert (config.search.score, config.search.last_level) == (
+            "hinge-3",
+            "margin",
+        )  # l3-hinge, noop
 
     @pytest.mark.parametrize("name", TABLE_7)
     def test_section_a_3(self, name):
         config = configure("xr-transformer", name)
         recursive, training = config.recursive, config.training
-        assert (training.batch_size, training.schedule, training.head_optimiser) == (256, "linear", "adamw")
+        assert (training.batch_size, training.schedule, training.head_optimiser) == (
+            256,
+            "linear",
+            "adamw",
+        )
         assert (training.encoder_decay, training.head_decay, training.clip) == (0, 0, 1)
-        assert (recursive.dropout, recursive.bootstrap, recursive.bootstrap_root) == (0.1, True, False)
-        assert (training.loss, config.encoder.weight, config.ranker.trees) == ("squared-hinge", 1.0, 1)
+        assert (recursive.dropout, recursive.bootstrap, recursive.bootstrap_root) == (
+            0.1,
+            True,
+            False,
+        )
+        assert (training.loss, config.encoder.weight, config.ranker.trees) == (
+            "squared-hinge",
+            1.0,
+            1,
+        )
         assert config.encoder.name == "bert-base-uncased"
 
 
@@ -291,10 +352,18 @@ class TestLightXML:
         epochs, batch, tokens, swa_warmup, clusters = RUN_SH[name]
         config = configure("lightxml", name)
         training, cascade = config.training, config.cascade
-        assert (training.epochs, training.batch_size, config.encoder.max_tokens) == (epochs, batch, tokens)
+        assert (training.epochs, training.batch_size, config.encoder.max_tokens) == (
+            epochs,
+            batch,
+            tokens,
+        )
         assert training.average == pytest.approx(1 - swa_warmup / epochs, abs=1e-4)
         assert (training.encoder_rate, training.head_rate) == (1e-4, 1e-4)
-        assert (training.encoder_decay, training.head_decay, training.head_optimiser) == (0.01, 0.01, "adamw")
+        assert (training.encoder_decay, training.head_decay, training.head_optimiser) == (
+            0.01,
+            0.01,
+            "adamw",
+        )
         assert (training.warmup_epochs, training.cooldown_epochs, training.clip) == (0, 0, 0)
         assert (cascade.merge, cascade.rescale, cascade.combine) == ("concat", False, "never")
         assert set(cascade.layers) == {(8, 9, 10, 11, 12)}
@@ -341,32 +410,70 @@ class TestOthers:
         assert (config.recursive.levels, config.tree.levels) == ((clusters,), (clusters,))
         assert (config.recursive.steps, config.recursive.warmup_steps) == ((steps,), warmup)
         assert (config.training.encoder_rate, config.training.head_rate) == (rate, rate)
-        depth = (LABELS[name] // 100 + 1).bit_length()  # ⌊log2⌋ + 1, of the clusters of a hundred labels
+        depth = (
+            LABELS[name] // 100 + 1
+        ).bit_length()  # ⌊log2⌋ + 1, of the clusters of a hundred labels
         assert clusters == 2**depth
 
     @pytest.mark.parametrize("name", SIX)
     def test_linear_methods(self, name):
-        parabel, bonsai, dismec = (configure(method, name) for method in ("parabel", "bonsai", "dismec"))
+        parabel, bonsai, dismec = (
+            configure(method, name) for method in ("parabel", "bonsai", "dismec")
+        )
         assert (parabel.ranker.trees, parabel.tree.branching, parabel.tree.leaf_size) == (3, 2, 100)
-        assert (parabel.ranker.max_passes, parabel.ranker.prune, parabel.search.score) == (20, 0.1, "hinge-2")
-        assert (bonsai.ranker.trees, bonsai.tree.branching, bonsai.tree.kind) == (3, 100, "unbalanced")
+        assert (parabel.ranker.max_passes, parabel.ranker.prune, parabel.search.score) == (
+            20,
+            0.1,
+            "hinge-2",
+        )
+        assert (bonsai.ranker.trees, bonsai.tree.branching, bonsai.tree.kind) == (
+            3,
+            100,
+            "unbalanced",
+        )
         # -m counts the root: a tree of 2 levels has one above the labels
         assert bonsai.tree.max_depth == (1 if LABELS[name] < 200_000 else 2)
-        assert (dismec.ranker.cost_positive, dismec.ranker.prune, dismec.ranker.bias) == (1, 0.01, 1)
+        assert (dismec.ranker.cost_positive, dismec.ranker.prune, dismec.ranker.bias) == (
+            1,
+            0.01,
+            1,
+        )
         assert dismec.ranker.tolerance == 0.001
 
     @pytest.mark.parametrize("name", SIX)
     def test_xr_linear(self, name):
         config = configure("xr-linear", name)  # PECOS, exp_v1.sh
-        assert (config.tree.branching, config.tree.leaf_size, config.search.beam_size) == (32, 100, 10)
-        assert (config.ranker.cost_positive, config.ranker.cost_negative, config.ranker.prune) == (1, 1, 0.1)
-        assert (config.ranker.negatives, config.ranker.max_passes, config.ranker.trees) == ("tfn", 100, 1)
+        assert (config.tree.branching, config.tree.leaf_size, config.search.beam_size) == (
+            32,
+            100,
+            10,
+        )
+        assert (config.ranker.cost_positive, config.ranker.cost_negative, config.ranker.prune) == (
+            1,
+            1,
+            0.1,
+        )
+        assert (config.ranker.negatives, config.ranker.max_passes, config.ranker.trees) == (
+            "tfn",
+            100,
+            1,
+        )
 
     @pytest.mark.parametrize(
         ("name", "a", "b"),
-        [("wiki10-31k", 0.55, 1.5), ("wiki-500k", 0.5, 0.4), ("amazon-670k", 0.6, 2.6), ("amazon-3m", 0.6, 2.6)],
+        [
+            ("wiki10-31k", 0.55, 1.5),
+            ("wiki-500k", 0.5, 0.4),
+            ("amazon-670k", 0.6, 2.6),
+            ("amazon-3m", 0.6, 2.6),
+        ],
     )
     def test_propensities_of_pfastrexml(self, name, a, b):
         forest = configure("pfastrexml", name).forest
         assert (forest.propensity_a, forest.propensity_b) == (a, b)
-        assert (forest.trees, forest.leaf_size, forest.cost, forest.tail_share) == (50, 10, 1.0, 0.2)
+        assert (forest.trees, forest.leaf_size, forest.cost, forest.tail_share) == (
+            50,
+            10,
+            1.0,
+            0.2,
+        )

@@ -39,7 +39,10 @@ class TestFiles:
 
     def test_a_setting_has_one_source(self):
         twice = '\n[[settings]]\ndatasets = ["b"]\nsource = "blog"\n"training.epochs" = 4\n'
-        with pytest.raises(ValueError, match=r"b: training\.epochs stands in two blocks, 'paper, table 1' and 'blog'"):
+        with pytest.raises(
+            ValueError,
+            match=r"b: training\.epochs stands in two blocks, 'paper, table 1' and 'blog'",
+        ):
             parse_presets(FILE + twice)
 
     def test_a_name_that_is_none(self):
@@ -48,14 +51,20 @@ class TestFiles:
 
     def test_sources_of_what_was_changed_are_not_told(self):
         preset = METHODS["cascadexml"].presets["amazon-670k"]
-        config = configure("cascadexml", "amazon-670k", {"training": {"epochs": 2}}, {"cascade": {"levels": [9]}})
+        config = configure(
+            "cascadexml", "amazon-670k", {"training": {"epochs": 2}}, {"cascade": {"levels": [9]}}
+        )
         told = preset.sources_in(config)
         assert set(preset.sources) - set(told) == {"training.epochs", "cascade.levels"}
 
-    @pytest.mark.parametrize(("method", "name"), [("cascadexml", "wiki-500k+tfidf"), ("xr-transformer", "eurlex-4k")])
+    @pytest.mark.parametrize(
+        ("method", "name"), [("cascadexml", "wiki-500k+tfidf"), ("xr-transformer", "eurlex-4k")]
+    )
     def test_printed_settings_resolve_to_the_same(self, method, name):
         config = configure(method, name)
         text = to_toml(config, METHODS[method].presets[name].sources_in(config))
         assert configure(method, None, tomllib.loads(text)) == config
         lines = text.splitlines()
-        assert sum(line.endswith("]") and " [" in line for line in lines) >= len(METHODS[method].presets[name].sources)
+        assert sum(line.endswith("]") and " [" in line for line in lines) >= len(
+            METHODS[method].presets[name].sources
+        )

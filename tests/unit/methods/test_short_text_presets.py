@@ -21,14 +21,39 @@ DATASETS = tuple(LABELS)
 # what a recipe has to name, by family: every setting that changes the network, its training or its ranking
 EVERY_METHOD = {
     "encoder": ["name", "width", "min_count", "max_tokens"],
-    "label_features": ["kind", "graph_steps", "graph_reset", "graph_keep", "graph_max_documents", "graph_features"],
+    "label_features": [
+        "kind",
+        "graph_steps",
+        "graph_reset",
+        "graph_keep",
+        "graph_max_documents",
+        "graph_features",
+    ],
     "tree": ["kind", "sample", "max_iterations", "min_gain"],
     "cascade": [
-        *("levels", "dropout", "last_level", "rescale", "score", "label_rows", "prior_bias", "combine"),
+        *(
+            "levels",
+            "dropout",
+            "last_level",
+            "rescale",
+            "score",
+            "label_rows",
+            "prior_bias",
+            "combine",
+        ),
         "detach_epochs",
     ],
     "training": [
-        *("loss", "epochs", "batch_size", "encoder_rate", "head_rate", "head_optimiser", "head_weights", "schedule"),
+        *(
+            "loss",
+            "epochs",
+            "batch_size",
+            "encoder_rate",
+            "head_rate",
+            "head_optimiser",
+            "head_weights",
+            "schedule",
+        ),
         *(
             "warmup_epochs",
             "cooldown_epochs",
@@ -53,13 +78,17 @@ FAMILY = {
 }
 CLUSTERS = dict(zip(DATASETS, (16_384, 32_768, 65_536, 131_072), strict=True))
 PRESETS = [(method, dataset) for method in FAMILY for dataset in DATASETS]
-ALL_PRESETS = pytest.mark.parametrize(("method", "dataset"), PRESETS, ids=[f"{m}/{d}" for m, d in PRESETS])
+ALL_PRESETS = pytest.mark.parametrize(
+    ("method", "dataset"), PRESETS, ids=[f"{m}/{d}" for m, d in PRESETS]
+)
 
 
 def required(method: str) -> set[str]:
     """Return the paths of the settings that a preset of the method has to name."""
     groups = (EVERY_METHOD, FAMILY[method])
-    return {f"{stage}.{name}" for group in groups for stage, names in group.items() for name in names}
+    return {
+        f"{stage}.{name}" for group in groups for stage, names in group.items() for name in names
+    }
 
 
 @pytest.mark.parametrize("method", FAMILY)
@@ -108,7 +137,11 @@ def test_nothing_is_held_out_averaged_or_joined(method, dataset):
     assert config.calibration.method == "none"
     assert config.cascade.combine == "never"
     assert not config.gandalf.use
-    assert (config.training.encoder_decay, config.training.head_decay, config.training.clip) == (0, 0, 0)
+    assert (config.training.encoder_decay, config.training.head_decay, config.training.clip) == (
+        0,
+        0,
+        0,
+    )
 
 
 @ALL_PRESETS
@@ -116,9 +149,18 @@ def test_gandalf_is_a_switch_with_the_published_walks(method, dataset):
     plain = configure(method, dataset)
     config = configure(method, dataset, {"gandalf": {"use": True}})
     assert config.gandalf.use
-    assert (config.gandalf.share, config.gandalf.sample, config.gandalf.threshold) == (1.0, "random", 0.1)
+    assert (config.gandalf.share, config.gandalf.sample, config.gandalf.threshold) == (
+        1.0,
+        "random",
+        0.1,
+    )
     graph = config.label_features
-    assert (graph.graph_steps, graph.graph_reset, graph.graph_keep, graph.graph_max_documents) == (400, 0.8, 10, 500)
+    assert (graph.graph_steps, graph.graph_reset, graph.graph_keep, graph.graph_max_documents) == (
+        400,
+        0.8,
+        10,
+        500,
+    )
     assert config.training == plain.training
     assert config.cascade == plain.cascade
 
@@ -133,10 +175,16 @@ class TestInceptionXML:
     def test_one_cycle_of_the_rate(self, dataset):
         """A third of each phase up, two thirds down; the labels' part of the encoder alone learns for ten epochs."""
         plain, text = (configure(method, dataset) for method in ("inceptionxml", "inceptionxml-lf"))
-        assert (plain.training.epochs, plain.cascade.detach_epochs, text.cascade.detach_epochs) == (45, 10, 0)
+        assert (plain.training.epochs, plain.cascade.detach_epochs, text.cascade.detach_epochs) == (
+            45,
+            10,
+            0,
+        )
         assert phase_epochs(text.label_text.first_share, text.training.epochs) == (45, 45)
         for config in (plain, text):
-            assert config.training.warmup_epochs + config.training.cooldown_epochs == pytest.approx(45)
+            assert config.training.warmup_epochs + config.training.cooldown_epochs == pytest.approx(
+                45
+            )
             assert config.training.encoder_rate == config.training.head_rate == 5e-3
             assert config.training.batch_size == 128
 
@@ -144,12 +192,16 @@ class TestInceptionXML:
     def test_shortlists_of_the_appendix_have_sqrt_l_labels(self, dataset):
         """A.2 of Gandalf's appendix."""
         cascade, labels = configure("inceptionxml-lf", dataset).cascade, LABELS[dataset]
-        assert cascade.shortlist[0] * labels / cascade.levels[0] == pytest.approx(math.sqrt(labels), rel=0.02)
+        assert cascade.shortlist[0] * labels / cascade.levels[0] == pytest.approx(
+            math.sqrt(labels), rel=0.02
+        )
 
 
 class TestTwoPhases:
     @pytest.mark.parametrize("dataset", DATASETS)
-    @pytest.mark.parametrize(("method", "epochs"), [("astec", (20, 15)), ("decaf", (20, 10)), ("eclare", (20, 10))])
+    @pytest.mark.parametrize(
+        ("method", "epochs"), [("astec", (20, 15)), ("decaf", (20, 10)), ("eclare", (20, 10))]
+    )
     def test_epochs(self, method, epochs, dataset):
         config = configure(method, dataset)
         assert phase_epochs(config.label_text.first_share, config.training.epochs) == epochs
@@ -158,11 +210,19 @@ class TestTwoPhases:
         found = {dataset: configure("astec", dataset) for dataset in DATASETS}
         assert [own.label_text.first_rate for own in found.values()] == [0.03, 0.005, 0.005, 0.003]
         assert [own.training.head_rate for own in found.values()] == [0.001, 0.002, 0.0005, 0.0005]
-        assert [own.training.encoder_rate for own in found.values()] == [0.001, 0.002, 0.0005, 0.0005]
+        assert [own.training.encoder_rate for own in found.values()] == [
+            0.001,
+            0.002,
+            0.0005,
+            0.0005,
+        ]
 
 
 def test_vectors_of_words_are_named_as_their_files():
-    names = {method: {configure(method, dataset).encoder.name for dataset in DATASETS} for method in FAMILY}
+    names = {
+        method: {configure(method, dataset).encoder.name for dataset in DATASETS}
+        for method in FAMILY
+    }
     assert names["inceptionxml"] == names["inceptionxml-lf"] == {"glove.6B.300d"}
     assert names["astec"] == {"wiki.en"}
     assert names["decaf"] == names["eclare"] == {"learned"}

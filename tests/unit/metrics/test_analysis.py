@@ -17,7 +17,9 @@ def random_case(seed, n_docs=50, n_labels=30, n_predicted=8, n_true=3):
 
     def rows(n, values):
         picked = np.concatenate([rng.permutation(n_labels)[:n] for _ in range(n_docs)])
-        return sparse.csr_array((values, picked, np.arange(0, n * n_docs + 1, n)), shape=(n_docs, n_labels))
+        return sparse.csr_array(
+            (values, picked, np.arange(0, n * n_docs + 1, n)), shape=(n_docs, n_labels)
+        )
 
     predictions = rows(n_predicted, rng.random(n_predicted * n_docs))
     return predictions, rows(n_true, np.ones(n_true * n_docs)), rng.integers(0, 200, n_labels)
@@ -27,7 +29,9 @@ def random_case(seed, n_docs=50, n_labels=30, n_predicted=8, n_true=3):
 PREDICTIONS = sparse.csr_array(
     np.array([[9, 8, 0, 0, 0, 0], [1, 0, 2, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 0]])
 )
-LABELS = sparse.csr_array(np.array([[1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0]]))
+LABELS = sparse.csr_array(
+    np.array([[1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0]])
+)
 COUNTS = np.array([500, 100, 101, 5, 1, 0])
 
 
@@ -67,7 +71,9 @@ def test_bins_add_up_to_the_whole(seed, edges):
     assert sum(part.n_labels for part in table.bins) == labels.shape[1]
     assert sum(part.n_positives for part in table.bins) == labels.nnz
     for t, k in enumerate((1, 5)):
-        assert sum(part.precision[t] for part in table.bins) == pytest.approx(whole[f"P@{k}"], rel=1e-12)
+        assert sum(part.precision[t] for part in table.bins) == pytest.approx(
+            whole[f"P@{k}"], rel=1e-12
+        )
         assert sum(part.hits[t] for part in table.bins) == whole.hits[t]
 
 
@@ -76,8 +82,12 @@ def test_bins_equal_a_mask_of_the_labels():
     table = by_frequency(predictions, labels, counts, ks=(4,))
     top = np.argsort(-predictions.toarray(), axis=1)[:, :4]
     for part in table.bins:
-        inside = (counts >= part.low) & (counts <= (counts.max() if part.high is None else part.high))
-        hits = sum(inside[label] and labels[i, label] > 0 for i, row in enumerate(top) for label in row)
+        inside = (counts >= part.low) & (
+            counts <= (counts.max() if part.high is None else part.high)
+        )
+        hits = sum(
+            inside[label] and labels[i, label] > 0 for i, row in enumerate(top) for label in row
+        )
         assert part.hits == (hits,)
 
 
@@ -85,7 +95,14 @@ def test_labels_by_hand():
     table = per_label(PREDICTIONS, LABELS, 2, COUNTS)
     assert table.train_count.tolist() == COUNTS.tolist()
     assert table.test_count.tolist() == [1, 0, 1, 1, 1, 1]
-    assert table.predicted_count.tolist() == [2, 1, 1, 1, 0, 0]  # label 4 only in the document without labels
+    assert table.predicted_count.tolist() == [
+        2,
+        1,
+        1,
+        1,
+        0,
+        0,
+    ]  # label 4 only in the document without labels
     assert table.hits.tolist() == [1, 0, 1, 0, 0, 0]
     assert table.precision.tolist() == [0.5, 0, 1, 0, 0, 0]
     assert table.recall.tolist() == [1, 0, 1, 0, 0, 0]
@@ -96,9 +113,13 @@ def test_labels_agree_with_scikit_learn():
     predictions, labels, counts = random_case(2)
     decided = np.zeros(labels.shape, bool)
     np.put_along_axis(decided, np.argsort(-predictions.toarray(), axis=1)[:, :3], True, axis=1)
-    expected = precision_recall_fscore_support(labels.toarray() > 0, decided, average=None, zero_division=0)
+    expected = precision_recall_fscore_support(
+        labels.toarray() > 0, decided, average=None, zero_division=0
+    )
     table = per_label(predictions, labels, 3, counts)
-    for found, values in zip((table.precision, table.recall, table.f1, table.test_count), expected, strict=True):
+    for found, values in zip(
+        (table.precision, table.recall, table.f1, table.test_count), expected, strict=True
+    ):
         np.testing.assert_allclose(found, values, rtol=1e-12)
 
 
@@ -157,8 +178,12 @@ def test_intervals_have_the_width_of_theory():
     assert low < found["P@3"] < high
     assert high - low == pytest.approx(2 * 1.96 * np.std(alone) / np.sqrt(400), rel=0.1)
     narrow = evaluate(predictions, labels, (3,), bootstrap=2000, confidence=0.5).intervals["P@3"]
-    assert narrow[1] - narrow[0] == pytest.approx(2 * 0.6745 * np.std(alone) / np.sqrt(400), rel=0.15)
-    assert set(found.intervals) == {name for name in found.metrics if not name.startswith(("coverage", "macro"))}
+    assert narrow[1] - narrow[0] == pytest.approx(
+        2 * 0.6745 * np.std(alone) / np.sqrt(400), rel=0.15
+    )
+    assert set(found.intervals) == {
+        name for name in found.metrics if not name.startswith(("coverage", "macro"))
+    }
 
 
 def test_ratios_are_resampled_as_ratios_of_sums():
@@ -170,6 +195,8 @@ def test_ratios_are_resampled_as_ratios_of_sums():
 
 def test_the_seed_decides():
     predictions, labels, _ = random_case(5)
-    first, again, other = (evaluate(predictions, labels, bootstrap=50, seed=seed).intervals for seed in (1, 1, 2))
+    first, again, other = (
+        evaluate(predictions, labels, bootstrap=50, seed=seed).intervals for seed in (1, 1, 2)
+    )
     assert first == again
     assert first != other

@@ -47,7 +47,9 @@ class TestPrecisionRecall:
             assert (p, r) == pytest.approx(by_threshold[t])
         f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
         assert found.f1 == pytest.approx(f1.max())
-        assert by_threshold[found.threshold] == pytest.approx((found.precision[found.best], found.recall[found.best]))
+        assert by_threshold[found.threshold] == pytest.approx(
+            (found.precision[found.best], found.recall[found.best])
+        )
         assert found.average_precision == pytest.approx(average_precision_score(y, s))
 
     def test_points_are_few_and_the_best_and_the_ends_are_among_them(self):
@@ -56,7 +58,11 @@ class TestPrecisionRecall:
         truth = sparse.csr_array((rng.random((400, 5)) < scores.toarray() / 2).astype(np.float32))
         whole, few = precision_recall(scores, truth, 10_000), precision_recall(scores, truth, 20)
         assert len(few.thresholds) <= 20 < len(whole.thresholds)
-        assert (few.threshold, few.f1, few.average_precision) == (whole.threshold, whole.f1, whole.average_precision)
+        assert (few.threshold, few.f1, few.average_precision) == (
+            whole.threshold,
+            whole.f1,
+            whole.average_precision,
+        )
         assert few.recall[-1] == whole.recall[-1]
         assert list(few.recall) == sorted(few.recall)
         assert list(few.thresholds) == sorted(few.thresholds, reverse=True)
@@ -70,14 +76,23 @@ class TestPrecisionRecall:
 def test_worst_documents():
     truth = csr([{0: 1}, {0: 1}, {0: 1}, {}, {0: 1}])
     ranked = csr([{0: 0.9, 1: 0.8}, {1: 0.4, 2: 0.3}, {1: 0.7}, {1: 1.0}, {1: 0.9, 0: 0.8}])
-    assert worst_documents(ranked, truth, k=2, n=9) == [2, 1, 4, 0]  # nothing right, surest first; then second, first
+    assert worst_documents(ranked, truth, k=2, n=9) == [
+        2,
+        1,
+        4,
+        0,
+    ]  # nothing right, surest first; then second, first
     assert worst_documents(ranked, truth, k=1, n=2) == [4, 2]
     assert worst_documents(csr([{}] * 5), truth, n=2) == [0, 1]
 
 
 def test_at_least_and_unmasked():
     ranked = csr([{3: 0.9, 1: 0.5}, {}, {0: 0.5, 4: 0.1}])
-    assert at_least(ranked, 0.5).toarray().tolist() == [[0, 0.5, 0, 0.9, 0], [0] * 5, [0.5, 0, 0, 0, 0]]
+    assert at_least(ranked, 0.5).toarray().tolist() == [
+        [0, 0.5, 0, 0.9, 0],
+        [0] * 5,
+        [0.5, 0, 0, 0, 0],
+    ]
     kept = unmasked(ranked, np.array([[2, 0], [0, 3], [1, 1]]))
     assert kept.toarray().tolist() == [[0, 0.5, 0, 0, 0], [0] * 5, [0, 0, 0, 0, 0.1]]
     assert unmasked(ranked, None) is ranked
@@ -98,13 +113,18 @@ class TestDifferences:
         assert (same.low, same.high, same.p) == (0, 0, 1)
 
     def test_differences_by_hand(self):
-        first, other = {"x": np.arange(101.0)}, {"x": np.arange(101.0) * 2 - 4}  # from −4 to 96: 4 below 0, 1 at it
+        first, other = (
+            {"x": np.arange(101.0)},
+            {"x": np.arange(101.0) * 2 - 4},
+        )  # from −4 to 96: 4 below 0, 1 at it
         found = paired_differences(first, other)["x"]
         assert (found.low, found.high, found.p) == pytest.approx((-1.5, 93.5, 2 * (5 + 1) / 102))
 
     @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, 95])
     def test_confidence_is_a_fraction(self, confidence):
-        words = f"^confidence: found {confidence}; expected a fraction between 0 and 1, such as 0.95$"
+        words = (
+            f"^confidence: found {confidence}; expected a fraction between 0 and 1, such as 0.95$"
+        )
         with pytest.raises(UsageError, match=words):
             percentile_intervals({}, confidence)
 
@@ -124,7 +144,9 @@ class TestDifferences:
 
         def metrics(good):
             said = np.where(good, truth.indices, (truth.indices + 1) % 5)
-            return resampled_metrics(csr([{int(label): 1.0} for label in said]), truth, [1], bootstrap=500)
+            return resampled_metrics(
+                csr([{int(label): 1.0} for label in said]), truth, [1], bootstrap=500
+            )
 
         found = paired_differences(metrics(right), metrics(more))["P@1"]
         change = (more.sum() - right.sum()) / 400

@@ -20,17 +20,23 @@ def test_propensities_by_hand():
 
 def test_without_constants_they_are_those_of_all_other_data():
     counts = np.array([0, 5], np.uint32)
-    np.testing.assert_array_equal(inverse_propensities(counts, 50), inverse_propensities(counts, 50, 0.55, 1.5))
+    np.testing.assert_array_equal(
+        inverse_propensities(counts, 50), inverse_propensities(counts, 50, 0.55, 1.5)
+    )
 
 
 def test_three_documents_are_enough():
     found = inverse_propensities(np.array([0, 3]), 3, a=1.0, b=1.0)
-    np.testing.assert_allclose(found, [1 + 2 * (math.log(3) - 1), 1 + (math.log(3) - 1) / 2], rtol=1e-14)
+    np.testing.assert_allclose(
+        found, [1 + 2 * (math.log(3) - 1), 1 + (math.log(3) - 1) / 2], rtol=1e-14
+    )
 
 
 def test_whole_numbers_as_constants():
     found = inverse_propensities(np.array([0, 1]), 1000, a=1, b=1)
-    np.testing.assert_allclose(found, inverse_propensities(np.array([0, 1]), 1000, a=1.0, b=1.0), rtol=0)
+    np.testing.assert_allclose(
+        found, inverse_propensities(np.array([0, 1]), 1000, a=1.0, b=1.0), rtol=0
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +105,10 @@ NAMES = ("test.jsonl", "Amazon-670K")
         (("wikipedia", NAMES, "amazon-3m"), (0.5, 0.4, "family wikipedia")),
         (("default", NAMES, "amazon-3m"), (0.55, 1.5, "family default")),
         ((None, NAMES, "wiki-500k"), (0.6, 2.6, "by the name Amazon-670K")),
-        ((None, ("eurlex_test.txt", "Amazon-670K"), ""), (0.55, 1.5, "by the name eurlex_test.txt")),
+        (
+            (None, ("eurlex_test.txt", "Amazon-670K"), ""),
+            (0.55, 1.5, "by the name eurlex_test.txt"),
+        ),
         ((None, ("AmazonCat-13K",), "amazon-670k"), (0.55, 1.5, "by the name AmazonCat-13K")),
         ((None, ("test.jsonl", "data"), "wiki-500k"), (0.5, 0.4, "by the preset wiki-500k")),
         ((None, ("test.jsonl", "data"), "eurlex-4k"), (0.55, 1.5, "by the preset eurlex-4k")),
@@ -129,7 +138,10 @@ def test_an_unknown_family_is_refused():
         ((np.array([1]), 9, 0.5, -2.0), "A=0.5, B=-2.0"),
         ((np.array([1]), 9, 0.0, 1.5), "A=0.0, B=1.5"),
         ((np.array([1]), 9, 0.5, 0.0), "A=0.5, B=0.0; expected both above 0"),
-        ((np.array([1]), 9, 1000, 1000), "A=1000, B=1000, weights out of range; expected smaller ones"),
+        (
+            (np.array([1]), 9, 1000, 1000),
+            "A=1000, B=1000, weights out of range; expected smaller ones",
+        ),
         ((np.array([], int), 9, 1000.0, 1000.0), "A=1000.0, B=1000.0, weights out of range"),
         ((np.array([1, 0]), 9, 2.0, 1e-300), "A=2.0, B=1e-300, weights out of range"),
         ((np.array([1]), 9, math.nan, 1.5), "A=nan, B=1.5, weights"),

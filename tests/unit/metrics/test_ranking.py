@@ -19,7 +19,9 @@ def csr(rows, n_labels, index=np.int32, dtype=np.float32):
     """Rows of (label, value), kept in the order given."""
     labels = np.array([label for row in rows for label, _ in row], index)
     values = np.array([value for row in rows for _, value in row], dtype)
-    return sparse.csr_array((values, labels, np.cumsum([0, *map(len, rows)], dtype=index)), shape=(len(rows), n_labels))
+    return sparse.csr_array(
+        (values, labels, np.cumsum([0, *map(len, rows)], dtype=index)), shape=(len(rows), n_labels)
+    )
 
 
 def truth(rows, n_labels):
@@ -39,8 +41,10 @@ BY_HAND = {
     "nDCG@3": ((1 + 0.5) / (1 + LOG3) + LOG3 / 1 + 1 / (1 + LOG3 + 0.5)) / 3,
     "coverage@1": 2 / 5,  # 0 and 4 of 0 1 2 3 4
     "coverage@3": 4 / 5,  # all but 2
-    "macro-F1@1": (2 / 3 + 0 + 0 + 0 + 1) / 5,  # label 0: once predicted, twice true, one hit: 2/(1+2)
-    "macro-F1@3": (2 / 3 + 2 / 3 + 0 + 1 + 1) / 5,  # label 1: twice predicted, once true, one hit: 2/(2+1)
+    "macro-F1@1": (2 / 3 + 0 + 0 + 0 + 1)
+    / 5,  # label 0: once predicted, twice true, one hit: 2/(1+2)
+    "macro-F1@3": (2 / 3 + 2 / 3 + 0 + 1 + 1)
+    / 5,  # label 1: twice predicted, once true, one hit: 2/(2+1)
     "PSP@1": 4 / 14,  # (1 + 0 + 3) / (2 + 8 + 4)
     "PSP@3": 14 / 19,  # (1+2 + 8 + 3) / (2+1 + 8 + 4+3+1)
     "PSnDCG@1": 4 / 14,
@@ -78,7 +82,10 @@ def test_evaluation_counts_and_names():
 def slow_metrics(predictions, labels, n_labels, ks, weights):
     """Everything from the formulas with lists and dicts. Rows of (label, score); rows of true labels."""
     kept = [(row, set(true)) for row, true in zip(predictions, labels, strict=True) if true]
-    ranked = [([label for label, _ in sorted(row, key=lambda p: (-p[1], p[0]))], true) for row, true in kept]
+    ranked = [
+        ([label for label, _ in sorted(row, key=lambda p: (-p[1], p[0]))], true)
+        for row, true in kept
+    ]
     tested = set().union(*(true for _, true in ranked))
     values = {}
 
@@ -125,7 +132,9 @@ def cases(draw):
     score = st.sampled_from([-2.0, 0.0, 0.5, 1.0])
     predictions = [[(label, draw(score)) for label in draw(some)] for _ in range(n_docs)]
     labels = [draw(some) for _ in range(n_docs)]
-    labels[draw(st.integers(0, n_docs - 1))] = [draw(st.integers(0, n_labels - 1))]  # at least one has labels
+    labels[draw(st.integers(0, n_docs - 1))] = [
+        draw(st.integers(0, n_labels - 1))
+    ]  # at least one has labels
     n_train = draw(st.integers(3, 10_000))
     counts = draw(st.lists(st.integers(0, n_train), min_size=n_labels, max_size=n_labels))
     ks = draw(st.sets(st.integers(1, 10), min_size=1, max_size=3))
@@ -152,9 +161,15 @@ def test_evaluate_equals_the_slow_implementation(case, index, score_type, label_
     ]
     predictions = csr(rows, n_labels, index, score_type)
     label_matrix = csr(values, n_labels, index, label_type)
-    result = evaluate(predictions, label_matrix, ks, label_counts=counts, n_train=n_train, a=0.6, b=2.6)
-    weights = [1 + (math.log(n_train) - 1) * 3.6**0.6 * (count + 2.6) ** -0.6 for count in counts.tolist()]
-    assert result.metrics == pytest.approx(slow_metrics(rows, labels, n_labels, ks, weights), rel=1e-9, abs=1e-12)
+    result = evaluate(
+        predictions, label_matrix, ks, label_counts=counts, n_train=n_train, a=0.6, b=2.6
+    )
+    weights = [
+        1 + (math.log(n_train) - 1) * 3.6**0.6 * (count + 2.6) ** -0.6 for count in counts.tolist()
+    ]
+    assert result.metrics == pytest.approx(
+        slow_metrics(rows, labels, n_labels, ks, weights), rel=1e-9, abs=1e-12
+    )
     assert (result.a, result.b) == (0.6, 2.6)
     assert result.n_without_labels == sum(not row for row in labels)
 
@@ -167,7 +182,10 @@ def random_case(n_docs=60, n_labels=25, n_predicted=25, seed=0):
     true[~true.any(axis=1), 3] = True
     true[:, 7] = False  # predicted and never true
     true[~true.any(axis=1), 4] = True
-    rows = [[(int(j), scores[i, j]) for j in rng.permutation(n_labels)[:n_predicted]] for i in range(n_docs)]
+    rows = [
+        [(int(j), scores[i, j]) for j in rng.permutation(n_labels)[:n_predicted]]
+        for i in range(n_docs)
+    ]
     return csr(rows, n_labels), sparse.csr_array(true.astype(np.float32)), scores, true
 
 
@@ -179,15 +197,21 @@ def test_agrees_with_scikit_learn(k):
     assert 7 not in tested
     found = evaluate(predictions, label_matrix, [k])
     assert found[f"nDCG@{k}"] == pytest.approx(ndcg_score(true, scores, k=k), rel=1e-12)
-    assert found[f"P@{k}"] == pytest.approx(precision_score(true, decided, average="samples"), rel=1e-12)
-    assert found[f"R@{k}"] == pytest.approx(recall_score(true, decided, average="samples"), rel=1e-12)
+    assert found[f"P@{k}"] == pytest.approx(
+        precision_score(true, decided, average="samples"), rel=1e-12
+    )
+    assert found[f"R@{k}"] == pytest.approx(
+        recall_score(true, decided, average="samples"), rel=1e-12
+    )
     f1 = f1_score(true, decided, labels=tested, average="macro", zero_division=0)
     assert found[f"macro-F1@{k}"] == pytest.approx(f1, rel=1e-12)
 
 
 def both(predictions, label_matrix, **options):
     counts = np.arange(label_matrix.shape[1])
-    return evaluate(predictions, label_matrix, (1, 3, 5), label_counts=counts, n_train=100, **options)
+    return evaluate(
+        predictions, label_matrix, (1, 3, 5), label_counts=counts, n_train=100, **options
+    )
 
 
 def test_order_of_documents_and_entries_does_not_matter():
@@ -195,13 +219,17 @@ def test_order_of_documents_and_entries_does_not_matter():
     expected = both(predictions, label_matrix)
     rng = np.random.default_rng(1)
     order = rng.permutation(predictions.shape[0])
-    assert both(predictions[order], label_matrix[order]).metrics == pytest.approx(expected.metrics, rel=1e-12)
+    assert both(predictions[order], label_matrix[order]).metrics == pytest.approx(
+        expected.metrics, rel=1e-12
+    )
     for i in range(predictions.shape[0]):
         for matrix in (predictions, label_matrix):
             row = np.arange(matrix.indptr[i], matrix.indptr[i + 1])
             mixed = rng.permutation(row)
             matrix.indices[row], matrix.data[row] = matrix.indices[mixed], matrix.data[mixed]
-    shuffled = label_matrix.__class__((label_matrix.data, label_matrix.indices, label_matrix.indptr))
+    shuffled = label_matrix.__class__(
+        (label_matrix.data, label_matrix.indices, label_matrix.indptr)
+    )
     assert not shuffled.has_canonical_format
     assert both(predictions, shuffled) == expected
 
@@ -225,20 +253,32 @@ def test_more_ks_than_predictions_miss():
 
 def test_masked_predictions_are_passed_over_and_truth_is_not():
     # Without its best label document 0 ranks 2 1; the masked true label still counts among its labels.
-    mask = np.array([[1, 5], [0, 0], [2, 1], [0, 0]])  # any order, twice, and pairs that are not predicted
+    mask = np.array(
+        [[1, 5], [0, 0], [2, 1], [0, 0]]
+    )  # any order, twice, and pairs that are not predicted
     found = evaluate(PREDICTIONS, LABELS, [1, 3], mask=mask)
     assert found["P@1"] == pytest.approx(1 / 3)
     assert found["R@3"] == pytest.approx((1 / 2 + 1 + 1 / 3) / 3)
     for name, function in SINGLE.items():
-        assert function(PREDICTIONS, LABELS, 1, mask=mask) == found[f"{name}@1"] < BY_HAND[f"{name}@1"]
+        assert (
+            function(PREDICTIONS, LABELS, 1, mask=mask) == found[f"{name}@1"] < BY_HAND[f"{name}@1"]
+        )
     for function in PROPENSITY.values():
         assert function(PREDICTIONS, LABELS, 1, WEIGHTS, mask=mask) == pytest.approx(3 / 14)
-    assert evaluate(PREDICTIONS, LABELS, mask=np.zeros((0, 2), int)) == evaluate(PREDICTIONS, LABELS)
+    assert evaluate(PREDICTIONS, LABELS, mask=np.zeros((0, 2), int)) == evaluate(
+        PREDICTIONS, LABELS
+    )
 
 
 def test_duplicate_labels_in_the_label_matrix_are_added_up():
     repeated = csr(
-        [[(0, 1), (1, 1), (0, 1)], [(3, 1), (3, -1), (3, 1)], [(4, 1), (0, 1), (2, 1)], [(5, 2), (5, -2)]], 6
+        [
+            [(0, 1), (1, 1), (0, 1)],
+            [(3, 1), (3, -1), (3, 1)],
+            [(4, 1), (0, 1), (2, 1)],
+            [(5, 2), (5, -2)],
+        ],
+        6,
     )
     before = repeated.data.copy()
     assert evaluate(PREDICTIONS, repeated) == evaluate(PREDICTIONS, LABELS)
@@ -259,43 +299,85 @@ def with_entry(position, **change):
 
 
 WRONG = {
-    "shapes": (lambda: evaluate(PREDICTIONS, LABELS[:, :5]), r"\(4, 6\) and label_matrix \(4, 5\) differ in shape"),
+    "shapes": (
+        lambda: evaluate(PREDICTIONS, LABELS[:, :5]),
+        r"\(4, 6\) and label_matrix \(4, 5\) differ in shape",
+    ),
     "documents": (lambda: evaluate(PREDICTIONS[:2], LABELS), "differ in shape"),
     "nan": (lambda: evaluate(with_entry(3, data=np.nan), LABELS), "document 1 has a NaN score"),
     "twice": (lambda: evaluate(with_entry(4, indices=3), LABELS), "document 1 has a label twice"),
-    "range": (lambda: evaluate(with_entry(5, indices=6), LABELS), "document 2 has a label out of range; expected .* 5"),
+    "range": (
+        lambda: evaluate(with_entry(5, indices=6), LABELS),
+        "document 2 has a label out of range; expected .* 5",
+    ),
     "indptr": (lambda: evaluate(with_entry(1, indptr=6), LABELS), "predictions: its indptr"),
     "label nan": (
         lambda: evaluate(PREDICTIONS, csr([[(0, np.nan)], [], [], []], 6)),
         "^label_matrix: found NaN; expected values above 0",
     ),
-    "label range": (lambda: evaluate(PREDICTIONS, with_entry(0, indices=-1)), "label_matrix: found label"),
-    "no labels": (lambda: evaluate(PREDICTIONS, truth([[]] * 4, 6)), "none of its 4 documents has a label"),
+    "label range": (
+        lambda: evaluate(PREDICTIONS, with_entry(0, indices=-1)),
+        "label_matrix: found label",
+    ),
+    "no labels": (
+        lambda: evaluate(PREDICTIONS, truth([[]] * 4, 6)),
+        "none of its 4 documents has a label",
+    ),
     "no documents": (lambda: evaluate(PREDICTIONS[:0], LABELS[:0]), "none of its 0 documents"),
-    "dense": (lambda: evaluate(PREDICTIONS.toarray(), LABELS), "predictions: found a ndarray of shape"),
+    "dense": (
+        lambda: evaluate(PREDICTIONS.toarray(), LABELS),
+        "predictions: found a ndarray of shape",
+    ),
     "list": (lambda: evaluate([[1]], LABELS), "predictions: found a list of shape unknown"),
     "csc": (lambda: evaluate(PREDICTIONS, LABELS.tocsc()), "label_matrix: found a csc_array"),
-    "complex": (lambda: evaluate(PREDICTIONS.astype(complex), LABELS), "complex128; expected numbers"),
+    "complex": (
+        lambda: evaluate(PREDICTIONS.astype(complex), LABELS),
+        "complex128; expected numbers",
+    ),
     "k zero": (lambda: evaluate(PREDICTIONS, LABELS, [0, 1]), r"k: found \[0, 1\]"),
     "k none": (lambda: evaluate(PREDICTIONS, LABELS, []), "k: found"),
     "k half": (lambda: metrics.precision_at_k(PREDICTIONS, LABELS, 1.5), "k: found"),
     "k huge": (lambda: evaluate(PREDICTIONS, LABELS, [10**20]), "k: found .* at most 2147483647"),
     "k large": (lambda: evaluate(PREDICTIONS, LABELS, [1, 2**31]), "k: found"),
-    "n_train": (lambda: evaluate(PREDICTIONS, LABELS, label_counts=np.ones(6, int)), "n_train is missing"),
+    "n_train": (
+        lambda: evaluate(PREDICTIONS, LABELS, label_counts=np.ones(6, int)),
+        "n_train is missing",
+    ),
     "label_counts": (lambda: evaluate(PREDICTIONS, LABELS, n_train=9), "label_counts is missing"),
     "counts": (
         lambda: evaluate(PREDICTIONS, LABELS, label_counts=np.ones(5, int), n_train=9),
         r"\(5,\); expected \(6,\)",
     ),
-    "mask shape": (lambda: evaluate(PREDICTIONS, LABELS, mask=np.array([1, 2])), "mask: found int64 of shape"),
-    "mask range": (lambda: evaluate(PREDICTIONS, LABELS, mask=np.array([[4, 0]])), "outside the 4 documents"),
+    "mask shape": (
+        lambda: evaluate(PREDICTIONS, LABELS, mask=np.array([1, 2])),
+        "mask: found int64 of shape",
+    ),
+    "mask range": (
+        lambda: evaluate(PREDICTIONS, LABELS, mask=np.array([[4, 0]])),
+        "outside the 4 documents",
+    ),
     "mask label": (lambda: evaluate(PREDICTIONS, LABELS, mask=np.array([[0, 6]])), "and 6 labels"),
-    "mask negative": (lambda: evaluate(PREDICTIONS, LABELS, mask=np.array([[-1, 0]])), "mask: found a pair outside"),
-    "mask no label": (lambda: evaluate(PREDICTIONS, LABELS, mask=np.array([[0, -1]])), "mask: found a pair outside"),
+    "mask negative": (
+        lambda: evaluate(PREDICTIONS, LABELS, mask=np.array([[-1, 0]])),
+        "mask: found a pair outside",
+    ),
+    "mask no label": (
+        lambda: evaluate(PREDICTIONS, LABELS, mask=np.array([[0, -1]])),
+        "mask: found a pair outside",
+    ),
     "bootstrap": (lambda: evaluate(PREDICTIONS, LABELS, bootstrap=-1), "found -1 resamples"),
-    "bootstrap huge": (lambda: evaluate(PREDICTIONS, LABELS, bootstrap=10**10), "10000000000 .* 1 to 1000000 "),
-    "bootstrap large": (lambda: evaluate(PREDICTIONS, LABELS, bootstrap=10**6 + 1), "found 1000001 resamples"),
-    "confidence": (lambda: evaluate(PREDICTIONS, LABELS, bootstrap=9, confidence=95), "confidence: found 95"),
+    "bootstrap huge": (
+        lambda: evaluate(PREDICTIONS, LABELS, bootstrap=10**10),
+        "10000000000 .* 1 to 1000000 ",
+    ),
+    "bootstrap large": (
+        lambda: evaluate(PREDICTIONS, LABELS, bootstrap=10**6 + 1),
+        "found 1000001 resamples",
+    ),
+    "confidence": (
+        lambda: evaluate(PREDICTIONS, LABELS, bootstrap=9, confidence=95),
+        "confidence: found 95",
+    ),
 }
 
 
@@ -313,9 +395,21 @@ def test_evaluation_as_table_and_json():
     assert lines[0].split() == ["@1", "@3"]
     assert lines[1].split() == ["P", "66.67", "44.44"]
     assert [line.split()[0] for line in lines[1:-1]] == ["P", "nDCG", "R", "coverage", "macro-F1"]
-    assert lines[-1] == "percent over 3 documents with 5 labels; 1 documents without labels left out"
+    assert (
+        lines[-1] == "percent over 3 documents with 5 labels; 1 documents without labels left out"
+    )
     counts = np.array([0, 1, 2, 3, 4, 5])
-    full = evaluate(PREDICTIONS, LABELS, [1], label_counts=counts, n_train=50, a=0.6, b=2.6, bootstrap=20, seed=3)
+    full = evaluate(
+        PREDICTIONS,
+        LABELS,
+        [1],
+        label_counts=counts,
+        n_train=50,
+        a=0.6,
+        b=2.6,
+        bootstrap=20,
+        seed=3,
+    )
     assert "propensity A=0.6 B=2.6; [95 % intervals of 20 resamples, seed 3]" in str(full)
     low, high = full.intervals["P@1"]
     assert f"66.67 [{100 * low:.2f}, {100 * high:.2f}]" in str(full)
@@ -324,7 +418,11 @@ def test_evaluation_as_table_and_json():
 
 def test_an_evaluation_without_intervals_need_not_speak_of_them():
     said = msgspec.to_builtins(evaluate(PREDICTIONS, LABELS, [1, 3]))
-    short = {name: said[name] for name in said if name not in ("intervals", "n_resamples", "seed", "confidence")}
+    short = {
+        name: said[name]
+        for name in said
+        if name not in ("intervals", "n_resamples", "seed", "confidence")
+    }
     assert msgspec.to_builtins(msgspec.convert(short, Evaluation)) == said
 
 

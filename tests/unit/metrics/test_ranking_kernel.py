@@ -36,7 +36,9 @@ def flat(rows, dtype):
 def run(n_labels, predicted, true, masked, weights, ks, types=TYPES[0]):
     width = min(ks[-1], max(map(len, [*predicted, *true])))
     columns = ranking.N_STATISTICS if len(weights) else ranking.N_UNWEIGHTED
-    documents = np.full((sum(map(bool, true)), len(ks), columns), np.nan)  # every cell has to be written
+    documents = np.full(
+        (sum(map(bool, true)), len(ks), columns), np.nan
+    )  # every cell has to be written
     counts = np.zeros((len(ks), n_labels), np.int64)
     hits = np.zeros_like(counts)
     verdict = rank_documents(
@@ -107,8 +109,15 @@ def test_long_rows_and_deep_k(order):
     rng = np.random.default_rng(5)
     scores = rng.integers(0, 40, 300) / 8
     labels = rng.permutation(300)
-    arrange = {"falling": np.argsort(-scores), "rising": np.argsort(scores), "shuffled": np.arange(300)}[order]
-    row = [(int(label), float(score)) for label, score in zip(labels[arrange], scores[arrange], strict=True)]
+    arrange = {
+        "falling": np.argsort(-scores),
+        "rising": np.argsort(scores),
+        "shuffled": np.arange(300),
+    }[order]
+    row = [
+        (int(label), float(score))
+        for label, score in zip(labels[arrange], scores[arrange], strict=True)
+    ]
     case = (300, [row], [list(range(0, 300, 3))], [[]], rng.random(300) + 1, [1, 7, 100, 250])
     _, documents, counts, hits = run(*case)
     for found, expected in zip((documents, counts, hits), oracle(*case), strict=True):
@@ -153,7 +162,9 @@ def numpy_counts(n_docs, draws, key):
             bits = numpy_random_bits(start + np.arange(1, n // 2 + n % 2 + 1, dtype=U64) * golden)
             halves = np.stack([bits >> U64(32), bits & U64(0xFFFFFFFF)], axis=1).ravel()[:n]
             drawn = (halves * U64(size)) >> U64(32)
-            counts[resample, block * BLOCK : block * BLOCK + size] += np.bincount(drawn.astype(int), minlength=size)
+            counts[resample, block * BLOCK : block * BLOCK + size] += np.bincount(
+                drawn.astype(int), minlength=size
+            )
     return counts
 
 

@@ -9,7 +9,9 @@ from longtail.metrics.layout import in_columns
 
 def test_the_first_columns_are_set_left_the_others_right():
     rows = [["", "@1", "@3"], ["P", "38.48", "9.5"], ["nDCG", "1", "23.56"]]
-    assert in_columns(rows, n_left=1) == "\n".join(["         @1     @3", "P     38.48    9.5", "nDCG      1  23.56"])
+    assert in_columns(rows, n_left=1) == "\n".join(
+        ["         @1     @3", "P     38.48    9.5", "nDCG      1  23.56"]
+    )
 
 
 def test_no_line_ends_in_spaces():

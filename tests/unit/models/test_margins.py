@@ -24,7 +24,11 @@ def data():
 
 def trained(data, last_level="margin", **settings):
     ranker = {"max_passes": 3, "shard_labels": 60} | settings.pop("ranker", {})
-    own = {"search": {"last_level": last_level}, "calibration": {"method": "none"}, "tree": TREE} | settings
+    own = {
+        "search": {"last_level": last_level},
+        "calibration": {"method": "none"},
+        "tree": TREE,
+    } | settings
     return lt.Longtail("xr-linear", ranker=ranker, **own).fit(data[0])
 
 
@@ -46,8 +50,13 @@ def test_scores_are_margins_and_all_come_out(data, margins):
     assert margins.model.missing_score == -1
     by_path = trained(data, "path")
     assert by_path.model.missing_score == 0
-    for one, other in zip(margins.model.rankers[0].levels[:-1], by_path.model.rankers[0].levels[:-1], strict=True):
-        assert all(other.to_arrays()[name].tobytes() == array.tobytes() for name, array in one.to_arrays().items())
+    for one, other in zip(
+        margins.model.rankers[0].levels[:-1], by_path.model.rankers[0].levels[:-1], strict=True
+    ):
+        assert all(
+            other.to_arrays()[name].tobytes() == array.tobytes()
+            for name, array in one.to_arrays().items()
+        )
 
 
 @pytest.mark.parametrize("threshold", [-0.5, 0.3, 1.2])
@@ -119,11 +128,15 @@ def test_ensembles_of_margins(data, margins, trees):
         rows = np.repeat(np.arange(80), np.diff(found.indptr))
         total[rows, found.indices] += (found.data + 1) / 2
     ranked = both.predict(texts, 5).matrix
-    np.testing.assert_allclose(ranked.data.reshape(80, 5), -np.sort(-total, axis=1)[:, :5], atol=1e-5)
+    np.testing.assert_allclose(
+        ranked.data.reshape(80, 5), -np.sort(-total, axis=1)[:, :5], atol=1e-5
+    )
     fitted = lt.ensemble([margins, trees], "weights", data[2])
     assert sum(fitted.model.weights) == pytest.approx(1)
     assert 0 < fitted.predict(texts, 1).matrix.data.max() < 1  # calibrated on these documents
-    with pytest.raises(UsageError, match=r"ranks labels by their margins, and .* by scores from 0 to 1"):
+    with pytest.raises(
+        UsageError, match=r"ranks labels by their margins, and .* by scores from 0 to 1"
+    ):
         lt.ensemble([margins, trained(data, "path")])
     lt.ensemble([margins, trained(data, "path")], "rank")
 
@@ -133,18 +146,28 @@ def test_scikit_learn_has_probabilities_of_margins(data):
 
     texts = list(data[0].texts)[:200]
     names = [[str(label) for label in np.unique(row)] for row in np.arange(400).reshape(200, 2) % 7]
-    settings = {"search": {"last_level": "margin"}, "calibration": {"method": "none"}, "tree": {"kind": "flat"}}
+    settings = {
+        "search": {"last_level": "margin"},
+        "calibration": {"method": "none"},
+        "tree": {"kind": "flat"},
+    }
     model = LongtailClassifier("xr-linear", settings=settings, k=None).fit(texts, names)
     found = model.predict_proba(texts[:10])
-    ranked = model.model_.model.raw_scores(Strings.of(texts[:10]), 7, model.model_.model.config.search)
+    ranked = model.model_.model.raw_scores(
+        Strings.of(texts[:10]), 7, model.model_.model.config.search
+    )
     assert (ranked.data < 0).any()
     np.testing.assert_allclose(found.toarray(), special.expit(ranked.toarray()), atol=1e-6)
 
 
 def test_settings_of_levels_are_refused_before_training(data):
-    with pytest.raises(ConfigError, match=r"ranker.level_costs: found settings for 9 levels; expected \d, .*→"):
+    with pytest.raises(
+        ConfigError, match=r"ranker.level_costs: found settings for 9 levels; expected \d, .*→"
+    ):
         lt.Longtail("xr-linear", ranker={"level_costs": [[1.0, 2.0]] * 9}).fit(data[0])
-    with pytest.raises(ConfigError, match=r"ranker.level_negatives: found settings for 2 levels; expected 1"):
+    with pytest.raises(
+        ConfigError, match=r"ranker.level_negatives: found settings for 2 levels; expected 1"
+    ):
         lt.Longtail("dismec", ranker={"level_negatives": ["tfn", "man"]}).fit(data[0])
     with pytest.raises(ConfigError, match="last_level=margin"):
         lt.Longtail("xr-linear", search={"last_level": "margin", "exact": True})
@@ -156,11 +179,18 @@ def test_margins_beside_a_network_are_refused(data):
     from longtail.methods import configure
 
     config = configure("cascadexml", None, {"search": {"last_level": "margin"}})
-    with pytest.raises(ConfigError, match=r"search.last_level: found margin with cascade.combine=auto.*combine=only"):
+    with pytest.raises(
+        ConfigError,
+        match=r"search.last_level: found margin with cascade.combine=auto.*combine=only",
+    ):
         check_ranker(config, 300, False)
-    alone = configure("cascadexml", None, {"search": {"last_level": "margin"}, "cascade": {"combine": "only"}})
+    alone = configure(
+        "cascadexml", None, {"search": {"last_level": "margin"}, "cascade": {"combine": "only"}}
+    )
     check_ranker(alone, 300, False)
-    unknown = configure("xr-linear", None, {"tree": {"kind": "unbalanced"}, "ranker": {"level_costs": [[1.0, 1.0]]}})
+    unknown = configure(
+        "xr-linear", None, {"tree": {"kind": "unbalanced"}, "ranker": {"level_costs": [[1.0, 1.0]]}}
+    )
     check_ranker(unknown, 300, False)  # its depth is known when it is built
     deep = configure("xr-linear", None, {"ranker": {"level_costs": [[1.0, 1.0]] * 9}})
     check_ranker(deep, 300, True)  # a given hierarchy has its own levels

@@ -36,7 +36,9 @@ def documents():
 def tagger(documents, tmp_path_factory):
     """Return a model with a tiny transformer."""
     folder = write_encoder(tmp_path_factory.mktemp("encoder"), documents.texts)
-    return lt.Longtail("cascadexml", encoder={"name": str(folder), "max_tokens": 60}, **QUICK).fit(documents)
+    return lt.Longtail("cascadexml", encoder={"name": str(folder), "max_tokens": 60}, **QUICK).fit(
+        documents
+    )
 
 
 def vectors_of(file, texts):
@@ -76,14 +78,18 @@ class TestTransformer:
 
     def test_the_command(self, tagger, documents, tmp_path):
         tagger.save(tmp_path / "model")
-        told = CliRunner().invoke(app, ["export", str(tmp_path / "model"), "-o", str(tmp_path / "encoder.onnx")])
+        told = CliRunner().invoke(
+            app, ["export", str(tmp_path / "model"), "-o", str(tmp_path / "encoder.onnx")]
+        )
         assert told.exit_code == 0, told.output
         assert "encoder.onnx: written, with encoder.tokenizer.json beside it" in told.stderr
         assert_same(tagger, tmp_path / "encoder.onnx", list(documents.texts)[:12])
 
     def test_vectors_that_differ_are_refused(self, tagger, tmp_path, monkeypatch):
         monkeypatch.setattr("longtail.models.onnx_export._DIFFERENCE", 0.0)
-        with pytest.raises(UsageError, match=r"export: Encoder has a step .*its vectors would differ by"):
+        with pytest.raises(
+            UsageError, match=r"export: Encoder has a step .*its vectors would differ by"
+        ):
             export_encoder(tagger.model, tmp_path / "encoder.onnx")
         assert not list(tmp_path.iterdir())
 
@@ -105,13 +111,17 @@ class TestWords:
 
     def test_the_pooling_of_xml_cnn(self, documents, tmp_path):
         model = lt.Longtail("xml-cnn", **WORDS).fit(documents)
-        with pytest.raises(UsageError, match="found the pooling of XML-CNN, which ONNX does not have"):
+        with pytest.raises(
+            UsageError, match="found the pooling of XML-CNN, which ONNX does not have"
+        ):
             export_encoder(model.model, tmp_path / "encoder.onnx")
         assert not list(tmp_path.iterdir())
 
     def test_a_step_that_onnx_does_not_have(self, documents, capfd):
         model = lt.Longtail("xml-cnn", **WORDS).fit(documents).model
-        with pytest.raises(UsageError, match=r"ConvolutionEncoder .* ONNX cannot say .*adaptive_max_pool1d"):
+        with pytest.raises(
+            UsageError, match=r"ConvolutionEncoder .* ONNX cannot say .*adaptive_max_pool1d"
+        ):
             _traced(model.network)
         assert not capfd.readouterr().out
 
@@ -119,7 +129,9 @@ class TestWords:
 class TestRefused:
     def test_no_network(self, documents, tmp_path):
         model = lt.Longtail().fit(documents).model
-        with pytest.raises(UsageError, match="found xr-linear, which has no network; expected an encoder"):
+        with pytest.raises(
+            UsageError, match="found xr-linear, which has no network; expected an encoder"
+        ):
             export_encoder(model, tmp_path / "encoder.onnx")
 
     def test_an_ensemble(self, documents, tmp_path):

@@ -56,7 +56,9 @@ def level_of(t=2, **training):
     vectors = np.random.default_rng(t).normal(size=(V, D)).astype(np.float32)
     encoder = make_word_encoder("lstm", vectors, np.ones(V, np.float32), 0, 16, seed=t)
     settings = Training(head_optimiser="sgd", head_decay=0, **training)
-    level = AttentionLevel(encoder, TREE, t, Recursive(dropout=0.0, shortlist=2), settings, seed=5, std=8.0)
+    level = AttentionLevel(
+        encoder, TREE, t, Recursive(dropout=0.0, shortlist=2), settings, seed=5, std=8.0
+    )
     with torch.no_grad():
         for parameter in [*level.first.parameters(), *level.second.parameters()]:
             parameter.mul_(4)
@@ -70,8 +72,12 @@ def batch_of(width=7, filler=0):
     words = torch.randint(1, V, (3, 7), generator=torch.Generator().manual_seed(2))
     ids = torch.full(mask.shape, filler)
     ids[:, :7] = words
-    positives = torch.tensor([[*sorted(own), *[-1] * (4 - len(own))] for own in TRUTH], dtype=torch.int32)
-    values = torch.tensor([[*(own[at] for at in sorted(own)), *[0.0] * (4 - len(own))] for own in TRUTH])
+    positives = torch.tensor(
+        [[*sorted(own), *[-1] * (4 - len(own))] for own in TRUTH], dtype=torch.int32
+    )
+    values = torch.tensor(
+        [[*(own[at] for at in sorted(own)), *[0.0] * (4 - len(own))] for own in TRUTH]
+    )
     return Batch(ids.masked_fill(~mask, filler), mask, positives, values.double(), np.arange(3))
 
 
@@ -118,16 +124,22 @@ class TestLevel:
         for parameter, gradient in zip(parameters, gradients[:-1], strict=True):
             torch.testing.assert_close(parameter.grad, gradient)
         assert min(float(gradient.abs().max()) for gradient in gradients) > 1e-4
-        level.heads[0].step(1.0, 0)  # plain gradient descent: what a step of 1 takes away is the gradient
+        level.heads[0].step(
+            1.0, 0
+        )  # plain gradient descent: what a step of 1 takes away is the gradient
         torch.testing.assert_close(w.detach() - level.heads[0].weight, gradients[-1])
 
     def test_all_nodes_of_the_first_level(self):
         level, batch = level_of(0), batch_of()
         w, texts = level.heads[0].weight, documents(batch)
-        expected = torch.stack([torch.stack([slow_logit(level, w, text, node) for node in range(3)]) for text in texts])
+        expected = torch.stack(
+            [torch.stack([slow_logit(level, w, text, node) for node in range(3)]) for text in texts]
+        )
         torch.testing.assert_close(level.scores(batch.ids, batch.mask, None)[1], expected)
         with torch.no_grad():
-            torch.testing.assert_close(level.eval().scores(batch.ids, batch.mask, None)[1], expected)
+            torch.testing.assert_close(
+                level.eval().scores(batch.ids, batch.mask, None)[1], expected
+            )
 
     def test_scores_without_gradient_are_the_same(self):
         level, batch = level_of(), batch_of()
@@ -144,7 +156,9 @@ class TestLevel:
         level, batch = level_of(), batch_of()
         before = level.heads[0].weight.clone()
         level.heads[0].weight_decay = 0.5
-        _, p = level.scores(batch.ids, batch.mask, torch.tensor([[-1, 4], [5, -1], [4, -1]], dtype=torch.int32))
+        _, p = level.scores(
+            batch.ids, batch.mask, torch.tensor([[-1, 4], [5, -1], [4, -1]], dtype=torch.int32)
+        )
         p.sum().backward()
         level.heads[0].step(1.0, 0)
         moved = (level.heads[0].weight != before).any(1)
@@ -195,7 +209,9 @@ class TestRank:
             own = [expected[node] for node in best]
             np.testing.assert_allclose(ranked.scores[row, : len(best)], own)
             assert not ranked.scores[row, len(best) :].any()
-            path = network.path_scores(batch.ids, batch.mask, TREE.ancestors(int(TREE.order[best[0]])))
+            path = network.path_scores(
+                batch.ids, batch.mask, TREE.ancestors(int(TREE.order[best[0]]))
+            )
             assert float(path[row]) == pytest.approx(own[0])
         torch.testing.assert_close(ranked.vectors, network.vectors(batch.ids, batch.mask)[2])
         assert [tuple(kept.shape) for kept in ranked.kept] == [(3, 2), (3, 2)]
@@ -230,13 +246,23 @@ def problem():
     sample = lt.sample()[0].take(np.arange(N))
     frequent = np.sort(np.argsort(-sample.label_counts, kind="stable")[:LABELS])
     kept = {sample.labels.ids[label] for label in frequent.tolist()}
-    documents = lt.Dataset.of(sample.texts, [sorted(kept.intersection(sample.labels_of(row))) for row in range(N)])
+    documents = lt.Dataset.of(
+        sample.texts, [sorted(kept.intersection(sample.labels_of(row))) for row in range(N)]
+    )
     words = tokenizer_of(documents.texts, 400)
     about = json.loads(words.to_str()) | {"post_processor": None}
-    files = {"tokenizer.json": json.dumps(about), "tokenizer_config.json": json.dumps({"pad_token": "[PAD]"})}
+    files = {
+        "tokenizer.json": json.dumps(about),
+        "tokenizer_config.json": json.dumps({"pad_token": "[PAD]"}),
+    }
     tokeniser = Tokeniser({name: text.encode() for name, text in files.items()}, 16)
-    tree = LabelTree(np.random.default_rng(1).permutation(LABELS).astype(np.int32), (np.arange(0, LABELS + 1, 5),))
-    return SimpleNamespace(documents=documents, tokeniser=tokeniser, tokens=tokeniser(documents.texts), tree=tree)
+    tree = LabelTree(
+        np.random.default_rng(1).permutation(LABELS).astype(np.int32),
+        (np.arange(0, LABELS + 1, 5),),
+    )
+    return SimpleNamespace(
+        documents=documents, tokeniser=tokeniser, tokens=tokeniser(documents.texts), tree=tree
+    )
 
 
 def trained(problem, work=None, valid=None, log_file=None, settings=SETTINGS):
@@ -244,9 +270,17 @@ def trained(problem, work=None, valid=None, log_file=None, settings=SETTINGS):
     vectors = np.random.default_rng(0).normal(0, 0.5, (400, 8)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lstm, "LSTM_HIDDEN", 16)
-        encoder = make_word_encoder("lstm", vectors, np.ones(400, np.float32), problem.tokeniser.pad, 16, seed=3)
+        encoder = make_word_encoder(
+            "lstm", vectors, np.ones(400, np.float32), problem.tokeniser.pad, 16, seed=3
+        )
     embedder = Embedder(problem.tokeniser, LastLayer(encoder), "float32")
-    given = problem.documents, embedder, problem.tokens, problem.tree, configure("xr-transformer", None, settings)
+    given = (
+        problem.documents,
+        embedder,
+        problem.tokens,
+        problem.tree,
+        configure("xr-transformer", None, settings),
+    )
     return fit_attention(NetworkRun(*given, work or Work(None, ""), valid, log_file))
 
 
@@ -256,7 +290,11 @@ def epochs_of(log_file):
 
 
 def arrays_of(ranker):
-    return {(level.level, name): array for level in ranker.network.levels for name, array in level.to_arrays().items()}
+    return {
+        (level.level, name): array
+        for level in ranker.network.levels
+        for name, array in level.to_arrays().items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -275,15 +313,23 @@ def ranker(problem, log_file):
 class TestTraining:
     @pytest.fixture(autouse=True)
     def wider(self, monkeypatch):
-        monkeypatch.setattr(attention, "ATTENTION_HIDDEN", 32)  # of a few units all may die, and nothing is learnt
+        monkeypatch.setattr(
+            attention, "ATTENTION_HIDDEN", 32
+        )  # of a few units all may die, and nothing is learnt
 
     def test_learns_the_documents(self, problem, ranker, log_file):
-        losses = [event["losses"]["level 2"] for event in epochs_of(log_file) if "level 2" in event["losses"]]
+        losses = [
+            event["losses"]["level 2"]
+            for event in epochs_of(log_file)
+            if "level 2" in event["losses"]
+        ]
         assert len(losses) == 24
         assert losses[-1] < 0.7 * losses[0]
         scores, _ = ranker.search(problem.documents.texts, 5)
         truth = problem.documents.label_matrix.toarray() > 0
-        hits = np.mean([truth[row, scores.indices[start]] for row, start in enumerate(scores.indptr[:-1])])
+        hits = np.mean(
+            [truth[row, scores.indices[start]] for row, start in enumerate(scores.indptr[:-1])]
+        )
         assert hits > 0.1 + max(truth.mean(0))  # what the most frequent label would give
 
     def test_goes_on_after_a_stop_between_levels(self, problem, ranker, tmp_path, monkeypatch):
@@ -301,7 +347,9 @@ class TestTraining:
             with pytest.raises(KeyboardInterrupt):
                 trained(problem, Work(stages, "hash"))
             monkeypatch.setattr(
-                attention_fitting, "fit", lambda network, *a, **n: calls.append(9) or fit(network, *a, **n)
+                attention_fitting,
+                "fit",
+                lambda network, *a, **n: calls.append(9) or fit(network, *a, **n),
             )
             resumed = arrays_of(trained(problem, Work(stages, "hash")))
         assert calls == [0, 1, 9]
@@ -317,8 +365,13 @@ class TestTraining:
             return fit(network, *args, **named)
 
         monkeypatch.setattr(attention_fitting, "fit", seen)
-        short, log = SETTINGS | {"recursive": {"shortlist": 2, "epochs": [2, 1]}}, tmp_path / "log.jsonl"
-        ranker = trained(problem, valid=problem.documents.take(np.arange(10)), log_file=log, settings=short)
+        short, log = (
+            SETTINGS | {"recursive": {"shortlist": 2, "epochs": [2, 1]}},
+            tmp_path / "log.jsonl",
+        )
+        ranker = trained(
+            problem, valid=problem.documents.take(np.arange(10)), log_file=log, settings=short
+        )
         first = AttentionXML([ranker.network.levels[0]])
         ids, mask = (torch.from_numpy(array) for array in problem.tokens.padded(np.arange(N)))
         chosen = first.rank(ids, mask, 2).nodes.numpy()
@@ -346,7 +399,8 @@ class TestTraining:
             save_attention(ranker, folder)
         monkeypatch.setattr(attention, "ATTENTION_HIDDEN", 7)
         with pytest.raises(
-            ValueError, match=r"attention-0.safetensors, first.weight: found \(32, 32\); expected \(7, 32"
+            ValueError,
+            match=r"attention-0.safetensors, first.weight: found \(32, 32\); expected \(7, 32",
         ):
             load_attention(
                 store.open_folder(tmp_path / "model"),

@@ -50,7 +50,9 @@ class TestEpoch:
         assert rows_of(make_batches().epoch(3)) == rows_of(make_batches().epoch(3))
         assert rows_of(make_batches().epoch(3)) != rows_of(make_batches().epoch(4))
         lengths, labels = np.full(50, 3), make_labels(50, density=1.0)
-        one, other = (rows_of(Batches(make_tokens(lengths), labels, 4, seed).epoch(0)) for seed in (1, 2))
+        one, other = (
+            rows_of(Batches(make_tokens(lengths), labels, 4, seed).epoch(0)) for seed in (1, 2)
+        )
         assert one != other
 
     @pytest.mark.parametrize("start", [1, 17, 1000])
@@ -70,10 +72,16 @@ class TestEpoch:
     def test_one_window_does_not_hold_all(self):
         lengths = np.arange(1000) + 1
         batches = Batches(make_tokens(lengths), make_labels(1000, density=1.0), 2, 0)
-        assert max(np.ptp(batch.rows) for batch in batches.epoch(0)) > 2  # else it was sorted as a whole
+        assert (
+            max(np.ptp(batch.rows) for batch in batches.epoch(0)) > 2
+        )  # else it was sorted as a whole
 
     @settings(max_examples=30)
-    @given(st.lists(st.lists(st.integers(0, N_LABELS - 1), max_size=9, unique=True), min_size=1, max_size=20))
+    @given(
+        st.lists(
+            st.lists(st.integers(0, N_LABELS - 1), max_size=9, unique=True), min_size=1, max_size=20
+        )
+    )
     def test_positives(self, labels):
         ends = np.cumsum([0, *map(len, labels)])
         columns = np.array([*chain(*labels)], np.int32)
@@ -84,10 +92,14 @@ class TestEpoch:
             assert batch.values.dtype == torch.float32
             longest = max(len(labels[row]) for row in batch.rows)
             assert batch.positives.shape == batch.values.shape == (len(batch), -(-longest // 4) * 4)
-            for row, own, value in zip(batch.rows, batch.positives.tolist(), batch.values.numpy(), strict=True):
+            for row, own, value in zip(
+                batch.rows, batch.positives.tolist(), batch.values.numpy(), strict=True
+            ):
                 count = len(labels[row])
                 assert own == labels[row] + [-1] * (len(own) - count)
-                assert value.tolist() == values[ends[row] : ends[row + 1]].tolist() + [0] * (len(own) - count)
+                assert value.tolist() == values[ends[row] : ends[row + 1]].tolist() + [0] * (
+                    len(own) - count
+                )
 
 
 class TestTokens:
@@ -96,7 +108,11 @@ class TestTokens:
         (batch,) = Batches.in_order(tokens, 5)
         assert batch.rows.tolist() == [1, 0, 2]  # longest first
         assert batch.ids.dtype == torch.int64
-        assert batch.ids.tolist() == [[4, 5, 6, 7, 8, 9, 10, 11], [1, 2, 3] + [0] * 5, [12] + [0] * 7]
+        assert batch.ids.tolist() == [
+            [4, 5, 6, 7, 8, 9, 10, 11],
+            [1, 2, 3] + [0] * 5,
+            [12] + [0] * 7,
+        ]
         assert batch.mask.tolist() == [[True] * 8, [True] * 3 + [False] * 5, [True] + [False] * 7]
         assert batch.positives.shape == (3, 0)
 
@@ -122,7 +138,9 @@ class TestTokens:
         parts = batch.split(3)
         assert [len(part) for part in parts] == [3, 3, 1]
         for name in ("ids", "mask", "positives", "values"):
-            assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(batch, name))
+            assert torch.equal(
+                torch.cat([getattr(part, name) for part in parts]), getattr(batch, name)
+            )
         assert np.concatenate([part.rows for part in parts]).tolist() == batch.rows.tolist()
         assert batch.split(7) == [batch]
         moved = batch.to(torch.device("meta"))
@@ -154,7 +172,9 @@ class TestPrefetched:
         assert not threads.pop().is_alive()
 
     def test_a_lone_item_is_made_by_the_caller(self):
-        assert list(prefetched(lambda _: threading.current_thread(), [1])) == [threading.current_thread()]
+        assert list(prefetched(lambda _: threading.current_thread(), [1])) == [
+            threading.current_thread()
+        ]
 
     def test_closed_early(self):
         before = threading.active_count()

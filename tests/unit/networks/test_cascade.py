@@ -25,7 +25,12 @@ TREE = LabelTree(
 )
 LAYERS = ((1, 2), (2,), (3,))
 # labels by position: one, some that are siblings, many, and soft ones
-TRUTH = [{13: 1.0}, {0: 1.0, 1: 1.0, 2: 1.0, 9: 1.0}, dict.fromkeys(range(14), 1.0), {3: 0.25, 4: 0.5, 8: 0.75, 7: 0.1}]
+TRUTH = [
+    {13: 1.0},
+    {0: 1.0, 1: 1.0, 2: 1.0, 9: 1.0},
+    dict.fromkeys(range(14), 1.0),
+    {3: 0.25, 4: 0.5, 8: 0.75, 7: 0.1},
+]
 LENGTHS = [9, 4, 16, 7]
 
 
@@ -43,7 +48,8 @@ def network_of(tree=TREE, kept=(2, 2), layers=LAYERS, last_level="shortlist", **
     chance = torch.Generator().manual_seed(0)
     for head in network.heads:
         head.set_rows(
-            torch.randn(head.weight.shape, generator=chance) / 2, torch.randn(len(head.bias), generator=chance)
+            torch.randn(head.weight.shape, generator=chance) / 2,
+            torch.randn(len(head.bias), generator=chance),
         )
     return network
 
@@ -73,7 +79,10 @@ def path(tree, position):
 
 def weights_of(network):
     """Return (weight, bias) of each level, in float64, to be differentiated by."""
-    return [(head.weight.double().requires_grad_(), head.bias.double().requires_grad_()) for head in network.heads]
+    return [
+        (head.weight.double().requires_grad_(), head.bias.double().requires_grad_())
+        for head in network.heads
+    ]
 
 
 def slow_step(tree, weights, theta, own, settings):
@@ -89,7 +98,10 @@ def slow_step(tree, weights, theta, own, settings):
             shortlist = set(range(tree.n_labels))
         nodes = sorted(shortlist)
         p = {node: weight[node] @ theta[t].double() + bias[node] for node in nodes}
-        losses.append(sum(bce(p[node], torch.tensor(y.get(node, 0.0)).double()) for node in nodes) / len(nodes))
+        losses.append(
+            sum(bce(p[node], torch.tensor(y.get(node, 0.0)).double()) for node in nodes)
+            / len(nodes)
+        )
         shortlists.append(shortlist)
         if t < tree.n_levels - 1:
             top = sorted(nodes, key=lambda node: -float(p[node].detach()))[: settings.shortlist[t]]
@@ -127,12 +139,17 @@ class TestLosses:
         found = network.losses(batch)
         assert list(found) == ["level 1", "level 2", "level 3"]
         expected = slow_losses(network, weights_of(network), batch, TRUTH)
-        torch.testing.assert_close(torch.stack(list(found.values())).double(), expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            torch.stack(list(found.values())).double(), expected, rtol=1e-5, atol=1e-6
+        )
 
     @pytest.mark.parametrize("kind", KINDS[:5], ids=str)
     def test_gradients(self, kind):
         network, batch = network_of(**kind), batch_of()
-        weights, parameters = weights_of(network), [*network.encoder.parameters(), *network.merges.parameters()]
+        weights, parameters = (
+            weights_of(network),
+            [*network.encoder.parameters(), *network.merges.parameters()],
+        )
         flat = [tensor for pair in weights for tensor in pair]
         total = slow_losses(network, weights, batch, TRUTH).sum()
         expected = torch.autograd.grad(total, [*parameters, *flat], allow_unused=True)
@@ -141,14 +158,22 @@ class TestLosses:
             assert (parameter.grad is None) == (gradient is None)
             if gradient is not None:
                 torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=2e-5)
-        for t, head in enumerate(network.heads):  # plain gradient descent: what a step of 1 takes away is the gradient
+        for t, head in enumerate(
+            network.heads
+        ):  # plain gradient descent: what a step of 1 takes away is the gradient
             head.step(1.0, 0)
             weight, bias = (tensor.detach() for tensor in weights[t])
             torch.testing.assert_close(
-                weight - head.weight.double(), expected[len(parameters) + 2 * t], rtol=1e-4, atol=1e-5
+                weight - head.weight.double(),
+                expected[len(parameters) + 2 * t],
+                rtol=1e-4,
+                atol=1e-5,
             )
             torch.testing.assert_close(
-                bias - head.bias.double(), expected[len(parameters) + 2 * t + 1], rtol=1e-4, atol=1e-5
+                bias - head.bias.double(),
+                expected[len(parameters) + 2 * t + 1],
+                rtol=1e-4,
+                atol=1e-5,
             )
 
     def test_shortlists_of_the_case_differ(self):
@@ -157,7 +182,11 @@ class TestLosses:
         sizes = set()
         for at, own in enumerate(TRUTH):
             theta = [vector[0] for vector in network.vectors(alone(batch, at), None)]
-            sizes.add(tuple(map(len, slow_step(TREE, weights_of(network), theta, own, network.settings)[1])))
+            sizes.add(
+                tuple(
+                    map(len, slow_step(TREE, weights_of(network), theta, own, network.settings)[1])
+                )
+            )
         assert len(sizes) >= 3
 
     def test_dropout_of_each_level_is_the_settings_own(self):
@@ -169,7 +198,10 @@ class TestLosses:
     def test_micro_batches_add_up(self, kind):
         network, batch = network_of(**kind), batch_of()
         whole = torch.stack(list(network.losses(batch).values()))
-        parts = [torch.stack(list(network.losses(part).values())) * len(part) / 4 for part in batch.split(3)]
+        parts = [
+            torch.stack(list(network.losses(part).values())) * len(part) / 4
+            for part in batch.split(3)
+        ]
         torch.testing.assert_close(sum(parts), whole)
 
 
@@ -179,12 +211,17 @@ def slow_ranking(network, theta, kept):
     above = {}
     for t, (weight, bias) in enumerate(weights_of(network)):
         nodes = range(tree.widths[0]) if nodes is None else nodes
-        own = {node: float((weight[node] @ theta[t].double() + bias[node]).detach().sigmoid()) for node in nodes}
+        own = {
+            node: float((weight[node] @ theta[t].double() + bias[node]).detach().sigmoid())
+            for node in nodes
+        }
         scores = {node: own[node] * above.get(node, 1) for node in nodes}
         if t == tree.n_levels - 1:
             return scores
         top = sorted(nodes, key=lambda node: -own[node])[: kept[t]]
-        carried = {"level": dict.fromkeys(top, 1.0), "weighted": own, "path": scores}[settings.score]
+        carried = {"level": dict.fromkeys(top, 1.0), "weighted": own, "path": scores}[
+            settings.score
+        ]
         above = {child: carried[node] for node in top for child in tree.children(t, node)}
         nodes = list(above)
 
@@ -192,7 +229,9 @@ def slow_ranking(network, theta, kept):
 def network_tree(network):
     return LabelTree(
         np.arange(network.tables.widths[-1], dtype=np.int32),
-        tuple(network.tables.starts(level).numpy().astype(np.int64) for level in range(network.last)),
+        tuple(
+            network.tables.starts(level).numpy().astype(np.int64) for level in range(network.last)
+        ),
     )
 
 
@@ -204,7 +243,9 @@ def assert_ranked(ranked, expected, k):
         assert (scores[len(known) :] == 0).all()
         best = sorted(own, key=lambda node: -own[node])[:k]
         assert known == best
-        assert scores[: len(known)].tolist() == pytest.approx([own[node] for node in best], rel=1e-4)
+        assert scores[: len(known)].tolist() == pytest.approx(
+            [own[node] for node in best], rel=1e-4
+        )
 
 
 class TestRank:
@@ -231,7 +272,8 @@ class TestRank:
             found[score] = torch.zeros(4, 14).scatter_(1, ranked.nodes.long(), ranked.scores)
         theta = network.vectors(batch.ids, batch.mask)
         dense = [
-            (vector @ head.weight.T + head.bias).sigmoid() for vector, head in zip(theta, network.heads, strict=True)
+            (vector @ head.weight.T + head.bias).sigmoid()
+            for vector, head in zip(theta, network.heads, strict=True)
         ]
         paths = torch.tensor([path(TREE, position) for position in range(14)])
         first, second, last = (dense[t][:, paths[:, t]] for t in range(3))
@@ -274,20 +316,26 @@ class TestWeights:
         arrays = {name: np.array(array) for name, array in network.to_arrays().items()}
         other.load_arrays(arrays)
         for ours, theirs in zip(
-            network.rank(batch.ids, batch.mask, 5)[:3], other.rank(batch.ids, batch.mask, 5)[:3], strict=True
+            network.rank(batch.ids, batch.mask, 5)[:3],
+            other.rank(batch.ids, batch.mask, 5)[:3],
+            strict=True,
         ):
             assert torch.equal(ours, theirs)
 
     def test_each_parameter_is_in_one_group(self):
         network = network_of()
-        grouped = [id(parameter) for group in network.optimiser_groups() for parameter in group["params"]]
+        grouped = [
+            id(parameter) for group in network.optimiser_groups() for parameter in group["params"]
+        ]
         assert len(grouped) == len(set(grouped))
         assert set(grouped) == {id(parameter) for parameter in network.parameters()}
 
     def test_merging_layers_learn_as_classifiers_do_if_asked_for(self):
         training = Training(encoder_rate=1e-4, head_rate=3e-3, encoder_decay=0.05, head_decay=0.007)
         networks = {
-            own: CascadeXML(tiny_encoder(), TREE, Cascade(layers=LAYERS, merge_training=own), training, seed=5)
+            own: CascadeXML(
+                tiny_encoder(), TREE, Cascade(layers=LAYERS, merge_training=own), training, seed=5
+            )
             for own in ("encoder", "classifiers")
         }
         found = {}
@@ -299,13 +347,19 @@ class TestWeights:
             weight, bias = (id(parameter) for parameter in network.merges.parameters())
             places = {id(parameter): group for group in groups for parameter in group["params"]}
             found[own] = [(places[at]["lr"], places[at]["weight_decay"]) for at in (weight, bias)]
-            encoder = {(places[id(own)]["lr"], places[id(own)]["weight_decay"]) for own in network.encoder.parameters()}
+            encoder = {
+                (places[id(own)]["lr"], places[id(own)]["weight_decay"])
+                for own in network.encoder.parameters()
+            }
             assert encoder == {(1e-4, 0.05), (1e-4, 0.0)}
         assert found == {"encoder": [(1e-4, 0.0)] * 2, "classifiers": [(3e-3, 0.007), (3e-3, 0.0)]}
 
     def test_nothing_to_merge_is_no_group(self):
         settings = Cascade(layers=((1,), (2,), (3,)), merge_training="classifiers")
-        assert len(CascadeXML(tiny_encoder(), TREE, settings, Training(), seed=5).optimiser_groups()) == 2
+        assert (
+            len(CascadeXML(tiny_encoder(), TREE, settings, Training(), seed=5).optimiser_groups())
+            == 2
+        )
 
     def test_merging_begins_as_the_mean(self):
         network, batch = network_of(), batch_of()
@@ -326,7 +380,10 @@ class TestXavierRows:
 
     def test_seed_alone_decides_and_levels_differ(self):
         tree = LabelTree(np.arange(8, dtype=np.int32), (np.arange(9),))
-        made = [CascadeXML(tiny_encoder(), tree, Cascade(label_rows="xavier"), Training(), seed) for seed in (5, 5, 6)]
+        made = [
+            CascadeXML(tiny_encoder(), tree, Cascade(label_rows="xavier"), Training(), seed)
+            for seed in (5, 5, 6)
+        ]
         first, again, other = ([head.weight for head in network.heads] for network in made)
         assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
         assert not any(torch.equal(*pair) for pair in zip(first, other, strict=True))
@@ -343,7 +400,10 @@ class TestInHalf:
         network, batch = network_of().eval(), batch_of()
         network.encoder.pooling = pooling
         half = network.in_half()
-        found, expected = half.rank(batch.ids, batch.mask, 3), network.rank(batch.ids, batch.mask, 3)
+        found, expected = (
+            half.rank(batch.ids, batch.mask, 3),
+            network.rank(batch.ids, batch.mask, 3),
+        )
         torch.testing.assert_close(found.scores, expected.scores, atol=0.05, rtol=0)
         assert {p.dtype for p in half.encoder.parameters()} == {torch.bfloat16}
         assert {p.dtype for p in network.parameters()} == {torch.float32}
@@ -354,7 +414,10 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"layers": ((1,), (3,))}, "layers: found settings for 2 levels; expected 3, as the tree has"),
+            (
+                {"layers": ((1,), (3,))},
+                "layers: found settings for 2 levels; expected 3, as the tree has",
+            ),
             ({"layers": ((1,), (2,), (12,))}, "layers: found 12; expected at most 3"),
             ({"shortlist": (5,)}, "shortlist: found settings for 2 levels"),
             ({"shortlist": (5, 5, 5)}, "shortlist: found settings for 4 levels"),

@@ -69,16 +69,25 @@ def phases_of(monkeypatch, method, tree=TREE, **settings):
         return history
 
     monkeypatch.setattr(cascade_training, "fit", fit)
-    own = {"encoder": {"width": WIDTH, "max_tokens": 8, "min_count": 1}, "training": {"epochs": 5, "batch_size": 16}}
+    own = {
+        "encoder": {"width": WIDTH, "max_tokens": 8, "min_count": 1},
+        "training": {"epochs": 5, "batch_size": 16},
+    }
     own["training"] |= {"encoder_rate": 1e-2, "head_rate": 1e-2}
     config = configure(method, None, own, settings)
     documents = documents_of()
     tokeniser = tokeniser_for(documents, config.encoder)
     tokens = tokeniser(documents.document_texts())
-    embedder = Embedder(tokeniser, LastLayer(first_encoder(tokeniser, tokens, config.encoder, 0)), "float32")
+    embedder = Embedder(
+        tokeniser, LastLayer(first_encoder(tokeniser, tokens, config.encoder, 0)), "float32"
+    )
     with pool.threads(1):
-        ranker = fit_cascade(NetworkRun(documents, embedder, tokens, tree, config, Work.begin(None, config)))
-    return SimpleNamespace(ranker=ranker, phases=phases, documents=documents, tokens=tokens, tokeniser=tokeniser)
+        ranker = fit_cascade(
+            NetworkRun(documents, embedder, tokens, tree, config, Work.begin(None, config))
+        )
+    return SimpleNamespace(
+        ranker=ranker, phases=phases, documents=documents, tokens=tokens, tokeniser=tokeniser
+    )
 
 
 def words_of_labels(run):
@@ -112,14 +121,22 @@ def tied():
 
 @pytest.fixture(scope="module")
 def surrogate():
-    settings = {"label_text": {"shortlist": SHORTLIST, "first_share": 0.5}, "cascade": {"dropout": [0.1, 0.2]}}
+    settings = {
+        "label_text": {"shortlist": SHORTLIST, "first_share": 0.5},
+        "cascade": {"dropout": [0.1, 0.2]},
+    }
     with pytest.MonkeyPatch.context() as patch:
         return phases_of(patch, "astec", **settings)
 
 
 @pytest.mark.parametrize("method", ["astec", "inceptionxml-lf"])
 def test_the_first_phase_may_have_a_rate_of_its_own(monkeypatch, method):
-    run = phases_of(monkeypatch, method, label_text={"first_rate": 0.03}, training={"epochs": 2, "head_rate": 0.002})
+    run = phases_of(
+        monkeypatch,
+        method,
+        label_text={"first_rate": 0.03},
+        training={"epochs": 2, "head_rate": 0.002},
+    )
     assert [phase.rates for phase in run.phases] == [(0.03, 0.03), (0.01, 0.002)]
 
 
@@ -150,7 +167,11 @@ class TestTied:
         maps = [name for name in first.after if ".phi_l." in name or ".phi_g." in name]
         assert same(first.after, second.before, [*of_encoder(first.after), *maps])
         moved = [*maps, EMBEDDING]
-        assert not any(np.array_equal(first.before[name], first.after[name]) for name in moved if "R." not in name)
+        assert not any(
+            np.array_equal(first.before[name], first.after[name])
+            for name in moved
+            if "R." not in name
+        )
 
     def test_what_is_left_is_a_plain_head_with_the_same_classifiers(self, tied):
         own = tied.ranker.network.heads[-1]
@@ -168,14 +189,20 @@ class TestSurrogate:
         assert first.network.layers == ((1,),)
         assert second.network.tables.widths == (N_LABELS, N_LABELS)
         assert (first.epochs, second.epochs) == (2, 3)
-        assert [module.p for phase in surrogate.phases for module in phase.network.dropouts] == [0.1, 0.1, 0.2]
+        assert [module.p for phase in surrogate.phases for module in phase.network.dropouts] == [
+            0.1,
+            0.1,
+            0.2,
+        ]
 
     def test_vectors_of_words_do_not_move_in_the_second(self, surrogate):
         first, second = surrogate.phases
         assert not np.array_equal(first.before[EMBEDDING], first.after[EMBEDDING])
         assert same(first.after, second.before, of_encoder(first.after))
         assert same(second.before, second.after, [EMBEDDING])
-        assert not np.array_equal(second.before["encoder.residual.map.bias"], second.after["encoder.residual.map.bias"])
+        assert not np.array_equal(
+            second.before["encoder.residual.map.bias"], second.after["encoder.residual.map.bias"]
+        )
 
     def test_the_first_level_is_fixed_at_the_centroids(self, surrogate):
         second, tree = surrogate.phases[1], surrogate.ranker.tree
@@ -184,7 +211,11 @@ class TestSurrogate:
         centred = vectors - vectors.mean(0)
         centroids = (surrogate.documents.label_matrix.T @ centred)[tree.order]
         rows = second.after["heads.0.weight"]
-        cosines = (rows * centroids).sum(1) / np.linalg.norm(rows, axis=1) / np.linalg.norm(centroids, axis=1)
+        cosines = (
+            (rows * centroids).sum(1)
+            / np.linalg.norm(rows, axis=1)
+            / np.linalg.norm(centroids, axis=1)
+        )
         np.testing.assert_allclose(cosines, 1, atol=1e-4)
         assert not np.array_equal(second.before["heads.1.weight"], second.after["heads.1.weight"])
 
@@ -195,11 +226,16 @@ class TestSurrogate:
         positives = np.full((len(truth), 4), -1, np.int32)
         values = np.zeros(positives.shape, np.float32)
         for at, own in enumerate(truth):
-            positives[at, : len(own)], values[at, : len(own)] = sorted(own), [own[label] for label in sorted(own)]
+            positives[at, : len(own)], values[at, : len(own)] = (
+                sorted(own),
+                [own[label] for label in sorted(own)],
+            )
         batch = Batch(*map(torch.from_numpy, (ids, mask, positives, values)), np.arange(len(truth)))
         with pytest.MonkeyPatch.context() as patch:
             real = type(network)._shortlist
-            patch.setattr(CascadeXML, "_shortlist", lambda *given: seen.append(real(*given)) or seen[-1])
+            patch.setattr(
+                CascadeXML, "_shortlist", lambda *given: seen.append(real(*given)) or seen[-1]
+            )
             losses = network.losses(batch)
         assert list(losses) == ["level 2"]  # the fixed level has none
         return batch, seen[1].nodes.numpy(), seen[1].targets.numpy()
@@ -209,7 +245,9 @@ class TestSurrogate:
         ids, mask = surrogate.tokens.padded(np.arange(count))
         theta = network.vectors(torch.from_numpy(ids), torch.from_numpy(mask))[0]
         order = network.heads[0].scores(theta, None).argsort(1, descending=True).numpy()
-        truth = [{int(own[0]): 1.0, int(own[-1]): 0.3} for own in order]  # the nearest, and the one farthest away
+        truth = [
+            {int(own[0]): 1.0, int(own[-1]): 0.3} for own in order
+        ]  # the nearest, and the one farthest away
         _, nodes, targets = self.shortlists(surrogate, truth)
         for at, own in enumerate(truth):
             found = dict(zip(nodes[at].tolist(), targets[at].tolist(), strict=True))
@@ -225,13 +263,26 @@ class TestSurrogate:
 
     def test_labels_without_clusters(self, monkeypatch):
         """So few that all fit into one node: phase I is on the labels themselves."""
-        run = phases_of(monkeypatch, "astec", LabelTree(TREE.order, ()), label_text={"first_share": 0.5})
-        assert [phase.network.tables.widths for phase in run.phases] == [(N_LABELS,), (N_LABELS, N_LABELS)]
+        run = phases_of(
+            monkeypatch, "astec", LabelTree(TREE.order, ()), label_text={"first_share": 0.5}
+        )
+        assert [phase.network.tables.widths for phase in run.phases] == [
+            (N_LABELS,),
+            (N_LABELS, N_LABELS),
+        ]
 
 
 # parameters that labels alone train, and one of those that they share, of each kind of encoder
-OF_LABELS = {"inception": ("hidden.1.",), "routed-inception": ("second.1.", "second_norm.1.", "hidden.1."), "cnn": ()}
-SHARED = {"inception": "convolutions.0.weight", "routed-inception": "convolutions.0.weight", "cnn": "filters.0.weight"}
+OF_LABELS = {
+    "inception": ("hidden.1.",),
+    "routed-inception": ("second.1.", "second_norm.1.", "hidden.1."),
+    "cnn": (),
+}
+SHARED = {
+    "inception": "convolutions.0.weight",
+    "routed-inception": "convolutions.0.weight",
+    "cnn": "filters.0.weight",
+}
 
 
 class TestDetached:
@@ -245,7 +296,9 @@ class TestDetached:
         cascade = Cascade(shortlist=(2,), last_level="shortlist", detach_epochs=2)
         network = CascadeXML(encoder, TREE, cascade, Training(), 0, std=0.5).eval()  # no dropout
         ids = torch.from_numpy(chance.integers(1, 20, (6, 8)))
-        positives = torch.from_numpy(np.sort(chance.permutation(N_LABELS)[:24].reshape(6, 4).astype(np.int32), 1))
+        positives = torch.from_numpy(
+            np.sort(chance.permutation(N_LABELS)[:24].reshape(6, 4).astype(np.int32), 1)
+        )
         losses = network.losses(Batch(ids, None, positives, torch.ones(6, 4), np.arange(6), epoch))
         total = sum(losses[name] for name in wanted)
         named = dict(network.encoder.named_parameters())
@@ -253,7 +306,8 @@ class TestDetached:
             return {name: torch.zeros_like(own) for name, own in named.items()}
         found = torch.autograd.grad(total, list(named.values()), allow_unused=True)
         return {
-            name: torch.zeros_like(named[name]) if own is None else own for name, own in zip(named, found, strict=True)
+            name: torch.zeros_like(named[name]) if own is None else own
+            for name, own in zip(named, found, strict=True)
         }
 
     @pytest.mark.parametrize("kind", OF_LABELS)
@@ -278,6 +332,11 @@ class TestDetached:
 def test_texts_are_read_once_where_no_stages_are_kept():
     documents, config, read = documents_of(), configure("xml-cnn"), []
     tokeniser, work = tokeniser_for(documents, config.encoder), Work.begin(None, config)
-    both = [fitting._tokens(documents, lambda texts: read.append(1) or tokeniser(texts), work) for _ in range(2)]
+    both = [
+        fitting._tokens(documents, lambda texts: read.append(1) or tokeniser(texts), work)
+        for _ in range(2)
+    ]
     assert read == [1]
-    assert [own.ids.tolist() for own in both] == [tokeniser(documents.document_texts()).ids.tolist()] * 2
+    assert [own.ids.tolist() for own in both] == [
+        tokeniser(documents.document_texts()).ids.tolist()
+    ] * 2

@@ -44,13 +44,19 @@ def initial_network(**settings):
 class TestRandomRows:
     def test_stay_as_drawn_with_biases_at_the_prior(self, rows, last_level):
         network, _, levels, drawn = initial_network(label_rows=rows, last_level=last_level)
-        for head, matrix, slots, weight in zip(network.heads, levels, network.slots, drawn, strict=True):
+        for head, matrix, slots, weight in zip(
+            network.heads, levels, network.slots, drawn, strict=True
+        ):
             assert torch.equal(head.weight, weight)
-            assert head.bias.tolist() == pytest.approx([prior_logit(matrix, slots)] * len(head.bias))
+            assert head.bias.tolist() == pytest.approx(
+                [prior_logit(matrix, slots)] * len(head.bias)
+            )
         assert network.heads[-1].bias[0] < -0.5
 
     def test_or_at_zero(self, rows, last_level):
-        network, _, _, drawn = initial_network(label_rows=rows, last_level=last_level, prior_bias=False)
+        network, _, _, drawn = initial_network(
+            label_rows=rows, last_level=last_level, prior_bias=False
+        )
         for head, weight in zip(network.heads, drawn, strict=True):
             assert torch.equal(head.weight, weight)
             assert not head.bias.any()
@@ -59,7 +65,9 @@ class TestRandomRows:
 @pytest.mark.parametrize("prior_bias", [True, False])
 def test_an_average_document_scores_the_prior_or_zero_with_centroids(prior_bias):
     network, vectors, levels, drawn = initial_network(label_rows="centroid", prior_bias=prior_bias)
-    for head, own, matrix, slots, weight in zip(network.heads, vectors, levels, network.slots, drawn, strict=True):
+    for head, own, matrix, slots, weight in zip(
+        network.heads, vectors, levels, network.slots, drawn, strict=True
+    ):
         expected = prior_logit(matrix, slots) if prior_bias else 0.0
         scores = head.weight.numpy() @ own.mean(0) + head.bias.numpy()
         np.testing.assert_allclose(scores, expected, atol=1e-4)

@@ -31,7 +31,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(params=["cls", "mean"])
 def embedder(folder, request):
-    return pretrained_embedder(Encoder(name=str(folder), max_tokens=12, pooling=request.param), device="cpu")
+    return pretrained_embedder(
+        Encoder(name=str(folder), max_tokens=12, pooling=request.param), device="cpu"
+    )
 
 
 def slow_vectors(embedder, texts):

@@ -22,7 +22,9 @@ class TestEncoderHash:
     def of(self, folder):
         return encoder_hash(configure("cascadexml", None, {"encoder": {"name": str(folder)}}))
 
-    @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", POOLING])
+    @pytest.mark.parametrize(
+        "name", ["config.json", "model.safetensors", "tokenizer.json", POOLING]
+    )
     def test_another_file(self, folder, name):
         before = self.of(folder)
         (folder / name).write_text("another")
@@ -40,7 +42,10 @@ class TestEncoderHash:
         assert self.of(folder) == before
 
     def test_vectors_of_words(self, tmp_path):
-        file, learned = tmp_path / "vectors.txt", configure("astec", None, {"encoder": {"name": "learned"}})
+        file, learned = (
+            tmp_path / "vectors.txt",
+            configure("astec", None, {"encoder": {"name": "learned"}}),
+        )
         file.write_text("a 1 2")
         config = configure("astec", None, {"encoder": {"name": str(file)}})
         before = encoder_hash(config)
@@ -77,7 +82,9 @@ class TestLevels:
 
     @pytest.mark.parametrize("kind", ["flat", "unbalanced"])
     def test_a_tree_of_another_kind_has_no_say(self, kind):
-        config = configure("cascadexml", None, {"cascade": {"levels": [64]}, "tree": {"kind": kind}})
+        config = configure(
+            "cascadexml", None, {"cascade": {"levels": [64]}, "tree": {"kind": kind}}
+        )
         assert with_levels(config, 5000).tree.kind == "balanced"
 
     def test_from_coarse_to_fine(self):

@@ -39,11 +39,15 @@ class TestWidths:
     def test_are_those_of_the_paper(self, n_labels, widths, _):
         assert level_widths(n_labels) == widths
 
-    @pytest.mark.parametrize(("n_labels", "widths"), [(1, ()), (2, ()), (10, ()), (32, (4,)), (500, (8, 64))])
+    @pytest.mark.parametrize(
+        ("n_labels", "widths"), [(1, ()), (2, ()), (10, ()), (32, (4,)), (500, (8, 64))]
+    )
     def test_of_few_labels(self, n_labels, widths):
         assert level_widths(n_labels) == widths
 
-    @pytest.mark.parametrize("n_labels", [2, 3, 17, 100, 999, 5_000, 65_537, 199_999, 200_000, 10**7])
+    @pytest.mark.parametrize(
+        "n_labels", [2, 3, 17, 100, 999, 5_000, 65_537, 199_999, 200_000, 10**7]
+    )
     def test_rise_and_stay_below_the_labels(self, n_labels):
         widths = (*level_widths(n_labels), n_labels)
         assert list(widths) == sorted(set(widths))
@@ -123,14 +127,18 @@ class TestLayers:
         assert flat == sorted(flat)
         assert all(1 <= layer <= depth for layer in flat)
 
-    @pytest.mark.parametrize(("depth", "layers"), [(12, (8, 9, 10, 11, 12)), (6, (2, 3, 4, 5, 6)), (3, (1, 2, 3))])
+    @pytest.mark.parametrize(
+        ("depth", "layers"), [(12, (8, 9, 10, 11, 12)), (6, (2, 3, 4, 5, 6)), (3, (1, 2, 3))]
+    )
     @pytest.mark.parametrize("n_levels", [1, 2])
     def test_side_by_side_are_the_last_five(self, depth, layers, n_levels):
         assert level_layers(depth, n_levels, "concat") == (layers,) * n_levels
 
 
 class TestLastLevel:
-    @pytest.mark.parametrize(("n_labels", "all_"), [(2, True), (30_938, True), (199_999, True), (200_000, False)])
+    @pytest.mark.parametrize(
+        ("n_labels", "all_"), [(2, True), (30_938, True), (199_999, True), (200_000, False)]
+    )
     def test_by_itself(self, n_labels, all_):
         assert scores_all_labels("auto", n_labels) is all_
 

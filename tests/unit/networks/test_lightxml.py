@@ -44,7 +44,9 @@ def network_of(tree, *, dropout=False, **settings):
     chance = torch.Generator().manual_seed(0)
     for head in network.heads:
         shape = head.weight.shape
-        head.set_rows(torch.randn(shape, generator=chance) / 3, torch.randn(shape[0], generator=chance))
+        head.set_rows(
+            torch.randn(shape, generator=chance) / 3, torch.randn(shape[0], generator=chance)
+        )
     return network
 
 
@@ -71,7 +73,9 @@ def slow_losses(network, batch, kept):
             cluster = CLUSTERS.ancestors(int(ORDER[label]))[0]
             targets[cluster] = max(float(targets[cluster]), value)
         best = logits.topk(kept).indices.tolist()
-        candidates = {label for cluster in best for label in CLUSTERS.children(0, cluster)} | set(own)
+        candidates = {label for cluster in best for label in CLUSTERS.children(0, cluster)} | set(
+            own
+        )
         nodes = torch.tensor(sorted(candidates))
         scores = second.weight[nodes] @ narrowed(network, z) + second.bias[nodes]
         wanted = torch.tensor([own.get(label, 0.0) for label in sorted(candidates)])
@@ -89,7 +93,9 @@ class TestClusters:
     def test_gradients(self):
         network, batch = network_of(CLUSTERS, bottleneck=6, shortlist=(2,)), batch_of()
         parameters = [*network.merges.parameters(), *network.encoder.parameters()]
-        expected = torch.autograd.grad(slow_losses(network, batch, 2).sum(), parameters, allow_unused=True)
+        expected = torch.autograd.grad(
+            slow_losses(network, batch, 2).sum(), parameters, allow_unused=True
+        )
         sum(network.losses(batch).values()).backward()
         assert parameters[0].shape == (6, 48)
         for parameter, gradient in zip(parameters, expected, strict=True):
@@ -103,11 +109,15 @@ class TestClusters:
         first, second = network.heads
         for at in range(4):
             z = side_by_side(network, batch, at)
-            clusters = (first.weight @ z + first.bias).sigmoid()[torch.from_numpy(CLUSTERS.parents(1)).long()]
+            clusters = (first.weight @ z + first.bias).sigmoid()[
+                torch.from_numpy(CLUSTERS.parents(1)).long()
+            ]
             expected = (second.weight @ narrowed(network, z) + second.bias).sigmoid() * clusters
             found = torch.zeros(14).scatter_(0, ranked.nodes[at].long(), ranked.scores[at])
             torch.testing.assert_close(found, expected.detach(), rtol=1e-4, atol=1e-5)
-            torch.testing.assert_close(ranked.vectors[at], narrowed(network, z).detach(), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                ranked.vectors[at], narrowed(network, z).detach(), rtol=1e-4, atol=1e-5
+            )
 
     def test_shapes_and_dropout(self):
         network = network_of(CLUSTERS, dropout=True, bottleneck=6)
@@ -119,7 +129,9 @@ class TestClusters:
 
     def test_bottleneck_is_trained_kept_and_halved(self):
         network, batch = network_of(CLUSTERS, bottleneck=6).eval(), batch_of()
-        grouped = {id(parameter) for group in network.optimiser_groups() for parameter in group["params"]}
+        grouped = {
+            id(parameter) for group in network.optimiser_groups() for parameter in group["params"]
+        }
         assert grouped == {id(parameter) for parameter in network.parameters()}
         other = network_of(CLUSTERS, bottleneck=6).eval()
         with torch.no_grad():
@@ -130,7 +142,9 @@ class TestClusters:
         half = network.in_half()
         assert {p.dtype for p in half.merges.parameters()} == {torch.bfloat16}
         assert {p.dtype for p in network.merges.parameters()} == {torch.float32}
-        torch.testing.assert_close(half.rank(batch.ids, batch.mask, 3).scores, expected.scores, atol=0.05, rtol=0)
+        torch.testing.assert_close(
+            half.rank(batch.ids, batch.mask, 3).scores, expected.scores, atol=0.05, rtol=0
+        )
 
 
 class TestAllLabels:
@@ -145,14 +159,29 @@ class TestAllLabels:
         for at, own in enumerate(TRUTH):
             targets[at, list(own)] = torch.tensor(list(own.values()))
         assert list(network.losses(batch)) == ["level 1"]
-        torch.testing.assert_close(network.losses(batch)["level 1"], bce(logits, targets), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            network.losses(batch)["level 1"], bce(logits, targets), rtol=1e-4, atol=1e-5
+        )
         ranked = network.eval().rank(batch.ids, batch.mask, 4)
         best = logits.detach().sigmoid().topk(4)
         assert torch.equal(ranked.nodes.long(), best.indices)
         torch.testing.assert_close(ranked.scores, best.values, rtol=1e-4, atol=1e-5)
 
 
-WORDS = ["red", "green", "blue", "apple", "pear", "sky", "window", "editor", "sound", "file", "door", "tree"]
+WORDS = [
+    "red",
+    "green",
+    "blue",
+    "apple",
+    "pear",
+    "sky",
+    "window",
+    "editor",
+    "sound",
+    "file",
+    "door",
+    "tree",
+]
 
 
 @pytest.fixture(scope="module")
@@ -177,13 +206,28 @@ class TestTrained:
     @pytest.mark.parametrize("borders", [(), (0, 3, 6, 9, 12)], ids=["all labels", "clusters"])
     def test_learns_and_comes_back(self, tmp_path, documents, folder, borders, rows):
         tree = LabelTree(np.arange(12, dtype=np.int32), (np.array(borders),) if borders else ())
-        settings = {**SETTINGS, "label_rows": rows, "bottleneck": 10, "dropout": [0.1] * tree.n_levels}
+        settings = {
+            **SETTINGS,
+            "label_rows": rows,
+            "bottleneck": 10,
+            "dropout": [0.1] * tree.n_levels,
+        }
         settings |= {"last_level": "shortlist", "shortlist": [2]} if borders else {}
-        training = {"epochs": 4, "batch_size": 8, "encoder_rate": 2e-3, "head_rate": 1e-2, "average": 0.25}
+        training = {
+            "epochs": 4,
+            "batch_size": 8,
+            "encoder_rate": 2e-3,
+            "head_rate": 1e-2,
+            "average": 0.25,
+        }
         encoder = {"name": str(folder), "max_tokens": 16}
-        config = configure("cascadexml", None, {"encoder": encoder, "cascade": settings, "training": training})
+        config = configure(
+            "cascadexml", None, {"encoder": encoder, "cascade": settings, "training": training}
+        )
         embedder = pretrained_embedder(config.encoder, device="cpu")
-        network = CascadeXML(embedder.network.encoder, tree, config.cascade, config.training, config.seed)
+        network = CascadeXML(
+            embedder.network.encoder, tree, config.cascade, config.training, config.seed
+        )
         ranker = CascadeRanker(embedder.tokeniser, network, tree)
         tokens = ranker.tokeniser(documents.document_texts())
         history = train_ranker(ranker, documents, tokens, config)

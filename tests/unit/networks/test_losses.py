@@ -101,10 +101,14 @@ def shortlist(rng):
 def test_value_and_gradient_on_shortlists(name, rng):
     scores, targets, counted = shortlist(rng)
     found = LOSSES[name].value(scores, targets, counted)
-    expected = torch.stack([formula(name, scores[row, counted[row]], targets[row, counted[row]]) for row in range(B)])
+    expected = torch.stack(
+        [formula(name, scores[row, counted[row]], targets[row, counted[row]]) for row in range(B)]
+    )
     torch.testing.assert_close(found, expected)
     weights = torch.linspace(-1, 2, B, dtype=torch.float64)
-    gradients = [torch.autograd.grad((losses * weights).sum(), scores)[0] for losses in (found, expected)]
+    gradients = [
+        torch.autograd.grad((losses * weights).sum(), scores)[0] for losses in (found, expected)
+    ]
     torch.testing.assert_close(*gradients)
     assert not gradients[0][~counted].any()
     torch.testing.assert_close(LOSSES[name](scores, targets, counted), found)
@@ -154,13 +158,20 @@ def test_chunks_add_up_to_all_labels(name, size, rng):
     nodes, values = positives(rng, B, 4, K)
     nodes[1] = -1  # a document without positives
     values = values.double().masked_fill(nodes < 0, 0)
-    dense = torch.zeros(B, K + 1, dtype=torch.float64).scatter_(1, nodes.long() % (K + 1), values)[:, :K]
+    dense = torch.zeros(B, K + 1, dtype=torch.float64).scatter_(1, nodes.long() % (K + 1), values)[
+        :, :K
+    ]
     expected = torch.stack([formula(name, scores[row], dense[row]) for row in range(B)])
     (gradient,) = torch.autograd.grad(expected.sum(), scores)
     targets = Targets(nodes, values, LOSSES[name])
     chunks = [slice(start, min(start + size, K)) for start in range(0, K, size)]
-    normaliser = targets.loss.normaliser((scores.detach()[:, own], targets.of_chunk(own)) for own in chunks)
-    parts = [targets.loss.chunk(scores.detach()[:, own].clone(), targets.of_chunk(own), normaliser) for own in chunks]
+    normaliser = targets.loss.normaliser(
+        (scores.detach()[:, own], targets.of_chunk(own)) for own in chunks
+    )
+    parts = [
+        targets.loss.chunk(scores.detach()[:, own].clone(), targets.of_chunk(own), normaliser)
+        for own in chunks
+    ]
     torch.testing.assert_close(sum(losses for losses, _ in parts), expected.detach())
     torch.testing.assert_close(torch.cat([own for _, own in parts], 1), gradient)
 
@@ -176,7 +187,9 @@ def test_full_head_trains_vectors_and_rows(name, block, rng, monkeypatch):
     values = values.double()
     scale = torch.from_numpy(rng.random(B))
     weight, bias = head.weight.clone().requires_grad_(), head.bias.clone().requires_grad_()
-    dense = torch.zeros(B, K + 1, dtype=torch.float64).scatter_(1, nodes.long() % (K + 1), values)[:, :K]
+    dense = torch.zeros(B, K + 1, dtype=torch.float64).scatter_(1, nodes.long() % (K + 1), values)[
+        :, :K
+    ]
     scores = x @ weight.T + bias
     expected = torch.stack([formula(name, scores[row], dense[row]) for row in range(B)])
     gradients = torch.autograd.grad((expected * scale).sum(), [x, weight, bias])
@@ -196,7 +209,9 @@ def test_rows_are_never_trained_by_another_loss_than_vectors(rng):
     nodes, values = positives(rng, B, 4, K)
     for loss in (BinaryCrossEntropy(), Focal()):
         head.full_loss(x, nodes, values, loss).sum().backward()
-    with pytest.raises(ValueError, match="found the losses bce and focal; expected one loss in a batch"):
+    with pytest.raises(
+        ValueError, match="found the losses bce and focal; expected one loss in a batch"
+    ):
         head.step(1.0, seed=0)
     with pytest.raises(TypeError, match="loss"):
         Targets(nodes, values)
@@ -215,14 +230,22 @@ class TestLevels:
         flat = [tensor for pair in weights for tensor in pair]
         documents = [
             slow_levels(
-                name, network, weights, [own[0].double() for own in network.vectors(alone(batch, at), None)], own
+                name,
+                network,
+                weights,
+                [own[0].double() for own in network.vectors(alone(batch, at), None)],
+                own,
             )
             for at, own in enumerate(TRUTH)
         ]
         expected = torch.stack([torch.stack(own) for own in documents]).mean(0)
-        gradients = torch.autograd.grad(expected.sum(), [*network.encoder.parameters(), *flat], allow_unused=True)
+        gradients = torch.autograd.grad(
+            expected.sum(), [*network.encoder.parameters(), *flat], allow_unused=True
+        )
         found = network.losses(batch)
-        torch.testing.assert_close(torch.stack(list(found.values())).double(), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            torch.stack(list(found.values())).double(), expected, rtol=1e-4, atol=1e-5
+        )
         sum(found.values()).backward()
         for parameter, gradient in zip(network.encoder.parameters(), gradients, strict=False):
             if gradient is not None:
@@ -250,7 +273,9 @@ class TestLevels:
             for head in network.heads:
                 head.step(1.0, 0)
             weights = [head.weight for head in network.heads]
-            results.append([*losses.values(), *weights, *(p.grad for p in network.encoder.parameters())])
+            results.append(
+                [*losses.values(), *weights, *(p.grad for p in network.encoder.parameters())]
+            )
         for hinge, custom in zip(*results, strict=True):
             if hinge is not None:
                 torch.testing.assert_close(custom, hinge, rtol=1e-4, atol=1e-5)
@@ -260,15 +285,21 @@ class TestLevels:
             training = Training(loss=name)
             cascade = Cascade(layers=LAYERS, shortlist=(2, 2))
             assert CascadeXML(tiny_encoder(), TREE, cascade, training, seed=0).loss.name == name
-            assert Resolution(tiny_encoder(), TREE, 1, Recursive(), training, seed=0).loss.name == name
+            assert (
+                Resolution(tiny_encoder(), TREE, 1, Recursive(), training, seed=0).loss.name == name
+            )
 
     @EVERY
     @pytest.mark.parametrize("cost_sensitive", [True, False])
     def test_a_level_of_xr_transformer(self, name, cost_sensitive):
         settings = Recursive(dropout=0.0, cost_sensitive=cost_sensitive, alpha=0.3)
         training = Training(head_optimiser="sgd", head_decay=0)
-        network = Resolution(tiny_encoder(), MATCH_TREE, 1, settings, training, 5, loss=LOSSES[name]).train()
-        network.parents = joined_nodes(np.array([[0], [1], [2], [0]], np.int32), MATCH_TREE.coarsen(label_matrix())[0])
+        network = Resolution(
+            tiny_encoder(), MATCH_TREE, 1, settings, training, 5, loss=LOSSES[name]
+        ).train()
+        network.parents = joined_nodes(
+            np.array([[0], [1], [2], [0]], np.int32), MATCH_TREE.coarsen(label_matrix())[0]
+        )
         batch = nodes_batch(1)
         shortlist = network.shortlist(batch)
         with torch.no_grad():
@@ -283,9 +314,13 @@ class TestLevels:
             if cost_sensitive:
                 positive, negative = relevance / total, 0.3 * negative
             counted = torch.ones(1, len(own), dtype=torch.bool)
-            documents.append(loss.weighted(own[None], positive[None], negative[None], counted)[0] / len(own))
+            documents.append(
+                loss.weighted(own[None], positive[None], negative[None], counted)[0] / len(own)
+            )
         ((_, found),) = network.losses(batch).items()
-        torch.testing.assert_close(found.double(), torch.stack(documents).mean(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            found.double(), torch.stack(documents).mean(), rtol=1e-5, atol=1e-6
+        )
 
 
 def slow_levels(name, network, weights, theta, own):
@@ -306,7 +341,10 @@ def slow_levels(name, network, weights, theta, own):
         totals.append(formula(name, p, targets))
         sizes.append(len(order))
         if t < TREE.n_levels - 1:
-            top = [order[at] for at in p.detach().argsort(descending=True)[: settings.shortlist[t]].tolist()]
+            top = [
+                order[at]
+                for at in p.detach().argsort(descending=True)[: settings.shortlist[t]].tolist()
+            ]
             nodes = {child for node in top for child in TREE.children(t, node)}
             nodes |= {path(TREE, position)[t + 1] for position in own}
     alpha = [size / min(sizes) if settings.rescale else 1 for size in sizes]
@@ -326,7 +364,9 @@ class TestOwnLosses:
 
         scores = torch.from_numpy(rng.normal(size=(B, S)))
         columns = torch.zeros(B, 1, dtype=torch.int64)
-        losses, gradient = Squared().chunk(scores, ChunkTargets(columns, torch.ones(B, 1).double()), None)
+        losses, gradient = Squared().chunk(
+            scores, ChunkTargets(columns, torch.ones(B, 1).double()), None
+        )
         targets = torch.zeros(B, S, dtype=torch.float64)
         targets[:, 0] = 1
         sign = 2 * targets - 1
@@ -341,7 +381,9 @@ class TestOwnLosses:
     @pytest.mark.parametrize("result", [None, 3.0, torch.zeros(()), torch.zeros(2, 3)])
     def test_a_function_that_gives_no_loss_of_each_document_is_refused(self, result):
         loss = UserLoss(lambda scores, targets, counted: result)
-        with pytest.raises(UsageError, match=r"^loss: found .* for scores \(2, 3\); expected a tensor \(2,\)"):
+        with pytest.raises(
+            UsageError, match=r"^loss: found .* for scores \(2, 3\); expected a tensor \(2,\)"
+        ):
             loss.value(torch.zeros(2, 3), torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool))
 
     def test_a_missing_custom_loss_is_named(self):

@@ -30,7 +30,9 @@ class TestWidths:
     @pytest.mark.parametrize("bottleneck", [0, 3, WIDTH, 2 * WIDTH])
     def test_are_those_of_the_vectors(self, layers, merge, bottleneck):
         merges, _ = layers_of(layers, merge=merge, bottleneck=bottleneck)
-        found = [merged(own, PARTS[: len(some)]).shape for own, some in zip(merges, layers, strict=True)]
+        found = [
+            merged(own, PARTS[: len(some)]).shape for own, some in zip(merges, layers, strict=True)
+        ]
         assert found == [(3, width) for width in vector_widths(layers, WIDTH, merge, bottleneck)]
 
     def test_known(self):

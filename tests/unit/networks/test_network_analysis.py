@@ -26,7 +26,21 @@ from longtail.tree.tree import LabelTree  # noqa: E402
 from tiny_encoder import tiny_encoder, write_encoder  # noqa: E402
 
 LENGTHS = [5, 9, 1, 17, 9, 30, 2, 5]
-WORDS = ["wind", "sea", "sun", "fish", "solar", "cell", "boat", "net", "storm", "beach", "light", "water", "power"]
+WORDS = [
+    "wind",
+    "sea",
+    "sun",
+    "fish",
+    "solar",
+    "cell",
+    "boat",
+    "net",
+    "storm",
+    "beach",
+    "light",
+    "water",
+    "power",
+]
 WORDS += ["turbine", "panel"]
 
 
@@ -48,7 +62,9 @@ def one_by_one(encoder: Encoder, tokens: Tokens, at: int) -> np.ndarray:
     itself, entropy, share = ([[] for _ in range(encoder.depth)] for _ in range(3))
     for start, end in zip(tokens.ends[:-1], tokens.ends[1:], strict=True):
         with torch.no_grad():
-            maps, _ = encoder.attentions(torch.tensor(tokens.ids[None, start:end].astype(np.int64)), None)
+            maps, _ = encoder.attentions(
+                torch.tensor(tokens.ids[None, start:end].astype(np.int64)), None
+            )
         for layer, weights in enumerate(maps):
             for head in weights[0].double().numpy():
                 row = head[at]
@@ -60,7 +76,9 @@ def one_by_one(encoder: Encoder, tokens: Tokens, at: int) -> np.ndarray:
 
 
 def numbers(layers) -> np.ndarray:
-    return np.array([[own.self_mean, own.self_max, own.entropy, own.entropy_share] for own in layers])
+    return np.array(
+        [[own.self_mean, own.self_max, own.entropy, own.entropy_share] for own in layers]
+    )
 
 
 class TestAttention:
@@ -82,8 +100,12 @@ class TestAttention:
                 module.p = 0.5
         attentions = encoder.attentions
         monkeypatch.setattr(analysis, "_MAPS", 3 * 2 * 32**2 * 3)  # three documents of 32 tokens
-        monkeypatch.setattr(encoder, "attentions", lambda ids, mask: sizes.append(len(ids)) or attentions(ids, mask))
-        np.testing.assert_allclose(numbers(class_attention(encoder.train(), some_tokens())), whole, rtol=1e-5)
+        monkeypatch.setattr(
+            encoder, "attentions", lambda ids, mask: sizes.append(len(ids)) or attentions(ids, mask)
+        )
+        np.testing.assert_allclose(
+            numbers(class_attention(encoder.train(), some_tokens())), whole, rtol=1e-5
+        )
         assert sizes == [3, 3, 2]
 
     def test_even_attention_has_all_the_entropy_there_is(self):
@@ -147,7 +169,9 @@ class TestPwcca:
     def test_directions_made_of_rounding_do_not_count(self, vectors):
         x, y = (own.astype(np.float32) for own in vectors)
         chance = np.random.default_rng(2)
-        same = np.full((400, 1), np.float32(0.1))  # after its mean is taken, what is left is rounding
+        same = np.full(
+            (400, 1), np.float32(0.1)
+        )  # after its mean is taken, what is left is rounding
         doubled = np.hstack([y, 3 * y[:, :2] + y[:, 2:4], same])
         noise = (doubled * (1 + 1e-8 * chance.normal(size=doubled.shape))).astype(np.float32)
         assert pwcca(x, noise) == pytest.approx(pwcca(x, y), rel=1e-5)
@@ -155,7 +179,9 @@ class TestPwcca:
     def test_too_few_documents(self, vectors):
         x, y = vectors
         assert pwcca(x[:13], y[:13]) < 1
-        message = "found 12 documents; expected more than 12, the dimensions of both vectors together"
+        message = (
+            "found 12 documents; expected more than 12, the dimensions of both vectors together"
+        )
         with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
             pwcca(x[:12], y[:12])
 
@@ -168,7 +194,9 @@ def documents(n: int, seed: int = 0) -> Dataset:
     chance = np.random.default_rng(seed)
     picked = [chance.choice(len(WORDS), chance.integers(2, 12)) for _ in range(n)]
     texts = [" ".join(WORDS[at] for at in own) for own in picked]
-    return Dataset.of(texts, [sorted({WORDS[at] for at in own[:2]}) for own in picked], vocabulary=WORDS)
+    return Dataset.of(
+        texts, [sorted({WORDS[at] for at in own[:2]}) for own in picked], vocabulary=WORDS
+    )
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +207,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ranker(folder):
     tree = LabelTree(
-        np.arange(15, dtype=np.int32)[::-1].copy(), (np.array([0, 2, 3, 5]), np.array([0, 3, 6, 9, 12, 15]))
+        np.arange(15, dtype=np.int32)[::-1].copy(),
+        (np.array([0, 2, 3, 5]), np.array([0, 3, 6, 9, 12, 15])),
     )
     cascade = config.Cascade(layers=((1, 2), (2,), (3,)), shortlist=(2, 2))
     network = CascadeXML(Encoder.load(folder), tree, cascade, config.Training(), 0)
@@ -222,23 +251,33 @@ class TestAnalyse:
         found = analyse(ranker, None, plain, 1000)
         assert (found.documents, found.vector_documents) == (14, 14)
         assert ([*found.attention], found.likeness, found.shortlist_recall) == (["trained"], {}, ())
-        assert "PWCCA is left out: found 14 documents; expected more than 16, the dim" in caplog.text
+        assert (
+            "PWCCA is left out: found 14 documents; expected more than 16, the dim" in caplog.text
+        )
 
 
 class TestUntuned:
     def test_the_folder_of_the_settings(self, ranker, folder):
-        found = untuned_encoder(config.Encoder(name=str(folder), pooling="mean"), ranker.network.encoder)
+        found = untuned_encoder(
+            config.Encoder(name=str(folder), pooling="mean"), ranker.network.encoder
+        )
         assert found is not ranker.network.encoder
         assert found.pooling == "mean"
         assert found.state_dict().keys() == ranker.network.encoder.state_dict().keys()
 
     def test_a_folder_that_is_gone(self, ranker, tmp_path, caplog):
         with caplog.at_level(logging.INFO):
-            assert untuned_encoder(config.Encoder(name=str(tmp_path / "gone")), ranker.network.encoder) is None
+            assert (
+                untuned_encoder(config.Encoder(name=str(tmp_path / "gone")), ranker.network.encoder)
+                is None
+            )
         assert "the encoder before training is left out: encoder " in caplog.text
         assert "gone': found no such folder" in caplog.text
 
     def test_another_encoder_in_its_place(self, ranker, tmp_path, caplog):
         other = write_encoder(tmp_path / "other", WORDS, width=8, depth=2)
         assert untuned_encoder(config.Encoder(name=str(other)), ranker.network.encoder) is None
-        assert "found 2 layers of width 8 for 200 tokens; expected 3 layers of width 8 for 200 tokens" in caplog.text
+        assert (
+            "found 2 layers of width 8 for 200 tokens; expected 3 layers of width 8 for 200 tokens"
+            in caplog.text
+        )

@@ -41,7 +41,9 @@ def test_want_of_memory_is_no_damage(folder, monkeypatch, error):
         raise error
 
     monkeypatch.setattr(network_folder, "_load", fail)
-    with pytest.raises(ModelFolderError, match=r"^network: not enough memory to load it; use a larger machine"):
+    with pytest.raises(
+        ModelFolderError, match=r"^network: not enough memory to load it; use a larger machine"
+    ):
         network_folder.load_network(folder, Config(), "cpu")
 
 
@@ -50,7 +52,9 @@ def test_damage_is_called_so(folder, monkeypatch):
         raise wrapped(RuntimeError("size mismatch"))
 
     monkeypatch.setattr(network_folder, "_load", fail)
-    with pytest.raises(ModelFolderError, match="transformers cannot read it; train the model again, or get another"):
+    with pytest.raises(
+        ModelFolderError, match="transformers cannot read it; train the model again, or get another"
+    ):
         network_folder.load_network(folder, Config(), "cpu")
 
 
@@ -64,7 +68,9 @@ FAMILIES = {
 
 class TestFamilies:
     @pytest.mark.parametrize("method", FAMILIES)
-    def test_are_told_by_the_files_of_earlier_folders_and_stored_in_those_of_now(self, method, tmp_path):
+    def test_are_told_by_the_files_of_earlier_folders_and_stored_in_those_of_now(
+        self, method, tmp_path
+    ):
         family, ranks = FAMILIES[method]
         before = golden.unpack(golden.MODELS, method, tmp_path)
         assert not (before / "network.json").exists()

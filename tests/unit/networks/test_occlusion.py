@@ -44,7 +44,9 @@ def folder(tmp_path_factory):
 
 
 def ranker_of(folder, tree=TREE, scale=30.0, **settings):
-    cascade = Cascade(**{"shortlist": (2, 3)[: tree.n_levels - 1], "last_level": "shortlist", **settings})
+    cascade = Cascade(
+        **{"shortlist": (2, 3)[: tree.n_levels - 1], "last_level": "shortlist", **settings}
+    )
     network = CascadeXML(Encoder.load(folder), tree, cascade, Training(head_optimiser="sgd"), 3)
     for head in network.heads:
         head.set_rows(head.weight * scale)
@@ -63,13 +65,20 @@ class Counting:
     def __call__(self, texts):
         self.given = sum(map(len, texts))
         ids = defaultdict(lambda: len(ids) + 1)
-        rows = [[ids[word.casefold()] for word in text.split()][: self.max_tokens] or [0] for text in texts]
+        rows = [
+            [ids[word.casefold()] for word in text.split()][: self.max_tokens] or [0]
+            for text in texts
+        ]
         return SimpleNamespace(ids=np.concatenate(rows), ends=np.cumsum([0, *map(len, rows)]))
 
     def label_scores(self, texts, label):
         self.texts = list(texts)
-        words = [text.casefold().replace(".", " ").split()[: self.max_tokens] for text in self.texts]
-        return special.expit([self.bias + label + sum(self.weights.get(word, 0.0) for word in own) for own in words])
+        words = [
+            text.casefold().replace(".", " ").split()[: self.max_tokens] for text in self.texts
+        ]
+        return special.expit(
+            [self.bias + label + sum(self.weights.get(word, 0.0) for word in own) for own in words]
+        )
 
 
 def left_out(text, **settings):
@@ -120,9 +129,15 @@ class TestWords:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("sound-file_name (x), don’t o'clock", ["sound", "file", "name", "x", "don’t", "o'clock"]),
+            (
+                "sound-file_name (x), don’t o'clock",
+                ["sound", "file", "name", "x", "don’t", "o'clock"],
+            ),
             ("'quoted' rock'n'roll' C++ 3.5%", ["quoted", "rock'n'roll", "C", "3", "5"]),
-            ("Straße STRASSE Ärger a\u0308rger", ["Straße", "Ärger"]),  # letters of several kinds, folded together
+            (
+                "Straße STRASSE Ärger a\u0308rger",
+                ["Straße", "Ärger"],
+            ),  # letters of several kinds, folded together
             ("हिन्दी भाषा، עברית", ["हिन्दी", "भाषा", "עברית"]),  # with marks on their letters
             ("می\u200cخواهم soft\u00adhyphen", ["می\u200cخواهم", "soft\u00adhyphen"]),
             ("one\u2003two\u200bthree—four\tfive\n", ["one", "two", "three", "four", "five"]),
@@ -155,8 +170,14 @@ class TestFalls:
         assert (step.kind, step.bias, step.dense) == ("left-out", 0, 0)
         assert step.margin == pytest.approx(1.0)
         assert step.score == pytest.approx(special.expit(1.0))
-        parts = [(part.feature, part.value, part.weight, part.contribution) for part in step.contributions]
-        assert parts == [("sound", 2, pytest.approx(1.5), pytest.approx(3)), ("cut", 1, *[pytest.approx(-2)] * 2)]
+        parts = [
+            (part.feature, part.value, part.weight, part.contribution)
+            for part in step.contributions
+        ]
+        assert parts == [
+            ("sound", 2, pytest.approx(1.5), pytest.approx(3)),
+            ("cut", 1, *[pytest.approx(-2)] * 2),
+        ]
         assert "left out" in step.node
 
     @pytest.mark.parametrize("bias", [-2000.0, 30.0, 2000.0])
@@ -166,15 +187,21 @@ class TestFalls:
         assert np.isfinite(found.falls).all()
         assert np.isfinite(found.step().margin)
         if bias == 30:
-            assert found.falls == pytest.approx((2.0, 0.0), abs=0.1)  # where float32 would have none
+            assert found.falls == pytest.approx(
+                (2.0, 0.0), abs=0.1
+            )  # where float32 would have none
 
     def test_only_words_that_are_read(self):
         found = occlusions(Counting(3, a=1.0, e=5.0), "a b c d e e", 0)
-        assert dict(zip(found.words, found.falls, strict=True)) == pytest.approx({"a": 1.0, "b": 0.0, "c": 0.0})
+        assert dict(zip(found.words, found.falls, strict=True)) == pytest.approx(
+            {"a": 1.0, "b": 0.0, "c": 0.0}
+        )
 
     def test_what_moves_up_is_read(self):
         found = occlusions(Counting(3, a=1.0, d=5.0), "a a b c d e e", 0)
-        assert dict(zip(found.words, found.falls, strict=True)) == pytest.approx({"a": -3.0, "b": 0.0})
+        assert dict(zip(found.words, found.falls, strict=True)) == pytest.approx(
+            {"a": -3.0, "b": 0.0}
+        )
 
     def test_a_book_costs_no_more_than_a_page(self):
         """Its end is cut off where it cannot be read, whichever word is left out."""
@@ -197,7 +224,10 @@ class TestFalls:
         text = "Red window, green sky: red apple file."
         found = occlusions(ranker, text, 5)
         assert sorted(found.words) == ["Red", "apple", "file", "green", "sky", "window"]
-        others = {"Red": "window, green sky: apple file.", "sky": "Red window, green : red apple file."}
+        others = {
+            "Red": "window, green sky: apple file.",
+            "sky": "Red window, green : red apple file.",
+        }
         whole = special.logit(ranker.label_scores([text], 5)[0])
         falls = dict(zip(found.words, found.falls, strict=True))
         for word, other in others.items():
@@ -218,7 +248,9 @@ def test_beside_linear_classifiers():
     network = occlusions(Counting(sound=1.0), "sound", 0).step()
     calibration = Calibration(np.array([0.0, 1.0]), np.array([0.1, 0.5]))
     raw = RawExplanation(0, 0.4, ())
-    found = raw.named(Labels.of(["a"]), np.ones(1, np.int64), Strings.of([]), calibration, network, 0.75)
+    found = raw.named(
+        Labels.of(["a"]), np.ones(1, np.int64), Strings.of([]), calibration, network, 0.75
+    )
     score = 0.75 * special.expit(1.0) + 0.25 * 0.4
     assert found.path_score == pytest.approx(score)
     assert found.probability == pytest.approx(0.1 + 0.4 * score)
@@ -231,7 +263,10 @@ class TestPrinted:
         Contribution("sound", 2.0, 1.0, 2.0), Contribution("cut", 1.0, -1.0, -1.0), Contribution("a", 1.0, 0.1, 0.1),
     ), "left-out")  # fmt: skip
     WORDS = (Contribution("sound", 0.5, 1.0, 0.5), Contribution("cut", 0.5, -0.5, -0.25))
-    SUMS = (Step(0, 0, "Audio, Video", 0.25, 1.0, 0.0, 0.0, WORDS), Step(0, 1, "Audio", 0.45, 0.8, 0.0, 0.2, WORDS))
+    SUMS = (
+        Step(0, 0, "Audio, Video", 0.25, 1.0, 0.0, 0.0, WORDS),
+        Step(0, 1, "Audio", 0.45, 0.8, 0.0, 0.2, WORDS),
+    )
 
     def test_a_network(self, capsys):
         """Nothing is added up, and bars are on a scale of their own."""
@@ -247,7 +282,9 @@ class TestPrinted:
         ]
 
     def test_a_network_beside_linear_classifiers(self, capsys):
-        explanation = Explanation("a", "a", 0.25 * 0.818 + 0.75 * 0.8, 0.5, (self.NETWORK, *self.SUMS), 0.25)
+        explanation = Explanation(
+            "a", "a", 0.25 * 0.818 + 0.75 * 0.8, 0.5, (self.NETWORK, *self.SUMS), 0.25
+        )
         print_explanation(explanation, 3)
         lines = capsys.readouterr().out.splitlines()
         assert lines[1] == "= 0.25 × 0.818 of the network + 0.75 × 0.800 of the linear classifiers"
@@ -258,4 +295,6 @@ class TestPrinted:
     def test_a_network_that_reads_no_word(self, capsys):
         step = Step(0, 0, "the network", -1.0, 0.1, 0.0, 0.0, (), "left-out")
         print_explanation(Explanation("a", "a", 0.1, 0.0, (step,), 1.0), 8)
-        assert capsys.readouterr().out.splitlines()[-1] == "  the network reads no word of this text"
+        assert (
+            capsys.readouterr().out.splitlines()[-1] == "  the network reads no word of this text"
+        )

@@ -123,18 +123,24 @@ class TestSearch:
         found, vectors = full.search(TEXTS[:9], 99)
         head = full.network.heads[-1]
         logits = torch.from_numpy(vectors) @ head.weight.T + head.bias
-        np.testing.assert_allclose(found.toarray()[:, TREE.order], logits.sigmoid().numpy(), **CLOSE)
+        np.testing.assert_allclose(
+            found.toarray()[:, TREE.order], logits.sigmoid().numpy(), **CLOSE
+        )
 
     def test_exclude(self, exhaustive):
         first, _ = exhaustive.search(TEXTS[:8], L)
         counts = [0, 1, 2, 3, 5, 8, 16, 20]
         banned = [sorted(row(first, at)[0][:count]) for at, count in enumerate(counts)]
         ends = np.cumsum([0, *counts])
-        exclude = csr_of(np.ones(ends[-1], np.float32), np.concatenate(banned).astype(np.int32), ends, L)
+        exclude = csr_of(
+            np.ones(ends[-1], np.float32), np.concatenate(banned).astype(np.int32), ends, L
+        )
         found, _ = exhaustive.search(TEXTS[:8], 4, exclude)
         for at, count in enumerate(counts):
             assert row(found, at)[0] == row(first, at)[0][count : count + 4]
-            np.testing.assert_allclose(row(found, at)[1], row(first, at)[1][count : count + 4], **CLOSE)
+            np.testing.assert_allclose(
+                row(found, at)[1], row(first, at)[1][count : count + 4], **CLOSE
+            )
 
     def test_no_texts(self, ranker):
         none = csr_of(np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64), L)
@@ -194,7 +200,9 @@ class TestRecall:
             for level in range(2):
                 true = {TREE.ancestors(label)[level] for label in own}
                 if true:
-                    recalls[level].append(len(true & set(kept_nodes[level][0].tolist())) / len(true))
+                    recalls[level].append(
+                        len(true & set(kept_nodes[level][0].tolist())) / len(true)
+                    )
         expected = [np.mean(own) for own in recalls]
         assert ranker.shortlist_recall(tokens, truth) == pytest.approx(expected)
 
@@ -213,14 +221,19 @@ class TestRecall:
 
     def test_of_a_single_level(self, folder):
         single = ranker_of(folder, kept=(), tree=LabelTree(np.arange(5, dtype=np.int32), ()))
-        assert single.shortlist_recall(single.tokeniser(TEXTS[:2]), sparse.csr_array(np.eye(2, 5))) == []
+        assert (
+            single.shortlist_recall(single.tokeniser(TEXTS[:2]), sparse.csr_array(np.eye(2, 5)))
+            == []
+        )
         assert single.search(TEXTS[:2], 9)[0].nnz == 10
 
 
 class TestPadding:
     def test_a_text_of_any_length_gives_what_it_gives_alone(self, ranker):
         """Lengths around multiples of 8 and around the most tokens, in one batch with a long one."""
-        texts = [" ".join(["pear"] * count) for count in (1, 5, 6, 7, 8, 13, 14, 15, 29, 30, 31, 60)]
+        texts = [
+            " ".join(["pear"] * count) for count in (1, 5, 6, 7, 8, 13, 14, 15, 29, 30, 31, 60)
+        ]
         together = ranker.embed(texts)
         for at, text in enumerate(texts):
             np.testing.assert_allclose(ranker.embed([text])[0], together[at], **CLOSE)

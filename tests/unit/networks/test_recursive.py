@@ -45,8 +45,16 @@ TREE = LabelTree(
     np.random.default_rng(1).permutation(14).astype(np.int32),
     (np.array([0, 1, 4, 6]), np.array([0, 3, 4, 5, 9, 13, 14])),  # 3 → 6 → 14, of 1 to 4 children
 )
-TRUTH = [{13}, {0, 1, 2, 9}, set(range(14)), {3, 4, 8, 7}]  # labels by position: one, siblings, all, and some
-MATCHED = {1: [[0, 2], [1, -1], [2, 0], [0, -1]], 2: [[5, 0], [1, 3], [0, 1], [4, -1]]}  # P of the level above
+TRUTH = [
+    {13},
+    {0, 1, 2, 9},
+    set(range(14)),
+    {3, 4, 8, 7},
+]  # labels by position: one, siblings, all, and some
+MATCHED = {
+    1: [[0, 2], [1, -1], [2, 0], [0, -1]],
+    2: [[5, 0], [1, 3], [0, 1], [4, -1]],
+}  # P of the level above
 LENGTHS = [9, 4, 16, 7]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -87,11 +95,18 @@ def counts(level, own):
 def network_of(level, loss="squared-hinge", **settings):
     """Return a network in training mode that drops nothing, whose classifiers tell documents apart, with its M."""
     training = Training(head_optimiser="sgd", head_decay=0, loss=loss)
-    network = Resolution(tiny_encoder(), TREE, level, Recursive(dropout=0.0, **settings), training, seed=5).train()
+    network = Resolution(
+        tiny_encoder(), TREE, level, Recursive(dropout=0.0, **settings), training, seed=5
+    ).train()
     chance, head = torch.Generator().manual_seed(level), network.heads[0]
-    head.set_rows(torch.randn(head.weight.shape, generator=chance) / 2, torch.randn(len(head.bias), generator=chance))
+    head.set_rows(
+        torch.randn(head.weight.shape, generator=chance) / 2,
+        torch.randn(len(head.bias), generator=chance),
+    )
     if level:
-        network.parents = joined_nodes(np.array(MATCHED[level], np.int32), TREE.coarsen(label_matrix())[level - 1])
+        network.parents = joined_nodes(
+            np.array(MATCHED[level], np.int32), TREE.coarsen(label_matrix())[level - 1]
+        )
     return network
 
 
@@ -127,7 +142,9 @@ def slow_loss(network, weight, bias, batch, truth=TRUTH):
         values = truth[row] if isinstance(truth[row], dict) else dict.fromkeys(truth[row], 1)
         nodes = set(range(TREE.widths[0]))
         if level:  # eq. 8
-            above = {node for node in MATCHED[level][row] if node >= 0} | set(counts(level - 1, set(values)))
+            above = {node for node in MATCHED[level][row] if node >= 0} | set(
+                counts(level - 1, set(values))
+            )
             nodes = {child for node in above for child in TREE.children(level - 1, node)}
         assert set(counts(level, set(values))) <= nodes
         x, total = network.vectors(batch.ids[at : at + 1, : LENGTHS[row]], None)[0][0].double(), 0
@@ -135,7 +152,9 @@ def slow_loss(network, weight, bias, batch, truth=TRUTH):
             relevance = sum(value for label, value in values.items() if label in below(level, node))
             y = min(relevance, 1)
             share = relevance / max(sum(values.values()), 1) if settings.cost_sensitive else y
-            total = total + slow_point(y, weight[node] @ x + bias[node], share, network.loss.name, settings)
+            total = total + slow_point(
+                y, weight[node] @ x + bias[node], share, network.loss.name, settings
+            )
         documents.append(total / len(nodes))
     return sum(documents) / len(documents)
 
@@ -167,10 +186,17 @@ class TestLosses:
             assert (parameter.grad is None) == (gradient is None)
             if gradient is not None:
                 torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=2e-5)
-        assert sum(float(gradient.abs().sum()) for gradient in gradients[:-2] if gradient is not None) > 1
+        assert (
+            sum(float(gradient.abs().sum()) for gradient in gradients[:-2] if gradient is not None)
+            > 1
+        )
         head.step(1.0, 0)  # plain gradient descent: what a step of 1 takes away is the gradient
-        torch.testing.assert_close(weight.detach() - head.weight.double(), gradients[-2], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(bias.detach() - head.bias.double(), gradients[-1], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            weight.detach() - head.weight.double(), gradients[-2], rtol=1e-4, atol=1e-5
+        )
+        torch.testing.assert_close(
+            bias.detach() - head.bias.double(), gradients[-1], rtol=1e-4, atol=1e-5
+        )
 
     def test_each_document_has_its_own_parents(self):
         network = network_of(2)
@@ -187,11 +213,15 @@ class TestLosses:
         targets = torch.tensor([[1, 0.3, 0, 0.1]])
         logits = torch.tensor([[12.0, -0.5, -12, -2]], requires_grad=True)
         positive, negative = network._relevances(network.loss, targets, torch.tensor([[1.0]]))
-        network.loss.weighted(logits, positive, negative, torch.ones(1, 4, dtype=torch.bool)).sum().backward()
+        network.loss.weighted(
+            logits, positive, negative, torch.ones(1, 4, dtype=torch.bool)
+        ).sum().backward()
         torch.testing.assert_close(logits.grad, logits.detach().sigmoid() - targets)
 
     def test_decay_is_the_classifiers(self):
-        network = Resolution(tiny_encoder(), TREE, 1, Recursive(), Training(head_decay=0.25), seed=0)
+        network = Resolution(
+            tiny_encoder(), TREE, 1, Recursive(), Training(head_decay=0.25), seed=0
+        )
         assert network.heads[0].weight_decay == 0.25
         sizes = [sum(p.numel() for p in group["params"]) for group in network.optimiser_groups()]
         assert sum(sizes) == sum(p.numel() for p in network.encoder.parameters())
@@ -202,7 +232,8 @@ class TestArrays:
     @pytest.mark.parametrize("state", [False, True])
     def test_there_and_back(self, state):
         ours, theirs = (
-            Resolution(tiny_encoder(seed=seed), TREE, 1, Recursive(), Training(), seed=seed) for seed in (1, 2)
+            Resolution(tiny_encoder(seed=seed), TREE, 1, Recursive(), Training(), seed=seed)
+            for seed in (1, 2)
         )
         ours.parents = network_of(1).parents
         ours.train().losses(batch_of(1))["level 2"].backward()
@@ -215,7 +246,11 @@ class TestArrays:
 
     def test_rows_begin_otherwise_on_every_level_and_seed(self):
         def first(level, seed):
-            return Resolution(tiny_encoder(), TREE, level, Recursive(), Training(), seed).heads[0].weight[:3]
+            return (
+                Resolution(tiny_encoder(), TREE, level, Recursive(), Training(), seed)
+                .heads[0]
+                .weight[:3]
+            )
 
         assert torch.equal(first(0, 7), first(0, 7))
         assert not torch.equal(first(0, 7), first(0, 8))
@@ -247,7 +282,9 @@ class TestMatching:
 
     @pytest.mark.parametrize("k", [1, 4, 99])
     def test_best_first_among_the_children(self, embedder, k):
-        parents = np.array([[0, 2], [1, -1], [2, 0], [-1, -1], [0, -1]], np.int32)  # of 3 + 1, 3, …, 0, 1 children
+        parents = np.array(
+            [[0, 2], [1, -1], [2, 0], [-1, -1], [0, -1]], np.int32
+        )  # of 3 + 1, 3, …, 0, 1 children
         matcher, tokens = self.matcher(embedder, 1), embedder.tokeniser(TEXTS)
         vectors, nodes = matcher.match(tokens, parents, k)
         assert nodes.shape == (5, min(k, 6))
@@ -272,7 +309,13 @@ class TestMatching:
 
 
 class TestNodes:
-    @given(st.lists(st.tuples(st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8))), min_size=1, max_size=6))
+    @given(
+        st.lists(
+            st.tuples(st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8))),
+            min_size=1,
+            max_size=6,
+        )
+    )
     def test_joined(self, documents):
         """The matched ones have gaps, as where parents have few children."""
         matched = np.full((len(documents), 10), -1, np.int32)
@@ -282,7 +325,9 @@ class TestNodes:
             true[row, list(own)] = 2
         joined = joined_nodes(matched, sparse.csr_array(true))
         most = max([1, *(len(chosen | own) for chosen, own in documents)])
-        expected = [sorted(chosen | own) + [-1] * (most - len(chosen | own)) for chosen, own in documents]
+        expected = [
+            sorted(chosen | own) + [-1] * (most - len(chosen | own)) for chosen, own in documents
+        ]
         assert joined.tolist() == expected
         assert joined.dtype == np.int32
 
@@ -301,12 +346,16 @@ def problem(n=40, width=5):
 def node_weights(chunks, bias):
     """Return weights (nodes, width) and biases of a level without sparse columns but for the constant."""
     found = [chunks.weights(node) for node in range(chunks.n_nodes)]
-    return np.stack([dense for _, _, dense in found]), np.array([values.sum() * bias for _, values, _ in found])
+    return np.stack([dense for _, _, dense in found]), np.array(
+        [values.sum() * bias for _, values, _ in found]
+    )
 
 
 def level_of(levels, config):
     """Return the second level of a run of which nothing but the tree and the settings is asked."""
-    return _Level(1, LevelLength(1), NetworkRun(None, None, None, TREE, config, Work(None, "")), levels)
+    return _Level(
+        1, LevelLength(1), NetworkRun(None, None, None, TREE, config, Work(None, "")), levels
+    )
 
 
 class TestFirstRows:
@@ -323,17 +372,31 @@ class TestFirstRows:
         vectors, levels = problem()
         parents = None
         if level:
-            parents = levels[level - 1] + sparse.csr_array(np.eye(40, TREE.widths[level - 1], dtype=np.float32))
+            parents = levels[level - 1] + sparse.csr_array(
+                np.eye(40, TREE.widths[level - 1], dtype=np.float32)
+            )
         weights, bias = fit_rows(vectors, levels[level], TREE, level, parents, ranker, 0)
         counted, totals = levels[level].toarray(), levels[level].sum(axis=1)
         for node in range(TREE.widths[level]):
-            mine = slice(None) if parents is None else parents.toarray()[:, TREE.parents(level)[node]] > 0
+            mine = (
+                slice(None)
+                if parents is None
+                else parents.toarray()[:, TREE.parents(level)[node]] > 0
+            )
             x, count, total = vectors[mine].astype(np.float64), counted[mine, node], totals[mine]
             y = np.where(count > 0, 1.0, -1.0)
-            share = np.where(count > 0, count / np.maximum(total, 1), ranker.alpha) if ranker.cost_sensitive else 1.0
+            share = (
+                np.where(count > 0, count / np.maximum(total, 1), ranker.alpha)
+                if ranker.cost_sensitive
+                else 1.0
+            )
             cost = share * np.where(y > 0, ranker.cost_positive, ranker.cost_negative)
             margins = y * (x @ weights[node] + bias[node])
-            slopes = -2 * np.maximum(0, 1 - margins) if ranker.loss == "squared-hinge" else -1 / (1 + np.exp(margins))
+            slopes = (
+                -2 * np.maximum(0, 1 - margins)
+                if ranker.loss == "squared-hinge"
+                else -1 / (1 + np.exp(margins))
+            )
             parts = (cost * slopes * y)[:, None] * x
             assert abs(weights[node] + parts.sum(0)).max() < 1e-3 * max(abs(parts).sum(), 1e-6)
             pushed = (cost * slopes * y).sum() * ranker.bias**2
@@ -346,7 +409,9 @@ class TestFirstRows:
         for level in range(3):
             parents = levels[level - 1] if level else None
             weights, bias = fit_rows(vectors, levels[level], TREE, level, parents, ranker, 7)
-            problems = LevelProblems.of(Features.of(vectors), levels, TREE, above, ranker, Search(), 7)
+            problems = LevelProblems.of(
+                Features.of(vectors), levels, TREE, above, ranker, Search(), 7
+            )
             above.append(problems.solve_all())
             expected = node_weights(above[-1], ranker.bias)
             np.testing.assert_array_equal(weights, expected[0])
@@ -359,9 +424,13 @@ class TestFirstRows:
         level = level_of(levels, configure("xr-transformer", None, settings))
         head, given = Head(6, 5, std=0.5), joined_nodes(np.full((40, 1), 2, np.int32), levels[0])
         before = head.weight.clone()
-        network = SimpleNamespace(heads=[head], parents=given, tables=SimpleNamespace(most_children=[3]))
+        network = SimpleNamespace(
+            heads=[head], parents=given, tables=SimpleNamespace(most_children=[3])
+        )
         level._set_initial_weights(network, None)
-        share = levels[1].nnz / 40 / round((given >= 0).sum(1).mean() * 3)  # of the slots of a document
+        share = (
+            levels[1].nnz / 40 / round((given >= 0).sum(1).mean() * 3)
+        )  # of the slots of a document
         expected = np.log(share / (1 - share)) if bias is None else bias
         np.testing.assert_allclose(head.bias.numpy(), np.full(6, expected), rtol=1e-5)
         assert torch.equal(head.weight, before)
@@ -376,14 +445,18 @@ class TestFirstRows:
 
         def first_rows(level, handed, given):
             asked.append(level.t)
-            return np.zeros((TREE.widths[level.t], 5), np.float32), np.zeros(TREE.widths[level.t], np.float32)
+            return np.zeros((TREE.widths[level.t], 5), np.float32), np.zeros(
+                TREE.widths[level.t], np.float32
+            )
 
         monkeypatch.setattr(_Level, "_bootstrapped", first_rows)
         config = configure("xr-transformer", None, {"recursive": settings})
         for t in (0, 1):
             level = replace(level_of(levels, config), t=t)
             head = Head(TREE.widths[t], 5)
-            network = SimpleNamespace(heads=[head], parents=None, tables=SimpleNamespace(most_children=[3]))
+            network = SimpleNamespace(
+                heads=[head], parents=None, tables=SimpleNamespace(most_children=[3])
+            )
             level._set_initial_weights(network, None)
             assert bool(head.weight.any()) == (t not in solved)
         assert asked == solved
@@ -403,9 +476,18 @@ class TestFirstRows:
         head.set_rows(*rows)
         found = head.eval().scores(torch.from_numpy(vectors * length), None).numpy()
         unit = vectors / np.linalg.norm(vectors, axis=1).mean()
-        own = {"loss": "logistic" if loss == "bce" else loss, "cost_sensitive": True, "alpha": 0.5, "prune": 0.0}
-        ranker = Ranker(**own, cost_positive=2.0, cost_negative=2.0, max_passes=config.ranker.max_passes)
-        allowed = sparse.csr_array(np.maximum(levels[0].toarray() > 0, np.eye(3)[[2] * 40]).astype(np.float32))
+        own = {
+            "loss": "logistic" if loss == "bce" else loss,
+            "cost_sensitive": True,
+            "alpha": 0.5,
+            "prune": 0.0,
+        }
+        ranker = Ranker(
+            **own, cost_positive=2.0, cost_negative=2.0, max_passes=config.ranker.max_passes
+        )
+        allowed = sparse.csr_array(
+            np.maximum(levels[0].toarray() > 0, np.eye(3)[[2] * 40]).astype(np.float32)
+        )
         weights, bias = fit_rows(unit, levels[1], TREE, 1, allowed, ranker, 0)
         np.testing.assert_allclose(found, unit @ weights.T + bias, rtol=1e-3, atol=1e-3)
         assert abs(found).max() > 0.5
@@ -415,7 +497,11 @@ class TestLayout:
     def test_many_resolutions_as_in_table_7(self):
         assert resolution_widths(3_956, "many") == (16, 256)
         assert resolution_widths(30_938, "many") == (128, 2048)
-        assert resolution_widths(670_091, "many") == resolution_widths(2_812_281, "many") == (128, 2048, 32768)
+        assert (
+            resolution_widths(670_091, "many")
+            == resolution_widths(2_812_281, "many")
+            == (128, 2048, 32768)
+        )
         assert resolution_widths(243, "many") == (16,)
         assert resolution_widths(5, "many") == resolution_widths(1, "many") == ()
 
@@ -440,17 +526,23 @@ class TestLayout:
 
     def test_epochs_that_are_given(self):
         assert level_epochs((4, 1), 10, 2) == (4, 1)
-        with pytest.raises(ConfigError, match=r"recursive.epochs: found numbers for 2 levels; expected 3, as many"):
+        with pytest.raises(
+            ConfigError, match=r"recursive.epochs: found numbers for 2 levels; expected 3, as many"
+        ):
             level_epochs((4, 1), 10, 3)
 
     def test_steps_are_passes_over_the_documents(self):
         def passes(n_levels, **settings):
-            return [length.passes(20) for length in level_lengths(Recursive(**settings), 10, n_levels)]
+            return [
+                length.passes(20) for length in level_lengths(Recursive(**settings), 10, n_levels)
+            ]
 
         assert passes(2, steps=(30, 45)) == [1.5, 2.25]
         assert passes(2, epochs=(4, 1)) == [4, 1]
         assert passes(3) == [2, 2, 6]
-        with pytest.raises(ConfigError, match=r"recursive.steps: found numbers for 2 levels; expected 3, as many"):
+        with pytest.raises(
+            ConfigError, match=r"recursive.steps: found numbers for 2 levels; expected 3, as many"
+        ):
             passes(3, steps=(30, 45))
         with pytest.raises(ConfigError, match=r"steps: found \[30\] beside epochs=\[2\]"):
             configure("xr-transformer", None, {"recursive": {"steps": [30], "epochs": [2]}})
@@ -473,11 +565,18 @@ class TestLayout:
         assert schedule.cooldown == pytest.approx(schedule.total - warm_up * 20)
 
     def test_levels_that_do_not_rise(self):
-        with pytest.raises(ConfigError, match=r"recursive.*levels: found \[8, 8\]; expected rising"):
+        with pytest.raises(
+            ConfigError, match=r"recursive.*levels: found \[8, 8\]; expected rising"
+        ):
             configure("xr-transformer", None, {"recursive": {"levels": [8, 8]}})
 
     def test_presets_have_steps_for_what_they_tune(self):
-        labels = {"eurlex-4k": 3956, "wiki10-31k": 30938, "amazoncat-13k": 13330, "wiki-500k": 501070}
+        labels = {
+            "eurlex-4k": 3956,
+            "wiki10-31k": 30938,
+            "amazoncat-13k": 13330,
+            "wiki-500k": 501070,
+        }
         labels |= {"amazon-670k": 670091, "amazon-3m": 2812281}
         assert set(METHODS["xr-transformer"].presets) == set(labels)
         for preset, n_labels in labels.items():

@@ -35,7 +35,10 @@ def cases(draw):
     tree = LabelTree(chance.permutation(below).astype(np.int32), tuple(offsets))
     counts = draw(st.lists(st.integers(0, below), min_size=1, max_size=5))
     truth = [
-        {int(label): float(chance.choice([0.25, 0.5, 1])) for label in np.sort(chance.permutation(below)[:count])}
+        {
+            int(label): float(chance.choice([0.25, 0.5, 1]))
+            for label in np.sort(chance.permutation(below)[:count])
+        }
         for count in counts
     ]
     return Case(tree, truth, chance)
@@ -66,7 +69,10 @@ def covered(tree, level, own):
 def some_nodes(case, level, n):
     """Return for each document some nodes of a level, in any order, as a list and as a tensor with padding."""
     width = case.tree.widths[level]
-    rows = [case.chance.permutation(width)[: case.chance.integers(0, width + 1)].tolist() for _ in range(n)]
+    rows = [
+        case.chance.permutation(width)[: case.chance.integers(0, width + 1)].tolist()
+        for _ in range(n)
+    ]
     nodes = padded(rows, -1, torch.int32, extra=1)
     places = case.chance.permuted(np.tile(np.arange(nodes.shape[1]), (n, 1)), axis=1)
     return rows, nodes.gather(1, torch.from_numpy(places))  # padding may stand anywhere
@@ -83,14 +89,20 @@ def held(nodes):
 class TestTables:
     @given(cases())
     def test_cover(self, case):
-        tables, (positives, values) = TreeTables(case.tree), tensors(case.truth, extra=case.chance.integers(0, 3))
+        tables, (positives, values) = (
+            TreeTables(case.tree),
+            tensors(case.truth, extra=case.chance.integers(0, 3)),
+        )
         for level in range(case.tree.n_levels):
             nodes, targets = tables.cover(level, positives, values)
             assert nodes.shape == targets.shape == positives.shape
             for own, row, target in zip(case.truth, nodes, targets, strict=True):
                 expected = covered(case.tree, level, own)
                 held(row)
-                assert dict(zip(row[: len(expected)].tolist(), target.tolist(), strict=False)) == expected
+                assert (
+                    dict(zip(row[: len(expected)].tolist(), target.tolist(), strict=False))
+                    == expected
+                )
                 assert (row[len(expected) :] == -1).all()
                 assert (target[len(expected) :] == 0).all()
 
@@ -100,7 +112,9 @@ class TestTables:
         for level in range(case.tree.n_levels - 1):
             rows, nodes = some_nodes(case, level, 3)
             for row, children in zip(rows, tables.refine(level, nodes), strict=True):
-                assert held(children) == {child for node in row for child in case.tree.children(level, node)}
+                assert held(children) == {
+                    child for node in row for child in case.tree.children(level, node)
+                }
 
     @given(cases())
     def test_children_stand_where_their_parent_does(self, case):
@@ -120,7 +134,9 @@ class TestTables:
         assert shortlist.targets.shape == (len(case.truth), case.tree.widths[0])
         for own, targets in zip(case.truth, shortlist.targets, strict=True):
             expected = covered(case.tree, 0, own)
-            assert targets.tolist() == [expected.get(node, 0) for node in range(case.tree.widths[0])]
+            assert targets.tolist() == [
+                expected.get(node, 0) for node in range(case.tree.widths[0])
+            ]
         assert shortlist.counted(shortlist.targets).all()
 
     @given(cases())
@@ -159,7 +175,11 @@ class TestBest:
         best, at = best_nodes(scores, nodes.int(), k, ordered)
         assert best.shape == at.shape == (4, min(k, 7))
         for row in range(4):
-            known = [(-float(scores[row, slot]), int(nodes[row, slot])) for slot in range(7) if nodes[row, slot] >= 0]
+            known = [
+                (-float(scores[row, slot]), int(nodes[row, slot]))
+                for slot in range(7)
+                if nodes[row, slot] >= 0
+            ]
             expected = [node for _, node in sorted(known)[:k]]
             found = best[row].tolist()
             assert held(best[row]) == set(expected)
@@ -175,10 +195,15 @@ class TestBest:
         assert best_nodes(torch.tensor([[0.5, -1.0]]), None, 9)[0].shape == (1, 2)
 
     def test_padding_never_wins(self):
-        best, _ = best_nodes(torch.tensor([[9.0, -5.0, -6.0]]), torch.tensor([[-1, 4, 7]], dtype=torch.int32), 2)
+        best, _ = best_nodes(
+            torch.tensor([[9.0, -5.0, -6.0]]), torch.tensor([[-1, 4, 7]], dtype=torch.int32), 2
+        )
         assert set(best[0].tolist()) == {4, 7}
 
 
 def test_counted():
     nodes = torch.tensor([[3, -1], [-1, -1]], dtype=torch.int32)
-    assert Shortlist(nodes, torch.zeros(2, 2)).counted(torch.zeros(2, 2)).tolist() == [[True, False], [False, False]]
+    assert Shortlist(nodes, torch.zeros(2, 2)).counted(torch.zeros(2, 2)).tolist() == [
+        [True, False],
+        [False, False],
+    ]

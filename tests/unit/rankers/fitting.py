@@ -10,7 +10,14 @@ _RANKER, _SEARCH = Ranker(), Search()
 
 
 def fit_tree_ranker(features, label_matrix, tree, ranker=_RANKER, search=_SEARCH, seed=0):
-    return fit_ranker(features, label_matrix, tree, Config(ranker=ranker, search=search, seed=seed), 0, Work(None, ""))
+    return fit_ranker(
+        features,
+        label_matrix,
+        tree,
+        Config(ranker=ranker, search=search, seed=seed),
+        0,
+        Work(None, ""),
+    )
 
 
 def solved(problems):

@@ -25,12 +25,22 @@ def planted(n=N, e=0, seed=0):
     y = np.zeros((n, L), bool)
     chances = 1 / np.arange(1, L + 1)
     for row in range(n):
-        y[row, random.choice(L, random.integers(1, 4), replace=False, p=chances / chances.sum())] = True
+        y[
+            row, random.choice(L, random.integers(1, 4), replace=False, p=chances / chances.sum())
+        ] = True
     y[3] = False
-    words = np.random.default_rng(99).random((L, D)) * (np.random.default_rng(98).random((L, D)) < 0.15)
+    words = np.random.default_rng(99).random((L, D)) * (
+        np.random.default_rng(98).random((L, D)) < 0.15
+    )
     x = y @ words + 0.3 * random.random((n, D)) * (random.random((n, D)) < 0.1)
-    dense = (y @ np.random.default_rng(97).normal(size=(L, e)) + 0.3 * random.normal(size=(n, e))) if e else None
-    return Features.of(sparse.csr_array(x, dtype=np.float32), dense), sparse.csr_array(y.astype(np.float32))
+    dense = (
+        (y @ np.random.default_rng(97).normal(size=(L, e)) + 0.3 * random.normal(size=(n, e)))
+        if e
+        else None
+    )
+    return Features.of(sparse.csr_array(x, dtype=np.float32), dense), sparse.csr_array(
+        y.astype(np.float32)
+    )
 
 
 def propensities(label_matrix):
@@ -69,7 +79,9 @@ def naive_scores(model, features):
     lengths = np.linalg.norm(x, axis=1, keepdims=True)
     unit = np.divide(x, lengths, out=np.zeros_like(x), where=lengths > 0)
     c = model.centroids
-    centres = sparse.csr_array((c.values, c.columns, c.ptr), shape=(model.n_labels, x.shape[1])).toarray()
+    centres = sparse.csr_array(
+        (c.values, c.columns, c.ptr), shape=(model.n_labels, x.shape[1])
+    ).toarray()
     distances = ((unit[:, None] - centres[None]) ** 2).sum(axis=2)
     near = 1 / (1 + np.exp(model.tail_gamma / 2 * distances))
     return (gains / len(trees.roots)) ** (1 - model.tail_share) * near**model.tail_share
@@ -110,7 +122,9 @@ def test_search_is_a_walk_down_every_tree(model, k, monkeypatch):
 def test_without_the_tail_a_score_is_the_mean_gain_of_the_leaves(data):
     alone = forest(*data, msgspec.structs.replace(SETTINGS, tail_share=0.0))
     assert_ranked_as(alone.search(data[0], Search(), 5), naive_scores(alone, data[0]), 5)
-    bare = Forest.from_arrays(alone.to_arrays() | {f"tail_{name}": array for name, array in no_tail(L).items()})
+    bare = Forest.from_arrays(
+        alone.to_arrays() | {f"tail_{name}": array for name, array in no_tail(L).items()}
+    )
     assert bare.n_labels == L
     for own in (bare, alone):
         ranked, found = own.search(data[0], Search(), 5), own.explain_paths(data[0], 1)
@@ -136,7 +150,9 @@ def test_leaves_keep_the_mean_relevance_over_propensity_of_their_documents(data,
 def test_a_full_leaf_keeps_its_best_labels(data):
     settings = msgspec.structs.replace(SETTINGS, trees=1, leaf_size=N)
     full, cut = (
-        fit_tree(*data, propensities(data[1]), msgspec.structs.replace(settings, leaf_labels=most), 0, 0)
+        fit_tree(
+            *data, propensities(data[1]), msgspec.structs.replace(settings, leaf_labels=most), 0, 0
+        )
         for most in (L, 3)
     )
     assert full["children"].tolist() == [0]
@@ -167,7 +183,9 @@ def test_the_tail_is_the_mean_direction_of_documents():
     means = label_matrix.toarray().T @ units
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     means[np.abs(means) < 0.01] = 0
-    found = sparse.csr_array((tail["values"], tail["columns"], tail["ptr"]), shape=means.shape).toarray()
+    found = sparse.csr_array(
+        (tail["values"], tail["columns"], tail["ptr"]), shape=means.shape
+    ).toarray()
     np.testing.assert_allclose(found, means, atol=1e-5)
     np.testing.assert_allclose(tail["squares"], (means**2).sum(axis=1), rtol=1e-4)
 
@@ -190,11 +208,15 @@ def test_threads_change_no_byte_and_seeds_do(data, model, monkeypatch):
         with pool.threads(count):
             own = forest(features, label_matrix)
             ranked = own.search(features, Search(), 5)
-            stored.append([array.tobytes() for array in own.to_arrays().values()] + [ranked.data.tobytes()])
+            stored.append(
+                [array.tobytes() for array in own.to_arrays().values()] + [ranked.data.tobytes()]
+            )
     assert stored[0] == stored[1]
     other = forest(features, label_matrix, seed=1).to_arrays()["tree_weights"]
     assert other.tobytes() != model.trees.weights.tobytes()
-    roots = model.trees.weight_ptr[model.trees.roots + 1] - model.trees.weight_ptr[model.trees.roots]
+    roots = (
+        model.trees.weight_ptr[model.trees.roots + 1] - model.trees.weight_ptr[model.trees.roots]
+    )
     assert len(set(roots.tolist())) > 1  # trees differ from each other
 
 
@@ -202,7 +224,9 @@ def test_stored_arrays_give_the_same_forest(data, model, tmp_path):
     for name, array in model.to_arrays().items():
         np.save(tmp_path / name, array)
     names = list(model.to_arrays())
-    mapped = Forest.from_arrays({name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in names})
+    mapped = Forest.from_arrays(
+        {name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in names}
+    )
     one, other = model.search(data[0], Search(), 5), mapped.search(data[0], Search(), 5)
     assert one.data.tobytes() == other.data.tobytes()
     assert one.indices.tobytes() == other.indices.tobytes()
@@ -249,7 +273,10 @@ def test_arrays_that_are_missing_or_of_another_kind_are_refused(model):
     arrays = model.to_arrays()
     with pytest.raises(ModelFolderError, match="tree_bias"):
         Forest.from_arrays({name: array for name, array in arrays.items() if name != "tree_bias"})
-    for changed in ({"shape": np.arange(3)}, {"tree_columns": arrays["tree_columns"].astype(np.float64)}):
+    for changed in (
+        {"shape": np.arange(3)},
+        {"tree_columns": arrays["tree_columns"].astype(np.float64)},
+    ):
         with pytest.raises(ModelFolderError, match="train the model again"):
             Forest.from_arrays(arrays | changed)
 
@@ -300,18 +327,24 @@ def test_an_explanation_adds_up_to_the_score(e):
     ranked = model.search(features, Search(), None)
     for row in (0, 7):
         own = slice(ranked.indptr[row], ranked.indptr[row + 1])
-        for label, score in zip(ranked.indices[own].tolist(), ranked.data[own].tolist(), strict=True):
+        for label, score in zip(
+            ranked.indices[own].tolist(), ranked.data[own].tolist(), strict=True
+        ):
             told = model.explain_paths(features.take(slice(row, None)), label)
             assert told.score == pytest.approx(score, rel=1e-6)
             assert told.gain == pytest.approx(np.mean([path.gain for path in told.trees]))
-            assert told.score == pytest.approx(told.gain ** (1 - told.tail_share) * told.nearness**told.tail_share)
+            assert told.score == pytest.approx(
+                told.gain ** (1 - told.tail_share) * told.nearness**told.tail_share
+            )
             assert told.cosine == pytest.approx(told.products.values @ told.products.weights)
             for root, path in zip(model.trees.roots, told.trees, strict=True):
                 assert path.leaf == leaf_of(model.trees, root, whole(features)[row])
                 for split in path.splits:
                     total = split.products.values @ split.products.weights + split.bias
                     assert split.margin == pytest.approx(total)
-                    assert (split.products.values == whole(features)[row, split.products.columns]).all()
+                    assert (
+                        split.products.values == whole(features)[row, split.products.columns]
+                    ).all()
     missing = set(range(L)) - set(ranked.indices[own].tolist())
     if missing:
         assert model.explain_paths(features.take(slice(7, None)), missing.pop()).score == 0

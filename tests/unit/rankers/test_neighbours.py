@@ -33,13 +33,17 @@ def planted(n=320, dense=0, seed=0):
             x[row, topic * WORDS + random.choice(WORDS, 3, replace=False)] = 1
         x[row, TOPICS * WORDS + random.choice(NOISE, 12, replace=False)] = 1
     block = random.normal(size=(n, dense)) * 0.1 if dense else None
-    return Features.of(sparse.csr_array(x, dtype=np.float32), block), sparse.csr_array(y.astype(np.float32))
+    return Features.of(sparse.csr_array(x, dtype=np.float32), block), sparse.csr_array(
+        y.astype(np.float32)
+    )
 
 
 def fit(features, labels, settings, seed=0):
     graph = document_graph(labels, settings.graph_neighbours, seed)
     seeds = learner_seeds(settings.learners, seed)
-    learners = list(pool.run(lambda own: fit_learner(features, labels, graph, settings, own), seeds))
+    learners = list(
+        pool.run(lambda own: fit_learner(features, labels, graph, settings, own), seeds)
+    )
     return Neighbours.of(learners, features, labels, settings)
 
 
@@ -70,7 +74,9 @@ def whole(features):
 
 def plain_scores(model, features):
     """Votes by the book: best part, cosines with all of its documents, softmax over the nearest, mean of learners."""
-    labels = csr_of(np.ones(len(model.label_columns)), model.label_columns, model.label_ptr, model.n_labels).toarray()
+    labels = csr_of(
+        np.ones(len(model.label_columns)), model.label_columns, model.label_ptr, model.n_labels
+    ).toarray()
     scores = np.zeros((len(features), model.n_labels))
     for learner in model.learners:
         for row, x in enumerate(whole(features)):
@@ -87,7 +93,9 @@ def plain_scores(model, features):
             cosines = learner.embeddings[own].astype(np.float64) @ z / np.linalg.norm(z)
             best = np.argsort(-cosines, kind="stable")[: model.voters]
             votes = np.exp(model.gamma / 2 * cosines[best])
-            scores[row] += votes / votes.sum() @ labels[learner.documents[own][best]] / len(model.learners)
+            scores[row] += (
+                votes / votes.sum() @ labels[learner.documents[own][best]] / len(model.learners)
+            )
     return scores
 
 
@@ -114,7 +122,10 @@ def test_labels_come_best_first_and_ties_by_number(model, queries):
         pairs = list(zip(-everything.data[start:end], everything.indices[start:end], strict=True))
         assert pairs == sorted(pairs)
         first = best.indptr[row]
-        assert best.indices[first : best.indptr[row + 1]].tolist() == everything.indices[start:end][:3].tolist()
+        assert (
+            best.indices[first : best.indptr[row + 1]].tolist()
+            == everything.indices[start:end][:3].tolist()
+        )
 
 
 def test_excluded_labels_make_room_for_the_next(model, queries):
@@ -122,7 +133,10 @@ def test_excluded_labels_make_room_for_the_next(model, queries):
     best = model.search(features, Search(), 2)
     tops = best.indices[best.indptr[:-1]]
     exclude = sparse.csr_array((np.ones(40), (np.arange(40), tops)), (40, TOPICS))
-    found, free = model.search(features, Search(), 1, exclude), model.search(features, Search(), None)
+    found, free = (
+        model.search(features, Search(), 1, exclude),
+        model.search(features, Search(), None),
+    )
     expected = [free.indices[free.indptr[row] :][1] for row in (0, 1, 2)]
     assert found.indices[:3].tolist() == expected
     assert not found.multiply(exclude).nnz
@@ -143,7 +157,9 @@ def test_learned_neighbours_find_planted_topics_better_than_words_do():
 def test_neighbours_share_a_part():
     features, labels = planted(n=900, seed=2)
     graph = document_graph(labels, 10, 0)
-    arrays = fit_learner(features, labels, graph, Settings(part_size=225, epochs=3, dimensions=4), 1)
+    arrays = fit_learner(
+        features, labels, graph, Settings(part_size=225, epochs=3, dimensions=4), 1
+    )
     sizes = np.diff(arrays["document_ptr"])
     part = np.empty(900, int)
     part[arrays["documents"]] = np.repeat(np.arange(len(sizes)), sizes)
@@ -194,7 +210,9 @@ def test_explanation_adds_up_to_the_score(model, queries):
             assert found.score == pytest.approx(scores[row, label], abs=1e-6)
             assert found.score == pytest.approx(sum(voter.vote for voter in found.voters), abs=1e-6)
             for voter in found.voters:
-                labels = model.label_columns[slice(*model.label_ptr[voter.document : voter.document + 2])]
+                labels = model.label_columns[
+                    slice(*model.label_ptr[voter.document : voter.document + 2])
+                ]
                 assert label in labels
                 assert found.parts[voter.learner] == voter.part
                 assert voter.contributions.sum() == pytest.approx(voter.similarity, abs=1e-5)
@@ -205,13 +223,16 @@ def test_explanation_of_a_column_is_what_leaving_it_out_takes(model, queries):
     features, _ = queries
     one = features.take(slice(0, 1))
     voter = max(
-        (v for label in range(TOPICS) for v in model.explain_votes(one, label).voters), key=lambda v: v.similarity
+        (v for label in range(TOPICS) for v in model.explain_votes(one, label).voters),
+        key=lambda v: v.similarity,
     )
     learner = model.learners[voter.learner]
     own = slice(*learner.document_ptr[voter.part : voter.part + 2])
     e = learner.embeddings[own][learner.documents[own] == voter.document][0].astype(np.float64)
     z = whole(one)[0, voter.columns, None] * learner.column_weights(voter.columns, voter.part)
-    np.testing.assert_allclose(voter.contributions, z @ e / np.linalg.norm(z.sum(axis=0)), atol=1e-6)
+    np.testing.assert_allclose(
+        voter.contributions, z @ e / np.linalg.norm(z.sum(axis=0)), atol=1e-6
+    )
 
 
 def test_arrays_come_back_from_read_only_memory(model, queries, tmp_path):
@@ -221,7 +242,10 @@ def test_arrays_come_back_from_read_only_memory(model, queries, tmp_path):
         np.save(tmp_path / f"{number}.npy", array)
         arrays[name] = np.load(tmp_path / f"{number}.npy", mmap_mode="r")
     other = Neighbours.from_arrays(arrays, "exact")
-    assert other.search(features, Search(), 5).data.tobytes() == model.search(features, Search(), 5).data.tobytes()
+    assert (
+        other.search(features, Search(), 5).data.tobytes()
+        == model.search(features, Search(), 5).data.tobytes()
+    )
     assert other.explain_votes(features, 0).score == model.explain_votes(features, 0).score
     assert model.to_arrays()["0.embeddings"].dtype == np.float16
 
@@ -267,7 +291,9 @@ def test_documents_without_labels_or_words_never_vote():
     rows[10:20], pairs[30:40] = 0, 0
     model = fit(Features.of(rows.tocsr()), sparse.csr_array(pairs.tocsr()), SMALL)
     for learner in model.learners:
-        assert sorted(learner.documents.tolist()) == [n for n in range(60) if not (10 <= n < 20 or 30 <= n < 40)]
+        assert sorted(learner.documents.tolist()) == [
+            n for n in range(60) if not (10 <= n < 20 or 30 <= n < 40)
+        ]
     assert np.ptp(model.search(Features.of(rows.tocsr()), Search(), 3).indptr[10:21]) == 0
 
 
@@ -282,7 +308,9 @@ def test_few_documents_of_one_label_are_enough(n):
 def test_no_labels_and_no_documents_are_no_error():
     model = fit(Features.of(np.ones((3, 2))), sparse.csr_array((3, 2), dtype=np.float32), SMALL)
     assert model.search(Features.of(np.ones((2, 2))), Search(), 1).nnz == 0
-    assert Neighbours.from_arrays(model.to_arrays()).search(Features.of(np.ones((0, 2))), Search(), 1).shape == (0, 2)
+    assert Neighbours.from_arrays(model.to_arrays()).search(
+        Features.of(np.ones((0, 2))), Search(), 1
+    ).shape == (0, 2)
 
 
 def test_rows_of_any_length_say_the_same(data):
@@ -298,7 +326,9 @@ def test_faiss_finds_what_the_exact_kernel_finds(model, queries):
     features, _ = queries
     other = Neighbours.from_arrays(model.to_arrays(), "faiss")
     np.testing.assert_allclose(
-        other.search(features, Search(), None).toarray(), model.search(features, Search(), None).toarray(), atol=1e-5
+        other.search(features, Search(), None).toarray(),
+        model.search(features, Search(), None).toarray(),
+        atol=1e-5,
     )
 
 

@@ -36,7 +36,9 @@ def data():
     random = np.random.default_rng(0)
     x = random.random((N, D)) * (random.random((N, D)) < 0.4)
     dense = random.normal(size=(N, E))
-    margins = np.hstack([x, dense]) @ random.normal(size=(D + E, L)) + 0.3 * random.normal(size=(N, L))
+    margins = np.hstack([x, dense]) @ random.normal(size=(D + E, L)) + 0.3 * random.normal(
+        size=(N, L)
+    )
     y = margins > np.quantile(margins, 0.85, axis=0)
     y[:, 7] = False  # a label without documents
     return Features.of(sparse.csr_array(x), dense), sparse.csr_array(y.astype(np.float32))
@@ -59,8 +61,12 @@ def weights_of(chunks):
 def reference(features, targets, rows, penalty=1.0):
     """Return scikit-learn's weights over the dense block divided by √penalty, in terms of the block itself."""
     x = np.hstack([features.dense / np.sqrt(penalty), features.sparse.toarray()])[rows]
-    model = LinearSVC(dual=True, tol=1e-10, max_iter=1_000_000, random_state=0).fit(x, targets[rows])
-    return np.concatenate([model.coef_[0, :E] / np.sqrt(penalty), model.coef_[0, E:], model.intercept_])
+    model = LinearSVC(dual=True, tol=1e-10, max_iter=1_000_000, random_state=0).fit(
+        x, targets[rows]
+    )
+    return np.concatenate(
+        [model.coef_[0, :E] / np.sqrt(penalty), model.coef_[0, E:], model.intercept_]
+    )
 
 
 @pytest.mark.parametrize("ranker", SOLVERS.values(), ids=SOLVERS.keys())
@@ -95,8 +101,12 @@ def test_the_dense_block_may_have_a_penalty_of_its_own(data, ranker):
 
 def test_labels_are_trained_on_hard_negatives_and_some_by_chance(data):
     features, y = data
-    candidates = sparse.csr_array((np.random.default_rng(3).random((N, L)) < 0.02).astype(np.float32))
-    problems = LabelProblems.of(features, y, replace(EXACT, hard_negatives=1), 0, LabelHints(candidates))
+    candidates = sparse.csr_array(
+        (np.random.default_rng(3).random((N, L)) < 0.02).astype(np.float32)
+    )
+    problems = LabelProblems.of(
+        features, y, replace(EXACT, hard_negatives=1), 0, LabelHints(candidates)
+    )
     pointers, documents = problems.documents
     table, wanted = weights_of(solved(problems)), (y + candidates).toarray() > 0
     by_chance = 0
@@ -106,7 +116,9 @@ def test_labels_are_trained_on_hard_negatives_and_some_by_chance(data):
         needed = np.flatnonzero(wanted[:, block * 16 : block * 16 + 16].any(axis=1))
         assert set(needed.tolist()) <= set(rows.tolist())
         by_chance += len(rows) - len(needed)
-        np.testing.assert_allclose(table[:, label], reference(features, y.toarray()[:, label], rows), atol=5e-3)
+        np.testing.assert_allclose(
+            table[:, label], reference(features, y.toarray()[:, label], rows), atol=5e-3
+        )
     assert 0 < by_chance <= 2 * candidates.nnz
     assert len(documents) < 3 * N
 
@@ -128,7 +140,9 @@ def test_without_candidates_centroids_attract_them(data):
     given = LabelProblems.of(features, y, replace(EXACT, hard_negatives=3), 0)
     assert (
         given.documents[1].tolist()
-        == LabelProblems.of(features, y, replace(EXACT, hard_negatives=9), 0, LabelHints(found)).documents[1].tolist()
+        == LabelProblems.of(features, y, replace(EXACT, hard_negatives=9), 0, LabelHints(found))
+        .documents[1]
+        .tolist()
     )
 
 
@@ -141,7 +155,9 @@ def test_batches_and_threads_change_no_byte(data, monkeypatch, weights):
         with pool.threads(threads):
             fitted = fit_tree_ranker(features, y, flat(), ranker)
             ranked = fitted.search(features, Search(score="sigmoid"), 5)
-        runs.append([*fitted.levels[0].to_arrays().values(), ranked.indptr, ranked.indices, ranked.data])
+        runs.append(
+            [*fitted.levels[0].to_arrays().values(), ranked.indptr, ranked.indices, ranked.data]
+        )
     assert fitted.levels[0].dtype == weights
     assert all(one.tobytes() == other.tobytes() for one, other in zip(*runs, strict=True))
 
@@ -159,7 +175,9 @@ def test_search_looks_at_every_label(data):
         for row in range(N):
             own = slice(found.indptr[row], found.indptr[row + 1])
             np.testing.assert_allclose(found.data[own], np.sort(expected[row])[::-1][:4], atol=1e-5)
-            np.testing.assert_allclose(found.data[own], expected[row, found.indices[own]], atol=1e-5)
+            np.testing.assert_allclose(
+                found.data[own], expected[row, found.indices[own]], atol=1e-5
+            )
     one = fitted.search(features.take(np.array([5])), Search(score="sigmoid"), 4)
     assert one.data.tobytes() == found.data[found.indptr[5] : found.indptr[6]].tobytes()
 

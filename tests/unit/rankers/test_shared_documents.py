@@ -26,7 +26,9 @@ def documents(seed=0):
     random = np.random.default_rng(seed)
     x = random.random((N, D)) * (random.random((N, D)) < 0.2)
     y = random.random((N, L)) < 0.06
-    return Features.of(sparse.csr_array(x), random.normal(size=(N, E))), sparse.csr_array(y.astype(np.float32))
+    return Features.of(sparse.csr_array(x), random.normal(size=(N, E))), sparse.csr_array(
+        y.astype(np.float32)
+    )
 
 
 @pytest.fixture
@@ -48,7 +50,9 @@ def prepared(monkeypatch):
 def memory_of(group, features):
     """Return the bytes of what was prepared that are not the features' own."""
     arrays = [
-        array for array in (*group.documents, *group.columns, *group.column_index) if isinstance(array, np.ndarray)
+        array
+        for array in (*group.documents, *group.columns, *group.column_index)
+        if isinstance(array, np.ndarray)
     ]
     return sum(array.nbytes for array in arrays if not np.shares_memory(array, features.dense))
 

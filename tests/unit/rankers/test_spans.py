@@ -13,8 +13,16 @@ def test_spans_and_tasks_cover_all_nodes_once(monkeypatch):
     offsets, sizes = np.array([0, 3, 40, 41, 60]), np.array([7, 5, 0, 1000])
     found = Spans.below(sizes, offsets)
     parents, starts, stops, chunks = found
-    nodes = [(parent, node) for parent, *ends in zip(parents, starts, stops, strict=True) for node in range(*ends)]
-    assert nodes == [(parent, node) for parent in range(4) for node in range(offsets[parent], offsets[parent + 1])]
+    nodes = [
+        (parent, node)
+        for parent, *ends in zip(parents, starts, stops, strict=True)
+        for node in range(*ends)
+    ]
+    assert nodes == [
+        (parent, node)
+        for parent in range(4)
+        for node in range(offsets[parent], offsets[parent + 1])
+    ]
     assert (stops - starts)[parents == 1].tolist() == [16, 16, 5]
     assert (stops - starts)[parents == 3].tolist() == [8, 8, 3]
     assert chunks.tolist() == parents.tolist()
@@ -27,7 +35,10 @@ def test_few_nodes_over_very_many_documents_are_spans_of_one(monkeypatch):
     monkeypatch.setattr(spans, "ALONE", 1000)
     offsets, sizes = np.array([0, 20, 40, 60]), np.array([1000, 999, 2000])
     widths = [
-        {group: set((found.stops - found.starts)[found.groups == group].tolist()) for group in range(3)}
+        {
+            group: set((found.stops - found.starts)[found.groups == group].tolist())
+            for group in range(3)
+        }
         for found in (Spans.below(sizes, offsets), Spans.below(sizes, offsets, True))
     ]
     assert widths[0] == {0: {20}, 1: {20}, 2: {20}}

@@ -44,7 +44,9 @@ def documents(n=60, e=0, labels=9, seed=0):
     random = np.random.default_rng(seed)
     x = random.random((n, D)) * (random.random((n, D)) < 0.4)
     dense = random.normal(size=(n, e))
-    margins = np.hstack([x, dense]) @ random.normal(size=(D + e, labels)) + 0.3 * random.normal(size=(n, labels))
+    margins = np.hstack([x, dense]) @ random.normal(size=(D + e, labels)) + 0.3 * random.normal(
+        size=(n, labels)
+    )
     y = margins > np.quantile(margins, 0.75, axis=0)
     y[3] = False
     return Features.of(sparse.csr_array(x), dense), sparse.csr_array(y.astype(np.float32))
@@ -56,7 +58,10 @@ def dense_rows(features):
 
 def weights(chunks, bias=1.0):
     """Return (dense and sparse columns, nodes), and what the bias adds to each margin."""
-    table, added = np.zeros((chunks.dense_width + chunks.n_columns, chunks.n_nodes)), np.zeros(chunks.n_nodes)
+    table, added = (
+        np.zeros((chunks.dense_width + chunks.n_columns, chunks.n_nodes)),
+        np.zeros(chunks.n_nodes),
+    )
     for node in range(chunks.n_nodes):
         columns, values, dense = chunks.weights(node)
         table[: chunks.dense_width, node] = dense
@@ -79,7 +84,11 @@ def path_scores(ranker, features, score):
         table, added = weights(chunks, ranker.bias)
         margins = x @ table + added
         power = 2 if score == "hinge-2" else 3
-        own = special.expit(margins) if score == "sigmoid" else np.exp(-(np.maximum(0, 1 - margins) ** power))
+        own = (
+            special.expit(margins)
+            if score == "sigmoid"
+            else np.exp(-(np.maximum(0, 1 - margins) ** power))
+        )
         if level:
             own = own * found[-1][:, ranker.tree.parents(level)]
         found.append(own)
@@ -92,13 +101,21 @@ def assert_trained_on(chunks, level, features, label_matrix, allowed, ranker):
     x, counts = dense_rows(features), true_relevance(label_matrix, level)
     total = label_matrix.toarray().sum(axis=1, keepdims=True)
     share = (
-        np.divide(counts, total, out=np.zeros_like(counts), where=total > 0) if ranker.cost_sensitive else counts > 0
+        np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
+        if ranker.cost_sensitive
+        else counts > 0
     )
     negative = ranker.cost_negative * (ranker.alpha if ranker.cost_sensitive else 1)
     costs = np.where(counts > 0, ranker.cost_positive * share, negative)
     parents = TREE.parents(level) if level else np.zeros(2, int)
     kind = LinearSVC if ranker.loss == "squared-hinge" else LogisticRegression
-    settings = {"dual": True, "tol": 1e-10, "max_iter": 1_000_000, "intercept_scaling": ranker.bias, "random_state": 0}
+    settings = {
+        "dual": True,
+        "tol": 1e-10,
+        "max_iter": 1_000_000,
+        "intercept_scaling": ranker.bias,
+        "random_state": 0,
+    }
     settings |= {"solver": "liblinear"} if kind is LogisticRegression else {}
     for node, parent in enumerate(parents):
         mine = allowed[:, parent]
@@ -136,8 +153,12 @@ def test_every_level_is_trained_on_the_documents_of_the_true_parents(ranker):
 @pytest.mark.parametrize("negatives", ["man", "tfn+man"])
 def test_documents_that_the_levels_above_send_are_trained_on(negatives):
     features, label_matrix = documents(e=2)
-    ranker = Ranker(tolerance=1e-5, prune=0.0, max_passes=3000, weights="float32", negatives=negatives)
-    fitted = fit_tree_ranker(features, label_matrix, TREE, ranker, Search(beam_size=1, score="hinge-3"))
+    ranker = Ranker(
+        tolerance=1e-5, prune=0.0, max_passes=3000, weights="float32", negatives=negatives
+    )
+    fitted = fit_tree_ranker(
+        features, label_matrix, TREE, ranker, Search(beam_size=1, score="hinge-3")
+    )
     for level in (1, 2):
         allowed = np.zeros((60, TREE.widths[level - 1]), bool)
         allowed[np.arange(60), beam(fitted, features, "hinge-3", 1)[level - 1][:, 0]] = True
@@ -151,7 +172,11 @@ def test_documents_that_the_levels_above_send_are_trained_on(negatives):
 
 def test_costs_and_negatives_of_each_level_are_those_of_training_level_by_level():
     features, label_matrix = documents(e=2)
-    costs, negatives, search = ((1.0, 2.0), (4.0, 0.5), (2.0, 3.0)), ("man", "tfn", "tfn+man"), Search(beam_size=1)
+    costs, negatives, search = (
+        ((1.0, 2.0), (4.0, 0.5), (2.0, 3.0)),
+        ("man", "tfn", "tfn+man"),
+        Search(beam_size=1),
+    )
     base = replace(EXACT, max_passes=20, cost_positive=7.0)
     ranker = replace(base, level_costs=costs, level_negatives=negatives)
     fitted = fit_tree_ranker(features, label_matrix, TREE, ranker, search)
@@ -160,11 +185,19 @@ def test_costs_and_negatives_of_each_level_are_those_of_training_level_by_level(
         own = replace(
             base, cost_positive=cost_positive, cost_negative=cost_negative, negatives=negatives[level]
         )  # fmt: skip
-        levels.append(LevelProblems.of(features, relevance, TREE, levels, own, search, 0).solve_all())
+        levels.append(
+            LevelProblems.of(features, relevance, TREE, levels, own, search, 0).solve_all()
+        )
     for own, other in zip(fitted.levels, levels, strict=True):
-        assert all(other.to_arrays()[name].tobytes() == array.tobytes() for name, array in own.to_arrays().items())
+        assert all(
+            other.to_arrays()[name].tobytes() == array.tobytes()
+            for name, array in own.to_arrays().items()
+        )
     plain = fit_tree_ranker(features, label_matrix, TREE, base, search)
-    same = [np.array_equal(weights(one)[0], weights(two)[0]) for one, two in zip(plain.levels, levels, strict=True)]
+    same = [
+        np.array_equal(weights(one)[0], weights(two)[0])
+        for one, two in zip(plain.levels, levels, strict=True)
+    ]
     assert same == [False] * 3
 
 
@@ -172,15 +205,21 @@ def test_labels_alone_are_one_level():
     features, label_matrix = documents(e=2)
     flat = LabelTree(np.arange(9, dtype=np.int32), ())
     own = fit_tree_ranker(features, label_matrix, flat, replace(EXACT, level_costs=((3.0, 0.5),)))
-    other = fit_tree_ranker(features, label_matrix, flat, replace(EXACT, cost_positive=3.0, cost_negative=0.5))
+    other = fit_tree_ranker(
+        features, label_matrix, flat, replace(EXACT, cost_positive=3.0, cost_negative=0.5)
+    )
     np.testing.assert_array_equal(weights(own.levels[0])[0], weights(other.levels[0])[0])
 
 
 def test_settings_of_another_number_of_levels_are_refused():
     features, label_matrix = documents()
-    with pytest.raises(ConfigError, match=r"level_costs: found settings for 2 levels; expected 3, .*2 → 4 → 9"):
+    with pytest.raises(
+        ConfigError, match=r"level_costs: found settings for 2 levels; expected 3, .*2 → 4 → 9"
+    ):
         fit_tree_ranker(features, label_matrix, TREE, Ranker(level_costs=((1.0, 1.0),) * 2))
-    with pytest.raises(ConfigError, match=r"level_negatives: found settings for 1 level; expected 3"):
+    with pytest.raises(
+        ConfigError, match=r"level_negatives: found settings for 1 level; expected 3"
+    ):
         check_level_settings(Ranker(level_negatives=("tfn",)), TREE.widths)
 
 
@@ -212,16 +251,26 @@ def test_bootstrapping_knows_no_costs_of_levels():
 def test_a_document_that_is_sent_with_a_score_of_0_counts_too():
     features, label_matrix = documents()
     far = Features.of(features.sparse * np.float32(1000))  # margins so bad that scores are 0
-    above = [LevelProblems.of(features, TREE.coarsen(label_matrix), TREE, [], EXACT, Search(), 0).solve_all()]
+    above = [
+        LevelProblems.of(
+            features, TREE.coarsen(label_matrix), TREE, [], EXACT, Search(), 0
+        ).solve_all()
+    ]
     man = Ranker(negatives="man")
-    sent = level_problems._given(far, TREE.coarsen(label_matrix), TREE, above, man, Search(beam_size=2)).tocsc()
-    assert (path_scores(TreeRanker(TREE, tuple(above), 1.0), far, "hinge-3")[0].astype(np.float32) == 0).any()
+    sent = level_problems._given(
+        far, TREE.coarsen(label_matrix), TREE, above, man, Search(beam_size=2)
+    ).tocsc()
+    assert (
+        path_scores(TreeRanker(TREE, tuple(above), 1.0), far, "hinge-3")[0].astype(np.float32) == 0
+    ).any()
     assert sent.indptr.tolist() == [0, 60, 120]
     assert sent.indices.tolist() == [*range(60), *range(60)]
 
 
 def test_relevance_of_eq_6_by_hand():
-    label_matrix = sparse.csr_array(np.array([[1, 0, 1, 0, 1, 0, 0, 0, 0], [0, 3, 0, 0, 1, 0, 0, 0, 0]], np.float32))
+    label_matrix = sparse.csr_array(
+        np.array([[1, 0, 1, 0, 1, 0, 0, 0, 0], [0, 3, 0, 0, 1, 0, 0, 0, 0]], np.float32)
+    )
     coarse, fine, labels = TREE.coarsen(label_matrix)
     ranker = Ranker(cost_sensitive=True)
 
@@ -234,12 +283,16 @@ def test_relevance_of_eq_6_by_hand():
 
     np.testing.assert_allclose(shares(coarse), [[1, 0], [0.25, 0.75]])
     np.testing.assert_allclose(shares(fine), [[2 / 3, 1 / 3, 0, 0], [0.25, 0, 0.75, 0]], rtol=1e-6)
-    np.testing.assert_allclose(shares(labels)[0], [1 / 3, 1 / 3, 0, 1 / 3, 0, 0, 0, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(
+        shares(labels)[0], [1 / 3, 1 / 3, 0, 1 / 3, 0, 0, 0, 0, 0], rtol=1e-6
+    )
     np.testing.assert_allclose(shares(labels)[1], [0.25, 0, 0, 0, 0, 0.75, 0, 0, 0])
     assert (spans.positives_of(labels, Ranker())[2] == 1).all()
 
 
-@pytest.mark.parametrize("ranker", [Ranker(negatives="tfn+man"), Ranker(loss="logistic", weights="float32")])
+@pytest.mark.parametrize(
+    "ranker", [Ranker(negatives="tfn+man"), Ranker(loss="logistic", weights="float32")]
+)
 def test_bytes_are_the_same_for_any_number_of_threads(monkeypatch, ranker):
     monkeypatch.setattr(spans, "_TASK", 100)
     features, label_matrix = documents(e=2)
@@ -249,7 +302,9 @@ def test_bytes_are_the_same_for_any_number_of_threads(monkeypatch, ranker):
             fitted = fit_tree_ranker(features, label_matrix, TREE, ranker, seed=7)
             ranked = fitted.search(features, Search(), 3)
         arrays = [array for chunks in fitted.levels for array in chunks.to_arrays().values()]
-        runs.append([array.tobytes() for array in (*arrays, ranked.data, ranked.indices, ranked.indptr)])
+        runs.append(
+            [array.tobytes() for array in (*arrays, ranked.data, ranked.indices, ranked.indptr)]
+        )
     assert runs[0] == runs[1] == runs[2]
 
 
@@ -279,8 +334,15 @@ def rows_of(ranked):
 def fitted():
     """Documents, labels, and a ranker of each loss."""
     features, label_matrix = documents(e=2)
-    hinge, logistic = Ranker(weights="float32", prune=0.01), Ranker(weights="float32", prune=0.01, loss="logistic")
-    return features, label_matrix, *(fit_tree_ranker(features, label_matrix, TREE, one) for one in (hinge, logistic))
+    hinge, logistic = (
+        Ranker(weights="float32", prune=0.01),
+        Ranker(weights="float32", prune=0.01, loss="logistic"),
+    )
+    return (
+        features,
+        label_matrix,
+        *(fit_tree_ranker(features, label_matrix, TREE, one) for one in (hinge, logistic)),
+    )
 
 
 @pytest.mark.parametrize("score", ["hinge-2", "hinge-3", "sigmoid"])
@@ -311,7 +373,9 @@ def test_labels_ranked_by_margin_are_the_children_of_the_beam(fitted, score, bea
     ranker = logistic if score == "sigmoid" else hinge
     kept, margins = beam(ranker, features, score, beam_size), margins_of(ranker, features)
     search = Search(beam_size=beam_size, score=score, last_level="margin")
-    ranked, by_path = (ranker.search(features, replace(search, last_level=name), 3) for name in ("margin", "path"))
+    ranked, by_path = (
+        ranker.search(features, replace(search, last_level=name), 3) for name in ("margin", "path")
+    )
     everything = ranker.search(features, search, None)
     assert (everything.data < 0).any()
     for at, (labels, found) in enumerate(rows_of(ranked)):
@@ -320,7 +384,9 @@ def test_labels_ranked_by_margin_are_the_children_of_the_beam(fitted, score, bea
         np.testing.assert_allclose(found, margins[at, best[:3]], atol=1e-5)
         np.testing.assert_allclose(found, margins[at, TREE.positions[labels]], atol=1e-5)
         assert set(rows_of(everything)[at][0].tolist()) == set(TREE.order[reached].tolist())
-    if score == "sigmoid" or beam_size > 1:  # of one path the order is the same, unless both scores are 1
+    if (
+        score == "sigmoid" or beam_size > 1
+    ):  # of one path the order is the same, unless both scores are 1
         assert (beam_size == 1) == (ranked.indices.tolist() == by_path.indices.tolist())
 
 
@@ -340,7 +406,12 @@ def test_in_an_ensemble_a_label_that_a_tree_does_not_find_has_the_margin_of_a_ne
     members = [ranker.search(features, search, None) for ranker in (hinge, other)]
     found, expected = mean_scores(members, 9, missing=-1.0), np.zeros((60, 9))
     for member in members:
-        have = sparse.csr_array((np.ones_like(member.data), member.indices, member.indptr), member.shape).toarray() > 0
+        have = (
+            sparse.csr_array(
+                (np.ones_like(member.data), member.indices, member.indptr), member.shape
+            ).toarray()
+            > 0
+        )
         expected += np.where(have, member.toarray(), -1.0) / 2
         assert have.all() == (member is members[1])
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-5)

@@ -48,11 +48,30 @@ class Measured:
     shortlist_recall: tuple[float, ...] = (0.9829, 0.9193)
 
 
-TRAINED = (Layer(1, 0.25, 0.5, 1.5, 0.75), Layer(2, 0.125, 0.625, 1.25, 0.5), Layer(3, 0.0625, 1.0, 3.0, 1.0))
-UNTUNED = (Layer(1, 0.375, 0.875, 2.5, 0.8), Layer(2, 0.3, 0.9, 2.0, 0.6), Layer(3, 0.2, 0.7, 1.0, 0.4))
-PAIRS = (Pair((1, 2), (2, 3), 0.75, 0.25), Pair((1, 3), (2, 3), 0.5, 0.125), Pair((2, 3), (3, 3), 1.0, 0.375))
-OTHERS = (Pair((1, 2), (2, 3), 0.7, 0.2), Pair((1, 3), (2, 3), 0.6, 0.1), Pair((2, 3), (3, 3), 1.0, 0.3))
-WHOLE = Measured(attention={"trained": TRAINED, "untuned": UNTUNED}, likeness={"trained": PAIRS, "untuned": OTHERS})
+TRAINED = (
+    Layer(1, 0.25, 0.5, 1.5, 0.75),
+    Layer(2, 0.125, 0.625, 1.25, 0.5),
+    Layer(3, 0.0625, 1.0, 3.0, 1.0),
+)
+UNTUNED = (
+    Layer(1, 0.375, 0.875, 2.5, 0.8),
+    Layer(2, 0.3, 0.9, 2.0, 0.6),
+    Layer(3, 0.2, 0.7, 1.0, 0.4),
+)
+PAIRS = (
+    Pair((1, 2), (2, 3), 0.75, 0.25),
+    Pair((1, 3), (2, 3), 0.5, 0.125),
+    Pair((2, 3), (3, 3), 1.0, 0.375),
+)
+OTHERS = (
+    Pair((1, 2), (2, 3), 0.7, 0.2),
+    Pair((1, 3), (2, 3), 0.6, 0.1),
+    Pair((2, 3), (3, 3), 1.0, 0.3),
+)
+WHOLE = Measured(
+    attention={"trained": TRAINED, "untuned": UNTUNED},
+    likeness={"trained": PAIRS, "untuned": OTHERS},
+)
 ALONE = replace(WHOLE, attention={"trained": TRAINED}, likeness={}, shortlist_recall=())
 NAMES = ["cls_self_attention", "attention_entropy", "pwcca", "shortlist_recall"]
 
@@ -68,7 +87,9 @@ def figures(monkeypatch, tmp_path):
     def draw(measured):
         drawn.clear()
         written = write_analysis(measured, tmp_path / "out")
-        return dict(zip([path.stem for path in written if path.suffix == ".png"], drawn, strict=True))
+        return dict(
+            zip([path.stem for path in written if path.suffix == ".png"], drawn, strict=True)
+        )
 
     return draw
 
@@ -94,11 +115,25 @@ def test_numbers(tmp_path):
     itself, entropy, likeness, recall = (rows_of(tmp_path / f"{name}.csv") for name in NAMES)
     expected = {"encoder": "trained", "layer": "3", "levels": "2, 3"}
     assert itself[2] == expected | {"mean": "0.0625", "maximum": "1.0"}
-    assert itself[3] == {"encoder": "untuned", "layer": "1", "levels": "", "mean": "0.375", "maximum": "0.875"}
+    assert itself[3] == {
+        "encoder": "untuned",
+        "layer": "1",
+        "levels": "",
+        "mean": "0.375",
+        "maximum": "0.875",
+    }
     assert entropy[2] == expected | {"nats": "3.0", "share_of_log_tokens": "1.0"}
     assert [len(itself), len(entropy), len(likeness)] == [6, 6, 6]
     assert [*likeness[1].values()] == ["trained", "1", "3", "2", "3", "0.5", "0.125"]
-    assert [*likeness[1]] == ["encoder", "level", "other_level", "layer", "other_layer", "similarity", "chance"]
+    assert [*likeness[1]] == [
+        "encoder",
+        "level",
+        "other_level",
+        "layer",
+        "other_layer",
+        "similarity",
+        "chance",
+    ]
     assert recall == [{"level": "1", "recall": "0.9829"}, {"level": "2", "recall": "0.9193"}]
 
 
@@ -113,7 +148,9 @@ def test_what_an_earlier_analysis_left_goes_away(tmp_path):
 def test_a_file_in_the_place_of_the_folder(tmp_path):
     path = tmp_path / "out"
     path.write_text("mine")
-    with pytest.raises(UsageError, match=f"^{re.escape(str(path))}: found a file; expected a folder"):
+    with pytest.raises(
+        UsageError, match=f"^{re.escape(str(path))}: found a file; expected a folder"
+    ):
         prepare_folder(path)
     assert path.read_text() == "mine"
 
@@ -129,7 +166,11 @@ def test_curves(figures, name, left, right, labels):
     figure = figures(WHOLE)[name]
     assert [axes.get_ylabel() for axes in figure.axes] == labels
     for axes, values in zip(figure.axes, (left, right), strict=True):
-        assert axes.lines[0].get_xydata().tolist() == [[1, values[0]], [2, values[1]], [3, values[2]]]
+        assert axes.lines[0].get_xydata().tolist() == [
+            [1, values[0]],
+            [2, values[1]],
+            [3, values[2]],
+        ]
         assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2\nL1", "3\nL2, 3"]
         low, high = axes.get_ylim()
         assert low == 0

@@ -18,7 +18,9 @@ MAGIC = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF-"}
 def test_kind_by_suffix_and_same_curve_same_bytes(tmp_path, suffix, monkeypatch):
     places = [tmp_path / f"first{suffix}", tmp_path / f"second{suffix}"]
     for second, place in enumerate(places):
-        monkeypatch.setenv("SOURCE_DATE_EPOCH", str(1_000_000_000 + second))  # two seconds on the clock
+        monkeypatch.setenv(
+            "SOURCE_DATE_EPOCH", str(1_000_000_000 + second)
+        )  # two seconds on the clock
         draw_frequency_curve(CURVE, place)
     first, second = (place.read_bytes() for place in places)
     assert first.startswith(MAGIC[suffix])
@@ -37,7 +39,9 @@ def test_what_is_drawn(tmp_path, monkeypatch):
     assert axes.lines[0].get_xydata().tolist() == [list(point) for point in CURVE]
     assert axes.get_xlabel() == "label, by falling frequency"
     assert axes.get_ylabel() == "documents"
-    assert axes.get_ylim()[0] < 1 < 1000 <= axes.get_ylim()[1]  # also labels with one document are seen
+    assert (
+        axes.get_ylim()[0] < 1 < 1000 <= axes.get_ylim()[1]
+    )  # also labels with one document are seen
 
 
 @pytest.mark.parametrize("curve", [[], [(1, 1)], [(1, 7)], [(1, 1), (9, 1)]])
@@ -48,7 +52,12 @@ def test_short_and_flat_curves(tmp_path, curve):
 
 @pytest.mark.parametrize(
     ("name", "what"),
-    [("a.bmp", ".bmp"), ("a", "file without suffix"), ("a.png.gz", ".gz"), (".png", "file without suffix")],
+    [
+        ("a.bmp", ".bmp"),
+        ("a", "file without suffix"),
+        ("a.png.gz", ".gz"),
+        (".png", "file without suffix"),
+    ],
 )
 def test_other_kinds(tmp_path, name, what):
     expected = f"{tmp_path / name}: cannot draw a {what}; expected .png, .svg, .pdf"

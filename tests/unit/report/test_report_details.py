@@ -51,7 +51,9 @@ def sample():
 
 
 class TestExamine:
-    TEST = lt.Dataset.of(["one", "two " * 200, "three"], [["a", "b"], ["a"], ["c"]], ["a", "b", "c", "d"])
+    TEST = lt.Dataset.of(
+        ["one", "two " * 200, "three"], [["a", "b"], ["a"], ["c"]], ["a", "b", "c", "d"]
+    )
     RANKED = predictions([{0: 0.9, 2: 0.2}, {3: 0.8, 0: 0.7}, {1: 0.6}], 4)
 
     def test_labels(self):
@@ -96,7 +98,9 @@ class TestModel:
             say("some")
         (tmp_path / "model").mkdir()
         (tmp_path / "model" / "file").write_bytes(b"x" * 3_000_000)
-        measured = report_on_model(model, test, tmp_path / "r.html", "t", folder=tmp_path / "model", bootstrap=50)
+        measured = report_on_model(
+            model, test, tmp_path / "r.html", "t", folder=tmp_path / "model", bootstrap=50
+        )
         assert measured == evaluate_model(model, test, bootstrap=50)
         page = (tmp_path / "r.html").read_text()
         titles = re.findall(r"<h2>(.*?)</h2>", page)
@@ -159,7 +163,12 @@ class TestModel:
         report_on_model(model, test, tmp_path / "r.html", "t")
         page = (tmp_path / "r.html").read_text()
         left_out = page[page.index("Not in this report</h2>") :]
-        for why in ("Beam size: no linear", "Label tree: the model has no", "are not probabilities", "no log of the"):
+        for why in (
+            "Beam size: no linear",
+            "Label tree: the model has no",
+            "are not probabilities",
+            "no log of the",
+        ):
             assert why in left_out
 
     def test_wide_rankings_change_no_metric(self, sample, tmp_path):
@@ -171,8 +180,12 @@ class TestModel:
 def test_predictions_of_any_system(tmp_path):
     train = lt.Dataset.of(["x", "y", "z"], [["a"], ["a", "b"], ["b"]])
     test = lt.Dataset.of(["one", "two"], [["a"], ["b"]], train.labels)
-    (tmp_path / "p.jsonl").write_text('{"labels": ["a", "new"], "scores": [3, 1]}\n{"labels": ["a"], "scores": [2]}\n')
-    measured = report_on_predictions(tmp_path / "p.jsonl", test, train, tmp_path / "r.html", "t", bootstrap=0)
+    (tmp_path / "p.jsonl").write_text(
+        '{"labels": ["a", "new"], "scores": [3, 1]}\n{"labels": ["a"], "scores": [2]}\n'
+    )
+    measured = report_on_predictions(
+        tmp_path / "p.jsonl", test, train, tmp_path / "r.html", "t", bootstrap=0
+    )
     assert measured.evaluation["P@1"] == 0.5
     page = (tmp_path / "r.html").read_text()
     rows = label_data(page)
@@ -188,12 +201,16 @@ def test_filter(tmp_path):
     test = lt.Dataset.of(["one"], [["b"]], ["a", "b"])
     (tmp_path / "p.jsonl").write_text('{"labels": ["a", "b"], "scores": [3, 2]}\n')
     (tmp_path / "filter.txt").write_text("0 0\n")
-    report_on_predictions(tmp_path / "p.jsonl", test, None, tmp_path / "r.html", "t", mask=tmp_path / "filter.txt")
+    report_on_predictions(
+        tmp_path / "p.jsonl", test, None, tmp_path / "r.html", "t", mask=tmp_path / "filter.txt"
+    )
     assert [row[0] for row in label_data((tmp_path / "r.html").read_text())] == ["b"]
 
 
 def label_data(page):
-    return json.loads(re.search(r'<script type="application/json" id="label-data">(.*?)</script>', page)[1])
+    return json.loads(
+        re.search(r'<script type="application/json" id="label-data">(.*?)</script>', page)[1]
+    )
 
 
 class TestText:
@@ -234,10 +251,16 @@ class TestText:
             assert tag not in html
 
     def test_only_own_scripts_may_run(self, tmp_path):
-        write_page(tmp_path / "a.html", "t", [], [Section("a", "A", [], "let a = 1;"), Section("b", "B", [])])
+        write_page(
+            tmp_path / "a.html",
+            "t",
+            [],
+            [Section("a", "A", [], "let a = 1;"), Section("b", "B", [])],
+        )
         page = (tmp_path / "a.html").read_text()
         assert (
-            "script-src 'sha256-vHrsJhnJyvtJ5H2hOWuwTD9eV6m0lRDP1MKXCD7MkyE='" in page or "script-src 'sha256-" in page
+            "script-src 'sha256-vHrsJhnJyvtJ5H2hOWuwTD9eV6m0lRDP1MKXCD7MkyE='" in page
+            or "script-src 'sha256-" in page
         )
         assert "default-src 'none'" in page
         write_page(tmp_path / "a.html", "t", [], [Section("b", "B", [])])
@@ -256,12 +279,19 @@ class TestStageTimes:
             for fact in ("one", "two"):
                 with told("level 1") as say:
                     say(fact)
-        file.write_bytes(file.read_bytes() + b'{"event": "epoch", "number": 1}\n{"event": "sta')  # killed there
+        file.write_bytes(
+            file.read_bytes() + b'{"event": "epoch", "number": 1}\n{"event": "sta'
+        )  # killed there
         with stages_told_to(file), told("level 2") as say:
             say("three")
             say("four")
         one, two = read_stage_times(file)
-        assert (one.name, one.facts, two.name, two.facts) == ("level 1", "two", "level 2", "three; four")
+        assert (one.name, one.facts, two.name, two.facts) == (
+            "level 1",
+            "two",
+            "level 2",
+            "three; four",
+        )
         assert one.seconds >= 0
         assert 10 < two.memory_mb < 1e6
 
@@ -287,7 +317,12 @@ def test_in_a_browser(tmp_path):
         told = []
         page.on("console", lambda message: told.append(message.text))
         page.on("pageerror", lambda error: told.append(str(error)))
-        page.on("request", lambda request: told.append(request.url) if not request.url.startswith("file:") else None)
+        page.on(
+            "request",
+            lambda request: (
+                told.append(request.url) if not request.url.startswith("file:") else None
+            ),
+        )
         page.goto(f"file://{path}")
         assert page.evaluate("window.ran") is None
         assert told == []
@@ -300,5 +335,8 @@ def test_in_a_browser(tmp_path):
         rising = page.locator(first).all_text_contents()
         page.click("#label-table thead button >> nth=0")
         assert page.locator(first).all_text_contents() == rising[::-1]
-        assert page.locator("#label-table thead th >> nth=0").get_attribute("aria-sort") == "descending"
+        assert (
+            page.locator("#label-table thead th >> nth=0").get_attribute("aria-sort")
+            == "descending"
+        )
         browser.close()

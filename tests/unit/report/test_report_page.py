@@ -99,7 +99,13 @@ def page(measured: Measured, tmp_path, title: str = "a model on a test") -> Page
 
 class TestPath:
     @pytest.mark.parametrize(
-        ("name", "what"), [("a.htm", ".htm"), ("a", "file without suffix"), ("a.html.gz", ".gz"), ("a.HTML", ".HTML")]
+        ("name", "what"),
+        [
+            ("a.htm", ".htm"),
+            ("a", "file without suffix"),
+            ("a.html.gz", ".gz"),
+            ("a.HTML", ".HTML"),
+        ],
     )
     def test_other_kinds(self, tmp_path, name, what):
         expected = f"{tmp_path / name}: cannot write a {what}; expected .html"
@@ -128,7 +134,10 @@ class TestPage:
             ["coverage", "12.50", "25.00"],
         ]
         text = "".join(found.texts)
-        assert "200 documents with 50 labels; 3 documents without labels left out; propensity A=0.55 B=1.5" in text
+        assert (
+            "200 documents with 50 labels; 3 documents without labels left out; propensity A=0.55 B=1.5"
+            in text
+        )
         assert "intervals of 1000 resamples" in text
 
     def test_frequencies(self, tmp_path):
@@ -168,7 +177,9 @@ class TestPage:
         title = "<script>alert('x')</script> & \x1b[31m"
         found = page(WHOLE, tmp_path, title)
         assert found.named("script") == []
-        assert "".join(found.texts).count("<script>alert('x')</script> & \\x1b[31m") == 2  # title and heading
+        assert (
+            "".join(found.texts).count("<script>alert('x')</script> & \\x1b[31m") == 2
+        )  # title and heading
 
     def test_nothing_is_fetched(self, tmp_path):
         found = page(WHOLE, tmp_path)
@@ -201,7 +212,9 @@ class TestPictures:
         assert "with their intervals" in pictures[0]["aria-label"]
         assert "recall of labels" in pictures[1]["aria-label"]
         assert "right, by probability" in pictures[2]["aria-label"]
-        assert all(set(picture) == {"viewbox", "role", "aria-label"} for picture in pictures)  # as wide as the page
+        assert all(
+            set(picture) == {"viewbox", "role", "aria-label"} for picture in pictures
+        )  # as wide as the page
         text = (tmp_path / "a.html").read_text()
         assert "currentColor" in text
         assert "#010203" not in text
@@ -217,7 +230,9 @@ class TestPictures:
         from matplotlib.figure import Figure
 
         drawn, save = [], Figure.savefig
-        monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **o: drawn.append(figure) or save(figure, *a, **o))
+        monkeypatch.setattr(
+            Figure, "savefig", lambda figure, *a, **o: drawn.append(figure) or save(figure, *a, **o)
+        )
         page(WHOLE, tmp_path)
         (bands,), (bars,), (dots,) = (figure.axes for figure in drawn)
         assert [label.get_text() for label in bands.get_xticklabels()] == ["P@1", "P@3"]
@@ -230,7 +245,9 @@ class TestPictures:
         assert [patch.get_height() for patch in bars.patches] == pytest.approx([25, 90, 50, 95])
         assert [label.get_text() for label in bars.get_xticklabels()] == ["1–5", ">5"]
         assert [label.get_text() for label in bars.get_legend().get_texts()] == ["R@1", "R@3"]
-        assert dots.lines[1].get_xydata().ravel().tolist() == pytest.approx([15, 25, 54, 55, 95, 85])
+        assert dots.lines[1].get_xydata().ravel().tolist() == pytest.approx(
+            [15, 25, 54, 55, 95, 85]
+        )
         sizes = dots.collections[0].get_sizes()
         assert list(sizes) == sorted(sizes, reverse=True)
 
@@ -249,7 +266,9 @@ def test_words_are_about_what_one_would_act_on():
     first, second = reliability_in_words(BINS)
     assert first == "Of the 1,234 suggestions with a probability of 0.5–0.6, 55 % were right."
     assert second == "Mean gap between probability and share right: 7.8 percentage points."
-    assert reliability_in_words(BINS[:1])[0].startswith("Of the 3,000 suggestions with a probability of 0.1–0.2, 25 %")
+    assert reliability_in_words(BINS[:1])[0].startswith(
+        "Of the 3,000 suggestions with a probability of 0.1–0.2, 25 %"
+    )
 
 
 def test_rows_are_for_people():

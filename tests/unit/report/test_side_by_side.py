@@ -21,7 +21,9 @@ def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     for name, documents in {"<b>large": 400, "small": 100}.items():
         settings = {"ranker": {"max_passes": 3}, "tree": {"leaf_size": 20}}
-        lt.Longtail("xr-linear", **settings).fit(train.take(np.arange(documents))).save(folder / name)
+        lt.Longtail("xr-linear", **settings).fit(train.take(np.arange(documents))).save(
+            folder / name
+        )
     models = [folder / "<b>large", folder / "small"]
     return compare(models, test.take(np.arange(100)), [1, 5], bootstrap=100, closely=True)
 
@@ -42,10 +44,17 @@ class TestComparison:
         train, test = lt.sample()
         model = lt.Longtail("xr-linear", ranker={"max_passes": 3}).fit(train.take(np.arange(100)))
         plain, close = (
-            compare([model], test.take(np.arange(50)), [1], closely=closely).models[0] for closely in (False, True)
+            compare([model], test.take(np.arange(50)), [1], closely=closely).models[0]
+            for closely in (False, True)
         )
         assert plain.measured == close.measured
-        assert (plain.curve, plain.ms, plain.size, close.size, close.differences) == (None, None, None, None, {})
+        assert (plain.curve, plain.ms, plain.size, close.size, close.differences) == (
+            None,
+            None,
+            None,
+            None,
+            {},
+        )
         assert set(msgspec.to_builtins(plain)) == {"name", "method", "measured"}
 
 
@@ -75,8 +84,13 @@ class TestPage:
         assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
     def test_without_resamples(self, found, tmp_path):
-        bare = [msgspec.structs.replace(model, differences={}, curve=None, ms=None) for model in found.models]
-        write_side_by_side(msgspec.structs.replace(found, models=tuple(bare)), tmp_path / "c.html", "t")
+        bare = [
+            msgspec.structs.replace(model, differences={}, curve=None, ms=None)
+            for model in found.models
+        ]
+        write_side_by_side(
+            msgspec.structs.replace(found, models=tuple(bare)), tmp_path / "c.html", "t"
+        )
         page = (tmp_path / "c.html").read_text()
         assert "Against" not in page
         assert "by threshold" not in page

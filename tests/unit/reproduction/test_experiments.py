@@ -20,7 +20,12 @@ def test_every_row_of_the_tables_of_results_has_an_experiment():
         for row in entry.published_rows():
             for metric, value in row.values.items():
                 covered.add((row.system, entry.dataset, row.setting, metric, value))
-    left = {(table, system) for own in left_out() for table in own.tables for system in own.systems or [None]}
+    left = {
+        (table, system)
+        for own in left_out()
+        for table in own.tables
+        for system in own.systems or [None]
+    }
     missing = set()
     for table in read_tables().values():
         for cell in table.cells():
@@ -32,7 +37,9 @@ def test_every_row_of_the_tables_of_results_has_an_experiment():
 
 
 def test_rows_that_are_left_out_exist_and_have_no_experiment():
-    references = {(own.table, own.system) for entry in EXPERIMENTS.values() for own in entry.references}
+    references = {
+        (own.table, own.system) for entry in EXPERIMENTS.values() for own in entry.references
+    }
     for own in left_out():
         for table in own.tables:
             systems = {cell.system for cell in read_tables()[table].cells()}
@@ -44,10 +51,14 @@ def test_rows_that_are_left_out_exist_and_have_no_experiment():
 def test_experiments_are_sound(entry):
     assert entry.method in METHODS
     assert entry.dataset in published_datasets()
-    assert entry.name == f"{entry.method}/{entry.dataset}" + (f"+{entry.variant}" if entry.variant else "")
+    assert entry.name == f"{entry.method}/{entry.dataset}" + (
+        f"+{entry.variant}" if entry.variant else ""
+    )
     names = [member.name for member in entry.members]
     assert len(set(names)) == len(names)
-    assert len({(member.encoder, member.seed, member.missing) for member in entry.members}) == len(names)
+    assert len({(member.encoder, member.seed, member.missing) for member in entry.members}) == len(
+        names
+    )
     assert entry.labels >= 5
     for reference in entry.references:
         assert reference.table in read_tables()
@@ -79,20 +90,30 @@ def test_members_are_those_of_the_papers():
 
 
 def test_the_paper_s_row_stands_beside_its_experiment():
-    rows = {(row.table, row.models): row.values for row in experiment("cascadexml/amazon-670k").published_rows()}
+    rows = {
+        (row.table, row.models): row.values
+        for row in experiment("cascadexml/amazon-670k").published_rows()
+    }
     assert rows["cascadexml-2", 3] == {"P@1": 50.22, "P@3": 45.20, "P@5": 41.45}
     assert rows["cascadexml-4", 1] == {
         "P@1": 48.5, "P@3": 43.7, "P@5": 40.0, "hours on one GPU": 7.5, "hours on several GPUs": 3.0,
     }  # fmt: skip
     with_tfidf = experiment("cascadexml/amazon-670k+tfidf").published_rows()
-    assert {row.table: row.values["P@1"] for row in with_tfidf if "P@1" in row.values} == {"cascadexml-2": 52.15}
+    assert {row.table: row.values["P@1"] for row in with_tfidf if "P@1" in row.values} == {
+        "cascadexml-2": 52.15
+    }
     # the two systems of one name have their own rows
-    assert all(row.values.get("P@1") != 52.15 for row in experiment("cascadexml/amazon-670k").published_rows())
+    assert all(
+        row.values.get("P@1") != 52.15
+        for row in experiment("cascadexml/amazon-670k").published_rows()
+    )
 
 
 def test_repeats_have_seeds_of_their_own():
     entry = experiment("cascadexml/amazon-670k")
-    seeds = [entry.config(member, repeat=repeat).seed for repeat in range(3) for member in entry.members]
+    seeds = [
+        entry.config(member, repeat=repeat).seed for repeat in range(3) for member in entry.members
+    ]
     assert seeds == list(range(9))
 
 

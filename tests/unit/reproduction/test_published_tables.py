@@ -136,7 +136,9 @@ def pinned_row(table, name):
     return found[0]
 
 
-@pytest.mark.parametrize(("table", "name", "numbers"), [(t, *row) for t, rows in PINNED.items() for row in rows])
+@pytest.mark.parametrize(
+    ("table", "name", "numbers"), [(t, *row) for t, rows in PINNED.items() for row in rows]
+)
 def test_rows_are_those_of_the_paper(table, name, numbers):
     typed = tuple(None if number == "-" else float(number) for number in numbers.split())
     assert pinned_row(TABLES[table], name).values == typed
@@ -156,13 +158,33 @@ def test_hyper_parameters_are_those_of_the_papers():
     )  # fmt: skip
     recursive = {row.dataset: row.values for row in TABLES["xr-transformer-7"].rows}
     assert recursive["eurlex-4k"] == ("16-256-3956", "4-32-256-3956", 5e-5, 2400, 128, 1.0, 0.5)
-    assert recursive["wiki-500k"] == ("64-512-4096-32768", "8-256-8192-501070", 1e-4, 60000, 128, 0.25, 0.25)
-    assert recursive["amazon-670k"] == ("128-2048-32768", "8-256-8192-670091", 1e-4, 20000, 128, None, 1.0)
+    assert recursive["wiki-500k"] == (
+        "64-512-4096-32768",
+        "8-256-8192-501070",
+        1e-4,
+        60000,
+        128,
+        0.25,
+        0.25,
+    )
+    assert recursive["amazon-670k"] == (
+        "128-2048-32768",
+        "8-256-8192-670091",
+        1e-4,
+        20000,
+        128,
+        None,
+        1.0,
+    )
 
 
 def test_every_table_of_both_papers_is_there_and_pinned():
-    assert [t for t in TABLES if t.startswith("cascadexml")] == [f"cascadexml-{n}" for n in range(2, 12)]
-    assert [t for t in TABLES if t.startswith("xr-")] == [f"xr-transformer-{n}" for n in range(2, 12)]
+    assert [t for t in TABLES if t.startswith("cascadexml")] == [
+        f"cascadexml-{n}" for n in range(2, 12)
+    ]
+    assert [t for t in TABLES if t.startswith("xr-")] == [
+        f"xr-transformer-{n}" for n in range(2, 12)
+    ]
     assert {*PINNED, "cascadexml-9", "xr-transformer-7"} == set(TABLES)
 
 
@@ -180,7 +202,11 @@ def test_tables_are_sound(table):
     for cell in table.cells():
         assert cell.dataset in datasets
         assert cell.metric
-        if table.unit == "percent" and cell.value is not None and not cell.metric.startswith("hours"):
+        if (
+            table.unit == "percent"
+            and cell.value is not None
+            and not cell.metric.startswith("hours")
+        ):
             assert 0 < cell.value < 100
         if table.unit in ("hours", "milliseconds") and cell.value is not None:
             assert cell.value > 0
@@ -193,7 +219,14 @@ def test_metrics_fall_or_rise_with_k(metric, falls):
         for cell in table.cells():
             name, _, k = cell.metric.partition("@")
             if name == metric and cell.value is not None:
-                key = (table.id, cell.dataset, cell.system, cell.models, cell.features, cell.setting)
+                key = (
+                    table.id,
+                    cell.dataset,
+                    cell.system,
+                    cell.models,
+                    cell.features,
+                    cell.setting,
+                )
                 series.setdefault(key, {})[int(k)] = cell.value
     assert series
     for key, values in series.items():
@@ -256,7 +289,11 @@ def test_a_file_becomes_cells():
     [
         ("small-2", ("", ""), "expected the file's name to say so"),
         ("small-1", ('[80.0, "-"]', "[80.0]"), "found 1 values in the row of DiSMEC; expected 2"),
-        ("small-1", ('system = "DiSMEC"', 'system = "DiSMEC"\ndataset = "eurlex-4k"'), "dataset at a row and at its"),
+        (
+            "small-1",
+            ('system = "DiSMEC"', 'system = "DiSMEC"\ndataset = "eurlex-4k"'),
+            "dataset at a row and at its",
+        ),
     ],
 )
 def test_files_that_do_not_fit_together_are_refused(name, change, message):

@@ -59,14 +59,20 @@ from tiny_encoder import tiny_encoder, write_encoder
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="forks its ranks, which would take seconds to start otherwise"),
+    pytest.mark.skipif(
+        not hasattr(os, "fork"),
+        reason="forks its ranks, which would take seconds to start otherwise",
+    ),
 ]
 
 _SECONDS = 100
 COUNTS = pytest.mark.parametrize("count", [2, 4])
 TREE = LabelTree(
     np.random.default_rng(1).permutation(14).astype(np.int32),
-    (np.array([0, 1, 4, 6]), np.array([0, 3, 4, 5, 9, 13, 14])),  # 3 → 6 → 14: 4 ranks are more than the first level
+    (
+        np.array([0, 1, 4, 6]),
+        np.array([0, 3, 4, 5, 9, 13, 14]),
+    ),  # 3 → 6 → 14: 4 ranks are more than the first level
 )
 
 
@@ -90,9 +96,16 @@ def in_ranks(count, body, folder):
 
 
 def as_rank(rank, count, port, body, folder) -> int:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(count)}
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(count),
+    }
     os.environ["LOCAL_WORLD_SIZE"] = str(count)
-    faulthandler.dump_traceback_later(_SECONDS, exit=True)  # ranks that wait for each other say where
+    faulthandler.dump_traceback_later(
+        _SECONDS, exit=True
+    )  # ranks that wait for each other say where
     try:
         group = TorchProcessGroup.join("cpu")
         with use_group(group):
@@ -129,13 +142,24 @@ def trained_head(group, kind, n_nodes, dtype, optimiser, documents=7):
     """Three steps of a head; return what it gives for all documents, and what it has learnt."""
     chance = torch.Generator().manual_seed(n_nodes)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    settings = {"optimiser": optimiser, "dtype": dtype, "weight_decay": 0.01, "seed": 3, "std": 0.5, "device": "cpu"}
+    settings = {
+        "optimiser": optimiser,
+        "dtype": dtype,
+        "weight_decay": 0.01,
+        "seed": 3,
+        "std": 0.5,
+        "device": "cpu",
+    }
     head = new_head(n_nodes, 6, **settings).train()
     own, lengths, arrays = group.part(documents), group.lengths(documents), {}
     for step in range(3):
         x = torch.randn(documents, 6, generator=chance, dtype=wide)[own].requires_grad_(step > 0)
-        slots = 5 + 2 * (kind == "candidates" and group.rank == 1)  # widths may differ: what is beyond is padding
-        nodes = torch.stack([torch.randperm(n_nodes, generator=chance)[:3] for _ in range(documents)])
+        slots = 5 + 2 * (
+            kind == "candidates" and group.rank == 1
+        )  # widths may differ: what is beyond is padding
+        nodes = torch.stack(
+            [torch.randperm(n_nodes, generator=chance)[:3] for _ in range(documents)]
+        )
         nodes = torch.nn.functional.pad(nodes.int(), (0, slots - 3), value=-1)[own]
         weights = torch.randn(documents, max(7, n_nodes), generator=chance, dtype=wide)[own]
         if kind == "full loss":
@@ -150,7 +174,10 @@ def trained_head(group, kind, n_nodes, dtype, optimiser, documents=7):
             arrays[f"gradient {step}"] = group.all_gather(x.grad, lengths).numpy()
         head.step(0.1, seed=step)
     logits, nodes = head.best(x.detach(), 4)
-    arrays |= {"best": group.all_gather(logits, lengths).numpy(), "nodes": group.all_gather(nodes, lengths).numpy()}
+    arrays |= {
+        "best": group.all_gather(logits, lengths).numpy(),
+        "nodes": group.all_gather(nodes, lengths).numpy(),
+    }
     return arrays | head.to_arrays()
 
 
@@ -160,7 +187,10 @@ def each_head(dtype, optimiser, group):
     for kind in KINDS:
         for n_nodes, documents in ((11, 7), (3, 7), (11, 2)):
             arrays = trained_head(group, kind, n_nodes, dtype, optimiser, documents)
-            found |= {f"{kind}, {n_nodes} nodes, {documents} documents, {name}": arrays[name] for name in arrays}
+            found |= {
+                f"{kind}, {n_nodes} nodes, {documents} documents, {name}": arrays[name]
+                for name in arrays
+            }
     return found
 
 
@@ -173,9 +203,15 @@ def test_heads_learn_what_one_process_does(tmp_path, count):
     expected = body(ProcessGroup())
     close(found[0], expected, 1e-11)
     for other in found[1:]:  # what is exchanged is the same everywhere
-        shared = [name for name in expected if name.endswith(tuple("0123")) or name.endswith(("best", "nodes"))]
+        shared = [
+            name
+            for name in expected
+            if name.endswith(tuple("0123")) or name.endswith(("best", "nodes"))
+        ]
         assert len(shared) == 9 * 5 + 18
-        close({name: other[name] for name in shared}, {name: expected[name] for name in shared}, 1e-11)
+        close(
+            {name: other[name] for name in shared}, {name: expected[name] for name in shared}, 1e-11
+        )
 
 
 @COUNTS
@@ -195,7 +231,10 @@ def test_first_rows_and_parts(tmp_path, monkeypatch, count):
     options = {"std": 0.02, "seed": 5}
 
     def body(group):
-        drawn = {kind: ShardedHead(n, 7, group, dtype=getattr(torch, kind), **options) for kind, n in sizes.items()}
+        drawn = {
+            kind: ShardedHead(n, 7, group, dtype=getattr(torch, kind), **options)
+            for kind, n in sizes.items()
+        }
         filled = {f"{kind} here": np.array(len(head.bias)) for kind, head in drawn.items()}
         again = ShardedHead(sizes["float32"], 7, group, std=0)
         again.load_arrays(Head(sizes["float32"], 7, **options).to_arrays())
@@ -232,12 +271,21 @@ def test_xavier_rows_are_those_of_the_whole_level(tmp_path, monkeypatch, count, 
 # networks
 
 SETTINGS = Training(
-    epochs=2, batch_size=6, micro_batch=2, average=0.5, head_rate=1e-2, encoder_rate=1e-3, checkpoint_steps=2, clip=0.5
+    epochs=2,
+    batch_size=6,
+    micro_batch=2,
+    average=0.5,
+    head_rate=1e-2,
+    encoder_rate=1e-3,
+    checkpoint_steps=2,
+    clip=0.5,
 )
 
 
 def network_of(last_level="shortlist", training=SETTINGS):
-    settings = Cascade(layers=((1, 2), (2,), (3,)), shortlist=(2, 2), dropout=(0, 0, 0), last_level=last_level)
+    settings = Cascade(
+        layers=((1, 2), (2,), (3,)), shortlist=(2, 2), dropout=(0, 0, 0), last_level=last_level
+    )
     network = CascadeXML(tiny_encoder(), TREE, settings, training, seed=5, std=0.3)
     for module in network.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -258,7 +306,11 @@ def batches_of(documents=13, seed=2):
 
 def compared(network):
     """All that was learnt, but for biases of attention keys, whose gradient is nothing but rounding."""
-    return {name: array for name, array in network.to_arrays(True).items() if not name.endswith("key.bias")}
+    return {
+        name: array
+        for name, array in network.to_arrays(True).items()
+        if not name.endswith("key.bias")
+    }
 
 
 def gradients(group):
@@ -270,13 +322,21 @@ def gradients(group):
         stepper = Stepper(network, training, Schedule.of(training, 3), 0)
         for number, batch in enumerate(batches_of().epoch(0)):
             _, losses = stepper._gradients(batch, 0)
-            losses = all_reduce_gradients(group, stepper.parameters, losses, group.lengths(len(batch))[group.rank] > 0)
+            losses = all_reduce_gradients(
+                group, stepper.parameters, losses, group.lengths(len(batch))[group.rank] > 0
+            )
             own = dict(zip(map(str, range(999)), stepper.parameters, strict=False))
-            grads = {name: parameter.grad.numpy() for name, parameter in own.items() if parameter.grad is not None}
+            grads = {
+                name: parameter.grad.numpy()
+                for name, parameter in own.items()
+                if parameter.grad is not None
+            }
             for head in network.heads:
                 head.step(0.1, 0)
             arrays = grads | {"losses": losses.numpy()} | network.to_arrays()
-            found |= {f"{last_level} {number} {name}": array.copy() for name, array in arrays.items()}
+            found |= {
+                f"{last_level} {number} {name}": array.copy() for name, array in arrays.items()
+            }
             stepper.adamw.zero_grad()
     return found
 
@@ -289,10 +349,14 @@ def test_gradients_are_those_of_one_process(tmp_path, count):
     assert found[0].keys() == expected.keys()  # parameters without a gradient have none
     for name, array in expected.items():
         tolerance = 1e-6 if name.endswith("losses") else 1e-10  # losses are added up in float32
-        np.testing.assert_allclose(found[0][name], array, rtol=tolerance, atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(
+            found[0][name], array, rtol=tolerance, atol=tolerance, err_msg=name
+        )
     for name in expected:
         if "heads." not in name:
-            np.testing.assert_array_equal(found[-1][name], found[0][name])  # so that encoders never drift apart
+            np.testing.assert_array_equal(
+                found[-1][name], found[0][name]
+            )  # so that encoders never drift apart
 
 
 def run(folder, resume, validate=None, stop_at=None):
@@ -313,9 +377,19 @@ def run(folder, resume, validate=None, stop_at=None):
         checkpoints = Checkpoints(stages, "data")
         assert checkpoints.exists() == resume
         log = folder / f"run-{group.rank}.jsonl"
-        history = fit(network, batches_of(), SETTINGS, seed=1, checkpoints=checkpoints, validate=validate, log_file=log)
+        history = fit(
+            network,
+            batches_of(),
+            SETTINGS,
+            seed=1,
+            checkpoints=checkpoints,
+            validate=validate,
+            log_file=log,
+        )
     assert log.exists() == group.is_first
-    arrays = compared(network) | {"losses": np.array([list(epoch.losses.values()) for epoch in history.epochs])}
+    arrays = compared(network) | {
+        "losses": np.array([list(epoch.losses.values()) for epoch in history.epochs])
+    }
     return arrays | {"best": np.array(history.best)}
 
 
@@ -354,9 +428,11 @@ def test_ranking_is_shared_and_known_to_all(tmp_path, count, last_level):
     def body(group):
         network = DistributedRanking(network_of(last_level).eval(), group)
         ranked = network.rank(ids, torch.ones(5, 9, dtype=torch.bool), 4)
-        return {"scores": ranked.scores.numpy(), "nodes": ranked.nodes.numpy(), "vectors": ranked.vectors.numpy()} | {
-            f"kept {level}": np.sort(kept.numpy(), 1) for level, kept in enumerate(ranked.kept)
-        }
+        return {
+            "scores": ranked.scores.numpy(),
+            "nodes": ranked.nodes.numpy(),
+            "vectors": ranked.vectors.numpy(),
+        } | {f"kept {level}": np.sort(kept.numpy(), 1) for level, kept in enumerate(ranked.kept)}
 
     expected = body(ProcessGroup())
     for found in all_well(count, body, tmp_path):
@@ -368,7 +444,11 @@ def test_ranking_is_shared_and_known_to_all(tmp_path, count, last_level):
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
-    return write_encoder(tmp_path_factory.mktemp("encoder"), lt.sample()[0].texts.take(np.arange(150)), vocabulary=500)
+    return write_encoder(
+        tmp_path_factory.mktemp("encoder"),
+        lt.sample()[0].texts.take(np.arange(150)),
+        vocabulary=500,
+    )
 
 
 def whole_run(encoder, folder, resume, end_at=None):
@@ -376,7 +456,13 @@ def whole_run(encoder, folder, resume, end_at=None):
     documents, valid = (part.take(np.arange(100)) for part in lt.sample())
     settings = {
         "encoder": {"name": str(encoder), "max_tokens": 24},
-        "training": {"epochs": 2, "batch_size": 8, "checkpoint_steps": 4, "head_rate": 3e-3, "encoder_rate": 3e-4},
+        "training": {
+            "epochs": 2,
+            "batch_size": 8,
+            "checkpoint_steps": 4,
+            "head_rate": 3e-3,
+            "encoder_rate": 3e-4,
+        },
         "cascade": {"dropout": [0, 0, 0], "layers": [[1], [2], [3]], "combine": "never"},
     }
     config, group, at = configure("cascadexml", None, settings), current_group(), [0]
@@ -401,9 +487,13 @@ def whole_run(encoder, folder, resume, end_at=None):
 
 
 def test_killed_on_four_and_resumed_on_two(tmp_path, encoder, monkeypatch, capfd):
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # its threads would not be there after a fork
+    monkeypatch.setenv(
+        "TOKENIZERS_PARALLELISM", "false"
+    )  # its threads would not be there after a fork
     whole_run(encoder, tmp_path / "one", resume=False)
-    _, codes = in_ranks(4, lambda group: whole_run(encoder, tmp_path / "model", False, end_at=10), tmp_path)
+    _, codes = in_ranks(
+        4, lambda group: whole_run(encoder, tmp_path / "model", False, end_at=10), tmp_path
+    )
     assert codes == [1, 1, 1, 9]
     assert "another rank is gone" in capfd.readouterr().err
     assert (work_folder(tmp_path / "model") / "checkpoint-0").is_dir()
@@ -415,17 +505,22 @@ def test_killed_on_four_and_resumed_on_two(tmp_path, encoder, monkeypatch, capfd
     assert [head.weight.shape for head in several.model.neural_ranker.network.heads] == [
         head.weight.shape for head in one.model.neural_ranker.network.heads
     ]
-    expected, found = (model.model.neural_ranker.search(texts, 5)[0].toarray() for model in (one, several))
+    expected, found = (
+        model.model.neural_ranker.search(texts, 5)[0].toarray() for model in (one, several)
+    )
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 def test_stages_are_made_by_the_first_rank(tmp_path):
     def body(group):
-        stages = Stages(tmp_path / "stages") if group.is_first else FollowedStages(tmp_path / "stages")
+        stages = (
+            Stages(tmp_path / "stages") if group.is_first else FollowedStages(tmp_path / "stages")
+        )
         work, made = Work(stages, "input"), []
         arrays = work.arrays("features", lambda: made.append(1) or {"a": np.arange(3)})
         both = work.together(
-            "network", lambda: made.append(2) or {"b": np.arange(4) if group.is_first else np.zeros(0)}
+            "network",
+            lambda: made.append(2) or {"b": np.arange(4) if group.is_first else np.zeros(0)},
         )
         group.barrier()
         return {"a": arrays["a"], "b": both["b"], "made": np.array(made)}
@@ -446,7 +541,10 @@ def test_a_stage_of_other_data_is_refused(tmp_path):
 def test_exchanges(tmp_path):
     def body(group):
         own = np.full((group.rank + 1, 2), group.rank, np.float32)
-        found = {"rows": group.all_gather_array(own, [1, 2, 3]), "sum": group.all_reduce_array(own[:1])}
+        found = {
+            "rows": group.all_gather_array(own, [1, 2, 3]),
+            "sum": group.all_reduce_array(own[:1]),
+        }
         found |= {
             "largest": np.array(group.all_reduce_max(7 * (group.rank == 1))),
             "first": np.array(group.broadcast(group.rank)),
@@ -477,7 +575,10 @@ def test_a_lost_rank_is_told_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("xr-linear", "torchrun with xr-linear, which trains no network; leave torchrun out, or try --ray"),
+        (
+            "xr-linear",
+            "torchrun with xr-linear, which trains no network; leave torchrun out, or try --ray",
+        ),
         ("attentionxml", "trained level by level; expected cascadexml, lightxml or xml-cnn"),
         ("inceptionxml", "encoder.kind=inception, which normalises over a batch"),
         ("decaf", "classifiers of label words or phases"),
@@ -495,9 +596,13 @@ def test_a_sum_of_words_is_not_said_to_normalise():
 
 def test_a_normaliser_over_all_labels_is_not_shared():
     settings = {"training": {"loss": "decoupled-softmax"}}
-    with pytest.raises(UsageError, match=r"decoupled-softmax with cascade\.last_level=auto; its normaliser"):
+    with pytest.raises(
+        UsageError, match=r"decoupled-softmax with cascade\.last_level=auto; its normaliser"
+    ):
         check_method(configure("cascadexml", None, settings))
-    check_method(configure("cascadexml", None, {**settings, "cascade": {"last_level": "shortlist"}}))
+    check_method(
+        configure("cascadexml", None, {**settings, "cascade": {"last_level": "shortlist"}})
+    )
 
 
 @pytest.mark.parametrize("method", ["cascadexml", "lightxml", "xml-cnn"])
@@ -520,10 +625,20 @@ def test_one_process_joins_nobody(monkeypatch):
 
 
 def test_devices_of_torchrun(monkeypatch):
-    environment = {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    environment = {
+        "TORCHELASTIC_RUN_ID": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+    }
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError, match="--device cuda:1 with torchrun; expected auto, cpu or cuda"), joined("cuda:1"):
+    with (
+        pytest.raises(
+            UsageError, match="--device cuda:1 with torchrun; expected auto, cpu or cuda"
+        ),
+        joined("cuda:1"),
+    ):
         pass
     with pytest.raises(UsageError, match="expected one a process, or --device cpu"), joined("cuda"):
         pass

@@ -38,7 +38,9 @@ def cluster():
     """Start a cluster that ``connected`` takes as it finds it."""
     handler = signal.getsignal(signal.SIGTERM)
     ray_module._start(ray_module._ray(), "local", 2)
-    assert signal.getsignal(signal.SIGTERM) is handler  # Ray's own would end the process on the spot
+    assert (
+        signal.getsignal(signal.SIGTERM) is handler
+    )  # Ray's own would end the process on the spot
     yield
     ray.shutdown()
 
@@ -67,7 +69,12 @@ def model(documents, tmp_path_factory):
 class TestTraining:
     @pytest.mark.parametrize(
         ("method", "more"),
-        [("xr-linear", {}), ("xr-linear", {"ranker": {"shard_labels": 100}}), ("dismec", {}), ("pfastrexml", {})],
+        [
+            ("xr-linear", {}),
+            ("xr-linear", {"ranker": {"shard_labels": 100}}),
+            ("dismec", {}),
+            ("pfastrexml", {}),
+        ],
         ids=["tree", "tree in shards", "one-vs-all", "forest"],
     )
     def test_a_model_folder_has_the_bytes_of_threads(self, documents, method, more, tmp_path):
@@ -100,8 +107,12 @@ class TestTraining:
             work.arrays("square-1", lambda: {"squares": np.arange(5) ** 2})
             found = work.each("square", make, [4, 5, 6], "numbers")
             mapped = work.each("square", make, [4, 5, 6], "numbers", mapped=True)
-        assert [arrays["squares"].tolist() for arrays in found] == [[n * n for n in range(item)] for item in (4, 5, 6)]
-        assert [arrays["squares"].flags.writeable for arrays in (*found, *mapped)] == [True] * 3 + [False] * 3
+        assert [arrays["squares"].tolist() for arrays in found] == [
+            [n * n for n in range(item)] for item in (4, 5, 6)
+        ]
+        assert [arrays["squares"].flags.writeable for arrays in (*found, *mapped)] == [True] * 3 + [
+            False
+        ] * 3
         by = {path.name: path.read_text() for path in made.iterdir()}
         assert sorted(by) == ["4", "6"]
         for words in by.values():
@@ -140,7 +151,9 @@ class TestPrediction:
         for name, address in (("one", None), ("ray", "local")):
             model_commands.train(str(tmp_path / "train.jsonl"), tmp_path / name, ray=address)
             answers = str(tmp_path / f"{name}.jsonl")
-            model_commands.predict(tmp_path / name, str(tmp_path / "test.jsonl"), output=answers, ray=address)
+            model_commands.predict(
+                tmp_path / name, str(tmp_path / "test.jsonl"), output=answers, ray=address
+            )
         assert contents(tmp_path / "ray") == contents(tmp_path / "one")
         assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
         assert len(json.loads((tmp_path / "ray.jsonl").read_text().splitlines()[0])["labels"]) == 5
@@ -152,13 +165,18 @@ class TestPrediction:
 
     def test_no_documents(self, documents, model):
         with connected("local"):
-            assert predict_folder(model, documents[1].take(np.arange(0))).matrix.shape == (0, documents[0].n_labels)
+            assert predict_folder(model, documents[1].take(np.arange(0))).matrix.shape == (
+                0,
+                documents[0].n_labels,
+            )
 
 
 @pytest.mark.usefixtures("cluster")
 def test_workers_with_another_version_are_refused(monkeypatch):
     monkeypatch.setattr(ray_module, "__version__", "0.0.1")
-    with pytest.raises(UsageError, match=r"workers have longtail .*, and this process 0\.0\.1; install the same"):
+    with pytest.raises(
+        UsageError, match=r"workers have longtail .*, and this process 0\.0\.1; install the same"
+    ):
         connected("local").__enter__()
     assert not pool.handed_over()
 
@@ -170,7 +188,9 @@ class TestRefusals:
 
     @pytest.mark.parametrize("address", ["nonsense", "host:", "host:port", ":6379", "host:123456"])
     def test_what_is_no_address(self, address):
-        with pytest.raises(UsageError, match=f"^--ray {address}: is no address; expected local, auto, HOST:PORT"):
+        with pytest.raises(
+            UsageError, match=f"^--ray {address}: is no address; expected local, auto, HOST:PORT"
+        ):
             connected(address).__enter__()
 
     @pytest.mark.parametrize("scheme", ["", "ray://"])
@@ -178,7 +198,9 @@ class TestRefusals:
         with socket.socket() as taken:  # bound, and not listening
             taken.bind(("127.0.0.1", 0))
             address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
-            with pytest.raises(UsageError, match=rf"{address}: no cluster answers \(.+\); check the address"):
+            with pytest.raises(
+                UsageError, match=rf"{address}: no cluster answers \(.+\); check the address"
+            ):
                 connected(address).__enter__()
 
     @pytest.mark.parametrize(
@@ -202,7 +224,9 @@ class TestRefusals:
 
     def test_without_the_extra(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "ray", None)
-        with pytest.raises(MissingExtra, match=r"--ray needs an optional package; .*longtail\[ray\]"):
+        with pytest.raises(
+            MissingExtra, match=r"--ray needs an optional package; .*longtail\[ray\]"
+        ):
             connected("local").__enter__()
 
     def test_without_an_address_nothing_is_handed_over(self):
@@ -227,7 +251,9 @@ class TestRefusals:
             model_commands.train("none.jsonl", tmp_path / "model", "cascadexml", ray="local")
 
     def test_a_worker_without_the_work_folder(self, tmp_path):
-        with pytest.raises(UsageError, match=rf"stages: is not there on {socket.gethostname()}.*share"):
+        with pytest.raises(
+            UsageError, match=rf"stages: is not there on {socket.gethostname()}.*share"
+        ):
             work_module._write_stage(("a", 1), dict, RunFolder(tmp_path / "stages", "0"), "1" * 64)
         assert list(tmp_path.iterdir()) == []
 
@@ -236,14 +262,18 @@ class TestRefusals:
             yield from (name for name, _ in items)
 
         monkeypatch.setattr("longtail.store.stages._LOOKS", 1)
-        said = pytest.raises(UsageError, match=r"work/a-0: a worker has written.*storage that all machines share")
+        said = pytest.raises(
+            UsageError, match=r"work/a-0: a worker has written.*storage that all machines share"
+        )
         with Stages(tmp_path / "work") as stages, pool.handed_to(elsewhere), said:
             Work(stages, "1" * 64).each("a", dict, [1], "items")
 
     def test_another_model_on_the_machine_of_a_worker(self, model, tmp_path):
         with pytest.raises(ModelFolderError, match=f"is another model on {socket.gethostname()}"):
             ray_module._opened(str(model), "0" * 64)
-        with pytest.raises(ModelFolderError, match=f"^on {socket.gethostname()}, which .*no such model folder"):
+        with pytest.raises(
+            ModelFolderError, match=f"^on {socket.gethostname()}, which .*no such model folder"
+        ):
             ray_module._opened(str(tmp_path / "none"), "0" * 64)
 
 
@@ -254,7 +284,13 @@ def test_kernels_get_one_type_of_arrays_wherever_they_run(monkeypatch):
     monkeypatch.setattr(spans, "_prepared", lambda *given: "own")
     given = blank._replace(groups=np.zeros(3, np.int64), values=odd, n_columns=5)
     ends, own, siblings, data, settings = spans._train((0, 1), None, *given)
-    assert (ends, own, data.features.n_columns, data.start_weights, settings) == ((0, 1), "own", 5, None, None)
+    assert (ends, own, data.features.n_columns, data.start_weights, settings) == (
+        (0, 1),
+        "own",
+        5,
+        None,
+        None,
+    )
     for array in (siblings.groups, data.features.values):
         assert (array.flags.writeable, array.flags.aligned) == (False, True)
 
@@ -321,7 +357,9 @@ class TestRunner:
         sizes = {}
         for n in (31, 32, 100, 10_000):
             fake = FakeRay(cpus=2)
-            assert list(ray_module._Cluster(fake)(double, range(n), (), 8)) == [2 * item for item in range(n)]
+            assert list(ray_module._Cluster(fake)(double, range(n), (), 8)) == [
+                2 * item for item in range(n)
+            ]
             sizes[n] = Counter(len(call[1]) for call in fake.calls).most_common(1)[0][0]
         assert sizes == {31: 1, 32: 1, 100: 3, 10_000: 8}
 
@@ -368,5 +406,7 @@ class TestRunner:
         def full(item):
             raise ray.exceptions.ObjectStoreFullError
 
-        with pytest.raises(LongtailError, match=r"^Ray could not do a task \(.+\); look at the cluster.*--resume"):
+        with pytest.raises(
+            LongtailError, match=r"^Ray could not do a task \(.+\); look at the cluster.*--resume"
+        ):
             list(ray_module._Cluster(FakeRay())(full, [1], (), 1))

@@ -143,11 +143,17 @@ def run_script(lists, output, *options):
 
 @pytest.fixture
 def packages():
-    return {p.name: p for p in build_sample.read_packages(PACKAGES, build_sample.read_translations(TRANSLATIONS))}
+    return {
+        p.name: p
+        for p in build_sample.read_packages(PACKAGES, build_sample.read_translations(TRANSLATIONS))
+    }
 
 
 def test_long_descriptions_become_one_line(packages):
-    assert packages["aaa"].description == "Tool for one thing. It does the thing, * well And quickly: naïvely."
+    assert (
+        packages["aaa"].description
+        == "Tool for one thing. It does the thing, * well And quickly: naïvely."
+    )
     assert packages["libaaa-dev"].description == "Headers of it! Long text."
     assert packages["no-translation"].description == "Known only by its synopsis"
 
@@ -191,7 +197,9 @@ def test_placeholders(description, expected):
 def test_vocabulary_names_labels_and_the_rest_are_named_by_their_words():
     vocabulary = build_sample.read_vocabulary(VOCABULARY)
     labels = ["role::program", "devel::lang:c-sharp", "role::app-data", "role::devel-lib"]
-    assert [(r["id"], r["name"], r["text"]) for r in build_sample.describe_labels(labels, vocabulary)] == [
+    assert [
+        (r["id"], r["name"], r["text"]) for r in build_sample.describe_labels(labels, vocabulary)
+    ] == [
         ("devel::lang:c-sharp", "devel: lang: c sharp", "devel: lang: c sharp"),
         ("role::app-data", "Role: app data", "Role: app data"),
         ("role::devel-lib", "Role: Development Library", "Role: Development Library"),
@@ -225,7 +233,10 @@ def test_a_test_record_left_without_a_label_makes_room_for_the_next():
     sources = [f"s{n}" for n in range(60)]
     packages = [
         build_sample.Package(
-            s, s, f"Thing {s}", ["a::b"] if not build_sample.to_test(s) or s > "s3" else ["only::test"]
+            s,
+            s,
+            f"Thing {s}",
+            ["a::b"] if not build_sample.to_test(s) or s > "s3" else ["only::test"],
         )
         for s in sources
     ]
@@ -251,31 +262,43 @@ def test_two_runs_give_the_same_bytes(many_lists, tmp_path, capsys):
 
 def test_the_order_of_the_lists_does_not_matter(tmp_path):
     packages, translations = many_packages(40)
-    turned = ["\n\n".join(reversed(text.strip().split("\n\n"))) for text in (packages, translations)]
+    turned = [
+        "\n\n".join(reversed(text.strip().split("\n\n"))) for text in (packages, translations)
+    ]
     for out, texts in (("one", (packages, translations)), ("two", turned)):
         lists = write_lists(tmp_path / out / "lists", *texts)
         assert run_script(lists, tmp_path / out, "--train", "30", "--test", "5") == 0
-    assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() for name in FILES)
+    assert all(
+        (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+        for name in FILES
+    )
 
 
 @pytest.mark.parametrize(
     ("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
 )
 def test_compressed_lists_are_read(tmp_path, suffix, compress):
-    lists = write_lists(tmp_path / "lists", PACKAGES, TRANSLATIONS, suffix=suffix, compress=compress)
+    lists = write_lists(
+        tmp_path / "lists", PACKAGES, TRANSLATIONS, suffix=suffix, compress=compress
+    )
     path = build_sample.find_list(lists, "bookworm", "binary-amd64_Packages")
     assert build_sample.read_list(path).decode() == PACKAGES
 
 
 def test_of_twins_the_first_by_name_is_kept_whatever_the_order(packages):
     turned = "\n\n".join(reversed(PACKAGES.strip().split("\n\n")))
-    assert build_sample.read_packages(turned, build_sample.read_translations(TRANSLATIONS)) == list(packages.values())
+    assert build_sample.read_packages(turned, build_sample.read_translations(TRANSLATIONS)) == list(
+        packages.values()
+    )
 
 
 def test_records_come_in_the_order_of_their_hashes(many_lists, tmp_path):
     assert run_script(many_lists, tmp_path / "out", "--train", "50", "--test", "10") == 0
     for name in FILES[:2]:
-        hashes = [hashlib.sha256(record["id"].encode()).digest() for record in read(tmp_path / "out", name)]
+        hashes = [
+            hashlib.sha256(record["id"].encode()).digest()
+            for record in read(tmp_path / "out", name)
+        ]
         assert hashes == sorted(hashes)
 
 
@@ -292,7 +315,11 @@ def test_apt_reads_the_compressions_python_cannot(tmp_path, monkeypatch, suffix)
     helper.chmod(0o755)
     monkeypatch.setattr(build_sample, "APT_HELPER", helper)
     lists = write_lists(
-        tmp_path / "lists", PACKAGES, TRANSLATIONS, suffix=suffix, compress=lambda text: b"lz4\n" + text
+        tmp_path / "lists",
+        PACKAGES,
+        TRANSLATIONS,
+        suffix=suffix,
+        compress=lambda text: b"lz4\n" + text,
     )
     path = build_sample.find_list(lists, "bookworm", "i18n_Translation-en")
     assert build_sample.read_list(path).decode() == TRANSLATIONS
@@ -340,7 +367,9 @@ def test_two_mirrors(many_lists, tmp_path, capsys):
 
 def test_too_few_records(many_lists, tmp_path, capsys):
     assert run_script(many_lists, tmp_path / "out", "--train", "500", "--test", "1") == 3
-    assert re.search(r"\d+ train records in the lists, 500 asked for; give a lower --train", only_line(capsys))
+    assert re.search(
+        r"\d+ train records in the lists, 500 asked for; give a lower --train", only_line(capsys)
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -356,7 +385,9 @@ def test_truncated_list(tmp_path, capsys, suffix):
 
 
 def test_list_in_another_encoding(tmp_path, capsys):
-    lists = write_lists(tmp_path / "lists", PACKAGES, TRANSLATIONS, compress=lambda content: content + b"\xff")
+    lists = write_lists(
+        tmp_path / "lists", PACKAGES, TRANSLATIONS, compress=lambda content: content + b"\xff"
+    )
     assert run_script(lists, tmp_path / "out") == 3
     assert f"byte {len(PACKAGES)} is not UTF-8" in only_line(capsys)
 

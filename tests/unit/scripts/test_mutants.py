@@ -10,7 +10,9 @@ from mutants.modules import EQUIVALENT, ROOT, TESTS
 from mutants.score import table
 
 
-@pytest.mark.parametrize("known", json.loads(EQUIVALENT.read_text()), ids=lambda known: known["module"])
+@pytest.mark.parametrize(
+    "known", json.loads(EQUIVALENT.read_text()), ids=lambda known: known["module"]
+)
 def test_a_mutant_that_makes_no_difference_is_of_a_line_that_is_there(known):
     source = " ".join((ROOT / "src" / "longtail" / f"{known['module']}.py").read_text().split())
     assert known["module"] in TESTS

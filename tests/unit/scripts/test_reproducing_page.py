@@ -13,7 +13,9 @@ PAGE = Path(__file__).parents[3] / "docs/reproducing.md"
 
 
 def test_the_page_is_what_the_script_gives():
-    assert PAGE.read_text("utf-8") == reproducing_page(), "python scripts/reproducing_page.py > docs/reproducing.md"
+    assert PAGE.read_text("utf-8") == reproducing_page(), (
+        "python scripts/reproducing_page.py > docs/reproducing.md"
+    )
 
 
 def test_the_page_names_every_experiment_and_dataset():
@@ -33,4 +35,13 @@ def test_published_numbers_stand_beside_their_experiment():
 
 def test_tables_have_as_many_cells_in_every_row():
     for block in re.findall(r"(?:^\|.*\n)+", reproducing_page(), re.MULTILINE):
-        assert len({line.count(" | ") + line.count("---|") for line in block.splitlines() if "---" not in line}) == 1
+        assert (
+            len(
+                {
+                    line.count(" | ") + line.count("---|")
+                    for line in block.splitlines()
+                    if "---" not in line
+                }
+            )
+            == 1
+        )

@@ -25,16 +25,25 @@ BIAS = 0.5
 class Model:
     """A random tree with random weights, packed, and the same as dense matrices."""
 
-    def __init__(self, seed, fans=(3, 4, 5), n_columns=40, dense_width=0, density=0.3, dtype="float32"):
+    def __init__(
+        self, seed, fans=(3, 4, 5), n_columns=40, dense_width=0, density=0.3, dtype="float32"
+    ):
         rng = np.random.default_rng(seed)
         sizes, all_offsets, self.levels, self.weights = [1], [], [], []
         for fan in fans:
-            offsets = np.concatenate([[0], np.cumsum(rng.integers(1, fan + 1, sizes[-1]))]).astype(np.int64)
+            offsets = np.concatenate([[0], np.cumsum(rng.integers(1, fan + 1, sizes[-1]))]).astype(
+                np.int64
+            )
             all_offsets.append(offsets)
             sizes.append(int(offsets[-1]))
-            weights = rng.normal(size=(n_columns + 1, sizes[-1])) * (rng.random((n_columns + 1, sizes[-1])) < density)
+            weights = rng.normal(size=(n_columns + 1, sizes[-1])) * (
+                rng.random((n_columns + 1, sizes[-1])) < density
+            )
             dense = rng.normal(size=(sizes[-1], dense_width)).astype(np.float32)
-            parts = [self._part(weights[:, a:b].astype(np.float32), dense[a:b]) for a, b in pairwise(offsets)]
+            parts = [
+                self._part(weights[:, a:b].astype(np.float32), dense[a:b])
+                for a, b in pairwise(offsets)
+            ]
             chunks = Chunks.build(offsets, parts, n_columns, dense_width, dtype)
             self.levels.append(chunks)
             self.weights.append(self._held(chunks))
@@ -59,11 +68,17 @@ class Model:
 
     def log_scores(self, features, score):
         """The log scores of all nodes of each level, dense."""
-        x = np.hstack([features.sparse.toarray(), np.full((len(features), 1), BIAS), features.dense]).astype(float)
+        x = np.hstack(
+            [features.sparse.toarray(), np.full((len(features), 1), BIAS), features.dense]
+        ).astype(float)
         above, found = np.zeros((len(features), 1)), []
         for weights, offsets in zip(self.weights, self.offsets, strict=True):
             v = x @ weights
-            cost = np.log1p(np.exp(-v)) if score == "sigmoid" else np.maximum(0, 1 - v) ** int(score[-1])
+            cost = (
+                np.log1p(np.exp(-v))
+                if score == "sigmoid"
+                else np.maximum(0, 1 - v) ** int(score[-1])
+            )
             above = np.repeat(above, np.diff(offsets), axis=1) - cost
             found.append(above)
         return found
@@ -80,7 +95,10 @@ def rows_of(matrix):
 
 
 def same_bytes(one, other):
-    return all(getattr(one, name).tobytes() == getattr(other, name).tobytes() for name in ("data", "indices", "indptr"))
+    return all(
+        getattr(one, name).tobytes() == getattr(other, name).tobytes()
+        for name in ("data", "indices", "indptr")
+    )
 
 
 def assert_ranked(found, log_scores, columns, k):
@@ -106,7 +124,9 @@ def assert_ranked(found, log_scores, columns, k):
 def test_a_beam_of_all_nodes_is_exhaustive_search(seed, fans, n, dense_width, density, score, k):
     model = Model(seed, fans, dense_width=dense_width)
     features = documents(seed, n, dense_width=dense_width, density=density)
-    found = beam_search(features, model.tree, model.levels, beam_size=10_000, k=k, score=score, bias=BIAS)
+    found = beam_search(
+        features, model.tree, model.levels, beam_size=10_000, k=k, score=score, bias=BIAS
+    )
     assert found.shape == (n, model.tree.n_labels)
     assert found.data.dtype == np.float32
     wanted = model.log_scores(features, score)[-1]
@@ -117,19 +137,27 @@ def test_a_beam_of_all_nodes_is_exhaustive_search(seed, fans, n, dense_width, de
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_a_narrow_beam_keeps_the_best_nodes_of_each_level(dtype):
     model, features = Model(1, (6, 6, 6), dtype=dtype), documents(2, 50)
-    found = beam_search(features, model.tree, model.levels, beam_size=2, k=4, score="hinge-3", bias=BIAS)
+    found = beam_search(
+        features, model.tree, model.levels, beam_size=2, k=4, score="hinge-3", bias=BIAS
+    )
     for row, scores in enumerate(zip(*model.log_scores(features, "hinge-3"), strict=True)):
         beam = np.argsort(-scores[0], kind="stable")[:2]
         for level in (1, 2):
             candidates = model.tree.refine(level - 1, beam)
-            beam = candidates[np.argsort(-scores[level][candidates], kind="stable")][: 2 if level == 1 else 4]
+            beam = candidates[np.argsort(-scores[level][candidates], kind="stable")][
+                : 2 if level == 1 else 4
+            ]
         assert rows_of(found)[row][0] == model.tree.order[beam].tolist()
 
 
 def test_without_k_all_candidates_come_out():
     model, features = Model(3, (4, 4, 4)), documents(4, 20)
-    nodes = shortlist(features, model.tree, model.levels[:2], beam_size=3, score="sigmoid", bias=BIAS)
-    found = beam_search(features, model.tree, model.levels, beam_size=3, k=None, score="sigmoid", bias=BIAS)
+    nodes = shortlist(
+        features, model.tree, model.levels[:2], beam_size=3, score="sigmoid", bias=BIAS
+    )
+    found = beam_search(
+        features, model.tree, model.levels, beam_size=3, k=None, score="sigmoid", bias=BIAS
+    )
     for (beam, _), (labels, _) in zip(rows_of(nodes), rows_of(found), strict=True):
         assert sorted(labels) == sorted(model.tree.order[model.tree.refine(1, beam)])
 
@@ -137,7 +165,9 @@ def test_without_k_all_candidates_come_out():
 def test_shortlist_has_nodes_of_the_last_level_given():
     model, features = Model(5), documents(6, 20)
     for depth in (1, 2):
-        found = shortlist(features, model.tree, model.levels[:depth], beam_size=3, score="hinge-2", bias=BIAS)
+        found = shortlist(
+            features, model.tree, model.levels[:depth], beam_size=3, score="hinge-2", bias=BIAS
+        )
         assert found.shape == (20, model.tree.widths[depth - 1])
         scores = model.log_scores(features, "hinge-2")[depth - 1]
         if depth == 1:
@@ -148,7 +178,9 @@ def test_shortlist_has_nodes_of_the_last_level_given():
 @pytest.mark.parametrize("score", SCORES)
 def test_ties_go_by_position(score):
     model = Model(7, (4, 6), density=0.0)
-    found = beam_search(documents(8, 3), model.tree, model.levels, beam_size=2, k=3, score=score, bias=BIAS)
+    found = beam_search(
+        documents(8, 3), model.tree, model.levels, beam_size=2, k=3, score=score, bias=BIAS
+    )
     for labels, scores in rows_of(found):
         assert labels == model.tree.order[:3].tolist()
         assert len(set(scores)) == 1
@@ -172,7 +204,10 @@ def test_excluded_labels_give_their_places_to_others():
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_threads_blocks_and_one_document_at_a_time_give_the_same_bytes(dtype):
-    model, features = Model(12, (8, 8, 8), dense_width=4, dtype=dtype), documents(13, 1500, dense_width=4)
+    model, features = (
+        Model(12, (8, 8, 8), dense_width=4, dtype=dtype),
+        documents(13, 1500, dense_width=4),
+    )
     options = {"beam_size": 4, "k": 5, "score": "hinge-3", "bias": BIAS}
     with pool.threads(1):
         found = beam_search(features, model.tree, model.levels, **options)
@@ -187,7 +222,9 @@ def test_threads_blocks_and_one_document_at_a_time_give_the_same_bytes(dtype):
 def test_blocks_of_documents_are_told_as_they_are_done():
     model, features = Model(3), documents(4, 300)
     with pool.threads(2), told_progress() as told:
-        beam_search(features, model.tree, model.levels, beam_size=2, k=2, score="sigmoid", bias=BIAS)
+        beam_search(
+            features, model.tree, model.levels, beam_size=2, k=2, score="sigmoid", bias=BIAS
+        )
     assert (told[0], sum(told[1:-1]), told[-1]) == (("searching", 300, "documents"), 300, "end")
     assert len(told) > 3
 
@@ -195,7 +232,9 @@ def test_blocks_of_documents_are_told_as_they_are_done():
 def test_scores_that_round_to_zero_are_still_ranked():
     model, features = Model(14, (3, 3, 3)), documents(15, 5)
     features.sparse.data[:] *= 100
-    found = beam_search(features, model.tree, model.levels, beam_size=9, k=9, score="hinge-3", bias=BIAS)
+    found = beam_search(
+        features, model.tree, model.levels, beam_size=9, k=9, score="hinge-3", bias=BIAS
+    )
     wanted = model.log_scores(features, "hinge-3")[-1]
     for row, (labels, scores) in enumerate(rows_of(found)):
         assert np.all(np.isfinite(scores))
@@ -206,7 +245,10 @@ def test_scores_that_round_to_zero_are_still_ranked():
 def test_no_documents_and_a_document_without_features():
     model = Model(16)
     options = {"beam_size": 3, "k": 2, "score": "sigmoid", "bias": BIAS}
-    assert beam_search(documents(0, 0), model.tree, model.levels, **options).shape == (0, model.tree.n_labels)
+    assert beam_search(documents(0, 0), model.tree, model.levels, **options).shape == (
+        0,
+        model.tree.n_labels,
+    )
     assert beam_search(documents(0, 1, density=0.0), model.tree, model.levels, **options).nnz == 2
 
 
@@ -220,7 +262,9 @@ def test_arrays_of_a_file_need_no_second_compilation(tmp_path):
         arrays = {}
         for name, array in chunks.to_arrays().items():
             np.save(tmp_path / f"{name}-{level}.npy", array)
-            arrays[name] = np.load(tmp_path / f"{name}-{level}.npy", mmap_mode="r" if array.size else None)
+            arrays[name] = np.load(
+                tmp_path / f"{name}-{level}.npy", mmap_mode="r" if array.size else None
+            )
         mapped.append(Chunks.from_arrays(arrays))
     features.sparse.data.flags.writeable = False
     assert same_bytes(found, beam_search(features, model.tree, mapped, **options))
@@ -230,11 +274,15 @@ def test_arrays_of_a_file_need_no_second_compilation(tmp_path):
 def test_what_does_not_fit_is_refused():
     model = Model(19)
     options = {"beam_size": 3, "k": 2, "score": "sigmoid", "bias": BIAS}
-    with pytest.raises(UsageError, match="features of 41 sparse and 0 dense columns, expected 40 and 0"):
+    with pytest.raises(
+        UsageError, match="features of 41 sparse and 0 dense columns, expected 40 and 0"
+    ):
         beam_search(documents(0, 1, n_columns=41), model.tree, model.levels, **options)
     with pytest.raises(UsageError, match="expected 40 and 0"):
         beam_search(documents(0, 1, dense_width=1), model.tree, model.levels, **options)
     with pytest.raises(UsageError, match="at least 1"):
         beam_search(documents(0, 1), model.tree, model.levels, **(options | {"k": 0}))
     with pytest.raises(UsageError, match="exclude of shape"):
-        beam_search(documents(0, 1), model.tree, model.levels, **options, exclude=sparse.csr_array((1, 1)))
+        beam_search(
+            documents(0, 1), model.tree, model.levels, **options, exclude=sparse.csr_array((1, 1))
+        )

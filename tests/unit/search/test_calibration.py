@@ -30,7 +30,10 @@ def suggestions(n=3000, seed=0):
 @settings(max_examples=60)
 def test_isotonic_steps_are_those_of_scikit_learn(pairs, seed):
     pairs = [pairs[at] for at in np.random.default_rng(seed).permutation(len(pairs))]
-    scores, right = np.array([score / 16 for score, _ in pairs]), np.array([hit for _, hit in pairs])
+    scores, right = (
+        np.array([score / 16 for score, _ in pairs]),
+        np.array([hit for _, hit in pairs]),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_SMOOTHING", 0.0)
         found = Calibration.fit(scores, right, "isotonic")
@@ -78,7 +81,9 @@ def test_logistic_is_the_best_curve_of_its_kind():
     def curve(parameters):
         return special.expit(parameters[0] * logs + parameters[1])
 
-    best = optimize.minimize(lambda parameters: loss(curve(parameters)), [2.0, 1.0], method="Nelder-Mead")
+    best = optimize.minimize(
+        lambda parameters: loss(curve(parameters)), [2.0, 1.0], method="Nelder-Mead"
+    )
     np.testing.assert_allclose(found(scores), curve(best.x), atol=2e-3)
     assert len(found.scores) == 257
     assert (np.diff(found.probabilities) > 0).all()
@@ -88,7 +93,9 @@ def test_logistic_never_falls_even_where_the_data_do():
     scores = np.linspace(0.1, 0.9, 50)
     found = Calibration.fit(scores, scores < 0.4, "logistic")
     assert (np.diff(found.probabilities) >= 0).all()
-    np.testing.assert_allclose(found(scores), (19 * 20 / 21 + 31 / 33) / 50, atol=1e-4)  # a flat line at the mean
+    np.testing.assert_allclose(
+        found(scores), (19 * 20 / 21 + 31 / 33) / 50, atol=1e-4
+    )  # a flat line at the mean
 
 
 # ------------------------------------------------------------------------------------------------- both
@@ -101,17 +108,24 @@ def test_logistic_never_falls_even_where_the_data_do():
 )
 @settings(max_examples=60)
 def test_a_higher_score_has_a_higher_probability_and_the_same_one_the_same(method, pairs, more):
-    scores, right = np.array([score for score, _ in pairs], np.float32), np.array([hit for _, hit in pairs])
+    scores, right = (
+        np.array([score for score, _ in pairs], np.float32),
+        np.array([hit for _, hit in pairs]),
+    )
     found = Calibration.fit(scores, right, method)
     centres = np.concatenate([scores, np.array(more, np.float32), found.scores.astype(np.float32)])
-    near = [np.nextafter(centres, np.float32(way)) for way in (-3, 3)]  # the nearest neighbours of knots, too
+    near = [
+        np.nextafter(centres, np.float32(way)) for way in (-3, 3)
+    ]  # the nearest neighbours of knots, too
     tried = np.unique(np.concatenate([centres, *near]))
     probabilities = found(tried)
     assert (np.diff(probabilities) > 0).all()
     assert probabilities[0] > 0
     assert probabilities[-1] < 1
     np.testing.assert_array_equal(found(tried[::-1].copy()), probabilities[::-1])
-    np.testing.assert_allclose(probabilities, np.interp(tried, found.scores, found.probabilities), rtol=1e-6)
+    np.testing.assert_allclose(
+        probabilities, np.interp(tried, found.scores, found.probabilities), rtol=1e-6
+    )
 
 
 def test_minus_zero_is_zero():
@@ -133,7 +147,10 @@ def test_probabilities_are_about_right(method):
 @given(st.lists(st.tuples(st.floats(0, 1, width=32), st.booleans()), min_size=1, max_size=20))
 @settings(max_examples=30)
 def test_any_suggestions_give_a_rising_map_that_can_be_stored(method, pairs):
-    scores, right = np.array([score for score, _ in pairs], np.float32), np.array([hit for _, hit in pairs])
+    scores, right = (
+        np.array([score for score, _ in pairs], np.float32),
+        np.array([hit for _, hit in pairs]),
+    )
     found = Calibration.fit(scores, right, method)
     grid = found(np.linspace(0, 1, 101))
     assert (np.diff(grid) >= -1e-12).all()
@@ -166,13 +183,17 @@ def test_scores_that_are_all_the_same(method):
 )
 def test_damaged_arrays_are_refused(scores, probabilities):
     with pytest.raises(ValueError, match="expected rising scores"):
-        Calibration.from_arrays({"scores": np.array(scores), "probabilities": np.array(probabilities)})
+        Calibration.from_arrays(
+            {"scores": np.array(scores), "probabilities": np.array(probabilities)}
+        )
 
 
 @pytest.mark.parametrize("name", ["scores", "probabilities"])
 def test_arrays_of_another_kind_are_refused(name):
     arrays = {"scores": np.array([0.1, 0.2]), "probabilities": np.array([0.0, 1.0])}
-    with pytest.raises(ValueError, match=rf"{name}: found int64 of shape \(2,\); expected a vector of kind f$"):
+    with pytest.raises(
+        ValueError, match=rf"{name}: found int64 of shape \(2,\); expected a vector of kind f$"
+    ):
         Calibration.from_arrays({**arrays, name: np.array([0, 1])})
 
 
@@ -184,7 +205,9 @@ def test_arrays_of_another_kind_are_refused(name):
 def test_hits_are_those_of_sets(seed):
     random = np.random.default_rng(seed)
     n, width = int(random.integers(1, 6)), int(random.integers(1, 9))
-    rows = [random.permutation(width)[: random.integers(0, width + 1)] for _ in range(n)]  # best first: no order
+    rows = [
+        random.permutation(width)[: random.integers(0, width + 1)] for _ in range(n)
+    ]  # best first: no order
     predictions = sparse.csr_array((n, width), dtype=np.float32)
     predictions.indices = np.concatenate([*rows, []]).astype(np.int32)
     predictions.indptr = np.cumsum([0, *map(len, rows)])
@@ -224,12 +247,17 @@ def test_margins_below_0_have_probabilities(method):
 
 
 def test_the_logistic_map_of_margins_is_platts():
-    margins, right = np.array([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0]), np.array([0, 0, 1, 0, 1, 1, 1], bool)
+    margins, right = (
+        np.array([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0]),
+        np.array([0, 0, 1, 0, 1, 1, 1], bool),
+    )
     found = Calibration.fit(margins, right, "logistic")
     targets = np.where(right, 5 / 6, 1 / 5)
 
     def loss(ab):
         return np.logaddexp(0, ab[0] * margins + ab[1]).sum() - targets @ (ab[0] * margins + ab[1])
 
-    a, b = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).x
+    a, b = optimize.minimize(
+        loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}
+    ).x
     np.testing.assert_allclose(found(margins), special.expit(a * margins + b), atol=1e-3)

@@ -20,7 +20,9 @@ def part(weights, dense=None):
 
 
 def random_weights(rng, n_columns, n_siblings, density):
-    weights = rng.normal(size=(n_columns + 1, n_siblings)) * (rng.random((n_columns + 1, n_siblings)) < density)
+    weights = rng.normal(size=(n_columns + 1, n_siblings)) * (
+        rng.random((n_columns + 1, n_siblings)) < density
+    )
     return weights.astype(np.float32)
 
 
@@ -71,8 +73,12 @@ def test_columns_that_need_two_and_three_planes(n_columns):
 @pytest.mark.parametrize("width", [16, 40_000])
 def test_a_chunk_of_more_than_65535_entries(width):
     rng = np.random.default_rng(0)
-    held = sparse.random_array((9000, width), density=100_000 / (9000 * width), rng=rng, dtype=np.float32).tocsr()
-    chunk = Part(np.arange(9000), held.indptr, held.indices, held.data, np.zeros((width, 0), np.float32))
+    held = sparse.random_array(
+        (9000, width), density=100_000 / (9000 * width), rng=rng, dtype=np.float32
+    ).tocsr()
+    chunk = Part(
+        np.arange(9000), held.indptr, held.indices, held.data, np.zeros((width, 0), np.float32)
+    )
     chunks = Chunks.build([0, width], [chunk], 9000)
     for node in (0, 1, 129, width - 1) if width > 129 else range(width):
         columns, values, _ = chunks.weights(node)
@@ -102,9 +108,13 @@ def test_float16_rounds_and_int8_takes_the_nearest_of_256():
     coded = exact.astype("int8")
     codes, got = coded.level.table, unpacked(coded)[0][:-1]
     nearest = codes[np.abs(weights[:, :, None] - codes).argmin(axis=2)]
-    assert np.array_equal(np.abs(got - weights), np.where(weights != 0, np.abs(nearest - weights), 0))
+    assert np.array_equal(
+        np.abs(got - weights), np.where(weights != 0, np.abs(nearest - weights), 0)
+    )
     step = 2 * np.abs(weights).max() / 255
-    assert np.sqrt(np.mean((got - weights)[weights != 0] ** 2)) < 0.6 * step / np.sqrt(12)  # of even steps
+    assert np.sqrt(np.mean((got - weights)[weights != 0] ** 2)) < 0.6 * step / np.sqrt(
+        12
+    )  # of even steps
 
 
 def test_few_distinct_weights_are_exact_as_int8():
@@ -116,8 +126,13 @@ def test_few_distinct_weights_are_exact_as_int8():
 
 def test_bytes_a_weight():
     exact = Chunks.build([0, 16, 32], heavy_tailed(np.random.default_rng(3)), 500)
-    sizes = {dtype: exact.astype(dtype).nbytes / exact.nnz for dtype in ("float32", "float16", "int8")}
-    assert all(sizes[dtype] < bound for dtype, bound in {"float32": 5.5, "float16": 3.5, "int8": 2.7}.items())
+    sizes = {
+        dtype: exact.astype(dtype).nbytes / exact.nnz for dtype in ("float32", "float16", "int8")
+    }
+    assert all(
+        sizes[dtype] < bound
+        for dtype, bound in {"float32": 5.5, "float16": 3.5, "int8": 2.7}.items()
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
@@ -148,14 +163,22 @@ def test_a_missing_part_is_refused():
 
 
 def test_rows_without_entries_are_dropped():
-    empty = Part(np.array([1, 2, 3]), np.array([0, 1, 1, 2]), np.array([0, 1]), np.float32([5, 6]), np.zeros((2, 0)))
+    empty = Part(
+        np.array([1, 2, 3]),
+        np.array([0, 1, 1, 2]),
+        np.array([0, 1]),
+        np.float32([5, 6]),
+        np.zeros((2, 0)),
+    )
     assert unpacked(Chunks.build([0, 2], [empty], 4))[0][1:4].tolist() == [[5, 0], [0, 0], [0, 6]]
 
 
 def test_every_float16_is_known_by_its_bits_and_float32_needs_no_table():
     values, nothing = np.array([1.5, -2], np.float32), np.zeros(0, np.float32)
     table = code_table(values, nothing, "float16")
-    assert np.array_equal(table, np.arange(65_536, dtype=np.uint16).view(np.float16), equal_nan=True)
+    assert np.array_equal(
+        table, np.arange(65_536, dtype=np.uint16).view(np.float16), equal_nan=True
+    )
     assert table[converted(values, nothing, table, "float16")].tolist() == [1.5, -2]
     assert code_table(values, nothing, "float32").tolist() == []
 
@@ -176,7 +199,10 @@ def test_int8_keeps_the_extremes_that_a_sample_would_miss():
         ([1, 2, 1, -3], [-3, 1, 2, 2]),
         ([-2, -1], [-2, -1, 0, 0]),
         ([], [0, 0, 0, 0]),
-        ([0, 0.1875, *range(1, 256)], [0.0625, 1, 2, 3]),  # one too many: the nearest share, ends count twice
+        (
+            [0, 0.1875, *range(1, 256)],
+            [0.0625, 1, 2, 3],
+        ),  # one too many: the nearest share, ends count twice
     ],
 )
 def test_int8_of_few_values(values, expected):
@@ -190,4 +216,6 @@ def test_int8_is_as_good_as_256_codes_can_be():
     values = np.random.default_rng(0).laplace(size=100_000).astype(np.float32)
     table = code_table(values, np.zeros(0, np.float32), "int8")
     error = np.mean((decoded(converted(values, table, table, "int8"), table) - values) ** 2)
-    assert error < 0.98 * 108 / (12 * 256**2)  # the best for the distribution (Panter and Dite 1951), less for a sample
+    assert error < 0.98 * 108 / (
+        12 * 256**2
+    )  # the best for the distribution (Panter and Dite 1951), less for a sample

@@ -39,7 +39,11 @@ def test_means_by_hand_a_missing_label_counts_as_0():
 
 
 def test_weights_are_shares_of_their_sum_and_without_one_a_member_has_no_say():
-    one, two, three = ranking([[(0, 0.5)]], 4), ranking([[(1, 0.5), (0, 0.25)]], 4), ranking([[(3, 1.0)]], 4)
+    one, two, three = (
+        ranking([[(0, 0.5)]], 4),
+        ranking([[(1, 0.5), (0, 0.25)]], 4),
+        ranking([[(3, 1.0)]], 4),
+    )
     assert listed(mean_scores([one, two, three], None, [3, 1, 0])) == [[(0, 0.4375), (1, 0.125)]]
 
 
@@ -62,8 +66,23 @@ def test_no_documents_have_no_labels():
 
 def test_only_the_rows_of_a_block_are_written():
     one = ranking([[(0, 0.5)], [(1, 0.25)], [(2, 0.75)]], 3)
-    labels, scores, counts = np.full((3, 1), -1, np.int32), np.full((3, 1), -1, np.float32), np.full(3, -1)
-    fuse_rows(1, 2, 1, one.indptr[None].astype(np.int64), one.indices, one.data, np.ones(1), labels, scores, counts)
+    labels, scores, counts = (
+        np.full((3, 1), -1, np.int32),
+        np.full((3, 1), -1, np.float32),
+        np.full(3, -1),
+    )
+    fuse_rows(
+        1,
+        2,
+        1,
+        one.indptr[None].astype(np.int64),
+        one.indices,
+        one.data,
+        np.ones(1),
+        labels,
+        scores,
+        counts,
+    )
     assert (labels.ravel().tolist(), scores.ravel().tolist(), counts.tolist()) == (
         [-1, 1, -1],
         [-1, 0.25, -1],
@@ -79,20 +98,33 @@ def test_ties_go_to_the_first_label():
 
 def test_members_are_added_up_in_their_order_and_ties_go_by_label_however_many_there_are():
     labels = np.random.default_rng(0).permutation(200).tolist()
-    members = [ranking([[(label, score) for label in labels]], 200) for score in (2.0**90, 1.0, -(2.0**90))]
-    assert listed(mean_scores(members, None, [1, 1, 1])) == [[(label, 0.0) for label in range(200)]]  # 1 is lost
+    members = [
+        ranking([[(label, score) for label in labels]], 200) for score in (2.0**90, 1.0, -(2.0**90))
+    ]
+    assert listed(mean_scores(members, None, [1, 1, 1])) == [
+        [(label, 0.0) for label in range(200)]
+    ]  # 1 is lost
 
 
 @given(st.integers(0, 1000), st.integers(1, 4), st.sampled_from([None, 1, 3, 50]))
 @settings(max_examples=30)
 def test_means_are_those_of_dense_matrices(seed, count, k):
     random = np.random.default_rng(seed)
-    dense = [(random.integers(1, 9, (4, 7)) / 8) * (random.random((4, 7)) < 0.5) for _ in range(count)]
-    members = [ranking([[(i, row[i]) for i in random.permutation(7) if row[i]] for row in block], 7) for block in dense]
+    dense = [
+        (random.integers(1, 9, (4, 7)) / 8) * (random.random((4, 7)) < 0.5) for _ in range(count)
+    ]
+    members = [
+        ranking([[(i, row[i]) for i in random.permutation(7) if row[i]] for row in block], 7)
+        for block in dense
+    ]
     mean = np.mean(dense, axis=0)
-    expected = [[(i, row[i]) for i in np.argsort(-row, kind="stable")[:k] if row[i]] for row in mean]
+    expected = [
+        [(i, row[i]) for i in np.argsort(-row, kind="stable")[:k] if row[i]] for row in mean
+    ]
     found = listed(mean_scores(members, k))
-    assert [[label for label, _ in row] for row in found] == [[label for label, _ in row] for row in expected]
+    assert [[label for label, _ in row] for row in found] == [
+        [label for label, _ in row] for row in expected
+    ]
     for row, by_hand in zip(found, expected, strict=True):
         assert row == [(label, pytest.approx(score, rel=1e-6)) for label, score in by_hand]
 

@@ -27,7 +27,10 @@ def value(members, truth, weights):
 
 
 def test_reciprocal_ranks_by_hand():
-    one = best_first(sparse.csr_array(np.array([[0.1, 0.9, 0, 0.5], [0, 0, 0, 0], [0, 0, 0, 7]], np.float32)), None)
+    one = best_first(
+        sparse.csr_array(np.array([[0.1, 0.9, 0, 0.5], [0, 0, 0, 0], [0, 0, 0, 7]], np.float32)),
+        None,
+    )
     ranks = reciprocal_ranks(one)
     assert ranks.indices.tolist() == [1, 3, 0, 3]
     assert ranks.data.tolist() == pytest.approx([1, 61 / 62, 61 / 63, 1])
@@ -36,7 +39,9 @@ def test_reciprocal_ranks_by_hand():
 
 
 def test_what_is_equal_stays_in_its_order():
-    one = best_first(sparse.csr_array(np.array([[0.1, 0.9, 0, 0.5], [0.5, 0.25, 0, 0]], np.float32)), None)
+    one = best_first(
+        sparse.csr_array(np.array([[0.1, 0.9, 0, 0.5], [0.5, 0.25, 0, 0]], np.float32)), None
+    )
     found = in_order(one, np.array([0.5, 0.25, 0.25, 0.5, 0.5]))
     assert found.data.tolist() == pytest.approx([0.5, 0.25, 0.25, 0.5, 0.5], rel=1e-5)
     assert best_first(found, None).indices.tolist() == one.indices.tolist() == [1, 3, 0, 0, 1]
@@ -58,9 +63,9 @@ def test_rank_fusion_is_the_sum_of_the_paper(seed, count):
                 expected[label] = expected.get(label, 0) + 1 / (60 + rank)
         found = slice(*fused.indptr[row : row + 2])
         values = {label: 61 * total / count for label, total in expected.items()}
-        assert dict(zip(fused.indices[found].tolist(), fused.data[found].tolist(), strict=True)) == pytest.approx(
-            values
-        )
+        assert dict(
+            zip(fused.indices[found].tolist(), fused.data[found].tolist(), strict=True)
+        ) == pytest.approx(values)
         assert (np.diff(fused.data[found]) <= 0).all()
 
 
@@ -82,7 +87,10 @@ def test_the_value_is_that_of_the_metrics_and_no_member_is_better(seed, count):
 
 def test_two_weights_are_the_best_of_the_grid():
     random = np.random.default_rng(3)
-    members, truth = [ranked(random, 60, 20, levels=500) for _ in range(2)], truth_of(random, 60, 20)
+    members, truth = (
+        [ranked(random, 60, 20, levels=500) for _ in range(2)],
+        truth_of(random, 60, 20),
+    )
     grid = [value(members, truth, (step / 20, 1 - step / 20)) for step in range(21)]
     assert fit_weights(members, truth)[1] == pytest.approx(max(grid))
     assert max(grid) > max(grid[0], grid[10], grid[20])  # so that the search had something to find
@@ -107,7 +115,11 @@ def test_nothing_to_fit_by():
 
 @pytest.mark.parametrize(
     ("weights", "member", "expected"),
-    [([0.5, 0.25, 0.25], 0, [0.4, 0.3, 0.3]), ([0.2, 0, 0.8], 1, [0.12, 0.4, 0.48]), ([0, 1, 0], 1, [0.3, 0.4, 0.3])],
+    [
+        ([0.5, 0.25, 0.25], 0, [0.4, 0.3, 0.3]),
+        ([0.2, 0, 0.8], 1, [0.12, 0.4, 0.48]),
+        ([0, 1, 0], 1, [0.3, 0.4, 0.3]),
+    ],
 )
 def test_the_others_keep_their_proportions_or_are_alike(weights, member, expected):
     before = np.array(weights, float)

@@ -23,10 +23,14 @@ def random_model(seed, fans, density):
         offsets = np.concatenate([[0], np.cumsum(rng.integers(1, fan + 1, size))]).astype(np.int64)
         parts = []
         for width in np.diff(offsets):
-            held = sparse.random_array((N_COLUMNS + 1, int(width)), density=density, rng=rng).tocsr()
+            held = sparse.random_array(
+                (N_COLUMNS + 1, int(width)), density=density, rng=rng
+            ).tocsr()
             values = rng.normal(size=held.nnz).astype(np.float32)
             no_dense = np.zeros((width, 0), np.float32)
-            parts.append(Part(np.arange(N_COLUMNS + 1), held.indptr, held.indices, values, no_dense))
+            parts.append(
+                Part(np.arange(N_COLUMNS + 1), held.indptr, held.indices, values, no_dense)
+            )
         levels.append(Chunks.build(offsets, parts, N_COLUMNS))
         all_offsets.append(offsets)
         size = int(offsets[-1])
@@ -34,12 +38,17 @@ def random_model(seed, fans, density):
 
 
 def documents(seed, n):
-    block = sparse.random_array((n, N_COLUMNS), density=0.4, rng=np.random.default_rng(seed), dtype=np.float32)
+    block = sparse.random_array(
+        (n, N_COLUMNS), density=0.4, rng=np.random.default_rng(seed), dtype=np.float32
+    )
     return Features.of(block.tocsr())
 
 
 def same(one, other):
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("data", "indices", "indptr"))
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name))
+        for name in ("data", "indices", "indptr")
+    )
 
 
 @settings(max_examples=30)
@@ -55,7 +64,9 @@ def test_equals_exhaustive_search(seed, fans, density, score, k, excluded):
     (tree, levels), features = random_model(seed, fans, density), documents(seed, 40)
     exclude = None
     if excluded is not None:
-        exclude = sparse.csr_array(np.random.default_rng(seed).random((40, tree.n_labels)) < excluded)
+        exclude = sparse.csr_array(
+            np.random.default_rng(seed).random((40, tree.n_labels)) < excluded
+        )
     options = {"k": k, "score": score, "bias": 1.0, "exclude": exclude}
     found = exact_search(features, tree, levels, **options)
     assert same(found, beam_search(features, tree, levels, beam_size=10_000, **options))

@@ -33,7 +33,10 @@ def file(tmp_path):
 
 def put(file, *lines) -> None:
     file.write_bytes(
-        b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
+        b"".join(
+            (line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n"
+            for line in lines
+        )
     )
 
 
@@ -61,7 +64,10 @@ class TestPrinted:
     def test_names_and_scores(self, file):
         put(file, line("x", "ab", [0.75, 0.0625]), line("y", "c", [1]))
         found = str(read_predictions(file, LABELS, IDS))
-        assert found == "predictions for 3 documents\nx: Apple 0.750, b 0.062\ny: Cherry 1.000\nz: none"
+        assert (
+            found
+            == "predictions for 3 documents\nx: Apple 0.750, b 0.062\ny: Cherry 1.000\nz: none"
+        )
 
     def test_the_first_five_of_many(self):
         labels = Labels.of([f"l{column}" for column in range(6)])
@@ -89,12 +95,16 @@ class TestById:
 
     def test_unknown_id(self, file):
         message = said(file, line("x", "a"), line("w", "a"))
-        assert message == "2: an unknown document id 'w'; expected one line for each document of the test data"
+        assert (
+            message
+            == "2: an unknown document id 'w'; expected one line for each document of the test data"
+        )
 
     def test_second_prediction(self, file):
         message = said(file, line("x", "a"), line("y", "b"), line("x", "c"))
         assert (
-            message == "3: a second prediction for document 'x'; expected one line for each document of the test data"
+            message
+            == "3: a second prediction for document 'x'; expected one line for each document of the test data"
         )
 
     def test_id_that_stands_twice_in_the_test_data(self, file):
@@ -103,13 +113,25 @@ class TestById:
             "ids that stand more than once in the test data; expected unique ids, or a file in order without ids"
         )
         put(file, *(line(None, label) for label in "abc"))
-        assert ranked(read_predictions(file, LABELS, Strings.of(["x", "y", "x"]))) == ["a", "b", "c"]
+        assert ranked(read_predictions(file, LABELS, Strings.of(["x", "y", "x"]))) == [
+            "a",
+            "b",
+            "c",
+        ]
 
     def test_id_in_some_lines_only(self, file):
         expected = "expected ids in all lines or in none"
-        assert said(file, line("x", "a"), line(None, "b")) == f"2: no id, unlike the lines before; {expected}"
-        assert said(file, line(None, "b"), line("y", "a")) == f"2: id 'y', unlike the lines before; {expected}"
-        assert said(file, line("z", "a"), line(None, "b"), ids=Strings.of(["z"])).startswith("2: no id")
+        assert (
+            said(file, line("x", "a"), line(None, "b"))
+            == f"2: no id, unlike the lines before; {expected}"
+        )
+        assert (
+            said(file, line(None, "b"), line("y", "a"))
+            == f"2: id 'y', unlike the lines before; {expected}"
+        )
+        assert said(file, line("z", "a"), line(None, "b"), ids=Strings.of(["z"])).startswith(
+            "2: no id"
+        )
 
 
 class TestByPosition:
@@ -125,7 +147,9 @@ class TestByPosition:
         assert ranked(predictions) == ["a", "b", "c"]
         assert predictions.ids == IDS
 
-    @pytest.mark.parametrize("first", ["z", "", "2", "-1", "00", "+0", "1.0", "٠", "9" * 5000, 2, -1, 10**30])
+    @pytest.mark.parametrize(
+        "first", ["z", "", "2", "-1", "00", "+0", "1.0", "٠", "9" * 5000, 2, -1, 10**30]
+    )
     def test_with_foreign_ids_the_order_counts(self, file, first, caplog):
         put(file, line(first, "a"), line("0", "b"))
         assert ranked(read_predictions(file, LABELS, n_documents=2)) == ["a", "b"]
@@ -152,12 +176,20 @@ class TestByPosition:
         )
 
     def test_not_one_for_each_document_with_ids_in_the_predictions_only(self, file):
-        assert said(file, line("x", "a"), ids=None).strip().startswith("1 predictions for 3 documents; ")
+        assert (
+            said(file, line("x", "a"), ids=None)
+            .strip()
+            .startswith("1 predictions for 3 documents; ")
+        )
 
     def test_no_documents(self, file):
         put(file)
         assert len(read_predictions(file, LABELS, n_documents=0)) == 0
-        assert said(file, line(0, "a"), ids=None, n_documents=0).strip().startswith("1 predictions for 0 documents; ")
+        assert (
+            said(file, line(0, "a"), ids=None, n_documents=0)
+            .strip()
+            .startswith("1 predictions for 0 documents; ")
+        )
 
     def test_the_documents_must_be_told(self, file):
         put(file, line(None, "a"))
@@ -190,7 +222,9 @@ class TestByPositionAsId:
 
     def test_second_prediction(self, file):
         message = said(file, line("1", "a"), line("0", "b"), line(1, "c"), ids=None)
-        assert message.startswith("3: a second prediction for document 1; expected one line for each document")
+        assert message.startswith(
+            "3: a second prediction for document 1; expected one line for each document"
+        )
 
     def test_id_in_some_lines_only(self, file):
         expected = "expected ids in all lines or in none"
@@ -269,7 +303,10 @@ class TestVocabulary:
         predictions = read_predictions(file, LABELS, IDS)
         assert list(predictions.labels.ids) == ["a", "b", "c", "new", "newer"]
         assert predictions.matrix.shape == (3, 5)
-        assert [[label.id for label in predictions[row]] for row in (0, 1)] == [["c", "newer", "new"], ["new", "b"]]
+        assert [[label.id for label in predictions[row]] for row in (0, 1)] == [
+            ["c", "newer", "new"],
+            ["new", "b"],
+        ]
 
     def test_the_given_vocabulary_stays_as_it_is(self, file):
         put(file, line("y", ["new"]))
@@ -280,7 +317,11 @@ class TestVocabulary:
     def test_names_are_kept(self, file):
         put(file, line("x", ["new", "a", "b"], [3, 2, 1]))
         predictions = read_predictions(file, LABELS, IDS)
-        assert predictions[0] == [ScoredLabel("new", "new", 3), ScoredLabel("a", "Apple", 2), ScoredLabel("b", "b", 1)]
+        assert predictions[0] == [
+            ScoredLabel("new", "new", 3),
+            ScoredLabel("a", "Apple", 2),
+            ScoredLabel("b", "b", 1),
+        ]
 
 
 class TestBadLines:
@@ -292,7 +333,11 @@ class TestBadLines:
             (line("x", [], [1]), "1 scores for 0 labels", "one score a label"),
             (line("x", "bab"), "label 'b' twice", "each label once"),
             ({"id": "x"}, "no field 'labels'", "a list of labels, best first, [] for none"),
-            ({"id": "x", "labels": None}, "no field 'labels'", "a list of labels, best first, [] for none"),
+            (
+                {"id": "x", "labels": None},
+                "no field 'labels'",
+                "a list of labels, best first, [] for none",
+            ),
             ({"id": "x", "labels": "a"}, "a string in 'labels'", "a list"),
             ({"id": "x", "labels": [1]}, "a whole number in 'labels[0]'", "a string"),
             (line("x", "a", ["0.5"]), "a string in 'scores[0]'", "a number"),
@@ -343,7 +388,9 @@ class TestBadLines:
 
 class TestFiles:
     def test_blank_lines_crlf_and_a_mark_are_fine(self, file):
-        file.write_bytes(b'\xef\xbb\xbf{"id":"y","labels":["b"]}\r\n\r\n  \n{"id":"x","labels":["a"]}')
+        file.write_bytes(
+            b'\xef\xbb\xbf{"id":"y","labels":["b"]}\r\n\r\n  \n{"id":"x","labels":["a"]}'
+        )
         assert ranked(read_predictions(file, LABELS, IDS)) == ["a", "b", ""]
 
     def test_other_fields_are_ignored(self, file):
@@ -359,11 +406,15 @@ class TestFiles:
         put(file, *(line(n, labels[n % 7 :]) for n in range(3000)))
         assert file.stat().st_size > 2 << 20
         predictions = read_predictions(file, Labels.of(labels), Strings.of(map(str, range(3000))))
-        assert all(predictions.matrix.indices[predictions.matrix.indptr[n]] == n % 7 for n in range(3000))
+        assert all(
+            predictions.matrix.indices[predictions.matrix.indptr[n]] == n % 7 for n in range(3000)
+        )
 
 
 class TestSequence:
-    PREDICTIONS = Predictions(sparse.csr_array(np.array([[0, 2.0, 1], [0, 0, 0], [0, 0, 3]], np.float32)), LABELS)
+    PREDICTIONS = Predictions(
+        sparse.csr_array(np.array([[0, 2.0, 1], [0, 0, 0], [0, 0, 3]], np.float32)), LABELS
+    )
 
     def test_length_and_rows(self):
         assert len(self.PREDICTIONS) == 3
@@ -382,7 +433,9 @@ class TestSequence:
 
 class TestWriting:
     def test_lines(self, file):
-        matrix = sparse.csr_array((np.array([2, 1, 0.5], np.float32), [2, 0, 1], [0, 2, 2, 3]), shape=(3, 3))
+        matrix = sparse.csr_array(
+            (np.array([2, 1, 0.5], np.float32), [2, 0, 1], [0, 2, 2, 3]), shape=(3, 3)
+        )
         write_predictions(Predictions(matrix, LABELS, IDS), file)
         assert [json.loads(row) for row in file.read_text().splitlines()] == [
             {"id": "x", "labels": ["c", "a"], "scores": [2, 1]},
@@ -392,8 +445,13 @@ class TestWriting:
 
     def test_scores_are_written_as_they_were_read(self, file):
         put(file, line("0", "bca", [0.9, 0.3, 0.1]))
-        write_predictions(read_predictions(file, LABELS, n_documents=1), file.with_name("again.jsonl"))
-        assert file.with_name("again.jsonl").read_text() == '{"id":"0","labels":["b","c","a"],"scores":[0.9,0.3,0.1]}\n'
+        write_predictions(
+            read_predictions(file, LABELS, n_documents=1), file.with_name("again.jsonl")
+        )
+        assert (
+            file.with_name("again.jsonl").read_text()
+            == '{"id":"0","labels":["b","c","a"],"scores":[0.9,0.3,0.1]}\n'
+        )
 
     def test_without_ids_the_position_is_written(self, file):
         write_predictions(TestSequence.PREDICTIONS, file)
@@ -404,7 +462,9 @@ class TestWriting:
     def test_reads_back(self, data, tmp_path_factory):
         file = tmp_path_factory.mktemp("predictions") / "out.jsonl"
         text = st.text(st.characters(codec="utf-8"), max_size=8)
-        labels = Labels.of(data.draw(st.lists(text.filter(bool), min_size=1, max_size=6, unique=True)))
+        labels = Labels.of(
+            data.draw(st.lists(text.filter(bool), min_size=1, max_size=6, unique=True))
+        )
         score = st.floats(allow_nan=False, allow_infinity=False)
         row = st.dictionaries(st.integers(0, len(labels) - 1), score)
         rows = data.draw(st.lists(row, min_size=1, max_size=5))
@@ -414,7 +474,9 @@ class TestWriting:
         columns = [column for row in best_first for column, _ in row]
         scores = np.array([score for row in best_first for _, score in row], np.float64)
         ends = np.cumsum([0, *map(len, rows)])
-        written = Predictions(sparse.csr_array((scores, columns, ends), shape=(len(rows), len(labels))), labels, ids)
+        written = Predictions(
+            sparse.csr_array((scores, columns, ends), shape=(len(rows), len(labels))), labels, ids
+        )
         write_predictions(written, file)
         read = read_predictions(file, labels, ids, len(rows))
         assert read.matrix.shape == written.matrix.shape

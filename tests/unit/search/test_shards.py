@@ -28,21 +28,31 @@ COLUMNS, BIAS = 30, 0.5
 def packed(rng, offsets, dense_width=0, dtype="float16"):
     def part(width):
         # few different weights, so that scores tie
-        weights = rng.integers(-2, 3, (COLUMNS + 1, width)) * (rng.random((COLUMNS + 1, width)) < 0.3)
+        weights = rng.integers(-2, 3, (COLUMNS + 1, width)) * (
+            rng.random((COLUMNS + 1, width)) < 0.3
+        )
         rows = np.flatnonzero(weights.any(axis=1))
         held = sparse.csr_array(weights[rows].astype(np.float32))
         return Part(
-            rows, held.indptr, held.indices, held.data, rng.normal(size=(width, dense_width)).astype(np.float32)
+            rows,
+            held.indptr,
+            held.indices,
+            held.data,
+            rng.normal(size=(width, dense_width)).astype(np.float32),
         )
 
-    return Chunks.build(offsets, [part(b - a) for a, b in pairwise(offsets)], COLUMNS, dense_width, dtype)
+    return Chunks.build(
+        offsets, [part(b - a) for a, b in pairwise(offsets)], COLUMNS, dense_width, dtype
+    )
 
 
 def model(seed=0, fans=(4, 5, 6), **options):
     """A tree of random fan-outs, and its levels in one piece each."""
     rng, size, all_offsets, levels = np.random.default_rng(seed), 1, [], []
     for fan in fans:
-        all_offsets.append(np.concatenate([[0], np.cumsum(rng.integers(1, fan + 1, size))]).astype(np.int64))
+        all_offsets.append(
+            np.concatenate([[0], np.cumsum(rng.integers(1, fan + 1, size))]).astype(np.int64)
+        )
         levels.append(packed(rng, all_offsets[-1], **options))
         size = int(all_offsets[-1][-1])
     return LabelTree(rng.permutation(size).astype(np.int32), tuple(all_offsets[1:])), levels
@@ -55,7 +65,9 @@ def documents(seed=1, n=12, dense_width=0):
 
 
 def excluded(tree, n, seed=2):
-    drawn = sparse.random_array((n, tree.n_labels), density=0.1, rng=np.random.default_rng(seed), dtype=np.float32)
+    drawn = sparse.random_array(
+        (n, tree.n_labels), density=0.1, rng=np.random.default_rng(seed), dtype=np.float32
+    )
     return drawn.tocsr()
 
 
@@ -87,7 +99,9 @@ def test_search_in_shards_finds_what_search_in_one_piece_does(shard_labels, scor
         assert_same(beam_search(features, tree, sharded, **asked, **common), whole)
     one = documents(n=1)
     whole = beam_search(one, tree, levels, beam_size=3, k=2, last_level="margin", **common)
-    assert_same(beam_search(one, tree, sharded, beam_size=3, k=2, last_level="margin", **common), whole)
+    assert_same(
+        beam_search(one, tree, sharded, beam_size=3, k=2, last_level="margin", **common), whole
+    )
     for k, own in product((4, tree.n_labels), (None, exclude)):
         whole = exact_search(features, tree, levels, k=k, exclude=own, **common)
         assert_same(exact_search(features, tree, sharded, k=k, exclude=own, **common), whole)
@@ -103,9 +117,14 @@ def test_all_types_of_weights_dense_blocks_and_depths(dtype, fans):
         offsets = np.array([0, 6, 12, 18, tree.n_labels]).clip(max=tree.n_labels)
         levels = [packed(np.random.default_rng(5), np.unique(offsets), 3, dtype)]
     features = documents(dense_width=3)
-    for own in (features, Features(features.sparse[[0]], features.dense[:1])):  # one document has a way of its own
+    for own in (
+        features,
+        Features(features.sparse[[0]], features.dense[:1]),
+    ):  # one document has a way of its own
         whole = beam_search(own, tree, levels, beam_size=4, k=5, score="hinge-2", bias=BIAS)
-        found = beam_search(own, tree, in_shards(levels, 7), beam_size=4, k=5, score="hinge-2", bias=BIAS)
+        found = beam_search(
+            own, tree, in_shards(levels, 7), beam_size=4, k=5, score="hinge-2", bias=BIAS
+        )
         assert_same(found, whole)
 
 
@@ -116,7 +135,9 @@ def test_threads_and_blocks_change_no_byte(monkeypatch):
     with pool.threads(1):
         one = beam_search(features, tree, sharded, beam_size=3, k=5, score="hinge-3", bias=BIAS)
     with pool.threads(3):
-        assert_same(beam_search(features, tree, sharded, beam_size=3, k=5, score="hinge-3", bias=BIAS), one)
+        assert_same(
+            beam_search(features, tree, sharded, beam_size=3, k=5, score="hinge-3", bias=BIAS), one
+        )
 
 
 @settings(max_examples=40, deadline=None)
@@ -129,15 +150,23 @@ def test_threads_and_blocks_change_no_byte(monkeypatch):
 )
 def test_the_best_of_all_holders_are_the_best_of_the_whole(seed, shard_labels, k, way, data):
     tree, levels = model(seed, fans=(3, 4, 4))
-    features, exclude, sharded = documents(seed, 5), excluded(tree, 5, seed), in_shards(levels, shard_labels)
+    features, exclude, sharded = (
+        documents(seed, 5),
+        excluded(tree, 5, seed),
+        in_shards(levels, shard_labels),
+    )
 
     def best(last):
         last_level = "margin" if way == "margin" else "path"
-        descent = Descent.of(features, [*levels[:-1], last], "hinge-3", BIAS, tree.order, exclude, last_level)
+        descent = Descent.of(
+            features, [*levels[:-1], last], "hinge-3", BIAS, tree.order, exclude, last_level
+        )
         return exact_best(descent, k) if way == "exact" else descent.best(3, k)
 
     shards = sharded[-1]
-    holders = np.array(data.draw(st.lists(st.integers(0, 2), min_size=shards.n_shards, max_size=shards.n_shards)))
+    holders = np.array(
+        data.draw(st.lists(st.integers(0, 2), min_size=shards.n_shards, max_size=shards.n_shards))
+    )
     parts = [best(only(shards, np.flatnonzero(holders == holder))) for holder in np.unique(holders)]
     merged = reduce(lambda own, other: merge_ranked(own, other, 0, k), parts)
     for found, whole in zip(merged, best(levels[-1]), strict=True):
@@ -146,11 +175,16 @@ def test_the_best_of_all_holders_are_the_best_of_the_whole(seed, shard_labels, k
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.booleans()), max_size=9), max_size=5),
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.booleans()), max_size=9),
+        max_size=5,
+    ),
     st.integers(1, 12),
 )
 def test_two_rankings_are_merged_as_sorting_both_would(documents, limit):
-    rows = [{node: (-score, node, first) for score, node, first in own}.values() for own in documents]
+    rows = [
+        {node: (-score, node, first) for score, node, first in own}.values() for own in documents
+    ]
 
     def ranked(wanted):
         kept = [sorted(own[:2] for own in row if own[2] in wanted) for row in rows]
@@ -206,7 +240,11 @@ def test_a_subset_knows_what_it_lacks():
     shards = Shards.cut(model()[1][-1], 9)
     some = only(shards, [1])
     assert some.numbers == [1]
-    assert (some.n_nodes, some.n_chunks, some.n_shards) == (shards.n_nodes, shards.n_chunks, shards.n_shards)
+    assert (some.n_nodes, some.n_chunks, some.n_shards) == (
+        shards.n_nodes,
+        shards.n_chunks,
+        shards.n_shards,
+    )
     some.weights(int(shards.nodes[1]))
     with pytest.raises(UsageError, match="shard 0, which is not held here"):
         some.weights(0)
@@ -222,7 +260,9 @@ def test_numbers_of_shards_are_checked():
 def test_shards_that_do_not_fit_are_refused():
     level = model()[1][-1]
     parts = list(Shards.cut(level, 9).parts)
-    with pytest.raises(ValueError, match=f"{len(parts) - 1} shards of a level that has {len(parts)}"):
+    with pytest.raises(
+        ValueError, match=f"{len(parts) - 1} shards of a level that has {len(parts)}"
+    ):
         Shards.of(parts[:-1], level.level.offsets, 9)
     with pytest.raises(ValueError, match="shard 0 of"):
         Shards.of([parts[-1], *parts[1:]], level.level.offsets, 9)

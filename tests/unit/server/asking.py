@@ -38,7 +38,9 @@ def problem(response, status) -> ProblemDetails:
     return found
 
 
-def refused(serving, status, body=GOOD, path="/v1/predict", method="POST", headers=JSON, **settings):
+def refused(
+    serving, status, body=GOOD, path="/v1/predict", method="POST", headers=JSON, **settings
+):
     """Ask, and return the problem of this status that is answered."""
 
     async def question(served):

@@ -24,7 +24,9 @@ from longtail.server.service import Service, load_service  # noqa: E402
 from longtail.server.settings import Limits, ServerSettings  # noqa: E402
 from longtail.server.telemetry import Telemetry  # noqa: E402
 
-PATIENT = Limits(body_seconds=200, queue_seconds=200, request_seconds=200)  # sheds nothing, however busy the machine
+PATIENT = Limits(
+    body_seconds=200, queue_seconds=200, request_seconds=200
+)  # sheds nothing, however busy the machine
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,13 @@ import longtail as lt
 from longtail.data.labels import Label
 
 LABELS = [
-    Label("wind", "Wind power", "Energy from moving air", ("Windkraft", "eolic energy"), "https://example.org/wind"),
+    Label(
+        "wind",
+        "Wind power",
+        "Energy from moving air",
+        ("Windkraft", "eolic energy"),
+        "https://example.org/wind",
+    ),
     Label("sun", "Solar power", "", ("photovoltaics",)),
     Label("sea", "The sea"),
     Label("ship", "Ships"),
@@ -34,7 +40,9 @@ def training_documents() -> lt.Dataset:
     texts, labels = [], []
     names = list(WORDS)
     for number in range(90):
-        own = [names[number % 9], names[(number * 4 + 1) % 9]] if number % 3 else [names[number % 9]]
+        own = (
+            [names[number % 9], names[(number * 4 + 1) % 9]] if number % 3 else [names[number % 9]]
+        )
         words = [word for name in own for word in WORDS[name].split()]
         texts.append(" ".join(words[number % 2 :]) + f" and more of number {number % 7}")
         labels.append(list(dict.fromkeys(own)))

@@ -53,9 +53,14 @@ class Slow:
 
 
 @asynccontextmanager
-async def batching(model: Slow, batch_documents: int = 4, queue_seconds: float = 10.0, first_seconds: float = 0.001):
+async def batching(
+    model: Slow, batch_documents: int = 4, queue_seconds: float = 10.0, first_seconds: float = 0.001
+):
     batcher: Batcher[int, int] = Batcher(
-        model, batch_documents=batch_documents, queue_seconds=queue_seconds, first_seconds=first_seconds
+        model,
+        batch_documents=batch_documents,
+        queue_seconds=queue_seconds,
+        first_seconds=first_seconds,
     )
     try:
         yield batcher
@@ -84,7 +89,9 @@ async def behind_a_held_batch(model: Slow, batcher, *jobs):
 def test_each_gets_its_own_results():
     async def main():
         async with batching(Slow()) as batcher:
-            jobs = await asyncio.gather(*(batcher.submit("a", [n, n + 1], _HANG) for n in range(20)))
+            jobs = await asyncio.gather(
+                *(batcher.submit("a", [n, n + 1], _HANG) for n in range(20))
+            )
             assert [job.done.result() for job in jobs] == [[2 * n, 2 * n + 2] for n in range(20)]
             assert all(job.started == job.finished == 1000 for job in jobs)
             assert batcher.documents == 0
@@ -200,7 +207,9 @@ def test_the_average_follows_the_model(clock):
             for n in range(60):
                 await batcher.submit("a", [n], _HANG)
             first, tasks = await behind_a_held_batch(model, batcher, ("a", [1, 2]))
-            assert batcher.waiting_seconds == pytest.approx(3 * 0.005, rel=0.01)  # of the one held, and those behind
+            assert batcher.waiting_seconds == pytest.approx(
+                3 * 0.005, rel=0.01
+            )  # of the one held, and those behind
             model.go.set()
             await asyncio.gather(first, *tasks)
 
@@ -211,8 +220,12 @@ def test_the_average_follows_the_model(clock):
 def test_a_batch_takes_a_quarter_of_the_bound(seconds, largest):
     async def main():
         model = Slow()
-        async with batching(model, batch_documents=64, queue_seconds=1.0, first_seconds=seconds) as batcher:
-            first, tasks = await behind_a_held_batch(model, batcher, *[("a", [n]) for n in range(40)])
+        async with batching(
+            model, batch_documents=64, queue_seconds=1.0, first_seconds=seconds
+        ) as batcher:
+            first, tasks = await behind_a_held_batch(
+                model, batcher, *[("a", [n]) for n in range(40)]
+            )
             model.go.set()
             await asyncio.gather(first, *tasks)
         assert max(len(items) for _, items in model.batches) == largest
@@ -269,7 +282,9 @@ def test_an_error_reaches_all_of_its_batch_and_no_other():
     async def main():
         model = Slow()
         async with batching(model) as batcher:
-            first, tasks = await behind_a_held_batch(model, batcher, ("a", [-1]), ("a", [1]), ("b", [2]))
+            first, tasks = await behind_a_held_batch(
+                model, batcher, ("a", [-1]), ("a", [1]), ("b", [2])
+            )
             model.go.set()
             await first
             results = await asyncio.gather(*tasks, return_exceptions=True)

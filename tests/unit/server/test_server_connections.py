@@ -129,7 +129,17 @@ class TestHeaders:
             (b"\r\n" * 40_000, b"431", "large_headers"),
             (b"HELLO\r\n\r\n", b"400", "not_http"),
         ],
-        ids=["value", "whole value", "number", "number without end", "name", "URL", "whole URL", "blank", "no HTTP"],
+        ids=[
+            "value",
+            "whole value",
+            "number",
+            "number without end",
+            "name",
+            "URL",
+            "whole URL",
+            "blank",
+            "no HTTP",
+        ],
     )
     def test_too_large(self, serving, sent, status, reason):
         async def question(server):
@@ -173,14 +183,21 @@ class TestHeaders:
         async def question(server):
             reader, writer = await server.connect()
             for sent in (
-                HEAD + b"x: " + b"a" * 60_000 + b"\r\ncontent-length: %d\r\n\r\n%b" % (len(GOOD), GOOD),
+                HEAD
+                + b"x: "
+                + b"a" * 60_000
+                + b"\r\ncontent-length: %d\r\n\r\n%b" % (len(GOOD), GOOD),
                 HEAD + b"x: y\r\n" * 90 + b"content-length: %d\r\n\r\n%b" % (len(GOOD), GOOD),
-                HEAD + b"transfer-encoding: chunked\r\n\r\n" + one_byte_chunks(GOOD + b" " * 20_000),
+                HEAD
+                + b"transfer-encoding: chunked\r\n\r\n"
+                + one_byte_chunks(GOOD + b" " * 20_000),
                 WHOLE,
             ):
                 writer.write(sent)
                 assert (await read_answer(reader)).startswith(b"HTTP/1.1 200 ")
-            writer.write(b"GET /health/live?" + b"a" * 16_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            writer.write(
+                b"GET /health/live?" + b"a" * 16_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n"
+            )
             assert (await read_answer(reader)).startswith(b"HTTP/1.1 200 ")
             writer.write(WHOLE * 5)  # pipelined
             for _ in range(5):
@@ -203,10 +220,26 @@ class TestTime:
             (b"\r\n", "slow_headers", [b"408"]),
             (b"GET / HTT", "slow_headers", [b"408"]),
             (LIVE + b"GET /", "slow_headers", [b"200", b"408"]),
-            (b"GET /health/live HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\na", "slow_body", [b"200"]),
-            (b"GET /health/live HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n", "slow_body", [b"200"]),
-            (b"POST /v1/reload HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\na", "slow_body", [b"200"]),
-            (b"POST /nothing HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n", "slow_body", [b"404"]),
+            (
+                b"GET /health/live HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\na",
+                "slow_body",
+                [b"200"],
+            ),
+            (
+                b"GET /health/live HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n",
+                "slow_body",
+                [b"200"],
+            ),
+            (
+                b"POST /v1/reload HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\na",
+                "slow_body",
+                [b"200"],
+            ),
+            (
+                b"POST /nothing HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n",
+                "slow_body",
+                [b"404"],
+            ),
         ],
         ids=["nothing", "blank", "line", "second", "unread", "unread chunks", "reload", "nowhere"],
     )
@@ -323,7 +356,9 @@ class TestNumber:
         assert b"\r\nretry-after: 1\r\n" in answer
         assert refused["too_many_connections"] == 1
 
-    @pytest.mark.parametrize(("files", "connections"), [(256, 192), (1024, 768), (1 << 20, 10_000), (-1, 10_000)])
+    @pytest.mark.parametrize(
+        ("files", "connections"), [(256, 192), (1024, 768), (1 << 20, 10_000), (-1, 10_000)]
+    )
     def test_of_what_may_be_open(self, monkeypatch, files, connections):
         resource = pytest.importorskip("resource")
         monkeypatch.setattr(resource, "getrlimit", lambda which: (files, files))
@@ -334,7 +369,9 @@ class TestLog:
     def test_one_line_a_minute(self, caplog):
         counted = []
         now = 0.0
-        refused = RefusedConnections(SimpleNamespace(refused_connection=counted.append), lambda: now)
+        refused = RefusedConnections(
+            SimpleNamespace(refused_connection=counted.append), lambda: now
+        )
         with caplog.at_level(logging.WARNING, "longtail"):
             for _ in range(1000):
                 refused.count("not_http")
@@ -355,7 +392,9 @@ class TestLog:
             for _ in range(5):
                 await server.answers_until_end(b"HELLO\r\n\r\n")
                 reader, writer = await server.connect(
-                    LIVE.replace(b"\r\n\r\n", b"\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+                    LIVE.replace(
+                        b"\r\n\r\n", b"\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+                    )
                 )
                 assert (await read_answer(reader)).startswith(b"HTTP/1.1 200 ")
                 writer.close()
@@ -363,5 +402,7 @@ class TestLog:
 
         with caplog.at_level(logging.INFO):
             assert listening(serving, question) == {"not_http": 5, "upgrade": 5}
-        lines = [record for record in caplog.records if record.name.startswith(("longtail", "uvicorn"))]
+        lines = [
+            record for record in caplog.records if record.name.startswith(("longtail", "uvicorn"))
+        ]
         assert len(lines) == 2

@@ -36,7 +36,9 @@ def test_predicts_as_the_model_does(serving, service):
     expected = service.model.predict([document["text"] for document in documents], 3)
     assert [own["id"] for own in body["predictions"]] == ["a", None, ""]
     for own, ranked in zip(body["predictions"], expected, strict=True):
-        assert [tuple(label.values()) for label in own["labels"]] == [tuple(label) for label in ranked]
+        assert [tuple(label.values()) for label in own["labels"]] == [
+            tuple(label) for label in ranked
+        ]
     assert len(body["predictions"][0]["labels"]) == 3
     assert body["model"] == {"name": "energy", "version": service.name.version}
 
@@ -81,17 +83,27 @@ def test_no_document_has_no_prediction(serving):
 def test_a_document_is_answered_as_if_alone(serving, service):
     """Requests of different k, threshold and exclusions share batches, and none of them shows."""
     asked = [
-        {"documents": [{"text": " ".join(TEXT.split()[n:])}], "k": 1 + n % 4, "exclude": ["ship"] if n % 3 else []}
+        {
+            "documents": [{"text": " ".join(TEXT.split()[n:])}],
+            "k": 1 + n % 4,
+            "exclude": ["ship"] if n % 3 else [],
+        }
         for n in range(12)
     ]
 
     async def together(served):
-        return await asyncio.gather(*(served.client.post("/v1/predict", json=body) for body in asked))
+        return await asyncio.gather(
+            *(served.client.post("/v1/predict", json=body) for body in asked)
+        )
 
     for body, response in zip(asked, run(serving, together), strict=True):
-        alone = service.model.predict([body["documents"][0]["text"]], body["k"], exclude=[body["exclude"]])[0]
+        alone = service.model.predict(
+            [body["documents"][0]["text"]], body["k"], exclude=[body["exclude"]]
+        )[0]
         found = response.json()["predictions"][0]["labels"]
-        assert [(label["id"], label["score"]) for label in found] == [(label.id, label.score) for label in alone]
+        assert [(label["id"], label["score"]) for label in found] == [
+            (label.id, label.score) for label in alone
+        ]
 
 
 def test_waiting_documents_share_batches(serving, service, monkeypatch):
@@ -142,7 +154,9 @@ def test_nothing_to_highlight(serving):
 
 
 def test_the_way_through_the_tree(serving, service):
-    levels = ask(serving, "POST", "/v1/path", {"text": TEXT, "label": "cheese", "alternatives": 2})["levels"]
+    levels = ask(serving, "POST", "/v1/path", {"text": TEXT, "label": "cheese", "alternatives": 2})[
+        "levels"
+    ]
     tree = service.model.tree
     assert [level["level"] for level in levels] == list(range(1, tree.n_levels + 1))
     column = service.model.labels.columns["cheese"]
@@ -164,17 +178,23 @@ def test_the_way_to_the_best_label(serving, service):
         scores = [node["score"] for node in level["nodes"]]
         assert scores == sorted(scores, reverse=True)
     assert levels[0]["nodes"][0]["labels"] > 1
-    raw = service.model.rankers[0].search(service.model.features([TEXT]), service.model.config.search, 5)
+    raw = service.model.rankers[0].search(
+        service.model.features([TEXT]), service.model.config.search, 5
+    )
     assert [node["score"] for node in levels[-1]["nodes"]] == pytest.approx(raw.data.tolist())
 
 
 def test_describes_the_model(serving, service, model_folder):
     body = ask(serving, "GET", "/v1/model")
     assert (body["name"], body["method"], body["labels"]) == ("energy", "xr-linear", 9)
-    assert body["version"] == json.loads((model_folder / "manifest.json").read_text())["sha256"][:12]
+    assert (
+        body["version"] == json.loads((model_folder / "manifest.json").read_text())["sha256"][:12]
+    )
     assert body["documents"] == service.model.facts.documents
     assert body["metrics"]["P@1"] == service.model.metrics["P@1"]
-    assert (body["calibrated"], body["has_tree"], body["has_text"], body["has_examples"]) == (True,) * 4
+    assert (body["calibrated"], body["has_tree"], body["has_text"], body["has_examples"]) == (
+        True,
+    ) * 4
     assert body["card"] == (model_folder / "README.md").read_text()
     assert body["latency"] == {"requests": 0, "p50_ms": None, "p99_ms": None}
     assert body["limits"]["documents"] == 256
@@ -214,8 +234,15 @@ def test_finds_labels(serving, service):
 def test_describes_a_label(serving):
     documents = training_documents()
     body = ask(serving, "GET", "/v1/label?id=wind")
-    assert (body["id"], body["name"], body["text"]) == ("wind", "Wind power", "Energy from moving air")
-    assert (body["aliases"], body["uri"]) == (["Windkraft", "eolic energy"], "https://example.org/wind")
+    assert (body["id"], body["name"], body["text"]) == (
+        "wind",
+        "Wind power",
+        "Energy from moving air",
+    )
+    assert (body["aliases"], body["uri"]) == (
+        ["Windkraft", "eolic energy"],
+        "https://example.org/wind",
+    )
     column = documents.labels.columns["wind"]
     matrix = documents.label_matrix.toarray() > 0
     together = matrix[matrix[:, column]].sum(0)
@@ -255,7 +282,9 @@ def test_health_and_metrics(serving, service):
     async def question(served):
         await asyncio.gather(*(served.predict(TEXT, TEXT) for _ in range(3)))
         await served.client.get("/nowhere/at/all")
-        return [await served.client.get(path) for path in ("/health/live", "/health/ready", "/metrics")]
+        return [
+            await served.client.get(path) for path in ("/health/live", "/health/ready", "/metrics")
+        ]
 
     live, ready, metrics = run(serving, question)
     assert (live.json(), ready.json()) == ({"status": "live"}, {"status": "ready"})
@@ -292,13 +321,17 @@ def test_documents_itself(serving):
 
 
 def test_an_ensemble_is_served_like_a_model(serving, tmp_path, model_folder):
-    other = lt.Longtail("xr-linear", seed=1, tfidf=[{"unit": "char", "ngram_min": 2, "ngram_max": 3}])
+    other = lt.Longtail(
+        "xr-linear", seed=1, tfidf=[{"unit": "char", "ngram_min": 2, "ngram_max": 3}]
+    )
     other.fit(training_documents()).save(tmp_path / "other")
     lt.ensemble([model_folder, tmp_path / "other"]).save(tmp_path / "both")
     both = load_service(tmp_path / "both", "cpu", 1, None)
     body = ask(serving, "POST", "/v1/predict", {"documents": [{"text": TEXT}]}, own=both)
     expected = both.model.predict([TEXT])[0]
-    assert [label["id"] for label in body["predictions"][0]["labels"]] == [label.id for label in expected]
+    assert [label["id"] for label in body["predictions"][0]["labels"]] == [
+        label.id for label in expected
+    ]
     body = ask(serving, "POST", "/v1/explain", {"text": TEXT, "label": "wind"}, own=both)
     assert [member["method"] for member in body["members"]] == ["xr-linear", "xr-linear"]
     ends = [0, *(own["end"] for own in body["highlights"])]
@@ -319,4 +352,6 @@ def test_models_without_a_tree_have_no_way_to_show(serving, tmp_path):
 def test_a_beam_for_all_requests(model_folder):
     narrow = load_service(model_folder, "cpu", 1, 1)
     found = narrow.predict(narrow.key(9, None), [Asked(TEXT, 9, 0.0, ())])[0]
-    assert [label.id for label in found] == [label.id for label in narrow.model.predict([TEXT], 9, beam_size=1)[0]]
+    assert [label.id for label in found] == [
+        label.id for label in narrow.model.predict([TEXT], 9, beam_size=1)[0]
+    ]

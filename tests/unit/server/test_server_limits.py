@@ -56,8 +56,14 @@ def test_bad_bodies(serving, body, status):
 def test_numbers_out_of_range(serving, value):
     """The field and its range are named, not the type by which it is read."""
     for field, most in (("k", 100), ("beam_size", 200), ("alternatives", 50)):
-        path, start = ("/v1/path", b'"text": "a"') if field == "alternatives" else ("/v1/predict", b'"documents": []')
-        detail = refused(serving, 422, b'{%b, "%b": %b}' % (start, field.encode(), value), path).detail
+        path, start = (
+            ("/v1/path", b'"text": "a"')
+            if field == "alternatives"
+            else ("/v1/predict", b'"documents": []')
+        )
+        detail = refused(
+            serving, 422, b'{%b, "%b": %b}' % (start, field.encode(), value), path
+        ).detail
         assert detail.startswith(f"{field}: expected a whole number from 1 to {most}")
     if value != b"0":
         detail = refused(serving, 422, b'{"documents": [], "threshold": %b}' % value).detail
@@ -67,7 +73,10 @@ def test_numbers_out_of_range(serving, value):
 def test_too_many_excluded_labels(serving):
     for exclude in (["wind"] * 1001, "wind", 5):
         body = json.dumps({"documents": [{"text": "a"}], "exclude": exclude}).encode()
-        assert refused(serving, 422, body).detail == "exclude: expected a list of at most 1000 ids of labels"
+        assert (
+            refused(serving, 422, body).detail
+            == "exclude: expected a list of at most 1000 ids of labels"
+        )
     body = json.dumps({"documents": [{"text": "a"}], "exclude": ["wind"] * 1000}).encode()
 
     async def question(served):
@@ -79,11 +88,26 @@ def test_too_many_excluded_labels(serving):
 @pytest.mark.parametrize(
     ("path", "body", "field", "example"),
     [
-        ("/v1/predict", b'{"text": "x"}', "unknown field `text`", '{"documents": [{"text": "..."}]}'),
+        (
+            "/v1/predict",
+            b'{"text": "x"}',
+            "unknown field `text`",
+            '{"documents": [{"text": "..."}]}',
+        ),
         ("/v1/predict", b"{}", "required field `documents`", '{"documents": [{"text": "..."}]}'),
-        ("/v1/predict", b'{"documents": [{"texts": "x"}]}', "unknown field `texts`", '{"text": "..."}'),
+        (
+            "/v1/predict",
+            b'{"documents": [{"texts": "x"}]}',
+            "unknown field `texts`",
+            '{"text": "..."}',
+        ),
         ("/v1/predict", b'{"documents": [{}]}', "required field `text`", '{"text": "..."}'),
-        ("/v1/explain", b'{"text": "x"}', "required field `label`", '{"text": "...", "label": "..."}'),
+        (
+            "/v1/explain",
+            b'{"text": "x"}',
+            "required field `label`",
+            '{"text": "...", "label": "..."}',
+        ),
         ("/v1/path", b'{"texts": "x"}', "unknown field `texts`", '{"text": "..."}'),
     ],
 )
@@ -102,18 +126,25 @@ def test_deep_json_that_is_read_to_its_end(serving):
 
 def test_messages_quote_no_text(serving):
     secret = "a secret that nobody may read"
-    for body in ({"documents": [{"text": [secret]}]}, {"documents": secret}, {"documents": [], secret: 1, "k": secret}):
+    for body in (
+        {"documents": [{"text": [secret]}]},
+        {"documents": secret},
+        {"documents": [], secret: 1, "k": secret},
+    ):
         detail = refused(serving, 422, json.dumps(body).encode()).detail
         assert secret not in detail or "unknown field" in detail
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "json", "application/xml"])
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "json", "application/xml"]
+)
 def test_other_types(serving, content_type):
     refused(serving, 415, headers={"content-type": content_type})
 
 
 @pytest.mark.parametrize(
-    "content_type", [None, "application/json; charset=utf-8", "APPLICATION/JSON", "application/problem+json"]
+    "content_type",
+    [None, "application/json; charset=utf-8", "APPLICATION/JSON", "application/problem+json"],
 )
 def test_types_of_json(serving, content_type):
     async def question(served):
@@ -142,7 +173,9 @@ def test_a_large_body_is_not_read(serving):
                 read += 1
                 yield b" " * 500
 
-        response = await served.client.post("/v1/predict", content=body(), headers={**JSON, **headers})
+        response = await served.client.post(
+            "/v1/predict", content=body(), headers={**JSON, **headers}
+        )
         assert problem(response, 413)
         assert response.headers["connection"] == "close"
         return read
@@ -150,7 +183,12 @@ def test_a_large_body_is_not_read(serving):
     limits = Limits(body_bytes=1000)
     chunked = run(serving, lambda served: question(served, {}, 100), limits=limits)
     assert chunked <= 4
-    assert run(serving, lambda served: question(served, {"content-length": "5000"}, 100), limits=limits) == 0
+    assert (
+        run(
+            serving, lambda served: question(served, {"content-length": "5000"}, 100), limits=limits
+        )
+        == 0
+    )
 
 
 def test_too_many_documents_and_too_long_a_text(serving):
@@ -162,7 +200,10 @@ def test_too_many_documents_and_too_long_a_text(serving):
         ("/v1/explain", {"text": "é" * 6, "label": "wind"}),
         ("/v1/path", {"text": "é" * 6}),
     ):
-        assert "6 characters" in refused(serving, 413, json.dumps(body).encode(), path, limits=limits).detail
+        assert (
+            "6 characters"
+            in refused(serving, 413, json.dumps(body).encode(), path, limits=limits).detail
+        )
     fits = json.dumps({"documents": [{"text": "é" * 5}] * 2}).encode()
 
     async def question(served):
@@ -175,7 +216,9 @@ def test_a_slow_body(serving):
     async def question(served):
         async def body():
             yield GOOD[:5]
-            await asyncio.Event().wait()  # for ever: the answer must come without the end of the body
+            await (
+                asyncio.Event().wait()
+            )  # for ever: the answer must come without the end of the body
 
         response = await served.client.post("/v1/predict", content=body(), headers=JSON)
         assert response.headers["connection"] == "close"
@@ -194,7 +237,9 @@ def test_unknown_places_and_methods(serving):
     refused(serving, 405, b"", "/v1/model", "DELETE")
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "limit=-1", "limit=1.5", "limit=", "limit=²"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=101", "limit=x", "limit=-1", "limit=1.5", "limit=", "limit=²"]
+)
 def test_wrong_limits_of_a_search(serving, query):
     refused(serving, 422, b"", f"/v1/labels?{query}", "GET")
 
@@ -222,7 +267,10 @@ def test_unknown_labels_are_answered_with_the_nearest(serving):
 def test_request_ids(serving):
     async def question(served):
         ids = ["abc-123_X.y", "x" * 64, "x" * 65, "a b", "é", "", "a;b"]
-        given = [await served.client.get("/health/live", headers={"x-request-id": own.encode()}) for own in ids]
+        given = [
+            await served.client.get("/health/live", headers={"x-request-id": own.encode()})
+            for own in ids
+        ]
         return [response.headers["x-request-id"] for response in given]
 
     kept = run(serving, question)
@@ -241,7 +289,9 @@ def test_every_answer_carries_the_headers_of_safety(serving):
         ]
 
     for response in run(serving, question):
-        assert response.headers["content-security-policy"].startswith("default-src 'self'; frame-ancestors 'none'")
+        assert response.headers["content-security-policy"].startswith(
+            "default-src 'self'; frame-ancestors 'none'"
+        )
         assert response.headers["x-content-type-options"] == "nosniff"
         assert response.headers["referrer-policy"] == "no-referrer"
 
@@ -256,13 +306,29 @@ def test_a_token(serving):
                 assert response.headers["www-authenticate"] == "Bearer"
             return response.status_code
 
-        for wrong in (None, "", "Bearer", "Bearer secre", "Bearer secrett", "Basic secret", "secret", "Bearer é"):
+        for wrong in (
+            None,
+            "",
+            "Bearer",
+            "Bearer secre",
+            "Bearer secrett",
+            "Basic secret",
+            "secret",
+            "Bearer é",
+        ):
             assert await status("/v1/model", wrong) == 401
             assert await status("/metrics", wrong) == 401
             assert await status("/v1/nothing", wrong) == 401
-        assert await status("/v1/model", "Bearer secret") == await status("/v1/model", "bearer  secret") == 200
+        assert (
+            await status("/v1/model", "Bearer secret")
+            == await status("/v1/model", "bearer  secret")
+            == 200
+        )
         assert await status("/metrics", "Bearer secret") == 200
-        assert [await status(path) for path in ("/health/live", "/health/ready", "/docs", "/openapi.json")] == [200] * 4
+        assert [
+            await status(path)
+            for path in ("/health/live", "/health/ready", "/docs", "/openapi.json")
+        ] == [200] * 4
         response = await served.predict("wind")
         return problem(response, 401)
 

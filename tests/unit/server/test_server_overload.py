@@ -60,11 +60,16 @@ class TestOverload:
 
         async def question(served):
             waiting = await self.full(served, begun)
-            for response in await asyncio.gather(*(served.predict("wind", k=60 + n) for n in range(20))):
+            for response in await asyncio.gather(
+                *(served.predict("wind", k=60 + n) for n in range(20))
+            ):
                 assert problem(response, 503).title == "Overloaded"
                 assert response.headers["retry-after"] == "1"
             gate.set()
-            assert [response.status_code for response in await asyncio.gather(*waiting)] == [200, 200]
+            assert [response.status_code for response in await asyncio.gather(*waiting)] == [
+                200,
+                200,
+            ]
             assert (await served.predict("wind")).status_code == 200
             metrics = (await served.client.get("/metrics")).text
             assert 'longtail_requests_total{path="/v1/predict",status="503"} 20.0' in metrics
@@ -84,11 +89,17 @@ class TestOverload:
             response = await served.client.post("/v1/predict", content=body(), headers=JSON)
             problem(response, 503)
             assert "longtail_shed_total 1.0" in (await served.client.get("/metrics")).text
-            head, _, body = served.app.shed_early([(b"x-request-id", b"mine")]).partition(b"\r\n\r\n")
+            head, _, body = served.app.shed_early([(b"x-request-id", b"mine")]).partition(
+                b"\r\n\r\n"
+            )
             lines = head.decode().splitlines()
             assert lines[0] == "HTTP/1.1 503 Service Unavailable"
             early = dict(line.split(": ", 1) for line in lines[1:])
-            assert {**response.headers, "x-request-id": "mine", "content-length": str(len(body))} == early
+            assert {
+                **response.headers,
+                "x-request-id": "mine",
+                "content-length": str(len(body)),
+            } == early
             assert {**response.json(), "request_id": "mine"} == json.loads(body)
             gate.set()
             assert {response.status_code for response in await asyncio.gather(*waiting)} == {200}
@@ -107,12 +118,20 @@ class TestOverload:
 
     def test_a_client_that_left_is_not_computed(self, serving, held, gate):
         held, begun = held
-        held.__dict__["_document_seconds"] = 1000.0  # so long a wait that the server looks who is still there
+        held.__dict__["_document_seconds"] = (
+            1000.0  # so long a wait that the server looks who is still there
+        )
 
         async def leaving(app):
             """Send a request whole, then be gone."""
-            sent, body = [], json.dumps({"documents": [{"text": "from one who left"}], "k": 60}).encode()
-            messages = [{"type": "http.request", "body": body, "more_body": False}, {"type": "http.disconnect"}]
+            sent, body = (
+                [],
+                json.dumps({"documents": [{"text": "from one who left"}], "k": 60}).encode(),
+            )
+            messages = [
+                {"type": "http.request", "body": body, "more_body": False},
+                {"type": "http.disconnect"},
+            ]
 
             async def receive():
                 return messages.pop(0)
@@ -146,7 +165,9 @@ class TestOverload:
 
         async def question(served):
             ask = {"text": "a", "label": "wind"}
-            asked = [asyncio.create_task(served.client.post("/v1/explain", json=ask)) for _ in range(20)]
+            asked = [
+                asyncio.create_task(served.client.post("/v1/explain", json=ask)) for _ in range(20)
+            ]
             await until(lambda: sum(task.done() for task in asked) == 4)
             gate.set()
             return await asyncio.gather(*asked)
@@ -171,9 +192,15 @@ class TestLogs:
         with caplog.at_level(logging.DEBUG):
             response = run(serving, question, own=broken, access_log=True)
         found = problem(response, 500)
-        lines = [record.getMessage() for record in caplog.records if record.name.startswith(("longtail", "uvicorn"))]
+        lines = [
+            record.getMessage()
+            for record in caplog.records
+            if record.name.startswith(("longtail", "uvicorn"))
+        ]
         assert not any("secret" in line for line in lines)
-        assert any(line.startswith("GET /v1/labels 200 ") and line.endswith(" ms mine") for line in lines)
+        assert any(
+            line.startswith("GET /v1/labels 200 ") and line.endswith(" ms mine") for line in lines
+        )
         assert any(line.startswith("POST /v1/predict 500 ") for line in lines)
         assert any("ValueError" in line and found.request_id in line for line in lines)
 

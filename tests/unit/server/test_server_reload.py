@@ -35,9 +35,17 @@ class TestReload:
             metrics = (await served.client.get("/metrics")).text
             assert 'version="old"} 0.0' in metrics
             assert 'version="new"} 1.0' in metrics
-            return before.json()["model"]["version"], response.json(), after.json()["model"]["version"]
+            return (
+                before.json()["model"]["version"],
+                response.json(),
+                after.json()["model"]["version"],
+            )
 
-        assert run(serving, question, own=old, load=lambda: new) == ("old", {"version": "new"}, "new")
+        assert run(serving, question, own=old, load=lambda: new) == (
+            "old",
+            {"version": "new"},
+            "new",
+        )
 
     def test_what_is_the_same_is_not_loaded_again(self, serving, service):
         def never():
@@ -64,7 +72,9 @@ class TestReload:
         assert version == "old"
         assert "not reloaded, version old goes on" in caplog.text
 
-    def test_the_same_model_with_a_damaged_file_is_refused(self, serving, model_folder, tmp_path, caplog):
+    def test_the_same_model_with_a_damaged_file_is_refused(
+        self, serving, model_folder, tmp_path, caplog
+    ):
         """Not only the manifest is looked at, and what is served goes on."""
         folder = tmp_path / "model"
         shutil.copytree(model_folder, folder)
@@ -99,7 +109,12 @@ class TestReload:
         async def question(served):
             await served.server.reloader.reload_quietly()
 
-        run(serving, question, own=replace(service, name=replace_version(service.name, "old")), load=bad)
+        run(
+            serving,
+            question,
+            own=replace(service, name=replace_version(service.name, "old")),
+            load=bad,
+        )
         assert "not reloaded, version old goes on: MemoryError" in caplog.text
 
     @pytest.mark.parametrize("header", ["origin", "x-forwarded-for", "forwarded"])
@@ -108,7 +123,11 @@ class TestReload:
             return await served.client.post("/v1/reload", headers={header: "http://elsewhere"})
 
         problem(run(serving, question), 403)
-        response = run(serving, lambda served: served.client.post("/v1/reload", headers=bearer(header)), token="secret")
+        response = run(
+            serving,
+            lambda served: served.client.post("/v1/reload", headers=bearer(header)),
+            token="secret",
+        )
         assert response.status_code == 200
 
     def test_not_from_elsewhere_without_a_token(self, serving):

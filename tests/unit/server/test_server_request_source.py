@@ -20,7 +20,16 @@ def status(serving, method="GET", path="/v1/label?id=wind", headers=(), **settin
 
 class TestHost:
     @pytest.mark.parametrize(
-        "host", ["localhost", "LOCALHOST:8000", "localhost.", "127.0.0.1:80", "127.8.9.1", "[::1]", "[::1]:8000"]
+        "host",
+        [
+            "localhost",
+            "LOCALHOST:8000",
+            "localhost.",
+            "127.0.0.1:80",
+            "127.8.9.1",
+            "[::1]",
+            "[::1]:8000",
+        ],
     )
     def test_names_of_this_machine(self, serving, host):
         assert status(serving, headers={"host": host}) == 200
@@ -43,7 +52,12 @@ class TestHost:
     )
     @pytest.mark.parametrize(
         ("method", "path"),
-        [("GET", "/"), ("GET", "/v1/label?id=wind"), ("POST", "/v1/predict"), ("POST", "/v1/reload")],
+        [
+            ("GET", "/"),
+            ("GET", "/v1/label?id=wind"),
+            ("POST", "/v1/predict"),
+            ("POST", "/v1/reload"),
+        ],
     )
     def test_other_names(self, serving, host, method, path):
         """What a page reads whose name was made to lead here (DNS rebinding)."""
@@ -62,9 +76,16 @@ class TestHost:
         allowed = {"allowed_hosts": ("labels.example", "Other.Example")}
         for host in ("labels.example", "LABELS.example:443", "other.example", "localhost"):
             assert status(serving, headers={"host": host}, **allowed) == 200
-            assert status(serving, headers={"host": host, **TOKEN}, token="secret", **allowed) == 200
+            assert (
+                status(serving, headers={"host": host, **TOKEN}, token="secret", **allowed) == 200
+            )
         assert status(serving, headers={"host": "attacker.example"}, **allowed) == 421
-        assert status(serving, headers={"host": "attacker.example", **TOKEN}, token="secret", **allowed) == 421
+        assert (
+            status(
+                serving, headers={"host": "attacker.example", **TOKEN}, token="secret", **allowed
+            )
+            == 421
+        )
 
     def test_with_a_token_or_beyond_this_machine(self, serving):
         """No page knows the token, and the names of a whole network are not known here."""

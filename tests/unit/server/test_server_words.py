@@ -49,7 +49,10 @@ def test_pairs_of_words_touch_both():
 
 def test_words_stand_together_across_signs_and_short_words():
     """Tf-idf leaves out words of one letter, so that the pair spans them."""
-    assert weighed("wind - a power", {"wind power": 1.0}, ngram_min=2, ngram_max=2) == [("wind", 1.0), ("power", 1.0)]
+    assert weighed("wind - a power", {"wind power": 1.0}, ngram_min=2, ngram_max=2) == [
+        ("wind", 1.0),
+        ("power", 1.0),
+    ]
 
 
 def test_letters_whose_small_form_is_two():
@@ -68,11 +71,18 @@ def test_characters_touch_the_words_around_them():
 
 
 def test_words_left_out_of_a_network():
-    found = weighed("The wind’s power: WIND’S end, windy", {"wind’s": 2.0, "end": -1.0, "power": 0.0}, "left-out")
+    found = weighed(
+        "The wind’s power: WIND’S end, windy",
+        {"wind’s": 2.0, "end": -1.0, "power": 0.0},
+        "left-out",
+    )
     assert found == [("wind’s", 2.0), ("WIND’S", 2.0), ("end", -1.0)]
 
 
-@given(st.text("aÄİß .-\n", max_size=40), st.dictionaries(st.text("aäi ", min_size=1, max_size=5), st.floats(-9, 9)))
+@given(
+    st.text("aÄİß .-\n", max_size=40),
+    st.dictionaries(st.text("aäi ", min_size=1, max_size=5), st.floats(-9, 9)),
+)
 @pytest.mark.parametrize("unit", ["word", "char"])
 def test_any_text_gives_sound_spans(unit, text, totals):
     for word, _ in weighed(text, totals, unit=unit, ngram_max=3):
@@ -82,7 +92,12 @@ def test_any_text_gives_sound_spans(unit, text, totals):
 
 class TestSearch:
     LABELS = Labels.of(
-        [Label("b1", "Blue"), Label("b2", "Big blue", aliases=("azure",)), Label("b3", "Straße"), Label("b4")]
+        [
+            Label("b1", "Blue"),
+            Label("b2", "Big blue", aliases=("azure",)),
+            Label("b3", "Straße"),
+            Label("b4"),
+        ]
     )
     INDEX = LabelSearch(LABELS, np.array([1, 9, 3, 3]))
 
@@ -120,7 +135,10 @@ def test_nodes_of_a_network_are_those_above_its_best_labels():
     tree = LabelTree.from_borders(np.array([3, 0, 1, 2, 4]), [np.array([0, 2, 4, 5])])
     found = sparse.csr_array(np.array([[0.2, 0.9, 0.0, 0.6, 0.0]], np.float32))
     ranker = SimpleNamespace(
-        tree=tree, n_labels=5, search=lambda texts, k: (found, None), label_scores=lambda texts, label: np.array([0.05])
+        tree=tree,
+        n_labels=5,
+        search=lambda texts, k: (found, None),
+        label_scores=lambda texts, label: np.array([0.05]),
     )
     first, last = _network_levels(SimpleNamespace(neural_ranker=ranker), "text", 4)
     assert first.nodes.tolist() == [1, 0, 2]

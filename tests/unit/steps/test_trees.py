@@ -14,8 +14,12 @@ from longtail.tree.cluster import build_tree
 
 def test_trees_of_several_seeds_share_the_features_of_labels(monkeypatch):
     words = [f"word{number}" for number in range(24)]
-    documents = lt.Dataset.of([f"{word} {words[at // 2]}" for at, word in enumerate(words)], [[word] for word in words])
-    run = Run(configure("parabel", None, {"tree": {"leaf_size": 4, "branching": 2}}), Work(None, ""))
+    documents = lt.Dataset.of(
+        [f"{word} {words[at // 2]}" for at, word in enumerate(words)], [[word] for word in words]
+    )
+    run = Run(
+        configure("parabel", None, {"tree": {"leaf_size": 4, "branching": 2}}), Work(None, "")
+    )
     vectoriser, features = text_features(documents, run)
     made = []
 
@@ -24,7 +28,9 @@ def test_trees_of_several_seeds_share_the_features_of_labels(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(trees, "label_features", counted)
-    found = trees.label_trees(documents, features, vectoriser, run, {"tree-0": 0, "tree-1": 1, "tree-2": 2})
+    found = trees.label_trees(
+        documents, features, vectoriser, run, {"tree-0": 0, "tree-1": 1, "tree-2": 2}
+    )
     assert len(made) == 1
     for seed, tree in enumerate(found):
         assert tree == build_tree(made[0], documents.label_counts, run.config.tree, seed)

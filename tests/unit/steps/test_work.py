@@ -18,7 +18,10 @@ class Maker:
 
     def __call__(self):
         self.calls += 1
-        return {"a": np.full(3, self.value, np.float32), "b": np.arange(4, dtype=np.int64).reshape(2, 2)}
+        return {
+            "a": np.full(3, self.value, np.float32),
+            "b": np.arange(4, dtype=np.int64).reshape(2, 2),
+        }
 
 
 def assert_made(arrays, value=1):
@@ -113,6 +116,9 @@ def test_a_worker_that_outlives_its_run_writes_nothing(tmp_path, resumed):
 def test_a_worker_begins_nothing_for_a_run_that_is_over(tmp_path):
     make, stages = Maker(), Stages(tmp_path / "work")
     stages.close()
-    with Stages(tmp_path / "work"), pytest.raises(LongtailError, match="found no lock of this training"):
+    with (
+        Stages(tmp_path / "work"),
+        pytest.raises(LongtailError, match="found no lock of this training"),
+    ):
         _write_stage(("tree", 1), lambda _: make(), stages.run, "1" * 64)
     assert make.calls == 0

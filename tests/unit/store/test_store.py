@@ -49,10 +49,20 @@ def test_a_folder_gives_back_what_was_written(tmp_path):
     assert opened.read_bytes("trees/0/order") == b"\0"
     assert opened.path("encoder/vocab.txt").read_text() == "wind\n"
     assert opened.array_metadata("ranker.safetensors") == {"level": "0"}
-    np.testing.assert_array_equal(opened.arrays("ranker.safetensors")["weights"], weights, strict=True)
+    np.testing.assert_array_equal(
+        opened.arrays("ranker.safetensors")["weights"], weights, strict=True
+    )
     assert opened.manifest.producer == f"longtail {__version__}"
     assert opened.manifest.config_hash == "c0ffee"
-    names = ["config.json", "README.md", "labels.jsonl", "ranker.safetensors", "wide", "empty", "encoder/vocab.txt"]
+    names = [
+        "config.json",
+        "README.md",
+        "labels.jsonl",
+        "ranker.safetensors",
+        "wide",
+        "empty",
+        "encoder/vocab.txt",
+    ]
     assert sorted(opened.files) == sorted([*names, "trees/0/order"])
     assert opened.size == sum(opened.path(name).stat().st_size for name in opened.files)
     assert beside(tmp_path / "deep" / "model") == []
@@ -66,7 +76,9 @@ def test_the_same_content_is_the_same_bytes(tmp_path):
             folder.write_arrays("x", {key: np.ones(3) for key in keys}, dict.fromkeys(keys, "v"))
     one, two = (sorted((tmp_path / name).iterdir()) for name in ("one", "two"))
     assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
-    assert (tmp_path / "one" / "a.json").read_bytes() == b'{\n  "a": 1.5,\n  "b": 1.5,\n  "c": 1.5\n}\n'
+    assert (
+        tmp_path / "one" / "a.json"
+    ).read_bytes() == b'{\n  "a": 1.5,\n  "b": 1.5,\n  "c": 1.5\n}\n'
 
 
 def test_arrays_are_mapped_and_read_only(tmp_path):
@@ -116,11 +128,16 @@ NO_NAMES = {
 }
 
 
-@pytest.mark.parametrize(("name", "message"), [(name, what) for what, names in NO_NAMES.items() for name in names])
+@pytest.mark.parametrize(
+    ("name", "message"), [(name, what) for what, names in NO_NAMES.items() for name in names]
+)
 def test_names_that_are_not_plain_are_refused_when_writing(tmp_path, name, message):
     with pytest.raises(ValueError, match=f"{message}$"):
         check_name(name)
-    with pytest.raises(ValueError, match=f"{message}$"), store.write_folder(tmp_path / "model") as folder:
+    with (
+        pytest.raises(ValueError, match=f"{message}$"),
+        store.write_folder(tmp_path / "model") as folder,
+    ):
         folder.write_bytes(name, b"")
     assert list(tmp_path.iterdir()) == []
 
@@ -193,7 +210,9 @@ def test_a_file_is_written_whole_with_its_hash_and_over_no_other(tmp_path):
 
 
 @pytest.mark.parametrize(("code", "fails"), [(errno.EINVAL, False), (errno.EIO, True)])
-def test_a_folder_that_its_file_system_cannot_sync_is_no_failure(tmp_path, monkeypatch, code, fails):
+def test_a_folder_that_its_file_system_cannot_sync_is_no_failure(
+    tmp_path, monkeypatch, code, fails
+):
     def answer(fd):
         raise OSError(code, os.strerror(code))
 
@@ -224,7 +243,10 @@ def test_a_file_of_another_folder_is_taken_over(tmp_path, monkeypatch, linked):
         folder.take("deep/b", first, "a")
     second = store.open_folder(tmp_path / "second")
     assert second.read_bytes("deep/b") == b"123"
-    assert (second.files["deep/b"].size, second.files["deep/b"].sha256) == (3, first.files["a"].sha256)
+    assert (second.files["deep/b"].size, second.files["deep/b"].sha256) == (
+        3,
+        first.files["a"].sha256,
+    )
     assert second.path("deep/b").samefile(first.path("a")) == linked
 
 
@@ -234,7 +256,10 @@ def test_a_file_that_was_altered_is_not_taken_over(tmp_path):
     first = store.open_folder(tmp_path / "first")
     first.path("a").write_bytes(b"124")
     message = rf"^{re.escape(str(first.path('a')))}: was altered since it was opened; train with --resume$"
-    with pytest.raises(ModelFolderError, match=message), store.write_folder(tmp_path / "second") as folder:
+    with (
+        pytest.raises(ModelFolderError, match=message),
+        store.write_folder(tmp_path / "second") as folder,
+    ):
         folder.take("b", first, "a")
     assert not (tmp_path / "second").exists()
 
@@ -262,7 +287,9 @@ def test_reading_what_is_not_there_or_of_another_type(tmp_path):
     with store.write_folder(tmp_path / "model") as folder:
         folder.write_json("config.json", {"branching": "many", "name": ""})
     opened = store.open_folder(tmp_path / "model")
-    with pytest.raises(ModelFolderError, match=r"model/tree\.safetensors: is not in this model folder"):
+    with pytest.raises(
+        ModelFolderError, match=r"model/tree\.safetensors: is not in this model folder"
+    ):
         opened.arrays("tree.safetensors")
     other = r"config\.json: written by longtail .*, does not .*`int`, got `str` - at `\$\.branching`.*; read it with"
     with pytest.raises(ModelFolderError, match=other):
@@ -279,7 +306,9 @@ def test_a_subfolder_is_a_folder_of_its_own(tmp_path):
         folder.write_bytes("member-0/a", b"22")
         folder.write_bytes("member-0/deep/b", b"333")
         folder.write_bytes("member-01/c", b"4")
-    inner = store.open_folder(tmp_path / "model", leave_out=lambda name: name.endswith("b")).inside("member-0")
+    inner = store.open_folder(tmp_path / "model", leave_out=lambda name: name.endswith("b")).inside(
+        "member-0"
+    )
     assert [entry.path for entry in inner.manifest.files] == ["a", "deep/b"]
     assert inner.read_bytes("a") == b"22"
     assert inner.path("deep/b").read_bytes() == b"333"
@@ -300,7 +329,10 @@ def damaged(folder, how):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("no manifest", "manifest.json: is missing: this is not a model folder, or an incomplete one; train again"),
+        (
+            "no manifest",
+            "manifest.json: is missing: this is not a model folder, or an incomplete one; train again",
+        ),
         ("folder", "more: is a folder that is not in the manifest; remove it"),
         ("file", "more: is not in the manifest; remove it"),
     ],
@@ -310,14 +342,18 @@ def test_what_a_folder_lacks_or_has_too_much_is_named(tmp_path, files, how, mess
         for name in files:
             folder.write_bytes(name, b"1")
     damaged(tmp_path / "model", how)
-    with pytest.raises(ModelFolderError, match=f"^{re.escape(str(tmp_path.resolve() / 'model'))}/{message}"):
+    with pytest.raises(
+        ModelFolderError, match=f"^{re.escape(str(tmp_path.resolve() / 'model'))}/{message}"
+    ):
         store.open_folder(tmp_path / "model")
 
 
 def test_a_refusal_is_one_short_line_whatever_was_found():
     way_out = "train again or restore the folder from a backup"
     assert str(refusal("model/a", "x" * 300)) == f"model/a: {'x' * 300}; {way_out}"
-    assert str(refusal("model/\x1b", "y\n" + "x" * 299, "go")) == f"model/\\x1b: y\\n{'x' * 298}…; go"
+    assert (
+        str(refusal("model/\x1b", "y\n" + "x" * 299, "go")) == f"model/\\x1b: y\\n{'x' * 298}…; go"
+    )
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -336,7 +372,9 @@ def test_a_manifest_that_cannot_be_read_is_named(tmp_path, monkeypatch):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(reading, "_open_plain", broken)
-    with pytest.raises(ModelFolderError, match=r"manifest\.json: cannot be read \(Input/output error\); "):
+    with pytest.raises(
+        ModelFolderError, match=r"manifest\.json: cannot be read \(Input/output error\); "
+    ):
         store.open_folder(tmp_path / "model")
 
 
@@ -348,7 +386,10 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(os, "scandir", refused)
-    with pytest.raises(ModelFolderError, match=r"model: cannot be read \(Permission denied\); check its permissions"):
+    with pytest.raises(
+        ModelFolderError,
+        match=r"model: cannot be read \(Permission denied\); check its permissions",
+    ):
         store.open_folder(tmp_path / "model")
 
 
@@ -357,23 +398,35 @@ def test_a_pipe_put_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path, m
         folder.write_bytes("a", b"1")
     (tmp_path / "model" / "a").unlink()
     os.mkfifo(tmp_path / "model" / "a")
-    with pytest.raises(ModelFolderError, match="model/a: is not a plain file; a model folder holds only plain files"):
+    with pytest.raises(
+        ModelFolderError,
+        match="model/a: is not a plain file; a model folder holds only plain files",
+    ):
         store.open_folder(tmp_path / "model")
-    monkeypatch.setattr(reading, "_check_listing", lambda *arguments: None)  # it was put there since
-    with pytest.raises(ModelFolderError, match=r"model/a: cannot be read \(it is not a plain file\); check its"):
+    monkeypatch.setattr(
+        reading, "_check_listing", lambda *arguments: None
+    )  # it was put there since
+    with pytest.raises(
+        ModelFolderError, match=r"model/a: cannot be read \(it is not a plain file\); check its"
+    ):
         store.open_folder(tmp_path / "model")
 
 
 def test_a_file_where_a_folder_should_be_is_no_model(tmp_path):
     with store.write_folder(tmp_path / "model") as folder:
         folder.write_bytes("deep/a", b"1")
-    with pytest.raises(ModelFolderError, match="a: is a file; expected a model folder; give what `longtail train -o`"):
+    with pytest.raises(
+        ModelFolderError,
+        match="a: is a file; expected a model folder; give what `longtail train -o`",
+    ):
         store.open_folder(tmp_path / "model" / "deep" / "a")
     (tmp_path / "model" / "deep" / "a").unlink()
     (tmp_path / "model" / "deep").rmdir()
     with pytest.raises(ModelFolderError, match="model/deep/a: is missing; "):
         store.open_folder(tmp_path / "model")
-    with pytest.raises(ModelFolderError, match=r"no such model folder \(.*null.*\); check the path$"):
+    with pytest.raises(
+        ModelFolderError, match=r"no such model folder \(.*null.*\); check the path$"
+    ):
         store.open_folder("a\0b")
 
 
@@ -385,7 +438,10 @@ def test_a_file_cut_short_while_it_is_opened_is_named(tmp_path, monkeypatch):
         raise ValueError("mmap length is greater than file size")
 
     monkeypatch.setattr("mmap.mmap", cut)
-    with pytest.raises(ModelFolderError, match=r"model/a: cannot be read \(mmap length is greater than file size\); "):
+    with pytest.raises(
+        ModelFolderError,
+        match=r"model/a: cannot be read \(mmap length is greater than file size\); ",
+    ):
         store.open_folder(tmp_path / "model")
 
 
@@ -394,7 +450,8 @@ def test_quick_verification_looks_at_sizes_only(tmp_path):
         folder.write_bytes("a", b"12")
     (tmp_path / "model" / "a").write_bytes(b"21")
     with pytest.raises(
-        ModelFolderError, match=r"model/a: is damaged or was altered: its SHA-256 is not the one in the"
+        ModelFolderError,
+        match=r"model/a: is damaged or was altered: its SHA-256 is not the one in the",
     ):
         store.open_folder(tmp_path / "model")
     assert store.open_folder(tmp_path / "model", verify="size").read_bytes("a") == b"21"

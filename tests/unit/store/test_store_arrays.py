@@ -14,7 +14,9 @@ DTYPES = ["?", "u1", "i1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<c8", "<f8
 ARRAYS = st.dictionaries(
     st.text(st.characters(codec="utf-8"), max_size=5).filter(lambda name: name != "__metadata__"),
     st.sampled_from(DTYPES).flatmap(
-        lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
+        lambda dtype: hnp.arrays(
+            dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+        )
     ),
     max_size=6,
 )
@@ -43,9 +45,9 @@ def test_strided_and_big_endian_arrays_are_stored_straight():
 
 
 def test_arrays_at_odd_places_are_copied_to_even_ones():
-    header = (
-        b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F64","shape":[1],"data_offsets":[1,9]}}'
-    )
+    first = b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}'
+    second = b'"b":{"dtype":"F64","shape":[1],"data_offsets":[1,9]}'
+    header = b"{" + first + b"," + second + b"}"
     raw = len(header).to_bytes(8, "little") + header + b"\x07" + np.float64(2.5).tobytes()
     read = tensors.read_arrays(memoryview(raw), "file")
     assert (read["a"][0], read["b"][0]) == (7, 2.5)

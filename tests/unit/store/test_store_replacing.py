@@ -29,7 +29,9 @@ def test_only_model_folders_and_empty_ones_are_replaced(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"")
     refused(tmp_path / "file", "file: is a file; give a folder")
     for below in ("file/model", "file/deep/model"):
-        refused(tmp_path / below, "file: is a file, which can hold no model folder; give another place")
+        refused(
+            tmp_path / below, "file: is a file, which can hold no model folder; give another place"
+        )
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "manifest.json").write_text('{"name": "my web page"}')
     refused(tmp_path / "thesis", "thesis: is not a model folder and not empty")

@@ -27,8 +27,32 @@ class Config(msgspec.Struct):
 
 def test_content_hash_tells_different_things_apart():
     matrix = sparse.csr_array(np.eye(3, dtype=np.float32))
-    values = [None, True, 1, 1.0, "1", b"1", [1], ["1"], [[1]], [1, 1], {}, [], "", {"a": 1}, {"a": "1"}, {"b": 1}]
-    values += [np.array([1]), np.array(1), np.array([1], np.int32), np.array([[1]]), np.array([]), np.array([1.0])]
+    values = [
+        None,
+        True,
+        1,
+        1.0,
+        "1",
+        b"1",
+        [1],
+        ["1"],
+        [[1]],
+        [1, 1],
+        {},
+        [],
+        "",
+        {"a": 1},
+        {"a": "1"},
+        {"b": 1},
+    ]
+    values += [
+        np.array([1]),
+        np.array(1),
+        np.array([1], np.int32),
+        np.array([[1]]),
+        np.array([]),
+        np.array([1.0]),
+    ]
     values += [
         Config(1, "a"),
         Config(2, "a"),
@@ -49,10 +73,14 @@ def test_content_hash_is_the_same_for_the_same_content():
     array = np.arange(12).reshape(3, 4)
     assert store.content_hash({"a": 1, "b": 2}) == store.content_hash({"b": 2, "a": 1})
     assert store.content_hash(array) == store.content_hash(np.asfortranarray(array))
-    assert store.content_hash(Config(1, "ä"), 2.5) == store.content_hash(Config(1, "ä"), np.float64(2.5))
+    assert store.content_hash(Config(1, "ä"), 2.5) == store.content_hash(
+        Config(1, "ä"), np.float64(2.5)
+    )
     assert store.content_hash(True) == store.content_hash(np.True_)
     # Written down: it must not change between versions or machines, or --resume would start anew.
-    known = store.content_hash(None, True, -5, 0.1, "ä", b"x", [1, {"a": np.arange(3, dtype=np.int32)}])
+    known = store.content_hash(
+        None, True, -5, 0.1, "ä", b"x", [1, {"a": np.arange(3, dtype=np.int32)}]
+    )
     assert known == "9b593b8c131e0cd46ef80a1c05b2648aab9054a5f46f261620f11bbf658666b5"
     for bad, what in (
         (object(), "a value of type object"),
@@ -98,7 +126,9 @@ def test_a_damaged_stage_is_discarded_and_made_again(tmp_path, damage, caplog):
             place.write_bytes(b"")
         assert stages.get("level-1", "in") is None
         assert not place.exists()
-        assert [message.partition(": ")[0] for message in caplog.messages] == ["stage level-1 is made again"]
+        assert [message.partition(": ")[0] for message in caplog.messages] == [
+            "stage level-1 is made again"
+        ]
         assert str(place.resolve()) in caplog.messages[0]
         with stages.write("level-1", "in") as folder:
             folder.write_bytes("a", b"3")
@@ -109,7 +139,9 @@ def test_a_damaged_stage_is_discarded_and_made_again(tmp_path, damage, caplog):
 
 def test_a_second_training_on_the_same_folder_is_refused(tmp_path):
     with store.Stages(tmp_path / "work") as stages:
-        with pytest.raises(UsageError, match=rf"work: process {os.getpid()} is training into this folder"):
+        with pytest.raises(
+            UsageError, match=rf"work: process {os.getpid()} is training into this folder"
+        ):
             store.Stages(tmp_path / "work")
         with stages.write("a", "in") as folder:
             folder.write_bytes("a", b"")
@@ -141,7 +173,10 @@ def test_what_a_killed_run_was_writing_goes_as_soon_as_the_next_begins(tmp_path)
         names = sorted(place.name for place in (tmp_path / "work").iterdir())
         assert names == ["longtail.lock", "notes.tmp-mine", "tree"]
         assert stages.clear() == 1
-        assert sorted(place.name for place in (tmp_path / "work").iterdir()) == ["longtail.lock", "notes.tmp-mine"]
+        assert sorted(place.name for place in (tmp_path / "work").iterdir()) == [
+            "longtail.lock",
+            "notes.tmp-mine",
+        ]
 
 
 def test_network_storage_is_looked_at_for_half_a_minute(monkeypatch):
@@ -158,14 +193,19 @@ def test_a_lock_names_the_process_that_has_it_and_no_longer_the_one_before(tmp_p
     with store.Stages(tmp_path / "work"):
         assert file.read_text().splitlines()[0] == str(os.getpid())
         file.write_text("")
-        with pytest.raises(UsageError, match="work: process unknown is training into this folder; wait for it or give"):
+        with pytest.raises(
+            UsageError,
+            match="work: process unknown is training into this folder; wait for it or give",
+        ):
             store.Stages(tmp_path / "work")
 
 
 def test_a_lock_that_says_no_process_is_a_lock_all_the_same(tmp_path):
     with store.Stages(tmp_path / "work"):
         (tmp_path / "work" / "longtail.lock").write_bytes(b"\xff" * 30)
-        with pytest.raises(UsageError, match=r"work: process \ufffd{20} is training into this folder"):
+        with pytest.raises(
+            UsageError, match=r"work: process \ufffd{20} is training into this folder"
+        ):
             store.Stages(tmp_path / "work")
 
 
@@ -192,7 +232,9 @@ def test_a_work_folder_that_cannot_be_locked_is_used_with_a_warning(tmp_path, mo
         folder.write_bytes("a", b"1")
     file = (tmp_path / "deep" / "work" / "longtail.lock").resolve()
     why = f"[Errno {errno.ENOLCK}] {os.strerror(errno.ENOLCK)}"
-    assert caplog.messages == [f"{file}: cannot be locked ({why}); make sure that no other training writes there"]
+    assert caplog.messages == [
+        f"{file}: cannot be locked ({why}); make sure that no other training writes there"
+    ]
 
 
 def test_what_is_half_deleted_keeps_its_name(tmp_path, monkeypatch):
@@ -200,14 +242,19 @@ def test_what_is_half_deleted_keeps_its_name(tmp_path, monkeypatch):
     with store.Stages(tmp_path / "work") as stages:
         left.mkdir()
         deleted, rmtree = [], shutil.rmtree
-        monkeypatch.setattr(shutil, "rmtree", lambda place: deleted.append(place.name) or rmtree(place))
+        monkeypatch.setattr(
+            shutil, "rmtree", lambda place: deleted.append(place.name) or rmtree(place)
+        )
         assert stages.clear() == 0
     assert deleted == [left.name]
 
 
 def test_a_file_where_stages_go_is_refused(tmp_path):
     (tmp_path / "work").write_text("mine")
-    with pytest.raises(UsageError, match=r"work: is a file where the stages of training go; remove it or give another"):
+    with pytest.raises(
+        UsageError,
+        match=r"work: is a file where the stages of training go; remove it or give another",
+    ):
         store.Stages(tmp_path / "work")
     assert (tmp_path / "work").read_text() == "mine"
 
@@ -218,7 +265,9 @@ def test_a_stage_has_a_name_of_ours_while_it_is_deleted(tmp_path, monkeypatch):
         with stages.write("tree", "in-1") as folder:
             folder.write_bytes("a", b"1")
         with monkeypatch.context() as patch:
-            patch.setattr(shutil, "rmtree", lambda place: deleted.append(place.name) or rmtree(place))
+            patch.setattr(
+                shutil, "rmtree", lambda place: deleted.append(place.name) or rmtree(place)
+            )
             stages.get("tree", "in-2")
     (name,) = deleted
     assert name.startswith(".tree.tmp-")
@@ -288,7 +337,9 @@ def test_a_stage_is_not_written_into_a_folder_that_another_run_has_taken(tmp_pat
         second.run.check()
 
 
-@pytest.mark.parametrize("event", ["another run has begun", "that run has ended", "the folder is removed"])
+@pytest.mark.parametrize(
+    "event", ["another run has begun", "that run has ended", "the folder is removed"]
+)
 def test_a_stage_that_is_being_written_when_its_run_is_over_is_dropped(tmp_path, event):
     work, stages = tmp_path / "work", store.Stages(tmp_path / "work")
 
@@ -389,5 +440,8 @@ def test_stages_that_cannot_be_deleted_end_with_the_reason(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "longtail.lock", ".a", "ä"])
 def test_stage_names_are_plain(tmp_path, name):
-    with store.Stages(tmp_path / "work") as stages, pytest.raises(ValueError, match="is no name for a stage"):
+    with (
+        store.Stages(tmp_path / "work") as stages,
+        pytest.raises(ValueError, match="is no name for a stage"),
+    ):
         stages.get(name, "in")

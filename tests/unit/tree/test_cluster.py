@@ -68,7 +68,8 @@ def test_level_widths(labels, options, widths):
 
 @pytest.mark.parametrize("kind", ["balanced", "random", "frequency"])
 @pytest.mark.parametrize(
-    "options", [{"levels": (3, 10, 37)}, {"branching": 3, "leaf_size": 4}, {"branching": 4, "leaf_size": 5}]
+    "options",
+    [{"levels": (3, 10, 37)}, {"branching": 3, "leaf_size": 4}, {"branching": 4, "leaf_size": 5}],
 )
 def test_balanced_means_balanced(kind, options):
     features, _ = topics(np.random.default_rng(0), 5, 20)
@@ -97,19 +98,25 @@ def test_likeness_is_far_above_chance():
     rows = np.hstack([features.dense, features.sparse.toarray()])
 
     def likeness(tree):
-        return sum(np.linalg.norm(rows[labels].sum(0)) for labels in groups(tree, tree.n_levels - 2)) / len(rows)
+        return sum(
+            np.linalg.norm(rows[labels].sum(0)) for labels in groups(tree, tree.n_levels - 2)
+        ) / len(rows)
 
     chance = likeness(tree_of(features, kind="random", leaf_size=25))
     assert likeness(tree_of(features, leaf_size=25)) > chance + 0.3
     assert likeness(tree_of(features, leaf_size=25, sample=100)) > chance + 0.3
     free = {"kind": "unbalanced", "branching": 16, "leaf_size": 25, "max_depth": 1}
     assert likeness(tree_of(features, **free)) > chance + 0.3
-    assert likeness(tree_of(features, **free, sample=200)) > likeness(tree_of(features, **free)) - 0.03
+    assert (
+        likeness(tree_of(features, **free, sample=200)) > likeness(tree_of(features, **free)) - 0.03
+    )
 
 
 def test_frequency_puts_the_most_frequent_first():
     features = Features.of(sparse.csr_array((6, 2)))
-    tree = tree_of(features, kind="frequency", counts=np.array([1, 5, 2, 5, 9, 0]), leaf_size=2, branching=2)
+    tree = tree_of(
+        features, kind="frequency", counts=np.array([1, 5, 2, 5, 9, 0]), leaf_size=2, branching=2
+    )
     assert tree.order.tolist() == [4, 1, 3, 2, 0, 5]
 
 
@@ -137,7 +144,12 @@ def test_unbalanced_nodes_follow_the_topics():
     rng = np.random.default_rng(4)
     rows = np.zeros((100, 30))
     rows[:80, :10], rows[80:95, 10:20], rows[95:, 20:] = 1, 1, 1
-    tree = tree_of(unit_rows(rows + 0.01 * rng.random(rows.shape)), kind="unbalanced", branching=20, leaf_size=50)
+    tree = tree_of(
+        unit_rows(rows + 0.01 * rng.random(rows.shape)),
+        kind="unbalanced",
+        branching=20,
+        leaf_size=50,
+    )
     topic = np.repeat([0, 1, 2], [80, 15, 5])
     assert all(len(set(topic[labels])) == 1 for labels in groups(tree, 0))
     assert 3 <= tree.widths[0] <= 20
@@ -163,7 +175,9 @@ def test_unbalanced_depth_ends_at_leaf_size_or_max_depth(sample):
 @pytest.mark.parametrize("content", ["empty", "identical", "random"])
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 9])
 def test_few_and_featureless_labels(kind, content, count):
-    rows = {"empty": np.zeros, "identical": np.ones, "random": np.random.default_rng(0).random}[content]((count, 4))
+    rows = {"empty": np.zeros, "identical": np.ones, "random": np.random.default_rng(0).random}[
+        content
+    ]((count, 4))
     for options in ({}, {"leaf_size": 1}, {"leaf_size": 2, "branching": 5}, {"levels": (2, 100)}):
         tree = tree_of(unit_rows(rows), kind=kind, **options)
         assert sorted(tree.order.tolist()) == list(range(count))
@@ -171,13 +185,21 @@ def test_few_and_featureless_labels(kind, content, count):
         assert tree_of(unit_rows(rows), kind=kind, leaf_size=count).widths == (count,)
 
 
-@given(st.integers(1, 60), st.integers(2, 9), st.integers(1, 9), st.integers(0, 20), st.integers(0, 2**63 - 1))
+@given(
+    st.integers(1, 60),
+    st.integers(2, 9),
+    st.integers(1, 9),
+    st.integers(0, 20),
+    st.integers(0, 2**63 - 1),
+)
 @settings(deadline=None, max_examples=40)
 def test_every_label_has_its_place(count, branching, leaf_size, sample, seed):
     rng = np.random.default_rng(seed)
     features = unit_rows(rng.random((count, 12)) * (rng.random((count, 12)) < 0.3), 2)
     for kind in ("balanced", "unbalanced"):
-        tree = tree_of(features, seed, kind=kind, branching=branching, leaf_size=leaf_size, sample=sample)
+        tree = tree_of(
+            features, seed, kind=kind, branching=branching, leaf_size=leaf_size, sample=sample
+        )
         assert len(tree.order) == count
 
 

@@ -91,7 +91,10 @@ def test_a_cycle_is_named(parents, cycle):
 
 
 def test_a_cycle_away_from_all_labels_does_no_harm():
-    assert made(["a", "b", "c"], {"a": ["x"], "b": ["x"], "c": ["y"], "q": ["r"], "r": ["q"]}) == [["a", "b"], ["c"]]
+    assert made(["a", "b", "c"], {"a": ["x"], "b": ["x"], "c": ["y"], "q": ["r"], "r": ["q"]}) == [
+        ["a", "b"],
+        ["c"],
+    ]
 
 
 def test_depth_has_an_end():
@@ -102,7 +105,9 @@ def test_depth_has_an_end():
         tree_from_parents(labels, chain | {"a": ["n"], "n": ["n0"]})
 
 
-@given(st.dictionaries(st.integers(1, 25), st.integers(0, 24)), st.sets(st.integers(0, 25), min_size=1))
+@given(
+    st.dictionaries(st.integers(1, 25), st.integers(0, 24)), st.sets(st.integers(0, 25), min_size=1)
+)
 @settings(deadline=None, max_examples=80)
 def test_any_forest_becomes_a_tree_that_keeps_it(above, labels):
     parents = {str(child): [str(parent)] for child, parent in above.items() if parent < child}
@@ -113,7 +118,10 @@ def test_any_forest_becomes_a_tree_that_keeps_it(above, labels):
     def line(node):
         return [node, *line(parents[node][0])] if node in parents else [node]
 
-    below, direct = defaultdict(set), defaultdict(set)  # labels below each node, and those right below
+    below, direct = (
+        defaultdict(set),
+        defaultdict(set),
+    )  # labels below each node, and those right below
     for label in ids:
         for node in line(label)[1:]:
             below[node].add(label)
@@ -124,7 +132,9 @@ def test_any_forest_becomes_a_tree_that_keeps_it(above, labels):
     nodes = []
     for level in range(tree.n_levels):
         paths = [(tree.ancestors(at)[level], label) for at, label in enumerate(ids)]
-        nodes += [{label for at, label in paths if at == node} for node in range(tree.widths[level])]
+        nodes += [
+            {label for at, label in paths if at == node} for node in range(tree.widths[level])
+        ]
     for labels_of_node in nodes:
         assert len(labels_of_node) == 1 or labels_of_node in [*below.values(), *direct.values()]
     for labels_of_node in [*below.values(), direct[""] or set(ids)]:
@@ -140,7 +150,9 @@ def test_lines(tmp_path):
 def test_json_lines(tmp_path):
     file = tmp_path / "parents.jsonl.gz"
     file.write_bytes(
-        gzip.compress(b'{"id": "a", "parents": ["x", "y", "x"]}\n{"id": "b"}\n{"id": "c", "parents": ["a"]}')
+        gzip.compress(
+            b'{"id": "a", "parents": ["x", "y", "x"]}\n{"id": "b"}\n{"id": "c", "parents": ["a"]}'
+        )
     )
     assert read_parents(file) == {"a": ["x", "y"], "c": ["a"]}
 
@@ -152,7 +164,10 @@ def test_skos(tmp_path):
         "@prefix skos: <http://www.w3.org/2004/02/skos/core#> . @prefix e: <http://e.org/> .\n"
         "e:a a skos:Concept ; skos:broader e:b . e:b a skos:Concept ; skos:narrower e:c . e:c a skos:Concept ."
     )
-    assert read_parents(file) == {"http://e.org/a": ["http://e.org/b"], "http://e.org/c": ["http://e.org/b"]}
+    assert read_parents(file) == {
+        "http://e.org/a": ["http://e.org/b"],
+        "http://e.org/c": ["http://e.org/b"],
+    }
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,9 @@ from longtail.tree.tree import LabelTree
 
 
 def tree_of(order, *offsets):
-    return LabelTree(np.array(order, np.int32), tuple(np.array(level, np.int64) for level in offsets))
+    return LabelTree(
+        np.array(order, np.int32), tuple(np.array(level, np.int64) for level in offsets)
+    )
 
 
 @pytest.fixture
@@ -121,7 +123,9 @@ def test_arrays_that_are_missing_or_of_another_type_are_refused(tree):
     with pytest.raises(ValueError, match="order: found int64"):
         LabelTree.from_arrays(arrays | {"order": arrays["order"].astype(np.int64)})
     with pytest.raises(ValueError, match="found the arrays"):
-        LabelTree.from_arrays({name: array for name, array in arrays.items() if name != "offsets.0"})
+        LabelTree.from_arrays(
+            {name: array for name, array in arrays.items() if name != "offsets.0"}
+        )
     with pytest.raises(ValueError, match="found the arrays"):
         LabelTree.from_arrays({})
 
@@ -142,7 +146,9 @@ def test_a_label_matrix_of_other_labels_is_refused(tree):
 
 
 def test_borders():
-    made = LabelTree.from_borders(np.array([4, 0, 2, 1, 3]), [np.array([0, 3, 5]), np.array([0, 2, 3, 5])])
+    made = LabelTree.from_borders(
+        np.array([4, 0, 2, 1, 3]), [np.array([0, 3, 5]), np.array([0, 2, 3, 5])]
+    )
     assert made == tree_of([4, 0, 2, 1, 3], [0, 2, 3], [0, 2, 3, 5])
     assert made.order.dtype == np.int32
     assert LabelTree.from_borders(np.arange(2), []).widths == (2,)

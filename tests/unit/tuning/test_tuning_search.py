@@ -41,7 +41,13 @@ SETTINGS = [{"ranker": {"max_passes": 2}}]
 
 
 def tuned(folder, **options):
-    options = {"trials": 4, "space": SPACE, "overrides": SETTINGS, "threads": 1, "say": lambda line: None} | options
+    options = {
+        "trials": 4,
+        "space": SPACE,
+        "overrides": SETTINGS,
+        "threads": 1,
+        "say": lambda line: None,
+    } | options
     return tune(DOCUMENTS, folder, **options)
 
 
@@ -68,7 +74,10 @@ class TestStudy:
         assert found.metric == "nDCG@5"
         assert len({str(trial.params) for trial in found.trials}) == 5
         assert len(said) == 5
-        value, best = 100 * found.trials[1].value, 100 * max(trial.value for trial in found.trials[:2])
+        value, best = (
+            100 * found.trials[1].value,
+            100 * max(trial.value for trial in found.trials[:2]),
+        )
         assert said[1].startswith(f"trial 2 of 5: nDCG@5 {value:.2f} % (")
         assert f"; best {best:.2f} %, trial" in said[1]
         assert "tree.levels=" in said[1]
@@ -78,13 +87,21 @@ class TestStudy:
 
     def test_what_is_written(self, whole):
         folder, found, _ = whole
-        assert sorted(path.name for path in folder.iterdir()) == ["best.toml", "study.json", "trials.jsonl"]
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "best.toml",
+            "study.json",
+            "trials.jsonl",
+        ]
         text = (folder / "best.toml").read_text()
-        assert text.startswith(f"# nDCG@5 {100 * found.best.value:.2f} % on 15 documents, trial {found.best.number};")
+        assert text.startswith(
+            f"# nDCG@5 {100 * found.best.value:.2f} % on 15 documents, trial {found.best.number};"
+        )
         assert configure("xr-linear", None, read_toml(folder / "best.toml")) == found.config
         assert found.config.tree.branching == found.best.params["tree.branching"]
         assert found.config.ranker.max_passes == 2
-        assert msgspec.json.decode(msgspec.json.encode(found))["best"]["number"] == found.best.number
+        assert (
+            msgspec.json.decode(msgspec.json.encode(found))["best"]["number"] == found.best.number
+        )
 
     def test_the_value_is_that_of_the_model(self, whole):
         _, found, _ = whole
@@ -113,10 +130,18 @@ class TestStudy:
 
     def test_a_space_of_its_own(self, tmp_path):
         found = tune(DOCUMENTS, tmp_path, trials=1, overrides=SETTINGS, threads=1)
-        assert set(found.best.params) >= {"ranker.cost_positive", "tree.branching", "tfidf.0.ngram_max"}
-        assert found.best.params["ranker.cost_positive"] == configure("xr-linear").ranker.cost_positive
+        assert set(found.best.params) >= {
+            "ranker.cost_positive",
+            "tree.branching",
+            "tfidf.0.ngram_max",
+        }
+        assert (
+            found.best.params["ranker.cost_positive"] == configure("xr-linear").ranker.cost_positive
+        )
 
-    def test_stages_of_a_trial_are_quiet_and_its_progress_is_not(self, tmp_path, monkeypatch, caplog):
+    def test_stages_of_a_trial_are_quiet_and_its_progress_is_not(
+        self, tmp_path, monkeypatch, caplog
+    ):
         monkeypatch.setattr(progress_display, "_LINE_SECONDS", 0)
         monkeypatch.setattr(progress, "_reporter", progress_display.LineReporter())
         with caplog.at_level("INFO", "longtail"):
@@ -145,7 +170,9 @@ class TestGoingOn:
     @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
     def test_after_ctrl_c(self, tmp_path, monkeypatch, whole, error, caplog):
         self.interrupted(tmp_path, monkeypatch, 3, error)
-        assert "trial 3 was interrupted; those before it are kept: go on with --resume" in caplog.text
+        assert (
+            "trial 3 was interrupted; those before it are kept: go on with --resume" in caplog.text
+        )
         assert (tmp_path / "best.toml").is_file()
         assert (tmp_path / "stages").is_dir()
         found = tuned(tmp_path, trials=5, resume=True)
@@ -190,7 +217,9 @@ class TestGoingOn:
                 def train(*arguments, calls=calls, most=calls_before, **options):
                     model = real(*arguments, **options)
                     calls.append(1)
-                    if len(calls) > most:  # the stages of the trial are there, and its result is not
+                    if (
+                        len(calls) > most
+                    ):  # the stages of the trial are there, and its result is not
                         os.kill(os.getpid(), signal.SIGKILL)
                     return model
 
@@ -200,13 +229,17 @@ class TestGoingOn:
                 finally:
                     os._exit(0)
             assert os.WIFSIGNALED(os.waitpid(process, 0)[1])
-        assert known(tuned(tmp_path / "killed", trials=5, resume=True).trials) == known(whole[1].trials)
+        assert known(tuned(tmp_path / "killed", trials=5, resume=True).trials) == known(
+            whole[1].trials
+        )
 
     def test_refusals(self, tmp_path, whole):
         folder = whole[0]
         with pytest.raises(UsageError, match=r"study\.json: found a study; go on with --resume"):
             tuned(folder, trials=5)
-        with pytest.raises(UsageError, match="a study with another metric and seed and config and data; go on with"):
+        with pytest.raises(
+            UsageError, match="a study with another metric and seed and config and data; go on with"
+        ):
             tuned(folder, metric="P@1", seed=3, resume=True)
         with pytest.raises(UsageError, match="a study with another space;"):
             tuned(folder, space=SPACE[:1], resume=True)
@@ -219,7 +252,9 @@ class TestGoingOn:
         """A model with more files in it would verify no more; trials of who knows what would count as those of it."""
         with write_folder(tmp_path / "model", config_hash="0") as folder:
             folder.write_json("config.json", {})
-        with pytest.raises(UsageError, match="is a model folder, which a study would damage; give another folder"):
+        with pytest.raises(
+            UsageError, match="is a model folder, which a study would damage; give another folder"
+        ):
             tuned(tmp_path / "model")
         open_folder(tmp_path / "model")
         (tmp_path / "file").write_text("")
@@ -235,7 +270,10 @@ class TestGoingOn:
 
 class TestFailures:
     def test_a_bad_trial_does_not_end_the_study(self, tmp_path, monkeypatch):
-        real, faults = search.train, iter([None, MemoryError("no room"), ConfigError("bad\nvalue"), None])
+        real, faults = (
+            search.train,
+            iter([None, MemoryError("no room"), ConfigError("bad\nvalue"), None]),
+        )
 
         def train(*arguments, **options):
             fault = next(faults)
@@ -247,14 +285,22 @@ class TestFailures:
         said = []
         found = tuned(tmp_path, say=said.append)
         assert [trial.state for trial in found.trials] == ["done", "failed", "failed", "done"]
-        assert [trial.error for trial in found.trials] == ["", "MemoryError: no room", "ConfigError: bad", ""]
+        assert [trial.error for trial in found.trials] == [
+            "",
+            "MemoryError: no room",
+            "ConfigError: bad",
+            "",
+        ]
         assert "MemoryError: no room" in said[1]
 
     def test_all_trials_failed(self, tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(search, "train", lambda *_, **__: 1 / 0)
             for resume in (False, True):
-                with pytest.raises(LongtailError, match=r"^all 2 trials have failed, the last one so: ZeroDivisionE"):
+                with pytest.raises(
+                    LongtailError,
+                    match=r"^all 2 trials have failed, the last one so: ZeroDivisionE",
+                ):
                     tuned(tmp_path, trials=2, resume=resume)
         assert [trial.state for trial in Journal(tmp_path).ended] == ["failed", "failed"]
         assert tuned(tmp_path, trials=3, resume=True).best.number == 3
@@ -280,7 +326,9 @@ class TestFailures:
             patch.setattr(search, "train", train)
             with pytest.raises(OSError, match="No space left on device"):
                 tuned(tmp_path, trials=5)
-        assert "trial 2 was interrupted; those before it are kept: go on with --resume" in caplog.text
+        assert (
+            "trial 2 was interrupted; those before it are kept: go on with --resume" in caplog.text
+        )
         assert [trial.number for trial in Journal(tmp_path).ended] == [1]
         assert known(tuned(tmp_path, trials=5, resume=True).trials) == known(whole[1].trials)
 
@@ -289,7 +337,9 @@ class TestFailures:
         tuned(tmp_path, trials=3)
         journal = Journal(tmp_path)
         second = whole[1].trials[1].params
-        journal.add(Trial(2, second, "failed", error="OSError: [Errno 28] No space left on device: 'x'"))
+        journal.add(
+            Trial(2, second, "failed", error="OSError: [Errno 28] No space left on device: 'x'")
+        )
         found = tuned(tmp_path, trials=5, resume=True)
         assert [trial.state for trial in found.trials] == ["done"] * 5
         assert known(found.trials) == known(whole[1].trials)
@@ -302,12 +352,16 @@ class TestFailures:
 
     def test_none_that_works(self, tmp_path, monkeypatch):
         monkeypatch.setattr(search, "train", lambda *_, **__: 1 / 0)
-        with pytest.raises(UsageError, match="the first 3 trials have failed, the last one so: ZeroDivisionError"):
+        with pytest.raises(
+            UsageError, match="the first 3 trials have failed, the last one so: ZeroDivisionError"
+        ):
             tuned(tmp_path)
         assert not (tmp_path / "best.toml").exists()
 
     def test_too_little_memory(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(search, "check_memory", lambda _: (_ for _ in ()).throw(UsageError("too large")))
+        monkeypatch.setattr(
+            search, "check_memory", lambda _: (_ for _ in ()).throw(UsageError("too large"))
+        )
         with pytest.raises(UsageError, match="UsageError: too large"):
             tuned(tmp_path)
         assert tuned(tmp_path / "b", ignore_memory=True, trials=1).best is not None

@@ -19,7 +19,11 @@ BASE = {"tree": {"branching": 3, "leaf_size": 12}, "ranker": {"max_passes": 3}}
 
 def contents(model):
     """Return every array of a linear model."""
-    found = {"counts": model.label_counts, **model.vectoriser.to_arrays(), **model.calibration.to_arrays()}
+    found = {
+        "counts": model.label_counts,
+        **model.vectoriser.to_arrays(),
+        **model.calibration.to_arrays(),
+    }
     for number, ranker in enumerate(model.rankers):
         for file, arrays in _files(ranker, number).items():
             found |= {f"{file} {name}": array for name, array in arrays.items()}
@@ -31,7 +35,11 @@ def contents(model):
 def written(model, place):
     """Return the files of a model."""
     save_model(model, place)
-    return {str(path.relative_to(place)): path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(place)): path.read_bytes()
+        for path in sorted(place.rglob("*"))
+        if path.is_file()
+    }
 
 
 def trained(stages, method, params):
@@ -73,7 +81,12 @@ OTHERS = {
     ],
     "annexml": [
         {"neighbours.learners": 2, "neighbours.part_size": 60, **own}
-        for own in ({}, {"neighbours.graph_neighbours": 3}, {"seed": 1}, {"neighbours.dimensions": 8})
+        for own in (
+            {},
+            {"neighbours.graph_neighbours": 3},
+            {"seed": 1},
+            {"neighbours.dimensions": 8},
+        )
     ],
     "dismec": [{}, {"ranker.cost_positive": 4.0}, {"tfidf.0.min_df": 3}],
 }
@@ -127,7 +140,10 @@ class TestReuse:
         trials = [{"tfidf.0.max_df": 1 - at / 100} for at in range(9)]
         with SharedStages(tmp_path / "stages", DOCUMENTS) as stages:
             self.reused(stages, *trials[:6], trials[0], *trials[6:])
-            assert len([path for path in stages.root.iterdir() if path.name.startswith("features-")]) == 6
+            assert (
+                len([path for path in stages.root.iterdir() if path.name.startswith("features-")])
+                == 6
+            )
             (kept,) = self.reused(stages, trials[0])
             (gone,) = self.reused(stages, trials[1])
         assert "features" in kept  # used not long ago
@@ -139,15 +155,25 @@ def test_of_networks(tmp_path, one_thread):
 
     folder = write_encoder(tmp_path / "encoder", DOCUMENTS.texts, vocabulary=300)
     encoder = {"encoder.name": str(folder), "encoder.max_tokens": 16}
-    network = {**encoder, "training.epochs": 1, "training.batch_size": 64, "cascade.combine": "never"}
-    trials = [network, *({**network, **own} for own in ({"training.head_rate": 1e-2}, {"encoder.max_tokens": 8}))]
+    network = {
+        **encoder,
+        "training.epochs": 1,
+        "training.batch_size": 64,
+        "cascade.combine": "never",
+    }
+    trials = [
+        network,
+        *({**network, **own} for own in ({"training.head_rate": 1e-2}, {"encoder.max_tokens": 8})),
+    ]
     reused = []
     with SharedStages(tmp_path / "stages", DOCUMENTS) as stages:
         for number, params in enumerate(trials):
             found = written(trained(stages, "cascadexml", params), tmp_path / f"s{number}")
             reused.append(stages.reused)
             if number:
-                assert found == written(trained(None, "cascadexml", params), tmp_path / f"a{number}"), params
+                assert found == written(
+                    trained(None, "cascadexml", params), tmp_path / f"a{number}"
+                ), params
     assert reused == [[], ["features", "tokens", "tree-network"], ["features", "tree-network"]]
 
 

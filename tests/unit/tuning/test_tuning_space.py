@@ -30,7 +30,10 @@ class TestParse:
             ("tree.branching=8,16,32", Choice("tree.branching", (8, 16, 32))),
             ("tree.levels=[4, 16],[8, 64]", Choice("tree.levels", ([4, 16], [8, 64]))),
             ("tfidf.0.sublinear_tf=true,false", Choice("tfidf.0.sublinear_tf", (True, False))),
-            ("label_features.kind=pifa, pifa+text", Choice("label_features.kind", ("pifa", "pifa+text"))),
+            (
+                "label_features.kind=pifa, pifa+text",
+                Choice("label_features.kind", ("pifa", "pifa+text")),
+            ),
             ("encoder.name=a..b,c", Choice("encoder.name", ("a..b", "c"))),
         ],
     )
@@ -47,7 +50,9 @@ class TestParse:
             parse_dimension(text)
 
     def test_no_numbers(self):
-        with pytest.raises(ConfigError, match=r"ranker\.prune: found '1e\.\.e2'; expected two numbers"):
+        with pytest.raises(
+            ConfigError, match=r"ranker\.prune: found '1e\.\.e2'; expected two numbers"
+        ):
             parse_dimension("ranker.prune=1e..e2")
 
     def test_file(self, tmp_path):
@@ -60,7 +65,9 @@ class TestParse:
             Choice("tree.levels", ([4], [8, 64])),
         ]
 
-    @pytest.mark.parametrize("content", ["[tree]\nbranching = 16", "[[tfidf]]\nmin_df = [1, 2]", "seed = 'a'"])
+    @pytest.mark.parametrize(
+        "content", ["[tree]\nbranching = 16", "[[tfidf]]\nmin_df = [1, 2]", "seed = 'a'"]
+    )
     def test_file_with_something_else(self, tmp_path, content):
         (tmp_path / "s.toml").write_text(content)
         with pytest.raises(ConfigError, match=r'expected "LOW\.\.HIGH"'):
@@ -72,7 +79,9 @@ class TestCheck:
         return check_space([*map(parse_dimension, texts)], CONFIG)
 
     def test_whole_numbers(self):
-        assert self.checked("search.beam_size=2..50:log") == [Range("search.beam_size", 2, 50, True, True)]
+        assert self.checked("search.beam_size=2..50:log") == [
+            Range("search.beam_size", 2, 50, True, True)
+        ]
         assert self.checked("ranker.prune=0..1") == [Range("ranker.prune", 0, 1)]
 
     def test_the_last_one_of_a_path_counts(self):
@@ -84,8 +93,14 @@ class TestCheck:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("tree.branchin=2,4", "unknown setting 'tree.branchin'; did you mean 'tree.branching'?"),
-            ("tfidf.1.min_df=1,2", "unknown setting 'tfidf.1.min_df'; did you mean 'tfidf.0.min_df'?"),
+            (
+                "tree.branchin=2,4",
+                "unknown setting 'tree.branchin'; did you mean 'tree.branching'?",
+            ),
+            (
+                "tfidf.1.min_df=1,2",
+                "unknown setting 'tfidf.1.min_df'; did you mean 'tfidf.0.min_df'?",
+            ),
             ("tree=1,2", "unknown setting 'tree'"),
             ("method=bonsai,plt", "unknown setting 'method'"),
             ("tree.branching=1,2", "tree.branching: found 1; expected a whole number >= 2"),
@@ -131,7 +146,8 @@ def test_every_method_has_a_space_of_its_own(method):
 
 def test_what_a_method_does_without_is_not_searched():
     paths = {
-        name: [dimension.path for dimension in default_space(configure(name))] for name in ("fastxml", "pfastrexml")
+        name: [dimension.path for dimension in default_space(configure(name))]
+        for name in ("fastxml", "pfastrexml")
     }
     assert "forest.tail_share" in paths["pfastrexml"]
     assert [path for path in paths["pfastrexml"] if path != "forest.tail_share"] == paths["fastxml"]

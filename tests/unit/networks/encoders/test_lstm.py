@@ -67,17 +67,23 @@ class TestStates:
         H, wide = encoder.states(ids, mask), encoder.states(wider, wider_mask)
         torch.testing.assert_close(H, wide[:, :9], rtol=0, atol=1e-14)
         assert not wide[:, 9:].any()
-        for own, other in zip(encoder(ids, mask, [1]), encoder(wider, wider_mask, [1]), strict=True):
+        for own, other in zip(
+            encoder(ids, mask, [1]), encoder(wider, wider_mask, [1]), strict=True
+        ):
             torch.testing.assert_close(own, other)
 
     def test_without_a_mask_all_are_tokens(self):
         encoder, (ids, _) = encoder_of(), texts()
-        torch.testing.assert_close(encoder.states(ids, None), encoder.states(ids, torch.ones_like(ids, dtype=bool)))
+        torch.testing.assert_close(
+            encoder.states(ids, None), encoder.states(ids, torch.ones_like(ids, dtype=bool))
+        )
 
     def test_gradients_are_the_sum_of_the_texts(self):
         encoder, (ids, mask) = encoder_of(), texts(12, filler=3)
         weights = torch.randn(9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-        whole = torch.autograd.grad((encoder.states(ids, mask)[:, :9] * weights).sum(), list(encoder.parameters()))
+        whole = torch.autograd.grad(
+            (encoder.states(ids, mask)[:, :9] * weights).sum(), list(encoder.parameters())
+        )
         known = both_ways(encoder)
         alone = sum(
             (known(encoder.embedding(ids[row : row + 1, :length]))[0] * weights[:length]).sum()
@@ -115,7 +121,9 @@ class TestEncoder:
         encoder, (ids, mask) = encoder_of(), texts()
         (half,) = deepcopy(encoder).bfloat16()(ids, mask, [1])
         assert half.dtype == torch.float32
-        torch.testing.assert_close(half.double(), encoder(ids, mask, [1])[0].double(), rtol=0.05, atol=0.02)
+        torch.testing.assert_close(
+            half.double(), encoder(ids, mask, [1])[0].double(), rtol=0.05, atol=0.02
+        )
 
     def test_seed_decides(self):
         ours, same, other = (encoder_of(seed).backwards.weight_hh_l0 for seed in (1, 1, 2))

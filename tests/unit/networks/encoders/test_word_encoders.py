@@ -84,7 +84,11 @@ def test_padding_has_no_influence(kind):
     wider = torch.full((3, TOKENS), PAD), torch.zeros(3, TOKENS, dtype=torch.bool)
     wider[0][:, :7], wider[1][:, :7] = ids, mask
     junk = ids.where(mask, 5), mask
-    for other in (made(*wider, layers(made)), made(wider[0], None, layers(made)), made(*junk, layers(made))):
+    for other in (
+        made(*wider, layers(made)),
+        made(wider[0], None, layers(made)),
+        made(*junk, layers(made)),
+    ):
         for a, b in zip(expected, other, strict=True):
             torch.testing.assert_close(a, b)
     alone = made(ids[2:, :4], None, layers(made))
@@ -142,18 +146,31 @@ def test_no_value_is_waited_for(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients(kind):
     made = awake(encoder(kind, columns=16, tokens=4)).double()
-    ids, mask = torch.tensor([[3, 4, 5], [6, PAD, PAD]]), torch.tensor([[True] * 3, [True, False, False]])
-    towards = torch.randn(3, made.width, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    ids, mask = (
+        torch.tensor([[3, 4, 5], [6, PAD, PAD]]),
+        torch.tensor([[True] * 3, [True, False, False]]),
+    )
+    towards = torch.randn(
+        3, made.width, dtype=torch.float64, generator=torch.Generator().manual_seed(4)
+    )
 
     def scalar(rows):
         weight = made.embedding.weight.detach().index_copy(0, torch.tensor([3, 4, 5, 6]), rows)
-        vectors = torch.func.functional_call(made, {"embedding.weight": weight}, (ids, mask, layers(made)))
+        vectors = torch.func.functional_call(
+            made, {"embedding.weight": weight}, (ids, mask, layers(made))
+        )
         return sum((vector * towards[at]).sum() for at, vector in enumerate(vectors))
 
     rows = made.embedding.weight.detach()[3:7].clone().requires_grad_()
     assert torch.autograd.gradcheck(scalar, (rows,), atol=1e-6, fast_mode=True)
-    sum((vector * towards[at]).sum() for at, vector in enumerate(made(ids, mask, layers(made)))).backward()
-    still = {name for name, parameter in made.named_parameters() if parameter.grad is None or not parameter.grad.any()}
+    sum(
+        (vector * towards[at]).sum() for at, vector in enumerate(made(ids, mask, layers(made)))
+    ).backward()
+    still = {
+        name
+        for name, parameter in made.named_parameters()
+        if parameter.grad is None or not parameter.grad.any()
+    }
     assert not still  # everything learns
     assert not made.embedding.weight.grad[PAD].any()
 
@@ -198,7 +215,9 @@ def test_maps_are_bounded_by_the_spectral_norm():
         made.map.parametrizations.weight.original.mul_(50)
         for _ in range(50):
             made.map(torch.zeros(1, 12))  # each is a step of the power iteration
-    assert torch.linalg.matrix_norm(made.eval().map.weight.detach(), 2).item() == pytest.approx(1, abs=1e-3)
+    assert torch.linalg.matrix_norm(made.eval().map.weight.detach(), 2).item() == pytest.approx(
+        1, abs=1e-3
+    )
 
 
 def test_wide_residuals_are_averaged():
@@ -223,11 +242,17 @@ def test_inception_by_its_equations(kind):
         h1 = made.norm(gelu(torch.cat(maps, 1)))
     else:
         r = (h0.mean(2) @ made.route.weight.T + made.route.bias).softmax(1)
-        h1 = made.norm(gelu(torch.einsum("be,ebcn->bcn", r, torch.stack(maps)))) + h0.unflatten(2, (-1, 4)).mean(3)
+        h1 = made.norm(gelu(torch.einsum("be,ebcn->bcn", r, torch.stack(maps)))) + h0.unflatten(
+            2, (-1, 4)
+        ).mean(3)
     for number, vector in enumerate(made(ids, None, layers(made))):
-        own = 0 if kind == "inception" else number  # one second convolution for both tasks, or one each
+        own = (
+            0 if kind == "inception" else number
+        )  # one second convolution for both tasks, or one each
         second = made.second[own]
-        h_f = made.second_norm[own](gelu(conv1d(h1, second.weight, second.bias, stride=4))).flatten(1)
+        h_f = made.second_norm[own](gelu(conv1d(h1, second.weight, second.bias, stride=4))).flatten(
+            1
+        )
         torch.testing.assert_close(vector, made.hidden[number](h_f))
 
 
@@ -237,7 +262,9 @@ def trained_by(made, layer, **options):
     vectors = dict(zip(layers(made), made(*batch(), layers(made), **options), strict=True))
     if vectors[layer].requires_grad:
         vectors[layer].square().sum().backward()
-    return {name for name, own in made.named_parameters() if own.grad is not None and own.grad.any()}
+    return {
+        name for name, own in made.named_parameters() if own.grad is not None and own.grad.any()
+    }
 
 
 @pytest.mark.parametrize(("kind", "own"), [
@@ -267,7 +294,9 @@ def test_words_stay_where_the_only_layer_is_detached(kind):
 
 def one_layer(folder):
     """Write an InceptionXML encoder of one task layer as version 0.1 did, and return its vectors."""
-    made = awake(InceptionEncoder(torch.rand(WORDS, COLUMNS), torch.ones(WORDS), PAD, TOKENS, task_layers=1))
+    made = awake(
+        InceptionEncoder(torch.rand(WORDS, COLUMNS), torch.ones(WORDS), PAD, TOKENS, task_layers=1)
+    )
     made.save(folder)
     about = json.loads((folder / "config.json").read_text())
     assert about.pop("task_layers") == 1
@@ -294,7 +323,9 @@ def test_routing_is_a_mean_by_instance():
     maps = [torch.randn(4, 32, 5, dtype=torch.float64) for _ in range(3)]
     equal = torch.full((4, 3), 1 / 3, dtype=torch.float64)
     torch.testing.assert_close(mixture(equal, maps), torch.stack(maps).mean(0))
-    torch.testing.assert_close(mixture(weights, maps)[1], sum(weights[1, e] * maps[e][1] for e in range(3)))
+    torch.testing.assert_close(
+        mixture(weights, maps)[1], sum(weights[1, e] * maps[e][1] for e in range(3))
+    )
 
 
 def test_vectors_of_few_numbers_are_refused():
@@ -319,7 +350,9 @@ def test_cnn_by_its_equations():
         windows = torch.stack([e[:, i : i + h] for i in range(TOKENS)], 1)  # (B, m, h, D)
         c = torch.einsum("bmhd,fdh->bfm", windows, own.weight) + own.bias[:, None]
         pooled.append(dynamic_max_pool(c, 8).relu())
-    expected = torch.relu(torch.cat(pooled, 1).flatten(1) @ made.bottleneck.weight.T + made.bottleneck.bias)
+    expected = torch.relu(
+        torch.cat(pooled, 1).flatten(1) @ made.bottleneck.weight.T + made.bottleneck.bias
+    )
     torch.testing.assert_close(made(ids, mask, [1])[0], expected)
 
 
@@ -330,7 +363,9 @@ def test_same_seed_same_weights(kind):
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert torch.equal(one["embedding.weight"], other["embedding.weight"])
-    assert kind == "bag" or any(not torch.equal(one[name], other[name]) for name in one if name.endswith("weight"))
+    assert kind == "bag" or any(
+        not torch.equal(one[name], other[name]) for name in one if name.endswith("weight")
+    )
     assert not one["embedding.weight"][PAD].any()
 
 
@@ -366,7 +401,9 @@ def test_saved_and_loaded_vectors_are_the_same(kind, tmp_path):
     made.save(tmp_path / "again")
     loaded.save(tmp_path / "again")
     for name in ("config.json", "model.safetensors"):
-        assert (tmp_path / "encoder" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+        assert (tmp_path / "encoder" / name).read_bytes() == (
+            tmp_path / "again" / name
+        ).read_bytes()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -380,7 +417,9 @@ def test_steps_go_on_to_the_same_weights(kind):
     for network in (made, other):
         torch.manual_seed(3)
         sum(vector.sum() for vector in network(*batch(), layers(made))).backward()
-        states.append({**network.state_dict(), **{name: p.grad for name, p in network.named_parameters()}})
+        states.append(
+            {**network.state_dict(), **{name: p.grad for name, p in network.named_parameters()}}
+        )
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
@@ -416,7 +455,9 @@ def test_networks_that_have_no_norms_are_left_alone(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_frozen_networks_compute_no_norms_and_are_written_the_same(kind, precision, tmp_path):
     texts = ["one two three", "four", "", "two five"]
-    embedder = Embedder(word_tokeniser([texts], TOKENS, 1), LastLayer(awake(encoder(kind)).train()), precision)
+    embedder = Embedder(
+        word_tokeniser([texts], TOKENS, 1), LastLayer(awake(encoder(kind)).train()), precision
+    )
     embedder.network.encoder.save(tmp_path / "before")
     before = embedder.embed(texts)
     for _ in range(2):  # the second time changes nothing
@@ -468,5 +509,7 @@ def test_another_number_of_task_layers_is_refused(tmp_path):
 
 
 def test_unknown_kinds_are_refused():
-    with pytest.raises(UsageError, match="unknown kind of encoder 'incepton'; did you mean 'inception'"):
+    with pytest.raises(
+        UsageError, match="unknown kind of encoder 'incepton'; did you mean 'inception'"
+    ):
         encoder("incepton")

@@ -93,8 +93,12 @@ def test_full_loss_is_cross_entropy_over_all_nodes(rng):
     scale = torch.from_numpy(rng.random(B))
     weight, bias = naive_parameters(head)
     other = x.detach().clone().requires_grad_()
-    targets = torch.zeros(B, K + 1, dtype=torch.float64).scatter_(1, nodes.long() % (K + 1), values)[:, :K]
-    expected = (cross_entropy(other @ weight.T + bias, targets, reduction="none").sum(1) * scale).sum()
+    targets = torch.zeros(B, K + 1, dtype=torch.float64).scatter_(
+        1, nodes.long() % (K + 1), values
+    )[:, :K]
+    expected = (
+        cross_entropy(other @ weight.T + bias, targets, reduction="none").sum(1) * scale
+    ).sum()
     found = (head.full_loss(x, nodes, values, LOSS) * scale).sum()
     torch.testing.assert_close(found, expected)
     (found * 3).backward()
@@ -108,7 +112,9 @@ def test_full_loss_is_of_each_document(rng):
     nodes, values = positives(rng, B, 4, K)
     losses = head.full_loss(x, nodes, values, LOSS)
     assert losses.shape == (B,)
-    torch.testing.assert_close(losses[2], head.full_loss(x[2:3], nodes[2:3], values[2:3], LOSS).squeeze())
+    torch.testing.assert_close(
+        losses[2], head.full_loss(x[2:3], nodes[2:3], values[2:3], LOSS).squeeze()
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,7 +128,9 @@ def test_two_micro_batches_are_one_batch(kind, rng):
             if kind == "full loss":
                 head.full_loss(x[part], nodes[part], values[part], LOSS).sum().backward()
             else:
-                head.scores(x[part], candidates[part] if kind == "candidates" else None).square().sum().backward()
+                head.scores(
+                    x[part], candidates[part] if kind == "candidates" else None
+                ).square().sum().backward()
         head.step(0.1, seed=0)
         return head.weight
 
@@ -133,13 +141,22 @@ def test_two_micro_batches_are_one_batch(kind, rng):
 @pytest.mark.parametrize("candidates", [True, False])
 @pytest.mark.parametrize(("beta1", "epsilon"), [((0.9, 0.9, 0.9), 1e-8), ((0.95, 0.85, 0.9), 1e-2)])
 def test_optimisers_follow_their_formulas(optimiser, candidates, beta1, epsilon, rng):
-    head = Head(K, D, dtype=torch.float64, optimiser=optimiser, weight_decay=0.1, epsilon=epsilon, std=0.5)
+    head = Head(
+        K, D, dtype=torch.float64, optimiser=optimiser, weight_decay=0.1, epsilon=epsilon, std=0.5
+    )
     weight, bias = head.weight.numpy().copy(), head.bias.numpy().copy()
     m, v, m_bias, v_bias = np.zeros((K, D)), np.zeros((K, D)), np.zeros(K), np.zeros(K)
     times = np.zeros(K)
     for step in range(3):
-        x, shares = vectors(rng).detach(), torch.from_numpy(rng.normal(size=(B, 17 if candidates else K)))
-        slots = shortlists(rng, B, 17, K) if candidates else torch.arange(K, dtype=torch.int32).expand(B, K)
+        x, shares = (
+            vectors(rng).detach(),
+            torch.from_numpy(rng.normal(size=(B, 17 if candidates else K))),
+        )
+        slots = (
+            shortlists(rng, B, 17, K)
+            if candidates
+            else torch.arange(K, dtype=torch.int32).expand(B, K)
+        )
         (head.scores(x, slots if candidates else None) * shares).sum().backward()
         head.step(0.1, step, *(() if beta1[step] == 0.9 else (beta1[step],)))
         b = beta1[step]
@@ -162,12 +179,16 @@ def test_optimisers_follow_their_formulas(optimiser, candidates, beta1, epsilon,
         if optimiser == "adamw":
             first, first_bias = m[t] / (1 - b ** times[t])[:, None], m_bias[t] / (1 - b ** times[t])
         bias_correction = 1 - 0.999 ** times[t]
-        weight[t] -= 0.1 * (first / (np.sqrt(v[t] / bias_correction[:, None]) + epsilon) + 0.1 * weight[t])
+        weight[t] -= 0.1 * (
+            first / (np.sqrt(v[t] / bias_correction[:, None]) + epsilon) + 0.1 * weight[t]
+        )
         bias[t] -= 0.1 * first_bias / (np.sqrt(v_bias[t] / bias_correction) + epsilon)
     np.testing.assert_allclose(head.weight.numpy(), weight, rtol=1e-9)
     np.testing.assert_allclose(head.bias.numpy(), bias, rtol=1e-9, atol=1e-12)
     if candidates:
-        assert 0 < np.count_nonzero(times == 0) < K  # some rows were never touched, and stayed as they were
+        assert (
+            0 < np.count_nonzero(times == 0) < K
+        )  # some rows were never touched, and stayed as they were
 
 
 @pytest.mark.parametrize("mode", ["eval", "no_grad"])
@@ -208,7 +229,9 @@ def test_records_of_two_kinds_are_refused(rng):
     head, x = Head(K, D), vectors(rng).float()
     head.scores(x, None).sum().backward()
     head.scores(x, shortlists(rng, B, 17, K)).sum().backward()
-    with pytest.raises(ValueError, match="scores of all nodes and scores of candidates; expected one kind"):
+    with pytest.raises(
+        ValueError, match="scores of all nodes and scores of candidates; expected one kind"
+    ):
         head.step(1.0, seed=0)
 
 
@@ -229,7 +252,15 @@ def test_shortlists_of_padding_alone_change_nothing(slots, rng):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_number_of_threads_changes_no_byte_of_shortlists(dtype, monkeypatch):
     monkeypatch.undo()  # blocks large enough for several threads
-    run = {"dtype": dtype, "optimiser": "adamw", "n_nodes": 700, "width": 64, "documents": 64, "slots": 300, "steps": 1}
+    run = {
+        "dtype": dtype,
+        "optimiser": "adamw",
+        "n_nodes": 700,
+        "width": 64,
+        "documents": 64,
+        "slots": 300,
+        "steps": 1,
+    }
     results = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
@@ -255,7 +286,9 @@ def test_best_is_the_top_of_all_logits(k, rng):
 
 def test_stochastic_rounding_is_right_on_average():
     values = torch.tensor([1.001, -3.0017, 1e-3, 2.0, -1e-20]).repeat(40, 400)
-    rounded = torch.stack([stochastic_bf16(values, torch.arange(40), seed).float() for seed in range(20)])
+    rounded = torch.stack(
+        [stochastic_bf16(values, torch.arange(40), seed).float() for seed in range(20)]
+    )
     step = values[0, :5].abs() * 2.0**-7  # no less than the distance of neighbours
     assert (rounded - values).abs().amax((0, 1))[:5].le(step).all()
     mean = rounded.view(-1, 400, 5).mean((0, 1))
@@ -267,7 +300,9 @@ def test_stochastic_rounding_is_right_on_average():
 
 def test_stochastic_rounding_keeps_inf_and_nan():
     bits = np.array([0x7F800000, 0xFF800000, 0x7F800001, 0xFFFFFFFF], np.uint32)
-    rounded = stochastic_bf16(torch.from_numpy(bits.view(np.float32))[None], torch.tensor([5]), 1)[0]
+    rounded = stochastic_bf16(torch.from_numpy(bits.view(np.float32))[None], torch.tensor([5]), 1)[
+        0
+    ]
     assert rounded[:2].tolist() == [np.inf, -np.inf]
     assert rounded[2:].isnan().all()
 
@@ -329,7 +364,10 @@ def test_weights_alone_start_the_optimiser_anew(rng):
 
 
 def test_arrays_of_another_head_are_refused():
-    with pytest.raises(ModelFolderError, match=r"head, weight: found \(30, 20\) float32; expected \(30, 20\) uint16;"):
+    with pytest.raises(
+        ModelFolderError,
+        match=r"head, weight: found \(30, 20\) float32; expected \(30, 20\) uint16;",
+    ):
         Head(K, D, dtype=torch.bfloat16).load_arrays(Head(K, D).to_arrays())
     with pytest.raises(ModelFolderError, match="head, mean: found nothing; expected"):
         Head(K, D, optimiser="adamw").load_arrays(

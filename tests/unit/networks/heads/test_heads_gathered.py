@@ -26,7 +26,9 @@ def small_blocks(monkeypatch):
 def test_a_step_is_that_of_scores_with_the_same_gradients(optimiser, dtype):
     """A document that is the gradient, scored with a gradient of 1, moves a row as its gathered row does."""
     chance = torch.Generator().manual_seed(0)
-    one, other = (Head(K, D, optimiser=optimiser, dtype=dtype, weight_decay=0.1, std=0.5) for _ in range(2))
+    one, other = (
+        Head(K, D, optimiser=optimiser, dtype=dtype, weight_decay=0.1, std=0.5) for _ in range(2)
+    )
     for step in range(3):
         for nodes in BATCHES:
             gradient = torch.randn(len(nodes), D, generator=chance)
@@ -71,7 +73,9 @@ def test_gathered_rows_are_a_kind_of_their_own():
     head = Head(K, D)
     head.gathered(torch.tensor([1])).sum().backward()
     head.scores(torch.ones(1, D), None).sum().backward()
-    with pytest.raises(ValueError, match="gathered rows and scores of all nodes; expected one kind"):
+    with pytest.raises(
+        ValueError, match="gathered rows and scores of all nodes; expected one kind"
+    ):
         head.step(0.1, seed=0)
 
 

@@ -76,7 +76,9 @@ class TestCentroids:
         vectors = np.array([[1, 0], [0, 1], [-1, -1]], np.float32)
         relevance = sparse.csr_array(np.array([[1.0], [0.25], [0]], np.float32))
         centre = np.array([1, 0.25]) / np.hypot(1, 0.25)  # the mean of all documents is the origin
-        assert centroid_rows(vectors, relevance, 0.0).weights[0] == pytest.approx(centre * 5 / spread(vectors))
+        assert centroid_rows(vectors, relevance, 0.0).weights[0] == pytest.approx(
+            centre * 5 / spread(vectors)
+        )
 
     def test_documents_that_hardly_differ(self, clusters):
         """Their differences are not blown up: what all have in common will move by more than those are."""
@@ -88,7 +90,9 @@ class TestCentroids:
         assert (logits(rows, far)[:, : K - 1].argmax(1) == own).all()
 
     def test_documents_that_are_all_the_same(self):
-        rows = centroid_rows(np.ones((4, 3), np.float32), sparse.csr_array(np.eye(4, 2, dtype=np.float32)), -1.0)
+        rows = centroid_rows(
+            np.ones((4, 3), np.float32), sparse.csr_array(np.eye(4, 2, dtype=np.float32)), -1.0
+        )
         assert np.isfinite(rows.weights).all()
         assert logits(rows, np.ones((1, 3), np.float32)) == pytest.approx(-1.0)
 

@@ -12,7 +12,14 @@ from longtail.features.tokens import Tokens  # noqa: E402
 from longtail.networks.heads.label_text import LabelText, label_words  # noqa: E402
 
 L, V, D = 13, 17, 6
-PARTS = [("text",), ("graph",), ("text", "graph"), ("text", "free"), ("graph", "free"), ("text", "graph", "free")]
+PARTS = [
+    ("text",),
+    ("graph",),
+    ("text", "graph"),
+    ("text", "free"),
+    ("graph", "free"),
+    ("text", "graph", "free"),
+]
 COMBINE = ["attention", "sum"]
 
 
@@ -24,14 +31,18 @@ def one_thread():
 def words(seed, rows=L):
     """Weights of words of labels, of which one has no word."""
     chance = np.random.default_rng(seed)
-    matrix = random_array((rows, V), density=0.3, rng=chance, format="csr", dtype=np.float32).tolil()
+    matrix = random_array(
+        (rows, V), density=0.3, rng=chance, format="csr", dtype=np.float32
+    ).tolil()
     matrix[2] = 0
     return csr_array(matrix)
 
 
 def graph(n=L):
     """A label graph: each label is its own neighbour, and one has no other."""
-    others = random_array((n, n), density=0.3, rng=np.random.default_rng(2), format="csr", dtype=np.float32).tolil()
+    others = random_array(
+        (n, n), density=0.3, rng=np.random.default_rng(2), format="csr", dtype=np.float32
+    ).tolil()
     others[1] = 0
     return csr_array(others + np.eye(n, dtype=np.float32))
 
@@ -56,12 +67,18 @@ def slow_phi(phi, z):
 
 def slow_rows(text, free=None, z0=None, z0_graph=None):
     """The equations of A.3, one label at a time; differentiable."""
-    z0, z0_graph = words(1) if z0 is None else z0, graph() @ words(1) if z0_graph is None else z0_graph
+    z0, z0_graph = (
+        words(1) if z0 is None else z0,
+        graph() @ words(1) if z0_graph is None else z0_graph,
+    )
     E, rows = text.embedding.weight, []
     for label in range(z0.shape[0]):
         z1, z2 = (sum((float(row[v]) * E[v] for v in range(V)), torch.zeros(D, dtype=E.dtype))
                   for row in (z0[[label]].toarray()[0], z0_graph[[label]].toarray()[0]))  # fmt: skip
-        own = {"text": lambda z=z1: slow_phi(text.phi_l, z), "graph": lambda z=z2: slow_phi(text.phi_g, z)}
+        own = {
+            "text": lambda z=z1: slow_phi(text.phi_l, z),
+            "graph": lambda z=z2: slow_phi(text.phi_g, z),
+        }
         own |= {"free": lambda z=z1, at=label: z if free is None else free[at]}
         parts = [own[part]() for part in text.parts]
         alpha = [1.0] * len(parts)
@@ -103,11 +120,17 @@ def test_a_label_without_words_has_no_vector():
 def test_gradients_by_differences():
     text = made(combine="attention")
     for phi in (text.phi_l, text.phi_g):
-        phi.R.parametrizations.weight[0].n_power_iterations = 0  # else each call changes the function
-    labels, free = torch.tensor([4, 0, 2]), torch.randn(3, D, dtype=torch.float64, requires_grad=True)
+        phi.R.parametrizations.weight[
+            0
+        ].n_power_iterations = 0  # else each call changes the function
+    labels, free = (
+        torch.tensor([4, 0, 2]),
+        torch.randn(3, D, dtype=torch.float64, requires_grad=True),
+    )
     R = text.phi_g.R.parametrizations.weight.original
     assert torch.autograd.gradcheck(
-        lambda *_: text(labels, free), (free, text.embedding.weight, R, text.phi_l.alpha, text.attention.weight)
+        lambda *_: text(labels, free),
+        (free, text.embedding.weight, R, text.phi_l.alpha, text.attention.weight),
     )
 
 
@@ -139,16 +162,23 @@ def test_the_word_vectors_are_the_encoders():
 def test_all_chance_comes_from_the_seed():
     before = torch.random.get_rng_state()
     embedding = torch.nn.Embedding(V, D, _weight=torch.zeros(V, D))
-    one, same, other = (LabelText(embedding, words(1), graph(), PARTS[-1], "attention", seed) for seed in (1, 1, 2))
+    one, same, other = (
+        LabelText(embedding, words(1), graph(), PARTS[-1], "attention", seed) for seed in (1, 1, 2)
+    )
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), same.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(one.state_dict().values(), same.state_dict().values(), strict=True)
+    )
     assert not torch.equal(one.attention.weight, other.attention.weight)
 
 
 def test_labels_never_trained_on():
     text, z0 = made().eval(), words(3, rows=4)
     found = text.new_rows(z0)
-    torch.testing.assert_close(found, slow_rows(text, torch.zeros(4, D, dtype=torch.float64), z0, z0).detach())
+    torch.testing.assert_close(
+        found, slow_rows(text, torch.zeros(4, D, dtype=torch.float64), z0, z0).detach()
+    )
     assert not found.requires_grad
 
 
@@ -156,7 +186,10 @@ def test_long_vectors_of_words_start_as_short_ones():
     long, short = torch.nn.Embedding(V, D), torch.nn.Embedding(V, D)
     torch.nn.init.normal_(long.weight, std=9)
     torch.nn.init.normal_(short.weight, std=0.01)
-    scales = [LabelText(own, words(1), graph(), ("text",), "sum", 0).phi_l.beta.item() for own in (long, short)]
+    scales = [
+        LabelText(own, words(1), graph(), ("text",), "sum", 0).phi_l.beta.item()
+        for own in (long, short)
+    ]
     length = long.weight.square().sum(1).mean().sqrt().item()
     assert scales == pytest.approx([0.5 / length, 0.5])
 

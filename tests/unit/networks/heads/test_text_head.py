@@ -55,13 +55,18 @@ def vectors(rng, documents=B):
 
 
 def learnt_by_adamw(head):
-    return [head.text.embedding.weight, *(part for group in head.optimiser_parameters() for part in group)]
+    return [
+        head.text.embedding.weight,
+        *(part for group in head.optimiser_parameters() for part in group),
+    ]
 
 
 def assert_same_gradients(head, found, expected, x, free, lr=0.5):
     """Of all that AdamW trains and of x; the step of sgd gives away that of the free rows."""
     wanted = [x, *learnt_by_adamw(head)]
-    theirs = torch.autograd.grad(expected, [*wanted, *([] if free is None else [free])], retain_graph=True)
+    theirs = torch.autograd.grad(
+        expected, [*wanted, *([] if free is None else [free])], retain_graph=True
+    )
     found.backward()
     for parameter, gradient in zip(wanted, theirs, strict=False):
         torch.testing.assert_close(parameter.grad, gradient)
@@ -84,7 +89,10 @@ def test_shortlists_are_scored_as_by_all_rows(parts, rng):
     expected = torch.where(candidates < 0, 0, logits.gather(1, candidates.clamp(min=0).long()))
     torch.testing.assert_close(found, expected)
     assert not found[0].any()  # padding alone
-    losses = (cross_entropy(part, targets, reduction="none").mul(candidates >= 0).sum() for part in (found, expected))
+    losses = (
+        cross_entropy(part, targets, reduction="none").mul(candidates >= 0).sum()
+        for part in (found, expected)
+    )
     assert_same_gradients(head, *losses, x, free)
 
 
@@ -92,13 +100,22 @@ def test_soft_positives_have_their_targets_in_a_shortlist_and_padding_has_none(r
     """Kept is the first node of three; of the positives one lies below it, the other is put behind."""
     tree = LabelTree(np.arange(L, dtype=np.int32), (np.array([0, 4, 7, L]),))
     head, x = head_of(optimiser="sgd"), vectors(rng, 2)
-    truth, values = torch.tensor([[1, 9], [5, -1]], dtype=torch.int32), torch.tensor([[0.25, 0.5], [1, 0]])
-    shortlist = TreeTables(tree).refine_with(0, torch.tensor([[0], [1]], dtype=torch.int32), truth, values)
+    truth, values = (
+        torch.tensor([[1, 9], [5, -1]], dtype=torch.int32),
+        torch.tensor([[0.25, 0.5], [1, 0]]),
+    )
+    shortlist = TreeTables(tree).refine_with(
+        0, torch.tensor([[0], [1]], dtype=torch.int32), truth, values
+    )
     free, p = free_rows(head), head.scores(x, shortlist.nodes)
-    found = (cross_entropy(p, shortlist.targets.double(), reduction="none") * shortlist.counted(p)).sum()
+    found = (
+        cross_entropy(p, shortlist.targets.double(), reduction="none") * shortlist.counted(p)
+    ).sum()
     logits = x @ slow_rows(head.text, free).T + head.bias
     shortlists = [{0: 0, 1: 0.25, 2: 0, 3: 0, 9: 0.5}, {4: 0, 5: 1, 6: 0}]
-    pairs = [(logits[i, label], float(y)) for i, own in enumerate(shortlists) for label, y in own.items()]
+    pairs = [
+        (logits[i, label], float(y)) for i, own in enumerate(shortlists) for label, y in own.items()
+    ]
     expected = sum(torch.nn.functional.softplus(z) - y * z for z, y in pairs)
     torch.testing.assert_close(found, expected)
     assert_same_gradients(head, found, expected, x, free)
@@ -110,7 +127,9 @@ def test_scores_of_all_labels(rng):
     found = head.scores(x, None)
     expected = x @ slow_rows(head.text, free).T + head.bias
     torch.testing.assert_close(found, expected)
-    assert_same_gradients(head, found.sigmoid().square().sum(), expected.sigmoid().square().sum(), x, free)
+    assert_same_gradients(
+        head, found.sigmoid().square().sum(), expected.sigmoid().square().sum(), x, free
+    )
 
 
 @pytest.mark.parametrize("parts", SOME_PARTS)
@@ -119,8 +138,12 @@ def test_full_loss_is_cross_entropy_over_all_labels(parts, rng):
     nodes, values = positives(rng, B, 4, L)
     free, weights = free_rows(head), torch.linspace(-1, 2, B)
     found = head.full_loss(x, nodes, values, LOSS)
-    targets = torch.zeros(B, L + 1, dtype=torch.float64).scatter_(1, nodes.long() % (L + 1), values.double())[:, :L]
-    losses = cross_entropy(x @ slow_rows(head.text, free).T + head.bias, targets, reduction="none").sum(1)
+    targets = torch.zeros(B, L + 1, dtype=torch.float64).scatter_(
+        1, nodes.long() % (L + 1), values.double()
+    )[:, :L]
+    losses = cross_entropy(
+        x @ slow_rows(head.text, free).T + head.bias, targets, reduction="none"
+    ).sum(1)
     torch.testing.assert_close(found, losses)
     assert_same_gradients(head, (found * weights).sum(), (losses * weights).sum(), x, free)
 
@@ -128,11 +151,15 @@ def test_full_loss_is_cross_entropy_over_all_labels(parts, rng):
 def test_gradients_by_differences(rng):
     head, x, candidates = head_of(("text",)), vectors(rng), shortlists(rng, B, S, L)
     nodes, values = positives(rng, B, 4, L)
-    head.text.phi_l.R.parametrizations.weight[0].n_power_iterations = 0  # else each call changes the function
+    head.text.phi_l.R.parametrizations.weight[
+        0
+    ].n_power_iterations = 0  # else each call changes the function
     R = head.text.phi_l.R.parametrizations.weight.original
     given = x, head.text.embedding.weight, R, head.bias
     assert torch.autograd.gradcheck(lambda x, *_: head.scores(x, candidates), given)
-    assert torch.autograd.gradcheck(lambda x, *_: head.full_loss(x, nodes, values.double(), LOSS), given)
+    assert torch.autograd.gradcheck(
+        lambda x, *_: head.full_loss(x, nodes, values.double(), LOSS), given
+    )
 
 
 @pytest.mark.parametrize("slots", [0, 3])
@@ -147,13 +174,25 @@ def test_shortlists_of_padding_alone_change_nothing(slots, rng):
     assert all(parameter.grad is None for parameter in learnt_by_adamw(head))
     head.step(1.0, seed=0)
     after = head.to_arrays()
-    assert all(np.array_equal(before[name], after[name]) for name in before if not name.endswith(("_u", "_v")))
+    assert all(
+        np.array_equal(before[name], after[name])
+        for name in before
+        if not name.endswith(("_u", "_v"))
+    )
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_free_rows_alone_learn_as_a_plain_head_does(optimiser, rng):
-    text = LabelText(torch.nn.Embedding(V, D, dtype=torch.float64), words(1), None, ("free",), "attention", 0)
-    settings = {"optimiser": optimiser, "dtype": torch.float64, "weight_decay": 0.1, "std": 0.5, "seed": 3}
+    text = LabelText(
+        torch.nn.Embedding(V, D, dtype=torch.float64), words(1), None, ("free",), "attention", 0
+    )
+    settings = {
+        "optimiser": optimiser,
+        "dtype": torch.float64,
+        "weight_decay": 0.1,
+        "std": 0.5,
+        "seed": 3,
+    }
     head, plain = TextHead(text, **settings), Head(L, D, **settings)
     for step in range(3):
         for documents in (2, 3):  # micro-batches
@@ -177,7 +216,9 @@ def test_outside_training_a_plain_head_stands_in(rng):
     torch.testing.assert_close(head.weight, plain.weight)
     for given in (candidates, None):
         torch.testing.assert_close(head.scores(x, given), plain.scores(x, given))
-    torch.testing.assert_close(head.full_loss(x, nodes, values, LOSS), plain.full_loss(x, nodes, values, LOSS))
+    torch.testing.assert_close(
+        head.full_loss(x, nodes, values, LOSS), plain.full_loss(x, nodes, values, LOSS)
+    )
     for found, expected in zip(head.best(x, 4), plain.best(x, 4), strict=True):
         torch.testing.assert_close(found, expected)
 
@@ -193,7 +234,9 @@ def test_rows_are_composed_once_until_something_changes(rng):
     with torch.inference_mode():
         first = head.weight
     assert head.weight is first
-    head.scores(vectors(rng), None).sum().backward()  # though it was made where no gradient is possible
+    head.scores(
+        vectors(rng), None
+    ).sum().backward()  # though it was made where no gradient is possible
     changes = [head.text.embedding.weight, head.text.phi_l.alpha, head.bias, head.free.weight]
     for tensor in changes:
         before = head.weight
@@ -201,7 +244,10 @@ def test_rows_are_composed_once_until_something_changes(rng):
             tensor.add_(1)
         assert head.weight is not before
     kept = head.weight
-    own, head.free.weight.data = head.free.weight.data, torch.zeros(L, D, dtype=torch.float64)  # as averaging does
+    own, head.free.weight.data = (
+        head.free.weight.data,
+        torch.zeros(L, D, dtype=torch.float64),
+    )  # as averaging does
     assert not torch.equal(head.weight, kept)
     head.free.weight.data = own
     torch.testing.assert_close(head.weight, kept)
@@ -260,9 +306,13 @@ def test_weights_alone_start_the_optimiser_anew(rng):
 
 def test_arrays_of_another_head_are_refused():
     head = head_of()
-    with pytest.raises(ModelFolderError, match=r"head, text\.phi_g\.alpha: found nothing; expected \(\)"):
+    with pytest.raises(
+        ModelFolderError, match=r"head, text\.phi_g\.alpha: found nothing; expected \(\)"
+    ):
         head.load_arrays(head_of(("text", "free")).to_arrays())
-    with pytest.raises(ModelFolderError, match=r"head, bias: found \(3,\); expected \(13,\); were the settings"):
+    with pytest.raises(
+        ModelFolderError, match=r"head, bias: found \(3,\); expected \(13,\); were the settings"
+    ):
         head.load_arrays(head.to_arrays() | {"bias": np.zeros(3)})
 
 
@@ -309,11 +359,21 @@ def test_free_rows_can_be_given_forgotten_and_settled(rng):
         getattr(head_of(("text",)), method)()
 
 
-@pytest.mark.skipif(INTERPRETED or find_spec("triton") is None, reason="starts the test below in a process of its own")
+@pytest.mark.skipif(
+    INTERPRETED or find_spec("triton") is None,
+    reason="starts the test below in a process of its own",
+)
 def test_under_the_interpreter():
     here = Path(__file__)
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"{here}::test_the_kernels_give_the_same_gradients"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            f"{here}::test_the_kernels_give_the_same_gradients",
+        ],
         env=os.environ | {"TRITON_INTERPRET": "1"},
         cwd=here.parents[4],
         capture_output=True,
@@ -331,7 +391,11 @@ def test_the_kernels_give_the_same_gradients(monkeypatch):
         losses = head.full_loss(x, *positives(rng, B, 4, L), LOSS)
         losses.sum().backward()  # the gradient of a sum is one number, spread by strides
         head.step(0.1, seed=0)
-        return [losses, head.free.weight, *(parameter.grad for parameter in [x, *learnt_by_adamw(head)])]
+        return [
+            losses,
+            head.free.weight,
+            *(parameter.grad for parameter in [x, *learnt_by_adamw(head)]),
+        ]
 
     assert triton_launch.serves(torch.zeros(1))
     found = run()

@@ -19,7 +19,9 @@ from longtail.networks.heads.gathers import gather_dot, gather_sum  # noqa: E402
 from longtail.networks.heads.updates import HeadRows, stochastic_bf16  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process that test_under_the_interpreter starts")
+interpreted = pytest.mark.skipif(
+    not INTERPRETED, reason="runs in the process that test_under_the_interpreter starts"
+)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="this is that process")
@@ -62,7 +64,9 @@ def test_first_moment_and_epsilon_of_a_step_are_those_of_the_torch_path(kind, op
     run |= {"beta1": (0.95, 0.7), "epsilon": 0.3}
     found = trained(kind, **run)
     assert_alike(found, trained(kind, kernels=False, **run), torch.float32)
-    assert not np.allclose(found["weight"], trained(kind, **run | {"epsilon": 1e-8})["weight"], atol=1e-3)
+    assert not np.allclose(
+        found["weight"], trained(kind, **run | {"epsilon": 1e-8})["weight"], atol=1e-3
+    )
     moved = trained(kind, **run | {"beta1": (0.9, 0.9)})["weight"]
     assert np.allclose(found["weight"], moved, atol=1e-5) == (optimiser == "row-adam")
 
@@ -81,9 +85,21 @@ def test_kernels_compile_for_a_gpu_that_is_not_there(kernel, tmp_path, monkeypat
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     function = getattr(triton_heads, kernel, None) or getattr(triton_losses, kernel)
     types = {name: _type(name) for name in function.arg_names}
-    constants = {"WIDTH": 384, "BLOCK_D": 512, "BLOCK_S": 8, "SPLIT": 64, "BLOCK_N": 4, "AHEAD": 2, "BLOCK": 64}
+    constants = {
+        "WIDTH": 384,
+        "BLOCK_D": 512,
+        "BLOCK_S": 8,
+        "SPLIT": 64,
+        "BLOCK_N": 4,
+        "AHEAD": 2,
+        "BLOCK": 64,
+    }
     constants |= {"OPTIMISER": triton_heads.ADAMW, "EPSILON": 1e-8, **triton_launch.ADAM}
-    values = {(place,): constants[name] for place, name in enumerate(function.arg_names) if name in constants}
+    values = {
+        (place,): constants[name]
+        for place, name in enumerate(function.arg_names)
+        if name in constants
+    }
     assert compile(ASTSource(function, types, values), target=GPUTarget("cuda", 90, 32)).asm["ptx"]
 
 
@@ -95,7 +111,8 @@ def _type(name):
     if name.startswith("n_") or name in ("first", "seed"):
         return "i32"
     return {"weight": "*bf16", "x": "*bf16", "residuals": "*bf16"}.get(
-        name, "*i32" if name in ("candidates", "count", "documents", "nodes", "positives") else "*fp32"
+        name,
+        "*i32" if name in ("candidates", "count", "documents", "nodes", "positives") else "*fp32",
     )
 
 
@@ -105,7 +122,9 @@ def test_products_for_widths_and_nodes_that_do_not_fill_blocks(width, n_nodes, m
     monkeypatch.setattr(triton_launch, "SPLIT", 64)
     rng = np.random.default_rng(0)
     candidates = shortlists(rng, 3, 100, n_nodes)
-    weight, x = (torch.from_numpy(rng.normal(size=(n, width)).astype(np.float32)) for n in (n_nodes, 3))
+    weight, x = (
+        torch.from_numpy(rng.normal(size=(n, width)).astype(np.float32)) for n in (n_nodes, 3)
+    )
     bias = torch.from_numpy(rng.normal(size=n_nodes).astype(np.float32))
     gradients = torch.from_numpy(rng.normal(size=(3, 100)).astype(np.float32))
     found = gather_dot(x, weight, bias, candidates), gather_sum(gradients, weight, candidates)
@@ -120,7 +139,9 @@ def test_runs_longer_than_what_is_read_at_once_and_across_programs(monkeypatch):
     """One node in every document: its run spans several programs and belongs to the first."""
     monkeypatch.setattr(triton_launch, "PAIRS", 2)
     rng = np.random.default_rng(1)
-    nodes = torch.tensor([0] * 3 + [1] * 9 + [4] * 1 + [6] * 2, dtype=torch.int32)  # 6 of 6: padding
+    nodes = torch.tensor(
+        [0] * 3 + [1] * 9 + [4] * 1 + [6] * 2, dtype=torch.int32
+    )  # 6 of 6: padding
     documents = torch.from_numpy(rng.integers(0, 4, len(nodes)).astype(np.int32))
     gradients = torch.from_numpy(rng.normal(size=len(nodes)).astype(np.float32))
     x = torch.from_numpy(rng.normal(size=(4, 8)).astype(np.float32))
@@ -137,7 +158,12 @@ def test_runs_longer_than_what_is_read_at_once_and_across_programs(monkeypatch):
 def test_rounding_gives_the_bytes_of_the_torch_path():
     rng = np.random.default_rng(2)
     bits = rng.integers(0, 1 << 32, (8, 20), dtype=np.uint32)
-    bits[0, :4] = [0x7F800000, 0xFF800000, 0x7F800001, 0xFFC00000]  # ±Inf, NaNs, the first without high bits
+    bits[0, :4] = [
+        0x7F800000,
+        0xFF800000,
+        0x7F800001,
+        0xFFC00000,
+    ]  # ±Inf, NaNs, the first without high bits
     values = torch.from_numpy(bits.view(np.float32))
     rows = HeadRows(torch.zeros(18, 20, dtype=torch.bfloat16), torch.zeros(18), {}, "sgd", 0.0)
     for seed in (0, 1, 1 << 40):
@@ -146,4 +172,6 @@ def test_rounding_gives_the_bytes_of_the_torch_path():
         expected = stochastic_bf16(values, torch.arange(10, 18), seed)
         number = ~expected.isnan()  # the sign of a NaN is anybody's
         assert torch.equal(rows.weight[10:].isnan(), ~number)
-        assert torch.equal(rows.weight[10:][number].view(torch.int16), expected[number].view(torch.int16))
+        assert torch.equal(
+            rows.weight[10:][number].view(torch.int16), expected[number].view(torch.int16)
+        )

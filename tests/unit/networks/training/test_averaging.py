@@ -43,7 +43,9 @@ def mean_of(average, weights):
 
 
 class TestMean:
-    @pytest.mark.parametrize(("share", "total", "steps"), [(0.5, 8, 4), (1.0, 5, 5), (0.3, 10, 3), (0.05, 20, 1)])
+    @pytest.mark.parametrize(
+        ("share", "total", "steps"), [(0.5, 8, 4), (1.0, 5, 5), (0.3, 10, 3), (0.05, 20, 1)]
+    )
     def test_of_the_last_steps(self, share, total, steps):
         weights = made_weights()
         average = Average(weights, share, total)
@@ -64,7 +66,9 @@ class TestMean:
         weight = torch.zeros(1, dtype=torch.bfloat16)
         average = Average([weight], 1.0, 100)
         for step in range(1, 101):
-            weight.fill_(1.0 if step % 2 else 1.0078125)  # neighbours in bfloat16: their mean is neither
+            weight.fill_(
+                1.0 if step % 2 else 1.0078125
+            )  # neighbours in bfloat16: their mean is neither
             average.update(step)
         assert average.to_arrays()["0"].tolist() == pytest.approx([1.00390625], abs=1e-6)
         with average.in_place():
@@ -161,7 +165,9 @@ class TestInTheLoop:
         expected = [*network.seen[1:], last][-TOTAL // 2 :]
         got = plain_weights(whole[0])
         for name, array in got.items():
-            np.testing.assert_allclose(array, np.mean([one[name] for one in expected], 0), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                array, np.mean([one[name] for one in expected], 0), rtol=1e-5, atol=1e-6
+            )
         moved = [name for name in got if not np.array_equal(got[name], last[name])]
         assert {"words.weight", "map.bias", "heads.0.weight", "heads.1.bias"} <= set(moved)
 
@@ -193,7 +199,9 @@ class TestInTheLoop:
         middle = [one["map.bias"] for one in network.seen[TOTAL // 2 + 1 : 2 * STEPS + 1]]
         np.testing.assert_allclose(seen[1]["map.bias"], np.mean(middle, 0), rtol=1e-5, atol=1e-6)
 
-    @pytest.mark.parametrize("steps", [4, TOTAL // 2 - 1, TOTAL // 2, TOTAL // 2 + 1, 2 * STEPS, TOTAL - 1])
+    @pytest.mark.parametrize(
+        "steps", [4, TOTAL // 2 - 1, TOTAL // 2, TOTAL // 2 + 1, 2 * STEPS, TOTAL - 1]
+    )
     def test_same_bytes_after_a_crash(self, stages, whole, steps):
         settings = change(average=0.5, checkpoint_steps=1)
         network = TinyNetwork()
@@ -230,7 +238,9 @@ class TestInTheLoop:
 
     def test_of_bfloat16_classifiers(self):
         network = TinyNetwork()
-        network.heads = torch.nn.ModuleList(Head(n, 8, optimiser="sgd", dtype=torch.bfloat16, seed=n) for n in (4, 12))
+        network.heads = torch.nn.ModuleList(
+            Head(n, 8, optimiser="sgd", dtype=torch.bfloat16, seed=n) for n in (4, 12)
+        )
         network.to_arrays = lambda state=False: {"bias": network.heads[0].bias.numpy()}
         train(network, change(average=0.5, epochs=1))
         assert network.heads[0].weight.dtype == torch.bfloat16

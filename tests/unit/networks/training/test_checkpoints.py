@@ -34,7 +34,10 @@ class Network:
 def make_optimiser(steps=0):
     torch.manual_seed(0)
     first, second, idle = (torch.nn.Parameter(torch.randn(shape)) for shape in ((2, 3), (4,), (2,)))
-    groups = [{"params": [first], "weight_decay": 0.1}, {"params": [second, idle], "weight_decay": 0.0}]
+    groups = [
+        {"params": [first], "weight_decay": 0.1},
+        {"params": [second, idle], "weight_decay": 0.0},
+    ]
     optimiser = torch.optim.AdamW(groups)
     for parameter in (first, second, idle):
         moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
@@ -81,7 +84,11 @@ class TestCheckpoints:
     def test_round_trip(self, stages):
         saved = make_optimiser(steps=5)
         Checkpoints(stages, "hash").save(Network(1.5), saved, STATE)
-        checkpoints, network, optimiser = Checkpoints(stages, "hash"), Network(0.0), make_optimiser()
+        checkpoints, network, optimiser = (
+            Checkpoints(stages, "hash"),
+            Network(0.0),
+            make_optimiser(),
+        )
         assert checkpoints.exists()
         assert checkpoints.restore(network, optimiser) == STATE
         assert network.weight.tolist() == [1.5] * 3
@@ -89,7 +96,11 @@ class TestCheckpoints:
         got, expected = adamw_arrays(optimiser), adamw_arrays(saved)
         assert got.keys() == expected.keys()
         assert all(got[name].tobytes() == expected[name].tobytes() for name in got)
-        assert got["adamw.step"].tolist() == [5, 5, 0]  # a parameter without gradients has not moved
+        assert got["adamw.step"].tolist() == [
+            5,
+            5,
+            0,
+        ]  # a parameter without gradients has not moved
         assert got["adamw.1.exp_avg"].any()
 
     def test_average_is_beside_the_network(self, stages):
@@ -147,14 +158,19 @@ def handlers():
     def stop(number, frame):
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, stop), signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = (
+        signal.signal(signal.SIGTERM, stop),
+        signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     yield stop
     signal.signal(signal.SIGTERM, before[0])
     signal.signal(signal.SIGINT, before[1])
 
 
 class TestStopRequests:
-    @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+    @pytest.mark.parametrize(
+        ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+    )
     def test_first_is_noted_and_obeyed_later(self, handlers, number, error):
         with stop_requests() as stop:
             stop.obey()

@@ -43,7 +43,9 @@ class TinyNetwork(torch.nn.Module):
         super().__init__()
         torch.manual_seed(7)
         self.words, self.map = torch.nn.Embedding(50, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.idle = torch.nn.Parameter(torch.ones(2))  # as the pooler of an encoder: never has a gradient
+        self.idle = torch.nn.Parameter(
+            torch.ones(2)
+        )  # as the pooler of an encoder: never has a gradient
         self.dropout = torch.nn.Dropout(dropout)
         sizes = (4, N_LABELS)
         self.heads = torch.nn.ModuleList(Head(n, WIDTH, optimiser=optimiser, seed=n) for n in sizes)
@@ -51,7 +53,10 @@ class TinyNetwork(torch.nn.Module):
 
     def optimiser_groups(self):
         decayed = [self.words.weight, self.map.weight, self.idle]
-        groups = {"params": decayed, "lr": 2e-2, "weight_decay": 0.05}, {"params": [self.map.bias], "lr": 4e-2}
+        groups = (
+            {"params": decayed, "lr": 2e-2, "weight_decay": 0.05},
+            {"params": [self.map.bias], "lr": 4e-2},
+        )
         return [groups[0], groups[1] | {"weight_decay": 0.0}]
 
     def losses(self, batch):
@@ -69,7 +74,11 @@ class TinyNetwork(torch.nn.Module):
     def to_arrays(self, state=False):
         arrays = {name: tensor.detach().numpy() for name, tensor in self.named_parameters()}
         for number, head in enumerate(self.heads):
-            own = head.to_arrays() if state else {"weight": head.weight.numpy(), "bias": head.bias.numpy()}
+            own = (
+                head.to_arrays()
+                if state
+                else {"weight": head.weight.numpy(), "bias": head.bias.numpy()}
+            )
             arrays |= {f"heads.{number}.{name}": array for name, array in own.items()}
         return arrays
 
@@ -93,11 +102,20 @@ def make_batches(n=N_DOCUMENTS, seed=1):
 
 
 def change(**settings):
-    return Training(**({name: getattr(SETTINGS, name) for name in SETTINGS.__struct_fields__} | settings))
+    return Training(
+        **({name: getattr(SETTINGS, name) for name in SETTINGS.__struct_fields__} | settings)
+    )
 
 
 def train(network, settings=SETTINGS, stages=None, **options):
-    return fit(network, make_batches(), settings, seed=3, checkpoints=Checkpoints(stages, "hash"), **options)
+    return fit(
+        network,
+        make_batches(),
+        settings,
+        seed=3,
+        checkpoints=Checkpoints(stages, "hash"),
+        **options,
+    )
 
 
 def bytes_of(network):
@@ -157,7 +175,10 @@ class TestTraining:
 
     def test_against_a_plain_loop(self):
         settings = change(epochs=1, warmup_epochs=0.0, cooldown_epochs=0.0, clip=1e-3)
-        network, plain = TinyNetwork(dropout=0.0, optimiser="sgd"), TinyNetwork(dropout=0.0, optimiser="sgd")
+        network, plain = (
+            TinyNetwork(dropout=0.0, optimiser="sgd"),
+            TinyNetwork(dropout=0.0, optimiser="sgd"),
+        )
         train(network, settings)
         adamw = torch.optim.AdamW(plain.optimiser_groups(), fused=True)
         for batch in make_batches().epoch(0):
@@ -199,7 +220,10 @@ class TestTraining:
     @pytest.mark.parametrize("size", [1, 3])
     def test_micro_batches_change_rounding_only(self, size):
         whole, split = TinyNetwork(dropout=0.0), TinyNetwork(dropout=0.0)
-        expected, got = train(whole, change(epochs=1)), train(split, change(epochs=1, micro_batch=size))
+        expected, got = (
+            train(whole, change(epochs=1)),
+            train(split, change(epochs=1, micro_batch=size)),
+        )
         assert max(split.sizes) == size
         for name, array in whole.to_arrays().items():
             np.testing.assert_allclose(split.to_arrays()[name], array, rtol=2e-3, atol=2e-4)
@@ -212,7 +236,9 @@ class TestTraining:
         history = train(network, change(precision="bfloat16", epochs=1))
         assert kinds == {torch.bfloat16}
         assert network.map.weight.dtype == torch.float32
-        assert history.epochs[0].losses["level 2"] == pytest.approx(whole[1].epochs[0].losses["level 2"], rel=0.05)
+        assert history.epochs[0].losses["level 2"] == pytest.approx(
+            whole[1].epochs[0].losses["level 2"], rel=0.05
+        )
 
     def test_progress_and_log(self, caplog):
         seen = []
@@ -228,10 +254,22 @@ class TestTraining:
         finally:
             progress.report_to(None)
         ((name, total, unit, amounts),) = seen
-        assert (name, total, unit, sum(amounts)) == ("epoch 1", N_DOCUMENTS, "documents", N_DOCUMENTS)
+        assert (name, total, unit, sum(amounts)) == (
+            "epoch 1",
+            N_DOCUMENTS,
+            "documents",
+            N_DOCUMENTS,
+        )
         line = caplog.messages[-1]
         assert line.startswith("epoch 1: loss level 1 0.")
-        for part in ("level 2 0.", "P@1 50.00%", "documents/s", "GiB", "rate 0.0002", "0.0 min left"):
+        for part in (
+            "level 2 0.",
+            "P@1 50.00%",
+            "documents/s",
+            "GiB",
+            "rate 0.0002",
+            "0.0 min left",
+        ):
             assert part in line
 
 
@@ -247,19 +285,25 @@ class TestResume:
         saved = max(n for n in range(steps + 1) if n % 3 == 0 or n % STEPS == 0)
         assert len(resumed.sizes) == 3 * STEPS - saved
         assert bytes_of(resumed) == bytes_of(whole[0])
-        assert [epoch.losses for epoch in history.epochs] == [epoch.losses for epoch in whole[1].epochs]
+        assert [epoch.losses for epoch in history.epochs] == [
+            epoch.losses for epoch in whole[1].epochs
+        ]
         assert [epoch.rate for epoch in history.epochs] == [epoch.rate for epoch in whole[1].epochs]
 
     @pytest.mark.parametrize("total", [5, STEPS, 2 * STEPS + 3])
     @pytest.mark.parametrize("schedule", ["cosine", "linear", "one-cycle"])
     def test_steps_in_place_of_epochs_end_the_run_there(self, stages, total, schedule):
-        settings = change(warmup_epochs=0.5, cooldown_epochs=1.0, schedule=schedule, head_optimiser="adamw")
+        settings = change(
+            warmup_epochs=0.5, cooldown_epochs=1.0, schedule=schedule, head_optimiser="adamw"
+        )
         network = TinyNetwork(optimiser="adamw")
         history = train(network, settings, steps=total)
         assert len(network.sizes) == total
         assert len(history.epochs) == -(-total // STEPS)
         documents = [STEPS * 8 - 3] * (total // STEPS)
-        assert sum(network.sizes) in range(sum(documents) + 8 * (total % STEPS) - 3, sum(documents) + 8 * STEPS)
+        assert sum(network.sizes) in range(
+            sum(documents) + 8 * (total % STEPS) - 3, sum(documents) + 8 * STEPS
+        )
         crashing = TinyNetwork(optimiser="adamw")
         crashing.before = raise_after(total - 1, Stopped)
         with pytest.raises(Stopped):
@@ -268,7 +312,9 @@ class TestResume:
         again = train(resumed, settings, stages, steps=total)
         assert 0 < len(resumed.sizes) < total
         assert bytes_of(resumed) == bytes_of(network)
-        assert [epoch.losses for epoch in again.epochs] == [epoch.losses for epoch in history.epochs]
+        assert [epoch.losses for epoch in again.epochs] == [
+            epoch.losses for epoch in history.epochs
+        ]
         finished = TinyNetwork(optimiser="adamw")
         train(finished, settings, stages, steps=total)
         assert finished.sizes == []
@@ -280,7 +326,10 @@ class TestResume:
         assert bytes_of(network) == bytes_of(whole[0])
 
     def test_optimiser_state_is_the_same_too(self, stages):
-        runs = [_Run(TinyNetwork(), make_batches(), SETTINGS, 3, Checkpoints(stages, "hash")) for _ in range(2)]
+        runs = [
+            _Run(TinyNetwork(), make_batches(), SETTINGS, 3, Checkpoints(stages, "hash"))
+            for _ in range(2)
+        ]
         batches = list(make_batches().epoch(0))
         for number in range(4):
             runs[0].stepper.step(batches[number], number)
@@ -298,7 +347,9 @@ class TestResume:
         history = train(again, stages=stages)
         assert again.sizes == []
         assert bytes_of(again) == bytes_of(whole[0])
-        assert [epoch.losses for epoch in history.epochs] == [epoch.losses for epoch in whole[1].epochs]
+        assert [epoch.losses for epoch in history.epochs] == [
+            epoch.losses for epoch in whole[1].epochs
+        ]
 
     def test_killed(self, tmp_path, whole):
         script = f"""
@@ -315,7 +366,9 @@ network = TinyNetwork()
 network.before = before
 train(network, stages=Stages({str(tmp_path / "work")!r}))
 """
-        done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script], check=False, capture_output=True, text=True
+        )
         assert done.returncode == -signal.SIGKILL, done.stderr
         resumed = TinyNetwork()
         with Stages(tmp_path / "work") as stages:
@@ -356,7 +409,9 @@ class TestValidation:
             value = values[len(seen) - 1]
             return {"P@1": value, "P@3": value, "P@5": value, "N@1": -value}
 
-        history = train(network, change(epochs=epochs, patience=patience), stages, validate=validate)
+        history = train(
+            network, change(epochs=epochs, patience=patience), stages, validate=validate
+        )
         return network, seen, history
 
     @pytest.mark.parametrize("kept", ["memory", "disk"])
@@ -382,7 +437,13 @@ class TestValidation:
         assert history.best == 2
 
     def test_mean_of_three(self):
-        given = iter([{"P@1": 0.5, "P@3": 0.1, "P@5": 0.1}, {"P@1": 0.3, "P@3": 0.3, "P@5": 0.3}, {"P@1": 0.8}])
+        given = iter(
+            [
+                {"P@1": 0.5, "P@3": 0.1, "P@5": 0.1},
+                {"P@1": 0.3, "P@3": 0.3, "P@5": 0.3},
+                {"P@1": 0.8},
+            ]
+        )
         history = train(TinyNetwork(), validate=lambda: next(given))
         assert history.best_value == 0.8
         with pytest.raises(ValueError, match=r"gave R@1; expected one of P@1, P@3, P@5"):
@@ -443,10 +504,14 @@ class TestDiverged:
         # step 3 is the last before a checkpoint: its loss is fine, what it does to the weights is not
         def spoil(network):
             step = network.heads[0].step
-            network.heads[0].step = lambda *given: (step(*given), network.heads[0].weight[0].fill_(math.inf))
+            network.heads[0].step = lambda *given: (
+                step(*given),
+                network.heads[0].weight[0].fill_(math.inf),
+            )
 
         with pytest.raises(
-            Diverged, match=r"^epoch 1, step 3: a weight is not finite.*head_rate, which begins anew$"
+            Diverged,
+            match=r"^epoch 1, step 3: a weight is not finite.*head_rate, which begins anew$",
         ) as caught:
             train(self.poisoned_at(3, spoil), stages=stages)
         assert not Checkpoints(stages, "hash").exists()
@@ -501,7 +566,9 @@ class TestOutOfMemory:
         train(network, change(epochs=1, micro_batch=4))
         assert network.sizes[:4] == [4, 4, 2, 2]
         train(plain, change(epochs=1, micro_batch=2))
-        assert bytes_of(network) == bytes_of(plain)  # the same step from its beginning, with the same chance
+        assert bytes_of(network) == bytes_of(
+            plain
+        )  # the same step from its beginning, with the same chance
 
     def test_resumed_with_the_smaller_one(self, stages):
         def before(network, batch):
@@ -538,7 +605,10 @@ class TestOutOfMemory:
 
     def test_at_one_document(self):
         network = self.short_of_memory_above(0, TinyNetwork())
-        with pytest.raises(OutOfMemory, match=r"^step 3: out of memory with 1 document of \d+ tokens; try a smaller"):
+        with pytest.raises(
+            OutOfMemory,
+            match=r"^step 3: out of memory with 1 document of \d+ tokens; try a smaller",
+        ):
             train(network)
         assert network.sizes == [8, 8, 8, 4, 2, 1]
 
@@ -549,7 +619,9 @@ class TestOutOfMemory:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
         network.heads[1].step = step
-        with pytest.raises(OutOfMemory, match=r"classifiers are updated; try a smaller training.batch_size, or"):
+        with pytest.raises(
+            OutOfMemory, match=r"classifiers are updated; try a smaller training.batch_size, or"
+        ):
             train(network)
 
 
@@ -557,7 +629,9 @@ class TestRunLog:
     def test_lines(self, tmp_path, whole):
         file = tmp_path / "run.jsonl"
         file.write_bytes(b'{"event":"step"}\n{"event":"st')  # of a run that was killed
-        train(TinyNetwork(), change(checkpoint_steps=0), validate=lambda: {"P@1": 0.5}, log_file=file)
+        train(
+            TinyNetwork(), change(checkpoint_steps=0), validate=lambda: {"P@1": 0.5}, log_file=file
+        )
         lines = file.read_bytes().splitlines()
         events = [json.loads(line) for line in lines[2:]]
         assert lines[1] == b'{"event":"st'
@@ -589,12 +663,21 @@ class TestRunLog:
             def close(self):
                 drawn.append("closed")
 
-        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=SummaryWriter))
+        monkeypatch.setitem(
+            sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=SummaryWriter)
+        )
         with RunLog(None, "board", 5) as log:
             log.write("epoch", 7, {"rate": 0.5, "losses": {"level 1": 2.0}, "valid": {"x": None}})
-        assert drawn == [("board", 5), ("epoch/rate", 0.5, 7), ("epoch/losses/level 1", 2.0, 7), "closed"]
+        assert drawn == [
+            ("board", 5),
+            ("epoch/rate", 0.5, 7),
+            ("epoch/losses/level 1", 2.0, 7),
+            "closed",
+        ]
 
     def test_tensorboard_is_missing(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-        with pytest.raises(UsageError, match=r"training.tensorboard=board: .* pip install tensorboard"):
+        with pytest.raises(
+            UsageError, match=r"training.tensorboard=board: .* pip install tensorboard"
+        ):
             train(TinyNetwork(), change(tensorboard="board"))

@@ -61,7 +61,9 @@ def test_linear_with_a_constant_part_and_without_ends():
     got = factors(epochs=4, warmup_epochs=1.0, cooldown_epochs=1.0, schedule="linear")
     assert got[10:31] == [1.0] * 21
     assert got[31:] == pytest.approx([(40 - step) / 10 for step in range(31, 40)])
-    assert factors(epochs=2, warmup_epochs=0.0, cooldown_epochs=0.0, schedule="linear") == [1.0] * 20
+    assert (
+        factors(epochs=2, warmup_epochs=0.0, cooldown_epochs=0.0, schedule="linear") == [1.0] * 20
+    )
 
 
 def test_one_cycle_ends_lower_and_moves_the_first_moment():
@@ -86,7 +88,9 @@ def test_the_first_moment_is_constant_otherwise(schedule):
 
 @pytest.mark.parametrize("shape", ["cosine", "linear", "one-cycle"])
 def test_steps_in_place_of_epochs(shape):
-    whole = Schedule.of(Training(epochs=3, warmup_epochs=1.0, cooldown_epochs=2.0, schedule=shape), 10)
+    whole = Schedule.of(
+        Training(epochs=3, warmup_epochs=1.0, cooldown_epochs=2.0, schedule=shape), 10
+    )
     settings = Training(epochs=9, warmup_epochs=1.0, cooldown_epochs=2.0, schedule=shape)
     assert Schedule.of(settings, 10, 30) == whole
     odd = Schedule.of(settings, 10, 25)  # shorter than both ends
