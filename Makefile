@@ -31,6 +31,7 @@ test: lint   ## everything CI runs, on up to four cores
 lint: $(READY)   ## style, forbidden calls, types, import direction
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/style_counts.py --check
 	$(BIN)/python scripts/forbidden_calls.py src scripts benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
