@@ -38,14 +38,34 @@ def test_every_method_is_in_the_readme():
     assert [name for name in METHODS if not re.search(rf"\b{name}\b", text)] == []
 
 
-def test_the_map_names_every_module_in_its_room():
+def test_the_architecture_describes_every_package():
     text = (ROOT / "docs/architecture.md").read_text("utf-8")
-    rooms = dict(re.findall(r"^### ([\w/]+)/\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL))
+    described = re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)
     source = ROOT / "src/longtail"
-    for file in source.rglob("*.py"):
-        if file.name not in ("__init__.py", "__main__.py"):
-            room = file.parent.relative_to(source).as_posix()
-            assert f"`{file.name}`" in (text if room == "." else rooms[room]), file
+    assert sorted(described) == sorted(path.parent.name for path in source.glob("*/__init__.py"))
+
+
+def test_the_architecture_lists_packages_in_the_order_of_the_import_contract():
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    described = re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    layers = contracts["contracts"][0]["layers"]
+    levels = {
+        name: level for level, names in enumerate(layers) for name in re.findall(r"\w+", names)
+    }
+    assert [levels[name] for name in described] == sorted(
+        (levels[name] for name in described), reverse=True
+    )
+
+
+def test_the_architecture_names_only_files_that_exist():
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    source = ROOT / "src/longtail"
+    names = re.findall(r"`([\w/]+\.py)`", text)
+    assert names
+    for name in names:
+        inside = [*source.rglob(name), ROOT / name]
+        assert any(path.exists() for path in inside), name
 
 
 def test_every_benchmark_has_results():
