@@ -4,12 +4,13 @@ written.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import logging
 import re
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("longtail")
 _FOLDER = Path(__file__).parent
 _KNOWN = "0.68"  # whose cache _bind_cache was written for, as that of 0.60
+# private attributes of numba's cache files that _bind_cache and _save_overload use
+_CACHE_ATTRIBUTES = (
+    "_cache_path",
+    "_data_name_pattern",
+    "_dump",
+    "_load_index",
+    "_save_data",
+    "_save_index",
+    "_source_stamp",
+)
+_DIGEST_LENGTH = 16
 _ANNOUNCEMENT = (
     "compiling kernels, once on this machine: up to a minute or two for a method; "
     "`longtail doctor --compile` compiles those of all methods at once"
@@ -51,17 +63,54 @@ def kernel(function: F) -> F:
 
 
 def _bind_cache(cached: Any, function: Callable[..., Any]) -> bool:
-    """Let the cache of a kernel notice changes of imported kernels, and survive a full disk.
+    """Let the cache of a kernel notice changes of imported kernels, serve several processes at
+    once, and survive a full disk.
 
     Numba has no public way to do so. Return False for a version without the private attributes: its
     cache would not notice that an imported kernel has changed, and must not be used."""
-    index: Any = getattr(cached, "_cache_file", None)
-    if not hasattr(index, "_source_stamp") or not hasattr(cached, "save_overload"):
+    files: Any = getattr(cached, "_cache_file", None)
+    if not all(hasattr(files, name) for name in _CACHE_ATTRIBUTES):
+        _warn_unknown_cache()
+        return False
+    if not hasattr(cached, "save_overload"):
         _warn_unknown_cache()
         return False
     cached.save_overload = _kept_where_it_can_be(cached.save_overload)
-    index._source_stamp = (index._source_stamp, _sources(function.__code__.co_filename))
+    files.save = partial(_save_overload, files)
+    files._source_stamp = (files._source_stamp, _sources(function.__code__.co_filename))
     return True
+
+
+def _save_overload(files: Any, key: Any, data: Any) -> None:
+    """Store a compiled overload under a name made from its content, then enter it in the index.
+
+    Numba numbers the files of a kernel by its index and writes the index first. Two processes that
+    compile different overloads at once then choose the same number, and the index leads to code of
+    other argument types, whose call ends the process. A name made from the content is never that
+    of other code: of two indexes written at once the later one holds, and an overload that is
+    missing there is compiled again.
+
+    Args:
+        files: numba's index and data files of one kernel.
+        key: signature, target and digest of the function.
+        data: the compiled overload.
+    """
+    digest = hashlib.sha256(files._dump(data)).hexdigest()[:_DIGEST_LENGTH]
+    name = files._data_name_pattern.replace("{number:d}", digest)
+    files._save_data(name, data)
+    overloads = files._load_index()
+    if not overloads:  # of another version of the source, if there are any
+        _remove_data(files, name)
+    overloads[key] = name
+    files._save_index(overloads)
+
+
+def _remove_data(files: Any, name: str) -> None:
+    """Remove the data files of a kernel but ``name``; a process that misses one compiles again."""
+    prefix, _, suffix = files._data_name_pattern.partition("{number:d}")
+    for path in Path(files._cache_path).glob(f"{glob.escape(prefix)}*{suffix}"):
+        if path.name != name:
+            path.unlink(missing_ok=True)
 
 
 @cache  # one warning a process

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numba
 import numpy as np
 import pytest
+from numba.core.caching import IndexDataCacheFile
 
 from longtail.kernels import compilation, jit
 
@@ -265,3 +266,50 @@ def test_edit_of_a_called_kernel_is_seen(tmp_path):
 
 def test_source_of_a_frozen_program_is_not_looked_for(tmp_path):
     assert jit._sources(str(tmp_path / "library.zip" / "kernels.py")) == frozenset()
+
+
+class TwoProcesses:
+    """The cache files of one kernel as two processes see them."""
+
+    def __init__(self, folder):
+        self.first = self._files(folder)
+        self.second = self._files(folder)
+
+    @staticmethod
+    def _files(folder):
+        files = IndexDataCacheFile(str(folder), "solvers.solve-1.py311", "stamp")
+        cached = SimpleNamespace(_cache_file=files, save_overload=lambda *arguments: None)
+        assert jit._bind_cache(cached, test_two_processes_that_compile_at_once)
+        return files
+
+
+def test_two_processes_that_compile_at_once(tmp_path):
+    both = TwoProcesses(tmp_path)
+    index_of_second = both.second._load_index()  # read before the first process writes
+    write_data = both.first._save_data
+
+    def write_data_after_the_second(name, data):
+        both.second._load_index = lambda: index_of_second
+        both.second.save("float32", b"code for float32")
+        write_data(name, data)
+
+    both.first._save_data = write_data_after_the_second
+    both.first.save("int64", b"code for int64")
+    later = TwoProcesses(tmp_path).first
+    assert later.load("float32") in (None, b"code for float32")
+    assert later.load("int64") in (None, b"code for int64")
+    for key in ("float32", "int64"):
+        later.save(key, f"code for {key}".encode())
+    assert later.load("float32") == b"code for float32"
+    assert later.load("int64") == b"code for int64"
+
+
+def test_an_index_that_is_there_before_its_data_was_written_is_no_other_code(tmp_path):
+    files = TwoProcesses(tmp_path).first
+    files.save("int64", b"code for int64")
+    (data,) = tmp_path.glob("*.nbc")
+    data.unlink()
+    assert files.load("int64") is None
+    files.save("float32", b"code for float32")
+    assert files.load("float32") == b"code for float32"
+    assert files.load("int64") is None
