@@ -55,7 +55,9 @@ one set of documents; anything else is refused. From Python:
 ```python
 from longtail.reproduction import reproduce
 
-result = reproduce("cascadexml/amazon-670k", "Amazon-670K", "out", encoder_folder="encoders", single=True)
+result = reproduce(
+    "cascadexml/amazon-670k", "Amazon-670K", "out", encoder_folder="encoders", single=True
+)
 ```
 """
 

@@ -28,7 +28,13 @@ read all of them.
 `longtail methods NAME` prints the settings of one method as such a file. A second line in the last column says what
 methods have in place of the default.
 """
-_KINDS = {int: "whole number", float: "number", bool: "`true` or `false`", str: "text"}
+_KINDS = {
+    int: "whole number",
+    float: "number",
+    bool: "`true` or `false`",
+    str: "text",
+    dict: "table",
+}
 
 
 def settings_reference() -> str:
@@ -95,6 +101,8 @@ def values(hint: Any) -> str:
     )
     if get_origin(inner) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(inner))
+    if get_origin(inner) is dict:
+        return _KINDS[dict]
     if get_origin(inner) is tuple:
         return f"list of: {values(get_args(inner)[0])}"
     bounds = ", ".join(_bounds([meta for meta in metas if isinstance(meta, Meta)]))

@@ -96,6 +96,8 @@ def test_help_needs_nothing_heavy(arguments):
         "progress",
         "cli.address_space",
         "cli.progress_display",
+        "kernels",
+        "kernels.compilation",
         *COMMANDS,
     }
     assert (

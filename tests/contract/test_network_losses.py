@@ -83,7 +83,7 @@ def test_resuming_needs_the_function_again(tmp_path, monkeypatch):
     )
     from longtail import training_run
 
-    def killed(model, output):
+    def killed(model, output, check=None):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

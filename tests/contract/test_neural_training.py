@@ -262,7 +262,7 @@ class TestLearning:
     def test_on_its_own_documents(self, fit, data):
         """A network alone, which knows nothing at first, learns most of what few documents say."""
         few = data[0].take(np.arange(60))
-        settings = {"training": {**TRAINING, "epochs": 20}, "cascade": {"combine": "never"}}
+        settings = {"training": {**TRAINING, "epochs": 30}, "cascade": {"combine": "never"}}
         assert fit(few, **settings).evaluate(few)["P@1"] > 0.8
 
     def test_best_epoch_is_kept(self, fit, data):

@@ -42,7 +42,11 @@ class TestFeatures:
         )
         caplog.clear()
         done = run("evaluate", tmp_path / "m", folder, "--json")
-        assert caplog.messages == [f"{read}features of test.txt: 7 columns, numbers from 0 to 6"]
+        assert caplog.messages == [
+            f"{read}features of test.txt: 7 columns, numbers from 0 to 6",
+            "4 of the 4 documents (100.0%) are training documents of the model, so the numbers are "
+            "higher than for new documents",
+        ]
         assert json.loads(done.out)["evaluation"]["metrics"]["P@1"] == 1
         done = run("predict", tmp_path / "m", folder, "-k", 1)
         found = [json.loads(line)["labels"] for line in done.out.splitlines()]

@@ -294,8 +294,8 @@ class TestLearning:
         few = data[0].take(np.arange(60))
         settings = {"search": {"beam_size": 50}, "features": "dnn"}
         training = {**TRAINING, "epochs": 15, "loss": "squared-hinge"}
-        tuned = fit("xr-transformer", few, few, **settings, training=training).evaluate(few)["P@1"]
-        frozen = fit("xr-linear", few, few, **settings, training=TRAINING).evaluate(few)["P@1"]
+        tuned = fit("xr-transformer", few, **settings, training=training).evaluate(few)["P@1"]
+        frozen = fit("xr-linear", few, **settings, training=TRAINING).evaluate(few)["P@1"]
         assert tuned > max(frozen + 0.1, 0.75)
 
     def test_levels_choose_below_what_those_above_chose(self, fit, data, monkeypatch):

@@ -51,7 +51,8 @@ def test_stages_of_the_future_and_of_long_ago_are_gone_on_with(trained, tmp_path
     model = tmp_path / "model"
     with monkeypatch.context() as patch:
         patch.setattr(
-            "longtail.training_run.save_model", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            "longtail.training_run.save_model",
+            lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt),
         )
         assert here(own.arguments(model), tmp_path / "said").code == 130
     chance = random.Random(1)
@@ -86,7 +87,7 @@ def test_a_server_answers_whatever_the_clock_says(tmp_path, jumping_clock):
     async def ask() -> list[int]:
         server.start()
         transport = httpx.ASGITransport(create_app(server), client=("127.0.0.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             body = {"documents": [{"text": "sound editor"}]}
             answers = [(await client.post("/v1/predict", json=body)).status_code for _ in range(10)]
         await asyncio.to_thread(server.stop)

@@ -180,4 +180,4 @@ def test_a_killed_driver_is_resumed_without_ray(tmp_path, caplog, killed_driver)
     assert contents(tmp_path / "model") == contents(tmp_path / "whole")
     go_on_to_the_end(killed_driver)  # into the work folder of a run that is over
     assert not list(tmp_path.glob("*.stages"))
-    train_to_folder(documents(), tmp_path / "model", config)
+    train_to_folder(documents(), tmp_path / "model", config, force=True)

@@ -363,7 +363,9 @@ class TestFiles:
 
     def test_refusals(self, tmp_path):
         (tmp_path / "file.txt").write_text("mine")
-        with pytest.raises(UsageError, match="found a file; expected a folder"):
+        with pytest.raises(
+            UsageError, match=r"found \.txt; expected a folder, or a file that ends in one of"
+        ):
             comparison_files(tmp_path / "file.txt")
         for name in ("a.png", "a.csv"):
             with pytest.raises(UsageError, match="does not exist; make it first"):

@@ -80,11 +80,11 @@ class TestDocumentation:
     def test_settings_are_all_fields_once(self):
         leaves = sum(len(stage.__struct_fields__) for stage in STAGES if stage is not Config)
         assert (
-            len(list(settings(Config()))) == leaves + 5
-        )  # method, preset, seed, features and normalise_features
+            len(list(settings(Config()))) == leaves + 6
+        )  # method, preset, seed, features, normalise_features and custom
         twice = Config(tfidf=(TfIdf(), TfIdf()))
         paths = [setting.path for setting in settings(twice)]
-        assert len(set(paths)) == len(paths) == leaves + 5 + len(TfIdf.__struct_fields__)
+        assert len(set(paths)) == len(paths) == leaves + 6 + len(TfIdf.__struct_fields__)
 
     def test_a_config_cannot_be_changed(self):
         with pytest.raises(AttributeError):

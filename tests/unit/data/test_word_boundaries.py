@@ -76,7 +76,7 @@ def test_training_warns_unless_characters_are_read(caplog):
     assert READ_CHARACTERS in caplog.text
     assert tagger.predict(["庭の猫"], 1)[0] == tagger.predict([""], 1)[0]
     caplog.clear()
-    settings = {"calibration": {"share": 0.0}, "tfidf": [{"unit": "char", "ngram_max": 3}]}
+    settings = {"calibration": {"method": "none"}, "tfidf": [{"unit": "char", "ngram_max": 3}]}
     tagger = lt.Longtail("dismec", **settings).fit(japanese())
     assert caplog.text == ""
     assert [tagger.predict([text], 1)[0][0].id for text in ("庭の猫", "橋の車")] == ["cat", "car"]
