@@ -5,8 +5,8 @@ over it.
 from __future__ import annotations
 
 from longtail.methods.catalogue import Method
+from longtail.methods.registry import METHODS, register_method, register_ranker
 from longtail.methods.resolving import (
-    METHODS,
     classifiers_alone,
     configure,
     method,
@@ -23,5 +23,7 @@ __all__ = [
     "method",
     "ranks_alone",
     "reads_label_texts",
+    "register_method",
+    "register_ranker",
     "uses_encoder",
 ]

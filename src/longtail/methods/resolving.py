@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from longtail.config import Config, Training, file_of, resolve
 from longtail.errors import ConfigError, unknown_name
-from longtail.methods.catalogue import CATALOGUE, Method, Settings
+from longtail.methods.catalogue import Method, Settings
+from longtail.methods.registry import METHODS, load_plugins
 
 __all__ = [
-    "METHODS",
     "classifiers_alone",
     "configure",
     "method",
@@ -18,13 +18,12 @@ __all__ = [
     "uses_encoder",
 ]
 
-METHODS: dict[str, Method] = {entry.name: entry for entry in CATALOGUE}
-
 
 def method(name: str, place: str = "") -> Method:
     """Return the catalogue's entry, or name the nearest one; ``place`` is what the error begins
     with.
     """
+    load_plugins()
     if name not in METHODS:
         raise ConfigError(f"{place}{unknown_name('method', name, METHODS)}")
     return METHODS[name]
