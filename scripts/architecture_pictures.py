@@ -32,14 +32,14 @@ class Box(NamedTuple):
 _BOX = (164, 64)  # width and height, pixels
 _COLUMNS = (20, 208, 396, 584, 772)
 _PLACES = [  # row by row, in pixels from the top: (name, modules) of each column, None where there is no box
-    (50, [None, None, ("network, if any", ("neural/",)), None, None]),
+    (50, [None, None, ("network, if any", ("networks/",)), None, None]),
     (
         140,
         [
             ("documents", ("data/",)),
             ("text features", ("features/tfidf.py",)),
             None,
-            ("classifiers", ("linear/",)),
+            ("classifiers", ("rankers/",)),
             ("model folder", ("models/", "store/")),
         ],
     ),
@@ -68,7 +68,7 @@ _PLACES = [  # row by row, in pixels from the top: (name, modules) of each colum
         [
             None,
             None,
-            ("explanation", ("linear/explanation.py",)),
+            ("explanation", ("models/",)),
             ("server", ("server/",)),
             ("metrics, report", ("metrics/", "report/")),
         ],

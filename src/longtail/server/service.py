@@ -44,7 +44,7 @@ _TIMED = 3  # runs of which the quickest counts
 _WARM_UP = (
     "Warm up.",
     "Offshore wind turbines in the Baltic Sea, and how they are kept in good order.",
-    "",
+    "-",  # without a word; an empty text would be warned of
 )
 
 

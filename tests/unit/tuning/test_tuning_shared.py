@@ -8,7 +8,7 @@ import pytest
 import longtail as lt
 from longtail.config import nested
 from longtail.methods import configure
-from longtail.models.model_folder import _files, save_model
+from longtail.models.model_folder import save_model
 from longtail.pipeline import train
 from longtail.tuning.shared import SharedStages
 
@@ -17,19 +17,31 @@ VALID = lt.sample()[0].take(np.arange(90, 110))
 BASE = {"tree": {"branching": 3, "leaf_size": 12}, "ranker": {"max_passes": 3}}
 
 
+class MemoryFolder:
+    """Keeps the arrays that a ranker writes into a model folder."""
+
+    def __init__(self):
+        self.arrays = {}
+
+    def write_arrays(self, name, arrays):
+        self.arrays |= {f"{name} {key}": array for key, array in arrays.items()}
+
+
 def contents(model):
     """Return every array of a linear model."""
-    found = {
+    folder = MemoryFolder()
+    for number, ranker in enumerate(model.rankers):
+        ranker.write(folder, number)
+    assert folder.arrays
+    arrays = {
         "counts": model.label_counts,
         **model.vectoriser.to_arrays(),
         **model.calibration.to_arrays(),
+        **folder.arrays,
     }
-    for number, ranker in enumerate(model.rankers):
-        for file, arrays in _files(ranker, number).items():
-            found |= {f"{file} {name}": array for name, array in arrays.items()}
     if model.label_graph is not None:
-        found["graph"] = model.label_graph.toarray()
-    return {name: (array.dtype, array.shape, array.tobytes()) for name, array in found.items()}
+        arrays["graph"] = model.label_graph.toarray()
+    return {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
 def written(model, place):
