@@ -66,7 +66,7 @@ _DATA = """
 
 Nothing is downloaded by Longtail. Each dataset is a folder with the files of its authors, as they lie in the archive,
 `.gz` and `.zst` included; its name is free, but a folder of titles should keep its name. Sizes are compared with the
-published ones, and a difference is said.
+published ones, and differences are named in the result.
 
 | layout | files | published at |
 |---|---|---|
@@ -80,6 +80,10 @@ section Datasets |
 | label features | `trn.json.gz`, `tst.json.gz`, `lbl.json.gz`, `filter_labels_test.txt` | the \
 [Extreme Classification Repository](http://manikvarma.org/downloads/XC/XMLRepository.html), raw text; a set of titles \
 is the titles of the set without "Titles" in its name |
+| raw texts | `trn.raw.json.gz`, `tst.raw.json.gz`, `Yf.txt` | the same repository, raw text of the sets without label \
+features; no tf-idf, so a method that reads tf-idf makes its own, and the result says that it is not comparable |
+| bag of words | `train.txt` and `test.txt`, or `trn_X_Xf.txt`, `trn_X_Y.txt`, `tst_X_Xf.txt`, `tst_X_Y.txt` | the same \
+repository, BoW features; for linear methods only, and its features are not the papers' tf-idf |
 
 The two first layouts hold the same documents, features and split; either will do.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ published = "xr-linear"
 [[experiments]]
 method = "dismec"
 preset = ""
-datasets = ["eurlex-4k", "lf-amazontitles-131k"]
+datasets = ["eurlex-4k", "wiki10-31k", "lf-amazontitles-131k"]
 published = "dismec"
 [[experiments]]
 method = "x-transformer"
@@ -137,6 +138,53 @@ def titles(tmp_path_factory, parts):
     return folder
 
 
+@pytest.fixture(scope="module")
+def raw_texts(tmp_path_factory, parts):
+    """Return a folder of raw texts with the names of labels in ``Yf.txt``, and no ``lbl.json``."""
+    folder = tmp_path_factory.mktemp("data") / "Amazon-3M.raw"
+    for part, split in zip(parts, ("train", "test"), strict=True):
+        lt.write(part, folder, format="lf", split=split)
+    for file in folder.glob("lbl.json*"):
+        file.unlink()
+    names = parts[0].labels.names or parts[0].labels.ids
+    (folder / "Yf.txt").write_text("".join(f"{name}\n" for name in names))
+    return folder
+
+
+def svmlight_lines(matrix):
+    """Yield the columns and values of each row as svmlight writes them."""
+    for values in matrix:
+        yield " ".join(f"{column}:{values[column]:g}" for column in np.flatnonzero(values))
+
+
+@pytest.fixture(scope="module")
+def bag_of_words(tmp_path_factory, parts, features):
+    """Return a folder of the repository's BoW format, one file per split."""
+    folder = tmp_path_factory.mktemp("data") / "Wiki10-31K.bow"
+    folder.mkdir()
+    for part, split, matrix in zip(parts, ("train", "test"), features, strict=True):
+        lines = [f"{len(part)} {matrix.shape[1]} {part.n_labels}"]
+        for row, values in enumerate(svmlight_lines(matrix)):
+            labels = ",".join(map(str, part.label_matrix[[row]].indices))
+            lines.append(f"{labels} {values}")
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def split_matrices(tmp_path_factory, parts, features):
+    """Return a folder of the repository's BoW format, features and labels in files of their own."""
+    folder = tmp_path_factory.mktemp("data") / "WikiSeeAlsoTitles-350K"
+    folder.mkdir()
+    for part, split, matrix in zip(parts, ("trn", "tst"), features, strict=True):
+        targets = part.label_matrix.toarray()
+        for name, rows in (("X_Xf", matrix), ("X_Y", targets)):
+            header = f"{len(rows)} {rows.shape[1]}"
+            lines = "\n".join([header, *svmlight_lines(rows)])
+            (folder / f"{split}_{name}.txt").write_text(lines + "\n")
+    return folder
+
+
 @pytest.fixture
 def said(caplog):
     caplog.set_level(logging.INFO, "longtail")
@@ -204,6 +252,49 @@ def test_metrics_are_those_of_evaluate(run, request, layout, name, family, tmp_p
             quiet(run, "evaluate", model, data, "--propensity", family, "--no-filter", "--json")
         )
         assert unmasked["evaluation"]["metrics"]["P@1"] != expected["P@1"]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("layout", "name", "has_features"),
+    [
+        ("attentionxml", "dismec/wiki10-31k", True),
+        ("pecos", "dismec/eurlex-4k", True),
+        ("titles", "dismec/lf-amazontitles-131k", False),
+        ("raw_texts", "dismec/eurlex-4k", False),
+        ("bag_of_words", "dismec/eurlex-4k", True),
+        ("split_matrices", "dismec/eurlex-4k", True),
+    ],
+)
+def test_a_share_of_every_layout(run, request, layout, name, has_features, tmp_path):
+    folder = request.getfixturevalue(layout)
+    out = tmp_path / "out"
+    shown = quiet(run, "reproduce", name, folder, "-o", out, "--share", 0.5, *RAW)
+    result = json.loads((out / "result.json").read_bytes())
+    assert "NOT COMPARABLE" in shown
+    assert result["documents"]["train"] == N_TRAIN / 2
+    assert result["documents"]["test"] == N_TEST / 2
+    metrics = metrics_of(result, "model")
+    assert 0 < metrics["P@1"] <= 100
+    model = lt.load(out / "member-model")
+    assert (model.model.vectoriser is None) == has_features
+
+
+@pytest.mark.usefixtures("small")
+def test_features_other_than_the_published_ones_are_named(run, attentionxml, tmp_path):
+    """A download without its tf-idf files is trained on Longtail's tf-idf, which is not the paper's."""
+    out = tmp_path / "whole"
+    quiet(run, "reproduce", "xr-linear/wiki10-31k", attentionxml, "-o", out, "--single", *RAW)
+    reasons = json.loads((out / "result.json").read_bytes())["not_comparable"]
+    assert any("columns of features, and Wiki10-31K has 101,938" in reason for reason in reasons)
+    without = tmp_path / "Wiki10-31K"
+    shutil.copytree(attentionxml, without)
+    (without / "train_v1.txt").unlink()
+    (without / "test.txt").unlink()
+    out = tmp_path / "texts"
+    quiet(run, "reproduce", "xr-linear/wiki10-31k", without, "-o", out, "--single", *RAW)
+    reasons = json.loads((out / "result.json").read_bytes())["not_comparable"]
+    assert any("found no tf-idf features beside the texts" in reason for reason in reasons)
 
 
 @pytest.mark.usefixtures("small")

@@ -26,6 +26,7 @@ log = logging.getLogger("longtail")
 
 _FILTER = "filter_labels_test.txt"
 _SHARE_SEED = 0  # a share is the same on every machine
+_WIDTH_TOLERANCE = 0.01  # share of the published columns of features
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,16 @@ class Documents:
         return path
 
 
-def read_documents(folder: Path, published: PublishedDataset) -> Documents:
-    """Read both parts of a dataset in its published layout, and compare their sizes."""
+def read_documents(
+    folder: Path, published: PublishedDataset, reads_features: bool = False
+) -> Documents:
+    """Read both parts of a dataset in its published layout, and compare their sizes.
+
+    Args:
+        folder: the dataset as its authors publish it.
+        published: its published sizes and layout.
+        reads_features: whether the recipe reads tf-idf, which should be the published one.
+    """
     if not folder.is_dir():
         found = "is a file" if folder.exists() else "no such folder"
         expected = f"expected the folder of {published.title} as its authors publish it"
@@ -72,8 +81,10 @@ def read_documents(folder: Path, published: PublishedDataset) -> Documents:
     options = _reading(folder, published)
     train = read(folder, split="train", skip_bad=None, **options)
     test = read(folder, split="test", labels=train.labels, unknown="add", skip_bad=None, **options)
-    differences = tuple(_differences(train, test, published))
-    documents = Documents(train, test, find_filter(AUTO, test), differences)
+    differences = [*_differences(train, test, published)]
+    if reads_features and published.layout != "lf":
+        differences += _feature_differences(train, published)
+    documents = Documents(train, test, find_filter(AUTO, test), tuple(differences))
     for difference in documents.differences:
         log.warning("%s: %s; another dataset or split?", folder, difference)
     return documents
@@ -103,3 +114,14 @@ def _differences(train: Dataset, test: Dataset, published: PublishedDataset) -> 
     for what, (found, expected) in sizes.items():
         if found != expected:
             yield f"found {found:,} {what}, and {published.title} has {expected:,}"
+
+
+def _feature_differences(train: Dataset, published: PublishedDataset) -> Iterator[str]:
+    """Yield in words how the features differ from the published ones."""
+    if train.features is None:
+        yield f"found no tf-idf features beside the texts of {published.title}, so Longtail's are used"
+        return
+    width = train.features.shape[1]
+    # the last columns of an svmlight file may be empty in the training part
+    if abs(width - published.features) > _WIDTH_TOLERANCE * published.features:
+        yield f"found {width:,} columns of features, and {published.title} has {published.features:,}"

@@ -19,7 +19,7 @@ from longtail.errors import ModelFolderError, UsageError
 from longtail.evaluation import evaluate_predictions
 from longtail.features.encoder_search import search_encoders_in
 from longtail.kernels import pool
-from longtail.methods import METHODS, uses_encoder
+from longtail.methods import METHODS, ranks_alone, uses_encoder
 from longtail.models.model_folder import load_model
 from longtail.reproduction.documents import Documents, read_documents
 from longtail.reproduction.experiments import Experiment, Member, experiment
@@ -109,7 +109,9 @@ def reproduce(
         for training in trainings:
             if uses_encoder(training.config):
                 check_encoder(training.config, device)
-        documents = read_documents(Path(data), entry.published_dataset).share(share)
+        reads_features = any(_reads_tfidf(training.config) for training in trainings)
+        whole = read_documents(Path(data), entry.published_dataset, reads_features)
+        documents = whole.share(share)
         folder = RunFolder(
             Path(output), entry.name, share, data_hash(documents.train, documents.test)
         )
@@ -151,6 +153,11 @@ def _members(entry: Experiment, single: bool) -> Sequence[Member]:
         found = f"{len(missing)} of its {len(members)} models need what there is not yet: {', '.join(lacking)}"
         raise UsageError(f"{entry.name}: {found}; train the first model alone with --single")
     return members
+
+
+def _reads_tfidf(config: Config) -> bool:
+    """Return whether linear classifiers read tf-idf, which published datasets have ready-made."""
+    return config.features != "dnn" and not ranks_alone(config)
 
 
 def _training(
