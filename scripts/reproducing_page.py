@@ -82,8 +82,8 @@ section Datasets |
 is the titles of the set without "Titles" in its name |
 | raw texts | `trn.raw.json.gz`, `tst.raw.json.gz`, `Yf.txt` | the same repository, raw text of the sets without label \
 features; no tf-idf, so a method that reads tf-idf makes its own, and the result says that it is not comparable |
-| bag of words | `train.txt` and `test.txt`, or `trn_X_Xf.txt`, `trn_X_Y.txt`, `tst_X_Xf.txt`, `tst_X_Y.txt` | the same \
-repository, BoW features; for linear methods only, and its features are not the papers' tf-idf |
+| bag of words | `train.txt` and `test.txt`, or `trn_X_Xf.txt`, `trn_X_Y.txt`, `tst_X_Xf.txt`, `tst_X_Y.txt` | \
+the same repository, BoW features; for linear methods only, and its features are not the papers' tf-idf |
 
 The two first layouts hold the same documents, features and split; either will do.
 
