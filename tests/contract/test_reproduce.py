@@ -563,7 +563,10 @@ def test_wrong_arguments(fails, attentionxml, tmp_path):
         2, "reproduce", "dismec/eurlex-4k", attentionxml, *out, "--share", 2
     )
     nine = fails(2, "reproduce", "x-transformer/eurlex-4k", attentionxml, *out)
-    assert "1 of its 2 models need what there is not yet: label clusters by magic" in nine
+    assert (
+        "1 of its 2 models need parts that Longtail does not have yet (label clusters by magic)"
+        in nine
+    )
     assert "train the first model alone with --single" in nine
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")

@@ -119,9 +119,14 @@ def _differences(train: Dataset, test: Dataset, published: PublishedDataset) -> 
 def _feature_differences(train: Dataset, published: PublishedDataset) -> Iterator[str]:
     """Yield in words how the features differ from the published ones."""
     if train.features is None:
-        yield f"found no tf-idf features beside the texts of {published.title}, so Longtail's are used"
+        yield (
+            f"found no tf-idf features beside the texts of {published.title}, "
+            "so Longtail's are used"
+        )
         return
     width = train.features.shape[1]
     # the last columns of an svmlight file may be empty in the training part
     if abs(width - published.features) > _WIDTH_TOLERANCE * published.features:
-        yield f"found {width:,} columns of features, and {published.title} has {published.features:,}"
+        yield (
+            f"found {width:,} columns of features, and {published.title} has {published.features:,}"
+        )

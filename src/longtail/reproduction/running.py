@@ -150,8 +150,10 @@ def _members(entry: Experiment, single: bool) -> Sequence[Member]:
     missing = [member for member in members if member.missing]
     if missing:
         lacking = sorted({member.missing for member in missing})
-        found = f"{len(missing)} of its {len(members)} models need what there is not yet: {', '.join(lacking)}"
-        raise UsageError(f"{entry.name}: {found}; train the first model alone with --single")
+        raise UsageError(
+            f"{entry.name}: {len(missing)} of its {len(members)} models need parts that Longtail "
+            f"does not have yet ({', '.join(lacking)}); train the first model alone with --single"
+        )
     return members
 
 
