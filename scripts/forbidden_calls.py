@@ -81,6 +81,10 @@ ALLOWED = {
         "importlib.import_module",
     ): "modules of its own table of formats",
     (
+        "src/longtail/methods/registry.py",
+        "importlib.import_module",
+    ): "modules of its own table of families",
+    (
         "src/longtail/store/durable.py",
         "ctypes.CDLL",
     ): "renameat2 of the C library that is loaded already",
