@@ -28,12 +28,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longtail import progress
+from longtail import reporting
 from longtail.data.formats import read
 from longtail.forecast import Forecast, forecast
 from longtail.kernels import pool
 from longtail.methods import configure
-from longtail.steps.told import run_log
+from longtail.run_log import run_log_path
 from longtail.training_run import train_to_folder
 
 
@@ -118,7 +118,7 @@ def _compared(name: str, data: Path) -> float:
 
 def _measured(case: Case, data: Path) -> tuple[dict[str, float], dict[str, float]]:
     """Return the measured and the expected MB of each stage of a run in this process."""
-    progress.peak_memory_mb = _peak_of_stage
+    reporting.peak_memory_mb = _peak_of_stage
     documents = read(data / case.data / "train.jsonl.gz")
     if case.documents:
         documents = documents.take(np.arange(case.documents))
@@ -136,7 +136,7 @@ def _measured(case: Case, data: Path) -> tuple[dict[str, float], dict[str, float
         train_to_folder(
             documents, output, config, threads=case.threads, ignore_memory=True, device="cpu"
         )
-        for line in run_log(output).read_bytes().splitlines():
+        for line in run_log_path(output).read_bytes().splitlines():
             event = json.loads(line)
             if event.get("event") == "stage":
                 peaks[event["name"]] = max(peaks.get(event["name"], 0.0), event["memory_mb"])
@@ -161,7 +161,7 @@ def _peak_of_stage() -> float:
     return int(fields["VmHWM"].split()[0]) * 1024 / 1e6
 
 
-_PEAK_SO_FAR = progress.peak_memory_mb
+_PEAK_SO_FAR = reporting.peak_memory_mb
 
 if __name__ == "__main__":
     main()

@@ -33,6 +33,8 @@ from longtail.kernels import pool
 from longtail.methods import METHODS, configure
 from longtail.metrics import evaluate
 from longtail.pipeline import train
+from longtail.reporting import listening
+from longtail.run_log import RunLog
 
 ROWS = (
     "xr-linear",
@@ -127,8 +129,11 @@ def curve(documents, test, config, device):
     measure = partial(evaluate, label_counts=documents.label_counts, n_train=len(documents))
     with TemporaryDirectory() as folder:
         log_file = Path(folder, "run.jsonl")
-        with patch.multiple("longtail.networks.cascade_training", evaluate=measure, BEST_BY=CURVE):
-            train(documents, config, valid=test, device=device, log_file=log_file)
+        with (
+            patch.multiple("longtail.networks.cascade_training", evaluate=measure, BEST_BY=CURVE),
+            listening(RunLog(log_file)),
+        ):
+            train(documents, config, valid=test, device=device)
         events = [json.loads(line) for line in log_file.read_text().splitlines()]
     return points([event for event in events if event["event"] == "epoch"])
 

@@ -28,10 +28,10 @@ from longtail.metrics.layout import in_columns
 from longtail.metrics.ranking import resampled_metrics
 from longtail.metrics.statistics import check_ks
 from longtail.models.ranking_model import RankingModel
-from longtail.progress import advance, stage
 from longtail.report.evaluation_page import over_all, wide_ranking
 from longtail.report.examination import folder_bytes
 from longtail.report.speed import ms_per_document, timing_sample
+from longtail.reporting import advance, stage
 from longtail.store import open_folder
 
 __all__ = ["ComparedModel", "Comparison", "compare"]

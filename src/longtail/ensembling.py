@@ -22,11 +22,10 @@ from longtail.models.ensemble_model import METHOD, Ensemble, Fusion, united_labe
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model
 from longtail.models.ranking_model import Facts
-from longtail.progress import advance, stage
+from longtail.reporting import advance, logged_stage, stage
 from longtail.search.ensemble import above_missing
 from longtail.search.ensemble_weights import FITTED, fit_weights
 from longtail.steps.held_out import calibrate, check_unseen
-from longtail.steps.told import told
 from longtail.store import Folder, check_replaceable, open_folder
 
 __all__ = ["checked_fusion", "ensemble", "ensemble_to_folder"]
@@ -237,7 +236,7 @@ def _fitted(joined: Ensemble, valid: Dataset) -> Ensemble:
         if not known.label_matrix.nnz:
             found = f"{len(valid):,} documents without any label of the models"
             raise DataError([Problem("valid", 0, found, "labels to fit weights by")])
-        with told("weights") as say:
+        with logged_stage("weights") as note:
             scores = joined.member_scores(known, FITTED[-1], joined.config.search)
             above = [above_missing(own, joined.missing_score) for own in scores]
             weights, value = fit_weights(above, known.label_matrix)
@@ -246,6 +245,6 @@ def _fitted(joined: Ensemble, valid: Dataset) -> Ensemble:
                 f"{method} {weight:.3g}"
                 for method, weight in zip(joined.methods, weights, strict=True)
             )
-            say(f"{', '.join(shares)}: mean of P@1, P@3 and P@5 {value / len(FITTED):.1%}")
+            note(f"{', '.join(shares)}: mean of P@1, P@3 and P@5 {value / len(FITTED):.1%}")
     facts = msgspec.structs.replace(joined.facts, held_out=len(valid))
     return calibrate(replace(joined, facts=facts), valid)

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from longtail.checks import check_trainable
@@ -53,23 +52,19 @@ def train(
     parents: Parents | None = None,
     stages: Stages | None = None,
     device: str = "auto",
-    log_file: Path | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> Model:
     """Train a model; what ``stages`` holds of an interrupted run is not done again.
 
     ``valid`` is for the calibration, which otherwise has some documents held out, and for the
-    epochs of a network; ``parents`` is a hierarchy of the labels in place of a clustered tree. What
-    a network's training tells of its steps goes to ``log_file``, a JSON line each. ``loss`` is the
-    loss of a network, where ``training.loss`` is ``custom``."""
+    epochs of a network; ``parents`` is a hierarchy of the labels in place of a clustered tree.
+    ``loss`` is the loss of a network, where ``training.loss`` is ``custom``."""
     check_trainable(documents, config, device, parents, loss)
     fingerprints = Fingerprints.of(document_hashes(documents))
     if valid is not None:
         check_unseen(valid, [fingerprints], documents)
     _remark_unread_texts(documents, config)
-    fitted, held_out, run = _begun(
-        documents, config, valid, parents, stages, device, log_file, loss
-    )
+    fitted, held_out, run = _begun(documents, config, valid, parents, stages, device, loss)
 
     points = with_label_points(fitted, run)  # the documents, and with Gandalf the labels' own texts
     vectoriser, features = text_features(points, run)
@@ -134,7 +129,6 @@ def _begun(
     parents: Parents | None,
     stages: Stages | None,
     device: str,
-    log_file: Path | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> tuple[Dataset, Dataset | None, Run]:
     """Return what to train on, what to calibrate by, and the run, whose stages go by all that they
@@ -156,5 +150,5 @@ def _begun(
     return (
         fitted,
         held_out,
-        Run(config, Work.begin(stages, config, *seen), parents, valid, device, log_file, loss),
+        Run(config, Work.begin(stages, config, *seen), parents, valid, device, loss),
     )

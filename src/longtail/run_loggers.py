@@ -1,53 +1,44 @@
-"""Where a training run is told of: MLflow, Weights & Biases, TensorBoard.
+"""Loggers of training runs: MLflow, Weights & Biases and TensorBoard.
 
-Work says ``tell("epoch", step, numbers)`` without knowing who listens, as with
-:mod:`longtail.progress`; a run opens those who do with :func:`logging_to`. One that fails says so
-once, and the run goes on without it; so does the run log, a file of lines beside the model."""
+A run opens them with :func:`logging_to`, and they listen to its reports
+(:mod:`longtail.reporting`). One that fails logs a warning once, and the run goes on without it."""
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from longtail.errors import MissingExtra, UsageError, printable, unknown_name
+from longtail.reporting import CompletedStage, listening
 
-__all__ = [
-    "Guarded",
-    "RunLogger",
-    "TensorBoard",
-    "add_line",
-    "append_line",
-    "check_targets",
-    "flat",
-    "logging_to",
-    "part",
-    "tell",
-    "tell_settings",
-]
+__all__ = ["Guarded", "RunLogger", "TensorBoard", "check_targets", "flat", "logging_to"]
 
 log = logging.getLogger("longtail")
 
 _EXPERIMENT = "longtail"  # of MLflow, and the project of Weights & Biases
-_BOARDS = "runs"  # folder of TensorBoard, a folder a run in it
+_BOARDS = "runs"  # folder of TensorBoard, with a folder per run
 _BATCH = 100  # parameters that MLflow takes at a time
 _LONGEST = 500  # characters of a setting that MLflow keeps
 
 
 class RunLogger(Protocol):
-    """Who listens to a run."""
+    """A service that keeps the settings and curves of runs."""
 
     def settings(self, values: Mapping[str, Any]) -> None:
-        """Take what decides the run, by dotted path."""
+        """Keep the inputs of the run by dotted path."""
 
     def numbers(self, prefix: str, values: Mapping[str, float], step: int) -> None:
-        """Take numbers at a step; steps of one ``prefix`` are counted together, and names begin
-        with it.
+        """Keep numbers at a step.
+
+        Args:
+            prefix: The stage, empty outside of stages; it precedes the names, and steps are counted
+                per prefix.
+            values: Numbers by name.
+            step: The step.
         """
 
     def close(self, failed: bool) -> None:
@@ -55,23 +46,38 @@ class RunLogger(Protocol):
 
 
 class Guarded:
-    """A logger whose first failure is its last: one warning, and silence."""
+    """Listener that passes reports to a logger until the logger fails, which is logged once.
+
+    Names of numbers begin with the stage, as steps are counted anew in each."""
 
     def __init__(self, name: str, make: Callable[[], RunLogger]) -> None:
-        """Open the logger; only that a package is missing, or a target without meaning, is an
-        error.
-        """
+        """Open the logger; only a missing package or an unknown target is an error."""
         self.name = name
+        self._stages: list[str] = []
         self._logger = None
         self._logger = self._tried(make)
 
     def settings(self, values: Mapping[str, Any]) -> None:
-        """Take what decides the run."""
+        """Log the inputs of the run."""
         self._with(lambda logger: logger.settings(values))
 
-    def numbers(self, prefix: str, values: Mapping[str, float], step: int) -> None:
-        """Take numbers at a step."""
-        self._with(lambda logger: logger.numbers(prefix, values, step))
+    def start_stage(self, name: str) -> None:
+        """Begin names with the stage."""
+        self._stages.append(name)
+
+    def end_stage(self, name: str) -> None:
+        """Begin names as before the stage."""
+        self._stages.pop()
+
+    def complete_stage(self, stage: CompletedStage) -> None:
+        """Log the seconds of a stage."""
+        self.numbers("seconds", 0, {stage.name: stage.seconds})
+
+    def numbers(self, event: str, step: int, values: Mapping[str, Any]) -> None:
+        """Log the numbers among ``values``, also those one mapping deep, as ``event/name``."""
+        prefix = "/".join(self._stages)
+        numbers = flat(event, values)
+        self._with(lambda logger: logger.numbers(prefix, numbers, step))
 
     def close(self, failed: bool = False) -> None:
         """End the run."""
@@ -99,81 +105,26 @@ class Guarded:
             return None
 
 
-_listening: list[Guarded] = []
-_parts: list[str] = []
-
-
 @contextmanager
 def logging_to(targets: Iterable[str], run: str) -> Iterator[None]:
-    """Tell of all that happens in the body to ``targets``, such as ``mlflow:http://host:5000``, as
-    the run ``run``.
-    """
+    """Log the body as the run ``run`` to ``targets``, such as ``mlflow:http://host:5000``."""
     opened = [_opened(target, run) for target in targets]
     failed = True
-    _listening.extend(opened)
     try:
-        yield
+        with listening(*opened):
+            yield
         failed = False
     finally:
         for logger in opened:
-            _listening.remove(logger)
             logger.close(failed)
 
 
 def check_targets(targets: Iterable[str]) -> None:
-    """Refuse a target that no logger is for."""
+    """Refuse a target of an unknown logger."""
     for target in targets:
         kind = target.partition(":")[0]
         if kind not in _KINDS:
             raise UsageError(f"--log-to: {unknown_name('logger', kind, _KINDS)}")
-
-
-@contextmanager
-def part(name: str) -> Iterator[None]:
-    """Let the names of numbers told in the body begin with ``name``, as steps are counted anew in
-    it.
-    """
-    _parts.append(name)
-    try:
-        yield
-    finally:
-        _parts.pop()
-
-
-def tell(event: str, step: int, values: Mapping[str, Any]) -> None:
-    """Tell the numbers among ``values``, also those one mapping deep, as ``event/name``."""
-    if _listening:
-        numbers = flat(event, values)
-        for logger in _listening:
-            logger.numbers("/".join(_parts), numbers, step)
-
-
-def add_line(file: Path, line: bytes) -> bool:
-    """Add a line to a run log; False, and a warning, if it cannot be.
-
-    A run is worth more than what it tells of itself.
-    """
-    try:
-        with open(file, "a+b") as opened:
-            append_line(opened, line)
-    except OSError as error:
-        log.warning("%s: cannot be written (%s); the run goes on without it", file, error.strerror)
-        return False
-    return True
-
-
-def append_line(file: IO[bytes], line: bytes) -> None:
-    """Write a line to a file opened with ``a+b``, ending one in whose middle a process was killed."""
-    if file.tell():
-        file.seek(-1, os.SEEK_END)
-        file.write(b"" if file.read() == b"\n" else b"\n")
-    file.write(line + b"\n")
-
-
-def tell_settings(values: Mapping[str, Any]) -> None:
-    """Tell what decides the run."""
-    for logger in _listening:
-        logger.settings(values)
 
 
 def flat(event: str, values: Mapping[str, Any]) -> dict[str, float]:
@@ -182,24 +133,25 @@ def flat(event: str, values: Mapping[str, Any]) -> dict[str, float]:
     """
     numbers: dict[str, float] = {}
     for name, value in values.items():
-        for inner, number in value.items() if isinstance(value, Mapping) else [("", value)]:
+        parts = value if isinstance(value, Mapping) else {"": value}
+        for part, number in parts.items():
             if isinstance(number, int | float):
-                numbers["/".join(filter(None, (event, name, inner)))] = number
+                numbers[_joined(event, name, part)] = number
     return numbers
 
 
 class TensorBoard:
-    """Curves in a folder of event files; those of an interrupted run after ``step`` are taken back."""
+    """Curves in a folder of event files."""
 
-    def __init__(self, folder: str, step: int | None = None) -> None:
+    def __init__(self, folder: str) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise MissingExtra("TensorBoard", "tensorboard") from None
-        self._writer = SummaryWriter(folder, purge_step=step)
+        self._writer = SummaryWriter(folder)
 
     def settings(self, values: Mapping[str, Any]) -> None:
-        """Write a table, as TensorBoard has no place for single settings."""
+        """Write a table, as TensorBoard has no single settings."""
         rows = [f"| {name} | {_cell(value)} |" for name, value in values.items()]
         self._writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *rows]))
 
@@ -209,12 +161,14 @@ class TensorBoard:
             self._writer.add_scalar(_joined(prefix, name), number, step)
 
     def close(self, failed: bool = False) -> None:
-        """Write what is left."""
+        """Write the remaining events."""
         self._writer.close()
 
 
 class _MLflow:
-    """A run of the experiment «longtail» at a tracking URI, MLflow's own where ``uri`` is empty."""
+    """A run of the experiment "longtail" at a tracking URI; where ``uri`` is empty, at MLflow's
+    default.
+    """
 
     def __init__(self, uri: str, run: str) -> None:
         try:
@@ -239,8 +193,8 @@ class _MLflow:
             self._client.log_batch(self._run, params=params[start : start + _BATCH])
 
     def numbers(self, prefix: str, values: Mapping[str, float], step: int) -> None:
-        """Write metrics; what MLflow does not take in names is written out or left out: P@1 is
-        P_at_1.
+        """Write metrics; characters that MLflow refuses in names are replaced or left out: P@1
+        becomes P_at_1.
         """
         now = int(1000 * time.time())
         names = {
@@ -253,7 +207,7 @@ class _MLflow:
         self._client.log_batch(self._run, metrics=metrics)
 
     def close(self, failed: bool) -> None:
-        """Say how the run ended."""
+        """Set the final status of the run."""
         self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
 
 
@@ -284,15 +238,15 @@ class _WeightsAndBiases:
         )
 
     def close(self, failed: bool) -> None:
-        """Say how the run ended."""
+        """Set the final status of the run."""
         self._run.finish(exit_code=int(failed))
 
 
-def _new_board(place: str, run: str) -> TensorBoard:
-    return TensorBoard(f"{place or _BOARDS}/{run}-{time.strftime('%Y%m%d-%H%M%S')}")
+def _new_board(folder: str, run: str) -> TensorBoard:
+    return TensorBoard(f"{folder or _BOARDS}/{run}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
-_KINDS: Mapping[str, Callable[[str, str], RunLogger]] = {  # of the place and the name of the run
+_KINDS: Mapping[str, Callable[[str, str], RunLogger]] = {  # of the address and the name of the run
     "mlflow": _MLflow,
     "wandb": _WeightsAndBiases,
     "tensorboard": _new_board,
@@ -301,8 +255,8 @@ _KINDS: Mapping[str, Callable[[str, str], RunLogger]] = {  # of the place and th
 
 def _opened(target: str, run: str) -> Guarded:
     check_targets([target])
-    kind, _, place = target.partition(":")
-    return Guarded(kind, lambda: _KINDS[kind](place, run))
+    kind, _, address = target.partition(":")
+    return Guarded(kind, lambda: _KINDS[kind](address, run))
 
 
 def _joined(*parts: str) -> str:

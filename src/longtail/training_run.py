@@ -12,10 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from longtail import __version__, run_loggers
+from longtail import __version__
 from longtail.checks import check_trainable, warn_of_documents, warn_of_few_words
 from longtail.config import Config, settings
 from longtail.data.dataset import Dataset
@@ -25,8 +24,10 @@ from longtail.kernels import pool
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model, save_model
 from longtail.pipeline import follow, train
+from longtail.reporting import listening, report, report_settings
+from longtail.run_log import RunLog, run_log_path
+from longtail.run_loggers import logging_to
 from longtail.steps.process_group import FollowedStages, current_group
-from longtail.steps.told import run_log, stages_told_to, write_event
 from longtail.store import Stages, check_replaceable, clear_leftovers, holds_a_model
 from longtail.tree.given import read_parents
 
@@ -63,7 +64,8 @@ def train_to_folder(
     again."""
     begin = time.perf_counter()
     stages_at = work_folder(output)
-    log_file = run_log(output)
+    log_file = run_log_path(output)
+    run_log = RunLog(log_file)
     parents = None if tree is None else read_parents(tree)
     unfinished = resume and stages_at.is_dir()  # it was decided then that a model is replaced
     check_replaceable(output, force or unfinished)  # now, not after hours of training
@@ -75,15 +77,15 @@ def train_to_folder(
     check_trainable(documents, config, device, parents, loss)
     warn_of_documents(documents)
     warn_of_few_words(documents, config)
-    with pool.threads(threads), run_loggers.logging_to(log_to, output.resolve().name):
-        run_loggers.tell_settings(_facts(documents, config))
+    with pool.threads(threads), logging_to(log_to, output.resolve().name):
+        report_settings(_facts(documents, config))
         expected = forecast(documents, config, device)
         log.info("%s", expected)
         if not ignore_memory:
             check_memory(expected)
         with (
             _stages(stages_at, output) as stages,
-            stages_told_to(log_file),
+            listening(run_log),
             _hint_to_resume(output),
         ):
             clear_leftovers(output)
@@ -95,7 +97,7 @@ def train_to_folder(
                     )
                 with suppress(OSError):  # a run log is worth less than the run
                     log_file.unlink()
-            write_event(_forecast_line(expected))
+            run_log.numbers("forecast", 0, _forecast_values(expected))
             current_group().announce(BEGUN)
             model = train(
                 documents,
@@ -104,14 +106,14 @@ def train_to_folder(
                 parents=parents,
                 stages=stages,
                 device=device,
-                log_file=log_file,
                 loss=loss,
             )
             save_model(model, output, check=partial(_check_opens, output, documents))
             stages.remove()
         note_compiled(config)
-        run_loggers.tell("final", 0, {} if model.metrics is None else model.metrics.metrics)
-        run_loggers.tell("seconds", 0, {"in all": time.perf_counter() - begin})
+        if model.metrics is not None:
+            report("final", 0, model.metrics.metrics)
+        report("seconds", 0, {"in all": time.perf_counter() - begin})
     log.info("%s: written, %.1f s", output, time.perf_counter() - begin)
     return model
 
@@ -186,21 +188,16 @@ def _facts(documents: Dataset, config: Config) -> dict[str, Any]:
     return {"longtail": __version__, **{own.path: own.value for own in settings(config)}, **counts}
 
 
-def _forecast_line(expected: Forecast) -> bytes:
-    """Return the line of the run log that says what the run is expected to take, memory in MB as
-    stages have it.
-    """
+def _forecast_values(expected: Forecast) -> dict[str, Any]:
+    """Return the forecast for the run log, memory in MB as for stages."""
     low, high = expected.seconds
-    line = {
-        "event": "forecast",
-        "step": 0,
+    return {
         "seconds": [round(low, 1), round(high, 1)],
         "compilation_seconds": [round(end, 1) for end in expected.compilation_seconds],
         "memory_mb": round(expected.peak_bytes / 1e6, 1),
         "gpu_memory_mb": round(expected.network_bytes / 1e6, 1) if expected.on_gpu else 0,
         "stages": {name: round(peak / 1e6, 1) for name, peak in expected.peaks().items()},
     }
-    return msgspec.json.encode(line)
 
 
 def is_interrupted(output: Path) -> bool:

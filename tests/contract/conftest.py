@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from few_documents import TEST, TRAIN, put
 
-from longtail import cli, progress
+from longtail import cli, reporting
 
 
 class Done(NamedTuple):
@@ -40,7 +40,7 @@ def plain(monkeypatch):
     yield
     signal.signal(signal.SIGTERM, handler)
     log.setLevel(level)
-    progress.report_to(None)
+    reporting.show_on(None)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 import longtail as lt
-from longtail import cli, progress
+from longtail import cli, reporting
 
 LINEAR = {  # several levels, batches or trees each, so that there are stages to lose
     "xr-linear": ("tree.branching=4", "tree.leaf_size=8"),
@@ -201,7 +201,7 @@ def as_a_process(said: Path):
         finally:
             (sys.stdout, sys.stderr), sys.argv, logging.root.handlers[:] = streams, argv, handlers
             log.setLevel(level)
-            progress.report_to(None)
+            reporting.show_on(None)
             for number, handler in on_signals:
                 signal.signal(number, handler)
 

@@ -22,7 +22,7 @@ from longtail.metrics import Evaluation, FrequencyTable, inverse_propensities
 from longtail.metrics.analysis import FrequencyBin
 from longtail.models.model import Facts, Model
 from longtail.report.comparison_figure import comparison_files, write_comparison
-from told_progress import told_progress
+from shown_progress import shown_progress
 
 COUNTS = {"often": 150, "some": 8, "few": 3, "once": 1}
 TRUTH = [["often", "once"], ["often", "some"], ["few"], ["often", "new"]]
@@ -166,7 +166,7 @@ class TestNumbers:
         assert decoded["notes"] == []
 
     def test_progress(self):
-        with told_progress() as told:
+        with shown_progress() as told:
             compare([a_model(GOOD), a_model(DULL, method="plt")], documents())
         one, two = (
             (("measuring xr-linear", None, ""), "end", 1),

@@ -14,7 +14,8 @@ import longtail as lt
 from longtail import run_loggers
 from longtail.cli.model_commands import train
 from longtail.errors import MissingExtra, UsageError
-from longtail.run_loggers import Guarded, check_targets, flat, logging_to, part, tell, tell_settings
+from longtail.reporting import logged_stage, report, report_settings
+from longtail.run_loggers import Guarded, check_targets, flat, logging_to
 
 
 class Listener:
@@ -48,8 +49,8 @@ def listener(monkeypatch):
 class TestTelling:
     def test_a_run(self, listener):
         with logging_to(["fake:http://host:1/x"], "books"):
-            tell_settings({"tree.branching": 8})
-            tell("final", 0, {"P@1": 0.5})
+            report_settings({"tree.branching": 8})
+            report("final", 0, {"P@1": 0.5})
         assert listener.heard == [
             ("made", "http://host:1/x", "books"),
             ("settings", {"tree.branching": 8}),
@@ -57,30 +58,36 @@ class TestTelling:
             ("close", False),
         ]
 
-    def test_parts_come_before_names(self, listener):
+    def test_stages_come_before_names(self, listener):
         with logging_to(["fake"], "books"):
-            with part("level 1"), part("fine"):
-                tell("step", 20, {"rate": 0.1})
-            tell("step", 1, {"rate": 0.2})
-        assert [told[1] for told in listener.heard if told[0] == "numbers"] == ["level 1/fine", ""]
+            with logged_stage("level 1"), logged_stage("fine"):
+                report("step", 20, {"rate": 0.1})
+            report("step", 1, {"rate": 0.2})
+        numbers = [(heard[1], list(heard[2])) for heard in listener.heard if heard[0] == "numbers"]
+        assert numbers == [
+            ("level 1/fine", ["step/rate"]),
+            ("level 1", ["seconds/fine"]),
+            ("", ["seconds/level 1"]),
+            ("", ["step/rate"]),
+        ]
 
     def test_an_error_ends_the_run_as_failed(self, listener):
         with pytest.raises(KeyboardInterrupt), logging_to(["fake"], "books"):
             raise KeyboardInterrupt
         assert listener.heard[-1] == ("close", True)
-        tell("final", 0, {"P@1": 0.5})
+        report("final", 0, {"P@1": 0.5})
         assert listener.heard[-1] == ("close", True)
 
-    def test_a_part_ends_with_an_error(self, listener):
-        with pytest.raises(ValueError, match="x"), part("level 1"):
-            raise ValueError("x")
+    def test_a_stage_ends_with_an_error(self, listener):
         with logging_to(["fake"], "books"):
-            tell("step", 1, {"rate": 0.1})
-        assert listener.heard[-2][1] == ""
+            with pytest.raises(ValueError, match="x"), logged_stage("level 1"):
+                raise ValueError("x")
+            report("step", 1, {"rate": 0.1})
+        assert listener.heard[1:-1] == [("numbers", "", {"step/rate": 0.1}, 1)]
 
     def test_nobody_listens(self):
-        tell("final", 0, {"P@1": 0.5})
-        tell_settings({})
+        report("final", 0, {"P@1": 0.5})
+        report_settings({})
 
     def test_only_numbers_are_told(self):
         values = {
@@ -110,7 +117,7 @@ class TestFailing:
         guarded = Guarded("mlflow", lambda: broken)
         for _ in range(3):
             guarded.settings({})
-            guarded.numbers("", {}, 0)
+            guarded.numbers("step", 0, {})
             guarded.close()
         assert [record.getMessage() for record in caplog.records] == [
             "--log-to mlflow: OSError: no route to host; the run goes on without it"
@@ -123,7 +130,7 @@ class TestFailing:
             raise ConnectionError("refused")
 
         guarded = Guarded("wandb", make)
-        guarded.numbers("", {"a": 1.0}, 0)
+        guarded.numbers("step", 0, {"a": 1.0})
         assert caplog.text.count("ConnectionError: refused; the run goes on without it") == 1
 
     @pytest.mark.parametrize(("kind", "module"), [("mlflow", "mlflow"), ("wandb", "wandb")])
@@ -171,16 +178,15 @@ class TestTraining:
         )
 
     def test_what_a_network_tells(self, listener):
-        pytest.importorskip("torch")
-        from longtail.networks.training.run_log import RunLog
-
-        with logging_to(["fake"], "books"), part("network"), RunLog(None) as run_log:
-            run_log.write(
-                "epoch", 7, {"rate": 0.5, "losses": {"level 1": 2.0}, "valid": {"P@1": None}}
-            )
-        assert listener.heard[1:-1] == [
-            ("numbers", "network", {"epoch/rate": 0.5, "epoch/losses/level 1": 2.0}, 7)
-        ]
+        values = {"rate": 0.5, "losses": {"level 1": 2.0}, "valid": {"P@1": None}}
+        with logging_to(["fake"], "books"), logged_stage("network"):
+            report("epoch", 7, values)
+        assert listener.heard[1] == (
+            "numbers",
+            "network",
+            {"epoch/rate": 0.5, "epoch/losses/level 1": 2.0},
+            7,
+        )
 
     def test_a_logger_that_fails_changes_no_byte(self, tmp_path, listener, caplog):
         listener.fails = "numbers"
@@ -201,9 +207,9 @@ def test_mlflow(tmp_path, monkeypatch):
     train_linear(tmp_path, [f"mlflow:{place}"])
 
     def stopped():
-        with logging_to([f"mlflow:{place}"], "second"), part("level 1, net"):
+        with logging_to([f"mlflow:{place}"], "second"), logged_stage("level 1, net"):
             for step in (1, 2):
-                tell("epoch", step, {"losses": {"a": 1 / step}})
+                report("epoch", step, {"losses": {"a": 1 / step}})
             raise RuntimeError("stopped")
 
     with pytest.raises(RuntimeError, match="stopped"):
@@ -224,10 +230,10 @@ def test_tensorboard(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     with logging_to([f"tensorboard:{tmp_path / 'runs'}"], "books"):
-        tell_settings({"tree.levels": (4, 32), "method": "xr-linear"})
-        with part("network"):
+        report_settings({"tree.levels": (4, 32), "method": "xr-linear"})
+        with logged_stage("network"):
             for step in (1, 2):
-                tell("epoch", step, {"rate": 0.5 / step})
+                report("epoch", step, {"rate": 0.5 / step})
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("books-20")
     events = EventAccumulator(str(folder)).Reload()
@@ -252,13 +258,14 @@ def test_weights_and_biases(monkeypatch):
         setattr(run, name, hear(name))
     monkeypatch.setitem(sys.modules, "wandb", fake)
     with logging_to(["wandb:team/tagging"], "books"):
-        tell_settings({"seed": 0})
-        with part("level 1"):
-            tell("step", 20, {"rate": 0.1})
-            tell("step", 40, {"rate": 0.2})
-        tell("final", 0, {"P@1": 0.5})
+        report_settings({"seed": 0})
+        with logged_stage("level 1"):
+            report("step", 20, {"rate": 0.1})
+            report("step", 40, {"rate": 0.2})
+        report("final", 0, {"P@1": 0.5})
     assert calls == {"project": "tagging", "entity": "team", "name": "books"}
-    assert run.heard == [
+    heard = [call for call in run.heard if "seconds/level 1" not in call[1]]
+    assert heard == [
         ("config", {"seed": 0}),
         ("define_metric", "level 1/*", {"step_metric": "level 1/step"}),
         ("log", {"level 1/step/rate": 0.1, "level 1/step": 20}, {}),

@@ -19,7 +19,7 @@ from longtail.estimator import Longtail, load
 from longtail.forecast import compilation_kernels, note_compiled
 from longtail.kernels.compilation import observe, observer
 from longtail.methods import METHODS, configure
-from longtail.progress import whole_stage
+from longtail.reporting import whole_stage
 
 __all__ = ["compile_kernels", "compile_missing_kernels", "linear_trainings"]
 

@@ -105,8 +105,8 @@ def train(
     log_to: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="LOGGER[:PLACE]",
-            help="Tell mlflow, wandb or tensorboard of the run; repeatable.",
+            metavar="LOGGER[:ADDRESS]",
+            help="Log the run to mlflow, wandb or tensorboard; repeatable.",
         ),
     ] = None,
     encoder_folder: EncoderFolder = None,

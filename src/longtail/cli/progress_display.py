@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from longtail.kernels.compilation import observe
-from longtail.progress import peak_memory_mb, report_to
+from longtail.reporting import peak_memory_mb, show_on
 
 __all__ = ["BarReporter", "CompilationBar", "LineReporter", "show_progress"]
 
@@ -153,10 +153,10 @@ def show_progress(quiet: bool = False) -> None:
         if sys.stderr.isatty():
             _show_bars()
         else:
-            report_to(LineReporter())
+            show_on(LineReporter())
 
 
 def _show_bars() -> None:
     reporter = BarReporter()
-    report_to(reporter)
+    show_on(reporter)
     observe(reporter.compilation())

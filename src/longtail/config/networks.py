@@ -329,4 +329,3 @@ class Training(Stage, frozen=True):
     checkpoint_steps: Annotated[
         int, Meta(ge=0, description="steps between checkpoints; 0 = after each epoch only")
     ] = 1000
-    tensorboard: Annotated[str, Meta(description="folder for TensorBoard; empty = none")] = ""

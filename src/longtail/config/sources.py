@@ -34,6 +34,8 @@ __all__ = [
 
 
 _MOVED = {"recursive.loss": "training.loss"}  # settings of before, and their names of now
+# settings of before, and the options in their place
+_REMOVED = {"training.tensorboard": "--log-to tensorboard[:DIR]"}
 
 
 class Setting(NamedTuple):
@@ -172,6 +174,10 @@ def merge(base: Any, over: Any, path: str) -> Any:
         for key in over:
             if f"{path}{key}" in _MOVED:
                 raise ConfigError(f"{path}{key}: is now called {_MOVED[path + key]}; rename it")
+            if f"{path}{key}" in _REMOVED:
+                raise ConfigError(
+                    f"{path}{key}: is no longer a setting; use {_REMOVED[path + key]} instead"
+                )
             if key not in base:
                 known = [setting.path for setting in settings(Config())] + list(
                     Config.__struct_fields__

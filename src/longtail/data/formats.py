@@ -21,7 +21,7 @@ from longtail.data.origin import log_origin
 from longtail.data.problems import Problems
 from longtail.data.source import Source
 from longtail.errors import UsageError, unknown_name
-from longtail.progress import stage
+from longtail.reporting import stage
 
 __all__ = ["FORMATS", "Format", "read", "read_features", "sniff", "write"]
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from longtail.data.problems import Problems, not_utf8
 from longtail.errors import UsageError
-from longtail.progress import advance
+from longtail.reporting import advance
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -20,7 +20,7 @@ from longtail.data.tables import (
     standard_names,
 )
 from longtail.errors import MissingExtra, UsageError
-from longtail.progress import advance
+from longtail.reporting import advance
 
 __all__ = ["read_parquet", "write_parquet"]
 

@@ -22,7 +22,7 @@ from longtail.errors import DataError, Problem
 from longtail.features.vocabulary import Vocabulary
 from longtail.kernels import code_points, ngrams, pool, string_order, tfidf_rows
 from longtail.kernels.jit import read_only
-from longtail.progress import advance, stage
+from longtail.reporting import advance, stage
 
 __all__ = ["Rows", "count_and_weigh", "over_blocks", "split_units"]
 

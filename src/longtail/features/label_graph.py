@@ -12,7 +12,7 @@ from longtail.data.csr import csr_of
 from longtail.data.labels import Labels
 from longtail.kernels import pool
 from longtail.kernels.walks import walk_counts
-from longtail.progress import advance, stage
+from longtail.reporting import advance, stage
 
 __all__ = ["Neighbour", "label_graph", "neighbours", "normalised"]
 

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from longtail.data.growing import ArrayBuilder
 from longtail.data.strings import Strings
 from longtail.errors import ModelFolderError, UsageError, printable
-from longtail.progress import advance, stage
+from longtail.reporting import advance, stage
 
 __all__ = ["Tokeniser", "Tokens"]
 

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from longtail.data.strings import Strings
 from longtail.features.tokens import Tokeniser, Tokens
-from longtail.progress import advance, stage
+from longtail.reporting import advance, stage
 
 __all__ = ["idf_of", "word_tokeniser", "words_of"]
 

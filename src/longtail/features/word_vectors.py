@@ -16,7 +16,7 @@ from longtail.data.lines import blocks
 from longtail.data.problems import Problems, quoted
 from longtail.errors import UsageError, printable
 from longtail.features.encoder_folder import check_folder
-from longtail.progress import stage
+from longtail.reporting import stage
 
 __all__ = ["minilm_vectors", "read_word_vectors"]
 

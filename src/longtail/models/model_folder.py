@@ -123,7 +123,8 @@ def _config(folder: Folder) -> Config:
     written.
 
     Models trained before there was ``normalise_features`` took given features as they were.
-    ``recursive.loss`` is ``training.loss`` now, for the networks that read it."""
+    ``recursive.loss`` is ``training.loss`` now, for the networks that read it;
+    ``training.tensorboard`` is no longer a setting."""
     return folder.read_json("config.json", Config, _upgraded)
 
 
@@ -136,6 +137,9 @@ def _upgraded(settings: Any) -> Any:
     upgraded = {"normalise_features": False, **settings}
     recursive = settings.get("recursive")
     training = settings.get("training")
+    if isinstance(training, dict):  # --log-to tensorboard has taken its place
+        training = {name: value for name, value in training.items() if name != "tensorboard"}
+        upgraded["training"] = training
     if isinstance(recursive, dict) and isinstance(training, dict) and "loss" in recursive:
         upgraded["recursive"] = {name: value for name, value in recursive.items() if name != "loss"}
         if settings.get("method") in _RECURSIVE:

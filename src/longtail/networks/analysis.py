@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longtail import progress
+from longtail import reporting
 from longtail.config import Encoder as EncoderSettings
 from longtail.data.dataset import Dataset
 from longtail.errors import UsageError
@@ -188,12 +188,12 @@ def _batches(encoder: Encoder, tokens: Tokens, name: str, maps: bool = False) ->
     encoder.eval()
     device = next(encoder.parameters()).device
     heads = int(encoder.model.config.num_attention_heads)
-    with progress.stage(name, len(tokens), "documents"):
+    with reporting.stage(name, len(tokens), "documents"):
         for whole in Batches.in_order(tokens, _BATCH):
             size = _MAPS // (encoder.depth * heads * whole.ids.shape[1] ** 2) if maps else _BATCH
             for batch in whole.split(max(size, 1)):
                 yield batch.to(device)
-                progress.advance(len(batch))
+                reporting.advance(len(batch))
 
 
 @torch.inference_mode()

@@ -23,7 +23,7 @@ from longtail.networks.network_run import NetworkRun
 from longtail.networks.ranker import NeuralRanker
 from longtail.networks.recursive import Matcher, Nodes, joined_nodes
 from longtail.networks.training.loop import fit
-from longtail.steps.told import told
+from longtail.reporting import logged_stage
 
 __all__ = ["fit_attention"]
 
@@ -44,7 +44,7 @@ def fit_attention(run: NetworkRun) -> NeuralRanker:
     # as many epochs for each level: it is the first that takes long to learn where to attend
     lengths = level_lengths(run.config.recursive, run.config.training.epochs, tree.n_levels, last=1)
     for t, length in enumerate(lengths):
-        with told(f"level {t + 1} of {tree.n_levels}, network") as note:
+        with logged_stage(f"level {t + 1} of {tree.n_levels}, network") as note:
             levels.append(training.trained(levels, chosen, length))
             note(f"{tree.widths[t]:,} nodes, {length}")
         if t + 1 < tree.n_levels:
@@ -115,7 +115,6 @@ class _LevelTraining:
             seed=seed,
             checkpoints=self.run.checkpoints(t),
             validate=validate,
-            log_file=self.run.log_file,
             steps=length.steps,
         )
 

@@ -31,8 +31,8 @@ from longtail.networks.heads.label_text import LabelText, Part, label_words
 from longtail.networks.heads.text_head import TextHead
 from longtail.networks.layout import phase_epochs
 from longtail.networks.network_run import NetworkRun
+from longtail.reporting import logged_stage
 from longtail.steps.process_group import ProcessGroup, current_group, use_group
-from longtail.steps.told import told
 from longtail.steps.trees import label_graph_of
 from longtail.tree.cluster import build_tree
 from longtail.tree.tree import LabelTree
@@ -170,12 +170,10 @@ class _CascadeTraining:
 
         def make() -> dict[str, np.ndarray]:
             checkpoints = run.checkpoints(number)
-            train_ranker(
-                ranker, run.documents, run.tokens, config, run.valid, checkpoints, run.log_file
-            )
+            train_ranker(ranker, run.documents, run.tokens, config, run.valid, checkpoints)
             return ranker.network.to_arrays()
 
-        with told(stage) as note:
+        with logged_stage(stage) as note:
             arrays = run.work.together(stage, make)
             group = current_group()
             if group.size > 1 and group.is_first:
@@ -231,7 +229,7 @@ class _CascadeTraining:
                 features, run.documents.label_counts, settings, run.config.seed
             ).to_arrays()
 
-        with told("tree by label words") as note:
+        with logged_stage("tree by label words") as note:
             tree = LabelTree.from_arrays(run.work.arrays("tree-words", make))
             note(" → ".join(f"{width:,}" for width in tree.widths))
         return tree

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from scipy import sparse
@@ -22,7 +21,7 @@ from longtail.networks.heads.initial_rows import Rows, centroid_rows, prior_logi
 from longtail.networks.heads.text_head import TextHead
 from longtail.networks.training.checkpoints import Checkpoints
 from longtail.networks.training.loop import History, fit
-from longtail.networks.training.run_log import BEST_BY, RECALL
+from longtail.networks.training.meter import BEST_BY, RECALL
 from longtail.steps.process_group import ProcessGroup, current_group, shared_cores
 
 __all__ = ["train_ranker"]
@@ -35,7 +34,6 @@ def train_ranker(
     config: Config,
     valid: Dataset | None = None,
     checkpoints: Checkpoints | None = None,
-    log_file: Path | None = None,
 ) -> History:
     """Train the network of ``ranker`` on the documents and their tokens; relevances above 1 count
     as 1.
@@ -58,7 +56,6 @@ def train_ranker(
             seed=config.seed,
             checkpoints=checkpoints,
             validate=validate,
-            log_file=log_file,
         )
 
 

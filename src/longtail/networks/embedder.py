@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail import progress
+from longtail import reporting
 from longtail.config import Encoder as Settings
 from longtail.data.strings import Strings
 from longtail.features.encoder import Encoder, encoder_folder
@@ -168,12 +168,12 @@ class Embedder:
         size = _BATCH[device.type]
         self.network.train(False)
         try:
-            with progress.stage("vectors", len(tokens), unit), pool_threads():
+            with reporting.stage("vectors", len(tokens), unit), pool_threads():
                 for batch in Batches.in_order(tokens, size):
                     with torch.inference_mode(), self._arithmetic():
                         result = run(batch.to(device))
                     yield batch.rows, result
-                    progress.advance(len(batch.rows))
+                    reporting.advance(len(batch.rows))
         finally:
             self.network.train(was_training)
 

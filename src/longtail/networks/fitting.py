@@ -21,10 +21,10 @@ from longtail.features.tfidf import TfIdf
 from longtail.methods import METHODS, classifiers_alone, ranks_alone, uses_encoder
 from longtail.networks import layout
 from longtail.rankers.base import LabelHints
+from longtail.reporting import logged_stage
 from longtail.steps.held_out import with_known_labels
 from longtail.steps.process_group import current_group
 from longtail.steps.run import Run
-from longtail.steps.told import told
 from longtail.steps.trees import label_trees
 from longtail.steps.work import Work
 from longtail.tree.cluster import level_widths
@@ -96,11 +96,7 @@ def fit_network(
     measured = with_known_labels(run.valid, documents.labels)
     tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
     loss = None if run.loss is None else loss_of(run.loss)
-    network = tune(
-        NetworkRun(
-            documents, embedder, tokens, tree, config, run.work, measured, run.log_file, loss
-        )
-    )
+    network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, loss))
     current_group().leave()
     return network
 
@@ -147,7 +143,7 @@ def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
 
     config = run.config
     tokeniser = tokeniser_for(documents, config.encoder)
-    with told("tokens") as note:
+    with logged_stage("tokens") as note:
         tokens = _tokens(documents, tokeniser, run.work)
         note(f"{len(tokens.ids) / len(tokens):.1f} a document")
     encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
@@ -186,7 +182,7 @@ def combined_features(
         )
         return {"vectors": network.embed(texts)}
 
-    with told("embeddings") as note:
+    with logged_stage("embeddings") as note:
         vectors = work.arrays("embeddings", make)["vectors"]
         note(f"{vectors.shape[1]} columns")
     if config.features == "dnn":
@@ -226,7 +222,7 @@ def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> Label
         )[0]
         return {"labels": ranked.indices, "ends": ranked.indptr}
 
-    with told("hard negatives") as note:
+    with logged_stage("hard negatives") as note:
         arrays = work.arrays("hard-negatives", make)
         note(f"{len(arrays['labels']) / len(documents):.0f} labels a document")
     values = np.ones(len(arrays["labels"]), np.float32)

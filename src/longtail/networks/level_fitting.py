@@ -19,7 +19,7 @@ from longtail.metrics import evaluate
 from longtail.networks.layout import LevelLength
 from longtail.networks.network_run import NetworkRun
 from longtail.networks.recursive import Matcher, Nodes
-from longtail.networks.training.run_log import BEST_BY
+from longtail.networks.training.meter import BEST_BY
 
 __all__ = ["LevelValidation", "level_training"]
 
@@ -35,13 +35,11 @@ def level_training(config: Config, t: int, length: LevelLength, steps_per_epoch:
     warm_up = _WARM_UP * passes
     if config.recursive.warmup_steps:
         warm_up = min(config.recursive.warmup_steps / max(steps_per_epoch, 1), passes)
-    board = training.tensorboard
     return replace_settings(
         training,
         epochs=math.ceil(passes),
         warmup_epochs=warm_up,
         cooldown_epochs=passes - warm_up,
-        tensorboard=board and f"{board}/level-{t + 1}",  # steps are counted anew on each level
     )
 
 

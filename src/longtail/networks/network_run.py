@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from longtail.config import Config
 from longtail.data.dataset import Dataset
@@ -28,7 +27,6 @@ class NetworkRun:
     config: Config
     work: Work
     valid: Dataset | None = None  # over the labels of ``documents``; tells which epoch is the best
-    log_file: Path | None = None
     loss: Loss | None = None  # given from Python, in the place of ``training.loss``
 
     def checkpoints(self, number: int) -> Checkpoints:

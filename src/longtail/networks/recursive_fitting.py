@@ -25,7 +25,7 @@ from longtail.networks.network_run import NetworkRun
 from longtail.networks.recursive import Matcher, Nodes, Resolution, joined_nodes
 from longtail.networks.training.loop import fit
 from longtail.rankers.level_problems import fit_rows
-from longtail.steps.told import told
+from longtail.reporting import logged_stage
 
 __all__ = ["fit_recursive"]
 
@@ -45,7 +45,7 @@ def fit_recursive(run: NetworkRun) -> Embedder:
     above: _LevelOutput | None = None
     for t, length in enumerate(level_lengths(config.recursive, config.training.epochs, last + 1)):
         level = _Level(t, length, run, levels)
-        with told(f"level {t + 1} of {last + 1}, network") as note:
+        with logged_stage(f"level {t + 1} of {last + 1}, network") as note:
             matcher = level.trained(above, validation)
             note(f"{tree.widths[t]:,} nodes, {length}")
         if t < last:
@@ -106,7 +106,6 @@ class _Level:
                 seed=config.seed + t,
                 checkpoints=checkpoints,
                 validate=validate,
-                log_file=self.run.log_file,
                 steps=self.length.steps,
             )
             return network.to_arrays()

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail import progress
+from longtail import reporting
 from longtail.config import Config, Search
 from longtail.config import Forest as Settings
 from longtail.data.csr import csr_of, rows_fit
@@ -39,8 +39,8 @@ from longtail.rankers.base import (
     TrainingPoints,
 )
 from longtail.rankers.tail_classifier import fit_tail, no_tail
+from longtail.reporting import logged_stage
 from longtail.steps.run import Run
-from longtail.steps.told import told
 from longtail.store import Folder, FolderWriter
 from longtail.store.tensors import check_kinds
 from longtail.tree.given import Parents
@@ -245,10 +245,10 @@ class Forest:
             )
 
         found = [(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))]
-        with progress.stage("searching", n, "documents"):
+        with reporting.stage("searching", n, "documents"):
             for part in pool.run(task, pool.row_blocks(n, _BLOCK)):
                 found.append(part)
-                progress.advance(len(part[0]))
+                reporting.advance(len(part[0]))
         ends, labels, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
         before = np.cumsum([0, *(len(part[1]) for part in found)])[:-1]
         ends += np.repeat(before, [len(part[0]) for part in found])
@@ -373,7 +373,7 @@ class ForestFamily(RankerFamily):
         def grow(tree: int) -> dict[str, NDArray[Any]]:
             return fit_tree(features, relevance, propensities, settings, run.config.seed, tree)
 
-        with told("trees of documents") as log_fact:
+        with logged_stage("trees of documents") as log_fact:
             trees = run.work.each("document-tree", grow, range(settings.trees), "trees")
             if settings.tail_share > 0:
                 tail = run.work.arrays("centroids", lambda: fit_tail(features, relevance))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail import progress
+from longtail import reporting
 from longtail.config import Ranker, Search
 from longtail.errors import ConfigError
 from longtail.features.matrix import Features
@@ -98,7 +98,7 @@ class LevelProblems:
     def solve(self, parents: tuple[int, int]) -> Chunks:
         """Return the weights of the children of the parents from the first to before the last."""
         offsets = self.offsets[parents[0] : parents[1] + 1]
-        with progress.stage(self.name, total=int(offsets[-1] - offsets[0]), unit="nodes"):
+        with reporting.stage(self.name, total=int(offsets[-1] - offsets[0]), unit="nodes"):
             return Chunks.build(
                 offsets - offsets[0],
                 self.parts(parents),
@@ -150,7 +150,7 @@ def fit_rows(
     nodes = tree.widths[level]
     weights = np.zeros((nodes, features.shape[1]), np.float32)
     bias = np.zeros(nodes, np.float32)
-    with progress.stage(f"first classifiers of level {level + 1}", total=nodes, unit="nodes"):
+    with reporting.stage(f"first classifiers of level {level + 1}", total=nodes, unit="nodes"):
         for part, start in zip(
             problems.parts(problems.all_parents), problems.offsets, strict=False
         ):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail import progress
+from longtail import reporting
 from longtail.config import Config, Search
 from longtail.config import Neighbours as Settings
 from longtail.data.csr import csr_of, csr_of_nothing, rows_fit
@@ -37,9 +37,9 @@ from longtail.rankers.partitions import (
     fit_learner,
     unit_block,
 )
+from longtail.reporting import logged_stage
 from longtail.search.ensemble import best_first
 from longtail.steps.run import Run
-from longtail.steps.told import told
 from longtail.store import Folder, FolderWriter
 from longtail.store.tensors import check_kinds
 from longtail.tree.given import Parents
@@ -169,10 +169,10 @@ class Neighbours:
                 f"exclude: found shape {exclude.shape}; expected {(n, self.n_labels)}: documents, labels"
             )
         ranked = [csr_of_nothing(0, self.n_labels)]
-        with progress.stage("searching", n, "documents"):
+        with reporting.stage("searching", n, "documents"):
             for begin, end in pool.row_blocks(n, _BLOCK):
                 ranked.append(self._search_block(features, slice(begin, end), k, exclude))
-                progress.advance(end - begin)
+                reporting.advance(end - begin)
         values, columns = (
             np.concatenate([getattr(block, name) for block in ranked])
             for name in ("data", "indices")
@@ -387,7 +387,7 @@ class NeighboursFamily(RankerFamily):
         def learn(learner_seed: int) -> dict[str, NDArray[Any]]:
             return fit_learner(features, relevance, graph, settings, learner_seed)
 
-        with told("learners") as log_fact:
+        with logged_stage("learners") as log_fact:
             learners = run.work.each(
                 "learner", learn, learner_seeds(settings.learners, seed), "learners"
             )

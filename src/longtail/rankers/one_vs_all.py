@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail import progress
+from longtail import reporting
 from longtail.config import Config, Ranker
 from longtail.features.label_features import label_features
 from longtail.features.matrix import Features
@@ -104,7 +104,9 @@ class LabelProblems:
         """
         first, last = batch
         offsets = np.array([0, last - first])
-        with progress.stage(f"labels {first + 1:,} to {last:,}", total=last - first, unit="labels"):
+        with reporting.stage(
+            f"labels {first + 1:,} to {last:,}", total=last - first, unit="labels"
+        ):
             common = self.documents, self.positives, self.ranker, self.seed, self.start, self.shared
             parts = train_chunks(self.features, self._spans(first, last), *common)
             return Chunks.build(offsets, parts, *self.features.widths, _batch_type(self.ranker))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail import progress
+from longtail import reporting
 from longtail.config import Ranker
 from longtail.features.matrix import Features
 from longtail.kernels import pool
@@ -320,7 +320,7 @@ def _parts(
                 trained.weights[entry:entry_end],
                 trained.dense[node:node_end] * scale,
             )
-            progress.advance(node_end - node)
+            reporting.advance(node_end - node)
             row = row_end
             entry = entry_end
             node = node_end

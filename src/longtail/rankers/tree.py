@@ -24,6 +24,7 @@ from longtail.methods import METHODS, ranks_alone
 from longtail.rankers.base import LabelHints, Node, RankerExplanation, RankerFamily, TrainingPoints
 from longtail.rankers.level_problems import LevelProblems, check_level_settings, level_ranker
 from longtail.rankers.one_vs_all import LabelProblems, batch_offsets, join_batches, label_batches
+from longtail.reporting import logged_stage
 from longtail.search.beam import Beam, Descent, LevelWeights, ranked_labels
 from longtail.search.chunks import Chunks
 from longtail.search.ensemble import MISSING_MARGIN
@@ -31,7 +32,6 @@ from longtail.search.exact import exact_best
 from longtail.search.shard_files import shard_file
 from longtail.search.shards import Shards, checked_shards, cut_parents
 from longtail.steps.run import Run
-from longtail.steps.told import told
 from longtail.steps.trees import label_trees
 from longtail.steps.work import Work
 from longtail.store import Folder, FolderWriter, open_folder
@@ -333,7 +333,7 @@ def fit_ranker(
 
     for level in range(tree.n_levels):
         name = f"ranker-{number}-{level}"
-        with told(f"level {level + 1} of {tree.n_levels}") as log_fact:
+        with logged_stage(f"level {level + 1} of {tree.n_levels}") as log_fact:
             if settings.shard_labels and level == tree.n_levels - 1:
                 levels.append(fit_shards(problems_below(), name, work))
             else:
@@ -367,7 +367,7 @@ def fit_labels(problems: LabelProblems, number: int, work: Work) -> LevelWeights
     """Train one classifier per label, cut into shards if they are asked for; each batch of labels
     is a stage.
     """
-    with told("labels") as log_fact:
+    with logged_stage("labels") as log_fact:
         solve = partial(_solved_arrays, problems)
         ends = label_batches(problems.n_labels)
         batches = work.each(

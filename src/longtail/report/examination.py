@@ -19,7 +19,7 @@ from longtail.metrics.analysis import PrecisionRecall, at_least, precision_recal
 from longtail.models.model import Model
 from longtail.models.model_card import card_rows
 from longtail.report.speed import BeamPoint, beam_matters, beam_points, beam_sample, timing_sample
-from longtail.steps.told import StageTime, read_stage_times, run_log
+from longtail.run_log import StageTime, read_stage_times, run_log_path
 
 if TYPE_CHECKING:
     from longtail.models.ranking_model import RankingModel
@@ -139,7 +139,7 @@ def examine_model(
     left_out = {name: why for name, why in seen.left_out.items() if name.startswith("Thresholds")}
     beams, n_timed = _beams(model, test, seed, timings, left_out)
     levels, leaf_sizes = _balance(model, left_out)
-    stages = () if folder is None else tuple(read_stage_times(run_log(folder)))
+    stages = () if folder is None else tuple(read_stage_times(run_log_path(folder)))
     if not stages:
         left_out["Time and memory of training"] = (
             "there is no log of the training beside the model folder."

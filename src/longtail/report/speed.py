@@ -10,7 +10,7 @@ import numpy as np
 from longtail.data.csr import csr_of
 from longtail.metrics import precision_at_k
 from longtail.models.model import Model
-from longtail.progress import advance, stage
+from longtail.reporting import advance, stage
 
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail import progress
+from longtail import reporting
 from longtail.config import Config
 from longtail.errors import LongtailError, UsageError
 from longtail.methods import METHODS
@@ -114,7 +114,7 @@ def joined(device: str) -> Iterator[tuple[ProcessGroup, str]]:
     device = _own_device(device)
     group = TorchProcessGroup.join(device)
     if not group.is_first:
-        progress.report_to(None)
+        reporting.show_on(None)
         logging.getLogger("longtail").setLevel(logging.ERROR)
     with use_group(group):
         yield group, device

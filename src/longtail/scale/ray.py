@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy import sparse
 
-from longtail import __version__, progress
+from longtail import __version__, reporting
 from longtail.config import Config
 from longtail.data.csr import csr_of, csr_of_nothing
 from longtail.data.dataset import Dataset
@@ -280,7 +280,7 @@ def predict_folder(
     bare = replace(documents, labels=Labels.of([]), label_matrix=nothing)
     sealed = str(folder.root), content_hash(folder.manifest)
     found: list[sparse.csr_array] = []
-    with progress.stage("predicting", len(documents), "documents"):
+    with reporting.stage("predicting", len(documents), "documents"):
         for block in pool.spread(
             _predict_block,
             pool.row_blocks(len(documents), _DOCUMENTS),
@@ -291,7 +291,7 @@ def predict_folder(
             beam_size,
         ):
             found.append(block)
-            progress.advance(block.shape[0])
+            reporting.advance(block.shape[0])
     return Predictions(_stacked(found, len(labels)), labels, documents.ids)
 
 

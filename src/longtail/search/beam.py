@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail import progress
+from longtail import reporting
 from longtail.data.csr import csr_of
 from longtail.errors import UsageError
 from longtail.features.matrix import Features
@@ -187,12 +187,12 @@ class Descent:
         if n <= block:
             return self._block(0, n, limits, floors)
         blocks = []
-        with progress.stage("searching", n, "documents"):
+        with reporting.stage("searching", n, "documents"):
             for found in pool.run(
                 lambda ends: self._block(*ends, limits, floors), pool.row_blocks(n, block)
             ):
                 blocks.append(found)
-                progress.advance(len(found[0]) - 1)
+                reporting.advance(len(found[0]) - 1)
         ptrs, nodes, scores = zip(*blocks, strict=True)
         counts = np.concatenate([np.diff(ptr) for ptr in ptrs])
         pointers = np.concatenate([[0], np.cumsum(counts)])

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from longtail import progress
+from longtail import reporting
 from longtail.data.csr import csr_where
 from longtail.data.json_lines import json_blocks
 from longtail.data.labels import Labels
@@ -118,7 +118,7 @@ def merge_predictions(
     The ``k`` best labels of a document are kept; None: as many as were asked for when the files
     were made."""
     # whose bytes are counted where they are read
-    with progress.stage("merging", _size(paths), "B"):
+    with reporting.stage("merging", _size(paths), "B"):
         _merge(paths, output, k)
 
 

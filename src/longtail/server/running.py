@@ -14,7 +14,7 @@ from functools import partial
 import uvicorn
 
 from longtail.data.formats import read
-from longtail.progress import report_to
+from longtail.reporting import show_on
 from longtail.server.app import create_app
 from longtail.server.endpoints import Server
 from longtail.server.http_connection import connections_of
@@ -60,7 +60,7 @@ def run_server(
     load = partial(load_service, *own, documents, settings.shards)
     service = load()
     _settle()
-    report_to(None)  # bars are drawn by the main thread alone
+    show_on(None)  # bars are drawn by the main thread alone
     listening = listening or bind(settings.host, settings.port, shared=not alone and SHARES_PORTS)
     telemetry = Telemetry(
         frozenset(endpoint.path for endpoint in ENDPOINTS) | _PAGES, several=not alone

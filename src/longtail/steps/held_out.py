@@ -19,9 +19,9 @@ from longtail.data.fingerprints import Fingerprints, shared_ids, shared_with
 from longtail.data.labels import Labels
 from longtail.errors import UsageError
 from longtail.metrics import evaluate
+from longtail.reporting import logged_stage
 from longtail.search.calibration import Calibration, hits
 from longtail.search.ensemble import mean_scores
-from longtail.steps.told import told
 
 if TYPE_CHECKING:
     from longtail.models.model import Model
@@ -120,11 +120,11 @@ def weigh(model: Model, held_out: Dataset | None) -> Model:
     known = with_known_labels(held_out, model.labels)
     if known is None:
         return replace(model, facts=replace_settings(model.facts, network_share=0.5))
-    with told("network and linear classifiers") as say:
+    with logged_stage("network and linear classifiers") as note:
         share, values = best_share(model, known)
         if model.config.cascade.combine == "always" and share == 1:
             share = 0.5
-        say(", ".join(f"network {name:.0%}: {value:.1%}" for name, value in values.items()))
+        note(", ".join(f"network {name:.0%}: {value:.1%}" for name, value in values.items()))
     rankers = () if share == 1 else model.rankers
     return replace(model, rankers=rankers, facts=replace_settings(model.facts, network_share=share))
 
@@ -158,13 +158,13 @@ def calibrate(model: Ranking, held_out: Dataset | None, *, of_training: bool = F
             "no calibration, so scores are not probabilities: %s; %s", _missing(model), way_out
         )
         return model
-    with told("calibration") as say:
+    with logged_stage("calibration") as note:
         truth = held_out.with_labels(model.labels, unknown="drop").label_matrix
         ranked = model.raw_scores(
             held_out, min(_CALIBRATED, len(model.labels)), model.config.search
         )
         if not truth.nnz or not ranked.nnz:
-            say("none of the documents for it has a known label, so scores are not probabilities")
+            note("none of the documents for it has a known label, so scores are not probabilities")
             return model
         right = hits(ranked, truth)
         metrics = evaluate(
@@ -173,7 +173,7 @@ def calibrate(model: Ranking, held_out: Dataset | None, *, of_training: bool = F
         documents = (
             f"{len(held_out):,} {'documents held out' if of_training else 'documents given for it'}"
         )
-        say(f"{documents}: P@1 {metrics['P@1']:.1%}, P@5 {metrics['P@5']:.1%}")
+        note(f"{documents}: P@1 {metrics['P@1']:.1%}, P@5 {metrics['P@5']:.1%}")
         metrics = msgspec.structs.replace(metrics, held_out=of_training)
         calibration = Calibration.fit(ranked.data, right, model.config.calibration.method)
         return replace(model, calibration=calibration, metrics=metrics)

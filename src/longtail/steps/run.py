@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from longtail.config import Config
@@ -24,6 +23,5 @@ class Run(NamedTuple):
     parents: Parents | None = None  # a hierarchy of the labels, in place of a clustered tree
     valid: Dataset | None = None  # tells which epoch of a network is the best
     device: str = "auto"
-    log_file: Path | None = None  # what a network's training tells of its steps
     # of a network: a loss, or a function, in the place of ``training.loss``
     loss: Callable[..., Any] | None = None

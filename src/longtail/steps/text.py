@@ -12,8 +12,8 @@ from longtail.features.document_features import document_features
 from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
 from longtail.methods import METHODS
+from longtail.reporting import logged_stage
 from longtail.steps.run import Run
-from longtail.steps.told import told
 
 __all__ = ["text_features"]
 
@@ -35,14 +35,14 @@ def text_features(documents: Dataset, run: Run) -> tuple[TfIdf | None, Features]
             f"vectoriser.{name}": array for name, array in vectoriser.to_arrays().items()
         }
 
-    with told("features") as say:
+    with logged_stage("features") as note:
         arrays = run.work.arrays("features", make)
         own = {
             name.removeprefix("vectoriser."): array for name, array in arrays.items() if "." in name
         }
         vectoriser = TfIdf.from_arrays(own, config.tfidf)
         rows = csr_of_arrays(arrays, vectoriser.n_features)
-        say(
+        note(
             f"{len(documents):,} documents, {vectoriser.n_features:,} n-grams, {rows.nnz / len(documents):.1f} each"
         )
     return vectoriser, join_blocks(rows, documents.dense)

@@ -19,8 +19,8 @@ from longtail.features.label_features import label_features
 from longtail.features.label_graph import label_graph, normalised
 from longtail.features.matrix import Features, prepared_rows
 from longtail.features.tfidf import TfIdf
+from longtail.reporting import logged_stage
 from longtail.steps.run import Run
-from longtail.steps.told import told
 from longtail.steps.work import Work
 from longtail.tree.cluster import build_tree
 from longtail.tree.given import tree_from_parents
@@ -64,9 +64,9 @@ def _label_tree(
             return tree_from_parents(documents.labels, run.parents).to_arrays()
         return build_tree(rows(), documents.label_counts, run.config.tree, seed).to_arrays()
 
-    with told("tree") as say:
+    with logged_stage("tree") as note:
         tree = LabelTree.from_arrays(run.work.arrays(name, make))
-        say(" → ".join(f"{width:,}" for width in tree.widths))
+        note(" → ".join(f"{width:,}" for width in tree.widths))
     return tree
 
 
@@ -120,12 +120,12 @@ def with_label_points(documents: Dataset, run: Run) -> Dataset:
     config = run.config
     if not config.gandalf.use:
         return documents
-    with told("gandalf") as say:
+    with logged_stage("gandalf") as note:
         graph = label_graph_of(documents, config, run.work)
         more = label_points(documents, graph, config.gandalf, config.seed)
         added = len(more) - len(documents)
         pairs = more.label_matrix.nnz - documents.label_matrix.nnz
-        say(f"texts of {added:,} labels as documents, {pairs / added - 1:.1f} neighbours each")
+        note(f"texts of {added:,} labels as documents, {pairs / added - 1:.1f} neighbours each")
         if documents.labels.texts is None and documents.labels.names is None:
-            say("no label has a text or name, so ids are read as texts")
+            note("no label has a text or name, so ids are read as texts")
     return more

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from longtail import __version__, progress
+from longtail import __version__, reporting
 from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.errors import ModelFolderError, UsageError
@@ -29,7 +29,7 @@ log = logging.getLogger("longtail")
 
 _FILE = "arrays.safetensors"
 # settings of training that may change between a run and its resumption
-WITHOUT_EFFECT = {"micro_batch": 0, "checkpoint_steps": 0, "compile": False, "tensorboard": ""}
+WITHOUT_EFFECT = {"micro_batch": 0, "checkpoint_steps": 0, "compile": False}
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,10 @@ class Work:
         numbered = {f"{name}-{number}": item for number, item in enumerate(items)}
         found = {own: self._stored(own, mapped) for own in numbered}
         missing = {own: numbered[own] for own, arrays in found.items() if arrays is None}
-        with progress.stage(name, len(missing), unit):
+        with reporting.stage(name, len(missing), unit):
             for own, arrays in self._made(make, missing, one_by_one, mapped):
                 found[own] = arrays
-                progress.advance(1)
+                reporting.advance(1)
         return [arrays for arrays in found.values() if arrays is not None]
 
     def _made(

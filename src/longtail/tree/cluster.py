@@ -20,7 +20,7 @@ from longtail.config import Tree
 from longtail.features.matrix import Features
 from longtail.kernels import kmeans, pool
 from longtail.kernels.splitmix import draw, random_bits
-from longtail.progress import advance, stage
+from longtail.reporting import advance, stage
 from longtail.tree.tree import LabelTree
 
 __all__ = ["build_tree", "level_widths"]

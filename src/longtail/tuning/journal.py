@@ -14,7 +14,7 @@ import msgspec
 from longtail.config import Config
 from longtail.data.output import open_output
 from longtail.errors import UsageError, printable
-from longtail.run_loggers import append_line
+from longtail.run_log import append_line
 from longtail.store.writing import holds_a_model
 from longtail.tuning.space import Dimension
 

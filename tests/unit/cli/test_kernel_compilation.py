@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from longtail import progress
+from longtail import reporting
 from longtail.cli import kernel_compilation
 from longtail.cli.kernel_compilation import (
     compile_kernels,
@@ -74,9 +74,9 @@ class Noted:
 @pytest.fixture
 def reporter():
     noted = Noted()
-    progress.report_to(noted)
+    reporting.show_on(noted)
     yield noted
-    progress.report_to(None)
+    reporting.show_on(None)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def record(monkeypatch):
     used: list[Config] = []
 
     def use(config):
-        with progress.stage("hidden"):
+        with reporting.stage("hidden"):
             observer = compilation.observer()
             for kernel in ("a", "b", "c"):
                 observer.start(kernel)

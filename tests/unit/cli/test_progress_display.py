@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from longtail import progress
+from longtail import reporting
 from longtail.cli import progress_display
 from longtail.cli.progress_display import BarReporter, LineReporter
 
@@ -16,10 +16,10 @@ from longtail.cli.progress_display import BarReporter, LineReporter
 @pytest.fixture(autouse=True)
 def no_traces():
     """Leave the process's reporter and logger as they were."""
-    log, before = logging.getLogger("longtail"), progress._reporter
+    log, before = logging.getLogger("longtail"), reporting._display
     level = log.level
     yield
-    progress.report_to(before)
+    reporting.show_on(before)
     log.setLevel(level)
 
 
@@ -155,19 +155,19 @@ class TestShowProgress:
     def test_lines_where_there_is_no_terminal(self, monkeypatch):
         monkeypatch.setattr(sys, "stderr", io.StringIO())
         progress_display.show_progress()
-        assert type(progress._reporter) is LineReporter
+        assert type(reporting._display) is LineReporter
         assert logging.getLogger("longtail").level == logging.INFO
 
     def test_bars_on_a_terminal(self, monkeypatch):
         monkeypatch.setattr(sys, "stderr", Terminal())
         progress_display.show_progress()
-        assert type(progress._reporter) is BarReporter
+        assert type(reporting._display) is BarReporter
 
     def test_quiet(self, monkeypatch):
         monkeypatch.setattr(sys, "stderr", Terminal())
-        progress.report_to(None)
+        reporting.show_on(None)
         progress_display.show_progress(quiet=True)
-        assert progress._reporter is None
+        assert reporting._display is None
         assert logging.getLogger("longtail").level == logging.WARNING
 
     def test_other_libraries_stay_silent(self, monkeypatch):

@@ -481,3 +481,10 @@ def test_nested():
         "tfidf": {"0": {"min_df": 3}},
         "seed": 1,
     }
+
+
+def test_a_removed_setting_names_the_option_in_its_place():
+    with pytest.raises(
+        ConfigError, match=r"^training\.tensorboard: .* --log-to tensorboard\[:DIR\]"
+    ):
+        resolve({"training": {"tensorboard": "runs"}})

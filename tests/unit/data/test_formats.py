@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from longtail import progress
+from longtail import reporting
 from longtail.data import formats
 from longtail.data.dataset import Dataset
 from longtail.data.formats import FORMATS, Format, read, read_features, sniff, write
@@ -312,11 +312,11 @@ def test_reading_is_a_stage_of_the_size_of_the_file(tmp_path):
 
     noted = Noted()
     (tmp_path / "a.jsonl").write_bytes(WIND)
-    progress.report_to(noted)
+    reporting.show_on(noted)
     try:
         read(tmp_path / "a.jsonl")
     finally:
-        progress.report_to(None)
+        reporting.show_on(None)
     assert noted[0] == ("reading a.jsonl", len(WIND), "B")
     assert noted[-1] == "finish"
     assert sum(noted[1:-1]) == len(WIND)

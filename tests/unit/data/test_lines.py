@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail import progress
+from longtail import reporting
 from longtail.data import lines as module
 from longtail.data.lines import blocks, chunks
 from longtail.data.output import zstd
@@ -223,12 +223,12 @@ def test_progress_adds_up_to_the_size_of_the_file(file, packing, members):
         PACK[packing](b"some text\n" * 100) * members + (b"" if packing == "plain" else bytes(50))
     )
     counted = Counted()
-    progress.report_to(counted)
+    reporting.show_on(counted)
     try:
         with limits(_CHUNK=16):
             list(chunks(file, Problems("f")))
     finally:
-        progress.report_to(None)
+        reporting.show_on(None)
     assert counted.total == file.stat().st_size
 
 

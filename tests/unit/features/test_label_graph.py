@@ -9,7 +9,7 @@ from scipy import sparse
 from longtail.features import label_graph as module
 from longtail.features.label_graph import label_graph, normalised
 from longtail.kernels import pool
-from told_progress import told_progress
+from shown_progress import shown_progress
 
 
 @pytest.fixture
@@ -103,6 +103,6 @@ def test_no_labels_and_no_documents():
 
 def test_progress_is_told_by_labels(matrix, monkeypatch):
     monkeypatch.setattr(module, "_BLOCK", 50)
-    with told_progress() as told:
+    with shown_progress() as told:
         label_graph(matrix, seed=0)
     assert told == [("label graph", 90, "labels"), 50, 40, "end"]

@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import FeatureUnion
 from sklearn.preprocessing import normalize
 
-from longtail import config, progress
+from longtail import config, reporting
 from longtail.data.strings import Strings
 from longtail.errors import DataError, ModelFolderError
 from longtail.features import counting
@@ -351,7 +351,7 @@ def test_progress_is_told_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
             told.append("end")
 
     monkeypatch.setattr(counting, "_BLOCK_BYTES", 10)
-    monkeypatch.setattr(progress, "_reporter", Recorder())
+    monkeypatch.setattr(reporting, "_display", Recorder())
     TfIdf.fit(["wind sea", "sea wind é"]).transform(["wind"] * 4)
     assert told == [
         ("counting n-grams", 19, "B"),

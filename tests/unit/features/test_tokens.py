@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from told_progress import told_progress
+from shown_progress import shown_progress
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -157,7 +157,7 @@ def test_blocks_change_nothing_and_progress_is_told(bert, monkeypatch):
     tokeniser = Tokeniser.load(bert, 16)
     expected = tokeniser(TEXTS)
     monkeypatch.setattr(module, "_BLOCK", 4)
-    with told_progress() as told:
+    with shown_progress() as told:
         tokens = tokeniser(Strings.of(TEXTS))
         assert len(tokeniser(iter(TEXTS))) == len(TEXTS)
     assert told[:4] == [("tokens", 6, "documents"), 4, 2, "end"]

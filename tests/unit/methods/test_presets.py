@@ -72,9 +72,7 @@ LINEAR_TREE = {
     *group("search"),
 }
 FLAT = {*FEATURES, *ALWAYS, "tree.kind", *ONE_VS_ALL, "search.score", "search.last_level"}
-TRAINING = group(
-    "training", "micro_batch", "compile", "checkpoint_steps", "tensorboard"
-)  # speed and records
+TRAINING = group("training", "micro_batch", "compile", "checkpoint_steps")  # speed and records
 TRANSFORMER = {"encoder.name", "encoder.max_tokens", "encoder.pooling", "encoder.cleaning"}
 WORDS = {"encoder.name", "encoder.width", "encoder.max_tokens", "encoder.min_count"}
 CASCADE = {*ALWAYS, *group("cascade", "classifier", "warm_start"), *TRAINING}

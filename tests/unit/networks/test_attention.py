@@ -28,6 +28,8 @@ from longtail.networks.encoders import lstm
 from longtail.networks.encoders.word_encoder import WordEncoder, make_word_encoder
 from longtail.networks.network_run import NetworkRun
 from longtail.networks.recursive import joined_nodes
+from longtail.reporting import listening
+from longtail.run_log import RunLog
 from longtail.steps.work import Work
 from longtail.tree.tree import LabelTree
 from tiny_encoder import tokenizer_of
@@ -281,7 +283,9 @@ def trained(problem, work=None, valid=None, log_file=None, settings=SETTINGS):
         problem.tree,
         configure("xr-transformer", None, settings),
     )
-    return fit_attention(NetworkRun(*given, work or Work(None, ""), valid, log_file))
+    listeners = [] if log_file is None else [RunLog(log_file)]
+    with listening(*listeners):
+        return fit_attention(NetworkRun(*given, work or Work(None, ""), valid))
 
 
 def epochs_of(log_file):

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from longtail import progress
+from longtail import reporting
 from longtail.config import Encoder
 from longtail.data.strings import Strings
 from longtail.networks import embedder as module
@@ -73,11 +73,11 @@ class TestVectors:
 
     def test_says_how_far_it_is(self, embedder):
         heard, tokens = Mock(), embedder.tokeniser(TEXTS)
-        progress.report_to(heard)
+        reporting.show_on(heard)
         try:
             embedder.embed(tokens)
         finally:
-            progress.report_to(None)
+            reporting.show_on(None)
         heard.start.assert_called_once_with("vectors", 72, "documents")
         assert sum(call.args[0] for call in heard.advance.call_args_list) == 72
 

@@ -17,7 +17,8 @@ from longtail.report.label_table import label_section
 from longtail.report.page import Section, text, write_page
 from longtail.report.sections import left_out_section, stage_section, worst_section
 from longtail.report.speed import beam_matters, beam_points, timing_sample
-from longtail.steps.told import StageTime, read_stage_times, run_log, stages_told_to, told
+from longtail.reporting import listening, logged_stage
+from longtail.run_log import RunLog, StageTime, read_stage_times, run_log_path
 
 HOSTILE = [
     "<script>window.ran=1</script>",
@@ -93,9 +94,9 @@ class TestExamine:
 class TestModel:
     def test_all_of_it(self, sample, tmp_path):
         model, test = sample
-        log = run_log(tmp_path / "model")
-        with stages_told_to(log), told("features") as say:
-            say("some")
+        log = run_log_path(tmp_path / "model")
+        with listening(RunLog(log)), logged_stage("features") as note:
+            note("some")
         (tmp_path / "model").mkdir()
         (tmp_path / "model" / "file").write_bytes(b"x" * 3_000_000)
         measured = report_on_model(
@@ -269,22 +270,22 @@ class TestText:
 
 class TestStageTimes:
     def test_read_back(self, tmp_path, caplog):
-        file = run_log(tmp_path / "m")
+        file = run_log_path(tmp_path / "m")
         assert file.name == "m.run.jsonl"
         assert read_stage_times(file) == []
-        with told("nobody listens"):
+        with logged_stage("nobody listens"):
             pass
         assert not file.exists()
-        with stages_told_to(file):
+        with listening(RunLog(file)):
             for fact in ("one", "two"):
-                with told("level 1") as say:
-                    say(fact)
+                with logged_stage("level 1") as note:
+                    note(fact)
         file.write_bytes(
             file.read_bytes() + b'{"event": "epoch", "number": 1}\n{"event": "sta'
         )  # killed there
-        with stages_told_to(file), told("level 2") as say:
-            say("three")
-            say("four")
+        with listening(RunLog(file)), logged_stage("level 2") as note:
+            note("three")
+            note("four")
         one, two = read_stage_times(file)
         assert (one.name, one.facts, two.name, two.facts) == (
             "level 1",

@@ -35,6 +35,8 @@ from longtail.networks.training.checkpoints import Checkpoints
 from longtail.networks.training.loop import fit
 from longtail.networks.training.schedule import Schedule
 from longtail.networks.training.stepper import Stepper
+from longtail.reporting import listening
+from longtail.run_log import RunLog
 from longtail.scale.ranks import (
     LostRanks,
     TorchProcessGroup,
@@ -377,15 +379,15 @@ def run(folder, resume, validate=None, stop_at=None):
         checkpoints = Checkpoints(stages, "data")
         assert checkpoints.exists() == resume
         log = folder / f"run-{group.rank}.jsonl"
-        history = fit(
-            network,
-            batches_of(),
-            SETTINGS,
-            seed=1,
-            checkpoints=checkpoints,
-            validate=validate,
-            log_file=log,
-        )
+        with listening(RunLog(log)):
+            history = fit(
+                network,
+                batches_of(),
+                SETTINGS,
+                seed=1,
+                checkpoints=checkpoints,
+                validate=validate,
+            )
     assert log.exists() == group.is_first
     arrays = compared(network) | {
         "losses": np.array([list(epoch.losses.values()) for epoch in history.epochs])

@@ -16,7 +16,7 @@ from longtail.kernels.search import step_down
 from longtail.search.beam import shortlist
 from longtail.search.chunks import Chunks, Part
 from longtail.tree.tree import LabelTree
-from told_progress import told_progress
+from shown_progress import shown_progress
 
 SCORES = ("hinge-2", "hinge-3", "sigmoid")
 BIAS = 0.5
@@ -221,7 +221,7 @@ def test_threads_blocks_and_one_document_at_a_time_give_the_same_bytes(dtype):
 
 def test_blocks_of_documents_are_told_as_they_are_done():
     model, features = Model(3), documents(4, 300)
-    with pool.threads(2), told_progress() as told:
+    with pool.threads(2), shown_progress() as told:
         beam_search(
             features, model.tree, model.levels, beam_size=2, k=2, score="sigmoid", bias=BIAS
         )

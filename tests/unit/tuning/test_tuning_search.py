@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import longtail as lt
-from longtail import progress
+from longtail import reporting
 from longtail.cli import progress_display
 from longtail.config import read_toml
 from longtail.errors import ConfigError, LongtailError, MissingExtra, UsageError
@@ -143,7 +143,7 @@ class TestStudy:
         self, tmp_path, monkeypatch, caplog
     ):
         monkeypatch.setattr(progress_display, "_LINE_SECONDS", 0)
-        monkeypatch.setattr(progress, "_reporter", progress_display.LineReporter())
+        monkeypatch.setattr(reporting, "_display", progress_display.LineReporter())
         with caplog.at_level("INFO", "longtail"):
             tuned(tmp_path, trials=1)
         told = {record.name for record in caplog.records if record.levelname == "INFO"}

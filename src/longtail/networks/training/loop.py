@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from itertools import islice
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longtail import progress
+from longtail import reporting
 from longtail.config import Training
 from longtail.networks.batches import Batches
 from longtail.networks.device import pool_threads
@@ -31,11 +30,10 @@ from longtail.networks.training.checkpoints import (
     StopRequest,
     stop_requests,
 )
-from longtail.networks.training.run_log import (
+from longtail.networks.training.meter import (
     BEST_BY,
     Diverged,
     Meter,
-    RunLog,
     epoch_line,
     peak_gib,
 )
@@ -57,7 +55,6 @@ def fit(
     seed: int,
     checkpoints: Checkpoints | None = None,
     validate: Callable[[], Mapping[str, float]] | None = None,
-    log_file: Path | None = None,
     steps: int = 0,
 ) -> History:
     """Train the network where it is, from the last checkpoint on if there is one; it ends with the
@@ -66,16 +63,13 @@ def fit(
     The run ends after ``steps`` optimiser steps, maybe within an epoch; with 0 after
     ``settings.epochs``. ``validate`` is called after each epoch and returns metrics such as P@1;
     without it the last epoch counts as best. Where weights are averaged, an epoch's are their mean
-    so far. Ctrl-C and SIGTERM end the run after the step that is running, with a checkpoint. Events
-    go to ``log_file``. Where several ranks train together, each has its part of every batch, and
-    the first one writes."""
+    so far. Ctrl-C and SIGTERM end the run after the step that is running, with a checkpoint. Where
+    several ranks train together, each has its part of every batch, and the first one reports."""
     run = _Run(network, batches, settings, seed, checkpoints or Checkpoints(), steps)
     cuda = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), pool_threads(), stop_requests() as stop:
         start = run.restore()
-        file, board = (log_file, settings.tensorboard) if run.group.is_first else (None, "")
-        with RunLog(file, board, start.step) as run_log:
-            return run.epochs(start, validate, run_log, stop)
+        return run.epochs(start, validate, stop)
 
 
 class _Run:
@@ -129,18 +123,17 @@ class _Run:
         self,
         start: State,
         validate: Callable[[], Mapping[str, float]] | None,
-        run_log: RunLog,
         stop: StopRequest,
     ) -> History:
         """Run the epochs that are left, and put the best weights into the network."""
         for number in range(start.epoch, self.n_epochs):
             state = start if number == start.epoch else State(epoch=number)
             meter = Meter(state.losses, state.documents, state.seconds)
-            self._epoch(number, state.batch, meter, run_log, stop)
+            self._epoch(number, state.batch, meter, stop)
             stop.obey()
             self.network.train(False)
             with self.average.in_place():
-                self._close_epoch(number, meter, validate, run_log)
+                self._close_epoch(number, meter, validate)
             stop.obey()  # the checkpoint is from before validation, which a resumed run repeats
             if (
                 self.settings.patience
@@ -157,9 +150,7 @@ class _Run:
             self.average.apply()
         return self.history
 
-    def _epoch(
-        self, number: int, start: int, meter: Meter, run_log: RunLog, stop: StopRequest
-    ) -> None:
+    def _epoch(self, number: int, start: int, meter: Meter, stop: StopRequest) -> None:
         """Train on the batches of an epoch from ``start`` on, as far as the run goes; a checkpoint
         at its end.
         """
@@ -171,10 +162,10 @@ class _Run:
         name = f"epoch {number + 1}"
         total = min(self.batches.n_documents, length * self.batches.batch_size)
         with (
-            progress.stage(name, total, "documents"),
+            reporting.stage(name, total, "documents"),
             closing(self.batches.epoch(number, start)) as batches,
         ):
-            progress.advance(meter.documents)
+            reporting.advance(meter.documents)
             for batch in islice(batches, length - start):
                 names, values = self.stepper.step(batch, self.step)
                 time_to_read = meter.note(self.step, batch.rows, names, values)
@@ -182,23 +173,27 @@ class _Run:
                 position = position + 1
                 last = batch.rows
                 self.average.update(self.step)
-                progress.advance(len(batch))
+                reporting.advance(len(batch))
                 due = stop.came() or (every and self.step % every == 0)
                 if time_to_read or due:
-                    self._read(number, meter, run_log)
+                    self._read(number, meter)
                 if due and position < length:
                     self._save(number, position, meter, last)
                     stop.obey()
-        self._read(number, meter, run_log)
+        self._read(number, meter)
         if position > start:
             self._save(number, position, meter, last)
 
-    def _read(self, number: int, meter: Meter, run_log: RunLog) -> None:
+    def _read(self, number: int, meter: Meter) -> None:
         wrong = meter.read()
         if wrong is not None:
             what, step, rows = wrong
             raise Diverged(what, number, step, rows, self._way_out())
-        run_log.write("step", self.step, self._facts(number, meter))
+        self._report("step", self._facts(number, meter))
+
+    def _report(self, event: str, values: Mapping[str, Any]) -> None:
+        if self.group.is_first:
+            reporting.report(event, self.step, values)
 
     def _facts(self, number: int, meter: Meter) -> dict[str, Any]:
         return {
@@ -241,7 +236,6 @@ class _Run:
         number: int,
         meter: Meter,
         validate: Callable[[], Mapping[str, float]] | None,
-        run_log: RunLog,
     ) -> None:
         """Validate, enter the epoch into the history, and keep the weights if it is the best so
         far.
@@ -258,7 +252,7 @@ class _Run:
         self.history = History(
             epochs=(*self.history.epochs, epoch), best=best, best_value=best_value
         )
-        run_log.write("epoch", self.step, msgspec.to_builtins(epoch))
+        self._report("epoch", msgspec.to_builtins(epoch))
         epochs_left = (self.total - self.step) / max(len(self.batches), 1)
         log.info("%s", epoch_line(epoch, round(epochs_left * self.batches.n_documents)))
 

@@ -13,17 +13,18 @@ import pytest
 import torch
 from scipy import sparse
 
-from longtail import progress
+from longtail import reporting
 from longtail.config import Training
-from longtail.errors import UsageError
 from longtail.features.tokens import Tokens
 from longtail.networks.batches import Batches
 from longtail.networks.heads.head import Head
 from longtail.networks.training.checkpoints import Checkpoints, adamw_arrays
 from longtail.networks.training.loop import _Run, fit
-from longtail.networks.training.run_log import Diverged, RunLog
+from longtail.networks.training.meter import Diverged
 from longtail.networks.training.schedule import Schedule
 from longtail.networks.training.stepper import OutOfMemory
+from longtail.reporting import listening
+from longtail.run_log import RunLog
 from longtail.steps.process_group import ProcessGroup, use_group
 from longtail.store import Stages
 
@@ -247,12 +248,12 @@ class TestTraining:
             advance=lambda amount: seen[-1][-1].append(amount),
             finish=lambda: None,
         )
-        progress.report_to(reporter)
+        reporting.show_on(reporter)
         try:
             with caplog.at_level(logging.INFO, "longtail"):
                 train(TinyNetwork(), change(epochs=1), validate=lambda: {"P@1": 0.5})
         finally:
-            progress.report_to(None)
+            reporting.show_on(None)
         ((name, total, unit, amounts),) = seen
         assert (name, total, unit, sum(amounts)) == (
             "epoch 1",
@@ -629,9 +630,8 @@ class TestRunLog:
     def test_lines(self, tmp_path, whole):
         file = tmp_path / "run.jsonl"
         file.write_bytes(b'{"event":"step"}\n{"event":"st')  # of a run that was killed
-        train(
-            TinyNetwork(), change(checkpoint_steps=0), validate=lambda: {"P@1": 0.5}, log_file=file
-        )
+        with listening(RunLog(file)):
+            train(TinyNetwork(), change(checkpoint_steps=0), validate=lambda: {"P@1": 0.5})
         lines = file.read_bytes().splitlines()
         events = [json.loads(line) for line in lines[2:]]
         assert lines[1] == b'{"event":"st'
@@ -646,38 +646,7 @@ class TestRunLog:
         settings = change(epochs=1, batch_size=2, checkpoint_steps=0)
         batches = make_batches()
         batches.batch_size = 2
-        fit(TinyNetwork(), batches, settings, seed=0, log_file=tmp_path / "run.jsonl")
+        with listening(RunLog(tmp_path / "run.jsonl")):
+            fit(TinyNetwork(), batches, settings, seed=0)
         lines = (tmp_path / "run.jsonl").read_text().splitlines()
         assert [json.loads(line)["step"] for line in lines] == [20, 31, 31]
-
-    def test_tensorboard(self, monkeypatch):
-        drawn = []
-
-        class SummaryWriter:
-            def __init__(self, folder, purge_step):
-                drawn.append((folder, purge_step))
-
-            def add_scalar(self, name, number, step):
-                drawn.append((name, number, step))
-
-            def close(self):
-                drawn.append("closed")
-
-        monkeypatch.setitem(
-            sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=SummaryWriter)
-        )
-        with RunLog(None, "board", 5) as log:
-            log.write("epoch", 7, {"rate": 0.5, "losses": {"level 1": 2.0}, "valid": {"x": None}})
-        assert drawn == [
-            ("board", 5),
-            ("epoch/rate", 0.5, 7),
-            ("epoch/losses/level 1", 2.0, 7),
-            "closed",
-        ]
-
-    def test_tensorboard_is_missing(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-        with pytest.raises(
-            UsageError, match=r"training.tensorboard=board: .* pip install tensorboard"
-        ):
-            train(TinyNetwork(), change(tensorboard="board"))

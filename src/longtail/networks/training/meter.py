@@ -1,26 +1,22 @@
-"""Logging of a run: losses read off the device now and then, ``run.jsonl``, and the loggers of
-``--log-to``.
+"""Measurements of a training run: losses read off the device every few steps, memory, and the line
+of an epoch.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longtail import progress, run_loggers
-from longtail.errors import LongtailError, MissingExtra, UsageError
+from longtail import reporting
+from longtail.errors import LongtailError
 from longtail.networks.training.checkpoints import Epoch
 
-__all__ = ["BEST_BY", "RECALL", "Diverged", "Meter", "RunLog", "epoch_line", "peak_gib"]
+__all__ = ["BEST_BY", "RECALL", "Diverged", "Meter", "epoch_line", "peak_gib"]
 
 RECALL = "recall of level "  # how validation names the recall of the shortlist of a level
 BEST_BY = ("P@1", "P@3", "P@5")  # the best epoch has the highest mean of these
@@ -111,58 +107,13 @@ class Meter:
         return self.documents / max(self.seconds, 1e-9)
 
 
-class RunLog:
-    """Appends events to ``run.jsonl``, one JSON object a line, and tells the loggers of the run
-    (``--log-to``).
-
-    ``tensorboard`` is the folder of one more logger, of this network alone.
-    """
-
-    def __init__(self, file: Path | None, tensorboard: str = "", step: int = 0) -> None:
-        self._board = _board(tensorboard, step) if tensorboard else None
-        self._file = file
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._board is not None:
-            self._board.close()
-
-    def write(self, event: str, step: int, values: Mapping[str, Any]) -> None:
-        """Write an event; numbers, also those one mapping deep, become curves ``event/name``."""
-        if self._file is not None:
-            written = run_loggers.add_line(
-                self._file, msgspec.json.encode({"event": event, "step": step, **values})
-            )
-            self._file = self._file if written else None
-        run_loggers.tell(event, step, values)
-        if self._board is not None:
-            self._board.numbers("", run_loggers.flat(event, values), step)
-
-
-def _board(folder: str, step: int) -> run_loggers.Guarded:
-    try:
-        return run_loggers.Guarded("tensorboard", lambda: run_loggers.TensorBoard(folder, step))
-    except MissingExtra:
-        raise UsageError(
-            f"training.tensorboard={folder}: needs a package that is not installed; "
-            "install it with: pip install tensorboard, or leave the setting empty"
-        ) from None
-
-
 def peak_gib(device: torch.device) -> float:
     """Return the most memory in use so far, in GiB: of the device, or of the process where that is
     the CPU.
     """
     on_gpu = device.type == "cuda"
     return (
-        torch.cuda.max_memory_allocated(device) if on_gpu else 1e6 * progress.peak_memory_mb()
+        torch.cuda.max_memory_allocated(device) if on_gpu else 1e6 * reporting.peak_memory_mb()
     ) / 2**30
 
 

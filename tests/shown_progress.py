@@ -1,33 +1,33 @@
-"""What a job says of its progress, written down."""
+"""Records what a job reports of its progress."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from longtail import progress
+from longtail import reporting
 
 
-class _Reporter:
+class _Recorder:
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.shown: list[object] = []
 
     def start(self, name: str, total: int | None, unit: str) -> None:
-        self.told.append((name, total, unit))
+        self.shown.append((name, total, unit))
 
     def advance(self, amount: int) -> None:
-        self.told.append(amount)
+        self.shown.append(amount)
 
     def finish(self) -> None:
-        self.told.append("end")
+        self.shown.append("end")
 
 
 @contextmanager
-def told_progress() -> Iterator[list[object]]:
+def shown_progress() -> Iterator[list[object]]:
     """Give a list that grows: (name, total, unit) where a stage begins, amounts, and "end" where it ends."""
-    reporter = _Reporter()
-    progress.report_to(reporter)
+    recorder = _Recorder()
+    reporting.show_on(recorder)
     try:
-        yield reporter.told
+        yield recorder.shown
     finally:
-        progress.report_to(None)
+        reporting.show_on(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import longtail as lt
-from longtail import progress
+from longtail import reporting
 
 
 class Noted:
@@ -25,22 +25,22 @@ class Noted:
 @pytest.fixture
 def noted():
     reporter = Noted()
-    progress.report_to(reporter)
+    reporting.show_on(reporter)
     yield reporter
-    progress.report_to(None)
+    reporting.show_on(None)
 
 
 def test_nothing_is_shown_by_itself(capsys, caplog):
-    with progress.stage("reading", 3, "B"):
-        progress.advance(3)
+    with reporting.stage("reading", 3, "B"):
+        reporting.advance(3)
     assert (*capsys.readouterr(), caplog.text) == ("", "", "")
 
 
 def test_a_stage_within_a_stage(noted):
-    with progress.stage("outer"):
-        with progress.stage("reading", total=10, unit="B"):
-            progress.advance(4)
-        progress.advance(1)
+    with reporting.stage("outer"):
+        with reporting.stage("reading", total=10, unit="B"):
+            reporting.advance(4)
+        reporting.advance(1)
     assert noted.calls == [
         ("start", "outer", None, ""),
         ("start", "reading", 10, "B"),
@@ -52,15 +52,15 @@ def test_a_stage_within_a_stage(noted):
 
 
 def test_an_error_ends_the_stage_and_goes_on(noted):
-    with pytest.raises(ValueError, match="bad"), progress.stage("reading"):
+    with pytest.raises(ValueError, match="bad"), reporting.stage("reading"):
         raise ValueError("bad")
     assert noted.calls[-1] == ("finish",)
 
 
 def test_reporting_can_be_ended(noted):
-    progress.report_to(None)
-    with progress.stage("reading"):
-        progress.advance(1)
+    reporting.show_on(None)
+    with reporting.stage("reading"):
+        reporting.advance(1)
     assert noted.calls == []
 
 
@@ -75,16 +75,16 @@ def test_predicting_tells_how_many_documents_are_done(noted, method):
 
 
 def test_a_whole_stage_hides_those_inside(noted):
-    with progress.whole_stage("outer", 5, "kernels") as advance:
-        with progress.stage("inner"):
-            progress.advance(1)
+    with reporting.whole_stage("outer", 5, "kernels") as advance:
+        with reporting.stage("inner"):
+            reporting.advance(1)
         advance(2)
-    with progress.stage("after"):
+    with reporting.stage("after"):
         pass
     outer = [("start", "outer", 5, "kernels"), ("advance", 2), ("finish",)]
     assert noted.calls == [*outer, ("start", "after", None, ""), ("finish",)]
 
 
 def test_a_whole_stage_that_nobody_looks_at():
-    with progress.whole_stage("outer") as advance:
+    with reporting.whole_stage("outer") as advance:
         advance(2)
