@@ -32,6 +32,7 @@ _LINGER_BYTES = 1_000_000  # that are thrown away meanwhile
 _SLOWEST_READER = 1000  # bytes a second of an answer that a client must take
 _HEADER_OVERHEAD = 4  # bytes of a header beside its name and value
 _LOG_SECONDS = 60.0  # between two log lines about the same kind of refusal
+_CHUNK_BYTES = 64  # mean size of a chunk, below which only so many are taken
 _PREDICT_URL = PREDICT.encode()
 
 
@@ -61,6 +62,12 @@ _LARGE_HEADERS = _Refusal(
     "large_headers",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     "There are too many headers, or they are too large.",
+)
+_SMALL_CHUNKS = _Refusal(
+    "small_chunks", HTTPStatus.BAD_REQUEST, "The body comes in too many small chunks."
+)
+_PIPELINED = _Refusal(
+    "pipelined", HTTPStatus.TOO_MANY_REQUESTS, "There are too many requests without an answer."
 )
 _TOO_MANY = _Refusal(
     "too_many_connections",
@@ -95,10 +102,10 @@ class RefusedConnections:
 class Connection(HttpToolsProtocol):
     """uvicorn's HTTP protocol, with bounds for what it takes without any.
 
-    The URL, the number and the bytes of headers are bounded, and so is the number of connections. A
-    timer runs whenever the client has to send something or to read an answer. Predictions that are
-    shed are answered as soon as
-    their headers are there, without a task: under overload this is most of what a server does.
+    The URL, the number and the bytes of headers, the number of small chunks and of pipelined
+    requests are bounded, and so is the number of connections. A timer runs whenever the client has
+    to send something or to read an answer. Predictions that are shed are answered as soon as their
+    headers are there, without a task: under overload this is most of what a server does.
 
     Args:
         config: uvicorn's settings.
@@ -141,6 +148,8 @@ class Connection(HttpToolsProtocol):
         self._discarded = 0  # bytes after a refusal
         self._header_count = 0
         self._header_bytes = 0
+        self._chunk_count = 0  # since the client last waited for an answer
+        self._body_bytes = 0
         self._in_body = False  # the headers are there, and the body is not whole
         self._at_end = False  # the last data ended with a whole request
         self._is_refused = False
@@ -194,6 +203,9 @@ class Connection(HttpToolsProtocol):
         self._at_end = False
         self._header_count = 0
         self._header_bytes = 0
+        if not self._is_answering:
+            self._chunk_count = 0
+            self._body_bytes = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -216,6 +228,8 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin the request, or shed it."""
+        if len(self.pipeline) >= self._limits.pipelined:
+            self._stop_parsing(_PIPELINED)
         self._stop_deadline()
         self._waiting.pop(self, None)
         self._unparsed = 0
@@ -229,10 +243,14 @@ class Connection(HttpToolsProtocol):
     def on_chunk_header(self) -> None:
         """Take the size of a chunk."""
         self._unparsed = 0
+        self._chunk_count += 1
+        if self._chunk_count > self._limits.small_chunks + self._body_bytes // _CHUNK_BYTES:
+            self._stop_parsing(_SMALL_CHUNKS)
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
         self._unparsed = 0
+        self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -38,6 +38,8 @@ class Limits:
     header_bytes: int = 65_536
     headers: int = 100
     url_bytes: int = 16_384
+    pipelined: int = 16  # requests behind the one of their connection that is being answered
+    small_chunks: int = 1000  # of a body, beside one for every 64 bytes
 
 
 @dataclass(frozen=True)

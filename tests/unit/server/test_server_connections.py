@@ -188,9 +188,8 @@ class TestHeaders:
                 + b"a" * 60_000
                 + b"\r\ncontent-length: %d\r\n\r\n%b" % (len(GOOD), GOOD),
                 HEAD + b"x: y\r\n" * 90 + b"content-length: %d\r\n\r\n%b" % (len(GOOD), GOOD),
-                HEAD
-                + b"transfer-encoding: chunked\r\n\r\n"
-                + one_byte_chunks(GOOD + b" " * 20_000),
+                HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunks_of(1, GOOD.ljust(1000)),
+                HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunks_of(64, GOOD.ljust(200_000)),
                 WHOLE,
             ):
                 writer.write(sent)
@@ -199,17 +198,48 @@ class TestHeaders:
                 b"GET /health/live?" + b"a" * 16_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n"
             )
             assert (await read_answer(reader)).startswith(b"HTTP/1.1 200 ")
-            writer.write(WHOLE * 5)  # pipelined
-            for _ in range(5):
+            writer.write(WHOLE * 17)  # pipelined
+            for _ in range(17):
                 assert (await read_answer(reader)).startswith(b"HTTP/1.1 200 ")
             writer.close()
             return await server.refused()
 
         assert listening(serving, question) == {}
 
+    def test_too_many_small_chunks(self, serving):
+        """Neither in one body, nor in several that are sent at once."""
+        chunked = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 
-def one_byte_chunks(body):
-    return b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+        async def question(server):
+            for sent in (
+                chunked + chunks_of(1, GOOD.ljust(2000)),
+                chunked + chunks_of(16, GOOD.ljust(100_000)),
+                (chunked + chunks_of(1, GOOD.ljust(600))) * 3,
+            ):
+                with suppress(ConnectionError):
+                    await server.answers_until_end(sent)
+            return await server.refused()
+
+        assert listening(serving, question) == {"small_chunks": 3}
+
+    def test_too_many_pipelined_requests(self, serving):
+        """They are neither kept nor answered."""
+
+        async def question(server):
+            with suppress(ConnectionError):
+                await server.answers_until_end(LIVE * 17 + WHOLE * 1000)
+            while server.state.tasks:
+                await asyncio.sleep(0.001)
+            return server.state.total_requests, await server.refused()
+
+        answered, refused = listening(serving, question)
+        assert answered <= 17
+        assert refused == {"pipelined": 1}
+
+
+def chunks_of(size, body):
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
 class TestTime:
