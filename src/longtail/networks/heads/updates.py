@@ -1,16 +1,21 @@
 """Optimisers of a head's rows, applied in place to the rows that a batch touched and to no other.
 
-With g the row's gradient, λ the weight decay, t the number of updates this row has seen (lazy: not
-the step number):
+With g the gradient of a row, λ the weight decay and t the number of updates that this row has had
+(lazy: not the number of the step):
 
-    sgd        w ← w − lr (g + λw)                                                          no state
-    row-adam   v ← β₂v + (1 − β₂) mean(g²);  w ← w − lr (g / (√(v / (1 − β₂ᵗ)) + ε) + λw)   one
-    float a row adamw      m ← β₁m + (1 − β₁)g;  v ← β₂v + (1 − β₂)g²  of the weight's shape; w ← w
-    − lr (m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε) + λw)
+    sgd        w ← w − lr (g + λw)
+               no state
+    row-adam   v ← β₂v + (1 − β₂) mean(g²)
+               w ← w − lr (g / (√(v / (1 − β₂ᵗ)) + ε) + λw)
+               state: one float per row
+    adamw      m ← β₁m + (1 − β₁)g
+               v ← β₂v + (1 − β₂)g²
+               w ← w − lr (m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε) + λw)
+               state: two floats per weight
 
-Biases follow the same rule each on its own (row-adam: with the bias's own v) and do not decay.
-Arithmetic is float32; bf16 weights are written back with stochastic rounding, without which small
-steps would be lost."""
+Biases follow the same rule, each by itself (row-adam: with a v of its bias), and do not decay.
+Arithmetic is float32; bfloat16 weights are written back with stochastic rounding, without which
+small steps would be lost."""
 
 from __future__ import annotations
 
