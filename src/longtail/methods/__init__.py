@@ -5,7 +5,7 @@ over it.
 from __future__ import annotations
 
 from longtail.methods.catalogue import Method
-from longtail.methods.registry import METHODS, register_method, register_ranker
+from longtail.methods.registry import METHODS, load_plugins, register_method, register_ranker
 from longtail.methods.resolving import (
     classifiers_alone,
     configure,
@@ -20,6 +20,7 @@ __all__ = [
     "Method",
     "classifiers_alone",
     "configure",
+    "load_plugins",
     "method",
     "ranks_alone",
     "reads_label_texts",

@@ -125,7 +125,16 @@ def _config(folder: Folder) -> Config:
     Models trained before there was ``normalise_features`` took given features as they were.
     ``recursive.loss`` is ``training.loss`` now, for the networks that read it;
     ``training.tensorboard`` is no longer a setting."""
-    return folder.read_json("config.json", Config, _upgraded)
+    config = folder.read_json("config.json", Config, _upgraded)
+    try:
+        METHODS[config.method]
+    except KeyError:
+        name = printable(config.method)
+        raise ModelFolderError(
+            f"trained with the method '{name}', which is not known here; "
+            "install the package that adds it, or a newer longtail"
+        ) from None
+    return config
 
 
 def _upgraded(settings: Any) -> Any:
