@@ -7,6 +7,7 @@ from __future__ import annotations
 from longtail.methods.catalogue import Method
 from longtail.methods.registry import (
     METHODS,
+    load_plugins,
     register_encoder,
     register_method,
     register_network,
@@ -30,6 +31,7 @@ __all__ = [
     "classifiers_alone",
     "configure",
     "encoder_of",
+    "load_plugins",
     "method",
     "network_of",
     "network_ranks",

@@ -12,8 +12,8 @@ from longtail.config import Config
 from longtail.data.csr import csr_arrays, csr_of_arrays, rows_fit
 from longtail.errors import DataError, MissingExtra, ModelFolderError, printable
 from longtail.features.tfidf import TfIdf
-from longtail.methods import METHODS
-from longtail.methods.registry import load_plugins, network_family
+from longtail.methods import METHODS, load_plugins
+from longtail.methods.registry import network_family
 from longtail.models.ensemble_folder import ENSEMBLE, read_ensemble, save_ensemble
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Facts, Model
@@ -125,8 +125,15 @@ def _config(folder: Folder) -> Config:
     Models trained before there was ``normalise_features`` took given features as they were.
     ``recursive.loss`` is ``training.loss`` now, for the networks that read it;
     ``training.tensorboard`` is no longer a setting."""
-    load_plugins()  # their encoders are known by name
-    return folder.read_json("config.json", Config, _upgraded)
+    load_plugins()  # their methods and encoders are known by name
+    config = folder.read_json("config.json", Config, _upgraded)
+    if config.method not in METHODS:
+        name = printable(config.method)
+        raise ModelFolderError(
+            f"trained with the method '{name}', which is not known here; "
+            "install the package that adds it, or a newer longtail"
+        )
+    return config
 
 
 def _upgraded(settings: Any) -> Any:
