@@ -1,7 +1,7 @@
 """AttentionXML as a family of networks: a network per level of the label tree, which looks at all
 words of a text for each node that it scores.
 
-The network is in ``attention.py``, its training and files in ``attention_fitting.py``."""
+The network and its files are in ``attention.py``, its training in ``attention_fitting.py``."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class AttentionFamily(NetworkFamily):
 
     def save(self, embedder: Any, folder: FolderWriter) -> None:
         """Write the tree, and the network of each level."""
-        from longtail.networks.attention_fitting import save_attention
+        from longtail.networks.attention import save_attention
 
         save_attention(embedder, folder)
 
@@ -87,7 +87,7 @@ class AttentionFamily(NetworkFamily):
         device: torch.device,
     ) -> NeuralRanker:
         """Read the same; on the CPU attention vectors stay memory-mapped."""
-        from longtail.networks.attention_fitting import load_attention
+        from longtail.networks.attention import load_attention
 
         return load_attention(folder, config, tokeniser, encoder, device)
 

@@ -33,7 +33,7 @@ from longtail.networks.cascade_family import (
     shortlist_sizes,
     vector_widths,
 )
-from longtail.networks.encoders.encoder_graphs import BatchReader
+from longtail.networks.graphs import BatchReader
 from longtail.networks.heads.head import Head, head_settings
 from longtail.networks.heads.sharded_head import new_head
 from longtail.networks.heads.text_head import TextHead
@@ -271,13 +271,9 @@ class CascadeXML(nn.Module):
     def optimiser_groups(self) -> list[dict[str, Any]]:
         """Return the parameters that AdamW trains; classifiers train themselves."""
         decayed, plain = self.encoder.decay_groups()
-        label_head = self.heads[-1]
-        if isinstance(label_head, TextHead):
-            of_words, of_biases = label_head.optimiser_parameters()
-            decayed = [*decayed, *of_words]
-            plain = [*plain, *of_biases]
-        decayed = [parameter for parameter in decayed if parameter.requires_grad]
-        plain = [parameter for parameter in plain if parameter.requires_grad]
+        label_weights, label_biases = self.heads[-1].optimiser_parameters()
+        decayed = [weight for weight in (*decayed, *label_weights) if weight.requires_grad]
+        plain = [vector for vector in (*plain, *label_biases) if vector.requires_grad]
         if self.settings.merge_training == "encoder":
             return adamw_groups(
                 decayed, [*plain, *self.merges.parameters()], self.training_settings

@@ -19,7 +19,6 @@ from longtail.networks.batches import Batches
 from longtail.networks.cascade import CascadeXML
 from longtail.networks.cascade_ranker import CascadeRanker
 from longtail.networks.heads.initial_rows import Rows, centroid_rows, prior_logit
-from longtail.networks.heads.text_head import TextHead
 from longtail.networks.training.checkpoints import Checkpoints
 from longtail.networks.training.loop import History, fit
 from longtail.networks.training.meter import BEST_BY, RECALL
@@ -116,7 +115,7 @@ def set_initial_weights(
     for head, level_vectors, matrix, prior, (text, mean) in zip(
         heads, vectors, levels, priors, texts, strict=True
     ):
-        if isinstance(head, TextHead):  # its words say where it starts
+        if head.text is not None:  # starts at the labels' words
             continue
         rows: Rows = centroid_rows(level_vectors, matrix, prior, text, mean, head.nodes)
         head.set_rows(rows.weights, rows.bias)

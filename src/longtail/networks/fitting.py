@@ -115,7 +115,7 @@ def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
     """Return the encoder as it is before training, and the tokens of the documents."""
     from longtail.networks.device import choose_device
     from longtail.networks.embedder import Embedder, LastLayer
-    from longtail.networks.first_encoder import first_encoder, tokeniser_for
+    from longtail.networks.network_folder import first_encoder, tokeniser_for
 
     config = run.config
     tokeniser = tokeniser_for(documents, config.encoder)

@@ -89,7 +89,7 @@ class RecursiveFamily(EncoderFamily):
         """Tune the encoder; each level is two stages."""
         from longtail.networks.recursive_fitting import fit_recursive
 
-        return fit_recursive(run)
+        return fit_recursive(run, tuned_levels(run.tree.widths, run.config.recursive.finest))
 
     def plan(self, shape: EncoderShape, sizes: DataSizes, config: Config) -> NetworkPlan:
         """Return the plan of an encoder that is tuned on one level after another."""

@@ -23,7 +23,6 @@ from longtail.networks.heads.initial_rows import prior_logit
 from longtail.networks.layout import LevelLength, level_lengths
 from longtail.networks.level_fitting import LevelValidation, level_training
 from longtail.networks.recursive import Matcher, Nodes, Resolution, joined_nodes
-from longtail.networks.recursive_family import tuned_levels
 from longtail.networks.training.loop import fit
 from longtail.rankers.level_problems import fit_rows
 from longtail.reporting import logged_stage
@@ -31,8 +30,8 @@ from longtail.reporting import logged_stage
 __all__ = ["fit_recursive"]
 
 
-def fit_recursive(run: NetworkRun) -> Embedder:
-    """Return the encoder after all levels; each level is two stages: its training, and its input
+def fit_recursive(run: NetworkRun, n_levels: int) -> Embedder:
+    """Return the encoder after the first ``n_levels`` levels; each level is two stages: its training, and its input
     for the next one.
     """
     tree = run.tree
@@ -41,7 +40,7 @@ def fit_recursive(run: NetworkRun) -> Embedder:
     levels = tree.coarsen(run.documents.label_matrix)  # R^(t), eq. 6
     if config.training.compile and isinstance(encoder, Encoder):
         encoder.model.compile()
-    last = tuned_levels(tree.widths, config.recursive.finest) - 1
+    last = n_levels - 1
     validation = LevelValidation.of(run)
     above: _LevelOutput | None = None
     for t, length in enumerate(level_lengths(config.recursive, config.training.epochs, last + 1)):
@@ -51,9 +50,7 @@ def fit_recursive(run: NetworkRun) -> Embedder:
             note(f"{tree.widths[t]:,} nodes, {length}")
         if t < last:
             above = level.output(matcher, above)
-            if validation is None:
-                validation = None
-            else:
+            if validation is not None:
                 validation = validation.below(matcher, config.recursive.shortlist)
         del matcher  # its classifiers make room for those of the next level
     return run.embedder.freeze()
