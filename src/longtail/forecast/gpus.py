@@ -51,7 +51,9 @@ def gpu_for(device: str) -> Gpu | None:
 
 
 def _torch_is_without_cuda() -> bool:
-    """Return whether torch was built for the CPU alone; where torch is missing, training says so."""
+    """Return whether torch was built for the CPU alone; where torch is missing, training says
+    so.
+    """
     try:
         return version("torch").endswith("+cpu")
     except PackageNotFoundError:

@@ -233,7 +233,9 @@ class AttentionXML(nn.Module):
 
     @property
     def slots(self) -> list[int]:
-        """Nodes that are scored on each level: all of the first, then the children of those kept."""
+        """Nodes that are scored on each level: all of the first, then the children of those
+        kept.
+        """
         slots = [self.tables.widths[0]]
         for kept, most in zip(self.kept, self.tables.most_children, strict=False):
             slots.append(min(kept, slots[-1]) * most)

@@ -46,8 +46,8 @@ class AttentionFamily(NetworkFamily):
         """Refuse all encoders but the LSTM."""
         kind = config.encoder.kind
         if kind != "lstm":
-            found = f"encoder.kind: found {kind} with {config.method}"
-            raise ConfigError(f"{found}; expected lstm")
+            problem = f"encoder.kind: found {kind} with {config.method}"
+            raise ConfigError(f"{problem}; expected lstm")
 
     def check_levels(self, config: Config, n_labels: int | None = None) -> None:
         """Refuse epochs or steps for another number of levels than the tree has."""

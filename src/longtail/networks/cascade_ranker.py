@@ -47,7 +47,9 @@ class CascadeRanker(NeuralRanker):
 
     @property
     def composer(self) -> CascadeRanker | None:
-        """This network, if label words made its classifiers, and can make those of further labels."""
+        """This network, if label words made its classifiers, and can make those of further
+        labels.
+        """
         if self.label_text is None:
             return None
         return self

@@ -1,5 +1,5 @@
-"""CUDA graphs: many small kernels are recorded once and launched as one, as launching them one by one
-takes longer than running them.
+"""CUDA graphs: many small kernels are recorded once and launched as one, as launching them one by
+one takes longer than running them.
 
 `RankGraphs` ranks small batches; `BatchReader` reads the batches of training through an encoder on
 vectors of words, whose kernels run for microseconds each."""
@@ -64,7 +64,9 @@ class RankGraphs:
     def __call__(
         self, ids: NDArray[np.int64], mask: NDArray[np.bool_], k: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]]:
-        """Return scores and nodes (B, k) and vectors (B, d) of documents (B, T), B ≤ LARGEST_BATCH."""
+        """Return scores and nodes (B, k) and vectors (B, d) of documents (B, T), B ≤
+        LARGEST_BATCH.
+        """
         n, tokens = ids.shape
         width = graph_length(tokens, self._max_tokens)
         graph = self._graph(1 << (n - 1).bit_length(), width, k)

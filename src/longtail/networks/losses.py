@@ -83,7 +83,9 @@ class ChunkTargets(NamedTuple):
 
 
 class NodeLoss(Loss):
-    """A loss in which each node has a weight as a positive and one as a negative of its document."""
+    """A loss in which each node has a weight as a positive and one as a negative of its
+    document.
+    """
 
     # whether a pass over all labels comes before their gradient
     has_normaliser: ClassVar[bool] = False
@@ -353,7 +355,8 @@ class DecoupledSoftmax(NodeLoss):
         """Return losses and gradient of a chunk, given log Z of all labels."""
         if normaliser is None:
             raise ValueError(
-                "decoupled softmax: found a chunk without normaliser; expected the first pass before"
+                "decoupled softmax: found a chunk without normaliser; expected the first pass "
+                "before"
             )
         log_z = normaliser[:, :1]
         push = normaliser[:, 1:]
@@ -401,13 +404,13 @@ class UserLoss(Loss):
         """Return the function's result; UsageError if that is no loss of each document."""
         losses = self.function(scores, targets, counted)
         if not isinstance(losses, Tensor) or losses.shape != scores.shape[:1]:
-            found = (
+            value = (
                 f"a tensor {tuple(losses.shape)}"
                 if isinstance(losses, Tensor)
                 else repr(losses)[:80]
             )
             expected = f"expected a tensor ({len(scores)},), the loss of each document"
-            raise UsageError(f"loss: found {found} for scores {tuple(scores.shape)}; {expected}")
+            raise UsageError(f"loss: found {value} for scores {tuple(scores.shape)}; {expected}")
         return losses
 
 

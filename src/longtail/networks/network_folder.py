@@ -124,8 +124,8 @@ def _family_of(folder: Folder) -> NetworkFamily:
         return network_family(name)
     except ConfigError:
         expected = ", ".join(network_names())
-        found = f"{_ABOUT}: found the family {printable(name)!r}"
-        raise ModelFolderError(f"{found}; expected one of {expected}") from None
+        problem = f"{_ABOUT}: found the family {printable(name)!r}"
+        raise ModelFolderError(f"{problem}; expected one of {expected}") from None
 
 
 def _check_fit(encoder: TextEncoder, tokeniser: Tokeniser) -> None:
@@ -134,12 +134,12 @@ def _check_fit(encoder: TextEncoder, tokeniser: Tokeniser) -> None:
     """
     kinds = {tensor.dtype for tensor in encoder.state_dict().values()}
     if not kinds <= {torch.float32, torch.int64}:
-        found = ", ".join(map(str, kinds))
-        raise ModelFolderError(f"encoder: found weights of {found}; expected float32")
+        problem = ", ".join(map(str, kinds))
+        raise ModelFolderError(f"encoder: found weights of {problem}; expected float32")
     known = len(encoder.token_vectors().weight)
     if tokeniser.largest_id >= known:
-        found = f"the token {tokeniser.largest_id}"
-        raise ModelFolderError(f"encoder: found {found}; expected less than {known}")
+        problem = f"the token {tokeniser.largest_id}"
+        raise ModelFolderError(f"encoder: found {problem}; expected less than {known}")
 
 
 def _check_sizes(folder: Folder, config: Config) -> None:
@@ -153,12 +153,14 @@ def _check_sizes(folder: Folder, config: Config) -> None:
     for name, most in _MOST.items():
         size = sizes.get(name, 0)
         if isinstance(size, int) and size > most:
-            found = f"{str(size)[:20]} as {name}"
-            raise ModelFolderError(f"encoder: found {found}; expected at most {most}")
+            problem = f"{str(size)[:20]} as {name}"
+            raise ModelFolderError(f"encoder: found {problem}; expected at most {most}")
 
 
 def tokeniser_for(documents: Dataset, settings: Settings) -> Tokeniser:
-    """Return the tokeniser of a pretrained encoder, else one of the words of documents and labels."""
+    """Return the tokeniser of a pretrained encoder, else one of the words of documents and
+    labels.
+    """
     if is_pretrained(settings.kind, settings.name):
         folder = encoder_folder(settings.name)
         return Tokeniser.load(folder, settings.max_tokens, _cleaning(settings))

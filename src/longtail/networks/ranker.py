@@ -175,7 +175,9 @@ def _ones_at(matrix: sparse.csr_array) -> sparse.csr_array:
 
 
 class DistributedRanking:
-    """A network in the processes that train it together; all of them are given the same documents."""
+    """A network in the processes that train it together; all of them are given the same
+    documents.
+    """
 
     def __init__(self, network: Any, group: ProcessGroup) -> None:
         self._network = network

@@ -203,7 +203,9 @@ class NodeNetwork(VectorNetwork, Protocol):
 
 
 class Matcher(Embedder):
-    """A tuned level behind the face of an embedder: it also says which of its nodes fit a document."""
+    """A tuned level behind the face of an embedder: it also says which of its nodes fit a
+    document.
+    """
 
     network: NodeNetwork
 

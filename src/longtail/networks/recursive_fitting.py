@@ -31,8 +31,8 @@ __all__ = ["fit_recursive"]
 
 
 def fit_recursive(run: NetworkRun, n_levels: int) -> Embedder:
-    """Return the encoder after the first ``n_levels`` levels; each level is two stages: its training, and its input
-    for the next one.
+    """Return the encoder after the first ``n_levels`` levels; each level is two stages: its
+    training, and its input for the next one.
     """
     tree = run.tree
     config = run.config
@@ -74,7 +74,9 @@ class _Level:
     levels: Sequence[sparse.csr_array]  # (n, nodes) R^(t) of each level
 
     def trained(self, above: _LevelOutput | None, validation: LevelValidation | None) -> Matcher:
-        """Return the network of the level, trained: Θ goes on from the level above (algorithm 1)."""
+        """Return the network of the level, trained: Θ goes on from the level above (algorithm
+        1).
+        """
         t = self.t
         config = self.run.config
         embedder = self.run.embedder
@@ -165,7 +167,9 @@ class _Level:
     def _bootstrapped(
         self, above: _LevelOutput | None, matched: Nodes | None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return W_init (eq. 11) and biases: linear classifiers on the vectors of the level above."""
+        """Return W_init (eq. 11) and biases: linear classifiers on the vectors of the level
+        above.
+        """
         vectors = self.run.embedder.embed(self.run.tokens) if above is None else above.vectors
         scale = np.float32(1 / max(float(np.linalg.norm(vectors, axis=1).mean()), 1e-6))
         tree = self.run.tree

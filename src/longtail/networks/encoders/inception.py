@@ -93,9 +93,10 @@ class InceptionEncoder(WordEncoder):
     ) -> None:
         super().__init__(vectors, idf, pad, max_tokens)
         if self.dimensions < _LEAST:
-            found = f"vectors of {self.dimensions} numbers"
+            problem = f"vectors of {self.dimensions} numbers"
             raise UsageError(
-                f"encoder {self.kind!r}: found {found}; expected {_LEAST} or more; set encoder.width"
+                f"encoder {self.kind!r}: found {problem}; expected {_LEAST} or more; set "
+                "encoder.width"
             )
         self.enhancement = EmbeddingEnhancement(max_tokens, self.dimensions)
         self.first = nn.Linear(max_tokens, _CHANNELS)  # a convolution of width 1 over words
@@ -130,12 +131,14 @@ class InceptionEncoder(WordEncoder):
     def from_config(
         cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor
     ) -> InceptionEncoder:
-        """Return an encoder as config.json describes it; folders that name no task layers have one."""
+        """Return an encoder as config.json describes it; folders that name no task layers have
+        one.
+        """
         task_layers = about.get("task_layers", 1)
         if task_layers not in (1, _TASKS):
-            found = f"{str(task_layers)[:60]!r} as task_layers"
+            problem = f"{str(task_layers)[:60]!r} as task_layers"
             raise UsageError(
-                f"encoder {cls.kind!r}: config.json: found {found}; expected 1 or {_TASKS}"
+                f"encoder {cls.kind!r}: config.json: found {problem}; expected 1 or {_TASKS}"
             )
         return cls(vectors, idf, about["pad"], about["max_tokens"], task_layers)
 
@@ -223,7 +226,8 @@ class RoutedInceptionEncoder(InceptionEncoder):
 
 def mixture(weights: Tensor, maps: Sequence[Tensor]) -> Tensor:
     """Return Σ_e weights_e · maps_e for weights (B, experts) and as many maps (B, C, n)."""
-    return sum(weight[:, None, None] * h for weight, h in zip(weights.unbind(1), maps, strict=True))  # type: ignore[return-value]
+    weighted = zip(weights.unbind(1), maps, strict=True)
+    return sum(weight[:, None, None] * h for weight, h in weighted)  # type: ignore[return-value]
 
 
 def _of_each(W: Tensor, x: Tensor) -> Tensor:
@@ -242,6 +246,8 @@ def _square(size: int) -> nn.Linear:
 
 
 def _convolution(width: int) -> nn.Conv1d:
-    """Return a convolution around the ends of a row, so that maps of all widths have D / 4 columns."""
+    """Return a convolution around the ends of a row, so that maps of all widths have D / 4
+    columns.
+    """
     padding = (width - _STRIDE) // 2
     return nn.Conv1d(_CHANNELS, _CHANNELS, width, _STRIDE, padding, padding_mode="circular")

@@ -77,7 +77,9 @@ class WordEncoder(TextEncoder):
         raise NotImplementedError
 
     def layer(self, hidden: Tensor, number: int) -> Tensor:
-        """Return the (B, width) of the layer ``number``, counted from 1, of what :meth:`read` gave."""
+        """Return the (B, width) of the layer ``number``, counted from 1, of what :meth:`read`
+        gave.
+        """
         raise NotImplementedError
 
     def options(self) -> dict[str, int]:
@@ -290,7 +292,7 @@ def _arrays(folder: Path, name_of_folder: str) -> dict[str, NDArray[Any]]:
         raise UsageError(f"{name_of_folder}: {error}") from error
 
 
-def _damaged(name_of_folder: str, found: str, expected: str) -> UsageError:
+def _damaged(name_of_folder: str, problem: str, expected: str) -> UsageError:
     return UsageError(
-        f"{name_of_folder}: {found}; expected {expected}; take an undamaged copy of it"
+        f"{name_of_folder}: {problem}; expected {expected}; take an undamaged copy of it"
     )

@@ -206,7 +206,9 @@ class _Run:
         }
 
     def _save(self, number: int, position: int, meter: Meter, rows: NDArray[np.int64]) -> None:
-        """Write a checkpoint, unless a weight is no longer finite though no loss has shown it yet."""
+        """Write a checkpoint, unless a weight is no longer finite though no loss has shown it
+        yet.
+        """
         # a sum is finite where all are, and takes no memory
         sums = [tensor.detach().sum(dtype=torch.float32) for tensor in self.weights]
         if not torch.stack(sums).isfinite().all():
@@ -229,7 +231,8 @@ class _Run:
         ways = "try a smaller training.encoder_rate or training.head_rate, which begins anew"
         if not self.saved_step:
             return ways
-        return f"{ways}; the checkpoint after step {self.saved_step} is from before it, for --resume as it was"
+        checkpoint = f"the checkpoint after step {self.saved_step}"
+        return f"{ways}; {checkpoint} is from before it, for --resume as it was"
 
     def _close_epoch(
         self,

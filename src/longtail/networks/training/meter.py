@@ -26,7 +26,9 @@ _ROWS_SHOWN = 8
 
 
 class Diverged(LongtailError):
-    """A loss, gradient or weight that is no longer finite; ``rows`` are the documents of the batch."""
+    """A loss, gradient or weight that is no longer finite; ``rows`` are the documents of the
+    batch.
+    """
 
     def __init__(
         self, what: str, epoch: int, step: int, rows: NDArray[np.int64], way_out: str
@@ -35,7 +37,8 @@ class Diverged(LongtailError):
         more = f", … ({len(rows)} in all)" if len(rows) > _ROWS_SHOWN else ""
         batch = f"documents {shown}{more}, counted from 0"
         super().__init__(
-            f"epoch {epoch + 1}, step {step + 1}: {what} is not finite, for the batch of {batch}; {way_out}"
+            f"epoch {epoch + 1}, step {step + 1}: {what} is not finite, for the batch of {batch}; "
+            f"{way_out}"
         )
         self.what = what
         self.epoch = epoch
@@ -133,4 +136,5 @@ def epoch_line(epoch: Epoch, documents_left: int) -> str:
     speed = (
         f"{epoch.samples_per_s:,.0f} documents/s, {epoch.peak_gib:.1f} GiB, rate {epoch.rate:.2g}"
     )
-    return f"epoch {epoch.number}: loss {losses}{valid}; {speed} ({epoch.seconds:.1f} s, {left / 60:.1f} min left)"
+    time = f"{epoch.seconds:.1f} s, {left / 60:.1f} min left"
+    return f"epoch {epoch.number}: loss {losses}{valid}; {speed} ({time})"

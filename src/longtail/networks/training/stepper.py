@@ -152,8 +152,9 @@ class Stepper:
         # the others are in the middle of the step, and cannot run it again
         if self.group.size > 1 and at_a_time > 1:
             ways = [f"training.micro_batch={at_a_time // 2} and --resume", *advice]
-            found = f"step {number + 1}, rank {self.group.rank}: out of memory with {at_a_time} documents at a time"
-            raise OutOfMemory(f"{found}; try {', or '.join(ways)}")
+            position = f"step {number + 1}, rank {self.group.rank}"
+            problem = f"{position}: out of memory with {at_a_time} documents at a time"
+            raise OutOfMemory(f"{problem}; try {', or '.join(ways)}")
         if at_a_time == 1:
             ways = ["a smaller encoder.max_tokens, shortlist or encoder", *advice]
             raise OutOfMemory(
@@ -161,11 +162,11 @@ class Stepper:
                 f"try {', or '.join(ways)}"
             )
         self.micro_batch = at_a_time // 2
-        found = f"step {number + 1}: out of memory with {at_a_time} documents at a time"
+        problem = f"step {number + 1}: out of memory with {at_a_time} documents at a time"
         now = (
             f"going on with {self.micro_batch} (training.micro_batch={self.micro_batch} begins so)"
         )
-        log.warning("%s", "; ".join([found, now, *advice]))
+        log.warning("%s", "; ".join([problem, now, *advice]))
 
     def _update(
         self, heads: Sequence[Any], seeds: Sequence[int], factor: float, beta1: float
