@@ -57,7 +57,9 @@ def kernel_groups(config: Config) -> tuple[str, ...]:
     solver: str = config.ranker.solver
     if solver == "dual":
         solver = config.ranker.loss
-    dense = _DENSE * uses_encoder(config)
+    dense = ""
+    if uses_encoder(config):
+        dense = _DENSE
     groups += [f"{solver}{dense}", f"search{dense}"]
     if config.ranker.trees > 1:
         groups.append("several trees")

@@ -229,9 +229,11 @@ def _plan(
     other = ranker_family(config).forecast(sizes, joined, config)
     levels: list[Level] = []
     labels = 0.0
+    trees = 0
     if other is None and not ranks_alone(config):
         levels = tree_levels(sizes, config)
     if levels:
+        trees = config.ranker.trees
         labels = label_numbers(sizes, joined, config.label_features)
     weights = _weights(sizes, joined, levels, config)
     weight_bytes = _WEIGHT_BYTES[config.ranker.weights]
@@ -244,7 +246,7 @@ def _plan(
         network=network,
         network_labels=network_labels,
         levels=levels,
-        trees=config.ranker.trees * bool(levels),
+        trees=trees,
         labels=labels,
         weights=weights,
         stored=[weight_bytes * count for count in weights],

@@ -242,8 +242,8 @@ def _pairs(
     for (level, layer), (other_level, other_layer) in combinations(enumerate(layers, 1), 2):
         one = spans[layer]
         other = spans[other_layer]
-        chance = _Span(other.directions[shuffled], other.coordinates)
-        similarities = [float(np.mean(_weighted(one, second))) for second in (other, chance)]
+        unrelated = _Span(other.directions[shuffled], other.coordinates)
+        similarities = [float(np.mean(_weighted(one, second))) for second in (other, unrelated)]
         likenesses.append(Likeness((level, other_level), (layer, other_layer), *similarities))
     return tuple(likenesses)
 

@@ -117,7 +117,9 @@ class AttentionLevel(Resolution):
         # W_1 Σ_t α_tl H_t = Σ_t α_tl (W_1 H_t): tokens are fewer than nodes, so W_1 is taken first
         W1_H = functional.linear(H, self.first.weight)  # (B, T, 256)
         w, at = self._attention_vectors(nodes)
-        slots = torch.arange(len(w), device=w.device) if at is None else at
+        slots = at
+        if slots is None:
+            slots = torch.arange(len(w), device=w.device)
         chunk_slots = max(
             1, _ELEMENTS[H.device.type] // (len(H) * (H.shape[1] + H.shape[2] + ATTENTION_HIDDEN))
         )
@@ -127,8 +129,10 @@ class AttentionLevel(Resolution):
             attend = partial(
                 checkpoint, self._attended, use_reentrant=False, preserve_rng_state=False
             )
-        logits = [attend(H, W1_H, mask, w, chunk) for chunk in chunks]
-        return logits[0] if len(logits) == 1 else torch.cat(logits, 1)
+        logits: list[Tensor] = [attend(H, W1_H, mask, w, chunk) for chunk in chunks]
+        if len(logits) == 1:
+            return logits[0]
+        return torch.cat(logits, 1)
 
     def _attention_vectors(self, nodes: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return rows (U, 2h), and which of them each slot has (B, S), None where all nodes are
@@ -158,7 +162,9 @@ class AttentionLevel(Resolution):
         alpha = logits.softmax(-1)
         hidden = alpha.to(W1_H.dtype) @ W1_H + self.first.bias.to(W1_H.dtype)
         logit: Tensor = self.second(hidden.relu()).squeeze(-1)  # (B, S, 256) -> (B, S)
-        return logit if logit.dtype == torch.float64 else logit.float()
+        if logit.dtype == torch.float64:
+            return logit
+        return logit.float()
 
     def in_half(self) -> AttentionLevel:
         """Return a network for ranking that shares the attention vectors; the rest is bfloat16

@@ -102,7 +102,9 @@ class CascadeXML(nn.Module):
         self.widths = list(
             vector_widths(self.layers, encoder.width, settings.merge, settings.bottleneck)
         )
-        n_nodes = tree.widths if label_head is None else tree.widths[: self.last]
+        n_nodes = tree.widths
+        if label_head is not None:
+            n_nodes = n_nodes[: self.last]
         heads: list[Head | TextHead] = [
             *_heads(n_nodes, self.widths, settings, training, seed, device, std)
         ]
@@ -133,7 +135,7 @@ class CascadeXML(nn.Module):
         layer."""
         layers = sorted({layer for read in self.layers for layer in read})
         above = {layer for read in self.layers[:-1] for layer in read}
-        alone = [layer for layer in layers if layer not in above] if detached else []
+        alone = [layer for layer in layers if detached and layer not in above]
         by_layer = dict(zip(layers, self.read(self.encoder, ids, mask, layers, alone), strict=True))
         parts = [[by_layer[layer] for layer in read] for read in self.layers]
         if detached:  # layers that levels above read as well have nothing that is the labels' alone
@@ -200,7 +202,9 @@ class CascadeXML(nn.Module):
         """Return α_t / |S^(t)| · Σ_l L(p_l, y_l), the mean over documents (eq. 4, 5); ``sizes``
         (levels, B).
         """
-        alpha = sizes / sizes.min(0).values if self.settings.rescale else torch.ones_like(sizes)
+        alpha = torch.ones_like(sizes)
+        if self.settings.rescale:
+            alpha = sizes / sizes.min(0).values
         return {
             f"level {self.frozen_levels + t + 1}": (alpha[t] / sizes[t] * loss).mean()
             for t, loss in enumerate(losses)

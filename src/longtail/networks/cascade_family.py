@@ -226,8 +226,12 @@ def _check_surrogate(config: Config) -> None:
         raise ConfigError(
             f"{problem}, which find labels by centroids; expected centroid or centroid+text"
         )
-    name = "cascade.levels" if config.cascade.levels else "tree.levels"
-    if len(levels := config.cascade.levels or config.tree.levels) > 1:
+    name = "tree.levels"
+    levels = config.tree.levels
+    if config.cascade.levels:
+        name = "cascade.levels"
+        levels = config.cascade.levels
+    if len(levels) > 1:
         expected = "one number, that of the clusters, or [] to have it chosen"
         raise ConfigError(
             f"{name}: found {list(levels)} with surrogate phases; expected {expected}"

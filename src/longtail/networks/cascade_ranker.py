@@ -89,9 +89,9 @@ class CascadeRanker(NeuralRanker):
         )
         network.merges = old.merges
         for level, head in enumerate(old.heads):
-            network.heads[level] = (  # type: ignore[index]
-                _joined(head, rows[level], self.tree, tree) if level in rows else head
-            )
+            if level in rows:
+                head = _joined(head, rows[level], self.tree, tree)
+            network.heads[level] = head  # type: ignore[index]
         ranker = CascadeRanker(self.tokeniser, network, tree)
         ranker.label_text = self.label_text
         ranker.n_added = self.n_added + tree.n_labels - self.tree.n_labels
@@ -105,7 +105,9 @@ def no_words(embedding: nn.Embedding) -> sparse.csr_array:
 
 def _same_weights(text: LabelText, words: sparse.csr_array) -> LabelText:
     """Return Φ_l, Φ_g and 𝒜 of ``text`` for the labels of other words (n, V)."""
-    combine: Combine = "sum" if text.attention is None else "attention"
+    combine: Combine = "attention"
+    if text.attention is None:
+        combine = "sum"
     # each its only neighbour
     alone = sparse.csr_array(sparse.eye_array(words.shape[0], dtype=np.float32))
     same = LabelText(text.embedding, words, alone, text.parts, combine, seed=0).eval()

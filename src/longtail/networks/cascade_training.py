@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -111,7 +111,9 @@ def set_initial_weights(
     with_texts = settings.label_rows == "centroid+text" and (
         labels.names is not None or labels.texts is not None
     )
-    texts = _text_vectors(ranker, labels, group) if with_texts else [(None, None)] * len(heads)
+    texts: Sequence[tuple[np.ndarray | None, np.ndarray | None]] = [(None, None)] * len(heads)
+    if with_texts:
+        texts = _text_vectors(ranker, labels, group)
     for head, level_vectors, matrix, prior, (text, mean) in zip(
         heads, vectors, levels, priors, texts, strict=True
     ):
@@ -159,9 +161,10 @@ def _text_vectors(
     for level, (run, matrix, vectors) in enumerate(zip(runs, nodes, levels, strict=True)):
         mean = group.all_reduce_array(vectors.sum(0, dtype=np.float64)) / matrix.shape[1]
         rows = matrix[labels_of_part].T.tocsr()
-        # whose rows are those of own labels; above, texts of other ranks count, too
-        last = level == tree.n_levels - 1
-        texts = rows[run] @ vectors if last else group.all_reduce_array(rows @ vectors)[run]
+        if level == tree.n_levels - 1:  # a label's text is read by the rank that has its row
+            texts = rows[run] @ vectors
+        else:
+            texts = group.all_reduce_array(rows @ vectors)[run]
         by_level.append((texts, mean.astype(np.float32)))
     return by_level
 

@@ -70,10 +70,13 @@ class RankGraphs:
         n, tokens = ids.shape
         width = graph_length(tokens, self._max_tokens)
         graph = self._graph(1 << (n - 1).bit_length(), width, k)
-        columns = slice(width - tokens, width) if self._pad_left else slice(tokens)
+        columns = slice(tokens)
+        token = 0
+        if self._pad_left:
+            columns = slice(width - tokens, width)
+            token = -1
         graph.mask[:] = False
-        # attention of a row without tokens would be no number
-        graph.mask[:, -1 if self._pad_left else 0] = True
+        graph.mask[:, token] = True  # attention of a row without tokens would be no number
         graph.ids[:n, columns] = ids
         graph.mask[:n, columns] = mask
         graph.graph.replay()
@@ -150,9 +153,10 @@ class EncoderGraphs:
         if (tuple(layers), tuple(detached)) != self._read:
             self.forget()
             self._read = tuple(layers), tuple(detached)
-        padded = ids if mask is None else ids.masked_fill(~mask, self._encoder.pad)
+        if mask is not None:
+            ids = ids.masked_fill(~mask, self._encoder.pad)
         length = graph_length(ids.shape[1], self._encoder.max_tokens)
-        padded = pad(padded, (0, length - ids.shape[1]), value=self._encoder.pad)
+        padded = pad(ids, (0, length - ids.shape[1]), value=self._encoder.pad)
         if length not in self._graphed:
             self._graphed[length] = _recorded(_Reading(self._encoder, *self._read), padded)
         return list(self._graphed[length](padded))

@@ -268,7 +268,9 @@ class Asymmetric(PointwiseLoss):
         if not 0 <= margin < 1:
             raise UsageError(f"margin: found {margin!r}; expected a number from 0 to below 1")
         self.margin = float(margin)
-        self._log_margin = math.log(margin) if margin else -math.inf
+        self._log_margin = -math.inf
+        if margin:
+            self._log_margin = math.log(margin)
 
     def positive(self, scores: Tensor) -> Tensor:
         """Return −(1 − σ)^γ₊·log σ."""
@@ -434,7 +436,9 @@ def loss_named(name: str) -> Loss:
 
 def loss_of(loss: Loss | Callable[[Tensor, Tensor, Tensor], Tensor]) -> Loss:
     """Return a loss, or a function as one."""
-    return loss if isinstance(loss, Loss) else UserLoss(loss)
+    if isinstance(loss, Loss):
+        return loss
+    return UserLoss(loss)
 
 
 def _missing(scores: Tensor, targets: Tensor, counted: Tensor) -> Tensor:

@@ -118,7 +118,9 @@ def _family_of(folder: Folder) -> NetworkFamily:
             return network_family("label-vectors")
         if any(name.startswith("attention-") for name in names):
             return network_family("attention")
-        return network_family("cascade" if TREE in names else "encoder")
+        if TREE in names:
+            return network_family("cascade")
+        return network_family("encoder")
     name = folder.read_json(_ABOUT, _About).family
     try:
         return network_family(name)

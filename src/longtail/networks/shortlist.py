@@ -119,4 +119,6 @@ def best_nodes(
     else:
         scores = scores.detach().masked_fill(nodes < 0, -torch.inf)
     at = scores.topk(min(k, scores.shape[1]), sorted=ordered).indices
-    return (at.int() if nodes is None else nodes.gather(1, at)), at
+    if nodes is None:
+        return at.int(), at
+    return nodes.gather(1, at), at

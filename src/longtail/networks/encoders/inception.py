@@ -102,14 +102,19 @@ class InceptionEncoder(WordEncoder):
         self.first = nn.Linear(max_tokens, _CHANNELS)  # a convolution of width 1 over words
         self.first_norm = _Norm(_CHANNELS)
         self.convolutions = nn.ModuleList(_convolution(width) for width in _FILTERS)
-        maps = _CHANNELS if self.routed else len(_FILTERS) * _CHANNELS
+        maps = _CHANNELS
+        convolutions = task_layers
+        if not self.routed:
+            maps *= len(_FILTERS)
+            convolutions = 1
         self.norm = _Norm(maps)
         second = min(_SECOND, self.dimensions // _STRIDE)
         places = (self.dimensions // _STRIDE - second) // _STRIDE + 1
         channels = -(-_COLUMNS // places)  # 32 of 15 places with vectors of 300
-        self.width = self.dimensions if self.routed else channels * places
+        self.width = channels * places
+        if self.routed:
+            self.width = self.dimensions
         self.depth = task_layers
-        convolutions = task_layers if self.routed else 1
         self.second = nn.ModuleList(
             nn.Conv1d(maps, channels, second, _STRIDE) for _ in range(convolutions)
         )

@@ -66,7 +66,9 @@ class WordEncoder(TextEncoder):
 
         ``ids`` (B, T) int64, T ≤ ``max_tokens``; ``mask`` (B, T) bool, True at tokens, or None if
         nothing is padded."""
-        hidden = self.read(ids if mask is None else ids.masked_fill(~mask, self.pad))
+        if mask is not None:
+            ids = ids.masked_fill(~mask, self.pad)
+        hidden = self.read(ids)
         return [
             self.layer(hidden.detach() if number in detached else hidden, number)
             for number in layers
@@ -172,7 +174,10 @@ class SpectralResidual(nn.Module):
     ) -> None:
         super().__init__()
         linear = nn.Linear(columns, width)
-        nn.init.eye_(linear.weight) if identity else nn.init.xavier_uniform_(linear.weight)
+        if identity:
+            nn.init.eye_(linear.weight)
+        else:
+            nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(linear.bias)
         self.map = spectral_norm(linear)
         self.activation = activation
@@ -182,9 +187,9 @@ class SpectralResidual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, width) for (B, columns)."""
         through: Tensor = self.activation(self.map(dropout(x, self.rate, self.training)))
-        return through + (
-            x if x.shape[1] == self.width else adaptive_avg_pool1d(x[:, None], self.width)[:, 0]
-        )
+        if x.shape[1] != self.width:
+            x = adaptive_avg_pool1d(x[:, None], self.width)[:, 0]
+        return through + x
 
 
 def make_word_encoder(

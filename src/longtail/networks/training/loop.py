@@ -91,7 +91,9 @@ class _Run:
         schedule = Schedule.of(settings, len(batches), steps)
         self.total = schedule.total
         # the last one may end early
-        self.n_epochs = -(-steps // len(batches)) if steps else settings.epochs
+        self.n_epochs = settings.epochs
+        if steps:
+            self.n_epochs = -(-steps // len(batches))
         self.stepper = Stepper(network, settings, schedule, seed)
         self.device = self.stepper.device
         self.group = self.stepper.group
@@ -127,7 +129,9 @@ class _Run:
     ) -> History:
         """Run the epochs that are left, and put the best weights into the network."""
         for number in range(start.epoch, self.n_epochs):
-            state = start if number == start.epoch else State(epoch=number)
+            state = State(epoch=number)
+            if number == start.epoch:
+                state = start
             meter = Meter(state.losses, state.documents, state.seconds)
             self._epoch(number, state.batch, meter, stop)
             stop.obey()
@@ -224,7 +228,9 @@ class _Run:
             history=self.history,
         )
         self.checkpoints.save(self.network, self.stepper.adamw, state, self.average)
-        self.saved_step = self.step if self.checkpoints.enabled else 0
+        self.saved_step = 0
+        if self.checkpoints.enabled:
+            self.saved_step = self.step
         meter.resume()
 
     def _way_out(self) -> str:
@@ -243,7 +249,9 @@ class _Run:
         """Validate, enter the epoch into the history, and keep the weights if it is the best so
         far.
         """
-        valid: dict[str, float | None] = {} if validate is None else dict(validate())
+        valid: dict[str, float | None] = {}
+        if validate is not None:
+            valid.update(validate())
         epoch = Epoch(valid=valid, **self._facts(number, meter))
         best = self.history.best
         best_value = self.history.best_value

@@ -127,12 +127,13 @@ class Stepper:
         total = torch.zeros((), device=self.device)
         try:
             for whole in batch.split(self.micro_batch * self.group.size):
-                part = _own(whole, self.group)
+                part = _part_of(whole, self.group)
                 with arithmetic(self.settings.precision, self.device):
                     losses = self.network.losses(part.to(self.device))
                 names = list(losses)
                 shares = torch.stack(list(losses.values())) * (len(part) / len(batch))
-                shares = shares if len(part) else shares.nan_to_num()  # the mean of nothing
+                if not len(part):
+                    shares = shares.nan_to_num()  # the mean of nothing
                 torch.autograd.backward(shares.sum())
                 total = total + shares.detach()
         except torch.OutOfMemoryError:
@@ -196,12 +197,14 @@ def _savings(heads: Sequence[Any], settings: Training) -> list[str]:
     return ways
 
 
-def _own(batch: Batch, group: ProcessGroup) -> Batch:
+def _part_of(batch: Batch, group: ProcessGroup) -> Batch:
     """Return this rank's documents of a batch, which may be none; padded as the whole is."""
     if group.size == 1:
         return batch
     part = group.part(len(batch))
-    mask = None if batch.mask is None else batch.mask[part]
+    mask = batch.mask
+    if mask is not None:
+        mask = mask[part]
     return Batch(
         batch.ids[part],
         mask,
