@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace as replace_settings
@@ -28,6 +28,7 @@ from longtail.steps.run import Run
 from longtail.steps.trees import label_trees
 from longtail.steps.work import Work
 from longtail.tree.cluster import level_widths
+from longtail.tree.tree import LabelTree
 
 if TYPE_CHECKING:
     from longtail.features.tokens import Tokeniser, Tokens
@@ -41,7 +42,9 @@ __all__ = [
     "fit_network",
     "kept_network",
     "label_hints",
+    "network_tree",
     "network_widths",
+    "untrained_network",
     "with_levels",
 ]
 
@@ -64,10 +67,29 @@ def encoder_hash(config: Config) -> str:
     return digest.hexdigest()
 
 
+class Untrained(NamedTuple):
+    """A network before training, and the tokens of the documents."""
+
+    embedder: Embedder
+    tokens: Tokens
+
+
+def network_tree(
+    documents: Dataset, features: Features, vectoriser: TfIdf | None, run: Run
+) -> LabelTree | None:
+    """Return the label tree that the network is trained on; None for methods without a network."""
+    if not METHODS[run.config.method].network:
+        return None
+    levels = with_levels(run.config, documents.n_labels)
+    seeds = {"tree-network": run.config.seed}
+    [tree] = label_trees(documents, features, vectoriser, run._replace(config=levels), seeds)
+    return tree
+
+
 def fit_network(
     documents: Dataset,
-    features: Features,
-    vectoriser: TfIdf | None,
+    untrained: Untrained | None,
+    tree: LabelTree | None,
     run: Run,
 ) -> Embedder | None:
     """Return the network of the method, ready for use, or the pretrained encoder if the features
@@ -78,21 +100,18 @@ def fit_network(
     config = run.config
     if not uses_encoder(config):
         return None
-    kind = METHODS[config.method].network
-    if not kind:
+    if untrained is None or tree is None:
         from longtail.networks.embedder import pretrained_embedder
 
         return pretrained_embedder(config.encoder, config.training.precision, run.device).freeze()
+    kind = METHODS[config.method].network
     from longtail.networks.attention_fitting import fit_attention
     from longtail.networks.cascade_fitting import fit_cascade
     from longtail.networks.losses import loss_of
     from longtail.networks.network_run import NetworkRun
     from longtail.networks.recursive_fitting import fit_recursive
 
-    embedder, tokens = _first_embedder(documents, run)  # first: a bad file of vectors is found here
-    levels = with_levels(config, documents.n_labels)
-    seeds = {"tree-network": config.seed}
-    [tree] = label_trees(documents, features, vectoriser, run._replace(config=levels), seeds)
+    embedder, tokens = untrained
     measured = with_known_labels(run.valid, documents.labels)
     tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
     loss = None if run.loss is None else loss_of(run.loss)
@@ -135,8 +154,13 @@ def network_widths(config: Config, n_labels: int) -> tuple[int, ...]:
     return (*([] if tree.kind == "flat" else level_widths(n_labels, tree)), n_labels)
 
 
-def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
-    """Return the encoder as it is before training, and the tokens of the documents."""
+def untrained_network(documents: Dataset, run: Run) -> Untrained | None:
+    """Return the encoder before training, and the tokens of the documents; None for methods without
+    a network.
+
+    A bad file of word vectors is found here, before a label tree is built."""
+    if not METHODS[run.config.method].network:
+        return None
     from longtail.networks.device import choose_device
     from longtail.networks.embedder import Embedder, LastLayer
     from longtail.networks.first_encoder import first_encoder, tokeniser_for
@@ -147,9 +171,8 @@ def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
         tokens = _tokens(documents, tokeniser, run.work)
         note(f"{len(tokens.ids) / len(tokens):.1f} a document")
     encoder = first_encoder(tokeniser, tokens, config.encoder, config.seed)
-    return Embedder(
-        tokeniser, LastLayer(encoder).to(choose_device(run.device)), config.training.precision
-    ), tokens
+    network = LastLayer(encoder).to(choose_device(run.device))
+    return Untrained(Embedder(tokeniser, network, config.training.precision), tokens)
 
 
 def _tokens(documents: Dataset, tokeniser: Tokeniser, work: Work) -> Tokens:

@@ -88,7 +88,7 @@ def related(
     label tree.
     """
     labels = model.labels
-    if isinstance(model, Model) and model.label_graph is not None:
+    if model.label_graph is not None:
         near = neighbours(model.label_graph, labels, labels.ids[column], _NEIGHBOURS)
         return [NeighbourLabel(own.id, own.name, own.value) for own in near]
     if documents is not None:

@@ -76,10 +76,14 @@ def _from_one_place(valid: Dataset, documents: Dataset) -> bool:
     return (first.path.resolve(), first.split) == (second.path.resolve(), second.split)
 
 
-def hold_out(documents: Dataset, config: Config) -> tuple[Dataset, Dataset | None]:
-    """Return what to train on, and some documents for the calibration, none of them the last one of
-    a label.
+def hold_out(
+    documents: Dataset, config: Config, valid: Dataset | None = None
+) -> tuple[Dataset, Dataset | None]:
+    """Return the documents to train on and those for the calibration: ``valid``, else some that are
+    held out, none of them the only one of a label.
     """
+    if valid is not None:
+        return documents, valid
     settings = config.calibration
     wanted = min(int(settings.share * len(documents)), settings.max_documents)
     if settings.method == "none" or wanted < 1:
