@@ -77,7 +77,7 @@ def test_excluded_labels_give_their_places_to_others(fitted, data):
     texts = [data[1].texts[row] for row in range(20)]
     before = fitted.predict(texts, 4)
     banned = [[before[row][0].id] for row in range(20)]
-    after = fitted.model.predict(texts, 3, exclude=banned)
+    after = fitted.predict(texts, 3, exclude=banned)
     for row in range(20):
         assert [label.id for label in after[row]] == [label.id for label in before[row]][1:]
 

@@ -20,7 +20,7 @@ from longtail.errors import ModelFolderError, UsageError
 from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.models.model_folder import load_model, save_model
-from longtail.pipeline import train
+from longtail.pipeline import predict, train
 from longtail.rankers import level_problems, one_vs_all
 from longtail.training_run import train_to_folder
 
@@ -278,11 +278,11 @@ class TestSubsets:
     def test_files_of_other_shards_may_be_missing_and_nothing_else(self, folders, tmp_path):
         model = tmp_path / "model"
         shutil.copytree(folders / "shards", model)
-        expected = load_model(model, shards=[1]).predict(["editor for sound"], 5)
+        expected = predict(load_model(model, shards=[1]), ["editor for sound"], 5)
         for path in model.glob("*-shard-*"):
             if not path.name.endswith("-shard-1.safetensors"):
                 path.unlink()
-        assert_same(load_model(model, shards=[1]).predict(["editor for sound"], 5), expected)
+        assert_same(predict(load_model(model, shards=[1]), ["editor for sound"], 5), expected)
         for shards in (None, [0, 1]):
             with pytest.raises(ModelFolderError, match=r"shard-0.safetensors: is missing"):
                 load_model(model, shards=shards)
@@ -359,7 +359,7 @@ def test_a_server_holds_a_subset(folders, tmp_path):
     service = load_service(model, "cpu", 1, None, None, (0,))
     asked = [Asked("editor for sound", 3, 0.0, ())]
     found = service.predict(service.key(3, None), asked)[0]
-    expected = load_model(folders / "shards", shards=[0]).predict(["editor for sound"], 3)[0]
+    expected = predict(load_model(folders / "shards", shards=[0]), ["editor for sound"], 3)[0]
     assert [(own.id, own.score) for own in found] == [(own.id, own.score) for own in expected]
     assert Reloader(model, service, lambda: service, (0,))._load_changed() is service
     tree = service.model.rankers[0].tree
