@@ -81,8 +81,8 @@ def train(
     if valid is not None:
         check_unseen(valid, [fingerprints], documents)
     log_unread_label_texts(documents, config)
-    fitted, held_out = hold_out(documents, config, valid)
-    run = _start(fitted, config, valid, parents, stages, device, loss)
+    fitted, held_out, rows = hold_out(documents, config, valid)
+    run = _start(fitted, config, valid, parents, stages, device, loss)._replace(rows=rows)
 
     # the documents, and with Gandalf the texts of labels
     labelled = with_label_points(fitted, run)
@@ -170,7 +170,7 @@ def follow(
     device: str,
 ) -> None:
     """Train the network together with the first process, which does everything else alone."""
-    fitted, _ = hold_out(documents, config, valid)
+    fitted = hold_out(documents, config, valid).fitted
     run = _start(fitted, config, valid, parents, stages, device)
     labelled = with_label_points(fitted, run)
     no_features = document_features(replace(labelled, features=None), None, run.config)

@@ -194,6 +194,26 @@ def test_an_explanation_names_learners_where_there_is_no_tree(data, capsys):
     assert "tree" not in shown
 
 
+def test_an_explanation_names_documents_by_their_number_in_the_training_data(data, tmp_path):
+    fitted = fit("annexml", data[0])
+    assert fitted.model.facts.held_out > 0
+    fitted.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    named = set()
+    for label in fitted.predict([TEXT], 5)[0]:
+        steps = fitted.explain(TEXT, label.id).steps
+        assert [step.node for step in loaded.explain(TEXT, label.id).steps] == [
+            step.node for step in steps
+        ]
+        for step in steps:
+            _, _, numbers = step.node.partition(": training documents ")
+            rows = [int(number) - 1 for number in numbers.split(", ") if number]
+            column = data[0].labels.column(label.id)
+            assert all(column in data[0].label_matrix[[row]].indices for row in rows)
+            named.update(rows)
+    assert max(named) > fitted.model.rankers[0].document_rows.searchsorted(max(named))
+
+
 def test_what_cannot_be_had_is_said_before_training(data, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtra, match="faiss"):
