@@ -93,13 +93,13 @@ def test_predictions_are_the_same_bytes(data, tmp_path, monkeypatch, method, mor
             loaded.rankers
         )
         for model in (sharded, loaded):
-            assert_same(model.predict(data[1], 5), whole.predict(data[1], 5))
+            assert_same(predict(model, data[1], 5), predict(whole, data[1], 5))
     exclude = [
         [label.id for label in own[:2]]
-        for own in (whole.predict(data[1], 2)[row] for row in range(60))
+        for own in (predict(whole, data[1], 2)[row] for row in range(60))
     ]
     assert_same(
-        loaded.predict(data[1], 3, exclude=exclude), whole.predict(data[1], 3, exclude=exclude)
+        predict(loaded, data[1], 3, exclude=exclude), predict(whole, data[1], 3, exclude=exclude)
     )
 
 
@@ -107,7 +107,7 @@ def test_eight_bits_are_chosen_a_shard(data):
     whole, sharded = (train(data[0], settings(most, weights="int8")) for most in (0, MOST))
     tables = {part.level.table.tobytes() for part in sharded.rankers[0].shards.held}
     assert len(tables) > 1
-    ours, theirs = sharded.predict(data[1], 5), whole.predict(data[1], 5)
+    ours, theirs = predict(sharded, data[1], 5), predict(whole, data[1], 5)
     assert (ours.matrix.indices == theirs.matrix.indices).mean() > 0.9
 
 
@@ -120,7 +120,7 @@ def test_bytes_with_and_without_stages_and_with_any_number_of_threads(folders, d
 def test_explanations_are_the_same(folders):
     whole, sharded = (load_model(folders / name) for name in ("whole", "shards"))
     text = "A small editor for sound files, with a window for GNOME"
-    for label in whole.predict([text], 3)[0]:
+    for label in predict(whole, [text], 3)[0]:
         assert sharded.explain(text, label.id) == whole.explain(text, label.id)
 
 
