@@ -2,20 +2,20 @@
 
 Training::
 
-    documents ──→ text features ───────────┬───────────────→ Φcat ──→ label trees ──→ rankers ─┐
-                        │                  │                   ↑                               │
-                        ↓                  ↓                   │                               ↓
-    labels ─────→ label features ──→ tree of the network ──→ network               calibration ──→ model
+    documents and labels
+      ├─→ text features
+      ├─→ label features ─→ label tree ─→ network      neural methods
+      ├─→ Φcat: text features beside the vectors of the network
+      ├─→ label features ─→ label trees ─→ rankers
+      └─→ calibration on documents held out ─→ model
 
 Prediction::
 
-    documents ──→ features (Φcat) ──→ search ──→ calibration ──→ predictions
+    documents ─→ features (Φcat) ─→ search ─→ calibration ─→ predictions
 
-A linear method has no network, so that Φcat is the text features. A neural method trains its
-network on a label tree of its own; its vectors are then joined to the text features (Φcat), and it
-may rank labels by itself.
-
-Data and settings are checked before: :mod:`longtail.checks`."""
+Without a network, Φcat is the text features alone. A network may also rank labels by itself; the
+score is then the weighted mean of network and rankers. Data and settings are checked before, in
+:mod:`longtail.checks`."""
 
 from __future__ import annotations
 
@@ -84,19 +84,19 @@ def train(
     fitted, held_out, rows = hold_out(documents, config, valid)
     run = _start(fitted, config, valid, parents, stages, device, loss)._replace(rows=rows)
 
-    # the documents, and with Gandalf the texts of labels
-    labelled = with_label_points(fitted, run)
-    vectoriser, text = text_features(labelled, run)
-
-    untrained = untrained_network(labelled, run)  # None for linear methods
-    tree = network_tree(labelled, text, vectoriser, run)  # from label features
-    network = fit_network(labelled, untrained, tree, run)
-
-    features = combined_features(labelled, text, network, run)  # Φcat
+    labelled = with_label_points(fitted, run)  # with Gandalf, texts of labels behind the documents
+    vectoriser, features = text_features(labelled, run)
+    network = fit_network(
+        labelled,
+        untrained_network(labelled, run),
+        network_tree(labelled, features, vectoriser, run),  # label features, label tree
+        run,
+    )
+    features = combined_features(labelled, features, network, run)  # Φcat
     hints = partial(label_hints, labelled, network, run)
     points = TrainingPoints(labelled, features, vectoriser, hints)
     family = ranker_family(config)
-    trees = family.label_trees(points, run)  # from label features by Φcat
+    trees = family.label_trees(points, run)  # label features, label trees
     rankers = family.fit(points._replace(trees=trees), run)
 
     facts = Facts(
@@ -112,7 +112,7 @@ def train(
         fitted.labels,
         fitted.label_counts,
         facts,
-        vectoriser=None if config.features == "dnn" else vectoriser,
+        vectoriser=vectoriser if config.features != "dnn" else None,
         rankers=rankers,
         network=kept_network(network, config),
         label_graph=kept_label_graph(fitted, config, run.work),
@@ -174,9 +174,12 @@ def follow(
     run = _start(fitted, config, valid, parents, stages, device)
     labelled = with_label_points(fitted, run)
     no_features = document_features(replace(labelled, features=None), None, run.config)
-    untrained = untrained_network(labelled, run)
-    tree = network_tree(labelled, no_features, None, run)
-    fit_network(labelled, untrained, tree, run)
+    fit_network(
+        labelled,
+        untrained_network(labelled, run),
+        network_tree(labelled, no_features, None, run),
+        run,
+    )
 
 
 def _start(
