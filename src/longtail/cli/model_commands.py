@@ -144,9 +144,11 @@ def train(
             resume=resume,
             force=force,
             ignore_memory=ignore_memory,
+            device=job.device,
             log_to=log_to or (),
         )
-        job.run(documents, output, settings, options)
+        with job.workers(threads):
+            job.run(documents, output, settings, options)
 
 
 def _gandalf(use: bool, share: float | None) -> dict[str, Any]:

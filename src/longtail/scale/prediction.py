@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from longtail.data.dataset import Dataset
+from longtail.data.strings import Strings
 from longtail.errors import UsageError
 from longtail.kernels import pool
 from longtail.models.model_folder import load_model
@@ -141,7 +142,8 @@ def count_unread(
         return 0
     lengths = np.diff(predictions.matrix.indptr)
     k = int(lengths.max(initial=1)) or 1
-    nothing = predict(model, [""], k, beam_size=beam_size).matrix
+    search = model.search_settings(beam_size)
+    nothing = model.calibrated(model.raw_scores(Strings.of([""]), k, search))
     count = 0
     for length in np.unique(lengths[lengths > 0]):
         rows = predictions.matrix[np.flatnonzero(lengths == length)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -20,36 +20,36 @@ __all__ = ["TrainingJob", "training_job"]
 
 
 class TrainingJob(NamedTuple):
-    """The part of this process in a training run."""
+    """The part of this process in a training run.
+
+    ``run`` trains and writes the model folder; in all but the first process it only takes part in
+    the training of the network."""
 
     group: ProcessGroup
     device: str  # of this process
     ray: str | None  # address of the cluster, if there is one
+    run: Callable[[Dataset, Path, Config, RunOptions], object]
 
     def check(self, config: Config) -> None:
-        """Refuse settings that cannot be trained with, or not so; documents need not be read yet."""
+        """Refuse settings that cannot be trained with, or not in this way, before documents are
+        read.
+        """
         if self.group.size > 1:
             ranks.check_method(config)
         if self.ray is not None:
             ray.check_trainable(config)
         check_settings(config, self.device)
 
-    def run(self, documents: Dataset, output: Path, config: Config, options: RunOptions) -> None:
-        """Train and write the model folder; all but the first process only help with the network.
+    @contextmanager
+    def workers(self, threads: int = 0) -> Iterator[None]:
+        """Use the workers of the Ray cluster in the body, if there is one.
 
         Args:
-            documents: to train on.
-            output: the model folder.
-            config: settings that :meth:`check` has accepted.
-            options: the device in them is replaced by that of this process.
+            threads: workers of a cluster that is started for the body; 0 for all cores.
         """
-        options = options._replace(device=self.device)
         # Ray reports lost workers on stdout
-        with redirect_stdout(sys.stderr), ray.connected(self.ray, options.threads):
-            if self.group.is_first:
-                run_training(documents, output, config, options)
-            else:
-                take_part(documents, output, config, options)
+        with redirect_stdout(sys.stderr), ray.connected(self.ray, threads):
+            yield
 
 
 @contextmanager
@@ -75,4 +75,5 @@ def training_job(
             group.wait_for(BEGUN)
         elif group.size > 1:
             ranks.check_sources(*sources)
-        yield TrainingJob(group, local_device, ray)
+        run = run_training if group.is_first else take_part
+        yield TrainingJob(group, local_device, ray, run)
