@@ -28,7 +28,7 @@ from longtail.config import Config
 from longtail.data.dataset import Dataset
 from longtail.data.fingerprints import Fingerprints, document_hashes
 from longtail.features.document_features import document_features
-from longtail.methods import METHODS, classifiers_alone, uses_encoder
+from longtail.methods import classifiers_alone, network_ranks, uses_encoder
 from longtail.metrics.analysis import at_least
 from longtail.models.model import Facts, Model
 from longtail.models.ranking_model import RankingModel
@@ -105,7 +105,7 @@ def train(
         held_out=len(held_out or ()),
         n_columns=features.widths[0],
         dense_width=features.widths[1],
-        network_share=float(METHODS[config.method].network_ranks and not classifiers_alone(config)),
+        network_share=float(network_ranks(config) and not classifiers_alone(config)),
     )
     model = Model(
         config,
