@@ -66,7 +66,9 @@ class Longtail:
             settings["encoder"] = {"name": settings["encoder"]}
         if loss is not None:
             settings["training"] = _with_loss(loss, settings.get("training", {}))
-        self.loss = None if isinstance(loss, str) else loss
+        self.loss: Callable[..., Any] | None = None
+        if not isinstance(loss, str):
+            self.loss = loss
         self.config: Config = configure(method, preset, settings)
         self.threads = threads
         self.device = device
@@ -188,7 +190,9 @@ def _with_loss(loss: object, training: Any) -> Any:
         )
     if not isinstance(training, Mapping):
         return training  # which is refused as no table of settings
-    name = loss if isinstance(loss, str) else "custom"
+    name = "custom"
+    if isinstance(loss, str):
+        name = loss
     named = training.get("loss", name)
     if named != name:
         raise UsageError(

@@ -32,7 +32,7 @@ from longtail.run_log import RunLog, run_log_path
 from longtail.run_loggers import logging_to
 from longtail.steps.process_group import FollowedStages, current_group
 from longtail.store import Stages, check_replaceable, clear_leftovers, holds_a_model
-from longtail.tree.given import read_parents
+from longtail.tree.given import Parents, read_parents
 
 __all__ = [
     "BEGUN",
@@ -62,6 +62,12 @@ class RunOptions(NamedTuple):
     log_to: Sequence[str] = ()  # loggers, such as ``mlflow:http://host:5000``
     loss: Callable[..., Any] | None = None  # of a network, where ``training.loss`` is ``custom``
 
+    def read_parents(self) -> Parents | None:
+        """Read the hierarchy of the labels, if there is one."""
+        if self.tree is None:
+            return None
+        return read_parents(self.tree)
+
 
 def train_to_folder(documents: Dataset, output: Path, config: Config, **options: Any) -> Model:
     """Check the settings, train, and write the model folder.
@@ -86,7 +92,7 @@ def run_training(documents: Dataset, output: Path, config: Config, options: RunO
     stages of a run that was to replace it."""
     begin = time.perf_counter()
     folder = work_folder(output)
-    parents = None if options.tree is None else read_parents(options.tree)
+    parents = options.read_parents()
     unfinished = options.resume and folder.is_dir()  # that run was allowed to replace a model
     check_replaceable(output, options.force or unfinished)  # now, not after hours of training
     if options.resume and not is_interrupted(output):
@@ -160,7 +166,7 @@ def take_part(documents: Dataset, output: Path, config: Config, options: RunOpti
     """Train the network together with the first process, which writes ``output``; return when it is
     trained.
     """
-    parents = None if options.tree is None else read_parents(options.tree)
+    parents = options.read_parents()
     stages = FollowedStages(work_folder(output))
     with pool.threads(options.threads):
         follow(

@@ -98,8 +98,10 @@ class Ensemble(RankingModel):
     @property
     def preset(self) -> str:
         """The preset that all members have in common; empty for none."""
-        presets = {member.preset for member in self.members}
-        return presets.pop() if len(presets) == 1 else ""
+        first, *others = (member.preset for member in self.members)
+        if any(preset != first for preset in others):
+            return ""
+        return first
 
     @property
     def all_fingerprints(self) -> tuple[Fingerprints, ...]:

@@ -195,10 +195,10 @@ class Model(RankingModel):
         """Return Φcat: the network's vectors beside the text features; or Φdnn, where these have no
         columns.
         """
-        read_vectors = None if self.config.features == "tfidf" else vectors
-        return document_features(
-            documents, self.vectoriser, self.config, read_vectors, widths=self.facts.widths
-        )
+        widths = self.facts.widths
+        if self.config.features == "tfidf":
+            return document_features(documents, self.vectoriser, self.config, widths=widths)
+        return document_features(documents, self.vectoriser, self.config, vectors, widths=widths)
 
     def explain(self, text: str, label: str) -> Explanation:
         """Return what each n-gram of ``text`` adds to the margin of each node on the way to
