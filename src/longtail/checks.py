@@ -29,6 +29,7 @@ __all__ = [
     "check_encoder",
     "check_loss",
     "check_network",
+    "check_settings",
     "check_threads",
     "check_trainable",
     "warn_of_documents",
@@ -40,20 +41,24 @@ log = logging.getLogger("longtail")
 _LOOKED_AT = 2000  # documents
 
 
+def check_settings(config: Config, device: str = "auto") -> None:
+    """Refuse settings, an encoder or a device that no documents can be trained with."""
+    if uses_encoder(config):
+        check_encoder(config, device)
+
+
 def check_trainable(
     documents: Dataset,
     config: Config,
-    device: str = "auto",
     parents: Parents | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> None:
     """Refuse data that nothing can be learnt from, a hierarchy without use, and a network that
-    cannot be had.
+    cannot be trained on the data; :func:`check_settings` comes first.
 
     Args:
         documents: The documents to train on.
         config: The settings.
-        device: Where a network is to be trained.
         parents: A hierarchy of the labels.
         loss: The loss that was given from Python.
     """
@@ -70,7 +75,7 @@ def check_trainable(
         check_gandalf(documents)
     check_loss(config, loss)
     if uses_encoder(config):
-        check_network(documents, config, device, parents)
+        check_network(documents, config, parents)
         if loss is not None:
             _network_family(config).check_loss(config, loss)
 
@@ -123,13 +128,10 @@ def _network_family(config: Config) -> NetworkFamily:
     return network_of(config) or network_family("encoder")
 
 
-def check_network(
-    documents: Dataset, config: Config, device: str, parents: Parents | None = None
-) -> None:
-    """Refuse what no network can be trained or used with now, not after the text features and the
-    tree.
+def check_network(documents: Dataset, config: Config, parents: Parents | None = None) -> None:
+    """Refuse documents that no network can be trained or used with now, not after the text features
+    and the tree.
     """
-    check_encoder(config, device)
     documents.document_texts()
     if documents.dense is not None:
         reader = _reader(config)

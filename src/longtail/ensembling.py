@@ -123,16 +123,17 @@ def _loaded(
     folders: list[Folder | None] = []
     with stage("loading", len(models), "models"):
         for model, name in zip(models, names, strict=True):
-            folder = None if isinstance(model, Longtail) else open_folder(model)
             if isinstance(model, Longtail):
-                found = model.model
+                folder = None
+                single = model.model.single
             else:
-                found = load_model(folder or model, device)
-            if isinstance(found, Ensemble):
+                folder = open_folder(model)
+                single = load_model(folder, device).single
+            if single is None:
                 raise UsageError(
                     f"{name}: is an ensemble itself; give its members, such as {name}/member-0"
                 )
-            trained.append(found)
+            trained.append(single)
             folders.append(folder)
             advance(1)
     return trained, folders

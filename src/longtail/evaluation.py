@@ -26,6 +26,7 @@ from longtail.metrics import (
     evaluate,
 )
 from longtail.models.ranking_model import RankingModel
+from longtail.pipeline import predict
 from longtail.search.calibration import ReliabilityBin, hits, reliability
 from longtail.search.predictions import Predictions, read_predictions
 
@@ -98,7 +99,7 @@ def evaluate_model(
         )
     n_ranked = max(*measure.ks, _RANKED)
     if ranked is None:
-        ranked = model.predict(test, n_ranked, beam_size=beam_size).matrix
+        ranked = predict(model, test, n_ranked, beam_size=beam_size).matrix
     else:
         ranked = _first(ranked, n_ranked)
     counts, n_train = frequencies or (model.label_counts, model.facts.documents)

@@ -22,9 +22,9 @@ from longtail.estimator import Longtail
 from longtail.features.matrix import unit_vectors
 from longtail.kernels import pool
 from longtail.methods import METHODS, classifiers_alone
-from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model
+from longtail.models.ranking_model import RankingModel
 from longtail.networks.heads.initial_rows import Rows
 from longtail.store import check_replaceable
 from longtail.tree.tree import LabelTree
@@ -60,10 +60,10 @@ def extend(
     Labels that it has are left as they are, those without a word that it knows are left out.
     """
     with pool.threads(threads):
-        found = model.model if isinstance(model, Longtail) else load_model(model, device)
-        trained, ranker = _extendable(
-            found, "the model" if isinstance(model, Longtail) else str(model)
-        )
+        if isinstance(model, Longtail):
+            trained, ranker = _extendable(model.model, "the model")
+        else:
+            trained, ranker = _extendable(load_model(model, device), str(model))
         vocabulary = labels if isinstance(labels, Labels) else read_labels(labels)
         return Longtail.of(_extended(trained, ranker, vocabulary), threads, device)
 
@@ -87,9 +87,10 @@ def extend_to_folder(
     extended.save(output, force=force)
 
 
-def _extendable(model: Model | Ensemble, name: str) -> tuple[Model, CascadeRanker]:
+def _extendable(trained: RankingModel, name: str) -> tuple[Model, CascadeRanker]:
     """Return the model and its network; refuse one whose classifiers no words can make."""
-    if isinstance(model, Ensemble):
+    model = trained.single
+    if model is None:
         raise UsageError(
             f"{name}: is an ensemble; extend its members, then make an ensemble of them again"
         )

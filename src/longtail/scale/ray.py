@@ -36,6 +36,7 @@ from longtail.methods import network_of
 from longtail.models.ensemble_model import Ensemble
 from longtail.models.model import Model
 from longtail.models.model_folder import load_model
+from longtail.pipeline import predict
 from longtail.search.predictions import Predictions
 from longtail.store import content_hash, open_folder
 
@@ -268,7 +269,7 @@ def predict_folder(
     threshold: float = 0.0,
     beam_size: int | None = None,
 ) -> Predictions:
-    """Return what :meth:`Model.predict` gives, by the workers of :func:`connected`, each with the
+    """Return what :func:`longtail.pipeline.predict` gives, by the workers of :func:`connected`, each with the
     model folder open.
 
     Documents go through the object store once; ``model`` must be on storage that all machines
@@ -305,7 +306,8 @@ def _predict_block(
     beam_size: int | None,
 ) -> sparse.csr_array:
     block = documents.take(np.arange(*ends))
-    return _opened(path, sealed).predict(block, k, threshold=threshold, beam_size=beam_size).matrix
+    model = _opened(path, sealed)
+    return predict(model, block, k, threshold=threshold, beam_size=beam_size).matrix
 
 
 @functools.lru_cache(maxsize=1)
