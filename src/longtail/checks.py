@@ -65,8 +65,8 @@ def check_trainable(
     if not len(documents):
         raise DataError([Problem("documents", 0, "no documents", "at least one with a label")])
     if not documents.label_matrix.nnz:
-        found = f"{len(documents):,} documents without labels"
-        raise DataError([Problem("documents", 0, found, "labels to learn")])
+        problem = f"{len(documents):,} documents without labels"
+        raise DataError([Problem("documents", 0, problem, "labels to learn")])
     family = ranker_family(config)
     if parents is not None:
         _check_hierarchy(documents, config, parents)
@@ -160,22 +160,22 @@ def check_encoder(config: Config, device: str) -> None:
         if not encoder_of(config).reads_words and encoder.pooling == "auto":
             pretrained_pooling(folder)
     elif encoder.name != "learned" and find_word_vectors(encoder.name) is None:
-        found = f"encoder.name: found {printable(encoder.name)!r}, which is no file or folder"
+        problem = f"encoder.name: found {printable(encoder.name)!r}, which is no file or folder"
         expected = "expected vectors of words as GloVe text, an encoder's folder, minilm or learned"
-        raise UsageError(f"{found}; {expected}; --encoder-folder DIR looks for it in DIR as well")
+        raise UsageError(f"{problem}; {expected}; --encoder-folder DIR looks for it in DIR as well")
     family.check_levels(config)
 
 
 def _check_features(config: Config) -> None:
     """Refuse classifiers that would read other features than they need."""
     if classifiers_alone(config) and config.features == "tfidf":
-        found = "features: found tfidf with cascade.combine=only"
+        problem = "features: found tfidf with cascade.combine=only"
         why = "whose classifiers read the network's vectors"
-        raise ConfigError(f"{found}, {why}; expected cat or dnn, or the method xr-linear")
+        raise ConfigError(f"{problem}, {why}; expected cat or dnn, or the method xr-linear")
     kind = config.label_features.kind
     if config.features == "dnn" and kind.endswith("text"):
-        found = f"label_features.kind: found {kind} with features=dnn"
-        raise ConfigError(f"{found}; expected pifa or graph, or features=cat")
+        problem = f"label_features.kind: found {kind} with features=dnn"
+        raise ConfigError(f"{problem}; expected pifa or graph, or features=cat")
 
 
 def _reader(config: Config) -> str:

@@ -77,7 +77,7 @@ class Longtail:
 
     @classmethod
     def of(cls, model: Model | Ensemble, threads: int = 0, device: str = "auto") -> Longtail:
-        """Return a trained model, or an ensemble, as a :class:`Longtail`."""
+        """Return a trained model, or an ensemble, as a `Longtail`."""
         tagger = cls(threads=threads, device=device)
         tagger.config = model.config
         tagger._model = model

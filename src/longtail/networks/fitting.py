@@ -139,7 +139,7 @@ def untrained_network(documents: Dataset, run: Run) -> Untrained | None:
         return None
     from longtail.networks.device import choose_device
     from longtail.networks.embedder import Embedder, LastLayer
-    from longtail.networks.first_encoder import first_encoder, tokeniser_for
+    from longtail.networks.network_folder import first_encoder, tokeniser_for
 
     config = run.config
     tokeniser = tokeniser_for(documents, config.encoder)
