@@ -169,7 +169,8 @@ class RankingModel(ABC):
         self._warned_of.add("threshold")
         log.warning(
             "threshold %g: this model is not calibrated, so it is compared with raw scores, "
-            "not with probabilities; to calibrate the model, make it with documents for that: --valid, or valid=",
+            "not with probabilities; to calibrate the model, make it with documents for that: "
+            "--valid, or valid=",
             threshold,
         )
 
