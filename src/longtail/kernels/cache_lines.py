@@ -8,23 +8,20 @@ is too much."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.cpu import CPUTargetOptions
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import overload
 
 from longtail.kernels.jit import kernel
 
-__all__ = ["BYTES", "LANES", "LINE", "add_multiple", "borrowing", "everywhere"]
+__all__ = ["BYTES", "LANES", "LINE", "add_multiple", "everywhere"]
 __all__ += ["from_a_line_on", "lowest_bit", "matches", "prefetch"]
 
-F = TypeVar("F", bound=Callable[..., Any])
 intrinsic: Any = _intrinsic  # its type knows nothing of compiled calls
 BYTES = 32  # that `matches` compares
 LINE = 16  # float32 numbers in a cache line
@@ -34,24 +31,6 @@ _NUMBER = ir.IntType(32)
 _LONG = ir.IntType(64)
 _FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _VECTOR = ir.VectorType(_BYTE, BYTES)
-# calls would pass each field of a tuple of arrays
-_BORROWING = {"_nrt": False, "forceinline": True}
-
-
-def borrowing(function: F) -> F:
-    """Compile a kernel that makes no arrays into its callers, without counting references to
-    arrays.
-
-    Numba's option for it is private: where a version lacks it, references are counted, which takes
-    longer."""
-    compiled: Any = kernel(function)
-    options = getattr(compiled, "targetoptions", None)  # a plain function has none
-    if options is not None:
-        options.update(
-            {name: value for name, value in _BORROWING.items() if hasattr(CPUTargetOptions, name)}
-        )
-    typed: F = compiled
-    return typed
 
 
 @kernel

@@ -22,12 +22,12 @@ from longtail.kernels.cache_lines import (
     LANES,
     LINE,
     add_multiple,
-    borrowing,
     lowest_bit,
     matches,
     prefetch,
 )
 from longtail.kernels.feature_rows import FeatureRows
+from longtail.kernels.jit import borrowing
 
 __all__ = ["GROUP_BITS", "LAST", "LONG", "SIBLING_BITS", "Level", "RowTable", "add_by_buckets"]
 __all__ += ["add_by_table", "decoded", "fill_table", "start_of"]

@@ -18,11 +18,12 @@ import numba
 import numpy as np
 from llvmlite.binding import get_host_cpu_name
 from numba.core import event
+from numba.core.cpu import CPUTargetOptions
 from numpy.typing import NDArray
 
 from longtail.kernels.compilation import CompilationRecord, Observer, observer
 
-__all__ = ["compilation_record", "compiles", "kernel", "read_only"]
+__all__ = ["borrowing", "compilation_record", "compiles", "kernel", "read_only"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("longtail")
@@ -39,6 +40,8 @@ _CACHE_ATTRIBUTES = (
     "_source_stamp",
 )
 _DIGEST_LENGTH = 16
+# inlined, because a call would pass each field of a tuple of arrays
+_BORROWING = {"_nrt": False, "forceinline": True}
 _ANNOUNCEMENT = (
     "compiling kernels, once on this machine: up to a minute or two for a method; "
     "`longtail doctor --compile` compiles those of all methods at once"
@@ -58,6 +61,22 @@ def kernel(function: F) -> F:
         # a function of Python, where NUMBA_DISABLE_JIT says so, has no cache
         if hasattr(compiled, "_cache") and not _bind_cache(compiled._cache, function):
             compiled = numba.njit(nogil=True)(function)
+    typed: F = compiled
+    return typed
+
+
+def borrowing(function: F) -> F:
+    """Compile a kernel that makes no arrays into its callers, without counting references to
+    arrays.
+
+    Numba's options for it are private: where a version lacks them, references are counted, which
+    takes longer."""
+    compiled: Any = kernel(function)
+    options = getattr(compiled, "targetoptions", None)  # a plain function has none
+    if options is not None:
+        options.update(
+            {name: value for name, value in _BORROWING.items() if hasattr(CPUTargetOptions, name)}
+        )
     typed: F = compiled
     return typed
 

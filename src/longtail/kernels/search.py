@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longtail.kernels.cache_lines import LANES, LINE, borrowing, from_a_line_on, prefetch
+from longtail.kernels.cache_lines import LANES, LINE, from_a_line_on, prefetch
 from longtail.kernels.chunks import Level, RowTable, add_by_buckets, add_by_table, fill_table
 from longtail.kernels.dense_block import decode, in_lines, panel_count, sums_of_four, sums_of_one
 from longtail.kernels.feature_rows import FeatureRows
-from longtail.kernels.jit import kernel
+from longtail.kernels.jit import borrowing, kernel
 from longtail.kernels.vectors import DOCUMENTS, PANEL
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.kernels.cache_lines import borrowing, prefetch
-from longtail.kernels.jit import kernel
+from longtail.kernels.cache_lines import prefetch
+from longtail.kernels.jit import borrowing, kernel
 from longtail.kernels.ngrams import find, follow
 
 __all__ = ["place_rows", "weigh_counts", "weigh_ngrams"]
