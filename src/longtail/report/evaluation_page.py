@@ -35,10 +35,7 @@ def report_on_model(
     title: str,
     *,
     folder: Path | None = None,
-    ks: tuple[int, ...] = (1, 3, 5),
-    beam_size: int | None = None,
     mask: Path | str | None = AUTO,
-    seed: int = 0,
     timings: bool = False,
     **options: Any,
 ) -> Measured:
@@ -50,10 +47,10 @@ def report_on_model(
     give the same bytes."""
     check_report_path(path)
     mask = find_filter(mask, test)
-    ranked = wide_ranking(model, test, ks, beam_size)
-    measured = evaluate_model(
-        model, test, ks=ks, beam_size=beam_size, mask=mask, seed=seed, ranked=ranked, **options
-    )
+    ks = tuple(options.get("ks", (1, 3, 5)))
+    seed = options.get("seed", 0)
+    ranked = wide_ranking(model, test, ks, options.get("beam_size"))
+    measured = evaluate_model(model, test, mask=mask, ranked=ranked, **options)
     test = test.with_labels(model.labels, unknown="add")
     details = examine_model(model, over_all(ranked, test, mask), test, folder, seed, timings)
     write_report(measured, path, title, details)
