@@ -8,19 +8,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic as _intrinsic
-from numba.extending import overload
 
-from longtail.kernels.cache_lines import BYTES, everywhere
 from longtail.kernels.chunks import GROUP_BITS, LAST, LONG, SIBLING_BITS, start_of
 from longtail.kernels.jit import kernel
+from longtail.kernels.simd import BYTES, at_least, count_ones
 
 __all__ = ["LevelIndex", "first_unsound"]
 
-intrinsic: Any = _intrinsic  # its type knows nothing of compiled calls
-_VECTOR = ir.VectorType(ir.IntType(8), BYTES)
 _LARGEST_SHIFT = 24
 _BLOCK_BITS = 5  # log2 of BYTES
 _GROUP = 1 << GROUP_BITS
@@ -193,65 +187,6 @@ def _columns_fit(lows: Any, starts: Any, chunk: _Chunk, n_columns: int) -> Any:
     return True
 
 
-def _at_least(siblings: Any, at: Any, flag: Any, least: Any) -> Any:
-    """Return a bit for each of the 32 bytes from ``at`` on, the lowest for the first: whether byte
-    | flag ≥ least.
-    """
-    return np.uint32(
-        sum(
-            1 << i
-            for i, byte in enumerate(siblings[at : at + BYTES].tolist())
-            if byte | flag >= least
-        )
-    )
-
-
-def _ones(number: Any) -> Any:
-    """Return how many bits are set."""
-    return int(number).bit_count()
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _at_least_vector(typing: Any, siblings: Any, at: Any, flag: Any, least: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(siblings)(context, builder, arguments[0]).data
-        place = builder.bitcast(builder.gep(data, [arguments[1]]), _VECTOR.as_pointer())
-        flags, leasts = (everywhere(builder, number, BYTES) for number in arguments[2:])
-        there = builder.or_(builder.load(place, align=1), flags)
-        return builder.bitcast(builder.icmp_unsigned(">=", there, leasts), ir.IntType(32))
-
-    return types.uint32(siblings, types.intp, types.uint8, types.uint8), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _ones_of(typing: Any, number: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.ctpop(arguments[0]), ir.IntType(64))
-
-    return types.int64(types.uint32), generate
-
-
-@overload(_at_least)
-def _at_least_compiled(siblings: Any, at: Any, flag: Any, least: Any) -> Any:
-    def compared(siblings: Any, at: Any, flag: Any, least: Any) -> Any:
-        if at + BYTES <= siblings.shape[0]:
-            return _at_least_vector(siblings, at, np.uint8(flag), np.uint8(least))
-        bits = np.uint32(0)
-        for i in range(siblings.shape[0] - at):  # a vector would reach behind the end
-            bits |= np.uint32((siblings[at + i] | flag) >= least) << np.uint32(i)
-        return bits
-
-    return compared
-
-
-@overload(_ones)
-def _ones_compiled(number: Any) -> Any:
-    def counted(number: Any) -> Any:
-        return _ones_of(np.uint32(number))
-
-    return counted
-
-
 @kernel
 def _below(count: Any) -> Any:
     """Return the lowest ``count`` ≤ 32 bits."""
@@ -277,9 +212,9 @@ def _entries_fit(
     for block in range(n_blocks):
         first = block << _BLOCK_BITS
         inside = _below(min(n_entries - first, BYTES))
-        ends[block] = _at_least(siblings, at + first, 0, LAST) & inside
+        ends[block] = at_least(siblings, at + first, 0, LAST) & inside
         rows[block] = row
-        row += _ones(ends[block])
+        row += count_ones(ends[block])
     if row != chunk.n_rows or (n_entries > 0 and siblings[at + n_entries - 1] < LAST):
         return False
     wrong = np.int64(0)
@@ -288,7 +223,7 @@ def _entries_fit(
         entry = start_of(starts, group_at + group, chunk.stride, chunk.is_long)
         block = min(entry >> _BLOCK_BITS, n_blocks - 1)
         before = ends[block] & _below(entry & (BYTES - 1))
-        wrong |= rows[block] + _ones(before) - (group << GROUP_BITS)
+        wrong |= rows[block] + count_ones(before) - (group << GROUP_BITS)
         wrong |= np.int64(entry >= n_entries)
     return wrong == 0
 
@@ -303,7 +238,7 @@ def _siblings_fit(siblings: Any, chunk: _Chunk) -> Any:
         beyond = np.uint32(0)
         for first in range(0, n_entries, BYTES):
             inside = _below(min(n_entries - first, BYTES))
-            beyond |= _at_least(siblings, at + first, LAST, LAST + width) & inside
+            beyond |= at_least(siblings, at + first, LAST, LAST + width) & inside
         return beyond == 0
     planes = _sibling_planes(width)
     for i in range(n_entries):

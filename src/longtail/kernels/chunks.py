@@ -17,7 +17,9 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from longtail.kernels.cache_lines import (
+from longtail.kernels.feature_rows import FeatureRows
+from longtail.kernels.jit import borrowing
+from longtail.kernels.simd import (
     BYTES,
     LANES,
     LINE,
@@ -26,8 +28,6 @@ from longtail.kernels.cache_lines import (
     matches,
     prefetch,
 )
-from longtail.kernels.feature_rows import FeatureRows
-from longtail.kernels.jit import borrowing
 
 __all__ = ["GROUP_BITS", "LAST", "LONG", "SIBLING_BITS", "Level", "RowTable", "add_by_buckets"]
 __all__ += ["add_by_table", "decoded", "fill_table", "start_of"]

@@ -1,6 +1,11 @@
-"""How every CPU kernel is compiled: lazily, without the GIL, cached on disk where a folder can be
-written.
-"""
+"""Compilation of CPU kernels: lazily, without the GIL, cached on disk where a folder is writable.
+
+Numba has no public way to do two things that are done here. Its cache does not notice that an
+imported kernel has changed, and may mix up the overloads that two processes store at once
+(:func:`_bind_cache`); and it counts references to arrays in kernels that make none
+(:func:`borrowing`). Both set private attributes, which are looked for first: without them kernels
+are not cached, or slower. ``pyproject.toml`` bounds numba by the newest version that they were
+checked with, and ``tests/unit/kernels/test_jit.py`` names the attribute that a version lacks."""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ __all__ = ["borrowing", "compilation_record", "compiles", "kernel", "read_only"]
 F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("longtail")
 _FOLDER = Path(__file__).parent
-_KNOWN = "0.68"  # whose cache _bind_cache was written for, as that of 0.60
+_NEWEST_KNOWN = "0.68"  # whose cache has the private attributes, as that of 0.60
 # private attributes of numba's cache files that _bind_cache and _save_overload use
 _CACHE_ATTRIBUTES = (
     "_cache_path",
@@ -49,7 +54,7 @@ _ANNOUNCEMENT = (
 
 
 def kernel(function: F) -> F:
-    """Compile ``function`` on its first call; threads come from outside, so results never depend on
+    """Compile ``function`` on its first call, for threads of the caller: results never depend on
     their number.
     """
     try:
@@ -94,7 +99,7 @@ def _bind_cache(cached: Any, function: Callable[..., Any]) -> bool:
     if not hasattr(cached, "save_overload"):
         _warn_unknown_cache()
         return False
-    cached.save_overload = _kept_where_it_can_be(cached.save_overload)
+    cached.save_overload = _tolerating_full_disk(cached.save_overload)
     files.save = partial(_save_overload, files)
     files._source_stamp = (files._source_stamp, _sources(function.__code__.co_filename))
     return True
@@ -132,11 +137,11 @@ def _remove_data(files: Any, name: str) -> None:
             path.unlink(missing_ok=True)
 
 
-@cache  # one warning a process
+@cache  # one warning per process
 def _warn_unknown_cache() -> None:
     warnings.warn(
-        f"numba {numba.__version__} keeps compiled kernels in another way than expected: they are compiled "
-        f"anew in every process; install numba {_KNOWN}, with which they are kept",
+        f"numba {numba.__version__} keeps compiled kernels in another way than expected: they are "
+        f"compiled anew in every process; install numba {_NEWEST_KNOWN}, with which they are kept",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -156,9 +161,9 @@ def _sources(file: str) -> frozenset[bytes]:
     return frozenset([hashlib.sha256(source).digest()]).union(*others)
 
 
-def _kept_where_it_can_be(save: Callable[..., None]) -> Callable[..., None]:
-    """Return numba's ``save`` for a disk that may be full: the kernel is compiled, and is used all
-    the same.
+def _tolerating_full_disk(save: Callable[..., None]) -> Callable[..., None]:
+    """Return numba's ``save`` for a disk that may be full: the compiled kernel is used all the
+    same.
     """
 
     def saved(*arguments: Any) -> None:
@@ -170,7 +175,7 @@ def _kept_where_it_can_be(save: Callable[..., None]) -> Callable[..., None]:
     return saved
 
 
-@cache  # one warning a process, whatever the warning filters say
+@cache  # one warning per process, whatever the warning filters do
 def _warn_uncached() -> None:
     warnings.warn(
         "no writable folder for compiled kernels: they are compiled anew in every process; "
@@ -238,12 +243,13 @@ def compilation_record() -> CompilationRecord:
     """Return the record of the folder in which this process keeps compiled kernels."""
     kept = getattr(_nothing, "_cache", None)
     folder = getattr(kept, "cache_path", None)
-    compiler = f"numba {numba.__version__} {get_host_cpu_name()}"
-    return CompilationRecord(None if folder is None else Path(folder), compiler)
+    if folder is not None:
+        folder = Path(folder)
+    return CompilationRecord(folder, f"numba {numba.__version__} {get_host_cpu_name()}")
 
 
 def compiles() -> bool:
-    """Tell whether kernels are compiled at all, which NUMBA_DISABLE_JIT turns off."""
+    """Return whether kernels are compiled at all, which NUMBA_DISABLE_JIT turns off."""
     return hasattr(_nothing, "signatures")
 
 

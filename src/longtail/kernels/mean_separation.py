@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.lanes import add_to_rows
+from longtail.kernels.row_products import add_to_rows
 from longtail.kernels.sibling_blocks import Documents
 from longtail.kernels.tiles import TILE, dots, list_marked, multiply
 

@@ -209,7 +209,8 @@ def learn_parts(
                 other = random_bits(seed, 2 + epoch, step * neighbours.shape[1] + number) % n
                 _update_part(rows, neighbours[row, number], True, best, settings, ftrl)
                 _update_part(rows, other, False, best, settings, ftrl)
-    return ftrl.weights
+    weights: Array = ftrl.weights
+    return weights
 
 
 @kernel

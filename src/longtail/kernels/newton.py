@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.lanes import sum_of_rows
 from longtail.kernels.mean_separation import (
     ShortenedRows,
     mean_separating,
@@ -21,6 +20,7 @@ from longtail.kernels.mean_separation import (
     unusual,
 )
 from longtail.kernels.newton_step import ActiveDocuments, NewtonWeights, newton_step
+from longtail.kernels.row_products import sum_of_rows
 from longtail.kernels.sibling_blocks import Problem
 from longtail.kernels.tiles import (
     TILE,

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longtail.kernels.cache_lines import LANES, LINE, from_a_line_on, prefetch
 from longtail.kernels.chunks import Level, RowTable, add_by_buckets, add_by_table, fill_table
-from longtail.kernels.dense_block import decode, in_lines, panel_count, sums_of_four, sums_of_one
+from longtail.kernels.dense_block import decode, panel_count, sums_of_four, sums_of_one
 from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.jit import borrowing, kernel
-from longtail.kernels.vectors import DOCUMENTS, PANEL
+from longtail.kernels.row_products import DOCUMENTS, PANEL
+from longtail.kernels.simd import LANES, LINE, aligned_zeros, cache_aligned, prefetch
 
 __all__ = [
     "HINGE_2",
@@ -384,13 +384,13 @@ def step_down(
     scratch = np.empty((2, _longest(rows) + 1), np.int64)
     table = RowTable(
         np.zeros(features.n_columns if several else 0, np.int32),
-        from_a_line_on(_FULL_ROWS if several else 0),
+        cache_aligned(_FULL_ROWS if several else 0),
         np.empty(features.n_columns if several else 0, np.int32),
     )
     n_filled = np.int64(0)
     group = _DenseGroup(
         np.empty(_GROUP, np.int64),
-        in_lines(panel_count(widest) * dense.shape[1] * PANEL if several else 0),
+        aligned_zeros(panel_count(widest) * dense.shape[1] * PANEL if several else 0),
         np.empty((_GROUP, max(widest, PANEL)), np.float32),
     )
     dense_sums = group.sums

@@ -23,8 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longtail.kernels.jit import kernel
-from longtail.kernels.lanes import add_to_rows, sum_of_rows
-from longtail.kernels.vectors import add_product, step_and_add_product
+from longtail.kernels.row_products import (
+    add_product,
+    add_to_rows,
+    step_and_add_product,
+    sum_of_rows,
+)
 
 __all__ = ["BLOCK", "Documents", "Problem", "Weights", "add_dense_margins", "add_dense_row"]
 __all__ += [

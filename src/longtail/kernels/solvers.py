@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.kernels.cache_lines import LINE, prefetch
-from longtail.kernels.dense_block import in_lines
 from longtail.kernels.jit import kernel
 from longtail.kernels.sibling_blocks import (
     BLOCK,
@@ -23,6 +21,7 @@ from longtail.kernels.sibling_blocks import (
     shuffle,
     step_and_add_dense_margins,
 )
+from longtail.kernels.simd import LINE, aligned_zeros, prefetch
 
 __all__ = ["DualHinge", "DualLogistic", "solve_hinge", "solve_logistic"]
 
@@ -121,7 +120,7 @@ def solve_hinge(
     documents = problem.documents
     m = len(documents.pointers) - 1
     width = len(problem.targets) // max(m, 1)
-    weights = Weights(in_lines(len(out)), in_lines(len(documents.products) * width))
+    weights = Weights(aligned_zeros(len(out)), aligned_zeros(len(documents.products) * width))
     block = _Block(np.zeros(m * width, np.float32), problem.targets, weights, width)
     order = np.arange(m)
     random = np.array([np.uint64(problem.seed) * np.uint64(2) + np.uint64(1)], np.uint64)
@@ -333,7 +332,7 @@ def solve_logistic(
     targets = problem.targets
     m = len(documents.pointers) - 1
     width = len(targets) // max(m, 1)
-    weights = Weights(in_lines(len(out)), in_lines(len(documents.products) * width))
+    weights = Weights(aligned_zeros(len(out)), aligned_zeros(len(documents.products) * width))
     alpha = np.empty(m * width, np.float64)
     for at in range(len(alpha)):
         alpha[at] = min(0.001 * abs(targets[at]), _FIRST_ALPHA)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.kernels.cache_lines import prefetch
 from longtail.kernels.jit import borrowing, kernel
 from longtail.kernels.ngrams import find, follow
+from longtail.kernels.simd import prefetch
 
 __all__ = ["place_rows", "weigh_counts", "weigh_ngrams"]
 

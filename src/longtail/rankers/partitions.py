@@ -225,8 +225,8 @@ def _embedding(
 ) -> tuple[NDArray[np.int32], NDArray[np.float16], NDArray[np.float16]]:
     """Return the columns of a part, V' at them, and the embeddings of its documents."""
     member_rows = rows[members]
-    columns, positions = np.unique(member_rows.indices, return_inverse=True)
-    positions = positions.astype(np.int32)
+    columns, inverse = np.unique(member_rows.indices, return_inverse=True)
+    positions = inverse.astype(np.int32)
     with pool.threads(1):  # this is a thread already
         graph = document_graph(label_matrix[members], settings.graph_neighbours, seed)
     embedding_settings = EmbeddingSettings(

@@ -118,9 +118,12 @@ class _Rows:
         """
         if not hasattr(self._buffers, "number"):
             self._buffers.number = np.zeros(self.all.width, np.int32)
-        *sparse_part, names = kmeans.gathered(block, rows, self._buffers.number)
+        pointers, columns, values, lone_squares, names = kmeans.gathered(
+            block, rows, self._buffers.number
+        )
         dense = block.dense[rows]
-        return Block(*sparse_part, dense, dense.shape[1] + len(names)), names
+        width = dense.shape[1] + len(names)
+        return Block(pointers, columns, values, lone_squares, dense, width), names
 
     def two_means(self, block: Block, rows: Array, n_first: int, state: int) -> tuple[Array, Array]:
         """Return which of ``rows`` are the first ``n_first``, and the axis between the two centres."""
