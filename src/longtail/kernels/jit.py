@@ -14,7 +14,7 @@ import hashlib
 import logging
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,13 +24,22 @@ import numpy as np
 from llvmlite.binding import get_host_cpu_name
 from numba.core import event
 from numba.core.cpu import CPUTargetOptions
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from longtail.kernels.compilation import CompilationRecord, Observer, observer
 
-__all__ = ["borrowing", "compilation_record", "compiles", "kernel", "read_only"]
+__all__ = [
+    "borrowing",
+    "chosen_by_type",
+    "compilation_record",
+    "compiles",
+    "kernel",
+    "read_only",
+]
 
-F = TypeVar("F", bound=Callable[..., Any])
+Kernel = Callable[..., Any]
+F = TypeVar("F", bound=Kernel)
 log = logging.getLogger("longtail")
 _FOLDER = Path(__file__).parent
 _NEWEST_KNOWN = "0.68"  # whose cache has the private attributes, as that of 0.60
@@ -84,6 +93,31 @@ def borrowing(function: F) -> F:
         )
     typed: F = compiled
     return typed
+
+
+def chosen_by_type(kernels: Mapping[type, Kernel]) -> Kernel:
+    """Return a function, for kernels and for Python, that calls the kernel of a type.
+
+    Args:
+        kernels: the kernel of each NamedTuple that the first argument may be; all take the same
+            arguments.
+    """
+
+    def call(first: Any, *others: Any) -> Any:
+        return kernels[type(first)](first, *others)
+
+    @overload(call)
+    def compiled(first: Any, *others: Any) -> Any:
+        chosen = kernels.get(getattr(first, "instance_class", type(None)))
+        if chosen is None:
+            return None
+
+        def call_chosen(first: Any, *others: Any) -> Any:
+            return chosen(first, *others)
+
+        return call_chosen
+
+    return call
 
 
 def _bind_cache(cached: Any, function: Callable[..., Any]) -> bool:

@@ -53,7 +53,9 @@ def _add_document(step: Any, w: Any, width: int, rows: ShortenedRows, i: int) ->
 
 @kernel
 def unusual(targets: Any, width: int) -> Targets:
-    """Return the targets with the documents where not all are the same negative number or padding."""
+    """Return the targets, and the documents where not all are the same negative number or
+    padding.
+    """
     usual = _ZERO
     for target in targets[:width]:
         usual = min(usual, target)

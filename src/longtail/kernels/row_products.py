@@ -68,7 +68,7 @@ def _row_of(code: Emitter, operands: Any, k: Any) -> Any:
         column = code.builder.sub(k, operands.start)
     else:
         column = operands.columns.index(k)
-    return code.builder.mul(column, code.integer(code.lanes))
+    return code.builder.mul(column, _LONG(code.lanes))
 
 
 def _write_sum(code: Emitter, operands: Any) -> None:
@@ -163,7 +163,7 @@ def _write_product(code: Emitter, operands: Any) -> None:
     out = operands.out
     w = operands.w
     has_step = hasattr(operands, "step")
-    start = code.integer(0)
+    start = code.zero
     step = None
     if has_step:
         step = operands.step.load(start)
@@ -198,7 +198,7 @@ def _write_product_of_one(code: Emitter, operands: Any) -> None:
     w = operands.w
     row = operands.row
     has_step = hasattr(operands, "step")
-    start = code.integer(0)
+    start = code.zero
     step = None
     if has_step:
         step = operands.step.broadcast(start)
@@ -332,7 +332,7 @@ def _write_copy(code: Emitter, operands: Any) -> None:
         operands.out.store(numbers, code.position(operands.to, (j, PANEL)))
         return vectors
 
-    code.loop(code.integer(0), operands.depth, 1, [], copy)
+    code.loop(code.zero, operands.depth, 1, [], copy)
 
 
 def _write_sums(panels: int) -> Any:
@@ -349,7 +349,7 @@ def _write_sums(panels: int) -> Any:
             return [code.multiply_add(x, w, total) for w, total in zip(loaded, totals, strict=True)]
 
         zeros = [code.zeros()] * panels
-        _, totals = code.loop(code.integer(0), operands.row.size(0), 1, zeros, add)
+        _, totals = code.loop(code.zero, operands.row.size(0), 1, zeros, add)
         for total, shift in zip(totals, shifts, strict=True):
             operands.sums.store(total, code.shifted(operands.to, shift))
 
@@ -428,7 +428,7 @@ def _write_product_of_four(code: Emitter, operands: Any) -> None:
         return [code.multiply_add(x, w, total) for x, total in zip(xs, totals, strict=True)]
 
     zeros = [code.zeros()] * DOCUMENTS
-    _, totals = code.loop(code.integer(0), depth, 1, zeros, add)
+    _, totals = code.loop(code.zero, depth, 1, zeros, add)
     for lane, total in zip(lanes, totals, strict=True):
         sums.store(total, code.position(operands.to, (lane, sums.size(1))))
 

@@ -15,7 +15,7 @@ plain function's parameters:
             operands.target.store(operands.source.load(i), i)
             return sums
 
-        code.loop(code.integer(0), operands.count, code.lanes, [], copy_vector)
+        code.loop(code.zero, operands.count, code.lanes, [], copy_vector)
 
 Most overloads say ``inline="always"``. Those that :func:`~longtail.kernels.jit.borrowing` kernels
 call do not: numba would count a reference to the array at every call, by a locked instruction."""
@@ -71,6 +71,7 @@ class Emitter:
         self.context = context
         self.builder = builder
         self.vector = ir.VectorType(_FLOAT, lanes)
+        self.zero = _LONG(0)  # a position
         name = f"llvm.fmuladd.v{lanes}f32"
         # fused or not, as the machine can: the same everywhere
         function = ir.FunctionType(self.vector, [self.vector] * 3)
@@ -84,10 +85,6 @@ class Emitter:
         if isinstance(kind, types.NoneType):
             return None
         return value
-
-    def integer(self, number: int) -> Any:
-        """Return a constant."""
-        return _LONG(number)
 
     def position(self, begin: Any, *terms: tuple[Any, Any]) -> Any:
         """Return begin + Σ a·b; b may be a number of Python."""
@@ -439,7 +436,7 @@ def _write_addition(code: Emitter, operands: Any) -> None:
         sums.store(code.add(sums.load(lane), code.multiply(factor, numbers)), lane)
         return vectors
 
-    code.loop(code.integer(0), operands.count, code.lanes, [], add)
+    code.loop(code.zero, operands.count, code.lanes, [], add)
 
 
 _add_multiple = emitted(add_multiple, LANES, _write_addition)

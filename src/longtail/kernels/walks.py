@@ -283,7 +283,7 @@ def _add(sums: Array, words: Array, pages: Array, column: int, value: Any) -> No
 
 @kernel
 def _chosen(pointers: Array, members: Array, row: Any, bits: Any) -> Any:
-    """Return a member of the row by 31 random bits: a product in place of a modulo (Lemire 2019)."""
+    """Return a member of the row by 31 random bits: a product, not a modulo (Lemire 2019)."""
     begin = pointers[row]
     return np.int64(members[begin + ((bits * (pointers[row + 1] - begin)) >> _BITS)])
 

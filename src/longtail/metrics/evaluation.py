@@ -23,11 +23,11 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics as fractions by name, ``evaluation["P@1"]``; printed as a table in percent.
 
     Documents without labels are in no mean. ``hits`` are right labels among the k best, one number
-    per k; ``intervals`` are (low, high) by name where there were resamples; ``a`` and ``b`` are those
-    of the propensities, if known, and ``constants_from`` what decided them. ``filter`` is the name
-    of the filter file, of ``filter_pairs`` pairs, if any. ``trained_on`` counts the documents that
-    the model was trained on. ``held_out`` says that the documents were held out of the training
-    data, such that each of their labels has other documents there."""
+    per k; ``intervals`` are (low, high) by name where there were resamples; ``a`` and ``b`` are
+    those of the propensities, if known, and ``constants_from`` what decided them. ``filter`` is the
+    name of the filter file, of ``filter_pairs`` pairs, if any. ``trained_on`` counts the documents
+    that the model was trained on. ``held_out``: the documents were held out of the training data,
+    such that each of their labels has other documents there."""
 
     n_documents: int
     n_without_labels: int
@@ -51,7 +51,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         return self.metrics[name]
 
     def __str__(self) -> str:
-        """Lay out the papers' table: a row per metric, a column per k, percent with two decimals."""
+        """Lay out the papers' table: metrics in rows, ks in columns, percent with two decimals."""
         names = [name for name in NAMES if f"{name}@{self.ks[0]}" in self.metrics]
         cells = [["", *(f"@{k}" for k in self.ks)]]
         cells += [[name, *(self._cell(f"{name}@{k}") for k in self.ks)] for name in names]

@@ -96,6 +96,7 @@ def evaluate(
     statistics = collect(predictions, label_matrix, ks, weights, mask)
     documents = statistics.documents
     means = _from_sums(documents.sum(axis=0), len(documents), ks) | _over_labels(statistics, ks)
+    constants = (None, None) if weights is None else (propensity.a, propensity.b)
     intervals = {}
     if bootstrap:
         intervals = percentile_intervals(_resampled(documents, ks, bootstrap, seed), confidence)
@@ -104,8 +105,8 @@ def evaluate(
         n_without_labels=statistics.n_without_labels,
         n_test_labels=int(np.count_nonzero(statistics.true)),
         ks=ks,
-        a=None if weights is None else propensity.a,
-        b=None if weights is None else propensity.b,
+        a=constants[0],
+        b=constants[1],
         metrics={name: float(value) for name, value in means.items()},
         hits=tuple(int(n) for n in statistics.hits.sum(axis=1)),
         intervals=intervals,
@@ -141,7 +142,7 @@ def _resampled(
 
 
 def precision_at_k(predictions: CSR, label_matrix: CSR, k: int, mask: Pairs | None = None) -> float:
-    """Return P@k: the share of true labels among the k best, averaged over documents with labels."""
+    """Return P@k: the share of true labels in the top k, averaged over documents with labels."""
     return _single("P", predictions, label_matrix, k, None, mask)
 
 
@@ -236,7 +237,7 @@ class _Propensity(NamedTuple):
 def _from_sums(
     sums: NDArray[np.float64], n_documents: int, ks: tuple[int, ...]
 ) -> dict[str, NDArray[np.float64]]:
-    """Return metrics (...,), all of which are ratios of sums over documents (..., n_ks, columns)."""
+    """Return metrics (...,), which are ratios of sums over documents (..., n_ks, columns)."""
     metrics = {}
     for t, k in enumerate(ks):
         at_k = np.moveaxis(sums[..., t, :], -1, 0)  # (columns, ...)

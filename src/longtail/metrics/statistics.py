@@ -152,7 +152,9 @@ def _positives(label_matrix: CSR) -> LabelLists:
 
 def masked_labels(mask: Pairs | None, shape: tuple[int, int]) -> LabelLists:
     """Return the masked labels of each document."""
-    pairs = np.asarray(np.zeros((0, 2), np.int64) if mask is None else mask)
+    if mask is None:
+        mask = np.zeros((0, 2), np.int64)
+    pairs = np.asarray(mask)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
         raise UsageError(
             f"mask: found {pairs.dtype} of shape {pairs.shape}; "

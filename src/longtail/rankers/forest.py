@@ -240,7 +240,9 @@ class Forest:
                     f"exclude: found a shape of {exclude.shape}; expected {(n, self.n_labels)}"
                 )
             excluded = Excluded(exclude.indptr.astype(np.int64), exclude.indices.astype(np.int32))
-        most = self.n_labels if k is None else k
+        most = self.n_labels
+        if k is not None:
+            most = k
 
         scoring = TailScoring(self.tail_share, self.tail_gamma)
 
@@ -281,11 +283,9 @@ class Forest:
         entries = slice(int(centroids.ptr[label]), int(centroids.ptr[label + 1]))
         near, products = _products(centroids.columns, centroids.values, entries, document)
         arguments = near, length, float(centroids.squares[label])
-        score = (
-            np.float32(label_score(gain, *arguments, self.tail_share, self.tail_gamma))
-            if gain > 0
-            else 0.0
-        )
+        score = np.float32(0)
+        if gain > 0:
+            score = np.float32(label_score(gain, *arguments, self.tail_share, self.tail_gamma))
         unit = Products(products.columns, products.values / (length or 1.0), products.weights)
         nearness = label_score(1.0, *arguments, 1.0, self.tail_gamma)
         cosine = near / (length or 1.0)

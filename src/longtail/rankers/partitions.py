@@ -286,9 +286,8 @@ def _faiss() -> Any:
 def _check(learner: Learner, n_columns: int, n_documents: int) -> None:
     """Raise where an array does not fit the others: nothing that is read later may lie outside."""
     for name, array in learner.to_arrays().items():
-        if array.dtype != _TYPES[name] or array.ndim != (
-            2 if name in ("weights", "embeddings") else 1
-        ):
+        is_matrix = name in ("weights", "embeddings")
+        if array.dtype != _TYPES[name] or array.ndim != 1 + is_matrix:
             raise ModelFolderError(
                 f"neighbours: found {name} as {array.dtype}; expected {np.dtype(_TYPES[name])}"
             )

@@ -1,5 +1,5 @@
-"""Label trees from what labels look like: balanced k-means, and two orders without features to
-compare with.
+"""Label trees from label features: balanced k-means, and two orders without features to compare
+with.
 
 The shape of a balanced tree follows from numbers alone: settings say how many nodes each level has,
 the labels are spread over the nodes of the last inner level as evenly as can be, and each coarser
@@ -36,8 +36,8 @@ _REGATHER = 2
 def build_tree(
     features: Features, label_counts: NDArray[np.integer], settings: Tree, seed: int
 ) -> LabelTree:
-    """Return the tree over the rows of ``features``, one a label, l2-normalised; the same bytes for
-    any threads.
+    """Return the tree over the rows of ``features``, one per label, l2-normalised; the same bytes
+    for any number of threads.
 
     ``label_counts`` are the documents of each label, of use for the kind "frequency" alone. The
     kind "flat" has no nodes above the labels, but like labels still stand side by side."""
@@ -57,7 +57,9 @@ def build_tree(
                 order = np.argsort(-np.asarray(label_counts, np.int64), kind="stable")
             case _:
                 assert_never(settings.kind)
-        return LabelTree.from_borders(order, [] if settings.kind == "flat" else borders)
+        if settings.kind == "flat":
+            borders = []
+        return LabelTree.from_borders(order, borders)
 
 
 def level_widths(n_labels: int, settings: Tree) -> list[int]:
@@ -126,7 +128,7 @@ class _Rows:
         return Block(pointers, columns, values, lone_squares, dense, width), names
 
     def two_means(self, block: Block, rows: Array, n_first: int, state: int) -> tuple[Array, Array]:
-        """Return which of ``rows`` are the first ``n_first``, and the axis between the two centres."""
+        """Return which of ``rows`` are the first ``n_first``, and the axis between both centres."""
         first, axis = kmeans.two_means(block, rows, n_first, state, self.stopping)
         return first, axis
 
