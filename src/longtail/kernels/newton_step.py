@@ -75,8 +75,8 @@ def newton_step(
     """Write the Newton step of a sibling; return whether none is needed.
 
     It is not where the gradient's norm is at most ``least`` and little is left to gain. The
-    gradient is w + Σ slope x, the Hessian I + Σ curve x xᵀ. In columns that no active document has it is the
-    identity, and −w is the step."""
+    gradient is w + Σ slope x, the Hessian I + Σ curve x xᵀ. In columns that no active document has
+    it is the identity, and −w is the step."""
     local, names = _renumber(active.documents, rows, column_at)
     positions = _positions(names, rows.dense.shape[1], weights)
     g = weights.w[positions]

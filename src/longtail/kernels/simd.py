@@ -145,7 +145,11 @@ class Emitter:
         j = builder.phi(_LONG)
         carried = [builder.phi(self.vector) for _ in first]
         following = self.shifted(j, step)
-        builder.cbranch(builder.icmp_signed("<=", following, end), inside, behind)
+        if step == 1:  # as compilers know it
+            is_inside = builder.icmp_signed("<", j, end)
+        else:
+            is_inside = builder.icmp_signed("<=", following, end)
+        builder.cbranch(is_inside, inside, behind)
         builder.position_at_end(inside)
         vectors = body(j, carried)
         builder.branch(head)

@@ -37,8 +37,8 @@ _decoder = msgspec.json.Decoder(_Entry)
 def read_parents(path: Path | str) -> dict[str, list[str]]:
     """Read the parents of each label or inner node, in the order of the file.
 
-    By the suffix of the file: JSON lines ``{"id": …, "parents": […]}``, a SKOS vocabulary, else lines
-    ``child<TAB>parent``."""
+    By the suffix of the file: JSON lines ``{"id": …, "parents": […]}``, a SKOS vocabulary, else
+    lines ``child<TAB>parent``."""
     suffix = uncompressed(path).suffix.lower()
     if suffix in SKOS_SUFFIXES:
         pairs: Iterator[tuple[str, str]] = iter(skos_broader(path))
