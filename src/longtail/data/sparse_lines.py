@@ -18,7 +18,7 @@ from longtail.data.csr import MAX_COLUMNS, csr_of
 from longtail.data.headers import FLOAT, TARGETS, is_headerless
 from longtail.data.lines import BEGINNING, Block, blocks
 from longtail.data.problems import Problems, quoted
-from longtail.kernels.text import scan_lines
+from longtail.kernels.text import LineLimits, ScannedLines, scan_lines
 
 __all__ = ["Headerless", "SparseLines", "read_sparse_lines", "sparse_lines"]
 
@@ -167,11 +167,10 @@ class _Scanner:
         at = 0
         room = self._scratch(block.data)
         n_labels = self.counts[-1] if self._lists else 0
+        limits = LineLimits(self._lists, n_labels, self.counts[1], self._least)
         while at < len(data) and self._rows < self.counts[0]:
             most = min(self.counts[0] - self._rows, len(room[1]))
-            rows, at = scan_lines(
-                data, at, most, self._lists, n_labels, self.counts[1], self._least, *room
-            )
+            rows, at = scan_lines(data, at, most, limits, ScannedLines(*room))
             self._keep(rows, *room)
             if at < len(data) and rows < most:
                 end = block.data.index(b"\n", at)

@@ -15,8 +15,9 @@ from scipy import sparse
 from longtail.data.csr import csr_of
 from longtail.features.matrix import Features
 from longtail.kernels import pool
+from longtail.kernels.feature_rows import FeatureRows
 from longtail.kernels.sparse import group_sums, unit_rows
-from longtail.kernels.walks import keep_largest, weighted_sums
+from longtail.kernels.walks import WeightedMembers, keep_largest, weighted_sums
 
 __all__ = ["label_features"]
 
@@ -103,21 +104,11 @@ def _weighted(rows: Features, weights: sparse.csr_array, first: int, keep: int) 
     members = weights.indices.astype(np.int32, copy=False)
     values = weights.data.astype(np.float32, copy=False)
     block = rows.sparse
+    block_rows = FeatureRows(block.indptr, block.indices, block.data, rows.dense, block.shape[1])
 
     def task(part: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
-        own = ptr[part[0] : part[1] + 1]
-        sums = weighted_sums(
-            own,
-            members,
-            values,
-            block.indptr,
-            block.indices,
-            block.data,
-            rows.dense,
-            block.shape[1],
-            first,
-        )
-        out_ptr, columns, out, dense = sums
+        part_members = WeightedMembers(ptr[part[0] : part[1] + 1], members, values)
+        out_ptr, columns, out, dense = weighted_sums(part_members, block_rows, first)
         unit_rows(out_ptr, out, dense)
         filled = keep_largest(out_ptr, columns, out, keep) if keep < first else len(columns)
         return out_ptr, columns[:filled], out[:filled], dense
