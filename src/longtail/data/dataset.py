@@ -63,7 +63,7 @@ class Dataset:
                 raise UsageError(
                     f"document {position}: found {shown}; expected a string and a list of strings"
                 )
-            labels_of_text = list(names)
+            labels_of_text = tuple(names)
             wrong = [value for value in (text, *labels_of_text) if not isinstance(value, str)]
             if wrong:
                 shown = repr(wrong[0])
@@ -135,6 +135,13 @@ class Dataset:
         if self.texts is None:
             raise UsageError("these documents have features but no text; expected texts")
         return self.texts
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Names of the file or folder that it was read from, none if it was not."""
+        if self.source is None:
+            return ()
+        return self.source.names
 
     def take(self, rows: NDArray[np.integer]) -> Dataset:
         """Return the documents at ``rows``, in that order, with the same label vocabulary."""

@@ -28,6 +28,8 @@ _ZIPF = 0.7
 # a text of n words has this times n^_REPEATS non-zeros among the published features
 _DISTINCT = 1.2
 _REPEATS = 0.8
+_SPECIAL_TOKENS = 2  # of a document beside those of its text
+_SPACED_WORD_BYTES = 7.0  # of a text that is counted, a word with the space behind it
 _LABEL_BYTES = 40.0  # id and name of a label in memory
 _QUANTILES = 1000  # lengths of texts are represented by so many
 
@@ -65,6 +67,12 @@ class Distribution(NamedTuple):
         if len(self.values):
             return float(self.values[-1])
         return 0.0
+
+    def expected_largest(self, number: int) -> float:
+        """Return the expected value of the largest of ``number`` numbers, drawn at random."""
+        # share of numbers up to each value
+        shares = np.append(0.0, np.cumsum(self.counts)) / max(self.size, 1.0)
+        return float(self.values @ np.diff(shares**number))
 
 
 class PublishedDataset(Protocol):
@@ -116,18 +124,29 @@ class DataSizes:
         features = documents.features
         labels = np.diff(documents.label_matrix.indptr)
         counts = documents.label_counts
+        text_lengths = Distribution.of([])
+        text_bytes = 0
+        if texts is not None:
+            text_lengths = Distribution.of(texts.lengths)
+            text_bytes = texts.nbytes
+        given_features = None
+        if features is not None:
+            given_features = (features.shape[1], features.nnz)
+        dense_width = 0
+        if documents.dense is not None:
+            dense_width = documents.dense.shape[1]
         return cls(
             documents=len(documents),
             n_labels=documents.n_labels,
             pairs=documents.label_matrix.nnz,
             labels_of_documents=Distribution.of(labels[labels > 0]),
             documents_of_labels=Distribution.of(counts[counts > 0]),
-            text_lengths=Distribution.of([] if texts is None else texts.lengths),
-            text_bytes=0 if texts is None else texts.nbytes,
+            text_lengths=text_lengths,
+            text_bytes=text_bytes,
             data_bytes=documents.nbytes,
             label_bytes=documents.labels.nbytes,
-            features=None if features is None else (features.shape[1], features.nnz),
-            dense_width=0 if documents.dense is None else documents.dense.shape[1],
+            features=given_features,
+            dense_width=dense_width,
             texts=texts,
         )
 
@@ -174,8 +193,12 @@ class DataSizes:
             return self
         more = round(config.gandalf.share * self.n_labels)
         length = self.text_lengths.mean
-        columns, nonzeros = self.features or (0, 0)
-        each = round(nonzeros / max(self.documents, 1))
+        each = 0
+        features = None
+        if self.features is not None:
+            columns, nonzeros = self.features
+            each = round(nonzeros / max(self.documents, 1))
+            features = (columns, nonzeros + each * more)
         text_bytes = round(more * length) + 8 * more
         return replace(
             self,
@@ -185,8 +208,26 @@ class DataSizes:
             text_lengths=_joined(self.text_lengths, length, more),
             text_bytes=self.text_bytes + text_bytes,
             data_bytes=self.data_bytes + text_bytes + 8 * (2 + each) * more,
-            features=None if self.features is None else (columns, nonzeros + each * more),
+            features=features,
         )
+
+    def tokens(self, most: int) -> Distribution:
+        """Return how many tokens of a subword vocabulary documents have, up to ``most``."""
+        return self._parts(self.token_bytes, most)
+
+    def words(self, most: int) -> Distribution:
+        """Return how many words documents have, up to ``most``."""
+        return self._parts(_SPACED_WORD_BYTES, most)
+
+    @property
+    def all_words(self) -> float:
+        """Number of words of all texts."""
+        return self.text_lengths.sum / _SPACED_WORD_BYTES
+
+    def _parts(self, part_bytes: float, most: int) -> Distribution:
+        lengths = self.text_lengths
+        parts = np.minimum(_SPECIAL_TOKENS + lengths.values / part_bytes, most)
+        return Distribution(parts, lengths.counts)
 
     @property
     def true_labels(self) -> float:
@@ -196,8 +237,8 @@ class DataSizes:
 
 def _lengths(documents: int, words: float) -> Distribution:
     """Return log-normal lengths of texts, in bytes, about their mean."""
-    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-    lengths = np.exp(_LENGTHS * special.ndtri(places))
+    shares = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    lengths = np.exp(_LENGTHS * special.ndtri(shares))
     return Distribution(
         lengths * words * _WORD_BYTES / lengths.mean(), np.full(_QUANTILES, documents / _QUANTILES)
     )
@@ -220,7 +261,10 @@ def _zipf(labels: int, pairs: int, documents: int) -> NDArray[np.float64]:
     for _ in range(60):  # halve the range of the factor that gives as many pairs
         factor = (low + high) / 2
         enough = np.clip(factor * shares, 1, documents).sum() >= pairs
-        low, high = (low, factor) if enough else (factor, high)
+        if enough:
+            high = factor
+        else:
+            low = factor
     counts: NDArray[np.float64] = np.round(np.clip(high * shares, 1, documents))
     return counts
 

@@ -4,65 +4,96 @@ for.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from longtail.config import Config, Training, file_of, resolve
 from longtail.errors import ConfigError, unknown_name
 from longtail.methods.catalogue import Method, Settings
-from longtail.methods.registry import METHODS, load_plugins
+from longtail.methods.registry import METHODS, encoder_kind, load_plugins, network_family
+
+if TYPE_CHECKING:
+    from longtail.networks.base import NetworkFamily
+    from longtail.networks.encoders.kinds import EncoderKind
 
 __all__ = [
     "classifiers_alone",
     "configure",
+    "encoder_of",
     "method",
+    "network_of",
+    "network_ranks",
     "ranks_alone",
     "reads_label_texts",
     "uses_encoder",
 ]
 
 
-def method(name: str, place: str = "") -> Method:
-    """Return the catalogue's entry, or name the nearest one; ``place`` is what the error begins
+def method(name: str, source: str = "") -> Method:
+    """Return the catalogue's entry, or name the nearest one; ``source`` is what the error begins
     with.
     """
     load_plugins()
     if name not in METHODS:
-        raise ConfigError(f"{place}{unknown_name('method', name, METHODS)}")
+        raise ConfigError(f"{source}{unknown_name('method', name, METHODS)}")
     return METHODS[name]
 
 
+def network_of(config: Config) -> NetworkFamily | None:
+    """Return the family of the network that the method trains; None where it trains none."""
+    name = METHODS[config.method].network
+    if not name:
+        return None
+    return network_family(name)
+
+
+def encoder_of(config: Config) -> EncoderKind:
+    """Return the kind of the encoder, whether it is used or not."""
+    return encoder_kind(config.encoder.kind)
+
+
+def network_ranks(config: Config) -> bool:
+    """Return whether the method has a network that ranks labels by itself."""
+    network = network_of(config)
+    return network is not None and network.ranks
+
+
 def uses_encoder(config: Config) -> bool:
-    """Tell whether a pretrained encoder reads the documents: that of a network, or as it is for its
-    vectors.
+    """Return whether an encoder reads the documents: that of a network, or a pretrained one as it
+    is.
     """
     return bool(METHODS[config.method].network) or config.features != "tfidf"
 
 
 def ranks_alone(config: Config) -> bool:
-    """Tell whether the network ranks by itself, without linear classifiers beside it."""
-    return METHODS[config.method].network_ranks and config.cascade.combine == "never"
+    """Return whether the network ranks by itself, without linear classifiers beside it."""
+    return network_ranks(config) and config.cascade.combine == "never"
 
 
 def classifiers_alone(config: Config) -> bool:
-    """Tell whether linear classifiers rank in the place of a network that could, on its vectors."""
-    return METHODS[config.method].network_ranks and config.cascade.combine == "only"
+    """Return whether linear classifiers on a network's vectors rank in its place."""
+    return network_ranks(config) and config.cascade.combine == "only"
 
 
 def reads_label_texts(config: Config) -> bool:
-    """Tell whether names and texts of labels have a part in what is trained, beside the vocabulary
+    """Return whether names and texts of labels have a part in the training, beside the vocabulary
     of words.
     """
-    entry = METHODS[config.method]
-    in_tree = entry.ranker == "tree" and config.label_features.kind.endswith("text")
-    at_first = entry.network == "cascade" and config.cascade.label_rows == "centroid+text"
-    in_classifiers = entry.network == "cascade" and config.label_text.parts != ("free",)
-    return config.gandalf.use or in_tree or at_first or in_classifiers
+    if config.gandalf.use:
+        return True
+    has_tree = METHODS[config.method].ranker == "tree"
+    if has_tree and config.label_features.kind.endswith("text"):
+        return True
+    network = network_of(config)
+    return network is not None and network.reads_label_texts(config)
 
 
 def _beside_a_network(classifier: str) -> Settings:
     """Return what makes the linear classifiers on Φcat this method's; text features stay, and one
     is enough.
     """
-    own = METHODS[classifier].settings
-    return {"tree": own["tree"], "search": own["search"], "ranker": {**own["ranker"], "trees": 1}}
+    recipe = METHODS[classifier].settings
+    ranker = {**recipe["ranker"], "trees": 1}
+    return {"tree": recipe["tree"], "search": recipe["search"], "ranker": ranker}
 
 
 def configure(name: str, preset: str | None = None, *overrides: Settings) -> Config:
@@ -71,17 +102,19 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
 
     A preset that is named among ``overrides``, as in a file that ``longtail methods`` printed,
     counts like ``preset``."""
-    entry = method(name, file_of([own for own in overrides if own.get("method") == name], "method"))
-    named = [
-        own["preset"] for own in overrides if isinstance(own.get("preset"), str) and own["preset"]
-    ]
+    of_method = [settings for settings in overrides if settings.get("method") == name]
+    entry = method(name, file_of(of_method, "method"))
+    presets = [settings.get("preset") for settings in overrides]
+    named = [other for other in presets if isinstance(other, str) and other]
     if preset is None and named:
         preset = named[-1]
     if preset is not None and (not isinstance(preset, str) or preset not in entry.presets):
         if not entry.presets:
             raise ConfigError(f"unknown preset '{preset}'; {name} has none")
         raise ConfigError(unknown_name("preset", preset, entry.presets))
-    recipe = {} if preset is None else {**entry.presets[preset].settings, "preset": preset}
+    recipe = {}
+    if preset is not None:
+        recipe = {**entry.presets[preset].settings, "preset": preset}
     sources = recipe, *overrides
     config = resolve({"method": name}, entry.settings, *sources)
     classifier = config.cascade.classifier
@@ -89,14 +122,15 @@ def configure(name: str, preset: str | None = None, *overrides: Settings) -> Con
     if entry.network == "cascade" and classifier != "xr-linear":
         config = resolve({"method": name}, entry.settings, _beside_a_network(classifier), *sources)
     if config.method != name:
-        found = f"method: found '{config.method}' among the settings for '{name}'"
-        raise ConfigError(f"{file_of(overrides, 'method')}{found}; expected '{name}' or nothing")
+        problem = f"method: found '{config.method}' among the settings for '{name}'"
+        raise ConfigError(f"{file_of(overrides, 'method')}{problem}; expected '{name}' or nothing")
     if config.training.loss != Training().loss and not entry.network:
-        found = f"training.loss: found {config.training.loss} with {name}, which trains no network"
+        source = file_of(overrides, "training.loss")
+        problem = f"training.loss: found {config.training.loss} with {name}"
         raise ConfigError(
-            f"{file_of(overrides, 'training.loss')}{found}; leave it out, or choose a neural method"
+            f"{source}{problem}, which trains no network; leave it out, or choose a neural method"
         )
     if config.preset != (preset or ""):
-        found = f"preset: found {config.preset!r} among the settings for '{preset}'"
-        raise ConfigError(f"{file_of(overrides, 'preset')}{found}; expected one of them")
+        problem = f"preset: found {config.preset!r} among the settings for '{preset}'"
+        raise ConfigError(f"{file_of(overrides, 'preset')}{problem}; expected one of them")
     return config

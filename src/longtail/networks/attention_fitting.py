@@ -14,12 +14,12 @@ import numpy as np
 from scipy import sparse
 
 from longtail.networks.attention import AttentionLevel, AttentionXML
+from longtail.networks.base import NetworkRun
 from longtail.networks.batches import Batches
 from longtail.networks.encoders.lstm import LstmEncoder
 from longtail.networks.heads.initial_rows import prior_logit
 from longtail.networks.layout import LevelLength, level_lengths
 from longtail.networks.level_fitting import LevelValidation, level_training
-from longtail.networks.network_run import NetworkRun
 from longtail.networks.ranker import NeuralRanker
 from longtail.networks.recursive import Matcher, Nodes, joined_nodes
 from longtail.networks.training.loop import fit

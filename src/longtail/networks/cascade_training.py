@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,12 +13,12 @@ from longtail.config import Cascade, Config
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
 from longtail.features.tokens import Tokens
+from longtail.methods import encoder_of
 from longtail.metrics import evaluate
 from longtail.networks.batches import Batches
 from longtail.networks.cascade import CascadeXML
 from longtail.networks.cascade_ranker import CascadeRanker
 from longtail.networks.heads.initial_rows import Rows, centroid_rows, prior_logit
-from longtail.networks.heads.text_head import TextHead
 from longtail.networks.training.checkpoints import Checkpoints
 from longtail.networks.training.loop import History, fit
 from longtail.networks.training.meter import BEST_BY, RECALL
@@ -42,8 +42,7 @@ def train_ranker(
         levels = [_targets(matrix) for matrix in ranker.tree.coarsen(documents.label_matrix)]
         if checkpoints is None or not checkpoints.exists():
             set_initial_weights(ranker, tokens, levels, config.cascade, documents.labels)
-        # others pad every text, or normalise over a batch
-        by_length = config.encoder.kind == "transformer"
+        by_length = encoder_of(config).batches_by_length
         batches = Batches(tokens, levels[-1], config.training.batch_size, config.seed, by_length)
         if valid is None:
             validate = None
@@ -112,11 +111,13 @@ def set_initial_weights(
     with_texts = settings.label_rows == "centroid+text" and (
         labels.names is not None or labels.texts is not None
     )
-    texts = _text_vectors(ranker, labels, group) if with_texts else [(None, None)] * len(heads)
+    texts: Sequence[tuple[np.ndarray | None, np.ndarray | None]] = [(None, None)] * len(heads)
+    if with_texts:
+        texts = _text_vectors(ranker, labels, group)
     for head, level_vectors, matrix, prior, (text, mean) in zip(
         heads, vectors, levels, priors, texts, strict=True
     ):
-        if isinstance(head, TextHead):  # its words say where it starts
+        if head.text is not None:  # starts at the labels' words
             continue
         rows: Rows = centroid_rows(level_vectors, matrix, prior, text, mean, head.nodes)
         head.set_rows(rows.weights, rows.bias)
@@ -160,9 +161,10 @@ def _text_vectors(
     for level, (run, matrix, vectors) in enumerate(zip(runs, nodes, levels, strict=True)):
         mean = group.all_reduce_array(vectors.sum(0, dtype=np.float64)) / matrix.shape[1]
         rows = matrix[labels_of_part].T.tocsr()
-        # whose rows are those of own labels; above, texts of other ranks count, too
-        last = level == tree.n_levels - 1
-        texts = rows[run] @ vectors if last else group.all_reduce_array(rows @ vectors)[run]
+        if level == tree.n_levels - 1:  # a label's text is read by the rank that has its row
+            texts = rows[run] @ vectors
+        else:
+            texts = group.all_reduce_array(rows @ vectors)[run]
         by_level.append((texts, mean.astype(np.float32)))
     return by_level
 

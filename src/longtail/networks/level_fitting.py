@@ -16,8 +16,8 @@ from longtail.config import Config, Training
 from longtail.data.csr import csr_of_slots
 from longtail.features.tokens import Tokens
 from longtail.metrics import evaluate
+from longtail.networks.base import NetworkRun
 from longtail.networks.layout import LevelLength
-from longtail.networks.network_run import NetworkRun
 from longtail.networks.recursive import Matcher, Nodes
 from longtail.networks.training.meter import BEST_BY
 
@@ -45,7 +45,9 @@ def level_training(config: Config, t: int, length: LevelLength, steps_per_epoch:
 
 @dataclass(frozen=True)
 class LevelValidation:
-    """Validation documents on the way down, with the nodes that the levels so far chose for them."""
+    """Validation documents on the way down, with the nodes that the levels so far chose for
+    them.
+    """
 
     levels: Sequence[sparse.csr_array]
     tokens: Tokens

@@ -1,30 +1,41 @@
-"""The network of a model inside its folder: the encoder in the layout of Hugging Face, and the
-files of its family.
-"""
+"""Encoders and networks from files: the encoder that training begins with, and the network of a
+model inside its folder.
+
+A model folder has the encoder in the layout of Hugging Face, and beside it the files of the
+network's family, whose name is in ``network.json``."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from longtail.config import Config
-from longtail.errors import MissingExtra, ModelFolderError, printable
-from longtail.features.encoder import Encoder
-from longtail.features.tokens import Tokeniser
-from longtail.networks.attention_folder import ATTENTION, load_attention, save_attention
-from longtail.networks.cascade_folder import TREE, load_cascade, save_cascade
+from longtail.config import Encoder as Settings
+from longtail.data.dataset import Dataset
+from longtail.errors import ConfigError, MissingExtra, ModelFolderError, printable
+from longtail.features.encoder import Encoder, encoder_folder
+from longtail.features.encoder_folder import is_pretrained, names_folder
+from longtail.features.encoder_search import find_word_vectors
+from longtail.features.text_encoder import TextEncoder
+from longtail.features.tokens import Cleaning, Tokeniser, Tokens
+from longtail.features.word_tokens import idf_of, word_tokeniser, words_of
+from longtail.features.word_vectors import minilm_vectors, read_word_vectors
+from longtail.methods.registry import encoder_kind, network_family, network_names
+from longtail.networks.base import NetworkFamily
 from longtail.networks.device import choose_device
-from longtail.networks.embedder import Embedder, LastLayer
-from longtail.networks.encoders.word_encoder import WordEncoder
-from longtail.networks.first_encoder import load_text_encoder
-from longtail.networks.label_vectors import LABEL_VECTORS, load_label_vectors, save_label_vectors
+from longtail.networks.embedder import Embedder
+from longtail.networks.encoders.word_encoder import MODEL_TYPE, WordEncoder, make_word_encoder
+from longtail.networks.label_vectors import LABEL_VECTORS
+from longtail.networks.ranker import TREE
 from longtail.store import Folder, FolderWriter
 
-__all__ = ["load_network", "save_network"]
+__all__ = ["first_encoder", "load_network", "save_network", "tokeniser_for"]
 
 # of what a file may ask for before its weights are compared: none that people use has a tenth of it
 _MOST = {
@@ -34,13 +45,6 @@ _MOST = {
     **dict.fromkeys(("num_attention_heads", "n_heads", "n_head"), 1000),
     "max_tokens": 1 << 16,
 }
-
-
-class _Family(NamedTuple):
-    """The files of a kind of network beside its encoder."""
-
-    save: Callable[[Any, FolderWriter], None]
-    load: Callable[[Folder, Config, Tokeniser, Any, torch.device], Embedder]
 
 
 class _About(msgspec.Struct, frozen=True):
@@ -56,11 +60,11 @@ def save_network(network: Embedder, folder: FolderWriter) -> None:
     """Write ``encoder/``, the name of the network's family, and the label tree and classifiers if
     it has them.
     """
-    encoder_folder = folder.path("encoder")
-    network.network.encoder.save(encoder_folder)
-    network.tokeniser.save(encoder_folder)
+    files = folder.path("encoder")
+    network.network.encoder.save(files)
+    network.tokeniser.save(files)
     folder.write_json(_ABOUT, _About(network.network.family))
-    _FAMILIES[network.network.family].save(network, folder)
+    network_family(network.network.family).save(network, folder)
 
 
 def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedder:
@@ -85,13 +89,13 @@ def load_network(folder: Folder, config: Config, device: str = "auto") -> Embedd
 
 
 def _wants_memory(error: BaseException | None) -> bool:
-    """Tell whether memory, of the machine or of a GPU, did not suffice; for that of a CPU torch has
-    no class.
+    """Return whether memory, of the machine or of a GPU, did not suffice; for that of a CPU torch
+    has no class.
     """
     while error is not None:
-        if isinstance(
-            error, MemoryError | torch.OutOfMemoryError
-        ) or "can't allocate memory" in str(error):
+        if isinstance(error, MemoryError | torch.OutOfMemoryError):
+            return True
+        if "can't allocate memory" in str(error):
             return True
         error = error.__cause__
     return False
@@ -100,71 +104,44 @@ def _wants_memory(error: BaseException | None) -> bool:
 def _load(folder: Folder, config: Config, where: torch.device) -> Embedder:
     family = _family_of(folder)
     encoder_folder = folder.path("encoder")
-    encoder = load_text_encoder(encoder_folder, config.encoder)
-    cleaning = config.encoder.cleaning if config.encoder.kind == "transformer" else "none"
-    tokeniser = Tokeniser.load(encoder_folder, config.encoder.max_tokens, cleaning)
+    encoder = _load_encoder(encoder_folder, config.encoder)
+    tokeniser = Tokeniser.load(encoder_folder, config.encoder.max_tokens, _cleaning(config.encoder))
     _check_fit(encoder, tokeniser)
-    return _FAMILIES[family].load(folder, config, tokeniser, encoder, where)
+    return family.load(folder, config, tokeniser, encoder, where)
 
 
-def _family_of(folder: Folder) -> str:
-    """Return the name of the network's family; folders without it are told apart by their files."""
-    if _ABOUT in folder.files:
-        family = folder.read_json(_ABOUT, _About).family
-        if family not in _FAMILIES:
-            expected = ", ".join(_FAMILIES)
-            raise ModelFolderError(
-                f"{_ABOUT}: found the family {printable(family)!r}; expected one of {expected}"
-            )
-        return family
-    if LABEL_VECTORS in folder.files:
-        return "label-vectors"
-    if any(name.startswith(ATTENTION) for name in folder.files):
-        return "attention"
-    return "cascade" if TREE in folder.files else "encoder"
+def _family_of(folder: Folder) -> NetworkFamily:
+    """Return the network's family; folders without its name are told apart by their files."""
+    names = folder.files
+    if _ABOUT not in names:
+        if LABEL_VECTORS in names:
+            return network_family("label-vectors")
+        if any(name.startswith("attention-") for name in names):
+            return network_family("attention")
+        if TREE in names:
+            return network_family("cascade")
+        return network_family("encoder")
+    name = folder.read_json(_ABOUT, _About).family
+    try:
+        return network_family(name)
+    except ConfigError:
+        expected = ", ".join(network_names())
+        problem = f"{_ABOUT}: found the family {printable(name)!r}"
+        raise ModelFolderError(f"{problem}; expected one of {expected}") from None
 
 
-def _save_encoder(embedder: Embedder, folder: FolderWriter) -> None:
-    """Write nothing: the encoder is all."""
-
-
-def _load_encoder(
-    folder: Folder,
-    config: Config,
-    tokeniser: Tokeniser,
-    encoder: Encoder | WordEncoder,
-    device: torch.device,
-) -> Embedder:
-    """Return an encoder that gives vectors alone."""
-    return Embedder(tokeniser, LastLayer(encoder).to(device), config.training.precision).freeze()
-
-
-_FAMILIES = {
-    "encoder": _Family(_save_encoder, _load_encoder),
-    "label-vectors": _Family(save_label_vectors, load_label_vectors),
-    "cascade": _Family(save_cascade, load_cascade),
-    "attention": _Family(save_attention, load_attention),
-}
-
-
-def _check_fit(encoder: Encoder | WordEncoder, tokeniser: Tokeniser) -> None:
+def _check_fit(encoder: TextEncoder, tokeniser: Tokeniser) -> None:
     """Refuse weights of other types than networks compute with, and tokens beyond the vectors of
-    words.
+    tokens.
     """
     kinds = {tensor.dtype for tensor in encoder.state_dict().values()}
     if not kinds <= {torch.float32, torch.int64}:
-        raise ModelFolderError(
-            f"encoder: found weights of {', '.join(map(str, kinds))}; expected float32"
-        )
-    if isinstance(encoder, WordEncoder):
-        vectors = encoder.embedding
-    else:
-        vectors = encoder.model.get_input_embeddings()
-    known = len(vectors.weight)
+        problem = ", ".join(map(str, kinds))
+        raise ModelFolderError(f"encoder: found weights of {problem}; expected float32")
+    known = len(encoder.token_vectors().weight)
     if tokeniser.largest_id >= known:
-        raise ModelFolderError(
-            f"encoder: found the token {tokeniser.largest_id}; expected less than {known}"
-        )
+        problem = f"the token {tokeniser.largest_id}"
+        raise ModelFolderError(f"encoder: found {problem}; expected less than {known}")
 
 
 def _check_sizes(folder: Folder, config: Config) -> None:
@@ -172,10 +149,74 @@ def _check_sizes(folder: Folder, config: Config) -> None:
     it can be wrong.
     """
     about = json.loads(folder.read_bytes("encoder/config.json"))
-    sizes = {"max_tokens": config.encoder.max_tokens, **(about if isinstance(about, dict) else {})}
+    sizes: dict[str, Any] = {"max_tokens": config.encoder.max_tokens}
+    if isinstance(about, dict):
+        sizes |= about
     for name, most in _MOST.items():
         size = sizes.get(name, 0)
         if isinstance(size, int) and size > most:
-            raise ModelFolderError(
-                f"encoder: found {str(size)[:20]} as {name}; expected at most {most}"
-            )
+            problem = f"{str(size)[:20]} as {name}"
+            raise ModelFolderError(f"encoder: found {problem}; expected at most {most}")
+
+
+def tokeniser_for(documents: Dataset, settings: Settings) -> Tokeniser:
+    """Return the tokeniser of a pretrained encoder, else one of the words of documents and
+    labels.
+    """
+    if is_pretrained(settings.kind, settings.name):
+        folder = encoder_folder(settings.name)
+        return Tokeniser.load(folder, settings.max_tokens, _cleaning(settings))
+    texts = documents.document_texts(), documents.labels.described()
+    return word_tokeniser(texts, settings.max_tokens, settings.min_count)
+
+
+def _cleaning(settings: Settings) -> Cleaning:
+    """Return how a transformer's tokeniser cleans texts; words are read as they are."""
+    if encoder_kind(settings.kind).reads_words:
+        return "none"
+    return settings.cleaning
+
+
+def first_encoder(
+    tokeniser: Tokeniser, tokens: Tokens, settings: Settings, seed: int
+) -> Encoder | WordEncoder:
+    """Return the encoder that training begins with; ``tokens`` are those of all documents."""
+    if not encoder_kind(settings.kind).reads_words:
+        return Encoder.load(encoder_folder(settings.name), settings.pooling)
+    vectors = _word_vectors(tokeniser, settings, seed)
+    idf = idf_of(tokens, len(vectors))
+    return make_word_encoder(settings.kind, vectors, idf, tokeniser.pad, settings.max_tokens, seed)
+
+
+def _word_vectors(tokeniser: Tokeniser, settings: Settings, seed: int) -> NDArray[np.float32]:
+    """Return (V, D): those of a pretrained encoder or a file; what it does not have, words or
+    numbers, by chance.
+    """
+    if names_folder(settings.name):
+        return minilm_vectors(encoder_folder(settings.name))
+    words = words_of(tokeniser)
+    if settings.name == "learned":
+        vectors = np.zeros((len(words), settings.width), np.float32)
+        known = np.zeros(len(words), bool)
+    else:
+        vectors, known = read_word_vectors(find_word_vectors(settings.name) or settings.name, words)
+    scale = settings.width**-0.5
+    if known.any():
+        scale = float(vectors[known].std())
+    read = vectors.shape[1]
+    shape = (len(words), max(read, settings.width))
+    drawn = np.random.default_rng(seed).normal(0, scale, shape).astype(np.float32)
+    drawn[known, :read] = vectors[known]
+    drawn[tokeniser.pad] = 0
+    return drawn
+
+
+def _load_encoder(folder: Path, settings: Settings) -> Encoder | WordEncoder:
+    """Read the encoder of a model folder."""
+    try:
+        about = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        about = {}
+    if isinstance(about, dict) and about.get("model_type") == MODEL_TYPE:
+        return WordEncoder.load(folder)
+    return Encoder.load(folder, settings.pooling)

@@ -20,15 +20,15 @@ from longtail.config import Ranker as Settings
 from longtail.data.dataset import Dataset
 from longtail.errors import ConfigError, UsageError
 from longtail.features.matrix import Features
-from longtail.methods import METHODS, ranks_alone
+from longtail.methods import network_of, network_ranks, ranks_alone
+from longtail.methods.family import around
 from longtail.rankers.base import LabelHints, Node, RankerExplanation, RankerFamily, TrainingPoints
 from longtail.rankers.level_problems import LevelProblems, check_level_settings, level_ranker
 from longtail.rankers.one_vs_all import LabelProblems, batch_offsets, join_batches, label_batches
 from longtail.reporting import logged_stage
-from longtail.search.beam import Beam, Descent, LevelWeights, ranked_labels
+from longtail.search.beam import Descent, LevelWeights, ranked_labels
 from longtail.search.chunks import Chunks
 from longtail.search.ensemble import MISSING_MARGIN
-from longtail.search.exact import exact_best
 from longtail.search.shard_files import shard_file
 from longtail.search.shards import Shards, checked_shards, cut_parents
 from longtail.steps.run import Run
@@ -93,32 +93,18 @@ class TreeRanker:
         """Return (n, L) scores of the ``k`` best labels per document (None: all that the beam
         reaches), best first.
         """
-        return ranked_labels(self.beam(features, search, k, exclude), self.tree, search.last_level)
+        beam = self.descent(features, search, exclude).run(k)
+        return ranked_labels(beam, self.tree, search.last_level)
 
-    def beam(
-        self,
-        features: Features,
-        search: Search,
-        k: int | None,
-        exclude: sparse.csr_array | None = None,
-    ) -> Beam:
-        """Return the same as nodes of the last level and their log scores, which tell apart what
-        scores may not.
+    def descent(
+        self, features: Features, search: Search, exclude: sparse.csr_array | None = None
+    ) -> Descent:
+        """Return the search as a descent to nodes of the last level and their log scores, which
+        tell apart what scores may not.
 
         Where labels are ranked by their margins, these take the place of log scores.
         """
-        descent = Descent.of(
-            features,
-            self.levels,
-            search.score,
-            self.bias,
-            self.tree.order,
-            exclude,
-            search.last_level,
-        )
-        if search.exact and k is not None:
-            return exact_best(descent, k)
-        return descent.best(search.beam_size, k)
+        return Descent.of(features, self.levels, search, self.bias, self.tree.order, exclude)
 
     def explain(
         self, features: Features, label: int, search: Search, number: int
@@ -208,6 +194,7 @@ class TreeFamily(RankerFamily):
     """
 
     name = "tree"
+    reads = frozenset({"label_features", "ranker", "search", "tree"})
     has_label_tree = True
 
     def check(self, config: Config, documents: Dataset, parents: Parents | None) -> None:
@@ -218,35 +205,34 @@ class TreeFamily(RankerFamily):
         k-means), the number of levels is checked when the tree is there."""
         if ranks_alone(config):
             return
-        entry = METHODS[config.method]
-        if (
-            config.search.last_level == "margin"
-            and entry.network_ranks
-            and config.cascade.combine != "only"
-        ):
+        combine = config.cascade.combine
+        if config.search.last_level == "margin" and network_ranks(config) and combine != "only":
             raise ConfigError(
-                f"search.last_level: found margin with cascade.combine={config.cascade.combine}, which averages scores "
+                f"search.last_level: found margin with cascade.combine={combine}, which averages scores "
                 "of a network and of the classifiers; expected path, or cascade.combine=only"
             )
         if config.tree.kind == "flat":
             check_level_settings(config.ranker, (documents.n_labels,))
-        elif config.tree.kind != "unbalanced" and (parents is None or entry.network == "recursive"):
+        elif config.tree.kind != "unbalanced" and (parents is None or _is_of_network(config)):
             widths = level_widths(documents.n_labels, config.tree)
             check_level_settings(config.ranker, (*widths, documents.n_labels))
 
-    def fit(self, points: TrainingPoints, run: Run) -> tuple[TreeRanker, ...]:
-        """Cluster the label trees, and train the classifiers of each; none where a network ranks
-        alone.
-        """
+    def label_trees(self, points: TrainingPoints, run: Run) -> tuple[LabelTree, ...]:
+        """Return the clustered or given label trees; none where a network ranks alone."""
         config = run.config
         if ranks_alone(config):
             return ()
-        if config.tree.kind == "flat" or METHODS[config.method].network == "recursive":
-            run = run._replace(parents=None)  # a hierarchy is the network's
+        if config.tree.kind == "flat" or _is_of_network(config):
+            run = run._replace(parents=None)
         seeds = {f"tree-{number}": config.seed + number for number in range(config.ranker.trees)}
         trees = label_trees(points.documents, points.features, points.vectoriser, run, seeds)
+        return tuple(trees)
+
+    def fit(self, points: TrainingPoints, run: Run) -> tuple[TreeRanker, ...]:
+        """Train the classifiers of each label tree."""
+        config = run.config
         rankers = []
-        for number, tree in enumerate(trees):
+        for number, tree in enumerate(points.trees):
             hints = points.label_hints() if tree.n_levels == 1 else _NO_HINTS
             label_matrix = points.documents.label_matrix
             rankers.append(
@@ -289,9 +275,10 @@ class TreeFamily(RankerFamily):
         return space
 
 
-def around(path: str, value: float, times: float = 4) -> str:
-    """Return a range on a log scale from a quarter of the method's own value to some times of it."""
-    return f"{path}={value / 4:.3g}..{value * times:.3g}:log"
+def _is_of_network(config: Config) -> bool:
+    """Return whether a hierarchy of the labels is for the tree of a network."""
+    network = network_of(config)
+    return network is not None and network.takes_hierarchy
 
 
 def fit_ranker(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from longtail import reporting
 from longtail.config import Config
 from longtail.errors import LongtailError, UsageError
-from longtail.methods import METHODS
+from longtail.methods import network_of
 from longtail.steps.process_group import ProcessGroup, run_of, use_group
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ _WAIT = timedelta(hours=24)
 _LOOK = 0.2  # seconds between two looks into the store, in which signals are heeded
 _PIECE = 1 << 26  # bytes that go from rank to rank at a time
 _PLACE = re.compile(r"^\[\S*\] ?")  # where in gloo's source an error was seen
-_ENCODERS = ("transformer", "cnn")
-_NORMALISED = ("inception", "routed-inception")  # over a batch, which no rank sees as a whole
 
 
 class LostRanks(LongtailError):
@@ -62,42 +60,19 @@ def under_torchrun() -> bool:
 
 def check_method(config: Config) -> None:
     """Refuse a method whose training cannot be shared among ranks."""
-    entry = METHODS[config.method]
-    way_out = "expected cascadexml, lightxml or xml-cnn, or one process"
-    if not entry.network:
-        raise UsageError(
-            f"torchrun with {config.method}, which trains no network; leave torchrun out, or try --ray"
-        )
-    if entry.network != "cascade":
-        raise UsageError(
-            f"torchrun with {config.method}: found a network that is trained level by level; {way_out}"
-        )
-    if config.label_text.parts != ("free",) or config.label_text.phases != "one":
-        raise UsageError(
-            f"torchrun with {config.method}: found classifiers of label words or phases; {way_out}"
-        )
-    if config.training.loss == "decoupled-softmax" and config.cascade.last_level != "shortlist":
-        found = (
-            f"training.loss=decoupled-softmax with cascade.last_level={config.cascade.last_level}"
-        )
-        why = "its normaliser over all labels is not shared among processes"
-        raise UsageError(
-            f"torchrun with {config.method}: found {found}; {why}; expected cascade.last_level=shortlist"
-        )
-    if config.encoder.kind not in _ENCODERS:
-        if config.encoder.kind in _NORMALISED:
-            why = "normalises over a batch"
-        else:
-            why = "is not shared yet"
-        found = f"encoder.kind={config.encoder.kind}, which {why}"
-        raise UsageError(f"torchrun with {config.method}: found {found}; {way_out}")
+    network = network_of(config)
+    if network is None:
+        problem = f"torchrun with {config.method}, which trains no network"
+        raise UsageError(f"{problem}; leave torchrun out, or try --ray")
+    network.check_processes(config)
 
 
 def check_sources(*paths: str | None) -> None:
     """Refuse standard input, which only one process can read."""
     if "-" in paths:
         raise UsageError(
-            "torchrun with -: found standard input; expected files, which every rank reads for itself"
+            "torchrun with -: found standard input; expected files, which every rank reads for "
+            "itself"
         )
 
 
@@ -129,13 +104,15 @@ def _own_device(device: str) -> str:
     on_machine = int(os.environ["LOCAL_WORLD_SIZE"])
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(
-            f"--device {device} with torchrun; expected auto, cpu or cuda: each rank has a GPU of its own"
+            f"--device {device} with torchrun; expected auto, cpu or cuda: each rank has a GPU of "
+            "its own"
         )
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return "cpu"
     if on_machine > torch.cuda.device_count():
-        found = f"torchrun --nproc-per-node {on_machine}: found {torch.cuda.device_count()} CUDA devices"
-        raise UsageError(f"{found}; expected one a process, or --device cpu")
+        devices = f"{torch.cuda.device_count()} CUDA devices"
+        problem = f"torchrun --nproc-per-node {on_machine}: found {devices}"
+        raise UsageError(f"{problem}; expected one a process, or --device cpu")
     torch.cuda.set_device(local)
     return f"cuda:{local}"
 
@@ -175,7 +152,9 @@ class TorchProcessGroup(ProcessGroup):
         from torch import distributed
         from torch.distributed.rendezvous import rendezvous
 
-        backend = "gloo" if device == "cpu" else "nccl"
+        backend = "nccl"
+        if device == "cpu":
+            backend = "gloo"
         store, rank, count = next(rendezvous("env://"))
         distributed.init_process_group(
             backend, store=store, rank=rank, world_size=count, timeout=_EXCHANGE
@@ -194,15 +173,15 @@ class TorchProcessGroup(ProcessGroup):
             self.size = self.local_size = 1
 
     @_exchange
-    def all_gather_numbers(self, *own: int) -> list[list[int]]:
+    def all_gather_numbers(self, *numbers: int) -> list[list[int]]:
         """Return the numbers that each rank gives, as many of each."""
         import torch
         from torch import distributed
 
-        mine = torch.tensor(own, dtype=torch.int64)
-        found = [torch.empty_like(mine) for _ in range(self.size)]
-        distributed.all_gather(found, mine, group=self._control)
-        return [numbers.tolist() for numbers in found]
+        local = torch.tensor(numbers, dtype=torch.int64)
+        gathered = [torch.empty_like(local) for _ in range(self.size)]
+        distributed.all_gather(gathered, local, group=self._control)
+        return [of_rank.tolist() for of_rank in gathered]
 
     def broadcast(self, value: int) -> int:
         """Return the value of the first rank."""
@@ -225,13 +204,13 @@ class TorchProcessGroup(ProcessGroup):
         import torch
         from torch import distributed
 
-        mine = tensor.new_zeros(max(lengths), *tensor.shape[1:])
-        mine[: len(tensor)] = tensor
-        if not mine.numel():
+        local = tensor.new_zeros(max(lengths), *tensor.shape[1:])
+        local[: len(tensor)] = tensor
+        if not local.numel():
             return tensor.new_zeros(sum(lengths), *tensor.shape[1:])
-        found = [torch.empty_like(mine) for _ in lengths]
-        distributed.all_gather([_bytes(own) for own in found], _bytes(mine))
-        return torch.cat([own[:length] for own, length in zip(found, lengths, strict=True)])
+        gathered = [torch.empty_like(local) for _ in lengths]
+        distributed.all_gather([_bytes(rows) for rows in gathered], _bytes(local))
+        return torch.cat([rows[:length] for rows, length in zip(gathered, lengths, strict=True)])
 
     @_exchange
     def all_reduce(self, tensor: Tensor) -> Tensor:
@@ -273,13 +252,13 @@ class TorchProcessGroup(ProcessGroup):
         """
         from torch import distributed
 
-        own = tensor.numpy(force=True)
+        local = tensor.numpy(force=True)
         if not self.is_first:
-            for piece in _pieces(np.ascontiguousarray(own)):
+            for piece in _pieces(np.ascontiguousarray(local)):
                 distributed.send(piece, dst=0, group=self._control)
-            return own[:0]
-        whole = np.empty((sum(lengths), *own.shape[1:]), own.dtype)
-        whole[: lengths[0]] = own
+            return local[:0]
+        whole = np.empty((sum(lengths), *local.shape[1:]), local.dtype)
+        whole[: lengths[0]] = local
         for rank in range(1, self.size):
             for piece in _pieces(whole[run_of(lengths, rank)]):
                 distributed.recv(piece, src=rank, group=self._control)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import copy, deepcopy
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from longtail.errors import ModelFolderError, UsageError, printable, unknown_name
 from longtail.features.text_encoder import TextEncoder
+from longtail.methods.registry import encoder_kinds, load_plugins
+from longtail.networks.encoders.kinds import WordEncoderKind
 from longtail.store.tensors import array_pieces, read_arrays
 
 __all__ = ["MODEL_TYPE", "SpectralResidual", "WordEncoder", "make_word_encoder", "without_norms"]
@@ -41,9 +43,6 @@ class WordEncoder(TextEncoder):
     ``embedding`` has a row a word, that of ``pad`` zero and kept so; ``idf`` (V,) weighs words, for
     those who sum."""
 
-    kind: ClassVar[str]
-    width: int
-    depth: int
     idf: Tensor
 
     def __init__(self, vectors: Tensor, idf: Tensor, pad: int, max_tokens: int) -> None:
@@ -67,7 +66,9 @@ class WordEncoder(TextEncoder):
 
         ``ids`` (B, T) int64, T ≤ ``max_tokens``; ``mask`` (B, T) bool, True at tokens, or None if
         nothing is padded."""
-        hidden = self.read(ids if mask is None else ids.masked_fill(~mask, self.pad))
+        if mask is not None:
+            ids = ids.masked_fill(~mask, self.pad)
+        hidden = self.read(ids)
         return [
             self.layer(hidden.detach() if number in detached else hidden, number)
             for number in layers
@@ -78,7 +79,9 @@ class WordEncoder(TextEncoder):
         raise NotImplementedError
 
     def layer(self, hidden: Tensor, number: int) -> Tensor:
-        """Return the (B, width) of the layer ``number``, counted from 1, of what :meth:`read` gave."""
+        """Return the (B, width) of the layer ``number``, counted from 1, of what :meth:`read`
+        gave.
+        """
         raise NotImplementedError
 
     def options(self) -> dict[str, int]:
@@ -89,6 +92,10 @@ class WordEncoder(TextEncoder):
     def from_config(cls, about: Mapping[str, Any], vectors: Tensor, idf: Tensor) -> WordEncoder:
         """Return an encoder as config.json describes it, checked but for :meth:`options`."""
         return cls(vectors, idf, about["pad"], about["max_tokens"])
+
+    def token_vectors(self) -> nn.Embedding:
+        """Return the vectors of words."""
+        return self.embedding
 
     def decay_groups(self) -> tuple[list[Parameter], list[Parameter]]:
         """Return the parameters with weight decay, and those without: biases, norms, and the
@@ -142,7 +149,9 @@ class WordEncoder(TextEncoder):
             )
         state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         with _seeded(0):
-            made = _kind(about["kind"]).from_config(about, state["embedding.weight"], state["idf"])
+            made = _class_of(about["kind"]).from_config(
+                about, state["embedding.weight"], state["idf"]
+            )
         try:
             made.load_state_dict(state)
         except RuntimeError as error:
@@ -165,7 +174,10 @@ class SpectralResidual(nn.Module):
     ) -> None:
         super().__init__()
         linear = nn.Linear(columns, width)
-        nn.init.eye_(linear.weight) if identity else nn.init.xavier_uniform_(linear.weight)
+        if identity:
+            nn.init.eye_(linear.weight)
+        else:
+            nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(linear.bias)
         self.map = spectral_norm(linear)
         self.activation = activation
@@ -175,9 +187,9 @@ class SpectralResidual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, width) for (B, columns)."""
         through: Tensor = self.activation(self.map(dropout(x, self.rate, self.training)))
-        return through + (
-            x if x.shape[1] == self.width else adaptive_avg_pool1d(x[:, None], self.width)[:, 0]
-        )
+        if x.shape[1] != self.width:
+            x = adaptive_avg_pool1d(x[:, None], self.width)[:, 0]
+        return through + x
 
 
 def make_word_encoder(
@@ -192,7 +204,7 @@ def make_word_encoder(
     for the same seed.
     """
     with _seeded(seed):
-        return _kind(kind)(
+        return _class_of(kind)(
             torch.from_numpy(np.array(vectors)), torch.from_numpy(np.array(idf)), pad, max_tokens
         )
 
@@ -227,17 +239,13 @@ def without_norms(network: N) -> N:
     return changed  # type: ignore[no-any-return]
 
 
-def _kind(name: str) -> type[WordEncoder]:
-    from longtail.networks.encoders.bag import BagEncoder
-    from longtail.networks.encoders.cnn import ConvolutionEncoder
-    from longtail.networks.encoders.inception import InceptionEncoder, RoutedInceptionEncoder
-    from longtail.networks.encoders.lstm import LstmEncoder
-
-    kinds = BagEncoder, ConvolutionEncoder, InceptionEncoder, RoutedInceptionEncoder, LstmEncoder
-    known: dict[str, type[WordEncoder]] = {kind.kind: kind for kind in kinds}
-    if name not in known:
-        raise UsageError(unknown_name("kind of encoder", name, known))
-    return known[name]
+def _class_of(kind: str) -> type[WordEncoder]:
+    """Return the class of a registered kind."""
+    load_plugins()
+    words = {entry.name: entry for entry in encoder_kinds() if isinstance(entry, WordEncoderKind)}
+    if kind not in words:
+        raise UsageError(unknown_name("kind of encoder", kind, words))
+    return words[kind].encoder_class()
 
 
 @contextmanager
@@ -289,7 +297,7 @@ def _arrays(folder: Path, name_of_folder: str) -> dict[str, NDArray[Any]]:
         raise UsageError(f"{name_of_folder}: {error}") from error
 
 
-def _damaged(name_of_folder: str, found: str, expected: str) -> UsageError:
+def _damaged(name_of_folder: str, problem: str, expected: str) -> UsageError:
     return UsageError(
-        f"{name_of_folder}: {found}; expected {expected}; take an undamaged copy of it"
+        f"{name_of_folder}: {problem}; expected {expected}; take an undamaged copy of it"
     )
