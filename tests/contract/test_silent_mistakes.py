@@ -363,7 +363,7 @@ def test_names_of_columns_are_not_read_as_texts(fitted):
             return iter(self.columns)
 
     for table in ({"text": ["wind"]}, Table(text=["wind"]), Frame()):
-        with pytest.raises(UsageError, match="found a table, .*expected a list of texts"):
+        with pytest.raises(UsageError, match=r"found a table, .*expected a list of texts"):
             fitted.predict(table)
 
 
