@@ -20,8 +20,8 @@ from urllib.parse import quote, unquote
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
+from longtail.data.left_out import IN_LABEL_FILE, count_left_out, log_left_out
 from longtail.data.lines import MAX_LINE, chunks, text_lines
-from longtail.data.losses import IN_LABEL_FILE, left_out, tell_losses
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, not_utf8, quoted
 from longtail.data.tables import BadRecord, no_column, table_line, table_rows
@@ -145,7 +145,7 @@ def write_annif_vocabulary(labels: Labels, path: Path | str) -> None:
             altered = altered + (uri != label.id)
             texts = texts + bool(label.text)
             aliases += len(label.aliases) - len(notation)
-    tell_losses(
+    log_left_out(
         path, {"labels, percent-encoded": altered, "label texts": texts, "aliases": aliases}
     )
 
@@ -310,5 +310,5 @@ def _encoded(string: str, unsafe: str) -> str:
 
 def _tell_losses(dataset: Dataset, path: Path | str, uris: dict[str, str], ids: int) -> None:
     altered = sum(new != old for old, new in uris.items())
-    others = left_out(dataset, "texts", "document ids", *IN_LABEL_FILE)
-    tell_losses(path, {"labels, percent-encoded": altered, "document ids": ids, **others})
+    others = count_left_out(dataset, "texts", "document ids", *IN_LABEL_FILE)
+    log_left_out(path, {"labels, percent-encoded": altered, "document ids": ids, **others})

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.headers import has_header, is_headerless
+from longtail.data.left_out import warn_left_out
 from longtail.data.lines import beginning, text_lines
-from longtail.data.losses import warn_left_out
 from longtail.data.origin import features_note
 from longtail.data.output import open_output
 from longtail.data.problems import Problems

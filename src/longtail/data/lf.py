@@ -19,7 +19,7 @@ from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
 from longtail.data.json_lines import json_blocks
 from longtail.data.labels import Labels
-from longtail.data.losses import warn_left_out
+from longtail.data.left_out import warn_left_out
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, quoted
 from longtail.data.source import Source

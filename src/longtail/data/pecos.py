@@ -15,8 +15,8 @@ from longtail.data.builder import Reading, in_vocabulary
 from longtail.data.csr import csr_of_nothing
 from longtail.data.dataset import Dataset
 from longtail.data.labels import Labels
+from longtail.data.left_out import warn_left_out
 from longtail.data.lines import text_lines
-from longtail.data.losses import warn_left_out
 from longtail.data.npz import read_csr_npz, write_csr_npz
 from longtail.data.origin import features_note
 from longtail.data.problems import Problems

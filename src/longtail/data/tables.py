@@ -20,8 +20,8 @@ import msgspec
 
 from longtail.data.builder import Builder, Reading, Record
 from longtail.data.dataset import Dataset
+from longtail.data.left_out import IN_LABEL_FILE, warn_left_out
 from longtail.data.lines import MAX_LINE, blocks
-from longtail.data.losses import IN_LABEL_FILE, warn_left_out
 from longtail.data.output import open_output
 from longtail.data.problems import Problems, not_utf8, quoted
 from longtail.errors import UsageError, unknown_name

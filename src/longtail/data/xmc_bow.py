@@ -17,8 +17,8 @@ from longtail.data.csr import csr_of_nothing
 from longtail.data.dataset import Dataset, label_matrix_of
 from longtail.data.headers import has_header, is_headerless
 from longtail.data.labels import Labels
+from longtail.data.left_out import warn_left_out
 from longtail.data.lines import Block, beginning, blocks
-from longtail.data.losses import warn_left_out
 from longtail.data.origin import features_note
 from longtail.data.output import open_output
 from longtail.data.problems import MAX_SHOWN, Problems, quoted
