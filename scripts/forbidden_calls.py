@@ -77,6 +77,10 @@ ALLOWED = {
         "importlib.import_module",
     ): "modules of its own table of public names",
     (
+        "src/longtail/data/formats.py",
+        "importlib.import_module",
+    ): "functions of its own table of formats",
+    (
         "src/longtail/methods/registry.py",
         "importlib.import_module",
     ): "modules of its own table of families",

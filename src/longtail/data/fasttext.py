@@ -53,7 +53,7 @@ def write_fasttext(dataset: Dataset, path: Path | str) -> None:
         for row, text in enumerate(dataset.document_texts()):
             labels = [PREFIX + written[label] for label in dataset.labels_of(row)]
             text = re.sub("[\r\n]", " ", text.strip(_SPACE + "\ufeff"))
-            text, changed = _LABEL.subn(lambda found: found[0][1:], text)
+            text, changed = _LABEL.subn(lambda match: match[0][1:], text)
             words += changed
             line = " ".join([*labels, text] if text else labels)
             empty += not line

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from longtail.data.builder import Split
 from longtail.data.headers import has_header, is_headerless
@@ -23,150 +24,107 @@ __all__ = [
     "sniff",
 ]
 
-Reader: TypeAlias = Callable[..., Any]
-Writer: TypeAlias = Callable[..., Any]
-Functions: TypeAlias = tuple[Reader, Writer]
-
 
 class Format(NamedTuple):
-    """A way to keep documents with labels.
-
-    ``functions`` imports the module of the format, and what that needs, and returns its reader
-    and its writer.
-    """
+    """A way to keep documents with labels; reader and writer are given as ``module:function``."""
 
     name: str
-    functions: Callable[[], Functions]
+    reader: str
+    writer: str
     what: str
     # a folder of files; but for annif-folder, train and test lie there side by side
     folder: bool = False
 
     def function(self, verb: Literal["read", "write"]) -> Callable[..., Any]:
-        """Return the reader or writer."""
-        reader, writer = self.functions()
-        return reader if verb == "read" else writer
-
-
-def _jsonl() -> Functions:
-    from longtail.data.jsonl import read_jsonl, write_jsonl
-
-    return read_jsonl, write_jsonl
-
-
-def _csv() -> Functions:
-    from longtail.data.tables import read_csv, write_csv
-
-    return read_csv, write_csv
-
-
-def _tsv() -> Functions:
-    from longtail.data.tables import read_tsv, write_tsv
-
-    return read_tsv, write_tsv
-
-
-def _parquet() -> Functions:
-    from longtail.data.parquet import read_parquet, write_parquet
-
-    return read_parquet, write_parquet
-
-
-def _fasttext() -> Functions:
-    from longtail.data.fasttext import read_fasttext, write_fasttext
-
-    return read_fasttext, write_fasttext
-
-
-def _bow() -> Functions:
-    from longtail.data.xmc_bow import read_bow, write_bow
-
-    return read_bow, write_bow
-
-
-def _xmc_split() -> Functions:
-    from longtail.data.xmc_bow import read_xmc_split, write_xmc_split
-
-    return read_xmc_split, write_xmc_split
-
-
-def _lf() -> Functions:
-    from longtail.data.lf import read_lf, write_lf
-
-    return read_lf, write_lf
-
-
-def _attentionxml() -> Functions:
-    from longtail.data.attentionxml import read_attentionxml, write_attentionxml
-
-    return read_attentionxml, write_attentionxml
-
-
-def _pecos() -> Functions:
-    from longtail.data.pecos import read_pecos, write_pecos
-
-    return read_pecos, write_pecos
-
-
-def _annif_tsv() -> Functions:
-    from longtail.data.annif import read_annif_tsv, write_annif_tsv
-
-    return read_annif_tsv, write_annif_tsv
-
-
-def _annif_csv() -> Functions:
-    from longtail.data.annif import read_annif_csv, write_annif_csv
-
-    return read_annif_csv, write_annif_csv
-
-
-def _annif_folder() -> Functions:
-    from longtail.data.annif import read_annif_folder, write_annif_folder
-
-    return read_annif_folder, write_annif_folder
+        """Return the reader or writer; its module, and what that needs, is imported only now."""
+        module, _, name = (self.reader if verb == "read" else self.writer).partition(":")
+        function: Callable[..., Any] = getattr(import_module(module), name)
+        return function
 
 
 FORMATS = {
     form.name: form
     for form in [
-        Format("jsonl", _jsonl, 'JSON lines {"id", "title", "text", "labels"}'),
-        Format("csv", _csv, "comma-separated with a header row"),
-        Format("tsv", _tsv, "tab-separated with a header row"),
-        Format("parquet", _parquet, "Parquet with the columns of a CSV"),
-        Format("fasttext", _fasttext, "__label__a __label__b text"),
+        Format(
+            "jsonl",
+            "longtail.data.jsonl:read_jsonl",
+            "longtail.data.jsonl:write_jsonl",
+            'JSON lines {"id", "title", "text", "labels"}',
+        ),
+        Format(
+            "csv",
+            "longtail.data.tables:read_csv",
+            "longtail.data.tables:write_csv",
+            "comma-separated with a header row",
+        ),
+        Format(
+            "tsv",
+            "longtail.data.tables:read_tsv",
+            "longtail.data.tables:write_tsv",
+            "tab-separated with a header row",
+        ),
+        Format(
+            "parquet",
+            "longtail.data.parquet:read_parquet",
+            "longtail.data.parquet:write_parquet",
+            "Parquet with the columns of a CSV",
+        ),
+        Format(
+            "fasttext",
+            "longtail.data.fasttext:read_fasttext",
+            "longtail.data.fasttext:write_fasttext",
+            "__label__a __label__b text",
+        ),
         Format(
             "bow",
-            _bow,
+            "longtail.data.xmc_bow:read_bow",
+            "longtail.data.xmc_bow:write_bow",
             "XMC repository, train.txt and test.txt: l,l f:v f:v under N D L; svmlight without it",
         ),
         Format(
             "xmc-split",
-            _xmc_split,
+            "longtail.data.xmc_bow:read_xmc_split",
+            "longtail.data.xmc_bow:write_xmc_split",
             "XMC repository, split: trn_X_Xf.txt, trn_X_Y.txt, lbl_X_Xf.txt",
             True,
         ),
         Format(
             "lf",
-            _lf,
+            "longtail.data.lf:read_lf",
+            "longtail.data.lf:write_lf",
             "XMC repository, texts: trn.json.gz, tst.json.gz with lbl.json.gz or Yf.txt",
             True,
         ),
         Format(
             "attentionxml",
-            _attentionxml,
+            "longtail.data.attentionxml:read_attentionxml",
+            "longtail.data.attentionxml:write_attentionxml",
             "train_raw_texts.txt, train_labels.txt, features in train_v1.txt",
             True,
         ),
         Format(
             "pecos",
-            _pecos,
+            "longtail.data.pecos:read_pecos",
+            "longtail.data.pecos:write_pecos",
             "X.trn.txt, Y.trn.npz, output-items.txt, tfidf-attnxml/X.trn.npz",
             True,
         ),
-        Format("annif-tsv", _annif_tsv, "text<TAB><uri> <uri>"),
-        Format("annif-csv", _annif_csv, "a table with text, subject_uris and document_id"),
+        Format(
+            "annif-tsv",
+            "longtail.data.annif:read_annif_tsv",
+            "longtail.data.annif:write_annif_tsv",
+            "text<TAB><uri> <uri>",
+        ),
+        Format(
+            "annif-csv",
+            "longtail.data.annif:read_annif_csv",
+            "longtail.data.annif:write_annif_csv",
+            "a table with text, subject_uris and document_id",
+        ),
         Format(
             "annif-folder",
-            _annif_folder,
+            "longtail.data.annif:read_annif_folder",
+            "longtail.data.annif:write_annif_folder",
             "one .txt a document, subjects in .tsv or .key beside it",
             True,
         ),

@@ -70,13 +70,13 @@ def beginning(path: Path | str) -> bytes:
     """Return the first bytes of a file, decompressed, at most BEGINNING of them, without a byte
     order mark.
     """
-    found = bytearray()
+    start = bytearray()
     with closing(chunks(path, Problems(path))) as stream:
         for chunk in stream:
-            found += chunk
-            if len(found) >= BEGINNING:
+            start += chunk
+            if len(start) >= BEGINNING:
                 break
-    return bytes(found[:BEGINNING]).removeprefix(b"\xef\xbb\xbf")
+    return bytes(start[:BEGINNING]).removeprefix(b"\xef\xbb\xbf")
 
 
 def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str | None]]:
@@ -90,8 +90,7 @@ def text_lines(path: Path | str, problems: Problems) -> Iterator[tuple[int, str 
             try:
                 yield number, line.removesuffix(b"\r").decode()
             except UnicodeDecodeError as error:
-                found, expected = not_utf8(error)
-                problems.add(number, found, expected, path)
+                problems.add(number, *not_utf8(error), path)
                 yield number, None
 
 
@@ -108,10 +107,10 @@ def blocks(path: Path | str, problems: Problems) -> Iterator[Block]:
     lost = False
     for chunk in _without_mark(chunks(path, problems), path, problems):
         end = chunk.find(b"\n") + 1
-        if not overlong and held + (end - 1 if end else len(chunk)) > MAX_LINE:
-            problems.add(
-                line, f"a line of more than {MAX_LINE >> 20} MiB", "one document a line", path
-            )
+        to_newline = end - 1 if end else len(chunk)
+        if not overlong and held + to_newline > MAX_LINE:
+            size = f"a line of more than {MAX_LINE >> 20} MiB"
+            problems.add(line, size, "one document a line", path)
             open_line = []
             held = 0
             overlong = True

@@ -99,8 +99,8 @@ def read(path: Path | str, **options: Unpack[ReadKeywords]) -> Dataset:
     if form.name == "jsonl" and is_folder:
         path, asked = _jsonl_folder(Path(path), asked)
     if asked.features is False and form.name in ("bow", "xmc-split"):
-        found = f"{form.name} holds features and no texts"
-        raise UsageError(f"{path}: {found}; expected to read them, or another format")
+        problem = f"{form.name} holds features and no texts"
+        raise UsageError(f"{path}: {problem}; expected to read them, or another format")
     reading = _reading(asked, form, path)
     _check_table_options(reading, form, path)
     with stage(f"reading {Path(path).name}", _size(path), "B"):
@@ -221,9 +221,9 @@ def _fields(
     if fields is None:
         return None
     if form.name != "lf":
-        found = f"{path} is read as {form.name}"
+        problem = f"{path} is read as {form.name}"
         raise UsageError(
-            f"fields are chosen of label-feature sets (lf): title, content or both; {found}"
+            f"fields are chosen of label-feature sets (lf): title, content or both; {problem}"
         )
     names = fields.split(",") if isinstance(fields, str) else fields
     if not isinstance(names, list | tuple):
