@@ -52,8 +52,7 @@ def read_attentionxml(path: Path | str, reading: Reading) -> Dataset:
     are any."""
     files = SplitFiles(path, reading.split, _PARTS, [_RAW, _TOKENISED, _TARGETS])
     texts = files.need(_RAW, _TOKENISED)
-    find_targets = files.need if reading.labelled else files.find
-    targets = find_targets(_TARGETS)
+    targets = files.find(_TARGETS, required=reading.labelled)
     # what is wrong with a record is wrong with its labels
     builder = Builder(targets or texts, reading)
     records = _records(texts, targets, builder.problems)

@@ -191,7 +191,9 @@ class Builder:
         names = [label for label in self._unknown if vocabulary.named(label)]
         some = ", ".join(quoted(label) for label in self._unknown[:_EXAMPLES])
         theirs = ", ".join(quoted(label) for label in list(vocabulary.ids[:_EXAMPLES]))
-        any_label = "hardly any label" if known else "no label"
+        any_label = "no label"
+        if known:
+            any_label = "hardly any label"
         problem = f"{any_label} of {self.problems.file} ({some})"
         problem += f" is among its {len(vocabulary):,} ({theirs})"
         if names:
@@ -258,11 +260,17 @@ class Builder:
             row_ends = row_ends.astype(np.int32)
             del self._row_ends  # freed before the matrix takes its memory
         matrix, merged = label_matrix_of(columns, row_ends, len(labels), relevance, copy=False)
+        texts = None
+        if self._has_text:
+            texts = self._texts.finish()
+        ids = None
+        if self._has_ids:
+            ids = self._ids.finish()
         return Dataset(
             label_matrix=matrix,
             labels=labels,
-            texts=self._texts.finish() if self._has_text else None,
-            ids=self._ids.finish() if self._has_ids else None,
+            texts=texts,
+            ids=ids,
             merged_duplicates=merged,
             dropped_unknown=self._dropped,
         )
@@ -285,8 +293,7 @@ class Builder:
             if near:
                 problem += f" (did you mean {name})"
         vocabulary = self._reading.labels
-        named = vocabulary.named(label) if vocabulary is not None else []
-        if named:
+        if vocabulary is not None and (named := vocabulary.named(label)):
             problem += f" (the name of the label {quoted(named[0])})"
         return problem, "a label of the given vocabulary"
 

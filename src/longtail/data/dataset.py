@@ -87,7 +87,9 @@ class Dataset:
         return int(self.label_matrix.shape[0])
 
     def __repr__(self) -> str:
-        kind = "texts" if self.features is None else f"{self.features.shape[1]} features"
+        kind = "texts"
+        if self.features is not None:
+            kind = f"{self.features.shape[1]} features"
         size = f"{len(self)} documents, {self.n_labels} labels, {self.label_matrix.nnz} pairs"
         return f"Dataset({size}, {kind})"
 
@@ -104,18 +106,12 @@ class Dataset:
     @property
     def nbytes(self) -> int:
         """Memory of texts, ids, features, label matrix and label vocabulary."""
-        matrices = [
-            m for m in (self.label_matrix, self.features, self.label_features) if m is not None
-        ]
-        columns = [c for c in (self.texts, self.ids) if c is not None]
-        sparse_bytes = sum(m.data.nbytes + m.indices.nbytes + m.indptr.nbytes for m in matrices)
-        dense_bytes = 0 if self.dense is None else self.dense.nbytes
-        return int(
-            sparse_bytes
-            + dense_bytes
-            + sum(column.nbytes for column in columns)
-            + self.labels.nbytes
-        )
+        arrays: list[Any] = [self.labels]
+        for matrix in (self.label_matrix, self.features, self.label_features):
+            if matrix is not None:
+                arrays += [matrix.data, matrix.indices, matrix.indptr]
+        arrays += [part for part in (self.texts, self.ids, self.dense) if part is not None]
+        return sum(int(array.nbytes) for array in arrays)
 
     def document_id(self, row: int) -> str:
         """Return the id of a document, its position where the data gives none."""

@@ -172,7 +172,9 @@ def _read_label_file(path: Path, fields: Sequence[str]) -> Labels:
     seen: set[str] = set()
     for block in json_blocks(path, _decoder, problems):
         for number, record in block:
-            uid = str(len(ids) if record.uid is None else record.uid)
+            uid = str(record.uid)
+            if record.uid is None:
+                uid = str(len(ids))
             if not uid:
                 problems.add(number, "an empty uid", "a uid of its own for each label")
             elif uid in seen:

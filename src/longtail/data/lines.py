@@ -185,7 +185,9 @@ def _opened(path: Path | str) -> AbstractContextManager[BufferedIOBase]:
     except IsADirectoryError:
         raise UsageError(f"{path}: cannot be read, as it is a folder; expected a file") from None
     except OSError as error:
-        way_out = "; check its permissions" if isinstance(error, PermissionError) else ""
+        way_out = ""
+        if isinstance(error, PermissionError):
+            way_out = "; check its permissions"
         raise UsageError(f"{path}: cannot be read ({error.strerror}){way_out}") from None
 
 
@@ -234,7 +236,11 @@ class _Member:
 
     def __init__(self, kind: str) -> None:
         self._gzip = kind == "gzip"
-        self._codec: Any = zlib.decompressobj(wbits=31) if self._gzip else zstd.ZstdDecompressor()
+        self._codec: Any
+        if self._gzip:
+            self._codec = zlib.decompressobj(wbits=31)
+        else:
+            self._codec = zstd.ZstdDecompressor()
         self.idle = True  # nothing fed yet
 
     def decompress(self, data: bytes) -> bytes:

@@ -54,8 +54,7 @@ def read_pecos(path: Path | str, reading: Reading) -> Dataset:
     problems = Problems(
         text_file or feature_file or files.need(_TEXTS, _FEATURES), reading.skip_bad
     )
-    find_targets = files.need if reading.labelled else files.find
-    target_file = find_targets(_TARGETS)
+    target_file = files.find(_TARGETS, required=reading.labelled)
     texts = None
     bad: list[int] = []
     if text_file:

@@ -177,8 +177,11 @@ def write(
     if form.folder and str(path) == "-":
         expected = "expected the name of a folder, found standard output"
         raise UsageError(f"{form.name} is a folder of files; {expected}")
-    more = {"split": split} if form.folder else {}
-    form.function("write")(dataset, path, **more)
+    write_format = form.function("write")
+    if form.folder:
+        write_format(dataset, path, split=split)
+    else:
+        write_format(dataset, path)
 
 
 class _Features(NamedTuple):
@@ -199,8 +202,9 @@ def _read_features(path: Path | str, n_documents: int | None) -> _Features:
     if Path(path).suffix in (".npz", ".npy"):
         from longtail.data.npz import read_csr_npz, read_dense_npy
 
-        read_matrix = read_csr_npz if Path(path).suffix == ".npz" else read_dense_npy
-        return _Features(read_matrix(path))
+        if Path(path).suffix == ".npz":
+            return _Features(read_csr_npz(path))
+        return _Features(read_dense_npy(path))
     expected = "expected features as .npz, .npy, BoW or svmlight"
     if Path(path).is_file() and not recognise(Path(path)):
         raise UsageError(f"{path}: unknown format; {expected}")

@@ -74,8 +74,13 @@ class SplitFiles:
         """Return where a file of this split is written."""
         return self.folder / name.format(self.part)
 
-    def find(self, *names: str) -> Path | None:
-        """Return the first of the files that is there, compressed or not."""
+    def find(self, *names: str, required: bool = False) -> Path | None:
+        """Return the first of the files that is there, compressed or not.
+
+        Refuse a folder without them where one is ``required``.
+        """
+        if required:
+            return self.need(*names)
         for name in names:
             there = [
                 f

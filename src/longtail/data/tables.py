@@ -221,8 +221,10 @@ def add_row(builder: Builder, line: int, cells: dict[str, Any], label_cells: Lab
     except BadRecord as bad:
         builder.problems.add(line, *bad.args)
     else:
-        label_ids = None if labels is None else tuple(labels)
-        builder.add(line, Record(text, title, label_ids, document, relevance))
+        record = Record(text, title, None, document, relevance)
+        if labels is not None:
+            record.labels = tuple(labels)
+        builder.add(line, record)
 
 
 def _string(value: Any) -> str | None:

@@ -318,8 +318,7 @@ def _split_labels(files: SplitFiles, y: SparseLines, nbytes: int, problems: Prob
 
 def _read_y(files: SplitFiles, x: SparseLines, reading: Reading, problems: Problems) -> SparseLines:
     """Read the label matrix; documents that need no labels may come without one."""
-    find_file = files.need if reading.labelled else files.find
-    file = find_file(_Y)
+    file = files.find(_Y, required=reading.labelled)
     if file is None:
         return SparseLines((x.header[0], 0), csr_of_nothing(x.header[0], 0), x.listed, [], 0)
     y = read_sparse_lines(file, problems, ("documents", "labels"))

@@ -132,7 +132,7 @@ class Tokeniser:
         shown: str = "encoder",
         cleaning: Cleaning = "none",
     ) -> None:
-        """Take the content of the files of a tokeniser; ``shown`` is the name of the encoder in errors."""
+        """Take the files of a tokeniser; ``shown`` is the name of the encoder in errors."""
         self._files = dict(files)
         self._backend = _parsed(self._files["tokenizer.json"], shown)
         special = self._backend.num_special_tokens_to_add(False)
