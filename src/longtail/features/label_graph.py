@@ -59,11 +59,13 @@ def label_graph(
     columns = [np.empty(0, np.int32)]
     values = [np.empty(0, np.float32)]
     with stage("label graph", n_labels, "labels"):
-        for found in pool.run(walk, pool.row_blocks(n_labels, _BLOCK)):
-            ends.append(found[0][1:] + ends[-1][-1])
-            columns.append(found[1])
-            values.append(found[2])
-            advance(len(found[0]) - 1)
+        for block_ends, block_columns, block_values in pool.run(
+            walk, pool.row_blocks(n_labels, _BLOCK)
+        ):
+            ends.append(block_ends[1:] + ends[-1][-1])
+            columns.append(block_columns)
+            values.append(block_values)
+            advance(len(block_ends) - 1)
     return csr_of(np.concatenate(values), np.concatenate(columns), np.concatenate(ends), n_labels)
 
 
