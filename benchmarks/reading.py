@@ -1,17 +1,22 @@
 """Reading JSON lines: MB/s on one core, and peak memory over the memory of what is kept.
 
-    python benchmarks/reading.py [FOLDER with one folder a dataset, each with train.jsonl.gz] [--megabytes 200]
+    python benchmarks/reading.py [FOLDER with one folder a dataset, each with train.jsonl.gz]
+        [--megabytes 200]
 
-Without FOLDER it is the bundled sample. Each dataset is written out plain and repeated to 200 MB (--megabytes 0: as it
-is), because rate and memory matter for large files; every copy but the first has labels of its own on a tenth of its
-documents, so that the vocabulary grows as it does in real data. It is read on one core in a fresh process, two ways:
+Without FOLDER it is the bundled sample. Each dataset is written out plain and repeated to 200 MB
+(--megabytes 0: as it is), because rate and memory matter for large files; every copy but the first
+has labels of its own on a tenth of its documents, so that the vocabulary grows as it does in real
+data. It is read on one core in a fresh process, two ways:
 
-- the program is loaded: numba and the reading kernels count as part of it, as numpy and scipy do, and are in memory
-  before the clock and the count of memory start. So it is in any process that trains, predicts or evaluates.
-- cold: the first read of a process without numba; whatever it loads is counted as time and memory of the reading.
+- the program is loaded: numba and the reading kernels count as part of it, as numpy and scipy do,
+    and are in memory
+  before the clock and the count of memory start. So it is in any process that trains, predicts or
+      evaluates.
+- cold: the first read of a process without numba; whatever it loads is counted as time and memory
+    of the reading.
 
-MB/s are of wall time, and of CPU time (median of 5), which other work on the machine disturbs less; the file is in the
-page cache. Beside it the standard library's json into Python lists.
+MB/s are of wall time, and of CPU time (median of 5), which other work on the machine disturbs less;
+the file is in the page cache. Beside it the standard library's json into Python lists.
 """
 
 from __future__ import annotations
@@ -89,7 +94,9 @@ def measure(path: Path) -> dict[str, object]:
     small.write_text('{"text": "a", "labels": ["b"]}\n')
     lt.read(small)  # imports what every reading needs
     cold_s, cold_cpu_s, cold_mb, dataset = timed_read(lt, path)
-    kept_mb, documents, labels = dataset.nbytes / 1e6, len(dataset), dataset.n_labels
+    kept_mb = dataset.nbytes / 1e6
+    documents = len(dataset)
+    labels = dataset.n_labels
     del dataset
     import numba  # noqa: F401  (part of the program from here on)
 
@@ -120,9 +127,11 @@ def timed_read(lt, path: Path):
     ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not be there for the taking
     before = resident_mb("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    began, cpu_began = time.perf_counter(), time.process_time()
+    began = time.perf_counter()
+    cpu_began = time.process_time()
     dataset = lt.read(path)
-    wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
+    wall_s = time.perf_counter() - began
+    cpu_s = time.process_time() - cpu_began
     return wall_s, cpu_s, resident_mb("VmHWM") - before, dataset
 
 

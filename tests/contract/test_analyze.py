@@ -88,7 +88,7 @@ def test_a_linear_model_has_nothing_to_look_into(fails, data, tmp_path):
     lt.Longtail("xr-linear").fit(lt.read(data)).save(tmp_path / "linear")
     message = fails(2, "analyze", tmp_path / "linear", data, "-o", tmp_path / "out")
     assert message.endswith(
-        "linear: found no network that ranks, to look into; expected a model that has one"
+        "linear: found no network that ranks labels; expected a model that has one"
     )
 
 

@@ -89,7 +89,7 @@ class TestMethods:
             in lines
         )
         assert "epochs = 2  # passes over the documents" in lines  # asked for, so not the paper's
-        assert lines.index("# Where this differs from the authors' recipe:") == len(lines) - 4
+        assert lines.index("# Deviations from the authors' recipe:") == len(lines) - 4
         assert all(line.startswith("# - ") for line in lines[-2:])
         file = tmp_path / "my.toml"
         file.write_text(done.out, "utf-8")

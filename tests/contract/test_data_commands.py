@@ -19,7 +19,7 @@ class TestCheck:
         lines = done.out.splitlines()
         assert lines[0].startswith("documents  6,000, ")
         assert lines[1] == "labels     501, 501 of them used"
-        assert lines[2].startswith("pairs      22,395: 3.73 labels a document, ")
+        assert lines[2].startswith("pairs      22,395: 3.73 labels per document, ")
         assert any(line.startswith("         1  █") and line.endswith("█ 1,999") for line in lines)
 
     def test_json(self, run):

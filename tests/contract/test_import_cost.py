@@ -13,19 +13,15 @@ COMMANDS = {
     f"cli.{name}"
     for name in (
         "options",
-        "hints",
+        "about_commands",
         "data_commands",
-        "ensemble_commands",
-        "label_commands",
+        "derivation_commands",
+        "inspection_commands",
         "measure_commands",
         "model_commands",
-        "reproduce_commands",
-        "analysis_commands",
-        "about_commands",
-        "export_commands",
         "serve_commands",
         "shard_commands",
-        "tune_commands",
+        "study_commands",
     )
 }
 HEAVY = {
@@ -93,9 +89,8 @@ def test_help_needs_nothing_heavy(arguments):
     assert own <= {
         "cli",
         "errors",
-        "progress",
-        "cli.address_space",
-        "cli.progress_display",
+        "reporting",
+        "cli.terminal",
         "kernels",
         "kernels.compilation",
         *COMMANDS,

@@ -65,7 +65,7 @@ def test_vectors_are_written_as_npy_alone(fails, tmp_path):
 
 def test_documents_and_labels_are_not_written_to_one_file(fails, books, tmp_path):
     out = tmp_path / "out.csv"
-    assert "expected two files" in fails(2, "convert", books, out, "--labels-output", out)
+    assert "expected two different files" in fails(2, "convert", books, out, "--labels-output", out)
     assert not out.exists()
 
 

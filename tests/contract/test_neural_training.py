@@ -207,7 +207,7 @@ class TestCommands:
             lines[1],
         )
         assert lines[3] == "the network, with one word at a time left out"
-        assert lines[8].endswith("other words, each of no more than the last)")
+        assert lines[8].endswith("other words with smaller decreases)")
         assert lines[10].startswith("tree 1, level 1 of ")
         assert lines[-1].startswith("over all steps but the network's: ")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import longtail as lt
-from longtail.cli.reproduce_commands import _in_words
+from longtail.cli.study_commands import _in_words
 from longtail.data.npz import write_csr_npz
 from longtail.reproduction import experiments as experiments_module
 from longtail.reproduction import running

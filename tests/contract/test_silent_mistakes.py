@@ -276,8 +276,8 @@ class TestOptions:
         [
             ("train DATA -o OUT --epochs 3", "It is a setting: --set training.epochs=3"),
             ("train DATA -o OUT --set tree.branching 4", "--set tree.branching=4"),
-            ("train -q DATA -o OUT", "It stands before the command: longtail -q train"),
-            ("predict MODEL DATA --top 3", "Labels a document are given by -k: -k 3"),
+            ("train -q DATA -o OUT", "It comes before the command: longtail -q train"),
+            ("predict MODEL DATA --top 3", "The number of labels per document is -k: -k 3"),
             ("train DATA -o OUT --labls x", "Possible options"),
         ],
     )

@@ -61,7 +61,9 @@ class TestTune:
         assert [line.split(":")[0] for line in lines[:3]] == [
             f"trial {number} of 3" for number in (1, 2, 3)
         ]
-        assert lines[3].startswith(f"{out / 'best.toml'}: written; use it so: longtail train ")
+        assert lines[3].startswith(
+            f"{out / 'best.toml'}: written; to train with it: longtail train "
+        )
         command = (
             lines[3].partition("longtail ")[2].replace("MODEL", str(tmp_path / "model")).split()
         )

@@ -38,8 +38,8 @@ from longtail.cli.options import (
     app,
     method_of,
     overrides,
+    print_note,
     read_data,
-    say,
     shard_numbers,
 )
 from longtail.errors import UsageError
@@ -268,7 +268,7 @@ def predict(
         write_predictions(found, output)
         if unread := tagger.model.count_unread(documents, found, beam_size):
             count = f"{unread:,} of {len(documents):,} documents"
-            say(f"{count} hold nothing that the model knows, and have the same labels")
+            print_note(f"{count} hold nothing that the model knows, and have the same labels")
 
 
 @app.command(epilog="Example: longtail embed model new.jsonl -o vectors.npy")
@@ -306,7 +306,7 @@ def embed(
         skip_bad=skip_bad,
     )
     write_dense_npy(trained.embed(documents), output)
-    say(f"{output}: written")
+    print_note(f"{output}: written")
 
 
 @app.command(epilog="Example: longtail explain model 'Small wind turbines' --label 'Wind power'")
@@ -329,8 +329,9 @@ def explain(
 
     trained = load_model(model)
     if os.path.isfile(text):  # noqa: PTH113 - Path's raises where a text is too long for a name
-        say(
-            f"{text} is a file, but its name is explained; for its content: longtail explain {model} - < {text}"
+        print_note(
+            f"{text} is a file, but its name is explained; for its content: longtail explain "
+            f"{model} - < {text}"
         )
     text = sys.stdin.read() if text == "-" else text
     if label is None:

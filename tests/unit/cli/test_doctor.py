@@ -173,7 +173,7 @@ class TestGpu:
 
     def test_seen_by_torch(self, gpu):
         symptoms = gpu("torch", "triton", out=f"a greeting\n{self.H200}\n")
-        told = "NVIDIA H200 with 140 GiB, NVIDIA A2 with 15 GiB; torch sees it by CUDA 12.8"
+        told = "NVIDIA H200 with 140 GiB, NVIDIA A2 with 15 GiB; torch uses it with CUDA 12.8"
         assert symptoms["GPU"] == doctor.Symptom("GPU", "ok", told)
         assert symptoms["extra neural"] == doctor.Symptom("extra neural", "ok", "torch 9.9")
         assert symptoms["Triton"] == doctor.Symptom("Triton", "ok", "9.9")
@@ -191,7 +191,7 @@ class TestGpu:
 
     @pytest.mark.parametrize("installed", [(), ("torch",)])
     def test_without_a_torch_that_works(self, gpu, installed):
-        told = "NVIDIA driver present; whether torch sees a device is not known without it"
+        told = "NVIDIA driver present; install torch to check the devices"
         assert gpu(*installed)["GPU"] == doctor.Symptom("GPU", "ok", told)
 
     def test_none(self, gpu):
@@ -207,7 +207,7 @@ class TestGpu:
     )
     def test_broken_torch(self, gpu, err, told):
         symptoms = gpu("torch", err=err)
-        told = f"torch 9.9 cannot be used: {told}; install it again"
+        told = f"torch 9.9 cannot be used: {told}; reinstall it"
         assert symptoms["extra neural"] == doctor.Symptom("extra neural", "bad", told)
 
     def test_torch_that_does_not_end(self, gpu, monkeypatch):

@@ -275,10 +275,10 @@ class TestPrinted:
             "a: path score 0.818, not calibrated",
             "",
             "the network",
-            "  score 0.818, logit +1.500, and how far it falls without each word, which is no sum",
+            "  score 0.818, logit +1.500, and the decrease without each word (decreases do not add up)",
             f"  +2.000  {'█' * 24}  sound",
             f"  −1.000  {'░' * 12}{' ' * 12}  cut",
-            f"  {' ' * 6}  {' ' * 24}  (1 other words, each of no more than the last)",
+            f"  {' ' * 6}  {' ' * 24}  (1 other words with smaller decreases)",
         ]
 
     def test_a_network_beside_linear_classifiers(self, capsys):

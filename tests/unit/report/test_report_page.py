@@ -152,7 +152,7 @@ class TestPage:
     def test_reliability(self, tmp_path):
         found = page(WHOLE, tmp_path)
         assert found.rows[7:] == [
-            ["probability", "suggestions", "mean", "right"],
+            ["probability", "suggestions", "mean", "correct"],
             ["0.1–0.2", "3,000", "15.0\xa0%", "25.0\xa0%"],
             ["0.5–0.6", "1,234", "54.0\xa0%", "55.0\xa0%"],
             ["0.9–1.0", "766", "95.0\xa0%", "85.0\xa0%"],

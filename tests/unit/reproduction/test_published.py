@@ -291,7 +291,7 @@ def test_a_file_becomes_cells():
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("small-2", ("", ""), "expected the file's name to say so"),
+        ("small-2", ("", ""), "expected the file's name to be small-1"),
         ("small-1", ('[80.0, "-"]', "[80.0]"), "found 1 values in the row of DiSMEC; expected 2"),
         (
             "small-1",

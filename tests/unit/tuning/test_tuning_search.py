@@ -13,7 +13,7 @@ import pytest
 
 import longtail as lt
 from longtail import reporting
-from longtail.cli import progress_display
+from longtail.cli import terminal
 from longtail.config import read_toml
 from longtail.errors import ConfigError, LongtailError, MissingExtra, UsageError
 from longtail.evaluation import evaluate_model
@@ -142,8 +142,8 @@ class TestStudy:
     def test_stages_of_a_trial_are_quiet_and_its_progress_is_not(
         self, tmp_path, monkeypatch, caplog
     ):
-        monkeypatch.setattr(progress_display, "_LINE_SECONDS", 0)
-        monkeypatch.setattr(reporting, "_display", progress_display.LineReporter())
+        monkeypatch.setattr(terminal, "_LINE_SECONDS", 0)
+        monkeypatch.setattr(reporting, "_display", terminal.LineReporter())
         with caplog.at_level("INFO", "longtail"):
             tuned(tmp_path, trials=1)
         told = {record.name for record in caplog.records if record.levelname == "INFO"}
