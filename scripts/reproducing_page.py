@@ -32,9 +32,9 @@ _HEAD = """# Reproduce the papers
 
 <!-- Made by scripts/reproducing_page.py from the data files of longtail.reproduction; change these, not the page. -->
 
-`longtail reproduce` repeats a published experiment, from the published files of a dataset to a row of a table: it trains
-the models of the row, combines them as the authors do, computes the metrics with the dataset's propensity constants and
-filter file, and prints each published number beside the measured one.
+`longtail reproduce` repeats a published experiment, from the published files of a dataset to a row of a table: it
+trains the models of the row, combines them as the authors do, computes the metrics with the propensity constants and
+filter file of the dataset, and prints each published number beside the measured one.
 
     longtail reproduce cascadexml/amazon-670k Amazon-670K -o out --encoder-folder encoders
 
@@ -102,7 +102,7 @@ folder. A missing encoder is refused before any document is read.
 _TYPE = """
 ## Experiments
 
-The first column is the EXPERIMENT of `longtail reproduce EXPERIMENT FOLDER -o OUT`. Numbers are in percent, as published;
+The first column is the EXPERIMENT of `longtail reproduce EXPERIMENT FOLDER -o OUT`. Numbers are in percent as published;
 *in* is the table (`xr-transformer-2` is table 2 of XR-Transformer), and *models* the number of models in the ensemble.
 """
 

@@ -95,7 +95,7 @@ class TestCommands:
             assert line["scores"] == pytest.approx([label.score for label in expected[row]])
             assert sorted(line["scores"], reverse=True) == line["scores"]
 
-    def test_predict_counts_the_documents_that_it_cannot_read(self, run, model, tmp_path):
+    def test_predict_counts_the_documents_that_it_cannot_read(self, run, model, tmp_path, caplog):
         texts = ["a sound editor", "猫は屋根の上で寝ている", "?", "qqqq", "window manager"]
         file = tmp_path / "new.jsonl"
         file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -107,6 +107,7 @@ class TestCommands:
         assert done.out.count("\n") == 5
         file.write_text(json.dumps({"text": "a sound editor"}) + "\n")
         assert run("-q", "predict", model, file).err == ""
+        assert caplog.text == ""
 
     def test_threshold_leaves_out_what_is_unlikely(self, run, files, model):
         every = run("predict", model, files / "test.jsonl", "-k", "5").out.splitlines()
@@ -233,7 +234,9 @@ class TestCommands:
                 "write_labels",
                 lambda labels, file: file.write_bytes(b'{"id": ""}\n'),
             )
-            said = fails(1, "train", files / "train.jsonl", "-o", tmp_path / "m", "-j", "1")
+            said = fails(
+                1, "train", files / "train.jsonl", "-o", tmp_path / "m", "-j", "1", "--force"
+            )
         assert "m: the model was trained but cannot be opened (m" in said
         assert "m/labels.jsonl:1: an empty id;" in said
         assert "finished stages are kept" in said

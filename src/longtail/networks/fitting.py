@@ -18,8 +18,8 @@ from longtail.features.encoder_folder import POOLING, encoder_folder, is_pretrai
 from longtail.features.encoder_search import find_word_vectors
 from longtail.features.matrix import Features, join_blocks
 from longtail.features.tfidf import TfIdf
-from longtail.methods import METHODS, classifiers_alone, ranks_alone, uses_encoder
-from longtail.networks import layout
+from longtail.methods import classifiers_alone, network_of, ranks_alone, uses_encoder
+from longtail.networks.base import NetworkRun
 from longtail.rankers.base import LabelHints
 from longtail.reporting import logged_stage
 from longtail.steps.held_out import with_known_labels
@@ -27,7 +27,6 @@ from longtail.steps.process_group import current_group
 from longtail.steps.run import Run
 from longtail.steps.trees import label_trees
 from longtail.steps.work import Work
-from longtail.tree.cluster import level_widths
 
 if TYPE_CHECKING:
     from longtail.features.tokens import Tokeniser, Tokens
@@ -41,7 +40,6 @@ __all__ = [
     "fit_network",
     "kept_network",
     "label_hints",
-    "network_widths",
     "with_levels",
 ]
 
@@ -56,8 +54,10 @@ def encoder_hash(config: Config) -> str:
         folder = encoder_folder(name)
         # .json and .safetensors
         files = [*sorted(folder.glob("*.[js][sa]*")), *folder.glob(POOLING)]
+    elif name == "learned":
+        files = []
     else:
-        files = [] if name == "learned" else [find_word_vectors(name) or Path(name).expanduser()]
+        files = [find_word_vectors(name) or Path(name).expanduser()]
     for file in files:
         with file.open("rb") as content:
             digest.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
@@ -78,61 +78,37 @@ def fit_network(
     config = run.config
     if not uses_encoder(config):
         return None
-    kind = METHODS[config.method].network
-    if not kind:
+    family = network_of(config)
+    if family is None:
         from longtail.networks.embedder import pretrained_embedder
 
-        return pretrained_embedder(config.encoder, config.training.precision, run.device).freeze()
-    from longtail.networks.attention_fitting import fit_attention
-    from longtail.networks.cascade_fitting import fit_cascade
+        precision = config.training.precision
+        return pretrained_embedder(config.encoder, precision, run.device).freeze()
     from longtail.networks.losses import loss_of
-    from longtail.networks.network_run import NetworkRun
-    from longtail.networks.recursive_fitting import fit_recursive
 
     embedder, tokens = _first_embedder(documents, run)  # first: a bad file of vectors is found here
     levels = with_levels(config, documents.n_labels)
     seeds = {"tree-network": config.seed}
     [tree] = label_trees(documents, features, vectoriser, run._replace(config=levels), seeds)
     measured = with_known_labels(run.valid, documents.labels)
-    tune = {"cascade": fit_cascade, "attention": fit_attention, "recursive": fit_recursive}[kind]
-    loss = None if run.loss is None else loss_of(run.loss)
-    network = tune(NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, loss))
+    loss = None
+    if run.loss is not None:
+        loss = loss_of(run.loss)
+    network = family.fit(
+        NetworkRun(documents, embedder, tokens, tree, config, run.work, measured, loss)
+    )
     current_group().leave()
     return network
 
 
 def with_levels(config: Config, n_labels: int) -> Config:
-    """Return the settings with the levels of the network's tree: those given, else as the number of
-    labels asks.
-
-    A network that ranks has ``cascade.levels``, or else the levels of the linear classifiers' tree,
-    ``tree.levels``. Where the classifiers beside it have no tree (flat), the network still has a
-    balanced one; LightXML has labels alone where all of them are scored."""
-    without_levels = ("flat", "unbalanced") if config.cascade.levels else ("flat",)
-    kind = "balanced" if config.tree.kind in without_levels else config.tree.kind
-    named = config.cascade.levels or config.tree.levels
-    if METHODS[config.method].network == "recursive":
-        levels = config.recursive.levels or layout.resolution_widths(
-            n_labels, config.recursive.resolutions
-        )
-    elif config.encoder.kind != "transformer":
-        levels = named or layout.word_widths(
-            n_labels, config.cascade.last_level, config.label_text.phases
-        )
-    elif config.cascade.merge == "concat":
-        levels = named or layout.cluster_widths(n_labels, config.cascade.last_level)
-    else:
-        levels = named or layout.level_widths(n_labels)
-    tree = replace_settings(config.tree, kind=kind if levels else "flat", levels=levels)
-    return replace_settings(config, tree=tree)
-
-
-def network_widths(config: Config, n_labels: int) -> tuple[int, ...]:
-    """Return the nodes of each level of the network's tree, labels last, where no hierarchy is
-    given.
+    """Return the settings with the label tree of the network in the place of that of the linear
+    classifiers.
     """
-    tree = with_levels(config, n_labels).tree
-    return (*([] if tree.kind == "flat" else level_widths(n_labels, tree)), n_labels)
+    family = network_of(config)
+    if family is None:
+        return config
+    return replace_settings(config, tree=family.tree_settings(config, n_labels))
 
 
 def _first_embedder(documents: Dataset, run: Run) -> tuple[Embedder, Tokens]:
@@ -176,11 +152,9 @@ def combined_features(
         return features
 
     def make() -> dict[str, np.ndarray]:
-        trained = METHODS[config.method].network  # else the documents have not been read yet
-        texts = (
-            _tokens(documents, network.tokeniser, work) if trained else documents.document_texts()
-        )
-        return {"vectors": network.embed(texts)}
+        if network_of(config) is None:  # the documents have not been read yet
+            return {"vectors": network.embed(documents.document_texts())}
+        return {"vectors": network.embed(_tokens(documents, network.tokeniser, work))}
 
     with logged_stage("embeddings") as note:
         vectors = work.arrays("embeddings", make)["vectors"]
@@ -194,12 +168,11 @@ def kept_network(network: Embedder | None, config: Config) -> Embedder | None:
     """Return the network as the model keeps it: without its classifiers, where linear ones rank in
     their place.
     """
-    ranker = None if network is None else network.ranker
-    if ranker is None or not classifiers_alone(config):
+    if network is None or network.ranker is None or not classifiers_alone(config):
         return network
     from longtail.networks.label_vectors import without_classifiers
 
-    return without_classifiers(ranker)
+    return without_classifiers(network.ranker)
 
 
 def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> LabelHints:
@@ -209,10 +182,12 @@ def label_hints(documents: Dataset, network: Embedder | None, run: Run) -> Label
     config = run.config
     work = run.work
     count = config.ranker.hard_negatives
-    ranker = None if network is None else network.ranker
-    if ranker is None or config.cascade.classifier != "dismec":
+    if network is None or network.ranker is None or config.cascade.classifier != "dismec":
         return LabelHints()
-    start = ranker.label_weights() if config.cascade.warm_start else None
+    ranker = network.ranker
+    start = None
+    if config.cascade.warm_start:
+        start = ranker.label_weights()
     if not count:
         return LabelHints(None, start)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from longtail.server.front import PREDICT, Front
@@ -152,6 +152,8 @@ class Connection(HttpToolsProtocol):
         self._at_end = False  # the last data ended with a complete request
         self._is_refused = False
         self._refusal = _NOT_HTTP  # the answer when the parser stops
+        # the request that is being answered; `cycle` is that of the last pipelined one
+        self._running: RequestResponseCycle | None = None
 
     @property
     def _is_answering(self) -> bool:
@@ -174,6 +176,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers."""
+        self._disconnect()
         self._waiting.pop(self, None)
         self._stop_deadline()
         self._stop_write_check()
@@ -269,7 +272,7 @@ class Connection(HttpToolsProtocol):
         if not self._is_answering:
             self._waiting[self] = None
         if self.transport.is_closing():
-            self._start_deadline(self._limits.body_seconds, self.transport.abort)
+            self._start_deadline(self._limits.body_seconds, self._abort)
         elif self._in_body and not self._is_answering:
             self._start_deadline(self._limits.body_seconds, self._body_too_late)
 
@@ -287,7 +290,7 @@ class Connection(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection without a request, even if its last answer was not read."""
-        self.transport.abort()
+        self._abort()
 
     def _shed(self) -> bool:
         """Refuse a prediction under overload without reading its body; return whether it was.
@@ -323,23 +326,42 @@ class Connection(HttpToolsProtocol):
         self._is_refused = True
         self._stop_deadline()
         if self._is_answering or self.transport.is_closing():
-            self.transport.abort()
+            self._abort()
             return
         self.transport.write(refusal.answer())
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._start_deadline(_LINGER_SECONDS, self.transport.abort)
+        self._start_deadline(_LINGER_SECONDS, self._abort)
 
     def _make_room(self) -> None:
         """Close this connection in favour of another client."""
         self._refused.count("made_room")
         del self._waiting[self]
+        self._abort()
+
+    def _abort(self) -> None:
+        """End this connection now."""
+        self._disconnect()
         self.transport.abort()
+
+    def _disconnect(self) -> None:
+        """Let the request that is being answered know that nobody takes its answer.
+
+        uvicorn tells only the last of several pipelined requests, and writing to a connection that
+        has ended is an error in uvloop.
+        """
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _discard(self, data: bytes) -> None:
         self._discarded += len(data)
         if self._discarded > _LINGER_BYTES:
-            self.transport.abort()
+            self._abort()
 
     def _headers_too_late(self) -> None:
         self._deadline = None
@@ -352,14 +374,14 @@ class Connection(HttpToolsProtocol):
         self._deadline = None
         if not self._is_answering:  # else the endpoint limits the time of its body
             self._refused.count("slow_body")
-            self.transport.abort()
+            self._abort()
 
     def _check_writing(self) -> None:
         self._write_check = None
         unsent = self.transport.get_write_buffer_size()
         if self._unsent - unsent < _SLOWEST_READER * self._limits.body_seconds:
             self._refused.count("slow_reader")
-            self.transport.abort()
+            self._abort()
         else:
             self._unsent = unsent
             self._write_check = self.loop.call_later(self._limits.body_seconds, self._check_writing)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from longtail.config import Calibration, Config, Search
 from longtail.data.dataset import Dataset
-from longtail.methods import METHODS, uses_encoder
+from longtail.methods import network_of, uses_encoder
 from longtail.networks.fitting import encoder_hash, with_levels
 from longtail.rankers.level_problems import uses_matcher
 from longtail.steps.work import Work
@@ -136,7 +136,7 @@ def _tokens(config: Config, documents: Dataset) -> Any:
 
 
 def _embeddings(config: Config, documents: Dataset) -> Any:
-    if METHODS[config.method].network:  # trained anew
+    if network_of(config) is not None:  # trained anew
         return None
     return [
         replace(config.encoder, weight=1.0),
