@@ -102,7 +102,7 @@ folder. A missing encoder is refused before any document is read.
 _TYPE = """
 ## Experiments
 
-The first column is the EXPERIMENT of `longtail reproduce EXPERIMENT FOLDER -o OUT`. Numbers are in percent as published;
+The first column is EXPERIMENT in `longtail reproduce EXPERIMENT FOLDER -o OUT`. Numbers are in percent as published;
 *in* is the table (`xr-transformer-2` is table 2 of XR-Transformer), and *models* the number of models in the ensemble.
 """
 

@@ -85,8 +85,10 @@ def test_help_needs_nothing_heavy(arguments):
     assert "longtail.cli" in modules
     assert heavy(modules) == set()
     assert "msgspec" not in modules
-    own = {module.removeprefix("longtail.") for module in modules if module.startswith("longtail.")}
-    assert own <= {
+    member = {
+        module.removeprefix("longtail.") for module in modules if module.startswith("longtail.")
+    }
+    assert member <= {
         "cli",
         "errors",
         "reporting",
@@ -104,8 +106,8 @@ def test_help_needs_nothing_heavy(arguments):
     "arguments", [["methods"], ["methods", "plt"], ["formats"], ["doctor"]], ids=" ".join
 )
 def test_commands_without_data_need_no_arrays(arguments):
-    found = heavy(imported_by("-m", "longtail", *arguments))
-    assert found <= ({"numpy", "scipy"} if arguments == ["formats"] else set())
+    result = heavy(imported_by("-m", "longtail", *arguments))
+    assert result <= ({"numpy", "scipy"} if arguments == ["formats"] else set())
 
 
 def test_reading_needs_only_what_it_uses(tmp_path):

@@ -1,4 +1,6 @@
-"""Models in shards: the same answers as in one piece, also when each holder has some of them; what is refused."""
+"""Models in shards: the same answers as in one piece, also when each holder has some of them; what
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -95,8 +97,8 @@ def test_predictions_are_the_same_bytes(data, tmp_path, monkeypatch, method, mor
         for model in (sharded, loaded):
             assert_same(model.predict(data[1], 5), whole.predict(data[1], 5))
     exclude = [
-        [label.id for label in own[:2]]
-        for own in (whole.predict(data[1], 2)[row] for row in range(60))
+        [label.id for label in member[:2]]
+        for member in (whole.predict(data[1], 2)[row] for row in range(60))
     ]
     assert_same(
         loaded.predict(data[1], 3, exclude=exclude), whole.predict(data[1], 3, exclude=exclude)
@@ -107,7 +109,8 @@ def test_eight_bits_are_chosen_a_shard(data):
     whole, sharded = (train(data[0], settings(most, weights="int8")) for most in (0, MOST))
     tables = {part.level.table.tobytes() for part in sharded.rankers[0].shards.held}
     assert len(tables) > 1
-    ours, theirs = sharded.predict(data[1], 5), whole.predict(data[1], 5)
+    ours = sharded.predict(data[1], 5)
+    theirs = whole.predict(data[1], 5)
     assert (ours.matrix.indices == theirs.matrix.indices).mean() > 0.9
 
 
@@ -126,11 +129,12 @@ def test_explanations_are_the_same(folders):
 
 class TestResume:
     def test_after_a_kill_between_two_shards(self, folders, data, tmp_path, monkeypatch, caplog):
-        real, begun = level_problems.LevelProblems.solve, []
+        real = level_problems.LevelProblems.solve
+        started = []
 
         def kills_itself(problems, parents):
-            begun.extend([parents] if parents[0] else [])
-            if len(begun) == 2:  # the third shard
+            started.extend([parents] if parents[0] else [])
+            if len(started) == 2:  # the third shard
                 os.kill(os.getpid(), signal.SIGKILL)
             return real(problems, parents)
 
@@ -161,10 +165,10 @@ class TestResume:
     def test_a_stage_that_changes_before_it_is_taken_over_is_refused(
         self, data, tmp_path, monkeypatch
     ):
-        def spoils(source, place):
+        def spoils(source, path):
             raw = bytearray(source.read_bytes())
             raw[-1] ^= 1
-            place.write_bytes(raw)
+            path.write_bytes(raw)
 
         monkeypatch.setattr("os.link", spoils)
         with pytest.raises(ModelFolderError, match="was altered since it was opened"):
@@ -174,14 +178,15 @@ class TestResume:
 
 class TestSubsets:
     def test_merged_they_say_what_the_whole_does(self, run, folders, tmp_path):
-        model, test = folders / "shards", folders / "test.jsonl"
+        model = folders / "shards"
+        test = folders / "test.jsonl"
         count = shard_count(model)
         for more in ((), ("-t", "0.3"), ("--beam-size", "3")):
             done = run("predict", folders / "whole", test, "-k", "4", *more)
             for size in (1, 2):
                 mine = next(combinations(range(count), size))
-                rest = [number for number in range(count) if number not in mine]
-                for name, numbers in (("a", mine), ("b", rest)):
+                others = [number for number in range(count) if number not in mine]
+                for name, numbers in (("a", mine), ("b", others)):
                     shards = ",".join(map(str, numbers))
                     options = "-k", "4", "-o", tmp_path / name, "--shards", shards
                     assert run("predict", model, test, *options, *more).code == 0
@@ -189,7 +194,8 @@ class TestSubsets:
                 assert (merged.code, merged.out) == (0, done.out)
 
     def test_fewer_labels_and_not_more_than_were_asked_for(self, run, folders, tmp_path):
-        model, test = folders / "shards", folders / "test.jsonl"
+        model = folders / "shards"
+        test = folders / "test.jsonl"
         every = ",".join(map(str, range(shard_count(model))))
         run("predict", model, test, "-k", "4", "-o", tmp_path / "a", "--shards", every)
         assert (
@@ -218,10 +224,11 @@ class TestSubsets:
         ],
     )
     def test_what_cannot_be_merged(self, run, folders, tmp_path, files, said):
-        model, test = folders / "shards", folders / "test.jsonl"
-        rest = ",".join(map(str, range(1, shard_count(model))))
+        model = folders / "shards"
+        test = folders / "test.jsonl"
+        others = ",".join(map(str, range(1, shard_count(model))))
         run("predict", model, test, "-o", tmp_path / "a", "--shards", "0")
-        run("predict", model, test, "-o", tmp_path / "b", "--shards", rest)
+        run("predict", model, test, "-o", tmp_path / "b", "--shards", others)
         run("predict", model, test, "-o", tmp_path / "w")
         lines = (tmp_path / "b").read_text().splitlines(keepends=True)
         if files.endswith("-"):
@@ -246,14 +253,12 @@ class TestSubsets:
         train_to_folder(data[0], tmp_path / "other", settings(prune=0.2))
         count = shard_count(folders / "shards")
         assert shard_count(tmp_path / "other") == count
-        first, rest, every = (
-            "0",
-            ",".join(map(str, range(1, count))),
-            ",".join(map(str, range(count))),
-        )
+        first = "0"
+        others = ",".join(map(str, range(1, count)))
+        every = ",".join(map(str, range(count)))
         models = {
             "a": ("shards", first),
-            "b": ("other", rest),
+            "b": ("other", others),
             "c": ("shards", every),
             "d": ("other", every),
         }
@@ -358,9 +363,11 @@ def test_a_server_holds_a_subset(folders, tmp_path):
             path.unlink()
     service = load_service(model, "cpu", 1, None, None, (0,))
     asked = [Asked("editor for sound", 3, 0.0, ())]
-    found = service.predict(service.key(3, None), asked)[0]
+    result = service.predict(service.key(3, None), asked)[0]
     expected = load_model(folders / "shards", shards=[0]).predict(["editor for sound"], 3)[0]
-    assert [(own.id, own.score) for own in found] == [(own.id, own.score) for own in expected]
+    assert [(member.id, member.score) for member in result] == [
+        (member.id, member.score) for member in expected
+    ]
     assert Reloader(model, service, lambda: service, (0,))._load_changed() is service
     tree = service.model.rankers[0].tree
     with pytest.raises(Refusal) as refused:

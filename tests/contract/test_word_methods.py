@@ -1,4 +1,6 @@
-"""Networks on vectors of words as a person uses them: train, predict, evaluate, explain, info, resume, refusals."""
+"""Networks on vectors of words as a person uses them: train, predict, evaluate, explain, info,
+resume, refusals.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ SETTINGS = {
     },
     "label_text": {"first_share": 0.5},
 }
-N_TRAIN, N_TEST = 240, 80
+N_TRAIN = 240
+N_TEST = 80
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -107,14 +110,14 @@ class TestEveryMethod:
             assert line["scores"] == pytest.approx(
                 [label.score for label in expected[row]], abs=1e-4
             )
-        found = run("evaluate", model(method), files / "test.jsonl", "--json").json()["evaluation"][
-            "metrics"
-        ]
-        assert found["P@1"] == pytest.approx(loaded.evaluate(data[1])["P@1"])
+        result = run("evaluate", model(method), files / "test.jsonl", "--json").json()[
+            "evaluation"
+        ]["metrics"]
+        assert result["P@1"] == pytest.approx(loaded.evaluate(data[1])["P@1"])
         share = (
             data[0].label_matrix.nnz / len(data[0]) / data[0].n_labels
         )  # what labels by chance would have
-        assert found["P@5"] > 2 * share
+        assert result["P@5"] > 2 * share
 
     def test_trained_in_python_it_has_the_same_bytes_and_scores(
         self, model, data, tmp_path, method
@@ -129,31 +132,31 @@ class TestEveryMethod:
     def test_explain(self, run, model, data, method):
         text = data[1].texts[0]
         best = lt.load(model(method)).predict([text], 1)[0][0]
-        found = run("explain", model(method), text, "--json").json()
-        assert found["label"] == best.id
-        assert found["probability"] == pytest.approx(best.score, abs=1e-3)
-        (step,) = found["steps"]
+        result = run("explain", model(method), text, "--json").json()
+        assert result["label"] == best.id
+        assert result["probability"] == pytest.approx(best.score, abs=1e-3)
+        (step,) = result["steps"]
         assert step["kind"] == "left-out"
         assert step["contributions"]
         assert run("explain", model(method), text).out
 
     def test_info(self, run, model, data, method):
-        said = run("info", model(method)).out
+        output = run("info", model(method)).out
         for words in ("verified", f"# {method}: {data[0].n_labels} labels", "encoder/", "network"):
-            assert words in said
+            assert words in output
 
     def test_analyze_says_what_it_expects(self, fails, files, model, tmp_path, method):
-        said = fails(2, "analyze", model(method), files / "test.jsonl", "-o", tmp_path / "a")
+        output = fails(2, "analyze", model(method), files / "test.jsonl", "-o", tmp_path / "a")
         assert (
             "found a network on vectors of words, without [CLS] and its attention; expected a transformer"
-            in said
+            in output
         )
 
     def test_few_labels_which_have_no_clusters(self, method):
         texts = ["red apples", "green apples", "red roses", "green leaves"] * 5
         labels = [["red", "apple"], ["green", "apple"], ["red"], ["green"]] * 5
-        found = fitted(method, lt.Dataset.of(texts, labels))
-        assert len(found.predict(["red apples", ""], 3)[0]) == 3
+        result = fitted(method, lt.Dataset.of(texts, labels))
+        assert len(result.predict(["red apples", ""], 3)[0]) == 3
 
 
 class TestWordVectors:
@@ -165,9 +168,9 @@ class TestWordVectors:
     def vectors(self, model, tmp_path):
         """A file for half of the words that the texts have, and one that they have not."""
         words = words_of(lt.load(model("astec")).model.network.tokeniser)[2::2]
-        chance = np.random.default_rng(0)
+        random = np.random.default_rng(0)
         lines = [
-            " ".join([word, *(f"{x:.4f}" for x in chance.normal(size=self.WIDTH))])
+            " ".join([word, *(f"{x:.4f}" for x in random.normal(size=self.WIDTH))])
             for word in [*words, "qxz"]
         ]
         (tmp_path / "glove.txt").write_text("\n".join(lines) + "\n")
@@ -175,7 +178,7 @@ class TestWordVectors:
 
     @pytest.mark.parametrize("method", NETWORKS)
     def test_they_are_what_training_begins_with(self, run, files, vectors, tmp_path, method):
-        given = options(encoder={"name": vectors}, training={"encoder_rate": 1e-6})
+        arguments = options(encoder={"name": vectors}, training={"encoder_rate": 1e-6})
         assert (
             run(
                 "-q",
@@ -185,22 +188,20 @@ class TestWordVectors:
                 method,
                 "-o",
                 tmp_path / "m",
-                *given,
+                *arguments,
             ).code
             == 0
         )
         network = lt.load(tmp_path / "m").model.network
-        E, words = (
-            network.network.encoder.embedding.weight.numpy(force=True),
-            words_of(network.tokeniser),
-        )
+        E = network.network.encoder.embedding.weight.numpy(force=True)
+        words = words_of(network.tokeniser)
         assert E.shape == (len(words), self.WIDTH)
         for line in vectors.read_text().splitlines()[:40]:
             word, *numbers = line.split(" ")
             np.testing.assert_allclose(E[words.index(word)], np.array(numbers, float), atol=1e-3)
 
     def test_numbers_that_a_file_lacks_are_learned_beside(self, run, files, vectors, tmp_path):
-        given = options(
+        arguments = options(
             encoder={"name": vectors, "width": self.WIDTH + 4}, training={"encoder_rate": 1e-6}
         )
         assert (
@@ -212,43 +213,48 @@ class TestWordVectors:
                 "astec",
                 "-o",
                 tmp_path / "m",
-                *given,
+                *arguments,
             ).code
             == 0
         )
         network = lt.load(tmp_path / "m").model.network
-        E, words = (
-            network.network.encoder.embedding.weight.numpy(force=True),
-            words_of(network.tokeniser),
-        )
+        E = network.network.encoder.embedding.weight.numpy(force=True)
+        words = words_of(network.tokeniser)
         assert E.shape == (len(words), self.WIDTH + 4)
         word, *numbers = vectors.read_text().splitlines()[0].split(" ")
-        own = E[words.index(word)]
-        np.testing.assert_allclose(own[: self.WIDTH], np.array(numbers, float), atol=1e-3)
-        assert own[self.WIDTH :].all()
+        member = E[words.index(word)]
+        np.testing.assert_allclose(member[: self.WIDTH], np.array(numbers, float), atol=1e-3)
+        assert member[self.WIDTH :].all()
 
     def refused(self, fails, files, tmp_path, code, file):
-        given = options(encoder={"name": file})
-        said = fails(
-            code, "train", files / "train.jsonl", "--method", "astec", "-o", tmp_path / "m", *given
+        arguments = options(encoder={"name": file})
+        output = fails(
+            code,
+            "train",
+            files / "train.jsonl",
+            "--method",
+            "astec",
+            "-o",
+            tmp_path / "m",
+            *arguments,
         )
         assert not (tmp_path / "m").exists()
-        return said
+        return output
 
     def test_no_such_file(self, fails, files, tmp_path, caplog):
-        said = self.refused(fails, files, tmp_path, 2, tmp_path / "nowhere.txt")
-        assert "nowhere.txt" in said
-        assert "expected vectors of words as GloVe text" in said
+        output = self.refused(fails, files, tmp_path, 2, tmp_path / "nowhere.txt")
+        assert "nowhere.txt" in output
+        assert "expected vectors of words as GloVe text" in output
         assert "features: " not in caplog.text
 
     def test_a_line_of_other_length(self, fails, files, vectors, tmp_path, caplog):
         lines = vectors.read_text().splitlines()
         lines[6] = lines[6].rpartition(" ")[0]
         vectors.write_text("\n".join(lines) + "\n")
-        said = self.refused(fails, files, tmp_path, 3, vectors)
+        output = self.refused(fails, files, tmp_path, 3, vectors)
         assert (
             f"glove.txt:7: {self.WIDTH - 1} numbers; expected a word and {self.WIDTH} numbers"
-            in said
+            in output
         )
         assert "tokens:" in caplog.text
         assert "tree:" not in caplog.text
@@ -260,9 +266,10 @@ class TestOthers:
         where = [files / "train.jsonl", "--method", method, "-o", tmp_path / "m"]
         assert run("train", *where, "--gandalf", *options()).code == 0
         assert "labels as documents" in caplog.text
-        found, plain = lt.load(tmp_path / "m").model, lt.load(model(method)).model
-        assert found.facts.documents == plain.facts.documents
-        assert found.predict(["sound editor"], 3)[0] != plain.predict(["sound editor"], 3)[0]
+        result = lt.load(tmp_path / "m").model
+        plain = lt.load(model(method)).model
+        assert result.facts.documents == plain.facts.documents
+        assert result.predict(["sound editor"], 3)[0] != plain.predict(["sound editor"], 3)[0]
 
     def test_an_ensemble_with_linear_classifiers(self, run, files, model, tmp_path):
         assert run("-q", "train", files / "train.jsonl", "-o", tmp_path / "linear").code == 0
@@ -277,9 +284,9 @@ class TestOthers:
         assert run("-q", "explain", tmp_path / "both", "a sound editor").code == 0
 
     def test_linear_classifiers_beside_the_network(self, run, files, tmp_path):
-        given = options("cascade.combine=always")
+        arguments = options("cascade.combine=always")
         where = [files / "train.jsonl", "--method", "astec", "--valid", files / "test.jsonl"]
-        assert run("-q", "train", *where, "-o", tmp_path / "m", *given).code == 0
+        assert run("-q", "train", *where, "-o", tmp_path / "m", *arguments).code == 0
         loaded = lt.load(tmp_path / "m").model
         assert loaded.rankers
         assert loaded.features(["sound"]).dense.shape == (1, 16)
@@ -290,7 +297,9 @@ class Killed(BaseException):
 
 
 class TestResume:
-    """What was interrupted between phases, or inside the second one, ends with the bytes of a run that was not."""
+    """What was interrupted between phases, or inside the second one, ends with the bytes of a run
+    that was not.
+    """
 
     def trained(self, data, method, folder, resume=False):
         config = configure(method, None, SETTINGS)
@@ -300,7 +309,9 @@ class TestResume:
     @pytest.mark.parametrize("method", ["inceptionxml-lf", "astec", "attentionxml"])
     def test_the_same_bytes(self, data, model, monkeypatch, tmp_path, caplog, method, inside):
         owner = AttentionLevel if METHODS[method].network == "attention" else CascadeXML
-        real, networks, calls = owner.losses, [], []
+        real = owner.losses
+        networks = []
+        calls = []
 
         def losses(network, batch):
             if not networks or networks[-1] is not network:
@@ -335,22 +346,30 @@ class TestErrors:
     @pytest.fixture
     def refused(self, fails, files, tmp_path, caplog):
         def check(method, *sets):
-            given = [word for setting in sets for word in ("--set", setting)]
-            said = fails(
-                2, "train", files / "train.jsonl", "--method", method, "-o", tmp_path / "m", *given
+            arguments = [word for setting in sets for word in ("--set", setting)]
+            output = fails(
+                2,
+                "train",
+                files / "train.jsonl",
+                "--method",
+                method,
+                "-o",
+                tmp_path / "m",
+                *arguments,
             )
             assert "features: " not in caplog.text
             assert "epoch 1" not in caplog.text
             assert not (tmp_path / "m").exists()
-            return said
+            return output
 
         return check
 
     @pytest.mark.parametrize("parts", [["free"], ["text"], ["text", "graph"]], ids=str)
     def test_tied_phases_need_words_and_rows(self, refused, parts):
-        said = refused("inceptionxml-lf", f"label_text.parts={json.dumps(parts)}")
+        output = refused("inceptionxml-lf", f"label_text.parts={json.dumps(parts)}")
         assert (
-            f"label_text.parts: found {parts} with phases=tied; expected free beside words" in said
+            f"label_text.parts: found {parts} with phases=tied; expected free beside words"
+            in output
         )
 
     @pytest.mark.parametrize(("method", "settings", "kind", "needs"), [
@@ -362,8 +381,10 @@ class TestErrors:
     def test_label_words_need_an_encoder_as_wide_as_they_are(
         self, refused, method, settings, kind, needs
     ):
-        said = refused(method, *settings)
-        assert f"encoder.kind: found {kind} with {needs}; expected bag or routed-inception" in said
+        output = refused(method, *settings)
+        assert (
+            f"encoder.kind: found {kind} with {needs}; expected bag or routed-inception" in output
+        )
 
     @pytest.mark.parametrize(("setting", "message"), [
         ("cascade.label_rows=random", "find labels by centroids; expected centroid or centroid+text"),
@@ -387,8 +408,8 @@ class TestErrors:
         ("attentionxml", "attentionxml", "lstm"),
     ])  # fmt: skip
     def test_an_encoder_of_another_kind(self, refused, method, what, expected):
-        said = refused(method, "features=cat", "encoder.kind=bag")
-        assert f"encoder.kind: found bag with {what}; expected {expected}" in said
+        output = refused(method, "features=cat", "encoder.kind=bag")
+        assert f"encoder.kind: found bag with {what}; expected {expected}" in output
 
     def test_vectors_too_narrow_for_convolutions(self, fails, files, tmp_path):
         where = [files / "train.jsonl", "--method", "inceptionxml", "-o", tmp_path / "m"]

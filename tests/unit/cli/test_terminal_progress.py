@@ -16,7 +16,8 @@ from longtail.cli.terminal import BarReporter, LineReporter
 @pytest.fixture(autouse=True)
 def no_traces():
     """Leave the process's reporter and logger as they were."""
-    log, before = logging.getLogger("longtail"), reporting._display
+    log = logging.getLogger("longtail")
+    before = reporting._display
     level = log.level
     yield
     reporting.show_on(before)

@@ -1,4 +1,6 @@
-"""The page of an evaluation: whole in itself, escaped, the same bytes, and with what was measured in it."""
+"""The page of an evaluation: whole in itself, escaped, the same bytes, and with what was measured
+in it.
+"""
 
 from __future__ import annotations
 
@@ -229,7 +231,8 @@ class TestPictures:
     def test_what_is_drawn(self, tmp_path, monkeypatch):
         from matplotlib.figure import Figure
 
-        drawn, save = [], Figure.savefig
+        drawn = []
+        save = Figure.savefig
         monkeypatch.setattr(
             Figure, "savefig", lambda figure, *a, **o: drawn.append(figure) or save(figure, *a, **o)
         )
