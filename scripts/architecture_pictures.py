@@ -65,7 +65,7 @@ _PLACES = [
         [
             ("new documents", ("data/",)),
             ("their features", ("models/model.py",)),
-            ("search", ("search/beam.py", "search/exact.py")),
+            ("search", ("search/beam.py",)),
             ("probabilities", ("search/calibration.py",)),
             ("predictions", ("search/predictions.py",)),
         ],

@@ -20,7 +20,6 @@ COMMANDS = {
         "measure_commands",
         "model_commands",
         "serve_commands",
-        "shard_commands",
         "study_commands",
     )
 }

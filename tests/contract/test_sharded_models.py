@@ -1,6 +1,4 @@
-"""Models in shards: the same answers as in one piece, also when each holder has some of them; what
-is refused.
-"""
+"""Models in shards: the same answers as in one piece, also when each holder has some of them; what is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from longtail.errors import ModelFolderError, UsageError
 from longtail.kernels import pool
 from longtail.methods import configure
 from longtail.models.model_folder import load_model, save_model
-from longtail.pipeline import train
+from longtail.pipeline import predict, train
 from longtail.rankers import level_problems, one_vs_all
 from longtail.training_run import train_to_folder
 
@@ -95,13 +93,13 @@ def test_predictions_are_the_same_bytes(data, tmp_path, monkeypatch, method, mor
             loaded.rankers
         )
         for model in (sharded, loaded):
-            assert_same(model.predict(data[1], 5), whole.predict(data[1], 5))
+            assert_same(predict(model, data[1], 5), predict(whole, data[1], 5))
     exclude = [
-        [label.id for label in member[:2]]
-        for member in (whole.predict(data[1], 2)[row] for row in range(60))
+        [label.id for label in own[:2]]
+        for own in (predict(whole, data[1], 2)[row] for row in range(60))
     ]
     assert_same(
-        loaded.predict(data[1], 3, exclude=exclude), whole.predict(data[1], 3, exclude=exclude)
+        predict(loaded, data[1], 3, exclude=exclude), predict(whole, data[1], 3, exclude=exclude)
     )
 
 
@@ -109,8 +107,7 @@ def test_eight_bits_are_chosen_a_shard(data):
     whole, sharded = (train(data[0], settings(most, weights="int8")) for most in (0, MOST))
     tables = {part.level.table.tobytes() for part in sharded.rankers[0].shards.held}
     assert len(tables) > 1
-    ours = sharded.predict(data[1], 5)
-    theirs = whole.predict(data[1], 5)
+    ours, theirs = predict(sharded, data[1], 5), predict(whole, data[1], 5)
     assert (ours.matrix.indices == theirs.matrix.indices).mean() > 0.9
 
 
@@ -123,18 +120,17 @@ def test_bytes_with_and_without_stages_and_with_any_number_of_threads(folders, d
 def test_explanations_are_the_same(folders):
     whole, sharded = (load_model(folders / name) for name in ("whole", "shards"))
     text = "A small editor for sound files, with a window for GNOME"
-    for label in whole.predict([text], 3)[0]:
+    for label in predict(whole, [text], 3)[0]:
         assert sharded.explain(text, label.id) == whole.explain(text, label.id)
 
 
 class TestResume:
     def test_after_a_kill_between_two_shards(self, folders, data, tmp_path, monkeypatch, caplog):
-        real = level_problems.LevelProblems.solve
-        started = []
+        real, begun = level_problems.LevelProblems.solve, []
 
         def kills_itself(problems, parents):
-            started.extend([parents] if parents[0] else [])
-            if len(started) == 2:  # the third shard
+            begun.extend([parents] if parents[0] else [])
+            if len(begun) == 2:  # the third shard
                 os.kill(os.getpid(), signal.SIGKILL)
             return real(problems, parents)
 
@@ -165,10 +161,10 @@ class TestResume:
     def test_a_stage_that_changes_before_it_is_taken_over_is_refused(
         self, data, tmp_path, monkeypatch
     ):
-        def spoils(source, path):
+        def spoils(source, place):
             raw = bytearray(source.read_bytes())
             raw[-1] ^= 1
-            path.write_bytes(raw)
+            place.write_bytes(raw)
 
         monkeypatch.setattr("os.link", spoils)
         with pytest.raises(ModelFolderError, match="was altered since it was opened"):
@@ -178,15 +174,14 @@ class TestResume:
 
 class TestSubsets:
     def test_merged_they_say_what_the_whole_does(self, run, folders, tmp_path):
-        model = folders / "shards"
-        test = folders / "test.jsonl"
+        model, test = folders / "shards", folders / "test.jsonl"
         count = shard_count(model)
         for more in ((), ("-t", "0.3"), ("--beam-size", "3")):
             done = run("predict", folders / "whole", test, "-k", "4", *more)
             for size in (1, 2):
                 mine = next(combinations(range(count), size))
-                others = [number for number in range(count) if number not in mine]
-                for name, numbers in (("a", mine), ("b", others)):
+                rest = [number for number in range(count) if number not in mine]
+                for name, numbers in (("a", mine), ("b", rest)):
                     shards = ",".join(map(str, numbers))
                     options = "-k", "4", "-o", tmp_path / name, "--shards", shards
                     assert run("predict", model, test, *options, *more).code == 0
@@ -194,8 +189,7 @@ class TestSubsets:
                 assert (merged.code, merged.out) == (0, done.out)
 
     def test_fewer_labels_and_not_more_than_were_asked_for(self, run, folders, tmp_path):
-        model = folders / "shards"
-        test = folders / "test.jsonl"
+        model, test = folders / "shards", folders / "test.jsonl"
         every = ",".join(map(str, range(shard_count(model))))
         run("predict", model, test, "-k", "4", "-o", tmp_path / "a", "--shards", every)
         assert (
@@ -224,11 +218,10 @@ class TestSubsets:
         ],
     )
     def test_what_cannot_be_merged(self, run, folders, tmp_path, files, said):
-        model = folders / "shards"
-        test = folders / "test.jsonl"
-        others = ",".join(map(str, range(1, shard_count(model))))
+        model, test = folders / "shards", folders / "test.jsonl"
+        rest = ",".join(map(str, range(1, shard_count(model))))
         run("predict", model, test, "-o", tmp_path / "a", "--shards", "0")
-        run("predict", model, test, "-o", tmp_path / "b", "--shards", others)
+        run("predict", model, test, "-o", tmp_path / "b", "--shards", rest)
         run("predict", model, test, "-o", tmp_path / "w")
         lines = (tmp_path / "b").read_text().splitlines(keepends=True)
         if files.endswith("-"):
@@ -253,12 +246,14 @@ class TestSubsets:
         train_to_folder(data[0], tmp_path / "other", settings(prune=0.2))
         count = shard_count(folders / "shards")
         assert shard_count(tmp_path / "other") == count
-        first = "0"
-        others = ",".join(map(str, range(1, count)))
-        every = ",".join(map(str, range(count)))
+        first, rest, every = (
+            "0",
+            ",".join(map(str, range(1, count))),
+            ",".join(map(str, range(count))),
+        )
         models = {
             "a": ("shards", first),
-            "b": ("other", others),
+            "b": ("other", rest),
             "c": ("shards", every),
             "d": ("other", every),
         }
@@ -283,11 +278,11 @@ class TestSubsets:
     def test_files_of_other_shards_may_be_missing_and_nothing_else(self, folders, tmp_path):
         model = tmp_path / "model"
         shutil.copytree(folders / "shards", model)
-        expected = load_model(model, shards=[1]).predict(["editor for sound"], 5)
+        expected = predict(load_model(model, shards=[1]), ["editor for sound"], 5)
         for path in model.glob("*-shard-*"):
             if not path.name.endswith("-shard-1.safetensors"):
                 path.unlink()
-        assert_same(load_model(model, shards=[1]).predict(["editor for sound"], 5), expected)
+        assert_same(predict(load_model(model, shards=[1]), ["editor for sound"], 5), expected)
         for shards in (None, [0, 1]):
             with pytest.raises(ModelFolderError, match=r"shard-0.safetensors: is missing"):
                 load_model(model, shards=shards)
@@ -363,11 +358,9 @@ def test_a_server_holds_a_subset(folders, tmp_path):
             path.unlink()
     service = load_service(model, "cpu", 1, None, None, (0,))
     asked = [Asked("editor for sound", 3, 0.0, ())]
-    result = service.predict(service.key(3, None), asked)[0]
-    expected = load_model(folders / "shards", shards=[0]).predict(["editor for sound"], 3)[0]
-    assert [(member.id, member.score) for member in result] == [
-        (member.id, member.score) for member in expected
-    ]
+    found = service.predict(service.key(3, None), asked)[0]
+    expected = predict(load_model(folders / "shards", shards=[0]), ["editor for sound"], 3)[0]
+    assert [(own.id, own.score) for own in found] == [(own.id, own.score) for own in expected]
     assert Reloader(model, service, lambda: service, (0,))._load_changed() is service
     tree = service.model.rankers[0].tree
     with pytest.raises(Refusal) as refused:

@@ -1,6 +1,4 @@
-"""Networks on vectors of words as a person uses them: train, predict, evaluate, explain, info,
-resume, refusals.
-"""
+"""Networks on vectors of words as a person uses them: train, predict, evaluate, explain, info, resume, refusals."""
 
 from __future__ import annotations
 
@@ -19,6 +17,7 @@ from longtail.features.word_tokens import words_of
 from longtail.methods import METHODS, configure
 from longtail.networks.attention import AttentionLevel
 from longtail.networks.cascade import CascadeXML
+from longtail.pipeline import predict
 from longtail.training_run import train_to_folder
 
 NETWORKS = [
@@ -41,8 +40,7 @@ SETTINGS = {
     },
     "label_text": {"first_share": 0.5},
 }
-N_TRAIN = 240
-N_TEST = 80
+N_TRAIN, N_TEST = 240, 80
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -110,14 +108,14 @@ class TestEveryMethod:
             assert line["scores"] == pytest.approx(
                 [label.score for label in expected[row]], abs=1e-4
             )
-        result = run("evaluate", model(method), files / "test.jsonl", "--json").json()[
-            "evaluation"
-        ]["metrics"]
-        assert result["P@1"] == pytest.approx(loaded.evaluate(data[1])["P@1"])
+        found = run("evaluate", model(method), files / "test.jsonl", "--json").json()["evaluation"][
+            "metrics"
+        ]
+        assert found["P@1"] == pytest.approx(loaded.evaluate(data[1])["P@1"])
         share = (
             data[0].label_matrix.nnz / len(data[0]) / data[0].n_labels
         )  # what labels by chance would have
-        assert result["P@5"] > 2 * share
+        assert found["P@5"] > 2 * share
 
     def test_trained_in_python_it_has_the_same_bytes_and_scores(
         self, model, data, tmp_path, method
@@ -132,31 +130,31 @@ class TestEveryMethod:
     def test_explain(self, run, model, data, method):
         text = data[1].texts[0]
         best = lt.load(model(method)).predict([text], 1)[0][0]
-        result = run("explain", model(method), text, "--json").json()
-        assert result["label"] == best.id
-        assert result["probability"] == pytest.approx(best.score, abs=1e-3)
-        (step,) = result["steps"]
+        found = run("explain", model(method), text, "--json").json()
+        assert found["label"] == best.id
+        assert found["probability"] == pytest.approx(best.score, abs=1e-3)
+        (step,) = found["steps"]
         assert step["kind"] == "left-out"
         assert step["contributions"]
         assert run("explain", model(method), text).out
 
     def test_info(self, run, model, data, method):
-        output = run("info", model(method)).out
+        said = run("info", model(method)).out
         for words in ("verified", f"# {method}: {data[0].n_labels} labels", "encoder/", "network"):
-            assert words in output
+            assert words in said
 
     def test_analyze_says_what_it_expects(self, fails, files, model, tmp_path, method):
-        output = fails(2, "analyze", model(method), files / "test.jsonl", "-o", tmp_path / "a")
+        said = fails(2, "analyze", model(method), files / "test.jsonl", "-o", tmp_path / "a")
         assert (
             "found a network on vectors of words, without [CLS] and its attention; expected a transformer"
-            in output
+            in said
         )
 
     def test_few_labels_which_have_no_clusters(self, method):
         texts = ["red apples", "green apples", "red roses", "green leaves"] * 5
         labels = [["red", "apple"], ["green", "apple"], ["red"], ["green"]] * 5
-        result = fitted(method, lt.Dataset.of(texts, labels))
-        assert len(result.predict(["red apples", ""], 3)[0]) == 3
+        found = fitted(method, lt.Dataset.of(texts, labels))
+        assert len(found.predict(["red apples", ""], 3)[0]) == 3
 
 
 class TestWordVectors:
@@ -168,9 +166,9 @@ class TestWordVectors:
     def vectors(self, model, tmp_path):
         """A file for half of the words that the texts have, and one that they have not."""
         words = words_of(lt.load(model("astec")).model.network.tokeniser)[2::2]
-        random = np.random.default_rng(0)
+        chance = np.random.default_rng(0)
         lines = [
-            " ".join([word, *(f"{x:.4f}" for x in random.normal(size=self.WIDTH))])
+            " ".join([word, *(f"{x:.4f}" for x in chance.normal(size=self.WIDTH))])
             for word in [*words, "qxz"]
         ]
         (tmp_path / "glove.txt").write_text("\n".join(lines) + "\n")
@@ -178,7 +176,7 @@ class TestWordVectors:
 
     @pytest.mark.parametrize("method", NETWORKS)
     def test_they_are_what_training_begins_with(self, run, files, vectors, tmp_path, method):
-        arguments = options(encoder={"name": vectors}, training={"encoder_rate": 1e-6})
+        given = options(encoder={"name": vectors}, training={"encoder_rate": 1e-6})
         assert (
             run(
                 "-q",
@@ -188,20 +186,22 @@ class TestWordVectors:
                 method,
                 "-o",
                 tmp_path / "m",
-                *arguments,
+                *given,
             ).code
             == 0
         )
         network = lt.load(tmp_path / "m").model.network
-        E = network.network.encoder.embedding.weight.numpy(force=True)
-        words = words_of(network.tokeniser)
+        E, words = (
+            network.network.encoder.embedding.weight.numpy(force=True),
+            words_of(network.tokeniser),
+        )
         assert E.shape == (len(words), self.WIDTH)
         for line in vectors.read_text().splitlines()[:40]:
             word, *numbers = line.split(" ")
             np.testing.assert_allclose(E[words.index(word)], np.array(numbers, float), atol=1e-3)
 
     def test_numbers_that_a_file_lacks_are_learned_beside(self, run, files, vectors, tmp_path):
-        arguments = options(
+        given = options(
             encoder={"name": vectors, "width": self.WIDTH + 4}, training={"encoder_rate": 1e-6}
         )
         assert (
@@ -213,48 +213,43 @@ class TestWordVectors:
                 "astec",
                 "-o",
                 tmp_path / "m",
-                *arguments,
+                *given,
             ).code
             == 0
         )
         network = lt.load(tmp_path / "m").model.network
-        E = network.network.encoder.embedding.weight.numpy(force=True)
-        words = words_of(network.tokeniser)
+        E, words = (
+            network.network.encoder.embedding.weight.numpy(force=True),
+            words_of(network.tokeniser),
+        )
         assert E.shape == (len(words), self.WIDTH + 4)
         word, *numbers = vectors.read_text().splitlines()[0].split(" ")
-        member = E[words.index(word)]
-        np.testing.assert_allclose(member[: self.WIDTH], np.array(numbers, float), atol=1e-3)
-        assert member[self.WIDTH :].all()
+        own = E[words.index(word)]
+        np.testing.assert_allclose(own[: self.WIDTH], np.array(numbers, float), atol=1e-3)
+        assert own[self.WIDTH :].all()
 
     def refused(self, fails, files, tmp_path, code, file):
-        arguments = options(encoder={"name": file})
-        output = fails(
-            code,
-            "train",
-            files / "train.jsonl",
-            "--method",
-            "astec",
-            "-o",
-            tmp_path / "m",
-            *arguments,
+        given = options(encoder={"name": file})
+        said = fails(
+            code, "train", files / "train.jsonl", "--method", "astec", "-o", tmp_path / "m", *given
         )
         assert not (tmp_path / "m").exists()
-        return output
+        return said
 
     def test_no_such_file(self, fails, files, tmp_path, caplog):
-        output = self.refused(fails, files, tmp_path, 2, tmp_path / "nowhere.txt")
-        assert "nowhere.txt" in output
-        assert "expected vectors of words as GloVe text" in output
+        said = self.refused(fails, files, tmp_path, 2, tmp_path / "nowhere.txt")
+        assert "nowhere.txt" in said
+        assert "expected vectors of words as GloVe text" in said
         assert "features: " not in caplog.text
 
     def test_a_line_of_other_length(self, fails, files, vectors, tmp_path, caplog):
         lines = vectors.read_text().splitlines()
         lines[6] = lines[6].rpartition(" ")[0]
         vectors.write_text("\n".join(lines) + "\n")
-        output = self.refused(fails, files, tmp_path, 3, vectors)
+        said = self.refused(fails, files, tmp_path, 3, vectors)
         assert (
             f"glove.txt:7: {self.WIDTH - 1} numbers; expected a word and {self.WIDTH} numbers"
-            in output
+            in said
         )
         assert "tokens:" in caplog.text
         assert "tree:" not in caplog.text
@@ -266,10 +261,9 @@ class TestOthers:
         where = [files / "train.jsonl", "--method", method, "-o", tmp_path / "m"]
         assert run("train", *where, "--gandalf", *options()).code == 0
         assert "labels as documents" in caplog.text
-        result = lt.load(tmp_path / "m").model
-        plain = lt.load(model(method)).model
-        assert result.facts.documents == plain.facts.documents
-        assert result.predict(["sound editor"], 3)[0] != plain.predict(["sound editor"], 3)[0]
+        found, plain = lt.load(tmp_path / "m").model, lt.load(model(method)).model
+        assert found.facts.documents == plain.facts.documents
+        assert predict(found, ["sound editor"], 3)[0] != predict(plain, ["sound editor"], 3)[0]
 
     def test_an_ensemble_with_linear_classifiers(self, run, files, model, tmp_path):
         assert run("-q", "train", files / "train.jsonl", "-o", tmp_path / "linear").code == 0
@@ -284,9 +278,9 @@ class TestOthers:
         assert run("-q", "explain", tmp_path / "both", "a sound editor").code == 0
 
     def test_linear_classifiers_beside_the_network(self, run, files, tmp_path):
-        arguments = options("cascade.combine=always")
+        given = options("cascade.combine=always")
         where = [files / "train.jsonl", "--method", "astec", "--valid", files / "test.jsonl"]
-        assert run("-q", "train", *where, "-o", tmp_path / "m", *arguments).code == 0
+        assert run("-q", "train", *where, "-o", tmp_path / "m", *given).code == 0
         loaded = lt.load(tmp_path / "m").model
         assert loaded.rankers
         assert loaded.features(["sound"]).dense.shape == (1, 16)
@@ -297,9 +291,7 @@ class Killed(BaseException):
 
 
 class TestResume:
-    """What was interrupted between phases, or inside the second one, ends with the bytes of a run
-    that was not.
-    """
+    """What was interrupted between phases, or inside the second one, ends with the bytes of a run that was not."""
 
     def trained(self, data, method, folder, resume=False):
         config = configure(method, None, SETTINGS)
@@ -309,9 +301,7 @@ class TestResume:
     @pytest.mark.parametrize("method", ["inceptionxml-lf", "astec", "attentionxml"])
     def test_the_same_bytes(self, data, model, monkeypatch, tmp_path, caplog, method, inside):
         owner = AttentionLevel if METHODS[method].network == "attention" else CascadeXML
-        real = owner.losses
-        networks = []
-        calls = []
+        real, networks, calls = owner.losses, [], []
 
         def losses(network, batch):
             if not networks or networks[-1] is not network:
@@ -346,30 +336,22 @@ class TestErrors:
     @pytest.fixture
     def refused(self, fails, files, tmp_path, caplog):
         def check(method, *sets):
-            arguments = [word for setting in sets for word in ("--set", setting)]
-            output = fails(
-                2,
-                "train",
-                files / "train.jsonl",
-                "--method",
-                method,
-                "-o",
-                tmp_path / "m",
-                *arguments,
+            given = [word for setting in sets for word in ("--set", setting)]
+            said = fails(
+                2, "train", files / "train.jsonl", "--method", method, "-o", tmp_path / "m", *given
             )
             assert "features: " not in caplog.text
             assert "epoch 1" not in caplog.text
             assert not (tmp_path / "m").exists()
-            return output
+            return said
 
         return check
 
     @pytest.mark.parametrize("parts", [["free"], ["text"], ["text", "graph"]], ids=str)
     def test_tied_phases_need_words_and_rows(self, refused, parts):
-        output = refused("inceptionxml-lf", f"label_text.parts={json.dumps(parts)}")
+        said = refused("inceptionxml-lf", f"label_text.parts={json.dumps(parts)}")
         assert (
-            f"label_text.parts: found {parts} with phases=tied; expected free beside words"
-            in output
+            f"label_text.parts: found {parts} with phases=tied; expected free beside words" in said
         )
 
     @pytest.mark.parametrize(("method", "settings", "kind", "needs"), [
@@ -381,10 +363,8 @@ class TestErrors:
     def test_label_words_need_an_encoder_as_wide_as_they_are(
         self, refused, method, settings, kind, needs
     ):
-        output = refused(method, *settings)
-        assert (
-            f"encoder.kind: found {kind} with {needs}; expected bag or routed-inception" in output
-        )
+        said = refused(method, *settings)
+        assert f"encoder.kind: found {kind} with {needs}; expected bag or routed-inception" in said
 
     @pytest.mark.parametrize(("setting", "message"), [
         ("cascade.label_rows=random", "find labels by centroids; expected centroid or centroid+text"),
@@ -408,8 +388,8 @@ class TestErrors:
         ("attentionxml", "attentionxml", "lstm"),
     ])  # fmt: skip
     def test_an_encoder_of_another_kind(self, refused, method, what, expected):
-        output = refused(method, "features=cat", "encoder.kind=bag")
-        assert f"encoder.kind: found bag with {what}; expected {expected}" in output
+        said = refused(method, "features=cat", "encoder.kind=bag")
+        assert f"encoder.kind: found bag with {what}; expected {expected}" in said
 
     def test_vectors_too_narrow_for_convolutions(self, fails, files, tmp_path):
         where = [files / "train.jsonl", "--method", "inceptionxml", "-o", tmp_path / "m"]

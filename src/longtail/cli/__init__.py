@@ -21,7 +21,6 @@ from longtail.cli import (
     measure_commands,
     model_commands,
     serve_commands,
-    shard_commands,
     study_commands,
 )
 from longtail.cli.options import app, print_note
@@ -37,7 +36,6 @@ __all__ = [
     "measure_commands",
     "model_commands",
     "serve_commands",
-    "shard_commands",
     "study_commands",
 ]
 

@@ -124,13 +124,13 @@ def analyze(
 ) -> None:
     """Analyse a network: attention of [CLS], similarity of levels (PWCCA), recall of shortlists."""
     from longtail.cli.terminal import print_json, print_table
-    from longtail.models.model import Model
     from longtail.models.model_folder import load_model
     from longtail.report.analysis_figures import prepare_folder, summary, write_analysis
 
     prepare_folder(output)
     trained = load_model(model, "cpu")  # where the encoder stays in float32
-    if not isinstance(trained, Model) or (ranker := trained.neural_ranker) is None:
+    ranker = trained.neural_ranker
+    if ranker is None:
         raise UsageError(
             f"{model}: found no network that ranks labels; expected a model that has one"
         )
@@ -189,11 +189,10 @@ def _of_data(documents: Dataset, config: Config, with_graph: bool) -> _Source:
 
 
 def _of_model(path: Path, with_graph: bool) -> _Source:
-    from longtail.models.model import Model
     from longtail.models.model_folder import load_model
 
     model = load_model(path, "cpu")
-    graph = model.label_graph if isinstance(model, Model) else None
+    graph = model.label_graph
     if with_graph and graph is None:
         raise UsageError(
             f"{path}: this model was trained without a label graph; give its training data instead"
