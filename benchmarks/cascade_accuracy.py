@@ -1,10 +1,12 @@
-"""CascadeXML on real data: accuracy of the network, of linear classifiers on Φcat, and of both, with speed and recall.
+"""CascadeXML on real data: accuracy of the network, of linear classifiers on Φcat, and of both,
+with speed and recall.
 
-    python benchmarks/cascade_accuracy.py FOLDER… [--encoder minilm] [--set training.epochs=13 …] [--combine]
+    python benchmarks/cascade_accuracy.py FOLDER… [--encoder minilm] [--set training.epochs=13 …]
+        [--combine]
 
-A FOLDER holds train.jsonl and test.jsonl, or .gz. Without --combine only the network is trained. Prints a JSON line a
-run: P@1, P@3, P@5 in percent, documents a second in training, the share of true labels that each level's shortlist
-keeps (on the test documents), and seconds.
+A FOLDER holds train.jsonl and test.jsonl, or .gz. Without --combine only the network is trained.
+Prints a JSON line a run: P@1, P@3, P@5 in percent, documents a second in training, the share of
+true labels that each level's shortlist keeps (on the test documents), and seconds.
 """
 
 from __future__ import annotations
@@ -54,11 +56,11 @@ def main():
 
 
 def measure(folder, arguments):
-    own = {
+    settings = {
         "encoder": {"name": arguments.encoder},
         "cascade": {"combine": "always" if arguments.combine else "never"},
     }
-    config = configure("cascadexml", None, own, *map(parse_assignment, arguments.set))
+    config = configure("cascadexml", None, settings, *map(parse_assignment, arguments.set))
     labels = folder / "labels.jsonl.gz"
     documents = lt.read(data_file(folder, "train"), labels=labels if labels.exists() else None)
     test = lt.read(data_file(folder, "test"))
@@ -107,7 +109,9 @@ class EpochClock(logging.Handler):
 
     def rate(self):
         """Return the median over epochs."""
-        return float(np.median(self.rates)) if self.rates else None
+        if not self.rates:
+            return None
+        return float(np.median(self.rates))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Speed and memory of CascadeXML at the size of the papers' largest sets, with random weights and data.
+"""Speed and memory of CascadeXML at the size of the papers' largest sets, with random weights and
+data.
 
-    python benchmarks/cascade_step.py --labels 670091 --levels 10 13 16 --topk 128 256 400 --batch 64 --tokens 128
+    python benchmarks/cascade_step.py --labels 670091 --levels 10 13 16 --topk 128 256 400 --batch
+        64 --tokens 128
 
-The shape is BERT-base. Training runs the steps of the real loop, from batches in host memory; ``encoder_samples_per_s``
-is the same encoder with a plain sum as its loss, in the same arithmetic, by AdamW, in the same process. Latency is that
-of one document and throughput that of batches, from token ids in host memory to ranked labels in host memory. Prints
-one JSON line.
+The shape is BERT-base. Training runs the steps of the real loop, from batches in host memory;
+``encoder_samples_per_s`` is the same encoder with a plain sum as its loss, in the same arithmetic,
+by AdamW, in the same process. Latency is that of one document and throughput that of batches, from
+token ids in host memory to ranked labels in host memory. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -102,8 +104,8 @@ def random_tokens(n, arguments):
 def training(arguments, device):
     """Return the rate of the loop's own steps, its peak memory, and the rate of the encoder alone."""
     n = arguments.batch * arguments.steps
-    chance = np.random.default_rng(1)
-    columns = np.sort(chance.integers(0, arguments.labels, (n, arguments.positives)), axis=1)
+    random = np.random.default_rng(1)
+    columns = np.sort(random.integers(0, arguments.labels, (n, arguments.positives)), axis=1)
     ends = np.arange(n + 1) * arguments.positives
     positives = sparse.csr_array(
         (np.ones(columns.size, np.float32), columns.ravel(), ends), (n, arguments.labels)
@@ -140,7 +142,8 @@ def training(arguments, device):
 
 def samples_per_s(step, batches, batch, device):
     """Return the median rate over the last three quarters of an epoch."""
-    times, number = [], 0
+    times = []
+    number = 0
     for number, part in enumerate(batches.epoch(0)):
         if number >= len(batches) // 4 and number % 5 == 0:
             wait(device)
@@ -158,7 +161,8 @@ def inference(arguments, device):
     network, tree = network_of(without_state, device)
     tokeniser = argparse.Namespace(max_tokens=arguments.tokens, pad_left=False)
     ranker = NeuralRanker(tokeniser, network, tree).freeze()
-    one, many = random_tokens(1, arguments), random_tokens(8192, arguments)
+    one = random_tokens(1, arguments)
+    many = random_tokens(8192, arguments)
     for tokens in (one, one, many):
         ranker.search(tokens, 5)
     singles = sorted(timed(lambda: ranker.search(one, 5), device) for _ in range(200))

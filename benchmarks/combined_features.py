@@ -1,13 +1,17 @@
-"""Rankers on a dense block, a sparse one, and both (Φcat): seconds to train and to search, and ns a multiply-add.
+"""Rankers on a dense block, a sparse one, and both (Φcat): seconds to train and to search, and ns a
+multiply-add.
 
-    python benchmarks/combined_features.py FOLDER… [--columns 384] [--dense FILE.npz] [--repeat 3] [--documents N]
+    python benchmarks/combined_features.py FOLDER… [--columns 384] [--dense FILE.npz] [--repeat 3]
+        [--documents N]
 
-FOLDER holds train.jsonl.gz and test.jsonl.gz; --documents takes the first N of each. The dense block is `train` and
-`test` of FILE.npz, or else the tf-idf rows times a random matrix; rows are brought to a length of 1/4. Label tree and
-settings are xr-linear's, on one thread, seconds are the least CPU time of --repeat runs. A multiply-add of training is
-a feature of a document times a classifier trained on that document, however many passes are made; one of search is a
-feature times a child of the beam. `gemm` is what numpy's matrix product reaches on one core for chunks of the last
-level and the documents that visit one; `panels` is our kernel on the same. JSON lines on stdout, a table on stderr.
+FOLDER holds train.jsonl.gz and test.jsonl.gz; --documents takes the first N of each. The dense
+block is `train` and `test` of FILE.npz, or else the tf-idf rows times a random matrix; rows are
+brought to a length of 1/4. Label tree and settings are xr-linear's, on one thread, seconds are the
+least CPU time of --repeat runs. A multiply-add of training is a feature of a document times a
+classifier trained on that document, however many passes are made; one of search is a feature times
+a child of the beam. `gemm` is what numpy's matrix product reaches on one core for chunks of the
+last level and the documents that visit one; `panels` is our kernel on the same. JSON lines on
+stdout, a table on stderr.
 """
 
 from __future__ import annotations
@@ -76,8 +80,9 @@ def measure(folder, arguments):
             flush=True,
         )
         print(
-            f"{folder.name:16} {name:6} {result['train_s']:8.2f} {result['train_ns']:6.3f} {result['search_s']:8.3f} "
-            f"{result['search_ns']:6.3f} {result['documents_per_s']:8.0f}",
+            f"{folder.name:16} {name:6} {result['train_s']:8.2f} {result['train_ns']:6.3f} "
+            f"{result['search_s']:8.3f} {result['search_ns']:6.3f} "
+            f"{result['documents_per_s']:8.0f}",
             file=sys.stderr,
         )
     speeds = gemm(tree, train.dense.shape[1])
@@ -119,11 +124,12 @@ def only(both, name):
 
 def measured(train, test, labels, tree, repeat):
     few = slice(0, 300)
-    rest = tree, CONFIG, 0, Work(None, "")
-    fit_ranker(train.take(few), labels[few], *rest).search(test.take(few), CONFIG.search, K)
-    train_s, ranker = least(lambda: fit_ranker(train, labels, *rest), repeat)
+    options = tree, CONFIG, 0, Work(None, "")
+    fit_ranker(train.take(few), labels[few], *options).search(test.take(few), CONFIG.search, K)
+    train_s, ranker = least(lambda: fit_ranker(train, labels, *options), repeat)
     search_s, _ = least(lambda: ranker.search(test, CONFIG.search, K), 3 * repeat)
-    trained, searched = training_products(train, labels, tree), search_products(test, ranker)
+    trained = training_products(train, labels, tree)
+    searched = search_products(test, ranker)
     return {
         "documents": len(train),
         "nonzeros": int(train.sparse.nnz + train.dense.size),
@@ -153,16 +159,22 @@ def sizes(rows):
 
 
 def training_products(train, labels, tree):
-    relevance, total = tree.coarsen(labels), 0
+    relevance = tree.coarsen(labels)
+    total = 0
     for level, width in enumerate(tree.widths):
-        children = np.diff(tree.offsets[level - 1]) if level else np.array([width])
-        classifiers = (relevance[level - 1] > 0) @ children if level else np.full(len(train), width)
+        classifiers = np.full(len(train), width)
+        if level:
+            children = np.diff(tree.offsets[level - 1])
+            classifiers = (relevance[level - 1] > 0) @ children
         total += int((sizes(train) * classifiers).sum())
     return total
 
 
 def search_products(test, ranker):
-    tree, total, (beam_size, score) = ranker.tree, 0, (CONFIG.search.beam_size, CONFIG.search.score)
+    tree = ranker.tree
+    total = 0
+    beam_size = CONFIG.search.beam_size
+    score = CONFIG.search.score
     for level, width in enumerate(tree.widths):
         scored = np.full(len(test), width)
         if level:
@@ -179,22 +191,19 @@ def gemm(tree, depth, documents=256):
     """Return GFLOP/s for a chunk of mean width and ``documents`` that visit it."""
     width = max(tree.n_labels // tree.widths[-2], 1)
     random = np.random.default_rng(0)
-    rows, weights = (
-        random.normal(size=(documents, depth)),
-        random.normal(size=(depth, width)).astype(np.float16),
-    )
+    rows = random.normal(size=(documents, depth))
+    weights = random.normal(size=(depth, width)).astype(np.float16)
     rows, stored = rows.astype(np.float32), weights.view(np.uint16).ravel()
-    panels, sums = (
-        in_lines(panel_count(width) * depth * PANEL),
-        np.empty((16, max(width, PANEL)), np.float32),
-    )
+    panels = in_lines(panel_count(width) * depth * PANEL)
+    sums = np.empty((16, max(width, PANEL)), np.float32)
 
     def ours():
         decode(stored, half_floats(), 0, width, depth, panels)
         for first in range(0, documents, 16):
             sums_of_four(panels, rows, np.arange(first, first + 16), width, sums)
 
-    numbers, flops = weights.astype(np.float32), 2e-9 * documents * depth * width
+    numbers = weights.astype(np.float32)
+    flops = 2e-9 * documents * depth * width
     speeds = {"gemm": fastest(lambda: rows @ numbers), "panels": fastest(ours)}
     return {
         "width": width,

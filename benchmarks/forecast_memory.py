@@ -1,16 +1,18 @@
 """The forecast of memory against what training takes, stage by stage.
 
-Trains in a fresh process for each case and prints, for each stage of the run's log, the largest memory that was
-measured, that of the forecast, and their ratio. On Linux the peak is set back after each stage, so that a small stage
-behind a large one is seen; elsewhere both are largest values so far.
+Trains in a fresh process for each case and prints, for each stage of the run's log, the largest
+memory that was measured, that of the forecast, and their ratio. On Linux the peak is set back after
+each stage, so that a small stage behind a large one is seen; elsewhere both are largest values so
+far.
 
     python benchmarks/forecast_memory.py --data DIR [--case NAME ...]
 
-DIR holds a folder a set with `train.jsonl.gz`, as debian-tags and debian-depends (made from Debian's package
-descriptions), gutenberg-lcsh (titles of books and their subject headings) and tib-sid-kw (library records and
-keywords). Where a case has `vectors`, random numbers of that width stand beside the text features, as an encoder's
-would: the classifiers take the same memory, and no encoder has to read the texts. Each case should have run once
-before, so that its kernels are compiled: compiling them takes 100 to 300 MB, which no forecast counts.
+DIR holds a folder a set with `train.jsonl.gz`, as debian-tags and debian-depends (made from
+Debian's package descriptions), gutenberg-lcsh (titles of books and their subject headings) and
+tib-sid-kw (library records and keywords). Where a case has `vectors`, random numbers of that width
+stand beside the text features, as an encoder's would: the classifiers take the same memory, and no
+encoder has to read the texts. Each case should have run once before, so that its kernels are
+compiled: compiling them takes 100 to 300 MB, which no forecast counts.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ from longtail.training_run import train_to_folder
 
 
 class Case(NamedTuple):
-    """A training run: a set, the first documents of it (0: all), a method with settings, threads, width of vectors."""
+    """A training run: a set, the first documents of it (0: all), a method with settings, threads,
+    width of vectors.
+    """
 
     data: str
     method: str
@@ -88,16 +92,18 @@ def main() -> None:
         "--case", action="append", choices=CASES, help="one of them; repeatable; all otherwise"
     )
     parser.add_argument("--one", choices=CASES, help=argparse.SUPPRESS)  # what a fresh process does
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(_measured(CASES[given.one], given.data)))
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(json.dumps(_measured(CASES[arguments.one], arguments.data)))
         return
-    ratios = [_compared(name, given.data) for name in given.case or CASES]
+    ratios = [_compared(name, arguments.data) for name in arguments.case or CASES]
     print(f"\n{len(ratios)} runs: forecast / measured {min(ratios):.2f} to {max(ratios):.2f}")
 
 
 def _compared(name: str, data: Path) -> float:
-    """Run a case in a process of its own, print what it took, and return forecast / measured in all."""
+    """Run a case in a process of its own, print what it took, and return forecast / measured in
+    all.
+    """
     command = [sys.executable, __file__, "--data", str(data), "--one", name]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     measured, expected = json.loads(done.stdout.splitlines()[-1])
@@ -144,9 +150,9 @@ def _measured(case: Case, data: Path) -> tuple[dict[str, float], dict[str, float
     return peaks, _expected(expected)
 
 
-def _expected(found: Forecast) -> dict[str, float]:
+def _expected(forecast: Forecast) -> dict[str, float]:
     peaks: dict[str, float] = {}
-    for stage in found.stages:
+    for stage in forecast.stages:
         peaks[stage.name] = max(peaks.get(stage.name, 0.0), stage.peak_bytes / 1e6)
     return peaks
 

@@ -1,10 +1,13 @@
-"""Heads on a GPU: milliseconds of scores, gradient and step, and the memory they take, at sizes of large label sets.
+"""Heads on a GPU: milliseconds of scores, gradient and step, and the memory they take, at sizes of
+large label sets.
 
-    python benchmarks/heads.py [--batch 256] [--width 768] [--repeat 20] [--shapes 670k 3m] [--dtypes …]
+    python benchmarks/heads.py [--batch 256] [--width 768] [--repeat 20] [--shapes 670k 3m]
+        [--dtypes …]
 
-Shortlists are runs of consecutive nodes, the children of 400 random nodes above, with each document's positives at the
-end. The encoder is not run: x is random. Times are medians between CUDA events; `memory_gib` is the peak with weights
-and optimiser state, `extra_gib` that without them. One JSON line a measurement.
+Shortlists are runs of consecutive nodes, the children of 400 random nodes above, with each
+document's positives at the end. The encoder is not run: x is random. Times are medians between CUDA
+events; `memory_gib` is the peak with weights and optimiser state, `extra_gib` that without them.
+One JSON line a measurement.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ LOSS = BinaryCrossEntropy()
 
 
 def shortlists(n_nodes, parents, kept, positives, batch, generator):
-    """(B, S) int32: the children of `kept` random parents, −1 where a parent has one child fewer, then positives."""
+    """(B, S) int32: the children of `kept` random parents, −1 where a parent has one child fewer,
+    then positives.
+    """
     edges = torch.linspace(0, n_nodes, parents + 1, device="cuda", dtype=torch.float64).long()
     most = int((edges[1:] - edges[:-1]).max())
     chosen = (

@@ -1,15 +1,17 @@
 """InceptionXML-LF's training step beside a plain torch one of the same network with gathered heads.
 
-    python benchmarks/inception_step.py --labels 131072 --clusters 8192 --batch 256 --tokens 32 --vocabulary 40000
+    python benchmarks/inception_step.py --labels 131072 --clusters 8192 --batch 256 --tokens 32
+        --vocabulary 40000
 
-Ours runs the steps of the real loop. The plain one has the same encoder and makes the same shortlists; for every
-document and candidate it sums the label's words and those of its neighbours (B·S bags), applies Φ_l, Φ_g and 𝒜 to them
-and a gathered row w_l, multiplies by bmm, and trains all by torch's fused AdamW. Both start at the same weights and see
-the same batches, from host memory, in the same arithmetic; first their losses and gradients of E are compared in
-float32, as shares of their size. They are timed in turns, each built anew. Data is random, words and labels with Zipf's
-tail. ``slots`` are the candidates of a batch, ``different_labels`` how many of them differ. Prints one JSON line; the
-goal is a ratio of 3. On a CPU: --labels 8192 --clusters 512 --batch 64 --shortlist 32 --tokens 16 --vocabulary 8000
---width 64 --steps 12.
+Ours runs the steps of the real loop. The plain one has the same encoder and makes the same
+shortlists; for every document and candidate it sums the label's words and those of its neighbours
+(B·S bags), applies Φ_l, Φ_g and 𝒜 to them and a gathered row w_l, multiplies by bmm, and trains all
+by torch's fused AdamW. Both start at the same weights and see the same batches, from host memory,
+in the same arithmetic; first their losses and gradients of E are compared in float32, as shares of
+their size. They are timed in turns, each built anew. Data is random, words and labels with Zipf's
+tail. ``slots`` are the candidates of a batch, ``different_labels`` how many of them differ. Prints
+one JSON line; the goal is a ratio of 3. On a CPU: --labels 8192 --clusters 512 --batch 64
+--shortlist 32 --tokens 16 --vocabulary 8000 --width 64 --steps 12.
 """
 
 from __future__ import annotations
@@ -82,10 +84,12 @@ def main():
 
 def compared(arguments, device):
     """Return how far the two are apart, and the rate and memory of each."""
-    data, config = random_data(arguments), settings(arguments)
+    data = random_data(arguments)
+    config = settings(arguments)
     start = weights_with_clusters(data, config, arguments, device)
     result = differences(data, config, start, arguments, device)
-    rates, peaks = {"ours": [], "plain": []}, {"ours": [], "plain": []}
+    rates = {"ours": [], "plain": []}
+    peaks = {"ours": [], "plain": []}
     for _ in range(arguments.repeats):
         for name, stepper in (("ours", our_step), ("plain", plain_step)):
             rate, peak = timed(stepper, data, config, start, arguments, device)
@@ -103,11 +107,13 @@ def compared(arguments, device):
 
 
 def settings(arguments):
-    """Return the settings of the method, whose batch is on the device at once, as that of the plain network is."""
+    """Return the settings of the method, whose batch is on the device at once, as that of the plain
+    network is.
+    """
     training = {"batch_size": arguments.batch, "micro_batch": arguments.batch}
     cascade = {"shortlist": [arguments.shortlist], "rescale": False, "detach_epochs": 0}
-    own = {"cascade": cascade, "training": training, "seed": arguments.seed}
-    return configure("inceptionxml-lf", None, own, *map(parse_assignment, arguments.set))
+    changes = {"cascade": cascade, "training": training, "seed": arguments.seed}
+    return configure("inceptionxml-lf", None, changes, *map(parse_assignment, arguments.set))
 
 
 class Data(NamedTuple):
@@ -124,16 +130,14 @@ class Data(NamedTuple):
 
 def random_data(arguments):
     """Return documents whose words are half those of their labels."""
-    chance, n, n_labels = (
-        np.random.default_rng(arguments.seed),
-        arguments.batch * arguments.steps,
-        arguments.labels,
-    )
+    random = np.random.default_rng(arguments.seed)
+    n = arguments.batch * arguments.steps
+    n_labels = arguments.labels
     words = zipf(arguments.vocabulary - 1)  # of ids from 1 on
-    ends = np.append(0, np.cumsum(chance.integers(LABEL_WORDS[0], LABEL_WORDS[1] + 1, n_labels)))
-    own = 1 + chance.choice(len(words), ends[-1], p=words)
-    labels = chance.permutation(n_labels)[
-        chance.choice(n_labels, (n, arguments.positives), p=zipf(n_labels))
+    ends = np.append(0, np.cumsum(random.integers(LABEL_WORDS[0], LABEL_WORDS[1] + 1, n_labels)))
+    label_ids = 1 + random.choice(len(words), ends[-1], p=words)
+    labels = random.permutation(n_labels)[
+        random.choice(n_labels, (n, arguments.positives), p=zipf(n_labels))
     ]
     positives = sparse.csr_array(
         (
@@ -145,14 +149,14 @@ def random_data(arguments):
     )
     positives.sum_duplicates()
     positives.data[:] = 1
-    tokens = random_tokens(chance, own, ends, labels, words, arguments)
+    tokens = random_tokens(random, label_ids, ends, labels, words, arguments)
     batches = Batches(tokens, positives, arguments.batch, arguments.seed, by_length=False)
     borders = np.linspace(0, n_labels, arguments.clusters + 1).astype(np.int64)
     tree = LabelTree.from_borders(np.arange(n_labels), [borders])
     idf = np.append(0, -np.log(words)).astype(np.float32)
-    texts = label_words(Tokens(own.astype(np.uint32), ends, PAD, False), idf)
-    graph = random_graph(chance, n_labels, arguments.neighbours)
-    vectors = chance.normal(
+    texts = label_words(Tokens(label_ids.astype(np.uint32), ends, PAD, False), idf)
+    graph = random_graph(random, n_labels, arguments.neighbours)
+    vectors = random.normal(
         0, arguments.width**-0.5, (arguments.vocabulary, arguments.width)
     ).astype(np.float32)
     return Data(batches, positives, tree, vectors, idf, texts, graph)
@@ -164,26 +168,30 @@ def zipf(count):
     return weights / weights.sum()
 
 
-def random_tokens(chance, own, ends, labels, words, arguments):
-    """Return texts of a quarter of ``tokens`` to all of them; ``own`` and ``ends`` are the words of the labels."""
-    lengths = chance.integers(max(arguments.tokens // 4, 1), arguments.tokens + 1, len(labels))
+def random_tokens(random, label_ids, ends, labels, words, arguments):
+    """Return texts of a quarter of ``tokens`` to all of them; ``own`` and ``ends`` are the words of
+    the labels.
+    """
+    lengths = random.integers(max(arguments.tokens // 4, 1), arguments.tokens + 1, len(labels))
     rows = np.repeat(np.arange(len(labels)), lengths)
-    said = labels[rows, chance.integers(0, labels.shape[1], len(rows))]
-    place = ends[said] + (chance.random(len(rows)) * (ends[said + 1] - ends[said])).astype(np.int64)
-    noise = 1 + chance.choice(len(words), len(rows), p=words)
-    ids = np.where(chance.random(len(rows)) < 0.5, own[place], noise)
+    drawn = labels[rows, random.integers(0, labels.shape[1], len(rows))]
+    positions = ends[drawn] + (random.random(len(rows)) * (ends[drawn + 1] - ends[drawn])).astype(
+        np.int64
+    )
+    noise = 1 + random.choice(len(words), len(rows), p=words)
+    ids = np.where(random.random(len(rows)) < 0.5, label_ids[positions], noise)
     return Tokens(
         ids.astype(np.uint32), np.append(0, np.cumsum(lengths)), PAD, False, arguments.tokens
     )
 
 
-def random_graph(chance, n_labels, neighbours):
+def random_graph(random, n_labels, neighbours):
     """Return a label graph (L, L): each label itself, by 1, and others near it in the tree."""
     near = (
-        np.arange(n_labels)[:, None] + chance.integers(-32, 33, (n_labels, neighbours))
+        np.arange(n_labels)[:, None] + random.integers(-32, 33, (n_labels, neighbours))
     ) % n_labels
     members = np.concatenate([np.arange(n_labels)[:, None], near], 1)
-    values = np.concatenate([np.ones((n_labels, 1)), chance.uniform(0.1, 0.9, near.shape)], 1)
+    values = np.concatenate([np.ones((n_labels, 1)), random.uniform(0.1, 0.9, near.shape)], 1)
     ends = np.arange(n_labels + 1) * (neighbours + 1)
     return sparse.csr_array(
         (values.astype(np.float32).ravel(), members.ravel(), ends), (n_labels, n_labels)
@@ -221,14 +229,15 @@ def network_of(data, config, start, arguments, device):
 def weights_with_clusters(data, config, arguments, device):
     """Return first weights whose clusters tell documents apart, as those of a trained network do.
 
-    At random ones most documents of a batch would have the same shortlist, of which ours makes the rows once.
+    At random ones most documents of a batch would have the same shortlist, of which ours makes the
+    rows once.
     """
     network = network_of(data, config, None, arguments, device)
     clusters = data.tree.coarsen(data.positives)[0]
     vectors = np.zeros((len(data.batches.tokens), arguments.width), np.float32)
     for batch in data.batches.epoch(0):
-        own = batch.to(device)
-        vectors[batch.rows] = network.vectors(own.ids, own.mask)[0].cpu()
+        moved = batch.to(device)
+        vectors[batch.rows] = network.vectors(moved.ids, moved.mask)[0].cpu()
     rows = centroid_rows(vectors, clusters, prior_logit(clusters, clusters.shape[1]))
     network.heads[0].set_rows(rows.weights, rows.bias)
     network.heads[1].set_bias(prior_logit(data.positives, network.slots[-1]))
@@ -240,33 +249,31 @@ class Plain(nn.Module):
 
     def __init__(self, ours, data):
         super().__init__()
-        self.encoder, self.tables, self.kept = (
-            deepcopy(ours.encoder),
-            deepcopy(ours.tables),
-            ours.kept[0],
-        )
-        self.dropouts, of_labels, of_clusters = (
-            deepcopy(ours.dropouts),
-            ours.heads[1],
-            ours.heads[0],
-        )
+        self.encoder = deepcopy(ours.encoder)
+        self.tables = deepcopy(ours.tables)
+        self.kept = ours.kept[0]
+        self.dropouts = deepcopy(ours.dropouts)
+        of_labels = ours.heads[1]
+        of_clusters = ours.heads[0]
         text = of_labels.text
         self.phi_l, self.phi_g, self.attention = deepcopy((text.phi_l, text.phi_g, text.attention))
         self.clusters = nn.Linear(of_clusters.weight.shape[1], of_clusters.weight.shape[0])
-        self.free, self.bias = nn.Embedding(*text.shape), nn.Embedding(text.shape[0], 1)
+        self.free = nn.Embedding(*text.shape)
+        self.bias = nn.Embedding(text.shape[0], 1)
         with torch.no_grad():
             self.clusters.weight.copy_(of_clusters.weight)
             self.clusters.bias.copy_(of_clusters.bias)
             self.free.weight.copy_(of_labels.free.weight)
             self.bias.weight.copy_(of_labels.bias[:, None])
-        self.texts, self.graph_texts = (
-            _Bags(data.texts),
-            _Bags(sparse.csr_array(data.graph @ data.texts)),
-        )  # z⁰, G z⁰
+        # z⁰, G z⁰
+        self.texts = _Bags(data.texts)
+        self.graph_texts = _Bags(sparse.csr_array(data.graph @ data.texts))
         self.to(of_labels.bias.device)
 
     def shortlist(self, theta, batch):
-        """Return the scores of the clusters, their targets, and the labels of the best ones with the true labels."""
+        """Return the scores of the clusters, their targets, and the labels of the best ones with
+        the true labels.
+        """
         nodes, values = self.tables.cover(0, batch.positives, batch.values)
         p = self.clusters(self.dropouts[0](theta[0]))
         top = p.detach().topk(self.kept, sorted=False).indices.int()
@@ -278,7 +285,9 @@ class Plain(nn.Module):
         theta = self.encoder(batch.ids, batch.mask, (1, 2))
         meta, clusters, labels = self.shortlist(theta, batch)
         x = self.dropouts[1](theta[1])
-        slots, counted = labels.nodes.clamp(min=0).long(), labels.nodes >= 0  # (B, S)
+        # (B, S)
+        slots = labels.nodes.clamp(min=0).long()
+        counted = labels.nodes >= 0
         rows = self.rows(slots.flatten()).view(*slots.shape, -1)  # (B, S, D)
         p = torch.bmm(rows, x.to(rows.dtype)[:, :, None])[:, :, 0] + self.bias(slots)[:, :, 0]
         extreme = (bce(p.float(), labels.targets, reduction="none") * counted).sum(1) / counted.sum(
@@ -300,9 +309,12 @@ class Plain(nn.Module):
 
 
 def differences(data, config, start, arguments, device):
-    """Return loss and gradient of E of one batch: how far those of ours are from the plain ones; and its sizes."""
+    """Return loss and gradient of E of one batch: how far those of ours are from the plain ones;
+    and its sizes.
+    """
     network = network_of(data, config, start, arguments, device)
-    plain, batch = Plain(network, data).train(), next(data.batches.epoch(0)).to(device)
+    plain = Plain(network, data).train()
+    batch = next(data.batches.epoch(0)).to(device)
     torch.manual_seed(arguments.seed)
     ours = sum(network.losses(batch).values())
     torch.manual_seed(arguments.seed)
@@ -312,10 +324,8 @@ def differences(data, config, start, arguments, device):
     gradients = network.encoder.embedding.weight.grad, plain.encoder.embedding.weight.grad
     with torch.no_grad():
         nodes = plain.shortlist(plain.encoder(batch.ids, batch.mask, (1, 2)), batch)[2].nodes
-    loss, gradient = (
-        (ours - theirs).abs() / theirs,
-        (gradients[0] - gradients[1]).norm() / gradients[1].norm(),
-    )
+    loss = (ours - theirs).abs() / theirs
+    gradient = (gradients[0] - gradients[1]).norm() / gradients[1].norm()
     return {
         "loss": round(theirs.item(), 6),
         "loss_difference": loss.item(),
@@ -349,7 +359,9 @@ def plain_step(data, config, start, arguments, device):
 
 
 def timed(make, data, config, start, arguments, device):
-    """Return samples a second, and the most GPU memory in GiB, of a network's steps alone; 0 on a CPU."""
+    """Return samples a second, and the most GPU memory in GiB, of a network's steps alone; 0 on a
+    CPU.
+    """
     step = make(data, config, start, arguments, device)
     gc.collect()  # what is left of the network before
     if device.type == "cuda":

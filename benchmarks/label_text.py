@@ -1,17 +1,20 @@
 """Short texts and label text: each method with and without Gandalf on real data.
 
-    python benchmarks/label_text.py FOLDER… [--rows inceptionxml,astec,…] [--gandalf both] [--seeds 0,1,2]
+    python benchmarks/label_text.py FOLDER… [--rows inceptionxml,astec,…] [--gandalf both] [--seeds
+        0,1,2]
         [--vectors GLOVE.txt] [--set A.B=C …] [--curve FILE.jsonl]
 
-A FOLDER holds train.jsonl, test.jsonl and labels.jsonl, or .gz. Prints a JSON line a run: P@k and PSP@k in percent,
-seconds of training, the largest memory of the GPU, milliseconds of one document by itself and documents a second.
-``--vectors`` is a file of GloVe or word2vec text that networks on words begin with. With ``--share`` Gandalf takes that
-part of the labels, ``--sample tail`` rare ones first (figure 6 of the paper).
+A FOLDER holds train.jsonl, test.jsonl and labels.jsonl, or .gz. Prints a JSON line a run: P@k and
+PSP@k in percent, seconds of training, the largest memory of the GPU, milliseconds of one document
+by itself and documents a second. ``--vectors`` is a file of GloVe or word2vec text that networks on
+words begin with. With ``--share`` Gandalf takes that part of the labels, ``--sample tail`` rare
+ones first (figure 6 of the paper).
 
-With ``--curve`` the networks are measured on the test documents after each epoch, and lines of P@1 and PSP@5 by step
-are added to FILE (figure 5 of the paper) in place of results: the model that remains is the epoch best on these very
-documents. Labels that training does not have are left out there, and documents with no others; results count both.
-label_text_figures.py draws all lines, or makes tables of them.
+With ``--curve`` the networks are measured on the test documents after each epoch, and lines of P@1
+and PSP@5 by step are added to FILE (figure 5 of the paper) in place of results: the model that
+remains is the epoch best on these very documents. Labels that training does not have are left out
+there, and documents with no others; results count both. label_text_figures.py draws all lines, or
+makes tables of them.
 """
 
 from __future__ import annotations
@@ -69,7 +72,8 @@ def main():
     other = [row for row in arguments.rows.split(",") if METHODS[row].network != "cascade"]
     if arguments.curve and other:
         parser.error(
-            f"--curve: found {', '.join(other)}; expected --rows with networks whose labels learn at all steps"
+            f"--curve: found {', '.join(other)}; expected --rows with networks whose labels learn "
+            "at all steps"
         )
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with pool.threads(arguments.threads):
@@ -107,13 +111,13 @@ def compare(folder, arguments):
 
 def settings(method, gandalf, seed, arguments):
     """Return the settings of one model."""
-    own = {
+    changes = {
         "seed": seed,
         "gandalf": {"use": gandalf, "share": arguments.share, "sample": arguments.sample},
     }
     if METHODS[method].network:
-        own["encoder"] = {"name": arguments.vectors}
-    return configure(method, None, own, *map(parse_assignment, arguments.set))
+        changes["encoder"] = {"name": arguments.vectors}
+    return configure(method, None, changes, *map(parse_assignment, arguments.set))
 
 
 def run(documents, test, config, device):
@@ -125,7 +129,9 @@ def run(documents, test, config, device):
 
 
 def curve(documents, test, config, device):
-    """Return the metrics on the test documents after each epoch, by steps, those of an earlier phase counted in."""
+    """Return the metrics on the test documents after each epoch, by steps, those of an earlier
+    phase counted in.
+    """
     measure = partial(evaluate, label_counts=documents.label_counts, n_train=len(documents))
     with TemporaryDirectory() as folder:
         log_file = Path(folder, "run.jsonl")
@@ -139,21 +145,23 @@ def curve(documents, test, config, device):
 
 
 def points(epochs):
-    """Return a point for each epoch that was measured; where steps begin anew, a phase ended before."""
+    """Return a point for each epoch that was measured; where steps begin anew, a phase ended
+    before.
+    """
     ended = [
         before["step"] if after["step"] <= before["step"] else 0
         for before, after in pairwise(epochs)
     ]
-    found = []
+    results = []
     for number, epoch in enumerate(epochs):
         values = {
             name: round(100 * epoch["valid"][name], 2) for name in CURVE if name in epoch["valid"]
         }
         if values:
-            found.append(
+            results.append(
                 {"epoch": number + 1, "step": sum(ended[:number]) + epoch["step"], **values}
             )
-    return found
+    return results
 
 
 def add_lines(file, lines):

@@ -1,12 +1,14 @@
 """Pictures and tables of the lines that label_text.py wrote.
 
-    python benchmarks/label_text_figures.py LINES.jsonl… [--steps FIGURE5.svg] [--share FIGURE6.svg] [--table]
+    python benchmarks/label_text_figures.py LINES.jsonl… [--steps FIGURE5.svg] [--share FIGURE6.svg]
+        [--table]
 
-``--steps`` draws P@1 and PSP@5 against training steps, with and without Gandalf (lines of ``--curve``; figure 5 of the
-paper), ``--share`` against the share of labels whose texts are trained on, random ones or rare ones first (figure 6),
-where lines without Gandalf are the share 0. A row of each picture is a method on a dataset; lines are means over seeds
-and bands reach one standard deviation to both sides. ``--table`` prints a Markdown table a dataset, mean ± standard
-deviation where there are several seeds. Of lines of the same run the last counts.
+``--steps`` draws P@1 and PSP@5 against training steps, with and without Gandalf (lines of
+``--curve``; figure 5 of the paper), ``--share`` against the share of labels whose texts are trained
+on, random ones or rare ones first (figure 6), where lines without Gandalf are the share 0. A row of
+each picture is a method on a dataset; lines are means over seeds and bands reach one standard
+deviation to both sides. ``--table`` prints a Markdown table a dataset, mean ± standard deviation
+where there are several seeds. Of lines of the same run the last counts.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from longtail.report.picture_files import picture_suffix, save_picture
 METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 DRAWN = ("P@1", "PSP@5")
 NAMES = {"random": "labels at random", "tail": "rare labels first"}
-BLUE, RED = "#1f5f8b", "#b04a2f"
+BLUE = "#1f5f8b"
+RED = "#b04a2f"
 HEAD = ("method", *METRICS, "seeds", "training, min", "GPU, GiB", "one document, ms", "documents/s")
 
 
@@ -50,21 +53,21 @@ def main():
 
 def read_lines(files):
     """Return the lines of label_text.py, of each run and step the last one."""
-    found = {}
+    latest = {}
     for file in files:
         for line in map(json.loads, filter(str.strip, file.read_text().splitlines())):
             if line.get("benchmark") in ("label_text", "label_text_curve"):
-                found[(line["benchmark"], *setup(line), line["seed"], line.get("step"))] = line
-    return list(found.values())
+                latest[(line["benchmark"], *setup(line), line["seed"], line.get("step"))] = line
+    return list(latest.values())
 
 
 def setup(line):
     """Return what sets of lines are about: they differ by seed only."""
-    own = tuple(line["set"]), line.get("vectors", "")
+    setting = tuple(line["set"]), line.get("vectors", "")
     return (
         line["data"],
         line["method"],
-        own,
+        setting,
         line["gandalf"],
         line.get("share", 0.0),
         line.get("sample", ""),
@@ -82,7 +85,9 @@ def step_rows(lines):
 
 
 def share_rows(lines):
-    """Return {title: {name: {percent: lines}}}; nothing and all are on both lines, as there is nothing to choose."""
+    """Return {title: {name: {percent: lines}}}; nothing and all are on both lines, as there is
+    nothing to choose.
+    """
     rows = {}
     for line in lines:
         if line["benchmark"] == "label_text":
@@ -91,15 +96,15 @@ def share_rows(lines):
                 if share in (0.0, 1.0) or line["sample"] == name:
                     add(rows, title(line), name, 100 * share, line)
     chosen = {
-        own: curves
-        for own, curves in rows.items()
+        row: curves
+        for row, curves in rows.items()
         if any(0 < at < 100 for at in set().union(*curves.values()))
     }
-    return {own: {NAMES[name]: at for name, at in curves.items()} for own, curves in chosen.items()}
+    return {row: {NAMES[name]: at for name, at in curves.items()} for row, curves in chosen.items()}
 
 
-def add(rows, row, name, place, line):
-    rows.setdefault(row, {}).setdefault(name, {}).setdefault(place, []).append(line)
+def add(rows, row, name, position, line):
+    rows.setdefault(row, {}).setdefault(name, {}).setdefault(position, []).append(line)
 
 
 def title(line):
@@ -115,15 +120,15 @@ def draw(rows, across, path):
         )
     figure = Figure(figsize=(9, 0.6 + 2.9 * len(rows)), layout="constrained")
     panels = figure.subplots(len(rows), len(DRAWN), squeeze=False)
-    for own, (name, curves) in zip(panels, rows.items(), strict=True):
-        for axes, metric in zip(own, DRAWN, strict=True):
+    for row, (name, curves) in zip(panels, rows.items(), strict=True):
+        for axes, metric in zip(row, DRAWN, strict=True):
             for (curve, places), colour in zip(sorted(curves.items()), (BLUE, RED), strict=False):
                 draw_curve(axes, curve, places, metric, colour)
             axes.set_ylabel(f"{metric}, %")
             axes.grid(True, alpha=0.3)
             axes.spines[["top", "right"]].set_visible(False)
-        own[0].set_title(name, loc="left")
-        own[0].legend(frameon=False, loc="lower right")
+        row[0].set_title(name, loc="left")
+        row[0].legend(frameon=False, loc="lower right")
     for axes in panels[-1]:
         axes.set_xlabel(across)
     save_picture(figure, path)
@@ -132,9 +137,10 @@ def draw(rows, across, path):
 def draw_curve(axes, name, places, metric, colour):
     """Draw the mean over seeds, and a band of one standard deviation where there are several."""
     at = sorted(places)
-    found = [mean_and_deviation([line[metric] for line in places[place]]) for place in at]
-    axes.plot(at, [mean for mean, _ in found], color=colour, linewidth=2, marker=".", label=name)
-    low, high = [mean - spread for mean, spread in found], [mean + spread for mean, spread in found]
+    values = [mean_and_deviation([line[metric] for line in places[position]]) for position in at]
+    axes.plot(at, [mean for mean, _ in values], color=colour, linewidth=2, marker=".", label=name)
+    low = [mean - spread for mean, spread in values]
+    high = [mean + spread for mean, spread in values]
     axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
@@ -143,20 +149,21 @@ def mean_and_deviation(values):
 
 
 def tables(lines):
-    """Yield a Markdown table for each dataset: a row a method, without Gandalf and with it."""
+    """Yield a Markdown table per dataset: a row per method, without Gandalf and with it."""
     runs = {}
     for line in lines:
         if line["benchmark"] == "label_text":
             runs.setdefault(line["data"], {}).setdefault(setup(line)[1:], []).append(line)
     for data, rows in runs.items():
-        methods = {
-            own[:2]: place for place, own in reversed(list(enumerate(rows)))
-        }  # in the order of the lines
+        # methods in the order of the lines
+        methods = {key[:2]: position for position, key in reversed(list(enumerate(rows)))}
         ordered = sorted(rows.items(), key=lambda row: (methods[row[0][:2]], *row[0][2:]))
-        about = {settings(own[0]) for own in rows.values()} - {""}
-        same = len(about) == 1  # then it stands above, not in each row
-        head = f"{data}, {about.pop()}:" if same else f"{data}:"
-        body = [f"| {' | '.join(cells(own, not same))} |" for _, own in ordered]
+        about = {settings(runs_of_row[0]) for runs_of_row in rows.values()} - {""}
+        head = f"{data}:"
+        same = len(about) == 1
+        if same:  # above the table instead of in each row
+            head = f"{data}, {about.pop()}:"
+        body = [f"| {' | '.join(cells(runs_of_row, not same))} |" for _, runs_of_row in ordered]
         yield "\n".join(
             [head, "", f"| {' | '.join(HEAD)} |", f"|---|{'--:|' * (len(HEAD) - 1)}", *body]
         )
@@ -164,10 +171,8 @@ def tables(lines):
 
 def cells(lines, with_settings):
     """Return the row of a table for the lines of all seeds."""
-    minutes, memory = (
-        fmean(line["seconds"] for line in lines) / 60,
-        max(line["gpu_gib"] for line in lines),
-    )
+    minutes = fmean(line["seconds"] for line in lines) / 60
+    memory = max(line["gpu_gib"] for line in lines)
     single, speed = (
         fmean(line[name] for line in lines) for name in ("single_ms", "documents_per_s")
     )
@@ -184,10 +189,15 @@ def cells(lines, with_settings):
 
 
 def row_name(line, with_settings):
+    name = line["method"]
+    if line["gandalf"]:
+        name += " + Gandalf"
     share = line.get("share", 0.0)
-    part = f" of {share:.0%}, {line['sample']}" if 0 < share < 1 else ""
-    own = f" ({settings(line)})" if with_settings and settings(line) else ""
-    return line["method"] + (" + Gandalf" if line["gandalf"] else "") + part + own
+    if 0 < share < 1:
+        name += f" of {share:.0%}, {line['sample']}"
+    if with_settings and settings(line):
+        name += f" ({settings(line)})"
+    return name
 
 
 def settings(line):

@@ -1,10 +1,13 @@
-"""All linear methods on the same data: four metrics at 1, 3 and 5, time, peak memory and size of the model.
+"""All linear methods on the same data: four metrics at 1, 3 and 5, time, peak memory and size of
+the model.
 
-    python benchmarks/linear_methods.py FOLDER… [--methods xr-linear dismec …] [--set A.B=C …] [--memory MB]
+    python benchmarks/linear_methods.py FOLDER… [--methods xr-linear dismec …] [--set A.B=C …]
+        [--memory MB]
 
-A FOLDER holds train.jsonl.gz and test.jsonl.gz. Each method runs in a process of its own, with its defaults, 2 threads
-and seed 0, kernels compiled before; 2 % of the documents, at most 500, are held out for the calibration. Prints a JSON
-line a run, then a table a folder. --memory limits the address space of a process: what needs more fails.
+A FOLDER holds train.jsonl.gz and test.jsonl.gz. Each method runs in a process of its own, with its
+defaults, 2 threads and seed 0, kernels compiled before; 2 % of the documents, at most 500, are held
+out for the calibration. Prints a JSON line a run, then a table a folder. --memory limits the
+address space of a process: what needs more fails.
 """
 
 from __future__ import annotations
@@ -70,17 +73,18 @@ def main():
 def measured(folder, method, settings):
     documents, test = (lt.read(folder / f"{split}.jsonl.gz") for split in ("train", "test"))
     config = configure(method, None, *map(parse_assignment, settings))
-    with pool.threads(2), tempfile.TemporaryDirectory() as place:
+    with pool.threads(2), tempfile.TemporaryDirectory() as temporary:
         warm = train(documents.take(range(300)), config)
         predict(warm, test.take(range(3)), 5)  # compiles and loads the kernels
-        begin, cpu = time.perf_counter(), time.process_time()
+        begin = time.perf_counter()
+        cpu = time.process_time()
         model = train(documents, config)
         spent = time.perf_counter() - begin, time.process_time() - cpu
-        save_model(model, Path(place) / "model")
+        save_model(model, Path(temporary) / "model")
         size = sum(
-            file.stat().st_size for file in (Path(place) / "model").rglob("*") if file.is_file()
+            file.stat().st_size for file in (Path(temporary) / "model").rglob("*") if file.is_file()
         )
-        model = load_model(Path(place) / "model")
+        model = load_model(Path(temporary) / "model")
         metrics = evaluate_model(model, test).evaluation
     result = {
         "benchmark": "linear_methods",
@@ -97,7 +101,10 @@ def measured(folder, method, settings):
 def table(name, results):
     lines = [
         f"\n{name}\n",
-        "| method | P@1/3/5 | nDCG@1/3/5 | PSP@1/3/5 | PSnDCG@1/3/5 | train s | model MB | peak MB |",
+        (
+            "| method | P@1/3/5 | nDCG@1/3/5 | PSP@1/3/5 | PSnDCG@1/3/5 | train s | model MB | peak "
+            "MB |"
+        ),
     ]
     lines.append("|---|---|---|---|---|---|---|---|")
     for row in results:

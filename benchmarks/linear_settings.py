@@ -1,9 +1,11 @@
-"""What a setting of xr-linear does: precision, CPU seconds of training and size of the weights, one line a variant.
+"""What a setting of xr-linear does: precision, CPU seconds of training and size of the weights, one
+line a variant.
 
     python benchmarks/linear_settings.py FOLDER VARIANT… [--method xr-linear]
 
 FOLDER holds train.jsonl.gz and test.jsonl.gz; a VARIANT is settings joined by commas, such as
-ranker.max_passes=100,tfidf.0.sublinear_tf=false, or «default». No documents are held out. 2 threads, seed 0.
+ranker.max_passes=100,tfidf.0.sublinear_tf=false, or «default». No documents are held out. 2
+threads, seed 0.
 """
 
 from __future__ import annotations

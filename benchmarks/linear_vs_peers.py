@@ -1,14 +1,17 @@
-"""The linear methods beside PECOS, omikuji and napkinXC: seconds, memory, size and accuracy on the same data.
+"""The linear methods beside PECOS, omikuji and napkinXC: seconds, memory, size and accuracy on the
+same data.
 
-    python benchmarks/linear_vs_peers.py FOLDER… --peer-python PATH [--threads 2] [--repeat 3] [--systems a,b,…]
+    python benchmarks/linear_vs_peers.py FOLDER… --peer-python PATH [--threads 2] [--repeat 3]
+        [--systems a,b,…]
 
-A FOLDER holds train.jsonl and test.jsonl, or .gz. PATH is the Python of an environment with libpecos, omikuji and
-napkinxc. Each system trains in a fresh process and predicts in another, on as many cores as threads; systems take
-turns, and every number is the median of the repeats. Documents lie in memory as a list of strings before the clock
-starts; reading files is counted for nobody. PECOS and longtail start from text; omikuji, napkinXC and
-«pecos-features» get longtail's tf-idf ready-made: their seconds and sizes are without a vectoriser, and the ratio of
-times beside them is of tree and training alone. Kernels are compiled before the first run. Prints a JSON line a run,
-one a median, and a table with the ratios ours / peer.
+A FOLDER holds train.jsonl and test.jsonl, or .gz. PATH is the Python of an environment with
+libpecos, omikuji and napkinxc. Each system trains in a fresh process and predicts in another, on as
+many cores as threads; systems take turns, and every number is the median of the repeats. Documents
+lie in memory as a list of strings before the clock starts; reading files is counted for nobody.
+PECOS and longtail start from text; omikuji, napkinXC and «pecos-features» get longtail's tf-idf
+ready-made: their seconds and sizes are without a vectoriser, and the ratio of times beside them is
+of tree and training alone. Kernels are compiled before the first run. Prints a JSON line a run, one
+a median, and a table with the ratios ours / peer.
 """
 
 from __future__ import annotations
@@ -79,7 +82,9 @@ def main():
 
 
 def compile_kernels(systems, root, arguments):
-    """Run ours on the bundled sample first: compiled kernels are kept on disk, and are compiled once a machine."""
+    """Run ours on the bundled sample first: compiled kernels are kept on disk, and are compiled
+    once a machine.
+    """
     from longtail.data.sample import FOLDER
 
     for name in systems:
@@ -88,7 +93,8 @@ def compile_kernels(systems, root, arguments):
 
 def compare(folder, systems, arguments, root):
     """Run all systems on one data set in turns and return a row of medians for each."""
-    evaluate, work = evaluation(folder), root / folder.name
+    evaluate = evaluation(folder)
+    work = root / folder.name
     if any(name.startswith(FROM_FEATURES) for name in systems):
         make_features(folder, work / "features")
     runs = {name: [] for name in systems}
@@ -117,32 +123,37 @@ def compare(folder, systems, arguments, root):
 
 def run(system, folder, work, arguments):
     """Run a system by ``both_halves``, with longtail's features where it starts from these."""
-    own = {"system": system, "threads": arguments.threads}
+    options = {"system": system, "threads": arguments.threads}
     if system.startswith(FROM_FEATURES):
-        own["features"] = str(work / "features")
+        options["features"] = str(work / "features")
     return both_halves(
-        program(system, arguments), folder, work / system, own, environment(arguments.threads)
+        program(system, arguments), folder, work / system, options, environment(arguments.threads)
     )
 
 
-def both_halves(command, folder, place, own, variables):
-    """Train and predict, each in a fresh process of the system's own Python, and return what they measured."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    settings = place / "settings.json"
-    settings.write_text(json.dumps({"data": str(folder.absolute()), "work": str(place), **own}))
+def both_halves(command, folder, output, options, variables):
+    """Train and predict, each in a fresh process of the system's own Python, and return what they
+    measured.
+    """
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    settings = output / "settings.json"
+    settings.write_text(
+        json.dumps({"data": str(folder.absolute()), "work": str(output), **options})
+    )
     for half in ("train", "predict"):
-        with (place / f"{half}.log").open("w") as log:
+        with (output / f"{half}.log").open("w") as log:
             done = subprocess.run(
                 [*command, half, settings], stdout=log, stderr=subprocess.STDOUT, env=variables
             )
         if done.returncode:
             raise SystemExit(
-                f"{own['system']}, {half} on {folder}:\n{(place / f'{half}.log').read_text()[-2000:]}"
+                f"{options['system']}, {half} on "
+                f"{folder}:\n{(output / f'{half}.log').read_text()[-2000:]}"
             )
     return in_one(
-        json.loads((place / "train.json").read_text()),
-        json.loads((place / "predict.json").read_text()),
+        json.loads((output / "train.json").read_text()),
+        json.loads((output / "predict.json").read_text()),
     )
 
 
@@ -180,7 +191,9 @@ def in_one(train, predict):
 
 
 def evaluation(folder):
-    """Return a function from a file of predictions to the metrics in percent, the same code for every system."""
+    """Return a function from a file of predictions to the metrics in percent, the same code for
+    every system.
+    """
     import longtail as lt
 
     train = lt.read(data_file(folder, "train"))
@@ -204,7 +217,9 @@ def data_file(folder, split):
 
 
 def make_features(folder, target):
-    """Write longtail's features of both splits, those of its own methods, for systems that have no vectoriser."""
+    """Write longtail's features of both splits, those of its own methods, for systems that have no
+    vectoriser.
+    """
     from longtail.features.tfidf import TfIdf
     from longtail.methods import configure
 
@@ -232,11 +247,16 @@ class StageClock(logging.Handler):
 
 
 def train_ours(settings):
-    """Train one of longtail's methods. Whatever is not in the stages «features» and «tree» counts as training."""
+    """Train one of longtail's methods.
+
+    Whatever is not in the stages «features» and «tree» counts as training.
+    """
     import longtail as lt
 
     data = lt.read(data_file(settings.data, "train"))
-    loaded, clock, stages = protocol.resident_mb(), protocol.Clock(), StageClock()
+    loaded = protocol.resident_mb()
+    clock = protocol.Clock()
+    stages = StageClock()
     model = lt.Longtail(settings.system.removeprefix("longtail-"), seed=0, threads=settings.threads)
     logging.getLogger("longtail").setLevel(logging.INFO)
     logging.getLogger("longtail").addHandler(stages)
@@ -263,7 +283,8 @@ def predict_ours(settings):
     import longtail as lt
 
     texts, _ = protocol.documents(settings.data, "test")
-    clock, loaded = protocol.Clock(), protocol.resident_mb()
+    clock = protocol.Clock()
+    loaded = protocol.resident_mb()
     with clock("load"):
         model = lt.load(settings.model, threads=settings.threads)
         model.predict(texts[:10], k=protocol.TOP)  # loads the compiled kernels
@@ -299,7 +320,9 @@ def report(**fields):
 
 
 def table(rows):
-    """Lay out a line a system, and under each of ours the ratios ours / peer and the differences of precision."""
+    """Lay out a line a system, and under each of ours the ratios ours / peer and the differences of
+    precision.
+    """
     by_name = {(row["data"], row["system"]): row for row in rows}
     lines = [
         ["data", "system", "vect s", "tree s", "train s", *RATIOS.values(), "P@1", "P@3", "P@5"]
@@ -334,7 +357,9 @@ def laid_out(lines):
 
 
 def shown(value):
-    return "–" if value is None else f"{value:.4g}"
+    if value is None:
+        return "–"
+    return f"{value:.4g}"
 
 
 def ratio(ours, peer, name):
@@ -343,7 +368,9 @@ def ratio(ours, peer, name):
         name = {"vectorise_tree_train_s": "tree_train_s"}.get(name, name)
         if name in FROM_TEXT_ONLY:
             return "–"
-    return f"{ours[name] / peer[name]:.2f}×" if ours.get(name) and peer.get(name) else "–"
+    if not ours.get(name) or not peer.get(name):
+        return "–"
+    return f"{ours[name] / peer[name]:.2f}×"
 
 
 if __name__ == "__main__":

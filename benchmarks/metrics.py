@@ -1,7 +1,8 @@
-"""Times every metric at k = 1, 3, 5 over a million documents with their top 100 of 500,000 labels, on one core.
+"""Times every metric at k = 1, 3, 5 over a million documents with their top 100 of 500,000 labels,
+on one core.
 
-Prints JSON lines: `evaluate` without and with 1000 bootstrap resamples, and a vectorised numpy/scipy
-implementation of the same metrics on a slice, with the ratio of the times per document.
+Prints JSON lines: `evaluate` without and with 1000 bootstrap resamples, and a vectorised
+numpy/scipy implementation of the same metrics on a slice, with the ratio of the times per document.
 
     python benchmarks/metrics.py [--documents 1000000]
 """
@@ -20,15 +21,21 @@ from scipy import sparse
 
 from longtail.metrics import evaluate, inverse_propensities
 
-# numpy's BLAS and numba start their threads on first use; the affinity set in main() holds them all to one core.
-TOP, LABELS, TRUE, TRAIN = 100, 500_000, 5, 1_500_000
+# numpy's BLAS and numba start their threads on first use; the affinity set in main() holds them all
+# to one core.
+TOP = 100
+LABELS = 500_000
+TRUE = 5
+TRAIN = 1_500_000
 KS = (1, 3, 5)
 GOAL_S = 10
 CHUNK = 50_000
 
 
 def strata():
-    """Cut the labels into TOP ranges of Zipf-like mass: one label from each makes a row of distinct labels."""
+    """Cut the labels into TOP ranges of Zipf-like mass: one label from each makes a row of distinct
+    labels.
+    """
     bounds = np.floor(LABELS ** np.linspace(0, 1, TOP + 1)).astype(np.int64)
     bounds = np.maximum.accumulate(bounds - np.arange(TOP + 1)) + np.arange(TOP + 1) - bounds[0]
     bounds[-1] = LABELS
@@ -36,7 +43,9 @@ def strata():
 
 
 def synthetic(n_documents, seed=0):
-    """Make predictions with entries in label order, and a label matrix about half of which they hold."""
+    """Make predictions with entries in label order, and a label matrix about half of which they
+    hold.
+    """
     rng = np.random.default_rng(seed)
     low, width = strata()
     labels = np.empty((n_documents, TOP), np.int32)
@@ -48,10 +57,10 @@ def synthetic(n_documents, seed=0):
         labels[rows] = low + rng.random((n, TOP), np.float32) * width
         scores[rows] = rng.random((n, TOP), np.float32)
         slots = (rng.integers(TOP, size=(n, 1)) + 17 * np.arange(TRUE)) % TOP
-        found = rng.random((n, TRUE)) < 0.5
+        is_true = rng.random((n, TRUE)) < 0.5
         fresh = low[slots] + (rng.random((n, TRUE)) * width[slots]).astype(np.int64)
-        true[rows] = np.where(found, np.take_along_axis(labels[rows], slots, 1), fresh)
-        lifted = np.take_along_axis(scores[rows], slots, 1) + 0.5 * found
+        true[rows] = np.where(is_true, np.take_along_axis(labels[rows], slots, 1), fresh)
+        lifted = np.take_along_axis(scores[rows], slots, 1) + 0.5 * is_true
         np.put_along_axis(scores[rows], slots, lifted.astype(np.float32), 1)
     return csr(scores, labels), csr(np.ones_like(true, np.float32), np.sort(true, axis=1))
 
@@ -62,9 +71,13 @@ def csr(data, labels):
 
 
 def peer(predictions, label_matrix, weights):
-    """Do the same with argpartition, sparse indexing and bincount; unlike `evaluate` it needs rows of equal length."""
-    n, deepest = predictions.shape[0], max(KS)
-    scores, labels = predictions.data.reshape(n, -1), predictions.indices.reshape(n, -1)
+    """Do the same with argpartition, sparse indexing and bincount; unlike `evaluate` it needs rows
+    of equal length.
+    """
+    n = predictions.shape[0]
+    deepest = max(KS)
+    scores = predictions.data.reshape(n, -1)
+    labels = predictions.indices.reshape(n, -1)
     best = np.sort(
         np.argpartition(-scores, deepest, axis=1)[:, :deepest], axis=1
     )  # in label order: ties too
@@ -81,7 +94,9 @@ def peer(predictions, label_matrix, weights):
     counts = np.bincount(label_matrix.indices, minlength=LABELS)
     values = {}
     for k in KS:
-        h, w, d = hit[:, :k], weights[top[:, :k]], discount[:k]
+        h = hit[:, :k]
+        w = weights[top[:, :k]]
+        d = discount[:k]
         values[f"P@{k}"] = (h.sum(axis=1) / k).mean()
         values[f"nDCG@{k}"] = ((h * d).sum(axis=1) / ideal[np.minimum(n_true, k) - 1]).mean()
         values[f"R@{k}"] = (h.sum(axis=1) / n_true).mean()
@@ -95,7 +110,8 @@ def peer(predictions, label_matrix, weights):
 
 
 def median_seconds(work, repeats=3):
-    seconds, result = [], None
+    seconds = []
+    result = None
     for _ in range(repeats):
         start = time.perf_counter()
         result = work()
@@ -137,7 +153,8 @@ def main(n_documents):
     )
     report(case="evaluate, bootstrap=1000", seconds=full, bootstrap_seconds=full - seconds, **size)
     n_slice = min(n_documents, 50_000)
-    part, part_true = predictions[:n_slice], label_matrix[:n_slice]
+    part = predictions[:n_slice]
+    part_true = label_matrix[:n_slice]
     weights = inverse_propensities(counts, TRAIN)
     slow, expected = median_seconds(lambda: peer(part, part_true, weights))
     fast, result = median_seconds(lambda: evaluate(part, part_true, **options))

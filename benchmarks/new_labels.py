@@ -1,12 +1,15 @@
-"""Labels that were never trained on, by their words: a model that is given them beside the same model without.
+"""Labels that were never trained on, by their words: a model that is given them beside the same
+model without.
 
-    python benchmarks/new_labels.py FOLDER… [--rows inceptionxml-lf,decaf,eclare] [--documents N] [--seeds 0,1,2]
+    python benchmarks/new_labels.py FOLDER… [--rows inceptionxml-lf,decaf,eclare] [--documents N]
+        [--seeds 0,1,2]
         [--vectors GLOVE.txt] [--gandalf] [--set A.B=C …]
 
-A FOLDER holds train.jsonl, test_all_labels.jsonl, whose labels are not all in train, and labels.jsonl, or .gz. Prints a
-JSON line a run, all numbers in percent: P@k and recall R@k over all labels of the test documents, and the recall of
-labels that train does not have, among the k best of all labels. «new among 5» is how many of the five best are new. A
-new label's text is its id without « -- », as labels.jsonl has it for others. ``--documents`` trains on the first N.
+A FOLDER holds train.jsonl, test_all_labels.jsonl, whose labels are not all in train, and
+labels.jsonl, or .gz. Prints a JSON line a run, all numbers in percent: P@k and recall R@k over all
+labels of the test documents, and the recall of labels that train does not have, among the k best of
+all labels. «new among 5» is how many of the five best are new. A new label's text is its id without
+« -- », as labels.jsonl has it for others. ``--documents`` trains on the first N.
 """
 
 from __future__ import annotations
@@ -68,7 +71,9 @@ def main():
 
 
 def read(folder, n_documents):
-    """Return documents with the labels that they use, test documents with all of theirs, and labels of these alone."""
+    """Return documents with the labels that they use, test documents with all of theirs, and labels
+    of these alone.
+    """
     documents = lt.read(data_file(folder, "train"), labels=data_file(folder, "labels"))
     documents = documents.take(np.arange(min(n_documents or len(documents), len(documents))))
     used = np.flatnonzero(documents.label_counts).tolist()
@@ -84,12 +89,12 @@ def read(folder, n_documents):
 
 def run(documents, test, new, method, seed, arguments):
     """Train a model, and measure it without and with the new labels."""
-    own = {
+    settings = {
         "seed": seed,
         "encoder": {"name": arguments.vectors},
         "gandalf": {"use": arguments.gandalf},
     }
-    config = configure(method, None, own, *map(parse_assignment, arguments.set))
+    config = configure(method, None, settings, *map(parse_assignment, arguments.set))
     model = lt.Longtail.of(train(documents, config, device=arguments.device))
     begin = time.perf_counter()
     extended = lt.extend(model, new)
@@ -108,10 +113,12 @@ def run(documents, test, new, method, seed, arguments):
 
 
 def measured(model, test, known):
-    """Return metrics over all labels, and of those from ``known`` on, which were not trained on, the recall alone."""
-    found = model.predict(test.texts, KS[-1]).matrix
+    """Return metrics over all labels, and of those from ``known`` on, which were not trained on,
+    the recall alone.
+    """
+    predictions = model.predict(test.texts, KS[-1]).matrix
     ranked = csr_of(
-        found.data, found.indices, found.indptr, test.n_labels
+        predictions.data, predictions.indices, predictions.indptr, test.n_labels
     )  # labels that were added are the last
     metrics = evaluate(ranked, test.label_matrix, ks=KS).metrics
     values = {name: metrics[name] for name in SHOWN}

@@ -1,10 +1,12 @@
-"""One-vs-all: seconds a label of Newton's method (dismec), beside scikit-learn's OneVsRestClassifier(LinearSVC).
+"""One-vs-all: seconds a label of Newton's method (dismec), beside scikit-learn's
+OneVsRestClassifier(LinearSVC).
 
     python benchmarks/ova.py FOLDER… [--labels 208] [--tolerance 0.01]
 
-FOLDER holds train.jsonl.gz. Both train the same sample of labels, of all frequencies as they are in the data, on the
-same tf-idf of all documents, C = 1 and no pruning, on one thread; seconds are of CPU time. scikit-learn is run with its
-defaults, in the dual and in the primal. The objective ½‖w‖² + Σ max(0, 1 − y w·x)² is computed alike for all.
+FOLDER holds train.jsonl.gz. Both train the same sample of labels, of all frequencies as they are in
+the data, on the same tf-idf of all documents, C = 1 and no pruning, on one thread; seconds are of
+CPU time. scikit-learn is run with its defaults, in the dual and in the primal. The objective ½‖w‖²
++ Σ max(0, 1 − y w·x)² is computed alike for all.
 """
 
 from __future__ import annotations
@@ -70,16 +72,18 @@ def measured(folder, count, tolerance):
 
 
 def sample(label_matrix, count):
-    """Return (documents, count) columns evenly spaced in the order of frequency, from a random one on, seed 0."""
+    """Return (documents, count) columns evenly spaced in the order of frequency, from a random one
+    on, seed 0.
+    """
     by_label = label_matrix.tocsc()
     order = np.argsort(-np.diff(by_label.indptr), kind="stable")
     places = np.random.default_rng(0).random() + np.arange(count)
     return by_label[:, order[(places * len(order) / count).astype(int)]]
 
 
-def timed(work, *given):
+def timed(work, *values):
     begin = time.process_time()
-    result = work(*given)
+    result = work(*values)
     return time.process_time() - begin, result
 
 

@@ -1,12 +1,16 @@
-"""Ray on one machine beside threads: seconds of training a tree of labels and one-vs-all, as a ratio.
+"""Ray on one machine beside threads: seconds of training a tree of labels and one-vs-all, as a
+ratio.
 
-    python benchmarks/ray_overhead.py FOLDER… [--runs 5] [--threads 0] [--documents 0] [--labels 16384]
+    python benchmarks/ray_overhead.py FOLDER… [--runs 5] [--threads 0] [--documents 0] [--labels
+        16384]
 
-FOLDER holds train.jsonl.gz. Both ways train the same model from the same documents, one after the other in each run,
-after one of each that is not counted. `ratio` is the median over runs of Ray's seconds over those of threads, from
-documents to the model folder. What a command pays once, whatever the data, stands beside it: `connect_seconds` to start
-the cluster, and by how much `first_seconds`, those of the first training, are above the others (workers import the
-package and load kernels). DiSMEC is trained on the `--labels` most frequent labels. Bytes of both folders are compared.
+FOLDER holds train.jsonl.gz. Both ways train the same model from the same documents, one after the
+other in each run, after one of each that is not counted. `ratio` is the median over runs of Ray's
+seconds over those of threads, from documents to the model folder. What a command pays once,
+whatever the data, stands beside it: `connect_seconds` to start the cluster, and by how much
+`first_seconds`, those of the first training, are above the others (workers import the package and
+load kernels). DiSMEC is trained on the `--labels` most frequent labels. Bytes of both folders are
+compared.
 """
 
 from __future__ import annotations
@@ -44,8 +48,10 @@ def main():
         if arguments.documents:
             documents = documents.take(np.arange(min(arguments.documents, len(documents))))
         for method in ("xr-linear", "dismec") if arguments.labels else ("xr-linear",):
-            own = documents if method == "xr-linear" else most_frequent(documents, arguments.labels)
-            result = measured(own, method, arguments.threads, arguments.runs)
+            subset = (
+                documents if method == "xr-linear" else most_frequent(documents, arguments.labels)
+            )
+            result = measured(subset, method, arguments.threads, arguments.runs)
             print(
                 json.dumps(
                     {"benchmark": "ray_overhead", "data": folder.name, "method": method, **result}
@@ -55,7 +61,9 @@ def main():
 
 
 def most_frequent(documents, count):
-    """Return the documents with the ``count`` most frequent labels alone, those that have none left out."""
+    """Return the documents with the ``count`` most frequent labels alone, those that have none left
+    out.
+    """
     kept = np.sort(np.argsort(-documents.label_counts, kind="stable")[:count])
     matrix = documents.label_matrix.tocsc()[:, kept].tocsr()
     rows = np.flatnonzero(np.diff(matrix.indptr))
@@ -68,7 +76,8 @@ def most_frequent(documents, count):
 def measured(documents, method, threads, runs):
     config = configure(method)
     with tempfile.TemporaryDirectory() as scratch:
-        one, other = Path(scratch, "threads"), Path(scratch, "ray")
+        one = Path(scratch, "threads")
+        other = Path(scratch, "ray")
         trained(documents, one, config, threads)  # compiles the kernels
         begin = time.perf_counter()
         with connected("local", threads):

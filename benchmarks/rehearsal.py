@@ -1,13 +1,15 @@
-"""Runs ``longtail reproduce`` on a synthetic corpus of the published size, and prints time and memory of each stage.
+"""Runs ``longtail reproduce`` on a synthetic corpus of the published size, and prints time and
+memory of each stage.
 
     python benchmarks/rehearsal.py amazon-670k --set training.epochs=1
     python benchmarks/rehearsal.py wiki-500k --share 0.25 --set training.epochs=1
-    python benchmarks/rehearsal.py amazon-670k --share 0.002 --depth 12 --width 32      # the way alone, on a laptop
+    python benchmarks/rehearsal.py amazon-670k --share 0.002 --depth 12 --width 32      # the way
+        alone, on a laptop
 
-The corpus has the layout and the sizes of the authors' download (``synthetic_corpus.py``), the encoder is BERT-base
-with random weights, so the accuracy says nothing; what is measured is whether the recipe runs at this size, how long
-each stage takes, and how much memory it takes beside what the forecast said. A JSON line for each stage, and one for
-the whole run.
+The corpus has the layout and the sizes of the authors' download (``synthetic_corpus.py``), the
+encoder is BERT-base with random weights, so the accuracy says nothing; what is measured is whether
+the recipe runs at this size, how long each stage takes, and how much memory it takes beside what
+the forecast said. A JSON line for each stage, and one for the whole run.
 """
 
 from __future__ import annotations
@@ -94,7 +96,9 @@ def main() -> None:
 
 
 def written(arguments: argparse.Namespace, folder: Path) -> float:
-    """Write the corpus and the encoder, unless an earlier call kept them; return the seconds of that."""
+    """Write the corpus and the encoder, unless an earlier call kept them; return the seconds of
+    that.
+    """
     if folder.exists():
         print(f"{folder}: is there, and not written again", file=sys.stderr)
         return 0.0
@@ -125,7 +129,9 @@ def experiment_of(arguments: argparse.Namespace) -> str:
 
 
 def reproduced(arguments: argparse.Namespace, folder: Path, output: Path) -> tuple[int, int]:
-    """Run the experiment in a process of its own; return its exit status and its largest memory in bytes."""
+    """Run the experiment in a process of its own; return its exit status and its largest memory in
+    bytes.
+    """
     command = [
         *(sys.executable, "-m", "longtail", "reproduce", experiment_of(arguments), str(folder)),
         *(
@@ -148,7 +154,9 @@ def reproduced(arguments: argparse.Namespace, folder: Path, output: Path) -> tup
 
 
 def stage_lines(log: Path) -> list[dict[str, object]]:
-    """Return the forecast and the stages of a run log, and of a network the last step of each epoch."""
+    """Return the forecast and the stages of a run log, and of a network the last step of each
+    epoch.
+    """
     events = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
     lines = []
     for event in events:

@@ -1,12 +1,14 @@
 """Memory and time of classifiers over all documents: one-vs-all, and the root of a label tree.
 
-    python benchmarks/root_memory.py [--documents 40000] [--nodes 1024] [--threads 1 2 8] [--cases dismec root]
+    python benchmarks/root_memory.py [--documents 40000] [--nodes 1024] [--threads 1 2 8] [--cases
+        dismec root]
 
-Documents are synthetic: a dense block of ``width`` columns beside tf-idf-like rows whose columns have a Zipf tail. Each
-case and number of threads is a process of its own, which prints the memory of the features, the peak of its resident
-set above what it held before training, and seconds of wall clock and of the processor. Memory must not grow by a copy
-of the features with each thread. Cases: ``dismec`` (Newton's method, one classifier a label) and ``root`` (dual, the
-first level of a tree).
+Documents are synthetic: a dense block of ``width`` columns beside tf-idf-like rows whose columns
+have a Zipf tail. Each case and number of threads is a process of its own, which prints the memory
+of the features, the peak of its resident set above what it held before training, and seconds of
+wall clock and of the processor. Memory must not grow by a copy of the features with each thread.
+Cases: ``dismec`` (Newton's method, one classifier a label) and ``root`` (dual, the first level of a
+tree).
 """
 
 from __future__ import annotations
@@ -54,22 +56,25 @@ def main():
         return
     for case in arguments.cases:
         for threads in arguments.threads:
-            given = [
+            options = [
                 f"--{name}={getattr(arguments, name)}"
                 for name in ("documents", "width", "nonzeros", "nodes")
             ]
-            own = ["--own-process", "--cases", case, "--threads", str(threads)]
-            subprocess.run([sys.executable, __file__, *given, *own], check=True)
+            case_options = ["--own-process", "--cases", case, "--threads", str(threads)]
+            subprocess.run([sys.executable, __file__, *options, *case_options], check=True)
 
 
 def measured(arguments):
-    case, threads = arguments.cases[0], arguments.threads[0]
+    case = arguments.cases[0]
+    threads = arguments.threads[0]
     train(case, *synthetic(300, arguments.width, arguments.nonzeros, 32))  # compiles the kernels
     features, labels = synthetic(
         arguments.documents, arguments.width, arguments.nonzeros, arguments.nodes
     )
     reset_peak()
-    before, begin, cpu = memory("VmRSS"), time.perf_counter(), time.process_time()
+    before = memory("VmRSS")
+    begin = time.perf_counter()
+    cpu = time.process_time()
     with pool.threads(threads):
         digest = train(case, features, labels)
     return {
@@ -90,7 +95,8 @@ def measured(arguments):
 
 def train(case, features, labels):
     """Return a digest of the weights."""
-    ranker, digest = RANKERS[case], hashlib.sha256()
+    ranker = RANKERS[case]
+    digest = hashlib.sha256()
     if case == "dismec":
         problems = LabelProblems.of(features, labels, ranker, 0)
         levels = (problems.solve(batch) for batch in label_batches(labels.shape[1]))
@@ -115,15 +121,15 @@ def synthetic(documents, width, nonzeros, nodes):
     rows = sparse.csr_array(
         (values, columns, np.arange(0, len(values) + 1, nonzeros)), shape=(documents, COLUMNS)
     )
-    own = random.integers(0, nodes, (documents, 5), dtype=np.int32)
+    parents = random.integers(0, nodes, (documents, 5), dtype=np.int32)
     dense = np.empty((documents, width), np.float32)
     for first in range(0, documents, 1024):
-        block = centres[own[first : first + 1024]].sum(axis=1)
+        block = centres[parents[first : first + 1024]].sum(axis=1)
         block += 2 * random.normal(size=block.shape).astype(np.float32)
         dense[first : first + 1024] = block / np.linalg.norm(block, axis=1, keepdims=True)
-    marks = np.ones(own.size, np.float32)
+    marks = np.ones(parents.size, np.float32)
     labels = sparse.csr_array(
-        (marks, own.ravel(), np.arange(0, own.size + 1, 5)), shape=(documents, nodes)
+        (marks, parents.ravel(), np.arange(0, parents.size + 1, 5)), shape=(documents, nodes)
     )
     labels.sum_duplicates()
     labels.data[:] = 1

@@ -1,18 +1,25 @@
-"""Loads `longtail serve` on loopback: documents a second, latency, overload, memory; or fuzzes it by its own schema.
+"""Loads `longtail serve` on loopback: documents a second, latency, overload, memory; or fuzzes it
+by its own schema.
 
-Needs `wrk` on PATH. Prints one JSON line a phase, with the goal beside each number it has one for; other work on the
-machine shows in all of them, so run it alone. Every request has one real document of FILE and asks for five labels.
+Needs `wrk` on PATH. Prints one JSON line a phase, with the goal beside each number it has one for;
+other work on the machine shows in all of them, so run it alone. Every request has one real document
+of FILE and asks for five labels.
 
-    python benchmarks/serving.py MODEL --documents test.jsonl.gz [--seconds 30] [--overload-seconds 60] [--workers 1]
-    python benchmarks/serving.py TRAIN --documents test.jsonl.gz        trains xr-linear first, as TRAIN is no model
-    python benchmarks/serving.py MODEL --schema 500                     Schemathesis, 500 examples an endpoint
+    python benchmarks/serving.py MODEL --documents test.jsonl.gz [--seconds 30] [--overload-seconds
+        60] [--workers 1]
+    python benchmarks/serving.py TRAIN --documents test.jsonl.gz        trains xr-linear first, as
+        TRAIN is no model
+    python benchmarks/serving.py MODEL --schema 500                     Schemathesis, 500 examples
+        an endpoint
 
-`capacity` is wrk with 32 connections, each sending its next request as soon as it has the answer. wrk cannot send at a
-given rate, so `overload` has a quarter more connections each time, from 160 on to 2,560 at most, until answers of all
-kinds come at 5 times the capacity; `offered_s` says how far that went. Latency of accepted requests is not what wrk
-measures there, as it sees no difference between 200 and 503: four more connections, each of 20 requests a second, are
-timed by this script at the same time. Statuses are counted by the server. `recovered_s` is how long after the overload
-an answer last was no 200, or took more than the p99 of the goal. Memory is resident memory of the server.
+`capacity` is wrk with 32 connections, each sending its next request as soon as it has the answer.
+wrk cannot send at a given rate, so `overload` has a quarter more connections each time, from 160 on
+to 2,560 at most, until answers of all kinds come at 5 times the capacity; `offered_s` says how far
+that went. Latency of accepted requests is not what wrk measures there, as it sees no difference
+between 200 and 503: four more connections, each of 20 requests a second, are timed by this script
+at the same time. Statuses are counted by the server. `recovered_s` is how long after the overload
+an answer last was no 200, or took more than the p99 of the goal. Memory is resident memory of the
+server.
 """
 
 from __future__ import annotations
@@ -45,8 +52,10 @@ GOALS = {
     "growth": 0.05,
     "recovered_s": 2,
 }
-OVERLOAD, MOST_CONNECTIONS = 5, 2560
-SAMPLERS, SAMPLES_S = 4, 20
+OVERLOAD = 5
+MOST_CONNECTIONS = 2560
+SAMPLERS = 4
+SAMPLES_S = 20
 HEADERS = {"Content-Type": "application/json"}
 
 LUA = """
@@ -71,7 +80,8 @@ class Server:
     """A running server."""
 
     def __init__(self, process, port):
-        self.process, self.port = process, port
+        self.process = process
+        self.port = port
 
     def statuses(self):
         """Return how many answers of each status to predictions there have been."""
@@ -79,10 +89,10 @@ class Server:
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
         connection.close()
-        found = re.findall(
+        counts = re.findall(
             r'longtail_requests_total\{path="/v1/predict",status="(\d+)"\} ([\d.e+]+)', text
         )
-        return Counter({int(status): round(float(count)) for status, count in found})
+        return Counter({int(status): round(float(count)) for status, count in counts})
 
     def resident_mb(self):
         """Return the resident memory of the server and its workers."""
@@ -107,12 +117,12 @@ def serving(model, *options):
         lines.append(line)
         if line.startswith("curl "):
             break
-    found = re.search(r"page: http://\S+:(\d+)/", "".join(lines))
-    if not found:
+    match = re.search(r"page: http://\S+:(\d+)/", "".join(lines))
+    if not match:
         sys.exit("".join(lines))
     threading.Thread(target=process.stderr.read, daemon=True).start()
     try:
-        yield Server(process, int(found[1]))
+        yield Server(process, int(match[1]))
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
@@ -141,7 +151,9 @@ class Samplers:
 
     def __init__(self, server, bodies):
         self.answers = []  # (when it ended, status, seconds)
-        self._server, self._bodies, self._stop = server, bodies, threading.Event()
+        self._server = server
+        self._bodies = bodies
+        self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(number,)) for number in range(SAMPLERS)
         ]
@@ -178,47 +190,54 @@ class Samplers:
     def between(self, begin, end, status=200):
         """Return the p50 and p99, in ms, of answers of a status in a time, and how many there were."""
         times = [
-            seconds for at, own, seconds in self.answers if begin <= at <= end and own == status
+            seconds for at, code, seconds in self.answers if begin <= at <= end and code == status
         ]
-        p50, p99 = np.percentile(times, [50, 99]) * 1e3 if times else (None, None)
-        return p50, p99, len(times)
+        if not times:
+            return None, None, 0
+        p50, p99 = np.percentile(times, [50, 99]) * 1e3
+        return round(p50, 1), round(p99, 1), len(times)
 
 
 def capacity(server, script, connections, seconds):
     """Measure what the server does when it is busy, not overloaded."""
-    found = wrk(server, script, connections, seconds)
-    answered = found["requests"] - found["not_2xx"]
+    measured = wrk(server, script, connections, seconds)
+    answered = measured["requests"] - measured["not_2xx"]
     return {
         "phase": "capacity",
         "connections": connections,
-        "seconds": round(found["seconds"], 1),
-        "documents_s": round(answered / found["seconds"]),
-        "p50_ms": round(found["p50_ms"], 2),
-        "p99_ms": round(found["p99_ms"], 2),
-        "not_2xx": found["not_2xx"],
-        "broken": found["broken"],
+        "seconds": round(measured["seconds"], 1),
+        "documents_s": round(answered / measured["seconds"]),
+        "p50_ms": round(measured["p50_ms"], 2),
+        "p99_ms": round(measured["p99_ms"], 2),
+        "not_2xx": measured["not_2xx"],
+        "broken": measured["broken"],
         "goal": {name: GOALS[name] for name in ("documents_s", "p50_ms", "p99_ms")},
     }
 
 
 def connections_for(server, script, wanted_s, first):
-    """Return the connections with which answers come at this rate, a quarter more each time until they do."""
+    """Return the connections with which answers come at this rate, a quarter more each time until
+    they do.
+    """
     connections = first
     while connections < MOST_CONNECTIONS:
-        found = wrk(server, script, connections, 3)
-        if found["requests"] / found["seconds"] >= wanted_s:
+        measured = wrk(server, script, connections, 3)
+        if measured["requests"] / measured["seconds"] >= wanted_s:
             break
         connections = connections * 5 // 4
     return connections
 
 
 def overload(server, script, bodies, usual_s, first, seconds):
-    """Measure what the server does when five times as much is asked as it can do, and how soon it is well again."""
+    """Measure what the server does when five times as much is asked as it can do, and how soon it
+    is well again.
+    """
     connections = connections_for(server, script, OVERLOAD * usual_s, first)
-    memory, statuses = server.resident_mb(), server.statuses()
+    memory = server.resident_mb()
+    statuses = server.statuses()
     with Samplers(server, bodies) as samplers:
         begin = time.monotonic()
-        found = wrk(server, script, connections, seconds)
+        measured = wrk(server, script, connections, seconds)
         end = time.monotonic()
         after = server.statuses() - statuses
         time.sleep(5)
@@ -234,16 +253,16 @@ def overload(server, script, bodies, usual_s, first, seconds):
     return {
         "phase": "overload",
         "connections": connections,
-        "seconds": round(found["seconds"], 1),
-        "offered_s": round(found["requests"] / found["seconds"]),
-        "times_capacity": round(found["requests"] / found["seconds"] / usual_s, 1),
+        "seconds": round(measured["seconds"], 1),
+        "offered_s": round(measured["requests"] / measured["seconds"]),
+        "times_capacity": round(measured["requests"] / measured["seconds"] / usual_s, 1),
         "accepted_s": round(after[200] / (end - begin)),
         "statuses": {str(status): count for status, count in sorted(after.items())},
-        "broken": found["broken"],
-        "accepted_p50_ms": None if p50 is None else round(p50, 1),
-        "accepted_p99_ms": None if p99 is None else round(p99, 1),
+        "broken": measured["broken"],
+        "accepted_p50_ms": p50,
+        "accepted_p99_ms": p99,
         "samples": count,
-        "shed_p99_ms": None if shed_p99 is None else round(shed_p99, 1),
+        "shed_p99_ms": shed_p99,
         "memory_mb": [round(memory), round(grown)],
         "growth": round(grown / memory - 1, 4),
         "recovered_s": round(max(late, default=0.0), 2),
@@ -342,10 +361,10 @@ def main():
             usual = capacity(server, script, options.connections, options.seconds)
             print(json.dumps(usual), flush=True)
             first = OVERLOAD * options.connections
-            found = overload(
+            result = overload(
                 server, script, bodies, usual["documents_s"], first, options.overload_seconds
             )
-            print(json.dumps(found), flush=True)
+            print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
     python benchmarks/synthetic_corpus.py amazon-670k FOLDER --share 0.01
 
-Counts of documents and labels, labels and words per document, and columns of the features are those of
-``longtail.reproduction``; label frequencies fall as in Zipf's law, and every label occurs. Labels lie in topics of 64,
-and a document has most of its labels from one topic. Its words come from the topic, from its labels, and from all
-words, so that something can be learnt, and truncating a text loses some of it. All words have five letters.
-``--share`` takes a part of the documents, never of the labels.
+Counts of documents and labels, labels and words per document, and columns of the features are those
+of ``longtail.reproduction``; label frequencies fall as in Zipf's law, and every label occurs.
+Labels lie in topics of 64, and a document has most of its labels from one topic. Its words come
+from the topic, from its labels, and from all words, so that something can be learnt, and truncating
+a text loses some of it. All words have five letters. ``--share`` takes a part of the documents,
+never of the labels.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ from numpy.typing import NDArray
 TOPIC = 64  # labels
 LETTERS = 5  # of each word
 WORDS = 300_000  # different ones
-TOPIC_WORDS, LABEL_WORDS = 24, 4  # that belong to a topic, and to a label
-TOPIC_SHARE, LABEL_SHARE = 0.25, 0.15  # of the words of a document
+# that belong to a topic, and to a label
+TOPIC_WORDS = 24
+LABEL_WORDS = 4
+# of the words of a document
+TOPIC_SHARE = 0.25
+LABEL_SHARE = 0.15
 SAME_TOPIC = 0.8  # of the labels of a document
 CHUNK = 8192  # documents made at a time, by one process
 NONZEROS = {
@@ -71,7 +76,9 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some documents of a split, still to be made: ``required`` are labels that each of them must have."""
+    """Some documents of a split, still to be made: ``required`` are labels that each of them must
+    have.
+    """
 
     corpus: Corpus
     split: str
@@ -91,7 +98,9 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Documents:
-    """Some documents: their words and labels as numbers, side by side, with the end of each document."""
+    """Some documents: their words and labels as numbers, side by side, with the end of each
+    document.
+    """
 
     words: NDArray[np.int32]
     word_ends: NDArray[np.int64]
@@ -110,14 +119,22 @@ class Corpus:
         self.popularity = generator.permutation(-(-sizes.labels // TOPIC)).astype(np.int64)
 
     def chunks(self, split: str, count: int) -> Iterator[Chunk]:
-        """Yield what the first ``count`` documents of ``train`` or ``test`` are made of, some thousands at a time."""
-        covered = self._coverage(self.sizes.train) if split == "train" else None
+        """Yield what the first ``count`` documents of ``train`` or ``test`` are made of, some
+        thousands at a time.
+        """
+        if split == "train":
+            covered = self._coverage(self.sizes.train)
         for first in range(0, count, CHUNK):
             last = min(first + CHUNK, count)
-            yield Chunk(self, split, first, last, None if covered is None else covered[first:last])
+            required = None
+            if split == "train":
+                required = covered[first:last]
+            yield Chunk(self, split, first, last, required)
 
     def _coverage(self, count: int) -> list[NDArray[np.int32]]:
-        """Return, for each training document, labels that it must have so that each label occurs at all."""
+        """Return, for each training document, labels that it must have so that each label occurs at
+        all.
+        """
         order = np.random.default_rng((self.seed, 2)).permutation(-(-self.sizes.labels // 2))
         document = np.empty(self.sizes.labels, np.int64)
         document[0::2] = (
@@ -134,16 +151,14 @@ class Corpus:
         """Make ``count`` documents, those of a training chunk with the labels ``required`` of each."""
         sizes = self.sizes
         wanted = generator.poisson(max(sizes.labels_per_document - 1, 0), count) + 1
-        own = (
-            np.array([len(labels) for labels in required])
-            if required is not None
-            else np.zeros(count, np.int64)
-        )
-        drawn = np.maximum(wanted - own, 0)
-        drawn[own + drawn == 0] = 1
+        n_fixed = np.zeros(count, np.int64)
+        if required is not None:
+            n_fixed[:] = [len(labels) for labels in required]
+        drawn = np.maximum(wanted - n_fixed, 0)
+        drawn[n_fixed + drawn == 0] = 1
         main_topic = self._topics(count, generator)
         if required is not None:
-            has = own > 0
+            has = n_fixed > 0
             main_topic[has] = np.array([labels[0] for labels in required if len(labels)]) // TOPIC
         rows = np.repeat(np.arange(count), drawn)
         topic = np.where(
@@ -154,7 +169,7 @@ class Corpus:
         offset = zipf(TOPIC, len(rows), generator)
         labels = np.minimum(topic * TOPIC + offset, sizes.labels - 1)
         if required is not None:
-            rows = np.concatenate([rows, np.repeat(np.arange(count), own)])
+            rows = np.concatenate([rows, np.repeat(np.arange(count), n_fixed)])
             labels = np.concatenate([labels, *required])
         keys = np.unique(rows * np.int64(sizes.labels) + labels)
         rows, labels = np.divmod(keys, sizes.labels)
@@ -173,7 +188,9 @@ class Corpus:
         main_topic: NDArray[np.int64],
         generator: np.random.Generator,
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return the words of documents: of the topic, of their labels, and of all words by Zipf's law."""
+        """Return the words of documents: of the topic, of their labels, and of all words by Zipf's
+        law.
+        """
         shape = 1.5  # of the gamma distribution of lengths
         lengths = np.maximum(
             generator.gamma(shape, self.sizes.words / shape, count).astype(np.int64), 3
@@ -199,12 +216,12 @@ def zipf(
     size: int, count: int, generator: np.random.Generator, exponent: float = 1.0
 ) -> NDArray[np.int64]:
     """Return ``count`` numbers below ``size``, number i about as often as (i + 1)^−exponent."""
-    chance = generator.random(count)
+    uniform = generator.random(count)
     if exponent == 1.0:
-        ranks = np.exp(chance * np.log(size + 1.0)) - 1
+        ranks = np.exp(uniform * np.log(size + 1.0)) - 1
     else:
         power = 1 - exponent
-        ranks = (1 + chance * ((size + 1.0) ** power - 1)) ** (1 / power) - 1
+        ranks = (1 + uniform * ((size + 1.0) ** power - 1)) ** (1 / power) - 1
     return np.minimum(ranks.astype(np.int64), size - 1)
 
 
@@ -222,14 +239,14 @@ def word_letters() -> NDArray[np.uint8]:
     """Return (WORDS, 6): the letters of each word and the space behind it."""
     numbers = np.arange(WORDS)
     table = np.full((WORDS, LETTERS + 1), ord(" "), np.uint8)
-    for place in range(LETTERS):
-        table[:, LETTERS - 1 - place] = ord("a") + numbers // 26**place % 26
+    for digit in range(LETTERS):
+        table[:, LETTERS - 1 - digit] = ord("a") + numbers // 26**digit % 26
     return table
 
 
 def word_string(number: int) -> str:
     """Return a word as a string."""
-    return "".join(chr(ord("a") + number // 26**place % 26) for place in reversed(range(LETTERS)))
+    return "".join(chr(ord("a") + number // 26**digit % 26) for digit in reversed(range(LETTERS)))
 
 
 def write_corpus(
@@ -239,7 +256,8 @@ def write_corpus(
 
     Args:
         name: dataset in ``datasets.toml``, such as amazon-670k.
-        folder: where to write; its name should be that of the dataset, as readers and propensities go by it.
+        folder: where to write; its name should be that of the dataset, as readers and propensities
+            go by it.
         share: share of the documents.
         seed: same seed, same corpus.
         test_share: a further share of the test documents.
@@ -257,7 +275,9 @@ def write_corpus(
 
 
 def _write_attentionxml(corpus: Corpus, split: str, folder: Path, count: int) -> None:
-    """Write texts, labels and the svmlight features without a header, as AttentionXML's downloads have them."""
+    """Write texts, labels and the svmlight features without a header, as AttentionXML's downloads
+    have them.
+    """
     names = (
         f"{split}_raw_texts.txt",
         f"{split}_labels.txt",
@@ -300,7 +320,9 @@ def _feature_lines(
     generator: np.random.Generator,
     first_chunk: bool,
 ) -> bytes:
-    """Return ``l,l f:v f:v`` lines: different words of each document, folded into the columns, counted from 1."""
+    """Return ``l,l f:v f:v`` lines: different words of each document, folded into the columns,
+    counted from 1.
+    """
     columns = sizes.features
     count = len(documents.word_ends)
     rows = np.repeat(np.arange(count), np.diff(documents.word_ends, prepend=0))
@@ -317,8 +339,8 @@ def _feature_lines(
     values = np.minimum((1 + np.log(frequency)) * np.log1p(places + 1.0), 99)
     digits = len(str(columns))
     cells = np.full((len(keys), 1 + digits + 1 + 5), ord(" "), np.uint8)  # " 012345:12.34"
-    for place in range(digits):
-        cells[:, digits - place] = ord("0") + (places + 1) // 10**place % 10
+    for digit in range(digits):
+        cells[:, digits - digit] = ord("0") + (places + 1) // 10**digit % 10
     cells[:, digits + 1] = ord(":")
     hundredths = np.round(values * 100).astype(np.int64)
     for column, power in ((2, 3), (3, 2), (5, 1), (6, 0)):
@@ -335,7 +357,9 @@ def _feature_lines(
 
 
 def _write_lf(corpus: Corpus, split: str, folder: Path, count: int) -> None:
-    """Write ``trn.json.gz`` or ``tst.json.gz``, with a short content that titles-only sets leave out."""
+    """Write ``trn.json.gz`` or ``tst.json.gz``, with a short content that titles-only sets leave
+    out.
+    """
     name = "trn" if split == "train" else "tst"
     with (
         gzip.open(folder / f"{name}.json.gz", "wb", compresslevel=1) as out,
@@ -368,10 +392,14 @@ def _write_lf_labels(sizes: Sizes, folder: Path) -> None:
     with gzip.open(folder / "lbl.json.gz", "wb", compresslevel=1) as out:
         numbers = np.arange(sizes.labels)
         words = np.stack(
-            [_mixed(numbers, np.full(sizes.labels, place), 2) for place in range(LABEL_WORDS)], 1
+            [
+                _mixed(numbers, np.full(sizes.labels, position), 2)
+                for position in range(LABEL_WORDS)
+            ],
+            1,
         )
-        for label, own in enumerate(words.tolist()):
-            title = " ".join(map(word_string, own))
+        for label, numbers_of_label in enumerate(words.tolist()):
+            title = " ".join(map(word_string, numbers_of_label))
             out.write(
                 json.dumps({"uid": f"L{label}", "title": title, "content": ""}).encode() + b"\n"
             )
@@ -380,7 +408,9 @@ def _write_lf_labels(sizes: Sizes, folder: Path) -> None:
 def write_bert(
     folder: Path, seed: int = 0, depth: int = 12, width: int = 768, vocabulary: int = 30_522
 ) -> Path:
-    """Write BERT-base with random weights, and a tokeniser that has the most frequent words whole, others in pieces."""
+    """Write BERT-base with random weights, and a tokeniser that has the most frequent words whole,
+    others in pieces.
+    """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig
 

@@ -1,16 +1,19 @@
-"""A model of 10 million labels, built shard by shard, memory-mapped and served; its memory is to stay below 8 GiB.
+"""A model of 10 million labels, built shard by shard, memory-mapped and served; its memory is to
+stay below 8 GiB.
 
-Nobody has real data of that size at hand, so weights are drawn: pieces of synthetic documents whose words follow Zipf's
-law, 75 a label in the mean with a long tail, siblings from the same documents; a tree of four levels. What is measured
-is memory, disk and time, which depend on sizes, not accuracy. The model folder is written, read and served by the code
-that real ones are: shards are stages that become files of the folder by hard links.
+Nobody has real data of that size at hand, so weights are drawn: pieces of synthetic documents whose
+words follow Zipf's law, 75 a label in the mean with a long tail, siblings from the same documents;
+a tree of four levels. What is measured is memory, disk and time, which depend on sizes, not
+accuracy. The model folder is written, read and served by the code that real ones are: shards are
+stages that become files of the folder by hard links.
 
-    python benchmarks/ten_million.py --folder DIR [--labels 10000000] [--vocabulary 500000] [--shard-labels 250000]
+    python benchmarks/ten_million.py --folder DIR [--labels 10000000] [--vocabulary 500000]
+        [--shard-labels 250000]
 
-Prints one JSON line a phase, each a process of its own, so that `peak_mib` (VmHWM, memory-mapped pages included) is
-that of the phase. `build` makes the folder, if it is not there; `load` opens it, answers batches and single documents;
-`serve` is `longtail serve`; `half` is a server that holds every other shard. Other work on the machine shows in all
-times.
+Prints one JSON line a phase, each a process of its own, so that `peak_mib` (VmHWM, memory-mapped
+pages included) is that of the phase. `build` makes the folder, if it is not there; `load` opens it,
+answers batches and single documents; `serve` is `longtail serve`; `half` is a server that holds
+every other shard. Other work on the machine shows in all times.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ from longtail.tree.tree import LabelTree
 
 GOAL_MIB = 8 << 10
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]  # 70
-DOCUMENTS, WORDS = 20_000, 120  # of the synthetic corpus, and of each document
+# of the synthetic corpus, and of each document
+DOCUMENTS = 20_000
+WORDS = 120
 FANS = 76, 32, 64  # children of a node, from the labels upwards
 WEIGHTS = 75, 600, 4000, 20_000  # of a node in the mean, the same way
 BLOCK = 1 << 16
@@ -61,8 +66,8 @@ def word(number: int) -> str:
     """Return a word of its own for each number."""
     parts = []
     for _ in range(4):
-        number, rest = divmod(number, len(SYLLABLES))
-        parts.append(SYLLABLES[rest])
+        number, remainder = divmod(number, len(SYLLABLES))
+        parts.append(SYLLABLES[remainder])
     return "".join(parts)
 
 
@@ -73,7 +78,7 @@ def texts(n: int, vocabulary: int, seed: int) -> list[str]:
         np.minimum(np.exp(rng.random((n, WORDS)) * np.log(vocabulary)).astype(np.int64), vocabulary)
         - 1
     )
-    return [" ".join(map(word, own)) for own in ranks.tolist()]
+    return [" ".join(map(word, row)) for row in ranks.tolist()]
 
 
 @dataclass
@@ -101,7 +106,9 @@ class Level:
         return Chunks.build(offsets - offsets[0], parts, self.n_columns, 0, self.ranker.weights)
 
     def _part(self, rng: np.random.Generator, width: int) -> Part:
-        """Each sibling has a run of words somewhere in the documents that are the parent's, and a bias."""
+        """Each sibling has a run of words somewhere in the documents that are the parent's, and a
+        bias.
+        """
         counts = np.minimum(self.mean / 3 * (1 + rng.pareto(1.5, width)), 20 * self.mean).astype(
             np.int64
         )
@@ -116,10 +123,10 @@ class Level:
             * self.values[at[where]]
             * np.where(rng.random(len(keys)) < 0.3, -1, 1).astype(np.float32)
         )
-        rows, own = np.unique(keys // width, return_counts=True)
+        rows, sizes = np.unique(keys // width, return_counts=True)
         return Part(
             np.append(rows, self.n_columns),
-            np.concatenate([[0], np.cumsum(own), [len(keys) + width]]),
+            np.concatenate([[0], np.cumsum(sizes), [len(keys) + width]]),
             np.concatenate([keys % width, np.arange(width)]),
             np.concatenate([weights, rng.normal(-0.7, 0.2, width)]).astype(np.float32),
             np.zeros((width, 0), np.float32),
@@ -139,7 +146,8 @@ def tree_of(n_labels: int, seed: int) -> LabelTree:
 
 
 def labels_of(n: int) -> Labels:
-    ids, names = StringsBuilder(), StringsBuilder()
+    ids = StringsBuilder()
+    names = StringsBuilder()
     for first in range(0, n, BLOCK):
         numbers = range(first, min(first + BLOCK, n))
         ids.extend([f"L{number:09}" for number in numbers])
@@ -157,9 +165,11 @@ def build(folder: Path, options: argparse.Namespace) -> dict:
     vectoriser, rows = TfIdf.fit_transform(
         texts(DOCUMENTS, options.vocabulary, 0) + every, config.tfidf
     )
-    tree, n_columns = tree_of(options.labels, 1), vectoriser.n_features
+    tree = tree_of(options.labels, 1)
+    n_columns = vectoriser.n_features
     drawn = rows.indices.astype(np.int64), rows.data, n_columns
-    levels, seconds = [], {}
+    levels = []
+    seconds = {}
     with Stages(folder.with_name(f"{folder.name}.stages")) as stages:
         for depth in range(tree.n_levels):
             start = time.perf_counter()
@@ -268,12 +278,12 @@ def served(folder: Path, *more: str):
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         for line in process.stderr:
-            if found := re.match(r"page: http://127\.0\.0\.1:(\d+)/", line):
+            if match := re.match(r"page: http://127\.0\.0\.1:(\d+)/", line):
                 break
         else:
             raise SystemExit(f"the server ended with {process.wait()}")
         threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield process.pid, int(found[1]), time.perf_counter() - begin
+        yield process.pid, int(match[1]), time.perf_counter() - begin
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
@@ -304,12 +314,14 @@ class Client:
 
 def serve(folder: Path, options: argparse.Namespace, *more: str) -> dict:
     with served(folder, *more) as (process, port, ready):
-        started, client = memory("VmHWM", process), Client(port)
+        started = memory("VmHWM", process)
+        client = Client(port)
         singles = [
             client.ask("POST", "/v1/predict", body(text))[1]
             for text in texts(500, options.vocabulary, 79)
         ]
-        start, several = time.perf_counter(), texts(options.documents, options.vocabulary, 80)
+        start = time.perf_counter()
+        several = texts(options.documents, options.vocabulary, 80)
         ask_together(port, several)
         seconds = time.perf_counter() - start
         predicting = memory("VmHWM", process)
@@ -334,9 +346,9 @@ def body(text: str) -> dict:
 
 
 def ask_together(port: int, several: list[str], threads: int = 8) -> None:
-    def work(own: list[str]) -> None:
+    def work(texts: list[str]) -> None:
         client = Client(port)
-        for text in own:
+        for text in texts:
             client.ask("POST", "/v1/predict", body(text))
 
     running = [threading.Thread(target=work, args=(several[at::threads],)) for at in range(threads)]
@@ -372,10 +384,10 @@ def main() -> None:
                     [sys.executable, *sys.argv, "--phase", phase], check=True, env=os.environ
                 )
         return
-    found = {"phase": options.phase} | PHASES[options.phase](options.folder, options)
-    found.setdefault("peak_mib", round(memory("VmHWM")))
+    result = {"phase": options.phase} | PHASES[options.phase](options.folder, options)
+    result.setdefault("peak_mib", round(memory("VmHWM")))
     print(
-        json.dumps(found | {"goal_mib": GOAL_MIB, "reached": found["peak_mib"] <= GOAL_MIB}),
+        json.dumps(result | {"goal_mib": GOAL_MIB, "reached": result["peak_mib"] <= GOAL_MIB}),
         flush=True,
     )
 

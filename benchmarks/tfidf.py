@@ -1,11 +1,14 @@
-"""Text to tf-idf features: MB/s of raw text for fit and transform together, beside PECOS's vectoriser in C++.
+"""Text to tf-idf features: MB/s of raw text for fit and transform together, beside PECOS's
+vectoriser in C++.
 
-    python benchmarks/tfidf.py train.jsonl.gz … [--peer-python PYTHON] [--repeat 3] [--threads 2] [--variants word char]
+    python benchmarks/tfidf.py train.jsonl.gz … [--peer-python PYTHON] [--repeat 3] [--threads 2]
+        [--variants word char]
 
-Each measurement is a fresh process that has the texts as a list of strings before the clock starts; ours and the
-peer's take turns, and medians are told. «CPU» is the time of all threads, which a busy machine disturbs less than the
-clock. The peer parts words at white space and keeps case, so its vocabulary is a larger one. JSON lines on stdout, a
-table on stderr. --peer-python is the Python of an environment with libpecos; without it only ours is measured.
+Each measurement is a fresh process that has the texts as a list of strings before the clock starts;
+ours and the peer's take turns, and medians are told. «CPU» is the time of all threads, which a busy
+machine disturbs less than the clock. The peer parts words at white space and keeps case, so its
+vocabulary is a larger one. JSON lines on stdout, a table on stderr. --peer-python is the Python of
+an environment with libpecos; without it only ours is measured.
 """
 
 from __future__ import annotations
@@ -122,9 +125,12 @@ def compare(
                     subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 )
             )
-    result: dict[str, object] = {name: summary(own, megabytes) for name, own in runs.items()}
+    result: dict[str, object] = {
+        name: summary(seconds, megabytes) for name, seconds in runs.items()
+    }
     if arguments.peer_python:
-        ours, peer = result["ours"], result["peer"]
+        ours = result["ours"]
+        peer = result["peer"]
         result["ratio"] = round(ours["mb_per_s"] / peer["mb_per_s"], 2)
         result["cpu_ratio"] = round(peer["cpu_s"] / ours["cpu_s"], 2)
         result["disk_ratio"] = round(ours["disk_mb"] / peer["disk_mb"], 3)
@@ -149,7 +155,8 @@ def print_table(results: list[dict]) -> None:
     line = "{:<16} {:<9} {:>7} {:>8} {:>8} {:>6} {:>9} {:>8} {:>8}"
     print(line.format(*heads), file=sys.stderr)
     for result in results:
-        ours, peer = result["ours"], result.get("peer", {})
+        ours = result["ours"]
+        peer = result.get("peer", {})
         cells = [
             result["data"],
             result["variant"],

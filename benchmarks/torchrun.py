@@ -1,8 +1,9 @@
 """Speed of two processes under torchrun against one: the part of a step that the encoder bounds.
 
-``python -m benchmarks.torchrun`` starts both runs itself, on the CPU with a thread a process, on texts of the same
-length and a small tree, so that the classifiers cost next to nothing. It prints a JSON line for each, and one with the
-ratio to the ideal (``processes`` times the speed of one; at most 1.3 is the aim).
+``python -m benchmarks.torchrun`` starts both runs itself, on the CPU with a thread a process, on
+texts of the same length and a small tree, so that the classifiers cost next to nothing. It prints a
+JSON line for each, and one with the ratio to the ideal (``processes`` times the speed of one; at
+most 1.3 is the aim).
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ def measure(arguments: argparse.Namespace) -> None:
     from longtail.tree.tree import LabelTree
 
     torch.set_num_threads(1)
-    size, tokens, labels = arguments.batch, arguments.tokens, 1024
+    size = arguments.batch
+    tokens = arguments.tokens
+    labels = 1024
     with joined("cpu") as (ranks, device):
         batch_size = size * ranks.size if arguments.batch_a_process else size
         n = batch_size * (arguments.steps + arguments.warm_up)
-        chance = np.random.default_rng(0)
-        ids = chance.integers(1000, 20000, n * tokens).astype(np.uint16)
+        random = np.random.default_rng(0)
+        ids = random.integers(1000, 20000, n * tokens).astype(np.uint16)
         truth = sparse.csr_array(
-            (np.ones(n, np.float32), (np.arange(n), chance.integers(0, labels, n))), (n, labels)
+            (np.ones(n, np.float32), (np.arange(n), random.integers(0, labels, n))), (n, labels)
         )
         batches = Batches(Tokens(ids, np.arange(n + 1) * tokens, 0, False), truth, batch_size, 0)
         training = Training(batch_size=batch_size, micro_batch=arguments.batch)
@@ -73,7 +76,7 @@ def measure(arguments: argparse.Namespace) -> None:
 def compare(arguments: argparse.Namespace) -> None:
     """Run both and print the ratio."""
     speeds = []
-    own = ["-m", "benchmarks.torchrun", "--measure", *sys.argv[1:]]
+    command = ["-m", "benchmarks.torchrun", "--measure", *sys.argv[1:]]
     launcher = [
         "-m",
         "torch.distributed.run",
@@ -82,7 +85,7 @@ def compare(arguments: argparse.Namespace) -> None:
         str(arguments.processes),
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    for words in (own, [*launcher, *own]):
+    for words in (command, [*launcher, *command]):
         done = subprocess.run(
             [sys.executable, *words], env=environment, stdout=subprocess.PIPE, text=True, check=True
         )

@@ -1,13 +1,16 @@
-"""The methods with an encoder side by side on real data: accuracy, training time, speed of prediction.
+"""The methods with an encoder side by side on real data: accuracy, training time, speed of
+prediction.
 
-    python benchmarks/transformer_methods.py FOLDER… [--rows xr-linear,frozen,…] [--encoder minilm] [--set A.B=C …]
+    python benchmarks/transformer_methods.py FOLDER… [--rows xr-linear,frozen,…] [--encoder minilm]
+        [--set A.B=C …]
         [--keep FOLDER]
 
-A FOLDER holds train.jsonl and test.jsonl, or .gz. Prints a JSON line a row: P@k and PSP@k in percent, seconds of
-training, milliseconds of one document by itself (median of 100) and documents a second of all test documents at once.
-Rows of CascadeXML come from one training: its network by itself, and with linear classifiers on Φcat. The ensemble is
-the mean of the probabilities of those rows named by --members that are among the rows. With --keep models are saved,
-and those that lie there already are measured again without training.
+A FOLDER holds train.jsonl and test.jsonl, or .gz. Prints a JSON line a row: P@k and PSP@k in
+percent, seconds of training, milliseconds of one document by itself (median of 100) and documents a
+second of all test documents at once. Rows of CascadeXML come from one training: its network by
+itself, and with linear classifiers on Φcat. The ensemble is the mean of the probabilities of those
+rows named by --members that are among the rows. With --keep models are saved, and those that lie
+there already are measured again without training.
 """
 
 from __future__ import annotations
@@ -110,24 +113,26 @@ def read(folder):
 
 
 def kept_or_fitted(documents, name, folder, arguments):
-    """Return the model of a row and the seconds of its training, from where --keep has it or by training it."""
-    place = arguments.keep and arguments.keep / f"{folder.name}-{name}-{arguments.seed}"
-    if place and place.exists():
-        return load_model(place, device=arguments.device), float(
-            (place.parent / f"{place.name}.seconds").read_text()
+    """Return the model of a row and the seconds of its training, from where --keep has it or by
+    training it.
+    """
+    kept = arguments.keep and arguments.keep / f"{folder.name}-{name}-{arguments.seed}"
+    if kept and kept.exists():
+        return load_model(kept, device=arguments.device), float(
+            (kept.parent / f"{kept.name}.seconds").read_text()
         )
     model, seconds = fitted(documents, *ROWS[name], arguments)
-    if place:
+    if kept:
         arguments.keep.mkdir(parents=True, exist_ok=True)
-        (place.parent / f"{place.name}.seconds").write_text(str(seconds))
-        save_model(model, place)
+        (kept.parent / f"{kept.name}.seconds").write_text(str(seconds))
+        save_model(model, kept)
     return model, seconds
 
 
 def fitted(documents, method, settings, arguments):
     """Return the model and the seconds of its training."""
-    own = {"encoder": {"name": arguments.encoder}, "seed": arguments.seed}
-    config = configure(method, None, settings, own, *map(parse_assignment, arguments.set))
+    encoder = {"encoder": {"name": arguments.encoder}, "seed": arguments.seed}
+    config = configure(method, None, settings, encoder, *map(parse_assignment, arguments.set))
     begin = time.perf_counter()
     model = train(documents, config, device=arguments.device)
     return model, time.perf_counter() - begin
@@ -166,8 +171,8 @@ def measured(model, test):
 
 def metrics(model, test):
     """Return the metrics of the table."""
-    found = evaluate_model(model, test).evaluation
-    return {key: found[key] for key in METRICS}
+    evaluation = evaluate_model(model, test).evaluation
+    return {key: evaluation[key] for key in METRICS}
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
-"""The ablations of XR-Transformer on real data: tables 5, 6 and 9 and figure 2 of its paper, with our numbers.
+"""The ablations of XR-Transformer on real data: tables 5, 6 and 9 and figure 2 of its paper, with
+our numbers.
 
-    python benchmarks/xr_ablations.py FOLDER [--rows full,no-cost,…] [--encoder minilm] [--seed 0] [--set A.B=C …]
+    python benchmarks/xr_ablations.py FOLDER [--rows full,no-cost,…] [--encoder minilm] [--seed 0]
+        [--set A.B=C …]
 
-Each row is one encoder, tuned or not, and one line for each kind of features that its linear classifiers read: tf-idf
-(Φtfidf), the encoder's vectors (Φdnn), both (Φcat). Rows: «tfidf» and «pretrained» tune nothing (table 5); «full» is
-xr-transformer, «cost» and «no-cost» with and without cost-sensitive learning (tables 6 and 9, with «tfidf-cost» for
-xr-linear), «no-bootstrap» with classifiers that start at random (eq. 11); «clusters-N» is tuned on one level of
-clusters of N labels (figure 2).
-Prints a JSON line each with P@k, R@k and PSP@k in percent.
+Each row is one encoder, tuned or not, and one line for each kind of features that its linear
+classifiers read: tf-idf (Φtfidf), the encoder's vectors (Φdnn), both (Φcat). Rows: «tfidf» and
+«pretrained» tune nothing (table 5); «full» is xr-transformer, «cost» and «no-cost» with and without
+cost-sensitive learning (tables 6 and 9, with «tfidf-cost» for xr-linear), «no-bootstrap» with
+classifiers that start at random (eq. 11); «clusters-N» is tuned on one level of clusters of N
+labels (figure 2). Prints a JSON line each with P@k, R@k and PSP@k in percent.
 """
 
 from __future__ import annotations
@@ -85,8 +87,8 @@ def measure(arguments):
 def measured(row, documents, test, arguments):
     """Yield a line for each kind of features, all on one encoder."""
     method, settings, kinds = recipe(row, documents.n_labels)
-    own = {"encoder": {"name": arguments.encoder}, "seed": arguments.seed}
-    config = configure(method, None, own, settings, *map(parse_assignment, arguments.set))
+    encoder = {"encoder": {"name": arguments.encoder}, "seed": arguments.seed}
+    config = configure(method, None, encoder, settings, *map(parse_assignment, arguments.set))
     fitted, held_out = hold_out(documents, config)
     run = Run(config, Work.begin(None, config), device=arguments.device)
     begin = time.perf_counter()
@@ -103,8 +105,8 @@ def measured(row, documents, test, arguments):
         facts = Facts(len(fitted), fitted.label_matrix.nnz, len(held_out or ()), *widths)
         words = None if kind == "dnn" else vectoriser
         model = Model(asked, fitted.labels, fitted.label_counts, facts, words, rankers, network)
-        found = evaluate_model(model, test).evaluation
-        metrics = {name: round(100 * found[name], 2) for name in METRICS}
+        evaluation = evaluate_model(model, test).evaluation
+        metrics = {name: round(100 * evaluation[name], 2) for name in METRICS}
         yield {"features": kind, "network_s": round(seconds, 1), **metrics}
 
 

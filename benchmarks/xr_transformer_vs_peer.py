@@ -1,14 +1,18 @@
-"""longtail's XR-Transformer beside PECOS's: accuracy, seconds of training, and milliseconds of a single document.
+"""longtail's XR-Transformer beside PECOS's: accuracy, seconds of training, and milliseconds of a
+single document.
 
-    python benchmarks/xr_transformer_vs_peer.py FOLDER… --peer-python PATH [--encoder minilm] [--device cpu]
-        [--threads 2] [--set training.epochs=5 …] [--peer-options '{"epochs": 5, "batch_size": 256}']
+    python benchmarks/xr_transformer_vs_peer.py FOLDER… --peer-python PATH [--encoder minilm]
+        [--device cpu]
+        [--threads 2] [--set training.epochs=5 …] [--peer-options '{"epochs": 5, "batch_size":
+            256}']
 
-A FOLDER holds train.jsonl and test.jsonl, or .gz. PATH is the Python of an environment with libpecos and
-transformers; where they lie in a folder of their own, --peer-path FOLDER puts it before the peer's other packages. Both
-start from the same encoder and the same texts, and train and predict in a process each, on as many cores as threads,
-torch and transformers imported before the clock starts. A single document is timed from its text: tf-idf, encoder and
-rankers. Ours runs once before, uncounted, so that its kernels are compiled. Prints a JSON line a system and a table
-with ours / peer, and the differences of precision.
+A FOLDER holds train.jsonl and test.jsonl, or .gz. PATH is the Python of an environment with
+libpecos and transformers; where they lie in a folder of their own, --peer-path FOLDER puts it
+before the peer's other packages. Both start from the same encoder and the same texts, and train and
+predict in a process each, on as many cores as threads, torch and transformers imported before the
+clock starts. A single document is timed from its text: tf-idf, encoder and rankers. Ours runs once
+before, uncounted, so that its kernels are compiled. Prints a JSON line a system and a table with
+ours / peer, and the differences of precision.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ from linear_vs_peers import (
 )
 from peers import protocol
 
-OURS, PEER = "longtail-xr-transformer", "pecos-xr-transformer"
+OURS = "longtail-xr-transformer"
+PEER = "pecos-xr-transformer"
 COLUMNS = {  # name in the result → heading of the table
     "vectorise_tree_train_s": "train s",
     "documents_per_s": "docs/s",
@@ -91,7 +96,8 @@ def main():
 
 def compare(folder, arguments, work):
     """Run the systems on one data set and return a row for each."""
-    evaluate, rows = evaluation(folder), []
+    evaluate = evaluation(folder)
+    rows = []
     for system in arguments.systems.split(","):
         result = {
             **run(system, folder, work / system, arguments),
@@ -107,18 +113,18 @@ def compare(folder, arguments, work):
     return rows
 
 
-def run(system, folder, place, arguments):
+def run(system, folder, output, arguments):
     """Run a system by ``both_halves``, with what the two have in common: encoder and device."""
     from longtail.features.encoder_folder import encoder_folder
 
-    own = {"system": system, "threads": arguments.threads, "device": arguments.device}
-    own |= {
+    options = {"system": system, "threads": arguments.threads, "device": arguments.device}
+    options |= {
         "encoder": str(encoder_folder(arguments.encoder)),
         "set": arguments.set,
         "options": arguments.peer_options,
     }
     return both_halves(
-        program(system, arguments), folder, place, own, process_environment(system, arguments)
+        program(system, arguments), folder, output, options, process_environment(system, arguments)
     )
 
 
@@ -129,12 +135,14 @@ def program(system, arguments):
 
 
 def process_environment(system, arguments):
-    """Return the environment of a system's process: its threads, and for the peer its packages, which ours lacks."""
+    """Return the environment of a system's process: its threads, and for the peer its packages,
+    which ours lacks.
+    """
     variables = {**environment(arguments.threads), "HF_HUB_OFFLINE": "1"}
     if system == PEER and arguments.peer_path:
-        given = os.environ.get("PYTHONPATH")
+        path = os.environ.get("PYTHONPATH")
         variables["PYTHONPATH"] = os.pathsep.join(
-            [str(arguments.peer_path.absolute()), *([given] if given else [])]
+            [str(arguments.peer_path.absolute()), *([path] if path else [])]
         )
     return variables
 
@@ -148,15 +156,16 @@ def train_ours(settings):
     from longtail.models.model_folder import save_model
     from longtail.pipeline import train
 
-    given = json.loads((settings.work / "settings.json").read_text())
-    own = {"encoder": {"name": given["encoder"]}}
-    config = configure("xr-transformer", None, own, *map(parse_assignment, given["set"]))
+    run = json.loads((settings.work / "settings.json").read_text())
+    encoder = {"encoder": {"name": run["encoder"]}}
+    config = configure("xr-transformer", None, encoder, *map(parse_assignment, run["set"]))
     documents = lt.read(data_file(settings.data, "train"))
     import_libraries()
-    loaded, clock = protocol.resident_mb(), protocol.Clock()
+    loaded = protocol.resident_mb()
+    clock = protocol.Clock()
     with pool.threads(settings.threads):
         with clock("train"):
-            model = train(documents, config, device=given["device"])
+            model = train(documents, config, device=run["device"])
         with clock("save"):
             save_model(model, settings.model)
     return {
@@ -164,7 +173,7 @@ def train_ours(settings):
         "loaded_mb": loaded,
         "text_mb": protocol.text_mb(documents.texts),
         "model_mb": protocol.folder_mb(settings.model),
-        "settings": given["set"],
+        "settings": run["set"],
     }
 
 
@@ -175,12 +184,13 @@ def predict_ours(settings):
 
     import longtail as lt
 
-    given, clock = json.loads((settings.work / "settings.json").read_text()), protocol.Clock()
+    run = json.loads((settings.work / "settings.json").read_text())
+    clock = protocol.Clock()
     texts, _ = protocol.documents(settings.data, "test")
     import_libraries()
     loaded = protocol.resident_mb()
     with clock("load"):
-        model = lt.load(settings.model, threads=settings.threads, device=given["device"])
+        model = lt.load(settings.model, threads=settings.threads, device=run["device"])
         model.predict(texts[:10], k=TOP)  # loads the compiled kernels
     with clock("batch"):
         predictions = model.predict(texts, k=TOP)
@@ -198,13 +208,17 @@ def predict_ours(settings):
 
 
 def import_libraries():
-    """Import what the peer's program has imported when its clock starts; ours would do so inside, when it is needed."""
+    """Import what the peer's program has imported when its clock starts; ours would do so inside,
+    when it is needed.
+    """
     importlib.import_module("torch")
     importlib.import_module("transformers.models.bert.modeling_bert")
 
 
 def table(rows):
-    """Lay out a line a system, and under the peer the ratios ours / peer and the differences of precision."""
+    """Lay out a line a system, and under the peer the ratios ours / peer and the differences of
+    precision.
+    """
     precisions = METRICS[:3]
     lines = [["data", "system", *COLUMNS.values(), *precisions]]
     ours = {row["data"]: row for row in rows if row["system"] == OURS}
@@ -214,14 +228,14 @@ def table(rows):
             [row["data"], row["system"], *cells, *(f"{row[name]:.2f}" for name in precisions)]
         )
         if row["system"] == PEER and row["data"] in ours:
-            own = ours[row["data"]]
-            ratios = [f"{own[name] / row[name]:.2f}×" for name in COLUMNS]
+            our_row = ours[row["data"]]
+            ratios = [f"{our_row[name] / row[name]:.2f}×" for name in COLUMNS]
             lines.append(
                 [
                     "",
                     "  ours / peer",
                     *ratios,
-                    *(f"{own[name] - row[name]:+.2f}" for name in precisions),
+                    *(f"{our_row[name] - row[name]:+.2f}" for name in precisions),
                 ]
             )
     return laid_out(lines)

@@ -1,7 +1,8 @@
 """Draws the pictures of docs/architecture.md: the way data flows, and who may import whom.
 
-python scripts/architecture_pictures.py: writes docs/data-flow.svg and docs/import-direction.svg. The second is made
-from the layers of the import-linter contract in pyproject.toml; a test sees that both are up to date.
+python scripts/architecture_pictures.py: writes docs/data-flow.svg and docs/import-direction.svg.
+The second is made from the layers of the import-linter contract in pyproject.toml; a test sees that
+both are up to date.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ __all__ = ["FLOW", "PICTURES", "data_flow", "import_direction", "layers", "main"
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 960
-_INK, _FAINT, _TEAL, _PALE = "#1f2933", "#52606d", "#00796b", "#e0f2f1"
+_INK = "#1f2933"
+_FAINT = "#52606d"
+_TEAL = "#00796b"
+_PALE = "#e0f2f1"
 _LETTER = 7.3  # pixels of a letter of 12 pixels in a monospaced face
 
 
 class Box(NamedTuple):
-    """A step of the way: its name, the modules that do it, and where its top left corner is, in pixels."""
+    """A step of the way: its name, the modules that do it, and where its top left corner is, in
+    pixels.
+    """
 
     name: str
     modules: tuple[str, ...]
@@ -31,7 +37,8 @@ class Box(NamedTuple):
 
 _BOX = (164, 64)  # width and height, pixels
 _COLUMNS = (20, 208, 396, 584, 772)
-_PLACES = [  # row by row, in pixels from the top: (name, modules) of each column, None where there is no box
+# row by row, in pixels from the top: (name, modules) of each column, None where there is no box
+_PLACES = [
     (50, [None, None, ("network, if any", ("networks/",)), None, None]),
     (
         140,
@@ -75,10 +82,10 @@ _PLACES = [  # row by row, in pixels from the top: (name, modules) of each colum
     ),
 ]
 FLOW = {
-    place[0]: Box(*place, left, top)
+    layer[0]: Box(*layer, left, top)
     for top, row in _PLACES
-    for left, place in zip(_COLUMNS, row, strict=True)
-    if place is not None
+    for left, layer in zip(_COLUMNS, row, strict=True)
+    if layer is not None
 }
 _ARROWS = [
     *[
@@ -132,23 +139,22 @@ def _drawn(box: Box) -> Iterator[str]:
 def _arrow(start: Box, end: Box) -> str:
     """Draw from one box to the next: straight, or along the row and the column."""
     width, height = _BOX
-    x, y, to_x, to_y = (
-        start.left + width // 2,
-        start.top + height // 2,
-        end.left + width // 2,
-        end.top + height // 2,
-    )
-    if x == to_x:  # down, or up
-        tail, head = (
-            (start.top + height, end.top - 4) if y < to_y else (start.top, end.top + height + 4)
-        )
+    x = start.left + width // 2
+    y = start.top + height // 2
+    to_x = end.left + width // 2
+    to_y = end.top + height // 2
+    if y < to_y:  # down
+        tail = start.top + height
+        head = end.top - 4
+    else:
+        tail = start.top
+        head = end.top + height + 4
+    if x == to_x:
         return _path(f"M{x} {tail} L{x} {head}")
     if y == to_y:
         return _path(f"M{start.left + width} {y} L{end.left - 4} {to_y}")
     if to_x - x == _COLUMNS[1] - _COLUMNS[0]:  # the next column: along the row first
-        return _path(
-            f"M{start.left + width} {y} L{to_x} {y} L{to_x} {end.top - 4 if y < to_y else end.top + height + 4}"
-        )
+        return _path(f"M{start.left + width} {y} L{to_x} {y} L{to_x} {head}")
     if x < to_x:
         return _path(f"M{x} {start.top} L{x} {to_y} L{end.left - 4} {to_y}")
     turn = end.top - (55 if x - to_x > width * 2 else 18)  # back, between two rows
@@ -158,7 +164,9 @@ def _arrow(start: Box, end: Box) -> str:
 
 
 def layers() -> list[list[str]]:
-    """Return the layers of the contract, the highest first; parentheses, which say that one may be missing, are off."""
+    """Return the layers of the contract, the highest first; parentheses, which say that one may be
+    missing, are off.
+    """
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
@@ -168,7 +176,8 @@ def layers() -> list[list[str]]:
 
 def import_direction() -> str:
     """Return the picture of the layers, each in a band of its own."""
-    parts, top = [], 20
+    parts = []
+    top = 20
     for layer in layers():
         rows = _rows(layer)
         height = 12 + 24 * len(rows)
@@ -177,9 +186,8 @@ def import_direction() -> str:
             parts += [_chip(name, left, top + 8 + 24 * line) for name, left in row]
         top += height + 6
     parts.append(_path(f"M35 24 L35 {top - 14}"))
-    parts.append(
-        f'<g transform="translate(25 {top // 2}) rotate(-90)">{_text(0, 0, "imports", 14, _TEAL, "middle")}</g>'
-    )
+    label = _text(0, 0, "imports", 14, _TEAL, "middle")
+    parts.append(f'<g transform="translate(25 {top // 2}) rotate(-90)">{label}</g>')
     return _svg("Layers of the package; each imports only from those below it", top + 14, parts)
 
 
@@ -206,24 +214,27 @@ def _chip(name: str, left: int, top: int) -> str:
 
 
 def _rectangle(left: int, top: int, width: int, height: int, fill: str, stroke: str) -> str:
-    return f'<rect x="{left}" y="{top}" width="{width}" height="{height}" rx="6" fill="{fill}" stroke="{stroke}"/>'
+    size = f'x="{left}" y="{top}" width="{width}" height="{height}"'
+    return f'<rect {size} rx="6" fill="{fill}" stroke="{stroke}"/>'
 
 
 def _text(
     x: int, y: int, text: str, size: int, fill: str, anchor: str = "start", face: str = "sans-serif"
 ) -> str:
-    place = f'x="{x}" y="{y}" font-size="{size}" font-family="{face}" text-anchor="{anchor}"'
-    return f'<text {place} fill="{fill}">{escape(text)}</text>'
+    attributes = f'x="{x}" y="{y}" font-size="{size}" font-family="{face}" text-anchor="{anchor}"'
+    return f'<text {attributes} fill="{fill}">{escape(text)}</text>'
 
 
 def _path(points: str) -> str:
-    return f'<path d="{points}" fill="none" stroke="{_FAINT}" stroke-width="1.5" marker-end="url(#head)"/>'
+    line = f'fill="none" stroke="{_FAINT}" stroke-width="1.5"'
+    return f'<path d="{points}" {line} marker-end="url(#head)"/>'
 
 
 def _svg(title: str, height: int, parts: list[str]) -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">'
     shape = f'<path d="M0 0 L8 4 L0 8 z" fill="{_FAINT}"/>'
-    marker = f'<marker id="head" markerWidth="8" markerHeight="8" refX="5" refY="4" orient="auto">{shape}</marker>'
+    size = 'markerWidth="8" markerHeight="8" refX="5" refY="4"'
+    marker = f'<marker id="head" {size} orient="auto">{shape}</marker>'
     ground = f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#ffffff"/>'
     return "\n".join(
         [

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Builds the bundled sample: Debian package descriptions and their debtags, from apt's package lists.
+"""Builds the bundled sample: Debian package descriptions and their debtags, from apt's package
+lists.
 
-    apt-get update -o Acquire::Languages=en          (as root; the long descriptions are the English «translation»)
-    apt-get download debtags                         (the tag vocabulary: names and texts of the labels)
+    apt-get update -o Acquire::Languages=en          (as root; the long descriptions are the English
+        «translation»)
+    apt-get download debtags                         (the tag vocabulary: names and texts of the
+        labels)
     dpkg-deb --fsys-tarfile debtags_*.deb | tar -xO ./usr/share/debtags/vocabulary > vocabulary
     python3 scripts/build_sample.py --vocabulary vocabulary
 
-Same lists and same options give the same bytes. A record is kept when it has at least one tag that says
-something about the package, is no transitional or dummy package, and no other package has the same description.
+Same lists and same options give the same bytes. A record is kept when it has at least one tag that
+says something about the package, is no transitional or dummy package, and no other package has the
+same description.
 """
 
 from __future__ import annotations
@@ -54,7 +58,8 @@ SAMPLE = Path(__file__).resolve().parents[1] / "src" / "longtail" / "data" / "sa
 UPDATE = "run as root: apt-get update -o Acquire::Languages=en"
 DOWNLOAD = "take it from the package debtags, as --help shows"
 
-# special:: is the tag editors' own facet; ::TODO means «the right tag does not exist yet». Neither describes a package.
+# special:: is the tag editors' own facet; ::TODO means «the right tag does not exist yet». Neither
+# describes a package.
 EDITORIAL = re.compile(r"special::|.*:TODO$")
 PLACEHOLDER = re.compile(
     r"""\b(transition(al)?|dummy)\b["')]*(\s\(?[\w-]+\)?){0,2}\s\(?(meta-?)?(packages?|pkg|placeholder|transition)\b"""
@@ -83,22 +88,26 @@ class Package(NamedTuple):
         return {"id": self.name, "text": f"{self.name}: {self.description}", "labels": list(labels)}
 
 
-# --- apt's lists -------------------------------------------------------------------------------------------------
+# --- apt's lists
+# -------------------------------------------------------------------------------------------------
 
 
 def find_list(lists: Path, suite: str, tail: str) -> Path:
-    """Return the one list of the suite's main component whose name ends with tail, compressed or not."""
+    """Return the one list of the suite's main component whose name ends with tail, compressed or
+    not.
+    """
     names = re.compile(
         rf".*_dists_{re.escape(suite)}_main_{re.escape(tail)}(\.(gz|xz|bz2|lz4|zst))?"
     )
-    found = [path for path in sorted(lists.glob("*")) if names.fullmatch(path.name)]
-    if not found:
+    matches = [path for path in sorted(lists.glob("*")) if names.fullmatch(path.name)]
+    if not matches:
         raise ListsError(f"{lists}: no list '{suite}/main {tail}'; {UPDATE}")
-    if len(found) > 1:
+    if len(matches) > 1:
         raise ListsError(
-            f"{lists}: {len(found)} lists '{suite}/main {tail}', expected one; give a folder by --lists"
+            f"{lists}: {len(matches)} lists '{suite}/main {tail}', expected one; give a folder by "
+            "--lists"
         )
-    return found[0]
+    return matches[0]
 
 
 def read_list(path: Path, way_out: str = UPDATE) -> bytes:
@@ -119,7 +128,9 @@ def read_list(path: Path, way_out: str = UPDATE) -> bytes:
 
 
 def stanzas(text: str) -> Iterator[dict[str, str]]:
-    """Yield each block of «Field: value» lines; continuation lines follow their value after a newline."""
+    """Yield each block of «Field: value» lines; continuation lines follow their value after a
+    newline.
+    """
     for block in re.split(r"\n[ \t]*\n", text):
         fields: dict[str, str] = {}
         field = ""
@@ -134,7 +145,10 @@ def stanzas(text: str) -> Iterator[dict[str, str]]:
 
 
 def one_line(description: str) -> str:
-    """Return «Synopsis. Long description» on one line, from a field whose paragraphs are parted by lonely dots."""
+    """Return «Synopsis.
+
+    Long description» on one line, from a field whose paragraphs are parted by lonely dots.
+    """
     synopsis, *lines = description.split("\n")
     synopsis = " ".join(synopsis.split())
     body = " ".join(" ".join(line for line in lines if line.strip() != ".").split())
@@ -161,7 +175,9 @@ def read_translations(text: str) -> dict[str, str]:
 
 
 def read_packages(text: str, translations: dict[str, str]) -> list[Package]:
-    """Return the packages worth a record, sorted by name; of those with the same description only the first."""
+    """Return the packages worth a record, sorted by name; of those with the same description only
+    the first.
+    """
     packages: dict[str, Package] = {}
     for fields in stanzas(text):
         labels = keep_tags(fields.get("Tag", ""))
@@ -180,7 +196,8 @@ def read_packages(text: str, translations: dict[str, str]) -> list[Package]:
     return list(by_description.values())
 
 
-# --- the sample --------------------------------------------------------------------------------------------------
+# --- the sample
+# --------------------------------------------------------------------------------------------------
 
 
 def to_test(source: str) -> bool:
@@ -191,11 +208,13 @@ def to_test(source: str) -> bool:
 def pick(
     packages: Iterable[Package], n_train: int, n_test: int
 ) -> tuple[list[Record], list[Record]]:
-    """Return train and test records in the order of their names' hashes, so that any head of a file is a fair sample.
+    """Return train and test records in the order of their names' hashes, so that any head of a file
+    is a fair sample.
 
     Test labels that never occur in train are dropped, and test records that are left without one.
     """
-    # Another hash than the split's, or the packages named as their source would come in another proportion.
+    # Another hash than the split's, or the packages named as their source would come in another
+    # proportion.
     shuffled = sorted(packages, key=lambda package: hashlib.sha256(package.name.encode()).digest())
     train = [p.record(p.labels) for p in shuffled if not to_test(p.source)][:n_train]
     known = {label for record in train for label in record["labels"]}  # type: ignore[attr-defined]
@@ -206,7 +225,8 @@ def pick(
     for name, records, wanted in (("train", train, n_train), ("test", test, n_test)):
         if len(records) < wanted:
             raise ListsError(
-                f"{len(records)} {name} records in the lists, {wanted} asked for; give a lower --{name}"
+                f"{len(records)} {name} records in the lists, {wanted} asked for; give a lower "
+                f"--{name}"
             )
     return train, test
 
@@ -225,7 +245,9 @@ def read_vocabulary(text: str) -> Vocabulary:
 
 
 def describe_labels(labels: Iterable[str], vocabulary: Vocabulary) -> list[Record]:
-    """Return the label file's records, sorted by id; a tag or facet without an entry is named by its own words."""
+    """Return the label file's records, sorted by id; a tag or facet without an entry is named by
+    its own words.
+    """
     records: list[Record] = []
     for label in sorted(labels):
         facet, _, tag = label.partition("::")
@@ -264,11 +286,14 @@ def build(
     }
 
 
-# --- the command -------------------------------------------------------------------------------------------------
+# --- the command
+# -------------------------------------------------------------------------------------------------
 
 
 def read_input(path: Path, title: str, way_out: str = UPDATE) -> str:
-    """Return a list's text, and print its title and SHA-256: this much of the lists' whereabouts is of use."""
+    """Return a list's text, and print its title and SHA-256: this much of the lists' whereabouts is
+    of use.
+    """
     content = read_list(path, way_out)
     print(f"{hashlib.sha256(content).hexdigest()}  read   {title}: {len(content):,} bytes")
     try:
@@ -297,11 +322,13 @@ def run(options: argparse.Namespace) -> None:
         content = jsonl_gz(records)
         (options.output / name).write_bytes(content)
         print(
-            f"{hashlib.sha256(content).hexdigest()}  wrote  {name}: {len(records):,} records, {len(content):,} bytes"
+            f"{hashlib.sha256(content).hexdigest()}  wrote  {name}: {len(records):,} records, "
+            f"{len(content):,} bytes"
         )
     without = [str(r["id"]) for r in files["labels.jsonl.gz"] if r["id"] not in vocabulary]
     print(
-        f"{len(packages):,} packages to pick from; {len(without)} labels not in the vocabulary {' '.join(without[:9])}"
+        f"{len(packages):,} packages to pick from; {len(without)} labels not in the vocabulary "
+        f"{' '.join(without[:9])}"
     )
 
 
@@ -313,7 +340,9 @@ def positive(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 0, 3 when the lists are of no use, 1 when nothing can be written."""
+    """Run the command and return its exit code: 0, 3 when the lists are of no use, 1 when nothing
+    can be written.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -33,7 +33,9 @@ _WORDS = {
 
 
 def cli_reference() -> str:
-    """Return the page: every command with its usage, and each argument and option with its help and default."""
+    """Return the page: every command with its usage, and each argument and option with its help and
+    default.
+    """
     group: Any = typer.main.get_command(app)
     commands = [group.commands[name] for name in sorted(group.commands)]
     listed = [
@@ -44,7 +46,8 @@ def cli_reference() -> str:
     for command in commands:
         usage = " ".join(["longtail", command.name, *_usage(command.params)])
         parts.append(
-            f"\n## {command.name}\n\n{plain(command.help)}\n\n```console\n$ {usage}\n```\n\n{_example(command)}\n"
+            f"\n## {command.name}\n\n{plain(command.help)}\n\n```console\n$ "
+            f"{usage}\n```\n\n{_example(command)}\n"
         )
         parts.append("\n".join(_table(command.params)))
     return "\n".join(parts) + "\n"

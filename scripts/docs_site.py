@@ -1,4 +1,6 @@
-"""The hook of mkdocs: adds pages to the site that are made from the code, or that lie elsewhere in the repository."""
+"""The hook of mkdocs: adds pages to the site that are made from the code, or that lie elsewhere in
+the repository.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turn links to where the site has what they lead to; a page that is a group by itself has no list beside it."""
+    """Turn links to where the site has what they lead to; a page that is a group by itself has no
+    list beside it.
+    """
     name = page.file.src_uri
     if page.parent is None:
         page.meta.setdefault("hide", ["navigation"])
@@ -49,11 +53,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def site_links(markdown: str, origin: str) -> str:
-    """Return the text with links as they must be in the site, of a page that is ``origin`` in the repository."""
+    """Return the text with links as they must be in the site, of a page that is ``origin`` in the
+    repository.
+    """
     homes = {file: page for page, file in COPIED.items()}
 
     def moved(link: re.Match[str]) -> str:
-        place = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link[0]))
-        return homes.get(place, place.removeprefix("docs/"))
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link[0]))
+        return homes.get(target, target.removeprefix("docs/"))
 
     return _LINK.sub(moved, markdown)

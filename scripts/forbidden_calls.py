@@ -1,9 +1,10 @@
 """Refuses calls that run what a file says: part of ``make lint``, beside what ruff's own rules see.
 
-python scripts/forbidden_calls.py FILE_OR_FOLDER …: a line for each forbidden call; exit code 1 if there is one.
+python scripts/forbidden_calls.py FILE_OR_FOLDER …: a line for each forbidden call; exit code 1 if
+there is one.
 
-A call is judged by the full name that imports give it, not by its spelling: ``from torch import load as get`` is
-``torch.load``. Exceptions are listed below, each with its reason.
+A call is judged by the full name that imports give it, not by its spelling: ``from torch import
+load as get`` is ``torch.load``. Exceptions are listed below, each with its reason.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ ALLOWED = {
 
 
 def forbidden(source: str, file: str) -> Iterator[tuple[int, str, str]]:
-    """Yield line, name and reason of every forbidden call; ``file`` is the path from the root of the repository."""
+    """Yield line, name and reason of every forbidden call; ``file`` is the path from the root of
+    the repository.
+    """
     tree = ast.parse(source, file)
     names = dict(_imports(tree))
     for node in ast.walk(tree):
@@ -114,7 +117,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
-                yield (alias.asname, alias.name) if alias.asname else (top, top)
+                yield alias.asname or top, alias.name if alias.asname else top
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 yield alias.asname or alias.name, f"{node.module}.{alias.name}"
@@ -132,8 +135,9 @@ def _used(node: ast.AST, names: dict[str, str]) -> Iterator[str]:
 def _full_name(node: ast.expr, names: dict[str, str]) -> str:
     """Return «numpy.load» for ``np.load``; nothing for what is not a name with dots."""
     if isinstance(node, ast.Name):
-        own = node.id if node.id in _BUILT_IN and isinstance(node.ctx, ast.Load) else ""
-        return names.get(node.id, own)  # another name is the file's own
+        if node.id in _BUILT_IN and isinstance(node.ctx, ast.Load):
+            return names.get(node.id, node.id)
+        return names.get(node.id, "")  # other names are defined in the file
     if isinstance(node, ast.Attribute):
         before = _full_name(node.value, names)
         return f"{before}.{node.attr}" if before else ""
@@ -148,23 +152,25 @@ def _reason(name: str, file: str) -> str:
             return FORBIDDEN[head]
         if head in GUARDED and file.startswith("src/") and (file, head) not in ALLOWED:
             return "it is allowed in few places, which scripts/forbidden_calls.py lists"
-    return (
-        "use subprocess.run with a list" if any(head.startswith(PREFIXES) for head in heads) else ""
-    )
+    if any(head.startswith(PREFIXES) for head in heads):
+        return "use subprocess.run with a list"
+    return ""
 
 
 def _arguments(call: ast.Call, names: dict[str, str], file: str) -> Iterator[tuple[int, str, str]]:
-    called = _full_name(call.func, names) or (
-        f".{call.func.attr}" if isinstance(call.func, ast.Attribute) else ""
-    )
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    called = _full_name(call.func, names)
+    if not called and isinstance(call.func, ast.Attribute):
+        called = f".{call.func.attr}"
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     for name, value in KEYWORDS.items():
-        if name in given and not _is(given[name], value):
+        if name in keywords and not _is(keywords[name], value):
             yield call.lineno, f"{called}({name}=…)", f"expected {name}={value}"
-    for ending, needed in NEEDED.items() if file.startswith("src/") else ():
+    if not file.startswith("src/"):
+        return
+    for ending, needed in NEEDED.items():
         if called == ending or (ending.startswith(".") and f".{called}".endswith(ending)):
             for name, value in needed.items():
-                if name not in given or not _is(given[name], value):
+                if name not in keywords or not _is(keywords[name], value):
                     yield call.lineno, called, f"expected {name}={value}"
 
 
@@ -174,19 +180,18 @@ def _is(node: ast.expr, value: bool) -> bool:
 
 def main(places: list[str]) -> int:
     """Print what is forbidden in files and folders; return the exit code."""
-    root, found = Path(__file__).resolve().parent.parent, 0
-    for place in map(Path, places):
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+    root = Path(__file__).resolve().parent.parent
+    n_problems = 0
+    for path in map(Path, places):
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             known = file.resolve()
-            name = (
-                known.relative_to(root).as_posix()
-                if known.is_relative_to(root)
-                else file.as_posix()
-            )
+            name = file.as_posix()
+            if known.is_relative_to(root):
+                name = known.relative_to(root).as_posix()
             for line, what, reason in forbidden(file.read_text(), name):
-                found += 1
+                n_problems += 1
                 print(f"{name}:{line}: {what} is forbidden: {reason}")
-    return min(found, 1)
+    return min(n_problems, 1)
 
 
 if __name__ == "__main__":

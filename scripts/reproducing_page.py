@@ -1,6 +1,7 @@
 """Writes docs/reproducing.md from the data files of ``longtail.reproduction`` and the presets.
 
-python scripts/reproducing_page.py > docs/reproducing.md; a test sees that the page is what this gives.
+python scripts/reproducing_page.py > docs/reproducing.md; a test sees that the page is what this
+gives.
 """
 
 from __future__ import annotations
@@ -31,30 +32,30 @@ _HEAD = """# Reproduce the papers
 
 <!-- Made by scripts/reproducing_page.py from the data files of longtail.reproduction; change these, not the page. -->
 
-`longtail reproduce` runs a published experiment again, from the files as their authors publish them to the row of the
-paper: it trains the models that the row has, joins them as the authors do, measures them with the constants of the
-dataset's propensities and its filter file, and prints each published number beside the measured one.
+`longtail reproduce` repeats a published experiment, from the published files of a dataset to a row of a table: it
+trains the models of the row, combines them as the authors do, computes the metrics with the propensity constants and
+filter file of the dataset, and prints each published number beside the measured one.
 
     longtail reproduce cascadexml/amazon-670k Amazon-670K -o out --encoder-folder encoders
 
-`longtail reproduce --list` shows every experiment with its published numbers, and what it would take on this machine.
+`longtail reproduce --list` shows all experiments with their published numbers, and a forecast of time and memory.
 Settings come from the [presets](methods.md), which are the papers' recipes; `longtail methods cascadexml --preset
 amazon-670k` prints one with the source of every value.
 
 | option | what it does |
 |---|---|
-| `--single` | trains the first model of an ensemble only; it stands beside the rows of single models |
+| `--single` | trains only the first model of an ensemble; it is compared with the rows of single models |
 | `--seeds 3` | repeats the experiment with other seeds: mean ± standard deviation |
-| `--share 0.01` | takes this share of the documents and all labels, for a quick look at the whole way; \
-the numbers mean nothing |
-| `--set training.micro_batch=64` | changes a setting; the result says that this is another recipe, \
+| `--share 0.01` | uses this share of the documents and all labels, for a quick trial of all steps; \
+the numbers cannot be compared |
+| `--set training.micro_batch=64` | changes a setting; the result states that the recipe was changed, \
 unless the setting has no effect on the model |
-| `--list --json` | the list for other programs |
+| `--list --json` | the list as JSON |
 
-The folder `out` gets a model folder for each model (`member-NAME`), its labels of the test documents
-(`predictions-NAME`), and the result as `result.json` and `result.txt`. A run that was interrupted goes on where it
-stopped when the same command is given again: finished models are not trained again. A folder takes one experiment on
-one set of documents; anything else is refused. From Python:
+The folder `out` gets a model folder per model (`member-NAME`), its predictions for the test documents
+(`predictions-NAME`), and the result as `result.json` and `result.txt`. The same command resumes an interrupted run;
+finished models are not trained again. A folder belongs to one experiment on one set of documents; anything else is
+refused. From Python:
 
 ```python
 from longtail.reproduction import reproduce
@@ -66,11 +67,11 @@ result = reproduce(
 """
 
 _DATA = """
-## What to download, and where to put it
+## Downloads and folders
 
-Nothing is downloaded by Longtail. Each dataset is a folder with the files of its authors, as they lie in the archive,
-`.gz` and `.zst` included; its name is free, but a folder of titles should keep its name. Sizes are compared with the
-published ones, and differences are named in the result.
+Longtail downloads nothing. Each dataset is a folder with the files of its authors as in the archive, also compressed
+(`.gz`, `.zst`); its name is free, but a folder of titles should keep its name. Sizes are compared with the published
+ones, and differences are listed in the result.
 
 | layout | files | published at |
 |---|---|---|
@@ -85,24 +86,24 @@ section Datasets |
 [Extreme Classification Repository](http://manikvarma.org/downloads/XC/XMLRepository.html), raw text; a set of titles \
 is the titles of the set without "Titles" in its name |
 | raw texts | `trn.raw.json.gz`, `tst.raw.json.gz`, `Yf.txt` | the same repository, raw text of the sets without label \
-features; no tf-idf, so a method that reads tf-idf makes its own, and the result says that it is not comparable |
+features; without tf-idf, so a method that reads tf-idf computes it, and the result is marked as not comparable |
 | bag of words | `train.txt` and `test.txt`, or `trn_X_Xf.txt`, `trn_X_Y.txt`, `tst_X_Xf.txt`, `tst_X_Y.txt` | \
 the same repository, BoW features; for linear methods only, and its features are not the papers' tf-idf |
 
-The two first layouts hold the same documents, features and split; either will do.
+The first two layouts have the same documents, features and split.
 
 Encoders are folders in the layout of Hugging Face (`config.json`, `model.safetensors`, the files of the tokeniser)
-under the names of the recipes, such as `encoders/bert-base-uncased`; `--encoder-folder encoders` says where. Without it
-the cache of Hugging Face on this machine is searched. Vectors of words are text files (GloVe, fastText) in the same
-folder. What is missing is refused before any document is read.
+under the names of the recipes, such as `encoders/bert-base-uncased`, in the folder of `--encoder-folder`. Without this
+option the cache of Hugging Face on this machine is searched. Word vectors are text files (GloVe, fastText) in the same
+folder. A missing encoder is refused before any document is read.
 """
 
 
 _TYPE = """
-## What to type
+## Experiments
 
-The first column is the experiment: `longtail reproduce EXPERIMENT FOLDER -o OUT`. Numbers are in percent, as published;
-*in* names the table, `xr-transformer-2` being table 2 of XR-Transformer, and *models* how many were joined there.
+The first column is EXPERIMENT in `longtail reproduce EXPERIMENT FOLDER -o OUT`. Numbers are in percent as published;
+*in* is the table (`xr-transformer-2` is table 2 of XR-Transformer), and *models* the number of models in the ensemble.
 """
 
 
@@ -124,39 +125,43 @@ def reproducing_page() -> str:
 
 
 def _sizes() -> Iterator[list[str]]:
-    for name, own in published_datasets().items():
-        a, b = own.propensity
-        counts = [f"{count:,}" for count in (own.train, own.test, own.labels, own.features)]
-        yield [f"{own.title} (`{name}`)", *counts, f"{a:g}, {b:g}"]
+    for name, dataset in published_datasets().items():
+        a, b = dataset.propensity
+        counts = [
+            f"{count:,}"
+            for count in (dataset.train, dataset.test, dataset.labels, dataset.features)
+        ]
+        yield [f"{dataset.title} (`{name}`)", *counts, f"{a:g}, {b:g}"]
 
 
 def _encoders() -> Iterator[list[str]]:
     """Yield each encoder or file of word vectors with the methods that read it."""
-    found: dict[str, list[str]] = {}
+    by_encoder: dict[str, list[str]] = {}
     for entry in experiments().values():
         for member in entry.members:
             config = entry.config(member)
             if uses_encoder(config) and config.encoder.name != "learned":
-                found.setdefault(config.encoder.name, []).append(f"`{entry.method}`")
-    for name, methods in found.items():
+                by_encoder.setdefault(config.encoder.name, []).append(f"`{entry.method}`")
+    for name, methods in by_encoder.items():
         yield [f"`{name}`", ", ".join(dict.fromkeys(methods))]
 
 
 def _of_dataset(name: str, dataset: PublishedDataset) -> str:
     """Return the section of a dataset: what to type, and a line for each published row."""
-    own = [entry for entry in experiments().values() if entry.dataset == name]
-    example = own[0].name
+    of_dataset = [entry for entry in experiments().values() if entry.dataset == name]
+    example = of_dataset[0].name
     command = f"    longtail reproduce {example} {dataset.title} -o out --encoder-folder encoders"
-    published = [row for entry in own for row in entry.published_rows() if _metrics(row)]
+    published = [row for entry in of_dataset for row in entry.published_rows() if _metrics(row)]
     lines = [f"\n### {dataset.title}\n", command, ""]
     if not published:
-        names = ", ".join(f"`{entry.name}`" for entry in own)
+        names = ", ".join(f"`{entry.name}`" for entry in of_dataset)
         lines.append(
-            f"No number of the tables that come with Longtail is on this dataset. Experiments: {names}."
+            "No number of the tables that come with Longtail is on this dataset. Experiments: "
+            f"{names}."
         )
         return "\n".join(lines)
     shown = [metric for metric in _METRICS if any(metric in row.values for row in published)]
-    rows = [cells for entry in own for cells in _rows(entry, shown)]
+    rows = [cells for entry in of_dataset for cells in _rows(entry, shown)]
     lines.append(_table(["experiment", "in", "system", "models", *shown], rows))
     return "\n".join(lines)
 
@@ -170,12 +175,12 @@ def _rows(entry: Experiment, shown: list[str]) -> Iterator[list[str]]:
     for row in entry.published_rows():
         if not _metrics(row):
             continue  # hours of training alone
-        system = f"{row.system}, {row.setting}" if row.setting else row.system
-        digits = (
-            1
-            if all(round(row.values[metric], 1) == row.values[metric] for metric in _metrics(row))
-            else 2
-        )
+        system = row.system
+        if row.setting:
+            system += f", {row.setting}"
+        digits = 2
+        if all(round(row.values[metric], 1) == row.values[metric] for metric in _metrics(row)):
+            digits = 1
         values = [
             f"{row.values[metric]:.{digits}f}" if metric in row.values else "" for metric in shown
         ]
@@ -194,9 +199,9 @@ def _members() -> str:
         rows.setdefault((models, joined), []).append(f"`{entry.name}`")
     text = [
         "\n## Which models, and how they are joined\n",
-        "All other experiments are of one model. A label that a list does not have counts 0. The fusions are those of "
-        "the authors' published code; they join scores, not calibrated probabilities. The row of a single model is "
-        "compared with the first one.\n",
+        "All other experiments are of one model. A label that a list does not have counts 0. The "
+        "fusions are those of the authors' published code; they join scores, not calibrated "
+        "probabilities. The row of a single model is compared with the first one.\n",
         _table(
             ["experiments", "models", "joined by"],
             ([", ".join(names), *row] for row, names in rows.items()),
@@ -214,31 +219,37 @@ def _members() -> str:
 def _member(entry: Experiment, number: int) -> str:
     member = entry.members[number]
     remarks = [f"`{path}={value}`" for path, value in member.settings.items()]
-    remarks += ["not yet"] if member.missing else []
-    return f"{member.name} ({', '.join(remarks)})" if remarks else member.name
+    if member.missing:
+        remarks.append("not yet")
+    if not remarks:
+        return member.name
+    return f"{member.name} ({', '.join(remarks)})"
 
 
 def _deviations() -> str:
-    """Return what the recipes have and this software has not, by method."""
+    """Return the deviations from the recipes by method."""
     lines = []
     for method, entry in METHODS.items():
-        found: dict[str, list[str]] = {}
+        by_deviation: dict[str, list[str]] = {}
         for name, preset in entry.presets.items():
             for deviation in preset.deviations:
-                found.setdefault(deviation, []).append(name)
-        for deviation, names in found.items():
-            where = "" if len(names) == len(entry.presets) else f" ({', '.join(names)})"
-            lines.append(f"- `{method}`{where}: {deviation}")
+                by_deviation.setdefault(deviation, []).append(name)
+        for deviation, names in by_deviation.items():
+            presets = ""
+            if len(names) < len(entry.presets):
+                presets = f" ({', '.join(names)})"
+            lines.append(f"- `{method}`{presets}: {deviation}")
     head = "\n## Where this differs from the authors' recipes\n\n"
     return head + "\n".join(lines or ["Nothing is known of."])
 
 
 def _sources() -> str:
-    """Return the papers with the remarks on their tables, and what of them is not run again."""
+    """Return the papers with the notes on their tables, and the rows without an experiment."""
     lines = ["\n## The published tables\n"]
     for name, paper in read_papers().items():
         lines.append(
-            f"**{paper.title}** ({paper.authors}; {paper.published}). Tables here: {paper.tables}. {paper.left_out}"
+            f"**{paper.title}** ({paper.authors}; {paper.published}). Tables here: "
+            f"{paper.tables}. {paper.left_out}"
         )
         notes = [
             (table, note)
@@ -248,11 +259,14 @@ def _sources() -> str:
         ]
         lines.append("")
         lines += [f"- Table {table.number}: {note}" for table, note in notes]
-        lines += [""] if notes else []
-    lines.append("Rows that no experiment stands beside:\n")
-    for own in left_out():
-        systems = f", {' and '.join(own.systems)}" if own.systems else ""
-        lines.append(f"- {', '.join(own.tables)}{systems}: {own.reason}.")
+        if notes:
+            lines.append("")
+    lines.append("Rows without an experiment:\n")
+    for rows in left_out():
+        names = ", ".join(rows.tables)
+        if rows.systems:
+            names += f", {' and '.join(rows.systems)}"
+        lines.append(f"- {names}: {rows.reason}.")
     return "\n".join(lines) + "\n"
 
 

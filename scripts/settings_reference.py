@@ -59,9 +59,13 @@ def settings_reference() -> str:
 
 def _stage(hint: Any) -> type[Stage] | None:
     """Return the Struct of a group of settings, also where there may be several of them."""
-    inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    inner = get_args(inner)[0] if get_origin(inner) is tuple else inner
-    return inner if isinstance(inner, type) and issubclass(inner, Stage) else None
+    inner = hint
+    for origin in (Annotated, tuple):
+        if get_origin(inner) is origin:
+            inner = get_args(inner)[0]
+    if isinstance(inner, type) and issubclass(inner, Stage):
+        return inner
+    return None
 
 
 def _table(
@@ -79,19 +83,21 @@ def _table(
 def _others() -> dict[str, str]:
     """Return, by path, the methods whose settings are not the defaults, with what they have."""
     defaults = {setting.path: setting.value for setting in settings(Config())}
-    found: dict[str, dict[str, list[str]]] = {}
+    changes: dict[str, dict[str, list[str]]] = {}
     for name in METHODS:
         for path, value, _ in settings(configure(name, None)):
             if path in defaults and path != "method" and value != defaults[path]:
-                found.setdefault(path, {}).setdefault(_toml(value), []).append(name)
+                changes.setdefault(path, {}).setdefault(_toml(value), []).append(name)
     return {
         path: "; ".join(f"{value}: {_methods(names)}" for value, names in by.items())
-        for path, by in found.items()
+        for path, by in changes.items()
     }
 
 
 def _methods(names: list[str]) -> str:
-    return "all methods" if len(names) == len(METHODS) else ", ".join(names)
+    if len(names) == len(METHODS):
+        return "all methods"
+    return ", ".join(names)
 
 
 def values(hint: Any) -> str:

@@ -24,7 +24,9 @@ if (
 
 @pytest.fixture(scope="module")
 def one_thread():
-    """Let torch use one thread: more only get in each other's way in tensors as small as those of tests."""
+    """Let torch use one thread: more only get in each other's way in tensors as small as those of
+    tests.
+    """
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -18,7 +18,9 @@ LOSS = BinaryCrossEntropy()
 
 
 def shortlists(rng, documents, slots, n_nodes):
-    """Candidates in runs, with nodes shared by documents, some padding, and in the first document nothing else."""
+    """Candidates in runs, with nodes shared by documents, some padding, and in the first document
+    nothing else.
+    """
     starts = rng.integers(0, n_nodes, (documents, slots // 3 + 1))
     nodes = ((starts[:, :, None] + np.arange(3)) % n_nodes).reshape(documents, -1)[:, :slots]
     nodes[rng.random(nodes.shape) < 0.2] = -1
@@ -66,19 +68,21 @@ def _output(head, kind, x, rng, slots):
     )
 
 
-def assert_alike(found, expected, dtype, tolerance=2e-4):
-    """Equal up to the order of sums; bf16 weights may each differ by the last bit where a sum did, most must not."""
-    assert found.keys() == expected.keys()
+def assert_alike(result, expected, dtype, tolerance=2e-4):
+    """Equal up to the order of sums; bf16 weights may each differ by the last bit where a sum did,
+    most must not.
+    """
+    assert result.keys() == expected.keys()
     for name in expected:
         if name == "weight" and dtype == torch.bfloat16:
             np.testing.assert_allclose(
-                _values(found[name]), _values(expected[name]), rtol=2**-6, atol=2e-3
+                _values(result[name]), _values(expected[name]), rtol=2**-6, atol=2e-3
             )
-            assert np.mean(found[name] == expected[name]) > 0.9
+            assert np.mean(result[name] == expected[name]) > 0.9
         else:
             loose = 0.02 if dtype == torch.bfloat16 else tolerance
             np.testing.assert_allclose(
-                found[name], expected[name], rtol=loose, atol=loose, err_msg=name
+                result[name], expected[name], rtol=loose, atol=loose, err_msg=name
             )
 
 

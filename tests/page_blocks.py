@@ -35,8 +35,11 @@ def shape(text):
 
 
 def run_blocks(page, folder):
-    """Run every block of ``page`` in ``folder``/reader, see that it prints what is shown, and return all it printed."""
-    run, printed = _runner(folder), ""
+    """Run every block of ``page`` in ``folder``/reader, see that it prints what is shown, and
+    return all it printed.
+    """
+    run = _runner(folder)
+    printed = ""
     for language, block in blocks(page):
         if language == "bash":
             script = made(block) if block.startswith("make ") else block
@@ -53,8 +56,11 @@ def run_blocks(page, folder):
 
 
 def _runner(folder):
-    """Return a function that runs commands; ``python`` and ``longtail`` are those under test, installed or not."""
-    reader, command = folder / "reader", folder / "bin" / "longtail"
+    """Return a function that runs commands; ``python`` and ``longtail`` are those under test,
+    installed or not.
+    """
+    reader = folder / "reader"
+    command = folder / "bin" / "longtail"
     reader.mkdir()
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m longtail "$@"\n')

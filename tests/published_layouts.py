@@ -14,7 +14,9 @@ def attentionxml(
     train=(b"0,2 0:0.5 3:1\n", b"1 1:0.25 4:2\n", b" 2:1\n"),
     test=(b"2 0:1 2:0.5\n", b"0 1:1\n"),
 ):
-    """Amazon-670K of AttentionXML: texts as they are and tokenised, labels, and features without a header."""
+    """Amazon-670K of AttentionXML: texts as they are and tokenised, labels, and features without a
+    header.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     files = {
         "train_raw_texts.txt": b"Red Tutu /SEP/ A skirt for ballet.\nBlack Shoes\nBlue Hat /SEP/ Felt.\n",
@@ -32,7 +34,9 @@ def attentionxml(
 
 
 def pecos(folder, features="tfidf-attnxml"):
-    """xmc-base/eurlex-4k of PECOS: texts, label matrices, items, and features in a folder of their own."""
+    """xmc-base/eurlex-4k of PECOS: texts, label matrices, items, and features in a folder of their
+    own.
+    """
     (folder / features).mkdir(parents=True, exist_ok=True)
     for part, texts in (("trn", b"wind power\nsalt\nsea\n"), ("tst", b"sea wind\n")):
         n_rows = texts.count(b"\n")
@@ -77,7 +81,9 @@ def label_features(folder):
 
 
 def raw_texts(folder, names=b"Caf\xc3\xa9\nToys\nGames\n", middle=".raw"):
-    """Amazon-670K.raw of the Extreme Classification Repository: names of labels in Yf.txt, no lbl.json."""
+    """Amazon-670K.raw of the Extreme Classification Repository: names of labels in Yf.txt, no
+    lbl.json.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     train = documents(("Chess", "A board.", [2, 1]), (None, "Beans.", [0]), ("Ball", None, []))
     (folder / f"trn{middle}.json.gz").write_bytes(train)
@@ -87,7 +93,9 @@ def raw_texts(folder, names=b"Caf\xc3\xa9\nToys\nGames\n", middle=".raw"):
 
 
 def bag_of_words(folder, name="{}.txt"):
-    """Amazon-670K.bow of the Extreme Classification Repository: a file a split, names of features and labels."""
+    """Amazon-670K.bow of the Extreme Classification Repository: a file a split, names of features
+    and labels.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name.format("train")).write_bytes(b"3 4 3\n0,2 0:0.5 3:1\n 1:1\n1 2:2\n")
     (folder / name.format("test")).write_bytes(b"1 4 3\n2 0:1\n")
@@ -97,7 +105,9 @@ def bag_of_words(folder, name="{}.txt"):
 
 
 def split_matrices(folder):
-    """WikiSeeAlsoTitles-350K of the Extreme Classification Repository: features and labels in files of their own."""
+    """WikiSeeAlsoTitles-350K of the Extreme Classification Repository: features and labels in files
+    of their own.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     files = {"trn_X_Xf": b"2 3\n0:1\n2:0.5\n", "trn_X_Y": b"2 2\n0:1\n1:1\n"}
     files |= {"tst_X_Xf": b"1 3\n1:1\n", "tst_X_Y": b"1 2\n1:1\n", "lbl_X_Xf": b"2 3\n0:1\n1:1\n"}

@@ -24,7 +24,9 @@ class _Recorder:
 
 @contextmanager
 def shown_progress() -> Iterator[list[object]]:
-    """Give a list that grows: (name, total, unit) where a stage begins, amounts, and "end" where it ends."""
+    """Give a list that grows: (name, total, unit) where a stage begins, amounts, and "end" where it
+    ends.
+    """
     recorder = _Recorder()
     reporting.show_on(recorder)
     try:

@@ -1,4 +1,6 @@
-"""Which methods are linear, and settings with which each trains in a moment: a new one joins by its catalogue entry."""
+"""Which methods are linear, and settings with which each trains in a moment: a new one joins by its
+catalogue entry.
+"""
 
 from __future__ import annotations
 

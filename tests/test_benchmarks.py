@@ -1,4 +1,5 @@
-"""Every benchmark still runs: each once on a little of the bundled sample, so that a change cannot break one unseen.
+"""Every benchmark still runs: each once on a little of the bundled sample, so that a change cannot
+break one unseen.
 
 What is measured there means nothing; that a line of numbers comes out does.
 """
@@ -20,8 +21,8 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 CPU = ["--device", "cpu"]
 EPOCH = ["--set", "training.epochs=1"]
 
-# Arguments: DATA is a folder of a few documents, ABOVE the one it is in, FILE one of its files, MADE a new folder,
-# ENCODER a tiny one
+# Arguments: DATA is a folder of a few documents, ABOVE the one it is in, FILE one of its files,
+# MADE a new folder, ENCODER a tiny one
 RUNS = {
     "cascade_accuracy": ["DATA", "--encoder", "ENCODER", *CPU, *EPOCH],
     "cascade_step": [

@@ -1,4 +1,6 @@
-"""What pages of the documentation show can be done: commands have such options and settings, quick Python runs."""
+"""What pages of the documentation show can be done: commands have such options and settings, quick
+Python runs.
+"""
 
 import re
 import shlex
@@ -27,29 +29,34 @@ END = re.compile(
 
 
 def shown(page):
-    """Return (command, words) of each command in blocks that are shown, not run; «…» leaves something out."""
+    """Return (command, words) of each command in blocks that are shown, not run; «…» leaves
+    something out.
+    """
     text = (ROOT / page).read_text("utf-8").replace("\\\n", " ")
     lines = [
-        (name, re.sub(r" {2,}(?=-)", " ", rest))
-        for name, rest in SHOWN.findall(text)
-        if "…" not in rest
+        (name, re.sub(r" {2,}(?=-)", " ", others))
+        for name, others in SHOWN.findall(text)
+        if "…" not in others
     ]
-    return [(name, shlex.split(END.split(rest)[0])) for name, rest in lines if name in COMMANDS]
+    return [(name, shlex.split(END.split(others)[0])) for name, others in lines if name in COMMANDS]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if shown(page)])
 def test_commands_of_a_page_can_be_given(page):
     for name, words in shown(page):
-        given = COMMANDS[name].make_context(name, words).params  # refuses options that do not exist
+        # refuses options that do not exist
+        arguments = COMMANDS[name].make_context(name, words).params
         if name in ("train", "tune"):
             configure(
-                given["method"] or "xr-linear", given["preset"], *overrides(None, given["set_"])
+                arguments["method"] or "xr-linear",
+                arguments["preset"],
+                *overrides(None, arguments["set_"]),
             )
 
 
 def test_commands_are_found():
-    found = [name for page in PAGES for name, _ in shown(page)]
-    assert len(found) > 50
+    result = [name for page in PAGES for name, _ in shown(page)]
+    assert len(result) > 50
     assert {
         "train",
         "predict",
@@ -60,13 +67,13 @@ def test_commands_are_found():
         "extend",
         "labels",
         "export",
-    } <= set(found)
+    } <= set(result)
 
 
 def test_python_of_pages_where_it_is_quick_runs(tmp_path):
-    found = [block for page in QUICK for language, block in blocks(page) if language == "python"]
+    result = [block for page in QUICK for language, block in blocks(page) if language == "python"]
     script = "\n".join(
-        block for block in found if "encoder.onnx" not in block
+        block for block in result if "encoder.onnx" not in block
     )  # a file of a network's
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True

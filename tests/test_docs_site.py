@@ -115,7 +115,7 @@ class TestCommands:
         assert set(bare) <= {"command", "argument or option"}  # the heads of tables
 
     def test_defaults_and_what_is_required_are_told(self):
-        assert "| `-k` `N` | `5` | Labels a document, at most. |" in self.text
+        assert "| `-k` `N` | `5` | Labels per document, at most. |" in self.text
         assert "| `-o`, `--output` `MODEL` | required | Model folder to write. |" in self.text
         assert "$ longtail train [OPTIONS] DATA -o MODEL\n" in self.text
 

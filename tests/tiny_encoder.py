@@ -1,4 +1,6 @@
-"""A tiny BERT with random weights and a vocabulary of its own, as a folder: all that a network needs, in no time."""
+"""A tiny BERT with random weights and a vocabulary of its own, as a folder: all that a network
+needs, in no time.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,13 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 
 
 def tokenizer_of(texts: Iterable[str], vocabulary: int = 200) -> Tokenizer:
-    """Return a WordPiece tokeniser with [CLS] before and [SEP] behind: all letters, and the most frequent words.
+    """Return a WordPiece tokeniser with [CLS] before and [SEP] behind: all letters, and the most
+    frequent words.
 
     It is not trained, as a trainer breaks ties between pieces in another way in each process.
     """
-    normaliser, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    normaliser = normalizers.BertNormalizer()
+    splitter = pre_tokenizers.BertPreTokenizer()
     words = Counter(
         word
         for text in texts
@@ -34,7 +38,8 @@ def tokenizer_of(texts: Iterable[str], vocabulary: int = 200) -> Tokenizer:
     pieces = dict.fromkeys([*SPECIAL, *letters, *(f"##{letter}" for letter in letters), *frequent])
     numbered = {piece: number for number, piece in enumerate(islice(pieces, vocabulary))}
     made = Tokenizer(models.WordPiece(numbered, unk_token="[UNK]"))
-    made.normalizer, made.pre_tokenizer = normaliser, splitter
+    made.normalizer = normaliser
+    made.pre_tokenizer = splitter
     ends = [("[CLS]", numbered["[CLS]"]), ("[SEP]", numbered["[SEP]"])]
     made.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=ends
@@ -62,7 +67,9 @@ def write_encoder(
 
 
 def write_sample(folder: Path, n_train: int, n_test: int, *, width: int) -> Path:
-    """Write train.jsonl and test.jsonl, the first documents of the bundled sample, and encoder/ for their words."""
+    """Write train.jsonl and test.jsonl, the first documents of the bundled sample, and encoder/ for
+    their words.
+    """
     train, test = lt.sample()
     train = train.take(np.arange(n_train))
     lt.write(train, folder / "train.jsonl")

@@ -2,9 +2,10 @@
 
     python run_SYSTEM.py train|predict SETTINGS.json
 
-`train` makes a model in the folder `work` from documents that lie in memory as a list of strings; `predict`, another
-process, loads it from there. Each writes what it measured to `work`/train.json or predict.json. Only numpy, scipy and
-the standard library are used here, because each system has its own Python.
+`train` makes a model in the folder `work` from documents that lie in memory as a list of strings;
+`predict`, another process, loads it from there. Each writes what it measured to `work`/train.json
+or predict.json. Only numpy, scipy and the standard library are used here, because each system has
+its own Python.
 """
 
 from __future__ import annotations
@@ -22,21 +23,24 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-TOP, BEAM, SINGLE = (
-    10,
-    10,
-    300,
-)  # labels a document, width of the beam, documents predicted one at a time
+# labels a document, width of the beam, documents predicted one at a time
+TOP = 10
+BEAM = 10
+SINGLE = 300
 
 
 class Settings:
-    """Names of data folder, working folder, system, number of threads, and ready-made features where there are any."""
+    """Names of data folder, working folder, system, number of threads, and ready-made features
+    where there are any.
+    """
 
     def __init__(self, path):
-        given = json.loads(Path(path).read_text())
-        self.data, self.work = Path(given["data"]), Path(given["work"])
-        self.system, self.threads = given["system"], given["threads"]
-        self.features = Path(given["features"]) if given.get("features") else None
+        settings = json.loads(Path(path).read_text())
+        self.data = Path(settings["data"])
+        self.work = Path(settings["work"])
+        self.system = settings["system"]
+        self.threads = settings["threads"]
+        self.features = Path(settings["features"]) if settings.get("features") else None
         self.model = self.work / "model"
 
 
@@ -52,8 +56,11 @@ class Clock(dict):
 
 
 def main(train, predict):
-    """Run one half of a system, held to as many cores as it has threads, and write down what it returns."""
-    half, settings = sys.argv[1], Settings(sys.argv[2])
+    """Run one half of a system, held to as many cores as it has threads, and write down what it
+    returns.
+    """
+    half = sys.argv[1]
+    settings = Settings(sys.argv[2])
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
     result = (train if half == "train" else predict)(settings)
@@ -62,9 +69,12 @@ def main(train, predict):
 
 
 def documents(folder, split):
-    """Return texts and label lists of a split: train.jsonl or train.jsonl.gz; title and text are joined."""
+    """Return texts and label lists of a split: train.jsonl or train.jsonl.gz; title and text are
+    joined.
+    """
     plain = Path(folder) / f"{split}.jsonl"
-    texts, labels = [], []
+    texts = []
+    labels = []
     with plain.open("rb") if plain.exists() else gzip.open(f"{plain}.gz") as lines:
         for line in lines:
             record = json.loads(line)
@@ -76,7 +86,9 @@ def documents(folder, split):
 
 
 def label_matrix(labels):
-    """Return the label names, in order of first appearance, and a float32 csr_matrix (documents, labels)."""
+    """Return the label names, in order of first appearance, and a float32 csr_matrix (documents,
+    labels).
+    """
     column = {}
     rows = [sorted({column.setdefault(name, len(column)) for name in names}) for names in labels]
     indptr = np.cumsum([0, *map(len, rows)])
@@ -119,12 +131,13 @@ def pairs_of(matrix):
 
 
 def single_ms(predict, items):
-    """Return the median milliseconds of `predict(item)` over the first SINGLE items, after ten to warm up."""
-    items = (
-        items[:SINGLE]
-        if isinstance(items, list)
-        else [items[i] for i in range(min(SINGLE, items.shape[0]))]
-    )
+    """Return the median milliseconds of `predict(item)` over the first SINGLE items, after ten to
+    warm up.
+    """
+    if isinstance(items, list):
+        items = items[:SINGLE]
+    else:
+        items = [items[i] for i in range(min(SINGLE, items.shape[0]))]
     for item in items[:10]:
         predict(item)
     taken = []
@@ -153,7 +166,8 @@ def resident_mb():
 def peak_mb():
     """Return the highest resident memory of this process, in MB.
 
-    On Linux ru_maxrss counts the process that started this one as well, up to the exec; VmHWM does not.
+    On Linux ru_maxrss counts the process that started this one as well, up to the exec; VmHWM does
+    not.
     """
     return _status("VmHWM") or round(
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1.024e-3, 1

@@ -1,7 +1,8 @@
 """NapkinXC's probabilistic label tree at its defaults, from ready-made features.
 
-Hierarchical 2-means with at most 100 leaves a node, LIBLINEAR's logistic regression (dual, C = 10, eps 0.1), weights
-below 0.1 dropped, exact search. Tree, classifiers and writing the model to disk are one call, all under «train».
+Hierarchical 2-means with at most 100 leaves a node, LIBLINEAR's logistic regression (dual, C = 10,
+eps 0.1), weights below 0.1 dropped, exact search. Tree, classifiers and writing the model to disk
+are one call, all under «train».
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def train(settings):
         for start, end in zip(y.indptr[:-1], y.indptr[1:], strict=True)
     ]
     del labels, names, y
-    loaded, clock = protocol.resident_mb(), protocol.Clock()
+    loaded = protocol.resident_mb()
+    clock = protocol.Clock()
     model = PLT(str(settings.model), seed=0, threads=settings.threads)
     with clock("train"):
         model.fit(x, rows)
@@ -36,7 +38,8 @@ def train(settings):
 
 def predict(settings):
     x = protocol.load_features(settings, "test")
-    names, clock = protocol.load_labels(settings), protocol.Clock()
+    names = protocol.load_labels(settings)
+    clock = protocol.Clock()
     loaded = protocol.resident_mb()
     with clock("load"):
         model = PLT(str(settings.model), threads=settings.threads)

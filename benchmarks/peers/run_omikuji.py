@@ -1,7 +1,9 @@
-"""Omikuji's Parabel (its defaults) and Bonsai (unbalanced, k = 100, depth 3: its README), from ready-made features.
+"""Omikuji's Parabel (its defaults) and Bonsai (unbalanced, k = 100, depth 3: its README), from
+ready-made features.
 
-Its trees and classifiers are made in one call, so there is no time of the tree alone. Loading its input file is not
-counted. Its Python binding predicts a document at a time; weights are densified as its command line does.
+Its trees and classifiers are made in one call, so there is no time of the tree alone. Loading its
+input file is not counted. Its Python binding predicts a document at a time; weights are densified
+as its command line does.
 """
 
 from __future__ import annotations
@@ -43,12 +45,15 @@ def train(settings):
 def hyper_parameters(system):
     chosen = Model.default_hyper_param()
     if system == "omikuji-bonsai":
-        chosen.cluster_balanced, chosen.cluster_k, chosen.max_depth = False, 100, 3
+        chosen.cluster_balanced = False
+        chosen.cluster_k = 100
+        chosen.max_depth = 3
     return chosen
 
 
 def write_input(file, x, y):
-    """Write the Extreme Classification Repository's format: a header of three counts, then `labels feature:value …`.
+    """Write the Extreme Classification Repository's format: a header of three counts, then `labels
+    feature:value …`.
 
     Omikuji refuses a file with a document without features; such documents are left out.
     """
@@ -64,7 +69,8 @@ def write_input(file, x, y):
 def predict(settings):
     x = protocol.load_features(settings, "test")
     x.sort_indices()
-    names, clock = protocol.load_labels(settings), protocol.Clock()
+    names = protocol.load_labels(settings)
+    clock = protocol.Clock()
     loaded = protocol.resident_mb()
     with clock("load"):
         model = Model.load(str(settings.model))

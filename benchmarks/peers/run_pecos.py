@@ -1,10 +1,11 @@
 """PECOS XR-Linear at its defaults: «pecos» from text, «pecos-features» from ready-made features.
 
-Its own `Tfidf` (word 1-grams, no limits of document frequency, idf smoothed, without add-one, l2), PIFA,
-hierarchical k-means (nr_splits 16, max_leaf_size 100, seed 0, 20 iterations), `XLinearModel.train` (L2-loss SVC dual,
-Cp = Cn = 1, threshold 0.1, TFN). Models are loaded for prediction only, in both of PECOS's layouts of the weights
-that are made for speed; the faster one is reported, for the batch and for the single document apart. With ready-made
-features its trees and classifiers can be told from its vectoriser.
+Its own `Tfidf` (word 1-grams, no limits of document frequency, idf smoothed, without add-one, l2),
+PIFA, hierarchical k-means (nr_splits 16, max_leaf_size 100, seed 0, 20 iterations),
+`XLinearModel.train` (L2-loss SVC dual, Cp = Cn = 1, threshold 0.1, TFN). Models are loaded for
+prediction only, in both of PECOS's layouts of the weights that are made for speed; the faster one
+is reported, for the batch and for the single document apart. With ready-made features its trees and
+classifiers can be told from its vectoriser.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def train(settings):
     names, y = protocol.label_matrix(labels)
     protocol.save_labels(settings, names)
     del labels, names
-    loaded, clock, threads = protocol.resident_mb(), protocol.Clock(), settings.threads
+    loaded = protocol.resident_mb()
+    clock = protocol.Clock()
+    threads = settings.threads
     x = vectorise(settings, texts, clock)
     with clock("tree"):
         label_features = LabelEmbeddingFactory.create(y, x, method="pifa", threads=threads)
@@ -46,7 +49,9 @@ def train(settings):
 
 
 def vectorise(settings, texts, clock):
-    """Return the training features; where they are made here, the vectoriser is saved beside the model."""
+    """Return the training features; where they are made here, the vectoriser is saved beside the
+    model.
+    """
     if settings.features:
         return protocol.load_features(settings, "train")
     with clock("vectorise"):
@@ -59,24 +64,29 @@ def vectorise(settings, texts, clock):
 
 
 def predict(settings):
-    given = protocol.load_features(settings, "test") if settings.features else None
-    documents = (
-        list(range(given.shape[0]))
-        if settings.features
-        else protocol.documents(settings.data, "test")[0]
-    )
-    names, loaded = protocol.load_labels(settings), protocol.resident_mb()
-    batch, single, load, peak = {}, {}, {}, 0.0
+    if settings.features:
+        features = protocol.load_features(settings, "test")
+        documents = list(range(features.shape[0]))
+    else:
+        features = None
+        documents = protocol.documents(settings.data, "test")[0]
+    names = protocol.load_labels(settings)
+    loaded = protocol.resident_mb()
+    batch = {}
+    single = {}
+    load = {}
+    peak = 0.0
     for layout in LAYOUTS:
         clock = protocol.Clock()
         with clock("load"):
-            answer = load_model(settings, layout, given)
+            answer = load_model(settings, layout, features)
         with clock("batch"):
             predicted = answer(documents, settings.threads)
         if layout == LAYOUTS[0]:
             peak = protocol.peak_mb()  # of its default; the other one comes on top
             protocol.write_predictions(settings, names, protocol.pairs_of(predicted))
-        load[layout], batch[layout] = clock["load"], round(len(documents) / clock["batch"], 1)
+        load[layout] = clock["load"]
+        batch[layout] = round(len(documents) / clock["batch"], 1)
         single[layout] = protocol.single_ms(
             lambda document, answer=answer: answer([document], 1), documents
         )
@@ -93,14 +103,20 @@ def predict(settings):
     }
 
 
-def load_model(settings, layout, given):
-    """Return a function from documents (texts, or rows of the given features) and threads to predictions."""
+def load_model(settings, layout, features):
+    """Return a function from documents (texts, or rows of the given features) and threads to
+    predictions.
+    """
     ranker = str(settings.model / "ranker")
     model = XLinearModel.load(ranker, is_predict_only=True, weight_matrix_type=layout)
-    vectorizer = Vectorizer.load(str(settings.model / "vectorizer")) if given is None else None
+    vectorizer = Vectorizer.load(str(settings.model / "vectorizer")) if features is None else None
 
     def answer(documents, threads):
-        x = vectorizer.predict(documents, threads=threads) if given is None else given[documents]
+        x = (
+            vectorizer.predict(documents, threads=threads)
+            if features is None
+            else features[documents]
+        )
         return model.predict(x, only_topk=protocol.TOP, beam_size=protocol.BEAM, threads=threads)
 
     return answer

@@ -1,10 +1,11 @@
 """PECOS XR-Transformer from text: its own tf-idf, trees, fine-tuning level by level and rankers.
 
-Beside the settings of every system (protocol.py), SETTINGS.json has `encoder`, a BERT in a Hugging Face folder,
-`device` (cpu or cuda) and `options`, which replace some of OPTIONS. Those are the shared part of the settings that
-PECOS's authors published for Wiki10-31K and Amazon-670K; `steps` or, where it is null, `epochs`, and `warmup`, a share
-of the steps, are for each level, as a number or a list. Models are loaded for prediction only. A single document is
-timed as PECOS predicts by default, with four processes that make batches, and without them; `single_ms` is the faster.
+Beside the settings of every system (protocol.py), SETTINGS.json has `encoder`, a BERT in a Hugging
+Face folder, `device` (cpu or cuda) and `options`, which replace some of OPTIONS. Those are the
+shared part of the settings that PECOS's authors published for Wiki10-31K and Amazon-670K; `steps`
+or, where it is null, `epochs`, and `warmup`, a share of the steps, are for each level, as a number
+or a list. Models are loaded for prediction only. A single document is timed as PECOS predicts by
+default, with four processes that make batches, and without them; `single_ms` is the faster.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import time
 import numpy as np
 import protocol
 
-TOP, SINGLE, DEFAULT_WORKERS = 20, 200, 4
+TOP = 20
+SINGLE = 200
+DEFAULT_WORKERS = 4
 STAGES = {
     "Constructed instance feature matrix": "refined_tree",
     "Start training ranker": "ranker",
@@ -54,7 +57,7 @@ OPTIONS = {
 
 
 def train(settings):
-    given = further(settings)
+    run = further(settings)
     modernise()
     from pecos.utils.featurization.text.vectorizers import Vectorizer
     from pecos.utils.torch_util import set_seed
@@ -65,7 +68,9 @@ def train(settings):
     texts, labels = protocol.documents(settings.data, "train")
     names, y = protocol.label_matrix(labels)
     protocol.save_labels(settings, names)
-    loaded, clock, options = protocol.resident_mb(), protocol.Clock(), given["options"]
+    loaded = protocol.resident_mb()
+    clock = protocol.Clock()
+    options = run["options"]
     set_seed(options["seed"])
     with clock("vectorise"):
         kwargs = {"threads": settings.threads, **options["tfidf"]}
@@ -82,10 +87,10 @@ def train(settings):
             MLProblemWithText(texts, y, X_feat=x),
             clustering=tree,
             train_params=XTransformer.TrainParams.from_dict(
-                train_settings(settings, given, tree, y.shape), True
+                train_settings(settings, run, tree, y.shape), True
             ),
             pred_params=XTransformer.PredParams.from_dict(
-                predict_settings(given, tree, y.shape[1]), True
+                predict_settings(run, tree, y.shape[1]), True
             ),
         )
     parts = stages.seconds()
@@ -98,36 +103,41 @@ def train(settings):
         "text_mb": protocol.text_mb(texts),
         "model_mb": protocol.folder_mb(settings.model),
         "levels": [int(level.shape[0]) for level in tree],
-        "steps": steps(given, tree, len(texts)),
+        "steps": steps(run, tree, len(texts)),
         "weights": int(sum(layer.W.nnz for layer in model.concat_model.model.model_chain)),
         "options": options,
     }
 
 
 def further(settings):
-    """Return the encoder, the device and the options of the settings' file, which protocol.py does not know."""
-    given = json.loads((settings.work / "settings.json").read_text())
-    own = given.get("options", {})
-    unknown = sorted(set(own) - set(OPTIONS))
+    """Return the encoder, the device and the options of the settings' file, which protocol.py does
+    not know.
+    """
+    content = json.loads((settings.work / "settings.json").read_text())
+    options = content.get("options", {})
+    unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise SystemExit(
             f"options: found {', '.join(unknown)}; expected some of {', '.join(OPTIONS)}"
         )
     return {
-        "encoder": given["encoder"],
-        "cuda": given["device"] == "cuda",
-        "options": OPTIONS | own,
+        "encoder": content["encoder"],
+        "cuda": content["device"] == "cuda",
+        "options": OPTIONS | options,
     }
 
 
 def modernise():
-    """Give PECOS 1.2.8 what it takes from numpy 1, scipy 1.13 and transformers 4, and later versions have no more."""
+    """Give PECOS 1.2.8 what it takes from numpy 1, scipy 1.13 and transformers 4, and later
+    versions have no more.
+    """
     import torch
     from pecos.utils import smat_util
     from scipy.sparse import _sputils, csr_matrix, sputils
     from transformers import modeling_utils, tokenization_utils_base
 
-    sputils.get_index_dtype, sputils.upcast = _sputils.get_index_dtype, _sputils.upcast
+    sputils.get_index_dtype = _sputils.get_index_dtype
+    sputils.upcast = _sputils.upcast
     if (
         np.lib.NumpyVersion(np.__version__) >= "2.0.0"
     ):  # which refuses copy=False where a copy is needed
@@ -146,7 +156,8 @@ def modernise():
     tokeniser.batch_encode_plus = lambda self, batch_text_or_text_pairs, **kwargs: self(
         batch_text_or_text_pairs, **kwargs
     )
-    # the last step, as the imports above may have replaced the module; transformers' AdamW had no decay by default
+    # the last step, as the imports above may have replaced the module; transformers' AdamW had no
+    # decay by default
     sys.modules["transformers"].AdamW = functools.partial(torch.optim.AdamW, weight_decay=0.0)
 
     from pecos.xmc.xtransformer.network import BertForXMC
@@ -160,9 +171,9 @@ def modernise():
     BertForXMC.__init__ = make
 
 
-def train_settings(settings, given, tree, shape):
+def train_settings(settings, run, tree, shape):
     """Return XTransformer.TrainParams as a dictionary, with the settings of each level written out."""
-    options = given["options"]
+    options = run["options"]
     names = (
         "batch_size",
         "learning_rate",
@@ -172,15 +183,15 @@ def train_settings(settings, given, tree, shape):
     )
     shared = {name: options[name] for name in (*names, "threshold")}
     shared |= {
-        "model_shortcut": given["encoder"],
-        "use_gpu": given["cuda"],
+        "model_shortcut": run["encoder"],
+        "use_gpu": run["cuda"],
         "cost_sensitive_ranker": True,
     }
     shared["batch_gen_workers"] = min(16, settings.threads)
     # a level ends with the model that was last saved, so it is saved once, at its end
     matchers = [
         {**shared, "max_steps": n, "save_steps": n, "warmup_steps": int(options["warmup"] * n)}
-        for n in steps(given, tree, shape[0])
+        for n in steps(run, tree, shape[0])
     ]
     depth = ranker_depth(options["refined"], shape[1])
     classifier = {name: options[name] for name in ("threshold", "Cp", "Cn")} | {
@@ -203,9 +214,9 @@ def train_settings(settings, given, tree, shape):
     }
 
 
-def predict_settings(given, tree, n_labels):
+def predict_settings(run, tree, n_labels):
     """Return XTransformer.PredParams as a dictionary."""
-    options = given["options"]
+    options = run["options"]
     matcher = {"only_topk": options["matcher_topk"], "post_processor": options["post_processor"]}
     matcher |= {
         "ensemble_method": options["ensemble_method"],
@@ -220,14 +231,16 @@ def predict_settings(given, tree, n_labels):
     }
 
 
-def steps(given, tree, n_documents):
+def steps(run, tree, n_documents):
     """Return the steps of each level on which the encoder is fine-tuned."""
-    options = given["options"]
-    levels, asked = fine_tuned(options, tree), options["steps"] or options["epochs"]
+    options = run["options"]
+    levels = fine_tuned(options, tree)
+    asked = options["steps"] or options["epochs"]
     each = asked if isinstance(asked, list) else [asked] * levels
     if len(each) != levels:
         raise SystemExit(
-            f"steps or epochs: found {len(each)} values; expected {levels}, one a level, or a number"
+            f"steps or epochs: found {len(each)} values; expected {levels}, one a level, or a "
+            "number"
         )
     an_epoch = 1 if options["steps"] else math.ceil(n_documents / options["batch_size"])
     return [max(1, round(value * an_epoch)) for value in each]
@@ -279,12 +292,14 @@ class StageClock(logging.Handler):
 
 
 def predict(settings):
-    given, clock = further(settings), protocol.Clock()
+    run = further(settings)
+    clock = protocol.Clock()
     modernise()
     texts, _ = protocol.documents(settings.data, "test")
-    names, loaded = protocol.load_labels(settings), protocol.resident_mb()
+    names = protocol.load_labels(settings)
+    loaded = protocol.resident_mb()
     with clock("load"):
-        answer = load_model(settings, given["cuda"])
+        answer = load_model(settings, run["cuda"])
         answer(texts[:1], 0)
     with clock("batch"):
         predicted = answer(texts, min(16, settings.threads))
@@ -321,7 +336,9 @@ def load_model(settings, cuda):
 
 
 def latency(predict_one, texts):
-    """Return the milliseconds of single documents: the median and the 95th of 100, of SINGLE after ten to warm up."""
+    """Return the milliseconds of single documents: the median and the 95th of 100, of SINGLE after
+    ten to warm up.
+    """
     taken = []
     for text in [*texts[:10], *texts[:SINGLE]]:
         began = time.perf_counter()

@@ -19,12 +19,12 @@ def main() -> int:
     asked = _asked()
     load()
     results = []
-    with tempfile.TemporaryDirectory() as place:
-        copy = Copy(Path(place))
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy(Path(folder))
         for module in asked.modules or TESTS:
             for result in measure(copy, module, asked.sample, asked.seed):
                 results.append(result)
-                _tell(result, asked.results)
+                _print_result(result, asked.results)
     rows, score = table(results)
     print(f"{rows}\nseed {asked.seed}")
     return int(score < GOAL)
@@ -44,7 +44,7 @@ def _asked() -> argparse.Namespace:
     return asked
 
 
-def _tell(result: dict[str, Any], kept: Path | None) -> None:
+def _print_result(result: dict[str, Any], kept: Path | None) -> None:
     if kept:
         with kept.open("a") as file:
             file.write(json.dumps(result) + "\n")

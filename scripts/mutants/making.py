@@ -19,23 +19,26 @@ class Mutant(NamedTuple):
 
 
 def sample_of(file: Path, size: int, seed: int) -> tuple[dict[int, Mutant], int]:
-    """Return a sample of a file's mutants by number, in the order of their places, and how many there are in all."""
+    """Return a sample of a file's mutants by number, in the order of their places, and how many
+    there are in all.
+    """
     from libcst import MetadataWrapper, parse_module
 
     source = file.read_text()
-    wrapper, visitor = MetadataWrapper(parse_module(source)), _visitor()
+    wrapper = MetadataWrapper(parse_module(source))
+    visitor = _visitor()
     wrapper.visit(visitor)
     every = [
         change for change in visitor.mutations if change.contained_by_top_level_function is not None
     ]
     chosen = sorted(random.Random(seed).sample(range(len(every)), min(size, len(every))))
-    found = {}
+    mutants = {}
     for number in chosen:
         changed: Any = wrapper.module.deep_replace(
             every[number].original_node, every[number].mutated_node
         )
-        found[number] = _mutant(source, changed.code, file.name)
-    return found, len(every)
+        mutants[number] = _mutant(source, changed.code, file.name)
+    return mutants, len(every)
 
 
 def _visitor() -> Any:
@@ -45,7 +48,9 @@ def _visitor() -> Any:
     from mutmut.mutation.pragma_handling import IgnoredCode
 
     class Everywhere(MutationVisitor):
-        """Kernels and properties too: a file with one mutant needs none of mutmut's care for decorators."""
+        """Kernels and properties too: a file with one mutant needs none of mutmut's care for
+        decorators.
+        """
 
         def _skip_node_and_children(self, node: CSTNode) -> bool:
             if isinstance(

@@ -12,7 +12,7 @@ EQUIVALENT = (
 )  # mutants that make no difference, each with a reason
 GOAL = 0.85  # share of the others that tests see
 
-_STORE = tuple(f"store/test_store{own}" for own in ("", "_arrays", "_replacing", "_stages"))
+_STORE = tuple(f"store/test_store{suffix}" for suffix in ("", "_arrays", "_replacing", "_stages"))
 _STORE_FAULTS = (*_STORE, "../faults/test_store_faults")
 _DAMAGE = "../faults/test_damaged_folders"
 _ANALYSIS = ("metrics/test_analysis", "metrics/test_closer_analysis")

@@ -1,4 +1,5 @@
-"""Tests a mutant: written to a file in a copy of the tree, in a fork of a process that has loaded what tests need.
+"""Tests a mutant: written to a file in a copy of the tree, in a fork of a process that has loaded
+what tests need.
 
 Nothing of longtail is loaded before the fork, and nothing of the tree itself is touched.
 """
@@ -27,8 +28,8 @@ __all__ = ["Copy", "load"]
 SLOW = 5  # seconds: a test that takes longer is left out
 KEPT = "seconds.json"
 MEMORY = 12 << 30  # bytes of addresses a mutant may take
-# Kernels run as Python: compiling each anew would take longer than the tests. Plugins that pytest finds by itself are
-# most of a short test's time.
+# Kernels run as Python: compiling each anew would take longer than the tests. Plugins that pytest
+# finds by itself are most of a short test's time.
 SWITCHES = (
     *("NUMBA_DISABLE_JIT", "OMP_NUM_THREADS", "HF_HUB_OFFLINE", "PYTHONDONTWRITEBYTECODE"),
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD",
@@ -62,10 +63,14 @@ def load() -> None:
 
 
 class _Chosen:
-    """A plugin of pytest: only the tests of ``seconds``, the fastest first; without it all, whose times it keeps."""
+    """A plugin of pytest: only the tests of ``seconds``, the fastest first; without it all, whose
+    times it keeps.
+    """
 
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
-        self.chosen, self.seconds, self.failed = seconds, Counter[str](), set[str]()
+        self.chosen = seconds
+        self.seconds = Counter[str]()
+        self.failed = set[str]()
 
     def pytest_configure(self) -> None:
         from hypothesis import Phase, settings
@@ -92,8 +97,9 @@ class _Chosen:
 class Copy:
     """A copy of what git knows of the tree, and of what it would add, in which tests are run."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self._seconds = place, dict[str, tuple[dict[str, float], int]]()
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._seconds = dict[str, tuple[dict[str, float], int]]()
         command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = (
             subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
@@ -102,19 +108,20 @@ class Copy:
         )
         for name in filter(None, names):
             if (ROOT / name).is_file():
-                (place / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / name, place / name)
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, root / name)
                 os.utime(
-                    place / name, (0, 0)
+                    root / name, (0, 0)
                 )  # bytecode of the copy is never taken for that of a mutant
-        compileall.compile_dir(place / "src", quiet=1)
-        os.environ["PYTHONPATH"] = str(place / "src")
-        sys.path.insert(0, str(place / "src"))
+        compileall.compile_dir(root / "src", quiet=1)
+        os.environ["PYTHONPATH"] = str(root / "src")
+        sys.path.insert(0, str(root / "src"))
         sys.dont_write_bytecode = True
 
     def good_tests(self, files: list[str]) -> tuple[dict[str, float], int]:
         """Return the seconds of tests that pass soon enough, and how many others there are."""
-        good, left_out = dict[str, float](), 0
+        good = dict[str, float]()
+        left_out = 0
         for file in files:
             if file not in self._seconds:
                 self._seconds[file] = self._timed(file)
@@ -123,7 +130,7 @@ class Copy:
         return good, left_out
 
     def _timed(self, file: str) -> tuple[dict[str, float], int]:
-        kept = self.place / KEPT
+        kept = self.root / KEPT
         kept.unlink(missing_ok=True)
         self._tested([file], None, 1800)
         seconds, failed = json.loads(kept.read_text())
@@ -132,13 +139,15 @@ class Copy:
 
     def outcome(self, file: str, source: str, files: list[str], tests: dict[str, float]) -> str:
         """Return what becomes of a file that says ``source``: «killed», «timeout» or «survived»."""
-        whole = (self.place / file).read_text()
-        (self.place / file).write_text(source)
+        whole = (self.root / file).read_text()
+        (self.root / file).write_text(source)
         try:
             code = self._tested(files, tests, 20 + 4 * sum(tests.values()))
         finally:
-            (self.place / file).write_text(whole)
-        return "timeout" if code is None else "killed" if code else "survived"
+            (self.root / file).write_text(whole)
+        if code is None:
+            return "timeout"
+        return "killed" if code else "survived"
 
     def _tested(
         self, files: list[str], tests: dict[str, float] | None, seconds: float
@@ -162,12 +171,12 @@ class Copy:
         code = 1
         try:
             os.setsid()
-            os.chdir(self.place)
+            os.chdir(self.root)
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
             log = os.open("tests.log", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             for stream in range(3):
                 os.dup2(log, stream)
-            code = _pytest(files, tests, self.place / KEPT)
+            code = _pytest(files, tests, self.root / KEPT)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -186,7 +195,10 @@ def _pytest(files: list[str], tests: dict[str, float] | None, kept: Path) -> int
         *(f"-p{name}" for name in PLUGINS),
         *(f"-Wignore:{what}" for what in IGNORED),
     ]
-    options += ["--exitfirst", f"--timeout={4 * SLOW}"] if tests else [f"--timeout={SLOW}"]
+    if tests:
+        options += ["--exitfirst", f"--timeout={4 * SLOW}"]
+    else:
+        options.append(f"--timeout={SLOW}")
     try:
         return int(pytest.main([*options, *files], [plugin]))
     finally:

@@ -17,13 +17,11 @@ __all__ = ["measure", "table"]
 
 def measure(copy: Copy, module: str, sample: int, seed: int) -> Iterator[dict[str, Any]]:
     """Yield what became of each mutant of a module's sample."""
-    file, files = (
-        f"src/longtail/{module}.py",
-        [os.path.normpath(f"tests/unit/{name}.py") for name in TESTS[module]],
-    )
-    chosen, of = sample_of(copy.place / file, sample, seed)
+    file = f"src/longtail/{module}.py"
+    files = [os.path.normpath(f"tests/unit/{name}.py") for name in TESTS[module]]
+    chosen, of = sample_of(copy.root / file, sample, seed)
     tests, left_out = copy.good_tests(files)
-    if not tests or copy.outcome(file, (copy.place / file).read_text(), files, tests) != "survived":
+    if not tests or copy.outcome(file, (copy.root / file).read_text(), files, tests) != "survived":
         raise RuntimeError(f"the tests of {module} fail without a mutant")
     print(
         f"{module}: {len(chosen)} of {of} mutants, {len(tests)} tests ({left_out} left out)",
@@ -54,13 +52,13 @@ def table(results: list[dict[str, Any]]) -> tuple[str, float]:
     ]
     score = 0.0
     for module in [*dict.fromkeys(result["module"] for result in results), "all"]:
-        own = [result for result in results if module in ("all", result["module"])]
-        number = Counter(result["outcome"] for result in own)
-        of = sum({result["module"]: result["of"] for result in own}.values())
+        selected = [result for result in results if module in ("all", result["module"])]
+        number = Counter(result["outcome"] for result in selected)
+        of = sum({result["module"]: result["of"] for result in selected}.values())
         seen = number["killed"] + number["timeout"]
         score = seen / max(1, seen + number["survived"])
         counts = [number[outcome] for outcome in ("killed", "timeout", "equivalent", "survived")]
         rows.append(
-            "| " + " | ".join(map(str, [module, len(own), of, *counts, f"{score:.0%}"])) + " |"
+            "| " + " | ".join(map(str, [module, len(selected), of, *counts, f"{score:.0%}"])) + " |"
         )
     return "\n".join(rows), score

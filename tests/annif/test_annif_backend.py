@@ -80,7 +80,9 @@ def data():
 
 @pytest.fixture(scope="module")
 def place(data, tmp_path_factory):
-    """Return a folder with projects, vocabulary, corpora, and the project «tags» trained by the command."""
+    """Return a folder with projects, vocabulary, corpora, and the project «tags» trained by the
+    command.
+    """
     folder = tmp_path_factory.mktemp("annif")
     train, test = data
     (folder / "projects.cfg").write_text(PROJECTS)
@@ -123,13 +125,13 @@ class TestCommands:
     def test_suggest(self, place, data):
         text = data[1].texts[0]
         lines = annif_command(place, "suggest", "tags", "--limit", "4", text=text).splitlines()
-        found = [line.split("\t") for line in lines if line.startswith("<")]
-        assert 0 < len(found) <= 4
+        result = [line.split("\t") for line in lines if line.startswith("<")]
+        assert 0 < len(result) <= 4
         model = lt.load(place / "data" / "projects" / "tags" / "longtail-model")
         best = model.predict([text], 4)[0]
-        assert found[0][0] == f"<{best[0].id}>"
-        assert found[0][1] == best[0].name
-        assert float(found[0][2]) == pytest.approx(best[0].score, abs=1e-3)
+        assert result[0][0] == f"<{best[0].id}>"
+        assert result[0][1] == best[0].name
+        assert float(result[0][2]) == pytest.approx(best[0].score, abs=1e-3)
 
     def test_eval(self, place):
         table = annif_command(place, "eval", "tags", "test.tsv")
@@ -150,9 +152,9 @@ class TestCommands:
         assert "tags" in annif_command(place, "list-projects")
 
     def test_a_wrong_setting_is_one_line(self, place):
-        said = annif_command(place, "train", "wrong", "train.tsv", fails=True)
-        assert "unknown setting 'tree.branchin'; did you mean 'tree.branching'" in said
-        assert "Traceback" not in said
+        output = annif_command(place, "train", "wrong", "train.tsv", fails=True)
+        assert "unknown setting 'tree.branchin'; did you mean 'tree.branching'" in output
+        assert "Traceback" not in output
 
     def test_corpora_that_longtail_writes(self, place, data):
         documents = data[1].take(np.arange(20))
@@ -172,69 +174,72 @@ class TestCommands:
 class TestBackend:
     def test_limit_and_threshold_of_suggestions(self, projects, data):
         texts = [Document(text=data[1].texts[row]) for row in range(5)]
-        own = project(projects, "tags")
-        batch = own.suggest(texts)
-        assert [len(found) for found in batch] == [10] * 5
-        assert [len(found) for found in own.suggest(texts, {"longtail": {"limit": 3}})] == [3] * 5
+        member = project(projects, "tags")
+        batch = member.suggest(texts)
+        assert [len(result) for result in batch] == [10] * 5
+        assert [len(result) for result in member.suggest(texts, {"longtail": {"limit": 3}})] == [
+            3
+        ] * 5
         scores = [suggestion.score for suggestion in batch[0]]
         assert scores == sorted(scores, reverse=True)
         assert all(0 < score <= 1 for score in scores)
 
     def test_a_narrow_beam(self, projects, data):
         texts = [Document(text=data[1].texts[row]) for row in range(20)]
-        own = project(projects, "tags")
+        member = project(projects, "tags")
         wide, narrow = (
-            own.suggest(texts, {"longtail": params}).array for params in ({}, {"beam_size": "1"})
+            member.suggest(texts, {"longtail": params}).array for params in ({}, {"beam_size": "1"})
         )
         assert (narrow != wide).nnz
 
     def test_suggestions_are_numbers_of_subjects(self, projects, data):
-        own = project(projects, "tags")
-        (found,) = own.suggest([Document(text=data[0].texts[0])])
-        uris = {own.subjects[suggestion.subject_id].uri for suggestion in found}
+        member = project(projects, "tags")
+        (result,) = member.suggest([Document(text=data[0].texts[0])])
+        uris = {member.subjects[suggestion.subject_id].uri for suggestion in result}
         assert uris & set(data[0].labels_of(0))
 
     def test_parameters_of_one_training(self, projects, place):
-        own = project(projects, "parabel")
-        assert not own.is_trained
+        member = project(projects, "parabel")
+        assert not member.is_trained
         with pytest.raises(NotInitializedException):
-            own.suggest([Document(text="x")])
+            member.suggest([Document(text="x")])
         with pytest.raises(NotInitializedException, match="not found"):
-            own.backend.initialize()
-        corpus = DocumentFileTSV(str(place / "test.tsv"), own.subjects)
-        own.train(corpus, {"longtail": {"ranker.trees": "2"}}, jobs=1)
-        assert own.is_trained
+            member.backend.initialize()
+        corpus = DocumentFileTSV(str(place / "test.tsv"), member.subjects)
+        member.train(corpus, {"longtail": {"ranker.trees": "2"}}, jobs=1)
+        assert member.is_trained
         config = lt.load(place / "data" / "projects" / "parabel" / "longtail-model").config
         assert (config.method, config.ranker.trees) == ("parabel", 2)
 
     def test_a_subject_that_has_left_the_vocabulary(self, projects, data):
-        own = project(projects, "tags")
-        own.backend.initialize()
-        (before,) = own.suggest([Document(text=data[0].texts[0])])
+        member = project(projects, "tags")
+        member.backend.initialize()
+        (before,) = member.suggest([Document(text=data[0].texts[0])])
         gone = next(iter(before)).subject_id
-        own.backend._columns[own.backend._columns == gone] = -1
-        (after,) = own.suggest([Document(text=data[0].texts[0])])
+        member.backend._columns[member.backend._columns == gone] = -1
+        (after,) = member.suggest([Document(text=data[0].texts[0])])
         assert gone not in {suggestion.subject_id for suggestion in after}
         assert len(after) == len(before) - 1
 
     def test_what_is_not_supported(self, projects, place):
-        own = project(projects, "tags")
+        member = project(projects, "tags")
         with pytest.raises(NotSupportedException):
-            own.learn(DocumentFileTSV(str(place / "test.tsv"), own.subjects))
+            member.learn(DocumentFileTSV(str(place / "test.tsv"), member.subjects))
         with pytest.raises(NotSupportedException, match="cached"):
-            own.train("cached")
+            member.train("cached")
         (place / "empty.tsv").write_text("a text\t<http://example.org/unknown>\n")
         with pytest.raises(NotSupportedException, match="no documents"):
-            own.train(DocumentFileTSV(str(place / "empty.tsv"), own.subjects))
-        assert own.is_trained
+            member.train(DocumentFileTSV(str(place / "empty.tsv"), member.subjects))
+        assert member.is_trained
 
     def test_errors_are_annifs(self, projects, place):
-        own = project(projects, "wrong")
-        corpus = DocumentFileTSV(str(place / "test.tsv"), own.subjects)
+        member = project(projects, "wrong")
+        corpus = DocumentFileTSV(str(place / "test.tsv"), member.subjects)
         with pytest.raises(ConfigurationException, match="unknown setting"):
-            own.train(corpus)
+            member.train(corpus)
         broken = project(projects, "tags")
-        broken.backend._tagger, broken.backend.datadir = None, str(place / "broken")
+        broken.backend._tagger = None
+        broken.backend.datadir = str(place / "broken")
         (place / "broken" / "longtail-model").mkdir(parents=True)
         (place / "broken" / "longtail-model" / "manifest.json").write_text("{}")
         with pytest.raises(OperationFailedException, match="manifest"):
@@ -244,7 +249,7 @@ class TestBackend:
         monkeypatch.chdir(place)
         with create_app(config_name="annif.default_config.Config").test_client() as client:
             answer = client.get("/v1/projects").json()
-        assert {own["backend"]["backend_id"] for own in answer["projects"]} == {"longtail"}
+        assert {member["backend"]["backend_id"] for member in answer["projects"]} == {"longtail"}
         assert annif.backend.get_backend("longtail") is LongtailBackend
 
 

@@ -1,4 +1,6 @@
-"""A real server with a small model, half of whose labels are hostile, and a real browser that looks at its page."""
+"""A real server with a small model, half of whose labels are hostile, and a real browser that looks
+at its page.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,9 @@ def address(tmp_path_factory):
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         pytest.importorskip(package, reason=f"no {package}: {MISSING}")
     folder = tmp_path_factory.mktemp("served")
-    data, names, model = (
-        str(folder / "train.jsonl"),
-        str(folder / "labels.jsonl"),
-        str(folder / "tiny"),
-    )
+    data = str(folder / "train.jsonl")
+    names = str(folder / "labels.jsonl")
+    model = str(folder / "tiny")
     _write(data, documents())
     _write(names, labels())
     longtail = [sys.executable, "-m", "longtail"]
@@ -72,13 +72,13 @@ def _wait(server, address, log):
 def chromium():
     """The browser; closed with the module, as the event loop under it is in the way of other tests."""
     playwright = pytest.importorskip("playwright.sync_api", reason=f"no playwright: {MISSING}")
-    found = next(
+    result = next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
-    if found is None:
+    if result is None:
         pytest.skip(f"no Chromium: {MISSING}")
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = started.chromium.launch(executable_path=result, args=["--no-sandbox"])
         yield browser
         browser.close()
 
@@ -109,14 +109,17 @@ class Seen:
 
     def foreign(self, address):
         """Return requests for anything but what the page itself asks this server for."""
-        own = re.compile(re.escape(address) + r"/(#.*|v1/.*|static/[a-z]+\.(js|css|svg))?")
-        return [url for url in self.requests if not own.fullmatch(url)]
+        member = re.compile(re.escape(address) + r"/(#.*|v1/.*|static/[a-z]+\.(js|css|svg))?")
+        return [url for url in self.requests if not member.fullmatch(url)]
 
 
 @pytest.fixture
 def open_page(chromium, address):
-    """Opens the page, in a window made as told; at the end nothing may have run, failed or gone elsewhere."""
-    contexts, watched = [], []
+    """Opens the page, in a window made as told; at the end nothing may have run, failed or gone
+    elsewhere.
+    """
+    contexts = []
+    watched = []
 
     def opened(at="/", before=lambda page: None, until="#about:not(:empty)", **options):
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
@@ -134,8 +137,8 @@ def open_page(chromium, address):
 
     yield opened
     for page in watched:
-        found = page.evaluate("window.__xss ?? null")
-        assert (found, page.seen.dialogs, page.seen.errors, page.seen.foreign(address)) == (
+        result = page.evaluate("window.__xss ?? null")
+        assert (result, page.seen.dialogs, page.seen.errors, page.seen.foreign(address)) == (
             None,
             [],
             [],

@@ -1,4 +1,6 @@
-"""What the served model learns: a few plain labels, and the hostile strings of the corpus as labels and texts."""
+"""What the served model learns: a few plain labels, and the hostile strings of the corpus as labels
+and texts.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ def id_of(number: int) -> str:
 
 def labels():
     """Yield the rows of the label file: a hostile string as id, name, text, alias and address."""
-    for own, (name, _) in PLAIN.items():
-        yield {"id": own, "name": name}
+    for member, (name, _) in PLAIN.items():
+        yield {"id": member, "name": name}
     for number, hostile in enumerate(CORPUS):
         label = {"id": id_of(number), "name": hostile, "text": f"about {hostile}"}
         yield label | {"aliases": [f"{mark_of(number)} {hostile}"], "uri": hostile}
@@ -37,10 +39,10 @@ def labels():
 def documents():
     """Yield the rows of the training file: five documents a label, one of them a neighbour's too."""
     for at, filler in enumerate(FILLER):
-        for own, (_, words) in PLAIN.items():
-            labels = [own, "bees"] if own == "wine" and at == 0 else [own]
+        for member, (_, words) in PLAIN.items():
+            labels = [member, "bees"] if member == "wine" and at == 0 else [member]
             yield {
-                "id": f"{own}-{at}",
+                "id": f"{member}-{at}",
                 "text": f"A {filler} of {words}, {words.split()[at % 4]}.",
                 "labels": labels,
             }

@@ -30,7 +30,8 @@ def test_labels_are_suggested_while_typing(open_page):
 
 
 def test_an_older_answer_is_not_shown(open_page):
-    page, held = open_page(), []
+    page = open_page()
+    held = []
     page.route("**/v1/predict", lambda route: held.append(route) if not held else route.continue_())
     page.fill("#text", "honey hive nectar")
     page.wait_for_timeout(500)

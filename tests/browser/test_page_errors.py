@@ -15,7 +15,8 @@ pytestmark = pytest.mark.browser
 
 
 def test_a_busy_server_is_asked_again(open_page):
-    page, answers = open_page(), []
+    page = open_page()
+    answers = []
     page.seen.refusals.add(503)
 
     def busy_once(route):
@@ -39,9 +40,9 @@ def test_errors_are_sentences_with_the_request_id(open_page):
     page.seen.refusals.add(413)
     page.fill("#text", "wind " * 25_000)
     page.wait_for_selector("#problem .problem")
-    said = page.locator("#problem").inner_text()
-    assert "found a text of 125000 characters; expected at most 100000." in said
-    assert re.search(r"Request [\w.-]{6,}", said)
+    output = page.locator("#problem").inner_text()
+    assert "found a text of 125000 characters; expected at most 100000." in output
+    assert re.search(r"Request [\w.-]{6,}", output)
     assert names(page) == []
     tag(page, WIND, "Wind power")
     assert page.locator(".problem").count() == 0

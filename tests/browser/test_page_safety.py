@@ -56,8 +56,8 @@ def test_no_label_or_text_runs_and_each_is_shown_as_it_is(open_page):
     hostile = set(CORPUS)
     shown = show_all(page)
     assert shown.pop("text")
-    for place, found in shown.items():
-        assert hostile <= found, place
+    for path, result in shown.items():
+        assert hostile <= result, path
     page.click("nav a[data-view=labels]")
     page.fill("#query", "zeta")
     expect(page.locator("#found")).to_have_text("50 labels")
@@ -65,7 +65,9 @@ def test_no_label_or_text_runs_and_each_is_shown_as_it_is(open_page):
 
 
 def test_no_text_runs_on_its_own_either(open_page):
-    """Each string as a whole text, with the reasons for its best label: put in at once, without the wait for typing."""
+    """Each string as a whole text, with the reasons for its best label: put in at once, without the
+    wait for typing.
+    """
     page = open_page()
     wrong = page.evaluate(
         """async (corpus) => {

@@ -20,7 +20,9 @@ def luminance(colour):
 
 
 def contrast(page, selector, part=None):
-    """Return the contrast of a text, or of such a part as ::placeholder, with the card behind it, as WCAG counts it."""
+    """Return the contrast of a text, or of such a part as ::placeholder, with the card behind it,
+    as WCAG counts it.
+    """
     card = "getComputedStyle(node.closest('.card')).backgroundColor"
     style = f"(node, part) => [getComputedStyle(node, part).color, {card}]"
     light, dark = sorted(
@@ -65,7 +67,8 @@ def test_a_file_is_dropped(open_page):
 
 def test_all_of_it_by_keyboard_alone(open_page):
     page = open_page()
-    keys, focused = page.keyboard, "document.activeElement"
+    keys = page.keyboard
+    focused = "document.activeElement"
     assert page.evaluate(f"{focused}.id") == "text"
     keys.type("Offshore rotor, vineyard?")
     expect(first(page)).to_have_text("Wind power")
@@ -144,14 +147,14 @@ def test_nothing_is_wider_than_a_phone(open_page, width):
     page.click("#tab-path")
     page.wait_for_selector("#path .way")
     assert page.evaluate(wider) == 0
-    for place, there in (
+    for path, there in (
         ("labels", "#results li"),
         ("label=long", "#label-panel h2"),
         ("model", "#facts dd"),
     ):
-        page.evaluate("(hash) => { location.hash = hash; }", place)
+        page.evaluate("(hash) => { location.hash = hash; }", path)
         page.wait_for_selector(there)
-        assert page.evaluate(wider) == 0, place
+        assert page.evaluate(wider) == 0, path
 
 
 def test_motion_is_reduced_where_wished(open_page):

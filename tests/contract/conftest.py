@@ -1,4 +1,6 @@
-"""The command line run inside the test, with what it prints and how it ends, and the few documents it is given."""
+"""The command line run inside the test, with what it prints and how it ends, and the few documents
+it is given.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,15 @@ class Done(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch):
-    """Take colours and the width of the window out of the messages, and leave the process as it was."""
+    """Take colours and the width of the window out of the messages, and leave the process as it
+    was.
+    """
     for name in ("FORCE_COLOR", "PY_COLORS", "NUMBA_CACHE_DIR", "COLUMNS", "TERMINAL_WIDTH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    log, handler = logging.getLogger("longtail"), signal.getsignal(signal.SIGTERM)
+    log = logging.getLogger("longtail")
+    handler = signal.getsignal(signal.SIGTERM)
     level = log.level
     yield
     signal.signal(signal.SIGTERM, handler)

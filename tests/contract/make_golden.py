@@ -1,7 +1,8 @@
-"""Writes golden folders: one whose every byte is known, and a tiny model of every method with its predictions.
+"""Writes golden folders: one whose every byte is known, and a tiny model of every method with its
+predictions.
 
-A folder that is there is a promise and is left as it is, and so is what it predicts; run this for a new method, or into
-a new folder for a new format version:
+A folder that is there is a promise and is left as it is, and so is what it predicts; run this for a
+new method, or into a new folder for a new format version:
 
 PYTHONPATH=src:tests python tests/contract/make_golden.py folder tests/contract/golden/v2
 PYTHONPATH=src:tests python tests/contract/make_golden.py models tests/contract/golden/models
@@ -66,13 +67,17 @@ def write_golden(path: Path) -> None:
         folder.write_bytes("README.md", README)
 
 
-N_DOCUMENTS, N_TEXTS, CHARACTERS, K = 48, 8, 160, 5
+N_DOCUMENTS = 48
+N_TEXTS = 8
+CHARACTERS = 160
+K = 5
 THIN = 2048  # numbers of an array that are kept
 MODELS = Path(__file__).parent / "golden" / "models"
 EXPECTED = "expected.json"  # texts, and of each model their labels and scores
 ENSEMBLE = "ensemble"
 
-# Small; and what one method is trained with no other has, so that together they hold every kind of file and array.
+# Small; and what one method is trained with no other has, so that together they hold every kind of
+# file and array.
 _TEXT = {"tfidf": [{"max_features": 160}], "calibration": {"share": 0.2}}
 _TREE = {"tree": {"branching": 3, "leaf_size": 4}}
 _NETWORK = {
@@ -130,25 +135,27 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def write_models(place: Path) -> None:
-    """Write NAME.zip with a model of each method, an ensemble of two, and what they predict; what is there stays."""
-    place.mkdir(parents=True, exist_ok=True)
+def write_models(path: Path) -> None:
+    """Write NAME.zip with a model of each method, an ensemble of two, and what they predict; what
+    is there stays.
+    """
+    path.mkdir(parents=True, exist_ok=True)
     texts = [text[:CHARACTERS] for text in list(lt.sample()[1].texts)[:N_TEXTS]]
-    file = place / EXPECTED
+    file = path / EXPECTED
     known = json.loads(file.read_text())["models"] if file.exists() else {}
-    promised = {name: rows for name, rows in known.items() if (place / f"{name}.zip").exists()}
+    promised = {name: rows for name, rows in known.items() if (path / f"{name}.zip").exists()}
     with TemporaryDirectory() as scratch:
         for name in METHODS:
-            if not (place / f"{name}.zip").exists():
+            if not (path / f"{name}.zip").exists():
                 _trained(name).save(Path(scratch) / "trained")
                 _pack(
-                    _thinned(Path(scratch) / "trained", Path(scratch) / name), place / f"{name}.zip"
+                    _thinned(Path(scratch) / "trained", Path(scratch) / name), path / f"{name}.zip"
                 )
-        folders = {name: unpack(place, name, Path(scratch)) for name in METHODS}
-        if not (place / f"{ENSEMBLE}.zip").exists():
+        folders = {name: unpack(path, name, Path(scratch)) for name in METHODS}
+        if not (path / f"{ENSEMBLE}.zip").exists():
             lt.ensemble([folders["dismec"], folders["parabel"]]).save(Path(scratch) / ENSEMBLE)
-            _pack(Path(scratch) / ENSEMBLE, place / f"{ENSEMBLE}.zip")
-        folders[ENSEMBLE] = unpack(place, ENSEMBLE, Path(scratch))
+            _pack(Path(scratch) / ENSEMBLE, path / f"{ENSEMBLE}.zip")
+        folders[ENSEMBLE] = unpack(path, ENSEMBLE, Path(scratch))
         models = {
             name: promised.get(name) or predicted(lt.load(folder, device="cpu"), texts)
             for name, folder in folders.items()
@@ -156,9 +163,9 @@ def write_models(place: Path) -> None:
     file.write_text(json.dumps({"texts": texts, "models": models}, indent=0) + "\n")
 
 
-def unpack(place: Path, name: str, into: Path) -> Path:
+def unpack(path: Path, name: str, into: Path) -> Path:
     """Return the model folder that ``NAME.zip`` holds, written into ``into``."""
-    with ZipFile(place / f"{name}.zip") as archive:
+    with ZipFile(path / f"{name}.zip") as archive:
         archive.extractall(into / name)
     return into / name
 
@@ -167,12 +174,15 @@ def _pack(folder: Path, archive: Path) -> None:
     with ZipFile(archive, "w", ZIP_DEFLATED, compresslevel=9) as packed:
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             entry = ZipInfo(file.relative_to(folder).as_posix())  # of 1980, as all
-            entry.compress_type, entry.external_attr = ZIP_DEFLATED, 0o644 << 16
+            entry.compress_type = ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
             packed.writestr(entry, file.read_bytes())
 
 
 def _thinned(folder: Path, thin: Path) -> Path:
-    """Write the folder again with most numbers of large arrays 0: the sizes of some networks are fixed, not small."""
+    """Write the folder again with most numbers of large arrays 0: the sizes of some networks are
+    fixed, not small.
+    """
     whole = store.open_folder(folder)
     with store.write_folder(thin, config_hash=whole.manifest.config_hash) as written:
         for name in whole.files:
@@ -201,7 +211,8 @@ def predicted(model: Any, texts: list[str]) -> list[dict[str, Any]]:
 
 
 def _trained(method: str) -> lt.Longtail:
-    # The encoder is found by a relative path: what a folder says must not depend on where it was made.
+    # The encoder is found by a relative path: what a folder says must not depend on where it was
+    # made.
     from tiny_encoder import write_encoder
 
     documents = _documents()
@@ -213,7 +224,9 @@ def _trained(method: str) -> lt.Longtail:
 
 
 def _documents() -> lt.Dataset:
-    """Return the beginnings of a few documents of the sample, with the labels that two or more of them have."""
+    """Return the beginnings of a few documents of the sample, with the labels that two or more of
+    them have.
+    """
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "documents.jsonl"
         lt.write(lt.sample()[0].take(np.arange(N_DOCUMENTS)), file)

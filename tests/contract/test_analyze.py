@@ -49,12 +49,12 @@ def data(place):
 def test_all_of_it(run, model, data, tmp_path):
     done = run("analyze", model, data, "-o", tmp_path / "new" / "out", "--documents", 30, "--json")
     assert (done.code, done.err) == (0, f"{tmp_path / 'new' / 'out'}: written\n")
-    found = json.loads(done.out)
-    assert (found["documents"], found["vector_documents"]) == (30, 40)
-    assert [*found["attention"]] == [*found["likeness"]] == ["trained", "untuned"]
-    assert found["attention"]["trained"] != found["attention"]["untuned"]
-    assert len(found["shortlist_recall"]) == 2
-    assert all(0 < recall <= 1 for recall in found["shortlist_recall"])
+    result = json.loads(done.out)
+    assert (result["documents"], result["vector_documents"]) == (30, 40)
+    assert [*result["attention"]] == [*result["likeness"]] == ["trained", "untuned"]
+    assert result["attention"]["trained"] != result["attention"]["untuned"]
+    assert len(result["shortlist_recall"]) == 2
+    assert all(0 < recall <= 1 for recall in result["shortlist_recall"])
     written = sorted(path.name for path in (tmp_path / "new" / "out").iterdir())
     assert written == [f"{name}.{kind}" for name in NAMES for kind in ("csv", "png")]
 
@@ -62,11 +62,11 @@ def test_all_of_it(run, model, data, tmp_path):
 def test_tables(run, model, data, tmp_path):
     done = run("analyze", model, data, "-o", tmp_path, "--device", "cpu")
     assert done.code == 0
-    first, _, heads, *rest = done.out.splitlines()
+    first, _, heads, *others = done.out.splitlines()
     assert first == "60 documents, 60 for PWCCA"
     assert heads.startswith("layer  level  to itself  to itself, untuned  maximum")
     starts = ["1", "2", "3", "levels", "1–2", "1–3", "2–3", "level", "1", "2"]
-    assert [line.split()[0] for line in rest if line] == starts
+    assert [line.split()[0] for line in others if line] == starts
 
 
 def test_without_labels_and_without_the_first_encoder(run, model, place, tmp_path, caplog):
@@ -88,7 +88,7 @@ def test_a_linear_model_has_nothing_to_look_into(fails, data, tmp_path):
     lt.Longtail("xr-linear").fit(lt.read(data)).save(tmp_path / "linear")
     message = fails(2, "analyze", tmp_path / "linear", data, "-o", tmp_path / "out")
     assert message.endswith(
-        "linear: found no network that ranks, to look into; expected a model that has one"
+        "linear: found no network that ranks labels; expected a model that has one"
     )
 
 

@@ -1,4 +1,6 @@
-"""Probabilities rank labels as the scores do that they were made from: in metrics, predictions and ensembles."""
+"""Probabilities rank labels as the scores do that they were made from: in metrics, predictions and
+ensembles.
+"""
 
 from __future__ import annotations
 
@@ -43,25 +45,26 @@ def ties(matrix) -> int:
 @pytest.mark.parametrize("method", METHODS)
 class TestModels:
     def test_metrics_are_those_of_the_scores(self, fitted, data, method):
-        found, expected = (
+        result, expected = (
             model.evaluate(data[1]) for model in (fitted(method), raw(fitted(method)))
         )
-        assert found.metrics == expected.metrics
+        assert result.metrics == expected.metrics
 
     def test_probabilities_never_rise_along_a_ranking(self, fitted, data, method):
-        found = fitted(method).predict(data[1], 20).matrix
+        result = fitted(method).predict(data[1], 20).matrix
         scores = raw(fitted(method)).predict(data[1], 20).matrix
-        assert ties(found) > ties(scores)  # so that there is something to lose
-        np.testing.assert_array_equal(found.indices, scores.indices)
-        assert found.data.min() >= 0
-        assert found.data.max() <= 1
-        for start, end in zip(found.indptr[:-1], found.indptr[1:], strict=True):
+        assert ties(result) > ties(scores)  # so that there is something to lose
+        np.testing.assert_array_equal(result.indices, scores.indices)
+        assert result.data.min() >= 0
+        assert result.data.max() <= 1
+        for start, end in zip(result.indptr[:-1], result.indptr[1:], strict=True):
             falls = np.diff(scores.data[start:end]) < 0
-            assert ((np.diff(found.data[start:end]) < 0) == falls).all()
+            assert ((np.diff(result.data[start:end]) < 0) == falls).all()
 
 
 def test_a_calibrated_ensemble_ranks_as_the_mean_does(fitted, data):
-    test, valid = data[1].take(np.arange(1000)), data[1].take(np.arange(1000, 1500))
+    test = data[1].take(np.arange(1000))
+    valid = data[1].take(np.arange(1000, 1500))
     both = lt.ensemble([fitted("xr-linear"), fitted("dismec")], valid=valid)
     assert both.model.calibration is not None
     assert both.evaluate(test).metrics == raw(both).evaluate(test).metrics
@@ -71,6 +74,7 @@ def test_an_ensemble_of_the_same_ranking_twice_ranks_like_it(fitted, data):
     """Members whose probabilities are equal say by their order which label is the better one."""
     one = fitted("xr-linear")
     twice = lt.ensemble([one, lt.Longtail.of(replace(one.model))])
-    found, expected = twice.predict(data[1], 5).matrix, one.predict(data[1], 5).matrix
-    np.testing.assert_array_equal(found.indices, expected.indices)
+    result = twice.predict(data[1], 5).matrix
+    expected = one.predict(data[1], 5).matrix
+    np.testing.assert_array_equal(result.indices, expected.indices)
     assert twice.evaluate(data[1])["P@1"] == one.evaluate(data[1])["P@1"]

@@ -1,4 +1,6 @@
-"""Linear classifiers on the vectors of a network that ranks, in its place (``cascade.combine=only``)."""
+"""Linear classifiers on the vectors of a network that ranks, in its place
+(``cascade.combine=only``).
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,14 @@ def settings_of(files, method, combine="only", **groups):
     }
     if method != "attentionxml":
         small["name"] = str(files / "encoder")
-    own = {
+    member = {
         "encoder": small,
         "training": TRAINING,
         "cascade": {"combine": combine},
         "calibration": {"method": "none"},
         "ranker": {"trees": 1},
     }
-    return {name: {**own.get(name, {}), **groups.get(name, {})} for name in {**own, **groups}}
+    return {name: {**member.get(name, {}), **groups.get(name, {})} for name in {**member, **groups}}
 
 
 CASES = {
@@ -77,8 +79,8 @@ def case(request, files, data):
     method, groups = CASES[request.param]
     fitted = []
     for combine in ("only", "always"):
-        own = {**groups, "cascade": {**groups.get("cascade", {}), "combine": combine}}
-        fitted.append(lt.Longtail(method, **settings_of(files, method, **own)).fit(data[0]))
+        member = {**groups, "cascade": {**groups.get("cascade", {}), "combine": combine}}
+        fitted.append(lt.Longtail(method, **settings_of(files, method, **member)).fit(data[0]))
     return fitted
 
 
@@ -89,11 +91,11 @@ class TestModel:
         assert only.model.neural_ranker is None
         assert only.model.facts.held_out == 0
         network, linear = both.model.both_scores(data[1], 5, both.model.config.search)
-        found = only.model.raw_scores(
+        result = only.model.raw_scores(
             data[1], members_k(5, data[0].n_labels), only.model.config.search
         )
-        np.testing.assert_array_equal(found.toarray(), linear.toarray())
-        assert not np.array_equal(found.toarray(), network.toarray())
+        np.testing.assert_array_equal(result.toarray(), linear.toarray())
+        assert not np.array_equal(result.toarray(), network.toarray())
 
     def test_vectors_are_the_networks(self, case, data):
         only, both = case
@@ -154,9 +156,9 @@ class TestSettings:
             "longtail.steps.held_out.best_share", lambda *_: pytest.fail("a share was measured")
         )
         groups = settings_of(files, "cascadexml", tree=TREE)
-        found = lt.Longtail("cascadexml", **groups).fit(data[0], valid=data[1])
-        assert found.model.facts.network_share == 0
-        assert found.model.rankers
+        result = lt.Longtail("cascadexml", **groups).fit(data[0], valid=data[1])
+        assert result.model.facts.network_share == 0
+        assert result.model.rankers
 
     def test_tf_idf_alone_has_no_use_for_a_network(self, files, data):
         groups = settings_of(files, "cascadexml", tree=TREE) | {"features": "tfidf"}

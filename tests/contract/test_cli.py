@@ -1,4 +1,6 @@
-"""The command line as a person uses it: results on stdout, everything else on stderr, exit codes that tell."""
+"""The command line as a person uses it: results on stdout, everything else on stderr, exit codes
+that tell.
+"""
 
 from __future__ import annotations
 
@@ -89,14 +91,14 @@ class TestMethods:
             in lines
         )
         assert "epochs = 2  # passes over the documents" in lines  # asked for, so not the paper's
-        assert lines.index("# Where this differs from the authors' recipe:") == len(lines) - 4
+        assert lines.index("# Deviations from the authors' recipe:") == len(lines) - 4
         assert all(line.startswith("# - ") for line in lines[-2:])
         file = tmp_path / "my.toml"
         file.write_text(done.out, "utf-8")
         assert run("methods", "cascadexml", "-c", file).out == done.out
 
     def test_sources_as_json(self, run):
-        found = run(
+        result = run(
             "methods",
             "cascadexml",
             "--preset",
@@ -105,10 +107,10 @@ class TestMethods:
             "training.epochs=2",
             "--json",
         ).json()
-        assert found["sources"]["encoder.max_tokens"] == "CascadeXML, appendix, table 9"
-        assert "training.epochs" not in found["sources"]
-        assert len(found["deviations"]) == 3
-        assert set(found) == {*Config.__struct_fields__, "sources", "deviations"}
+        assert result["sources"]["encoder.max_tokens"] == "CascadeXML, appendix, table 9"
+        assert "training.epochs" not in result["sources"]
+        assert len(result["deviations"]) == 3
+        assert set(result) == {*Config.__struct_fields__, "sources", "deviations"}
 
     def test_one_as_json(self, run):
         settings = run("methods", "plt", "--json").json()
@@ -165,8 +167,8 @@ class TestMethods:
     def test_settings_of_another_method(self, fails, run, tmp_path):
         file = tmp_path / "my.toml"
         file.write_text(run("methods", "bonsai").out, "utf-8")
-        found = "method: found 'bonsai' among the settings for 'plt'; expected 'plt' or nothing"
-        assert fails(2, "methods", "plt", "-c", file) == f"longtail: {file}: {found}"
+        result = "method: found 'bonsai' among the settings for 'plt'; expected 'plt' or nothing"
+        assert fails(2, "methods", "plt", "-c", file) == f"longtail: {file}: {result}"
 
     @pytest.mark.parametrize(
         "command",
@@ -274,8 +276,8 @@ class TestInfo:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="names are text here")
     def test_name_that_is_no_text(self, run, model, tmp_path):
-        place = model.rename(tmp_path / os.fsdecode(b"m\xff"))
-        done = run("info", place)
+        path = model.rename(tmp_path / os.fsdecode(b"m\xff"))
+        done = run("info", path)
         assert (done.code, done.err) == (0, "")
         assert done.out.startswith(f"{tmp_path}/m\\udcff: longtail ")
 

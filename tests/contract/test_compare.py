@@ -55,19 +55,19 @@ def test_tables(run, place):
 
 def test_numbers_are_those_of_evaluate(run, place):
     arguments = ("-k", "1,3", "--propensity", "wikipedia", "--json")
-    found = run(
+    result = run(
         "compare", place / "linear", place / "trees", place / "test.jsonl", *arguments
     ).json()
-    assert [(model["name"], model["method"]) for model in found["models"]] == [
+    assert [(model["name"], model["method"]) for model in result["models"]] == [
         ("linear", "xr-linear"),
         ("trees", "bonsai"),
     ]
-    for model in found["models"]:
+    for model in result["models"]:
         assert (
             model["measured"]
             == run("evaluate", place / model["name"], place / "test.jsonl", *arguments).json()
         )
-    assert found["notes"] == []
+    assert result["notes"] == []
 
 
 def test_files(run, place, tmp_path):
@@ -90,7 +90,7 @@ def test_files(run, place, tmp_path):
 
 def test_the_same_twice_and_of_the_same_name(run, place, tmp_path):
     shutil.copytree(place / "linear", tmp_path / "linear")
-    found = run(
+    result = run(
         "compare",
         place / "linear",
         tmp_path / "linear",
@@ -98,9 +98,9 @@ def test_the_same_twice_and_of_the_same_name(run, place, tmp_path):
         place / "test.jsonl",
         "--json",
     )
-    names = [model["name"] for model in found.json()["models"]]
+    names = [model["name"] for model in result.json()["models"]]
     assert names == [f"{place.name}/linear", f"{tmp_path.name}/linear", f"{place.name}/linear (2)"]
-    measured = [model["measured"] for model in found.json()["models"]]
+    measured = [model["measured"] for model in result.json()["models"]]
     assert measured[0] == measured[1] == measured[2]
 
 

@@ -1,4 +1,6 @@
-"""`longtail check` and `longtail convert`: documents of any format in, what is in them or another format out."""
+"""`longtail check` and `longtail convert`: documents of any format in, what is in them or another
+format out.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class TestCheck:
         lines = done.out.splitlines()
         assert lines[0].startswith("documents  6,000, ")
         assert lines[1] == "labels     501, 501 of them used"
-        assert lines[2].startswith("pairs      22,395: 3.73 labels a document, ")
+        assert lines[2].startswith("pairs      22,395: 3.73 labels per document, ")
         assert any(line.startswith("         1  █") and line.endswith("█ 1,999") for line in lines)
 
     def test_json(self, run):
@@ -117,14 +119,16 @@ class TestCheck:
 
 class TestConvert:
     def test_to_csv_and_back(self, run, train, tmp_path):
-        table, back = tmp_path / "a.csv", tmp_path / "back.jsonl"
+        table = tmp_path / "a.csv"
+        back = tmp_path / "back.jsonl"
         assert run("convert", train, table) == (0, "", f"{table}: 4 documents, 4 labels\n")
         assert table.read_text().startswith("id,")
         assert run("convert", table, back).code == 0
         assert records(back) == TRAIN
 
     def test_compressed(self, run, train, tmp_path):
-        packed, back = tmp_path / "a.jsonl.gz", tmp_path / "back.jsonl"
+        packed = tmp_path / "a.jsonl.gz"
+        back = tmp_path / "back.jsonl"
         assert run("convert", train, packed).code == 0
         assert packed.read_bytes().startswith(b"\x1f\x8b")
         run("convert", packed, back)
@@ -148,7 +152,8 @@ class TestConvert:
         assert done.err == f"{tmp_path / 'a.csv'}: 1,500 documents, 501 labels\n"
 
     def test_split_of_a_folder(self, run, truth, tmp_path):
-        folder, back = tmp_path / "folder", tmp_path / "back.jsonl"
+        folder = tmp_path / "folder"
+        back = tmp_path / "back.jsonl"
         done = run("convert", truth, folder, "--to", "attentionxml", "--split", "test")
         assert (done.code, done.out) == (0, "")
         assert {path.name for path in folder.iterdir()} >= {"test_raw_texts.txt", "test_labels.txt"}
@@ -176,7 +181,8 @@ class TestConvert:
         assert "does not exist; make it first" in message
 
     def test_bad_input_leaves_the_output_alone(self, fails, tmp_path):
-        bad, out = tmp_path / "bad.jsonl", tmp_path / "out.csv"
+        bad = tmp_path / "bad.jsonl"
+        out = tmp_path / "out.csv"
         bad.write_text("?\n")
         out.write_text("precious")
         fails(3, "convert", bad, out)

@@ -41,10 +41,10 @@ def test_predictions_and_measures(run, models):
     assert [json.loads(line)["labels"] for line in lines] == [
         [label.id for label in row] for row in expected
     ]
-    found = run("-q", "evaluate", models / "both", models / "test.jsonl", "--json").json()[
+    result = run("-q", "evaluate", models / "both", models / "test.jsonl", "--json").json()[
         "evaluation"
     ]["metrics"]
-    assert found == both.evaluate(lt.read(models / "test.jsonl")).metrics
+    assert result == both.evaluate(lt.read(models / "test.jsonl")).metrics
 
 
 def test_weights_and_probabilities_from_documents(run, models, tmp_path, caplog):
@@ -65,8 +65,8 @@ def test_weights_and_probabilities_from_documents(run, models, tmp_path, caplog)
     assert "calibration: 60 documents given for it" in caplog.text
     loaded = lt.load(out).model
     assert (loaded.fusion, loaded.calibration is not None) == ("weights", True)
-    found = run("-q", "evaluate", out, models / "test.jsonl", "--json").json()
-    assert found["reliability"]
+    result = run("-q", "evaluate", out, models / "test.jsonl", "--json").json()
+    assert result["reliability"]
 
 
 def test_compare_takes_it_beside_its_members(run, models):
@@ -98,9 +98,9 @@ def test_explanation(run, models):
     assert first.startswith("member 0, xr-linear: 0.50 × ")
     assert "member 1, dismec: 0.50 × " in done.out
     assert done.out.count("over all steps: ") == 2
-    found = run("-q", "explain", models / "both", text, "--json").json()
-    assert found["score"] == pytest.approx(
-        sum(member["weight"] * member["score"] for member in found["members"])
+    result = run("-q", "explain", models / "both", text, "--json").json()
+    assert result["score"] == pytest.approx(
+        sum(member["weight"] * member["score"] for member in result["members"])
     )
 
 
@@ -116,7 +116,9 @@ def test_an_older_model_is_replaced_and_a_file_is_not(run, fails, models, tmp_pa
 
 
 def test_refusals(fails, models, tmp_path):
-    one, two, out = models / "linear", models / "flat", tmp_path / "out"
+    one = models / "linear"
+    two = models / "flat"
+    out = tmp_path / "out"
     assert "expected at least two models" in fails(2, "ensemble", one, "-o", out)
     assert f"{one}: is given twice" in fails(2, "ensemble", one, two, one, "-o", out)
     assert "give some with labels: --valid" in fails(
@@ -141,6 +143,6 @@ def test_an_altered_member_is_refused(run, models, tmp_path, fails):
     with open(tmp_path / "both/member-0/vocabulary.safetensors", "r+b") as file:
         file.write(b"x")
     for command in (("predict",), ("evaluate",)):
-        said = fails(4, "-q", *command, tmp_path / "both", models / "test.jsonl")
-        assert "member-0/vocabulary.safetensors: is damaged or was altered" in said
+        output = fails(4, "-q", *command, tmp_path / "both", models / "test.jsonl")
+        assert "member-0/vocabulary.safetensors: is damaged or was altered" in output
     assert "member-0/vocabulary.safetensors" in fails(4, "-q", "info", tmp_path / "both")

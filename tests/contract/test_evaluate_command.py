@@ -78,7 +78,9 @@ class TestEvaluate:
         )
         metrics = run(*arguments, "--json").json()["evaluation"]["metrics"]
         c = (1.3862943611198906 - 1) * 2  # (ln 4 − 1)(B + 1)^A
-        twice, once = 1 + c / 3, 1 + c / 2  # wind and sea have 2 documents, sun has 1
+        # wind and sea have 2 documents, sun has 1
+        twice = 1 + c / 3
+        once = 1 + c / 2
         assert metrics["PSP@1"] == pytest.approx(twice / (twice + once))
 
     @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""`longtail extend`: a model folder and a label file in, a model folder out that knows the labels of both."""
+"""`longtail extend`: a model folder and a label file in, a model folder out that knows the labels
+of both.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from longtail.data.label_files import write_labels
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TOPICS, KINDS = ("wind", "solar", "river", "tram"), ("museum", "factory", "history")
+TOPICS = ("wind", "solar", "river", "tram")
+KINDS = ("museum", "factory", "history")
 NAMES = [f"{topic} {kind}" for topic in TOPICS for kind in KINDS]
 UNSEEN = "river factory"
 
@@ -25,10 +28,10 @@ UNSEEN = "river factory"
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("extend")
-    own = [name for name in NAMES if name != UNSEEN] * 20
+    member = [name for name in NAMES if name != UNSEEN] * 20
     train = lt.Dataset.of(
-        [f"{name} of the town, volume {at % 7}" for at, name in enumerate(own)],
-        [[name] for name in own],
+        [f"{name} of the town, volume {at % 7}" for at, name in enumerate(member)],
+        [[name] for name in member],
     )
     training = {
         "epochs": 12,
@@ -69,8 +72,10 @@ def test_a_new_label_is_predicted(run, place, tmp_path, labels, caplog):
     assert done.err.endswith(f"{tmp_path / 'more'}: written\n")
     assert "new labels: 1 added; 1 were known" in caplog.text
     assert "new labels: 1 left out, as the model knows no word of theirs: '???'" in caplog.text
-    found = run("-q", "predict", tmp_path / "more", place / "new.jsonl", "-k", "2").out.splitlines()
-    best = [json.loads(line)["labels"] for line in found]
+    result = run(
+        "-q", "predict", tmp_path / "more", place / "new.jsonl", "-k", "2"
+    ).out.splitlines()
+    best = [json.loads(line)["labels"] for line in result]
     assert "n1" in best[0]
     assert NAMES[0] in best[1]
     scores = run("-q", "evaluate", tmp_path / "more", place / "new.jsonl", "--json").json()

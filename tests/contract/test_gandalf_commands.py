@@ -83,8 +83,8 @@ class TestTrain:
             "gandalf.sample=tail",
         )
         assert done.code == 0
-        found = [load_model(tmp_path / name).config.gandalf for name in "ab"]
-        assert [(own.use, own.share, own.sample) for own in found] == [
+        results = [load_model(tmp_path / name).config.gandalf for name in "ab"]
+        assert [(member.use, member.share, member.sample) for member in results] == [
             (True, 1.0, "random"),
             (True, 0.5, "tail"),
         ]
@@ -92,16 +92,16 @@ class TestTrain:
         assert result["evaluation"]["metrics"]["P@1"] > 0.5
 
     def test_a_share_out_of_range_is_refused(self, fails, files, tmp_path):
-        said = fails(
+        output = fails(
             2, "train", files / "train.jsonl", "-o", tmp_path / "m", "--gandalf-share", "1.5"
         )
-        assert "gandalf.share" in said
+        assert "gandalf.share" in output
 
     def test_data_without_label_words_is_refused_at_once(self, fails, tmp_path):
         lines = [json.dumps({"text": f"text {at}", "labels": ["--"]}) for at in range(5)]
         (tmp_path / "t.jsonl").write_text("\n".join(lines))
-        said = fails(2, "train", tmp_path / "t.jsonl", "-o", tmp_path / "m", "--gandalf")
-        assert "no label with a word in its text, name or id" in said
+        output = fails(2, "train", tmp_path / "t.jsonl", "-o", tmp_path / "m", "--gandalf")
+        assert "no label with a word in its text, name or id" in output
 
     def test_resumed_it_is_the_same_and_the_graph_is_kept(self, data, files, tmp_path, monkeypatch):
         from longtail.training_run import train_to_folder
@@ -134,21 +134,21 @@ def interrupted(*arguments, **options):
 class TestLabels:
     def test_vocabulary(self, run, files):
         where = files / "train.jsonl", "--labels", files / "labels.jsonl", "-k", "3"
-        found = run("labels", *where, "--json").json()
-        assert (found["labels"], found["with_text"], found["with_name"]) == (501, 501, 501)
-        assert 300 < found["used"] < 501
+        result = run("labels", *where, "--json").json()
+        assert (result["labels"], result["with_text"], result["with_name"]) == (501, 501, 501)
+        assert 300 < result["used"] < 501
         for part in ("most_frequent", "rarest"):
-            assert len(found[part]) == 3
-        assert found["most_frequent"][0]["name"] == "Software Development: Libraries"
-        assert {label["documents"] for label in found["rarest"]} == {1}
+            assert len(result[part]) == 3
+        assert result["most_frequent"][0]["name"] == "Software Development: Libraries"
+        assert {label["documents"] for label in result["rarest"]} == {1}
         text = run("labels", *where).out
         assert text.startswith(
-            f"501 labels, {found['used']} of them used; 501 have a text, 501 a name\n"
+            f"501 labels, {result['used']} of them used; 501 have a text, 501 a name\n"
         )
         assert "most frequent" in text
         assert "rarest" in text
         bare = run("labels", files / "train.jsonl", "--json").json()
-        assert (bare["with_text"], bare["with_name"], bare["labels"]) == (0, 0, found["used"])
+        assert (bare["with_text"], bare["with_name"], bare["labels"]) == (0, 0, result["used"])
 
     def test_neighbours(self, run, files, tmp_path):
         where = files / "train.jsonl", "--labels", files / "labels.jsonl", "--neighbours", LABEL
@@ -157,14 +157,14 @@ class TestLabels:
         assert done.out.startswith("Culture: Japanese: ")
         assert done.out.splitlines()[2].split() == ["neighbour", "value", "documents"]
         assert "<svg" in (tmp_path / "n.svg").read_text()
-        found = run("labels", *where, "--json").json()
-        values = [near["value"] for near in found["neighbours"]]
+        result = run("labels", *where, "--json").json()
+        values = [near["value"] for near in result["neighbours"]]
         assert values == sorted(values, reverse=True)
         assert all(0 < value < 1 for value in values)
-        assert found["id"] not in [near["id"] for near in found["neighbours"]]
-        assert done.out.splitlines()[3].startswith(found["neighbours"][0]["name"])
-        same = run("labels", *where[:3], "--neighbours", found["id"], "--json").json()
-        assert same == found
+        assert result["id"] not in [near["id"] for near in result["neighbours"]]
+        assert done.out.splitlines()[3].startswith(result["neighbours"][0]["name"])
+        same = run("labels", *where[:3], "--neighbours", result["id"], "--json").json()
+        assert same == result
         more = run("labels", *where, "--json", "--set", "label_features.graph_keep=2").json()
         assert len(more["neighbours"]) == 1  # and the label itself
 
@@ -199,5 +199,5 @@ class TestLabels:
             "--labels has no effect"
             in run("labels", tmp_path / "model", "--labels", tmp_path / "none").err
         )
-        said = fails(2, "labels", tmp_path / "model", "--neighbours", LABEL)
-        assert "give its training data instead" in said
+        output = fails(2, "labels", tmp_path / "model", "--neighbours", LABEL)
+        assert "give its training data instead" in output

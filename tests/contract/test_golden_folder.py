@@ -1,4 +1,6 @@
-"""The promise that a model folder of format 1 opens forever, and that today's bytes are those of then."""
+"""The promise that a model folder of format 1 opens forever, and that today's bytes are those of
+then.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def test_the_golden_arrays_are_exact_and_the_safetensors_library_reads_the_same(
 
 def test_writing_the_same_content_today_gives_the_same_bytes(tmp_path):
     golden.write_golden(tmp_path / "today")
-    then, now = contents(V1), contents(tmp_path / "today")
+    then = contents(V1)
+    now = contents(tmp_path / "today")
     assert now.keys() == then.keys()
     for name in then:
         assert now[name] == then[name], name

@@ -1,4 +1,6 @@
-"""The promise that a model folder of any method, made by an earlier version, loads and predicts the same forever."""
+"""The promise that a model folder of any method, made by an earlier version, loads and predicts the
+same forever.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def sealed(folder, name, content):
     manifest = store.open_folder(folder).manifest
     (folder / name).write_bytes(content)
     entry = FileEntry(name, len(content), hashlib.sha256(content).hexdigest())
-    files = tuple(entry if own.path == name else own for own in manifest.files)
+    files = tuple(entry if member.path == name else member for member in manifest.files)
     (folder / "manifest.json").write_bytes(encode(manifest.producer, manifest.config_hash, files))
 
 
@@ -53,15 +55,16 @@ def test_golden_folders_are_small():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_loads_and_predicts_the_same(folder, name):
-    found = golden.predicted(lt.load(folder(name), device="cpu"), EXPECTED["texts"])
+    result = golden.predicted(lt.load(folder(name), device="cpu"), EXPECTED["texts"])
     tolerance = (
         1e-6 if name in LINEAR else 1e-5
     )  # sums may be rounded otherwise on another processor
-    for row, expected in zip(found, EXPECTED["models"][name], strict=True):
+    for row, expected in zip(result, EXPECTED["models"][name], strict=True):
         assert row["scores"] == pytest.approx(expected["scores"], rel=0, abs=tolerance)
         known = dict(zip(expected["labels"], expected["scores"], strict=True))
         for label, score in zip(row["labels"], row["scores"], strict=True):
-            # labels of the same score may change places, and at the end of the list with the next one
+            # labels of the same score may change places, and at the end of the list with the next
+            # one
             assert score == pytest.approx(
                 known.get(label, expected["scores"][-1]), rel=0, abs=2 * tolerance
             ), label
@@ -69,17 +72,18 @@ def test_it_loads_and_predicts_the_same(folder, name):
 
 @pytest.mark.parametrize("name", LINEAR)
 def test_labels_of_linear_models_are_in_the_same_order(folder, name):
-    found = golden.predicted(lt.load(folder(name)), EXPECTED["texts"])
-    assert [row["labels"] for row in found] == [row["labels"] for row in EXPECTED["models"][name]]
+    result = golden.predicted(lt.load(folder(name)), EXPECTED["texts"])
+    assert [row["labels"] for row in result] == [row["labels"] for row in EXPECTED["models"][name]]
 
 
 @pytest.mark.parametrize("name", ["xr-linear", "annexml", "pfastrexml", "eclare", "ensemble"])
 def test_written_again_it_is_the_same_but_for_its_card(folder, tmp_path, name):
     before = folder(name)
     lt.load(before, device="cpu").save(tmp_path / "again")
-    then, now = (store.open_folder(place).files for place in (before, tmp_path / "again"))
+    then, now = (store.open_folder(target).files for target in (before, tmp_path / "again"))
     changed = {path for path in then if path not in now or then[path].sha256 != now[path].sha256}
-    # what came later is written with its default, of settings and of metrics; the card lists settings, too
+    # what came later is written with its default, of settings and of metrics; the card lists
+    # settings, too
     free = ("README.md", "config.json", "manifest.json", "metrics.json")
     assert changed <= {path for path in then if path.endswith(free)}
     assert (
@@ -87,16 +91,16 @@ def test_written_again_it_is_the_same_but_for_its_card(folder, tmp_path, name):
     )  # the family of a network, which files told before
     for path in (path for path in changed if path.endswith("metrics.json")):
         older, newer = (
-            json.loads((place / path).read_bytes()) for place in (before, tmp_path / "again")
+            json.loads((target / path).read_bytes()) for target in (before, tmp_path / "again")
         )
         assert newer.items() >= older.items()
 
 
 @pytest.mark.parametrize("name", ["xr-linear", "cascadexml"])
 def test_settings_that_a_folder_does_not_have_are_the_defaults(folder, name):
-    place = folder(name)
-    config = json.loads((place / "config.json").read_text())
-    expected = golden.predicted(lt.load(place, device="cpu"), EXPECTED["texts"])
+    path = folder(name)
+    config = json.loads((path / "config.json").read_text())
+    expected = golden.predicted(lt.load(path, device="cpu"), EXPECTED["texts"])
     for group, setting in [
         ("gandalf", "threshold"),
         ("training", "average"),
@@ -106,8 +110,8 @@ def test_settings_that_a_folder_does_not_have_are_the_defaults(folder, name):
         del config[group][setting]
     for group in ("neighbours", "recursive"):
         del config[group]
-    sealed(place, "config.json", json.dumps(config).encode())
-    loaded = lt.load(place, device="cpu")
+    sealed(path, "config.json", json.dumps(config).encode())
+    loaded = lt.load(path, device="cpu")
     assert golden.predicted(loaded, EXPECTED["texts"]) == expected
     assert (loaded.config.gandalf.threshold, loaded.config.neighbours.learners) == (0.1, 15)
 
@@ -124,37 +128,35 @@ def test_a_folder_without_the_setting_does_not_scale_features(tmp_path):
     train, test = (documents.take(np.arange(80)) for documents in lt.sample())
     vectoriser, rows = lt.TfIdf.fit_transform(train.texts)
     fit = lt.Longtail("xr-linear", normalise_features=False).fit
-    model, long = (
-        fit(train.with_features(3 * rows)),
-        test.with_features(5 * vectoriser.transform(test.texts)),
-    )
+    model = fit(train.with_features(3 * rows))
+    long = test.with_features(5 * vectoriser.transform(test.texts))
     model.save(tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert config.pop("normalise_features") is False
     sealed(tmp_path / "model", "config.json", json.dumps(config).encode())
-    found = lt.load(tmp_path / "model").predict(long).matrix
-    assert (found != model.predict(long).matrix).nnz == 0
+    result = lt.load(tmp_path / "model").predict(long).matrix
+    assert (result != model.predict(long).matrix).nnz == 0
 
 
 @pytest.mark.parametrize("setting", ["shiny", "ranker.shiny"])
 def test_a_setting_of_a_newer_version_is_refused_by_name(folder, setting):
-    place = folder("xr-linear")
-    config = json.loads((place / "config.json").read_text())
+    path = folder("xr-linear")
+    config = json.loads((path / "config.json").read_text())
     group, _, key = setting.rpartition(".")
     (config[group] if group else config)[key] = 1
-    sealed(place, "config.json", json.dumps(config).encode())
+    sealed(path, "config.json", json.dumps(config).encode())
     with pytest.raises(ModelFolderError, match=r"config\.json.*unknown field `shiny`"):
-        lt.load(place)
+        lt.load(path)
 
 
 def test_a_newer_format_is_refused_with_the_way_out(folder):
-    place = folder("xr-linear")
-    manifest = (place / "manifest.json").read_bytes()
+    path = folder("xr-linear")
+    manifest = (path / "manifest.json").read_bytes()
     newer = re.sub(rb'"format": \d+', b'"format": %d, "more": true' % (FORMAT + 1), manifest)
-    (place / "manifest.json").write_bytes(newer)
-    told = f"format {FORMAT + 1} was made by a newer version of longtail; this one reads up to format {FORMAT}"
-    with pytest.raises(ModelFolderError, match=rf"manifest\.json: {told}; upgrade longtail"):
-        lt.load(place)
+    (path / "manifest.json").write_bytes(newer)
+    message = f"format {FORMAT + 1} was made by a newer version of longtail; this one reads up to format {FORMAT}"
+    with pytest.raises(ModelFolderError, match=rf"manifest\.json: {message}; upgrade longtail"):
+        lt.load(path)
 
 
 def test_what_was_predicted_then_is_worth_comparing():
@@ -175,14 +177,14 @@ def test_what_was_predicted_then_is_worth_comparing():
     ids=["negative", "too few", "no whole numbers"],
 )
 def test_label_counts_that_are_none_are_refused(folder, tmp_path, name, counts, found):
-    place = folder(name)
-    known = np.array(store.open_folder(place).arrays("label_counts.safetensors")["counts"])
+    path = folder(name)
+    known = np.array(store.open_folder(path).arrays("label_counts.safetensors")["counts"])
     with store.write_folder(tmp_path / "other") as other:
         other.write_arrays("label_counts.safetensors", {"counts": counts(known)})
     sealed(
-        place,
+        path,
         "label_counts.safetensors",
         (tmp_path / "other" / "label_counts.safetensors").read_bytes(),
     )
     with pytest.raises(ModelFolderError, match=found):
-        lt.load(place, device="cpu")
+        lt.load(path, device="cpu")

@@ -13,19 +13,14 @@ COMMANDS = {
     f"cli.{name}"
     for name in (
         "options",
-        "hints",
+        "about_commands",
         "data_commands",
-        "ensemble_commands",
-        "label_commands",
+        "derivation_commands",
+        "inspection_commands",
         "measure_commands",
         "model_commands",
-        "reproduce_commands",
-        "analysis_commands",
-        "about_commands",
-        "export_commands",
         "serve_commands",
-        "shard_commands",
-        "tune_commands",
+        "study_commands",
     )
 }
 HEAVY = {
@@ -89,13 +84,14 @@ def test_help_needs_nothing_heavy(arguments):
     assert "longtail.cli" in modules
     assert heavy(modules) == set()
     assert "msgspec" not in modules
-    own = {module.removeprefix("longtail.") for module in modules if module.startswith("longtail.")}
-    assert own <= {
+    member = {
+        module.removeprefix("longtail.") for module in modules if module.startswith("longtail.")
+    }
+    assert member <= {
         "cli",
         "errors",
         "reporting",
-        "cli.address_space",
-        "cli.progress_display",
+        "cli.terminal",
         "kernels",
         "kernels.compilation",
         *COMMANDS,
@@ -109,8 +105,8 @@ def test_help_needs_nothing_heavy(arguments):
     "arguments", [["methods"], ["methods", "plt"], ["formats"], ["doctor"]], ids=" ".join
 )
 def test_commands_without_data_need_no_arrays(arguments):
-    found = heavy(imported_by("-m", "longtail", *arguments))
-    assert found <= ({"numpy", "scipy"} if arguments == ["formats"] else set())
+    result = heavy(imported_by("-m", "longtail", *arguments))
+    assert result <= ({"numpy", "scipy"} if arguments == ["formats"] else set())
 
 
 def test_reading_needs_only_what_it_uses(tmp_path):

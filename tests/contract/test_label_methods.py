@@ -1,4 +1,6 @@
-"""Methods without a label tree, as a person uses them: one-vs-all, trees of documents, neighbours that vote."""
+"""Methods without a label tree, as a person uses them: one-vs-all, trees of documents, neighbours
+that vote.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ def test_learns(fitted, data):
 def test_saved_loaded_and_trained_on_other_threads_it_is_the_same(fitted, data, tmp_path):
     fitted.save(tmp_path / "one")
     loaded = lt.load(tmp_path / "one")
-    ours, theirs = fitted.predict(data[1]).matrix, loaded.predict(data[1]).matrix
+    ours = fitted.predict(data[1]).matrix
+    theirs = loaded.predict(data[1]).matrix
     assert ours.indices.tobytes() == theirs.indices.tobytes()
     assert ours.data.tobytes() == theirs.data.tobytes()
     loaded.save(tmp_path / "again")
@@ -84,19 +87,19 @@ def test_excluded_labels_give_their_places_to_others(fitted, data):
 
 def test_an_explanation_adds_up_to_the_score(fitted):
     for best in fitted.predict([TEXT], 3)[0]:
-        found = fitted.explain(TEXT, best.id)
-        assert found.probability == pytest.approx(best.score, abs=1e-6)
-        trees = {step.tree for step in found.steps}
-        paths = [prod(step.score for step in found.steps if step.tree == tree) for tree in trees]
-        assert np.mean(paths) == pytest.approx(found.path_score, rel=1e-5)
-        for step in found.steps:
+        result = fitted.explain(TEXT, best.id)
+        assert result.probability == pytest.approx(best.score, abs=1e-6)
+        trees = {step.tree for step in result.steps}
+        paths = [prod(step.score for step in result.steps if step.tree == tree) for tree in trees]
+        assert np.mean(paths) == pytest.approx(result.path_score, rel=1e-5)
+        for step in result.steps:
             total = sum(part.contribution for part in step.contributions) + step.bias + step.dense
             assert total == pytest.approx(step.margin, abs=1e-5)
             assert all(
                 part.contribution == pytest.approx(part.value * part.weight)
                 for part in step.contributions
             )
-        assert any(step.contributions for step in found.steps)
+        assert any(step.contributions for step in result.steps)
 
 
 @pytest.mark.parametrize("method", WITHOUT_LABEL_TREE)
@@ -107,7 +110,8 @@ def test_resumes_within_its_stages(method, run, files, data, tmp_path, monkeypat
         "neighbours": (neighbours, "fit_learner", "learner-0"),
         "tree": (LabelProblems, "solve", "ranker-0-batch-0"),
     }[METHODS[method].ranker]
-    real, calls = getattr(home, name), []
+    real = getattr(home, name)
+    calls = []
 
     def stops_at_the_second(*arguments):
         calls.append(1)
@@ -115,17 +119,17 @@ def test_resumes_within_its_stages(method, run, files, data, tmp_path, monkeypat
             raise KeyboardInterrupt
         return real(*arguments)
 
-    given = [
+    inputs = [
         f"{group}.{key}={value}"
-        for group, own in SMALL[method].items()
-        for key, value in own.items()
+        for group, member in SMALL[method].items()
+        for key, value in member.items()
     ]
     options = [
         "--method",
         method,
         "-j",
         "1",
-        *(part for setting in given for part in ("--set", setting)),
+        *(part for setting in inputs for part in ("--set", setting)),
     ]
     assert run("train", files / "train.jsonl", "-o", tmp_path / "whole", *options).code == 0
     with monkeypatch.context() as patch:
@@ -155,15 +159,15 @@ class TestUnusualData:
 
     def test_a_document_without_known_words(self, method):
         model = self.fit(method, ["red apple", "green pear"] * 9, [["a"], ["b"]] * 9)
-        for found in (model.predict(["zzz", ""], 2)[row] for row in range(2)):
-            assert {label.id for label in found} <= {"a", "b"}
-            assert all(0 <= label.score <= 1 for label in found)
+        for result in (model.predict(["zzz", ""], 2)[row] for row in range(2)):
+            assert {label.id for label in result} <= {"a", "b"}
+            assert all(0 <= label.score <= 1 for label in result)
 
     def test_k_larger_than_the_number_of_labels(self, method):
         model = self.fit(method, ["red apple", "green pear"] * 9, [["a"], ["b"]] * 9)
-        found = model.predict(["red apple"], 99)[0]
-        assert found[0].id == "a"
-        assert len(found) <= 2
+        result = model.predict(["red apple"], 99)[0]
+        assert result[0].id == "a"
+        assert len(result) <= 2
 
     def test_a_hierarchy_is_refused(self, method):
         documents = lt.Dataset.of(["red apple", "green pear"] * 9, [["a"], ["b"]] * 9)

@@ -37,9 +37,9 @@ def model(run, books, tmp_path):
 
 
 def test_data_and_model_in_each_other_s_place(fails, books, model):
-    told = fails(4, "predict", books, model)
+    message = fails(4, "predict", books, model)
     assert (
-        told
+        message
         == f"longtail: {books}: is a file; expected a model folder; give what `longtail train -o` has written"
     )
     assert fails(2, "train", model, "-o", model).startswith(
@@ -51,10 +51,10 @@ def test_data_and_model_in_each_other_s_place(fails, books, model):
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(fails, tmp_path, command):
     data = [] if command == "export" else [tmp_path / "no.jsonl"]
     output = tmp_path / "no" / ("out.onnx" if command == "export" else "out.npy")
-    told = fails(
+    message = fails(
         2, command, tmp_path / "no-model", *data, "-o", output
     )  # neither model nor data was looked for
-    assert told.endswith("does not exist; make it first")
+    assert message.endswith("does not exist; make it first")
 
 
 def test_vectors_are_written_as_npy_alone(fails, tmp_path):
@@ -65,7 +65,7 @@ def test_vectors_are_written_as_npy_alone(fails, tmp_path):
 
 def test_documents_and_labels_are_not_written_to_one_file(fails, books, tmp_path):
     out = tmp_path / "out.csv"
-    assert "expected two files" in fails(2, "convert", books, out, "--labels-output", out)
+    assert "expected two different files" in fails(2, "convert", books, out, "--labels-output", out)
     assert not out.exists()
 
 
@@ -98,22 +98,22 @@ def test_nothing_is_written_into_a_model_folder(run, fails, books, model, comman
     words = [
         word.replace("MODEL", str(model)).replace("BOOKS", str(books)) for word in command.split()
     ]
-    told = fails(2, *words)
+    message = fails(2, *words)
     assert (
-        told
+        message
         == f"longtail: {model}: is a model folder, which more in it would damage; write elsewhere"
     )
     assert run("info", model).code == 0
 
 
 def test_a_misspelt_device_is_refused_also_by_a_method_that_uses_none(fails, books, tmp_path):
-    told = fails(2, "train", books, "-o", tmp_path / "model", "--device", "gpu")
-    assert told == "longtail: --device 'gpu'; expected auto, cpu, cuda or cuda:N"
+    message = fails(2, "train", books, "-o", tmp_path / "model", "--device", "gpu")
+    assert message == "longtail: --device 'gpu'; expected auto, cpu, cuda or cuda:N"
 
 
 def test_a_hierarchy_of_other_labels_is_refused(fails, books, tmp_path):
-    told = fails(2, "train", books, "-o", tmp_path / "model", "--tree", books)
-    assert "--tree: found no label of the documents in it" in told
+    message = fails(2, "train", books, "-o", tmp_path / "model", "--tree", books)
+    assert "--tree: found no label of the documents in it" in message
     assert not (tmp_path / "model").exists()
 
 
@@ -155,8 +155,8 @@ def test_a_file_in_place_of_the_demo_s_folder_is_refused(fails, books):
 
 
 def test_too_few_documents_to_hold_some_out_of_tuning(fails, books, tmp_path):
-    told = fails(2, "tune", books, "-o", tmp_path / "study")
-    assert told.endswith(
+    message = fails(2, "tune", books, "-o", tmp_path / "study")
+    assert message.endswith(
         "0 of 3 documents; expected at least 1 on each side; or give documents to measure on, with --valid"
     )
 

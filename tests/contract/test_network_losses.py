@@ -1,4 +1,6 @@
-"""Losses of networks through the whole library: chosen by name, given from Python, refused where none is read."""
+"""Losses of networks through the whole library: chosen by name, given from Python, refused where
+none is read.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ def cross_entropy(scores, targets, counted):
 
 
 def settings_of(method, **training):
-    own = SETTINGS[method]
-    return {**own, "training": {**own["training"], "epochs": 2, **training}}
+    member = SETTINGS[method]
+    return {**member, "training": {**member["training"], "epochs": 2, **training}}
 
 
 def fitted(method, loss=None, **training):

@@ -1,4 +1,6 @@
-"""CascadeXML as a person uses it: train, predict, evaluate, embed, info; from the command line and from Python."""
+"""CascadeXML as a person uses it: train, predict, evaluate, embed, info; from the command line and
+from Python.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ def fit(files, data):
 @pytest.fixture(scope="module")
 def logged(files, fit):
     """The model of all commands, and what its training said."""
-    records, log = [], logging.getLogger("longtail")
+    records = []
+    log = logging.getLogger("longtail")
     handler = logging.Handler()
     handler.emit = lambda record: records.append(record.getMessage())
     log.addHandler(handler)
@@ -98,7 +101,9 @@ def model(files, logged):
 
 @pytest.fixture(scope="module")
 def mixed(files, fitted):
-    """The model with a quarter of the score the network's, which share so few documents may choose or not."""
+    """The model with a quarter of the score the network's, which share so few documents may choose
+    or not.
+    """
     facts = replace_settings(fitted.model.facts, network_share=0.25)
     made = lt.Longtail.of(replace(fitted.model, facts=facts))
     made.save(files / "mixed")
@@ -126,7 +131,8 @@ class TestCommands:
     def test_train_makes_the_same_bytes(
         self, run, train_command, model, tmp_path, caplog, monkeypatch
     ):
-        read, tokenise = [], Tokeniser.__call__
+        read = []
+        tokenise = Tokeniser.__call__
         monkeypatch.setattr(
             Tokeniser,
             "__call__",
@@ -161,40 +167,43 @@ class TestCommands:
             )
 
     def test_evaluate(self, run, files, model, fitted, data):
-        found = run("evaluate", model, files / "test.jsonl", "--json").json()["evaluation"][
+        result = run("evaluate", model, files / "test.jsonl", "--json").json()["evaluation"][
             "metrics"
         ]
         expected = fitted.evaluate(data[1])
-        assert {name: found[name] for name in ("P@1", "P@5")} == pytest.approx(
+        assert {name: result[name] for name in ("P@1", "P@5")} == pytest.approx(
             {name: expected[name] for name in ("P@1", "P@5")}
         )
-        assert found["P@1"] > 0.6
+        assert result["P@1"] > 0.6
 
     def test_embed(self, run, files, model, fitted, data, tmp_path):
         done = run("embed", model, files / "test.jsonl", "-o", tmp_path / "vectors.npy")
         assert (done.code, done.out) == (0, "")
-        found = np.load(tmp_path / "vectors.npy")
-        assert (found.shape, found.dtype) == ((150, WIDTH), np.float32)
-        np.testing.assert_allclose(found, fitted.embed(data[1]), rtol=1e-5, atol=1e-6)
+        result = np.load(tmp_path / "vectors.npy")
+        assert (result.shape, result.dtype) == ((150, WIDTH), np.float32)
+        np.testing.assert_allclose(result, fitted.embed(data[1]), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(
-            found[:3], fitted.embed(list(data[1].texts)[:3]), rtol=1e-4, atol=1e-5
+            result[:3], fitted.embed(list(data[1].texts)[:3]), rtol=1e-4, atol=1e-5
         )
 
     def test_explain(self, run, files, mixed, data):
-        """The network by leaving out words, the linear classifiers beside it by sums, by their shares."""
-        text, share = data[1].texts[0], 0.25
+        """The network by leaving out words, the linear classifiers beside it by sums, by their
+        shares.
+        """
+        text = data[1].texts[0]
+        share = 0.25
         best = mixed.predict([text], 1)[0][0]
-        found = run("explain", files / "mixed", text, "--json").json()
-        assert (found["label"], found["network_share"]) == (best.id, share)
-        assert found["probability"] == pytest.approx(best.score, abs=1e-3)
-        network, *linear = found["steps"]
-        assert [step["kind"] for step in found["steps"]] == ["left-out", *["sum"] * len(linear)]
+        result = run("explain", files / "mixed", text, "--json").json()
+        assert (result["label"], result["network_share"]) == (best.id, share)
+        assert result["probability"] == pytest.approx(best.score, abs=1e-3)
+        network, *linear = result["steps"]
+        assert [step["kind"] for step in result["steps"]] == ["left-out", *["sum"] * len(linear)]
         ranked, others = mixed.model.both_scores(Strings.of([text]), 5, mixed.model.config.search)
         column = mixed.model.labels.columns[best.id]
         assert network["score"] == pytest.approx(ranked[0, column], rel=1e-3)
         assert network["contributions"]
         expected = share * network["score"] + (1 - share) * others[0, column]
-        assert found["path_score"] == pytest.approx(expected, rel=1e-3)
+        assert result["path_score"] == pytest.approx(expected, rel=1e-3)
         for step in linear:
             words = sum(part["contribution"] for part in step["contributions"])
             assert words + step["bias"] + step["dense"] == pytest.approx(step["margin"], abs=1e-4)
@@ -207,7 +216,7 @@ class TestCommands:
             lines[1],
         )
         assert lines[3] == "the network, with one word at a time left out"
-        assert lines[8].endswith("other words, each of no more than the last)")
+        assert lines[8].endswith("other words with smaller decreases)")
         assert lines[10].startswith("tree 1, level 1 of ")
         assert lines[-1].startswith("over all steps but the network's: ")
 
@@ -228,11 +237,11 @@ class TestCommands:
         assert "amazon-670k" in listed["cascadexml"]["presets"]
 
     def test_preset_is_table_9(self, run, fails, train_command, tmp_path):
-        found = run("methods", "cascadexml", "--preset", "amazon-670k", "--json").json()
-        assert found["cascade"]["levels"] == [2**10, 2**13, 2**16]
-        assert found["cascade"]["layers"] == [[5, 6], [8], [10], [12]]
-        assert found["cascade"]["dropout"] == [0.2, 0.25, 0.4, 0.5]
-        assert (found["training"]["epochs"], found["encoder"]["max_tokens"]) == (15, 128)
+        result = run("methods", "cascadexml", "--preset", "amazon-670k", "--json").json()
+        assert result["cascade"]["levels"] == [2**10, 2**13, 2**16]
+        assert result["cascade"]["layers"] == [[5, 6], [8], [10], [12]]
+        assert result["cascade"]["dropout"] == [0.2, 0.25, 0.4, 0.5]
+        assert (result["training"]["epochs"], result["encoder"]["max_tokens"]) == (15, 128)
         rates = {
             "batch_size": 256,
             "encoder_rate": 1e-4,
@@ -240,7 +249,7 @@ class TestCommands:
             "encoder_decay": 0.05,
             "head_decay": 0.005,
         }
-        assert {name: found["training"][name] for name in rates} == rates
+        assert {name: result["training"][name] for name in rates} == rates
         message = fails(2, *train_command, "--preset", "amazon-670k", "-o", tmp_path / "m")
         assert "cascade.layers: found 12; expected at most 3, the encoder's depth" in message
         assert "or cascade.layers=[]" in message
@@ -266,20 +275,25 @@ class TestLearning:
         assert fit(few, **settings).evaluate(few)["P@1"] > 0.8
 
     def test_best_epoch_is_kept(self, fit, data):
-        """A rate so high that later epochs are worse: what is measured at the end is the best epoch's."""
-        seen, real = [], lt.metrics.evaluate
+        """A rate so high that later epochs are worse: what is measured at the end is the best
+        epoch's.
+        """
+        seen = []
+        real = lt.metrics.evaluate
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
                 "longtail.networks.cascade_training.evaluate",
-                lambda *given: seen.append(real(*given)) or seen[-1],
+                lambda *arguments: seen.append(real(*arguments)) or seen[-1],
             )
             settings = {
                 "training": {**TRAINING, "head_rate": 0.5, "epochs": 4},
                 "cascade": {"combine": "never"},
             }
-            found = fit(data[0].take(np.arange(150)), valid=data[1], **settings)
+            result = fit(data[0].take(np.arange(150)), valid=data[1], **settings)
         means = [np.mean([metrics[name] for name in ("P@1", "P@3", "P@5")]) for metrics in seen]
-        measured = real(found.model.network.search(data[1].texts, 5)[0], seen_truth(found, data[1]))
+        measured = real(
+            result.model.network.search(data[1].texts, 5)[0], seen_truth(result, data[1])
+        )
         assert np.mean([measured[name] for name in ("P@1", "P@3", "P@5")]) == pytest.approx(
             max(means)
         )
@@ -311,9 +325,9 @@ class TestModel:
         texts = list(data[1].texts)[:6]
         first = fitted.predict(texts, 3)
         banned = [[label.id for label in row[:2]] for row in first]
-        for row, own in zip(fitted.predict(texts, 3, exclude=banned), banned, strict=True):
+        for row, member in zip(fitted.predict(texts, 3, exclude=banned), banned, strict=True):
             assert len(row) == 3
-            assert not {label.id for label in row} & set(own)
+            assert not {label.id for label in row} & set(member)
 
     def test_all_labels(self, fitted):
         assert len({label.id for label in fitted.predict(["sound editor"], 999)[0]}) == 243
@@ -364,9 +378,9 @@ class TestCombine:
     def test_share(self, fit, data, monkeypatch, combine, best, share, rankers):
         monkeypatch.setattr("longtail.steps.held_out.best_share", lambda *_: (best, {best: 0.5}))
         settings = {"training": {**TRAINING, "epochs": 1}, "cascade": {"combine": combine}}
-        found = fit(data[0].take(np.arange(80)), valid=data[1], **settings)
-        assert (found.model.facts.network_share, len(found.model.rankers)) == (share, rankers)
-        assert len(found.predict(["sound editor"], 3)[0]) == 3
+        result = fit(data[0].take(np.arange(80)), valid=data[1], **settings)
+        assert (result.model.facts.network_share, len(result.model.rankers)) == (share, rankers)
+        assert len(result.predict(["sound editor"], 3)[0]) == 3
 
     @pytest.mark.parametrize(("hard_negatives", "warm_start"), [(0, False), (3, True)])
     def test_one_vs_all_in_place_of_a_tree(self, fit, data, tmp_path, hard_negatives, warm_start):
@@ -375,13 +389,13 @@ class TestCombine:
             "cascade": {"combine": "always", "classifier": "dismec", "warm_start": warm_start},
             "ranker": {"hard_negatives": hard_negatives},
         }
-        found = fit(data[0].take(np.arange(80)), valid=data[1], **settings)
-        (ranker,) = found.model.rankers
+        result = fit(data[0].take(np.arange(80)), valid=data[1], **settings)
+        (ranker,) = result.model.rankers
         assert ranker.tree.widths == (data[0].n_labels,)
-        assert ranker.levels[0].dense_width == found.model.network.width
-        found.save(tmp_path / "m")
+        assert ranker.levels[0].dense_width == result.model.network.width
+        result.save(tmp_path / "m")
         loaded = lt.load(tmp_path / "m")
-        assert (loaded.predict(data[1], 4).matrix != found.predict(data[1], 4).matrix).nnz == 0
+        assert (loaded.predict(data[1], 4).matrix != result.predict(data[1], 4).matrix).nnz == 0
 
     def test_a_hierarchy_is_the_networks_where_the_classifiers_have_none(self, fit, data):
         parents = {label: [label.partition("::")[0]] for label in data[0].labels.ids}
@@ -391,27 +405,28 @@ class TestCombine:
         }
         model = fit(data[0].take(np.arange(80)), data[1], parents, **settings).model
         assert model.network.tree.widths == (
-            len({name for own in parents.values() for name in own}),
+            len({name for member in parents.values() for name in member}),
             data[0].n_labels,
         )
         assert [ranker.tree.widths for ranker in model.rankers] == [(data[0].n_labels,)]
 
     def test_without_documents_to_measure_by(self, fit, data):
         settings = {"training": {**TRAINING, "epochs": 1}, "calibration": {"method": "none"}}
-        found = fit(data[0].take(np.arange(80)), **settings)
-        assert (found.model.facts.network_share, found.model.facts.held_out) == (0.5, 0)
+        result = fit(data[0].take(np.arange(80)), **settings)
+        assert (result.model.facts.network_share, result.model.facts.held_out) == (0.5, 0)
 
     def test_valid_without_known_labels(self, fit, data):
         other = lt.Dataset.of(["a small editor"], [["new label"]])
-        found = fit(data[0].take(np.arange(80)), valid=other, training={**TRAINING, "epochs": 1})
-        assert found.predict(["editor"], 1)[0]
+        result = fit(data[0].take(np.arange(80)), valid=other, training={**TRAINING, "epochs": 1})
+        assert result.predict(["editor"], 1)[0]
 
 
 class TestResume:
     @pytest.fixture
     def interrupted(self, monkeypatch, train_command, run, tmp_path):
         """A training run that Ctrl-C came to in the middle of the second epoch."""
-        real, calls = CascadeXML.losses, []
+        real = CascadeXML.losses
+        calls = []
 
         def losses(network, batch):
             calls.append(1)
@@ -469,9 +484,9 @@ class TestErrors:
         return ["--set", f"encoder.name={files / 'encoder'}", "--set", "encoder.max_tokens=24"]
 
     def test_no_encoder(self, fails_early, tmp_path):
-        given = "--set", f"encoder.name={tmp_path / 'nowhere'}"
-        assert "found no such folder" in fails_early(*given)
-        assert "found no such folder" in fails_early(*given, data=tmp_path / "not_read.jsonl")
+        arguments = "--set", f"encoder.name={tmp_path / 'nowhere'}"
+        assert "found no such folder" in fails_early(*arguments)
+        assert "found no such folder" in fails_early(*arguments, data=tmp_path / "not_read.jsonl")
 
     def test_a_folder_that_is_no_encoder(self, fails_early, tmp_path):
         assert "found no config.json" in fails_early("--set", f"encoder.name={tmp_path}")

@@ -1,4 +1,6 @@
-"""A network by the recipe of a paper: every setting that is not our own default, from training to prediction."""
+"""A network by the recipe of a paper: every setting that is not our own default, from training to
+prediction.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +56,15 @@ def files(tmp_path_factory):
 
 
 def titled(documents):
-    """Return the documents with a line break behind the second word of each, and an underscore for the next space."""
+    """Return the documents with a line break behind the second word of each, and an underscore for
+    the next space.
+    """
     texts = []
     for text in documents.texts:
         words = text.split(" ")
         texts.append(" ".join(words[:2]) + "\n" + "_".join(words[2:4]) + " " + " ".join(words[4:]))
-    matrix, ids = documents.label_matrix, documents.labels.ids
+    matrix = documents.label_matrix
+    ids = documents.labels.ids
     rows = np.split(matrix.indices, matrix.indptr[1:-1])
     return lt.Dataset.of(texts, [[ids[column] for column in row] for row in rows], list(ids))
 
@@ -120,8 +125,9 @@ class TestRecipe:
     ], ids=str)  # fmt: skip
     def test_each_setting_counts(self, files, data, fitted, groups):
         other = fit(files, data[0], **groups)
-        found, expected = other.predict(data[1], 5).matrix, fitted.predict(data[1], 5).matrix
-        assert (found != expected).nnz
+        result = other.predict(data[1], 5).matrix
+        expected = fitted.predict(data[1], 5).matrix
+        assert (result != expected).nnz
 
     def test_goes_on_to_the_same_bytes(self, files, data, fitted, tmp_path, monkeypatch, run):
         lt.write(data[0], tmp_path / "train.jsonl")
@@ -138,7 +144,8 @@ class TestRecipe:
             "-o",
             tmp_path / "m",
         ]
-        real, calls = CascadeXML.losses, []
+        real = CascadeXML.losses
+        calls = []
 
         def stopping(network, batch):
             calls.append(1)

@@ -84,8 +84,8 @@ class TestProcess:
 
         done = spawn("train", data, "-o", tmp_path / "m", preexec_fn=limit)
         assert (done.returncode, done.stdout) == (1, "")
-        found = f"longtail: ulimit -v: found {kilobytes:,} kB of address space; expected at least 716,800 kB, "
-        assert done.stderr.startswith(found)
+        result = f"longtail: ulimit -v: found {kilobytes:,} kB of address space; expected at least 716,800 kB, "
+        assert done.stderr.startswith(result)
         assert done.stderr.count("\n") == 1
         assert spawn("--version", preexec_fn=limit).returncode == 0
 
@@ -152,7 +152,9 @@ class TestProcess:
 
 
 def interrupted(process: subprocess.Popen[bytes], number: int, line: bytes) -> int:
-    """Return the exit code after a signal; one that comes just before a read blocks is only seen after that read."""
+    """Return the exit code after a signal; one that comes just before a read blocks is only seen
+    after that read.
+    """
     process.send_signal(number)
     with suppress(subprocess.TimeoutExpired):
         return process.wait(5)

@@ -1,4 +1,6 @@
-"""Folders of published datasets at the command line: what is read of them, and what can be left out."""
+"""Folders of published datasets at the command line: what is read of them, and what can be left
+out.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,8 @@ class TestFeatures:
         ]
         assert json.loads(done.out)["evaluation"]["metrics"]["P@1"] == 1
         done = run("predict", tmp_path / "m", folder, "-k", 1)
-        found = [json.loads(line)["labels"] for line in done.out.splitlines()]
-        assert found == [["L0"], ["L1"], ["L2"], ["L0"]]
+        result = [json.loads(line)["labels"] for line in done.out.splitlines()]
+        assert result == [["L0"], ["L1"], ["L2"], ["L0"]]
         assert run("predict", tmp_path / "m", folder / "test.txt", "-k", 1).out == done.out
 
     def test_without_them(self, run, fails, folder, tmp_path, caplog):
@@ -58,22 +60,23 @@ class TestFeatures:
         caplog.clear()
         run("train", folder, "-o", tmp_path / "texts", "--no-features", *SETTINGS)
         assert caplog.messages[0] == "Amazon-670K: read as attentionxml: texts, labels"
-        said = fails(3, "evaluate", tmp_path / "features", folder, "--no-features")
-        assert "0 columns of sparse features; expected 15, as in training" in said
+        output = fails(3, "evaluate", tmp_path / "features", folder, "--no-features")
+        assert "0 columns of sparse features; expected 15, as in training" in output
         for option in ((), ("--no-features",)):
             assert json.loads(run("evaluate", tmp_path / "texts", folder, "--json", *option).out)
 
     def test_a_wider_file_is_named(self, run, fails, folder, tmp_path):
         run("train", folder, "-o", tmp_path / "m", *SETTINGS)
         (folder / "test.txt").write_text("0 15:1\n" * 4)
-        said = fails(3, "predict", tmp_path / "m", folder)
+        output = fails(3, "predict", tmp_path / "m", folder)
         assert (
-            f"{folder / 'test.txt'}: feature 15; expected a number below 15, the columns of" in said
+            f"{folder / 'test.txt'}: feature 15; expected a number below 15, the columns of"
+            in output
         )
 
     def test_both_options(self, fails, folder):
-        said = fails(2, "check", folder, "--features", folder / "train_v1.txt", "--no-features")
-        assert said == "longtail: found --features and --no-features; expected one of them"
+        output = fails(2, "check", folder, "--features", folder / "train_v1.txt", "--no-features")
+        assert output == "longtail: found --features and --no-features; expected one of them"
 
     def test_check_counts_them(self, run, folder):
         done = run("check", folder)
@@ -106,9 +109,9 @@ class TestFields:
 
     def test_of_other_data(self, fails, tmp_path):
         data = put(tmp_path / "a.jsonl", TRAIN)
-        said = fails(2, "check", data, "--fields", "title")
-        assert said.endswith(f"title, content or both; {data} is read as jsonl")
+        output = fails(2, "check", data, "--fields", "title")
+        assert output.endswith(f"title, content or both; {data} is read as jsonl")
 
     def test_unknown(self, fails, tmp_path):
-        said = fails(2, "check", made.label_features(tmp_path / "set"), "--fields", "titles")
-        assert said == "longtail: unknown field 'titles'; did you mean 'title'?"
+        output = fails(2, "check", made.label_features(tmp_path / "set"), "--fields", "titles")
+        assert output == "longtail: unknown field 'titles'; did you mean 'title'?"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import longtail as lt
-from longtail.cli.reproduce_commands import _in_words
+from longtail.cli.study_commands import _in_words
 from longtail.data.npz import write_csr_npz
 from longtail.reproduction import experiments as experiments_module
 from longtail.reproduction import running
@@ -18,7 +18,8 @@ from longtail.reproduction.documents import read_documents
 from longtail.reproduction.experiments import Need, parse_experiments
 from longtail.reproduction.published import published_dataset
 
-N_TRAIN, N_TEST = 160, 60
+N_TRAIN = 160
+N_TEST = 60
 
 # small experiments on each layout, without presets, so that these tests are about reproducing alone
 EXPERIMENTS = """
@@ -67,7 +68,9 @@ def parts():
 
 @pytest.fixture(scope="module")
 def features(parts):
-    """Return rows of counts of words for train and test, as the authors' tf-idf files are: lengths are not 1."""
+    """Return rows of counts of words for train and test, as the authors' tf-idf files are: lengths
+    are not 1.
+    """
     words = sorted(
         {word for text in parts[0].texts for word in text.lower().split()}
     )  # as authors do: of train alone
@@ -85,7 +88,9 @@ def features(parts):
 
 @pytest.fixture(scope="module")
 def attentionxml(tmp_path_factory, parts, features):
-    """Return a folder as AttentionXML's authors ship it: texts, labels, and tf-idf as svmlight without a header."""
+    """Return a folder as AttentionXML's authors ship it: texts, labels, and tf-idf as svmlight
+    without a header.
+    """
     folder = tmp_path_factory.mktemp("data") / "Wiki10-31K"
     for part, split, matrix, name in zip(
         parts, ("train", "test"), features, ("train_v1", "test"), strict=True
@@ -190,7 +195,9 @@ def said(caplog):
 
 
 def quiet(run, *arguments):
-    """Run a command that goes well, and return its standard output; messages of training are on standard error."""
+    """Run a command that goes well, and return its standard output; messages of training are on
+    standard error.
+    """
     done = run(*arguments)
     assert done.code == 0, done.err
     return done.out
@@ -213,7 +220,7 @@ def test_the_two_members_are_trained_and_joined(run, attentionxml, tmp_path):
         "labels": result["documents"]["labels"],
     }
     assert result["propensity"] == [0.55, 1.5]
-    compared = {(own["table"], own["metric"]): own for own in result["comparisons"]}
+    compared = {(member["table"], member["metric"]): member for member in result["comparisons"]}
     of_ensemble = compared["xr-transformer-2", "P@1"]
     assert (of_ensemble["published"], of_ensemble["of"]) == (88.69, "ensemble")
     assert of_ensemble["measured"] == metrics_of(result, "ensemble")["P@1"]
@@ -233,16 +240,17 @@ def test_the_two_members_are_trained_and_joined(run, attentionxml, tmp_path):
     [("pecos", "dismec/eurlex-4k", "default"), ("titles", "dismec/lf-amazontitles-131k", "amazon")],
 )
 def test_metrics_are_those_of_evaluate(run, request, layout, name, family, tmp_path):
-    data, out = request.getfixturevalue(layout), tmp_path / "out"
+    data = request.getfixturevalue(layout)
+    out = tmp_path / "out"
     quiet(run, "reproduce", name, data, "-o", out, *RAW)
     result = json.loads((out / "result.json").read_bytes())
     mask = ["--filter", data / "filter_labels_test.txt"] if layout == "titles" else []
     assert result["filter"] == ("filter_labels_test.txt" if mask else "")
     model = out / "member-model"
-    told = quiet(run, "evaluate", model, data, "--propensity", family, *mask, "--json")
-    expected = json.loads(told)["evaluation"]["metrics"]
-    found = metrics_of(result, "model")
-    assert {metric: found[metric] for metric in expected} == pytest.approx(
+    message = quiet(run, "evaluate", model, data, "--propensity", family, *mask, "--json")
+    expected = json.loads(message)["evaluation"]["metrics"]
+    results = metrics_of(result, "model")
+    assert {metric: results[metric] for metric in expected} == pytest.approx(
         {m: 100 * v for m, v in expected.items()}
     )
     if mask:
@@ -280,7 +288,9 @@ def test_a_share_of_every_layout(run, request, layout, name, has_features, tmp_p
 
 @pytest.mark.usefixtures("small")
 def test_features_other_than_the_published_ones_are_named(run, attentionxml, tmp_path):
-    """A download without its tf-idf files is trained on Longtail's tf-idf, which is not the paper's."""
+    """A download without its tf-idf files is trained on Longtail's tf-idf, which is not the
+    paper's.
+    """
     out = tmp_path / "whole"
     quiet(run, "reproduce", "xr-linear/wiki10-31k", attentionxml, "-o", out, "--single", *RAW)
     reasons = json.loads((out / "result.json").read_bytes())["not_comparable"]
@@ -324,17 +334,19 @@ def test_a_share_is_the_same_twice_and_keeps_all_labels(run, titles, tmp_path):
 
 @pytest.mark.usefixtures("small")
 def test_a_run_goes_on_between_members(run, attentionxml, tmp_path, monkeypatch, said):
-    out, arguments = tmp_path / "out", ("reproduce", "xr-linear/wiki10-31k", attentionxml)
+    out = tmp_path / "out"
+    arguments = ("reproduce", "xr-linear/wiki10-31k", attentionxml)
     whole = tmp_path / "whole"
     quiet(run, *arguments, "-o", whole, *RAW)
-    train, trained = running.train_to_folder, []
+    train = running.train_to_folder
+    trained = []
 
-    def stopped(documents, place, config, **options):
-        if place.name == "member-seed-1" and "member-seed-1" not in trained:
-            trained.append(place.name)
+    def stopped(documents, path, config, **options):
+        if path.name == "member-seed-1" and "member-seed-1" not in trained:
+            trained.append(path.name)
             raise SystemExit(143)
-        trained.append(place.name)
-        return train(documents, place, config, **options)
+        trained.append(path.name)
+        return train(documents, path, config, **options)
 
     monkeypatch.setattr(running, "train_to_folder", stopped)
     assert run(*arguments, "-o", out, *RAW).code == 143
@@ -347,8 +359,8 @@ def test_a_run_goes_on_between_members(run, attentionxml, tmp_path, monkeypatch,
     ]  # the first is not trained again
     assert "member-seed-0: exists and is not trained again" in said()
     one, two = (json.loads((folder / "result.json").read_bytes()) for folder in (whole, out))
-    assert [own["metrics"] for own in one["measures"]] == [
-        own["metrics"] for own in two["measures"]
+    assert [member["metrics"] for member in one["measures"]] == [
+        member["metrics"] for member in two["measures"]
     ]
     # once more: nothing is trained, nothing is predicted
     monkeypatch.setattr(running, "load_model", None)
@@ -386,13 +398,13 @@ def test_single_and_seeds(run, attentionxml, tmp_path):
     options = ["--single", "--seeds", 2, *RAW]
     shown = quiet(run, "reproduce", "xr-linear/wiki10-31k", attentionxml, "-o", out, *options)
     result = json.loads((out / "result.json").read_bytes())
-    assert [(own["name"], own["repeat"]) for own in result["measures"]] == [
+    assert [(member["name"], member["repeat"]) for member in result["measures"]] == [
         ("seed-0", 0),
         ("seed-0", 1),
     ]
     assert (out / "member-seed-0-repeat-2").is_dir()
-    values = [own["metrics"]["P@1"] for own in result["measures"]]
-    compared = {(own["table"], own["metric"]): own for own in result["comparisons"]}
+    values = [member["metrics"]["P@1"] for member in result["measures"]]
+    compared = {(member["table"], member["metric"]): member for member in result["comparisons"]}
     single = compared["xr-transformer-9", "P@1"]
     assert single["measured"] == pytest.approx(np.mean(values))
     assert single["deviation"] == pytest.approx(np.std(values, ddof=1))
@@ -411,12 +423,12 @@ def test_the_ensemble_of_the_models_by_hand(run, attentionxml, tmp_path):
     train = lt.read(attentionxml)
     test = lt.read(attentionxml, split="test", labels=train.labels, unknown="add")
     lists = [lt.load(out / f"member-seed-{seed}").predict(test, 20) for seed in range(2)]
-    longest = max(int(np.diff(own.matrix.indptr).max()) for own in lists)
+    longest = max(int(np.diff(member.matrix.indptr).max()) for member in lists)
     hits = 0
     for row in range(N_TEST):
         counts = {}
-        for own in lists:
-            for rank, label in enumerate(own[row]):
+        for member in lists:
+            for rank, label in enumerate(member[row]):
                 counts[label.id] = counts.get(label.id, 0) + longest - rank
         order = sorted(counts, key=lambda label: (-counts[label], train.labels.columns[label]))
         hits += len(set(order[:3]) & set(test.labels_of(row)))
@@ -425,7 +437,9 @@ def test_the_ensemble_of_the_models_by_hand(run, attentionxml, tmp_path):
 
 
 def test_encoders_are_found_and_the_recipe_of_the_paper_trained(run, attentionxml, parts, tmp_path):
-    """The real experiment, whose three encoders are BERTs of 12 layers and width 16 under the names of the recipe."""
+    """The real experiment, whose three encoders are BERTs of 12 layers and width 16 under the names
+    of the recipe.
+    """
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from tiny_encoder import write_encoder
@@ -463,8 +477,8 @@ def test_encoders_are_found_and_the_recipe_of_the_paper_trained(run, attentionxm
         "ensemble",
     ]
     published = {
-        (own["table"], own["models"], own["metric"]): own["published"]
-        for own in result["comparisons"]
+        (member["table"], member["models"], member["metric"]): member["published"]
+        for member in result["comparisons"]
     }
     assert published["cascadexml-3", 3, "P@1"] == 89.74
     assert published["cascadexml-4", 1, "P@5"] == 68.9
@@ -497,7 +511,9 @@ def test_what_is_read_is_what_the_dataset_is_called_after(
 
 
 def test_a_network_on_words_is_trained_on_titles(run, titles, tmp_path):
-    """The real experiment on a label-feature set, with vectors of words found by the recipe's name for them."""
+    """The real experiment on a label-feature set, with vectors of words found by the recipe's name
+    for them.
+    """
     pytest.importorskip("torch")
     vectors = ["wind 0.1 0.2 0.3", "library 0.3 0.1 0.2", "data 0.2 0.2 0.1"]
     (tmp_path / "vectors").mkdir()

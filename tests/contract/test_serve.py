@@ -1,4 +1,6 @@
-"""``longtail serve`` as a process: signals, workers, reloading under load, slow clients, and what does not start."""
+"""``longtail serve`` as a process: signals, workers, reloading under load, slow clients, and what
+does not start.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Process:
     """A server under test."""
 
     def __init__(self, process: subprocess.Popen[str], port: int, lines: list[str]) -> None:
-        self.process, self.port, self.lines = process, port, lines
+        self.process = process
+        self.port = port
+        self.lines = lines
 
     def ask(self, method: str, path: str, body: str | None = None, headers=JSON):
         """Return status and body of one request on a connection of its own."""
@@ -79,9 +83,9 @@ class Process:
 @contextmanager
 def serving(*arguments: object, **environment: str):
     command = [sys.executable, "-m", "longtail", "serve", *map(str, arguments), "--port", "0"]
-    own = {name: value for name, value in os.environ.items() if name != "LONGTAIL_TOKEN"}
+    member = {name: value for name, value in os.environ.items() if name != "LONGTAIL_TOKEN"}
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**own, **environment}
+        command, stderr=subprocess.PIPE, text=True, env={**member, **environment}
     )
     server = Process(process, 0, [])
 
@@ -119,7 +123,9 @@ HEAD = (
 
 
 def test_one_process(folders, tmp_path):
-    """Reload under load without a request that fails, slow clients, and an end that waits for those in flight."""
+    """Reload under load without a request that fails, slow clients, and an end that waits for those
+    in flight.
+    """
     live = tmp_path / "live"
     live.symlink_to(folders / "model-0")
     named = (
@@ -153,7 +159,8 @@ def swap(live, target) -> None:
 
 
 def reload_under_load(server, live, folders, first) -> None:
-    answers, stop = [], threading.Event()
+    answers = []
+    stop = threading.Event()
 
     def load() -> None:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=HANG)
@@ -226,16 +233,16 @@ def slow_clients(server) -> None:
 
 def ends_well(server) -> None:
     """SIGTERM: who has begun is answered, nobody else gets in, and all is well."""
-    begun = half_sent(server.port, HEAD.replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n"))
-    assert begun.recv(4096) == b"HTTP/1.1 100 Continue\r\n\r\n"  # it waits for the body
-    begun.sendall(BODY[:5].encode())
+    started = half_sent(server.port, HEAD.replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n"))
+    assert started.recv(4096) == b"HTTP/1.1 100 Continue\r\n\r\n"  # it waits for the body
+    started.sendall(BODY[:5].encode())
     server.process.send_signal(signal.SIGTERM)
     server.until(lambda: server.says("stopping"))
-    begun.sendall(BODY[5:].encode())
+    started.sendall(BODY[5:].encode())
     answer = b""
-    while piece := begun.recv(4096):
+    while piece := started.recv(4096):
         answer += piece
-    begun.close()
+    started.close()
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert server.process.wait(HANG) == 0
     with pytest.raises(ConnectionError):
@@ -243,7 +250,8 @@ def ends_well(server) -> None:
 
 
 def test_two_processes_on_one_port(folders, tmp_path):
-    live, token = tmp_path / "live", tmp_path / "token"
+    live = tmp_path / "live"
+    token = tmp_path / "token"
     live.symlink_to(folders / "model-0")
     token.write_text("s3cret\n")
     shown = {**JSON, "Authorization": "Bearer s3cret"}

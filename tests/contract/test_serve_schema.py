@@ -1,4 +1,6 @@
-"""Schemathesis asks every endpoint of a running server what its own OpenAPI document allows, and what it does not."""
+"""Schemathesis asks every endpoint of a running server what its own OpenAPI document allows, and
+what it does not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Mistakes that give a model or numbers all the same are spoken of: data in the wrong place, raw scores."""
+"""Mistakes that give a model or numbers all the same are spoken of: data in the wrong place, raw
+scores.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,9 @@ def raw(tmp_path, train):
 
 class TestOverlap:
     def test_training_data_as_validation_data_is_refused(self, fails, data, tmp_path):
-        said = fails(2, "-q", "train", data, "-o", tmp_path / "out", "--valid", data)
-        assert "120 of the 120 documents are training documents by their text" in said
-        assert "120 by their id, and both are read from one file" in said
+        output = fails(2, "-q", "train", data, "-o", tmp_path / "out", "--valid", data)
+        assert "120 of the 120 documents are training documents by their text" in output
+        assert "120 by their id, and both are read from one file" in output
         assert not (tmp_path / "out").exists()
         with pytest.raises(UsageError, match="valid=: 120 of the 120"):
             lt.Longtail().fit(lt.read(data), valid=lt.read(data))
@@ -76,10 +78,10 @@ class TestOverlap:
 
     def test_training_documents_as_test_data_are_noticed(self, run, model, data, tmp_path, caplog):
         done = run("-q", "evaluate", model, data, "--report", tmp_path / "report.html")
-        said = "120 of the 120 documents (100.0%) are training documents of the model"
-        assert said in done.out
-        assert said in caplog.text
-        assert said in (tmp_path / "report.html").read_text()
+        output = "120 of the 120 documents (100.0%) are training documents of the model"
+        assert output in done.out
+        assert output in caplog.text
+        assert output in (tmp_path / "report.html").read_text()
         assert (
             json.loads(run("evaluate", model, data, "--json").out)["evaluation"]["trained_on"]
             == 120
@@ -189,9 +191,9 @@ class TestThresholds:
 class TestReplacing:
     def test_a_model_is_replaced_on_demand_alone(self, fails, run, model, data):
         before = (model / "manifest.json").read_bytes()
-        said = fails(2, "-q", "train", data, "-o", model, "--set", "seed=7")
+        output = fails(2, "-q", "train", data, "-o", model, "--set", "seed=7")
         assert (
-            f"{model}: holds a model already; give another folder, or replace it: --force" in said
+            f"{model}: holds a model already; give another folder, or replace it: --force" in output
         )
         assert (model / "manifest.json").read_bytes() == before
         assert run("-q", "train", data, "-o", model, "--set", "seed=7", "--force").code == 0
@@ -207,8 +209,8 @@ class TestReplacing:
         before = (tmp_path / "both" / "manifest.json").read_bytes()
         labels = tmp_path / "labels.tsv"
         labels.write_text("new\tNew\n")
-        said = fails(2, "ensemble", model, raw, "-o", tmp_path / "both")
-        assert "both: holds a model already" in said
+        output = fails(2, "ensemble", model, raw, "-o", tmp_path / "both")
+        assert "both: holds a model already" in output
         assert "both: holds a model already" in fails(
             2, "extend", model, labels, "-o", tmp_path / "both"
         )
@@ -228,19 +230,19 @@ class TestVocabularies:
         labels.write_text(
             "id\tname\n" + "".join(f"http://example.org/c/{name}\t{name}\n" for name in WORDS)
         )
-        said = fails(3, "train", data, "-o", tmp_path / "out", "--labels", labels)
-        assert said.startswith(f"{labels}: no label of {data} ('wind', ")
-        assert "is among its 10 ('http://example.org/c/wind'" in said
-        assert "'wind' is the name of 'http://example.org/c/wind'" in said
-        assert said.count("wind") < 10
+        output = fails(3, "train", data, "-o", tmp_path / "out", "--labels", labels)
+        assert output.startswith(f"{labels}: no label of {data} ('wind', ")
+        assert "is among its 10 ('http://example.org/c/wind'" in output
+        assert "'wind' is the name of 'http://example.org/c/wind'" in output
+        assert output.count("wind") < 10
 
     def test_one_unknown_label_is_that_of_its_document(self, fails, data, tmp_path):
         labels = tmp_path / "labels.tsv"
         labels.write_text(
             "id\tname\n" + "".join(f"{name}\t\n" for name in WORDS[1:]) + "http://x/w\twind\n"
         )
-        said = fails(3, "check", data, "--labels", labels)
-        assert "data.jsonl:1: unknown label 'wind' (the name of the label 'http://x/w')" in said
+        output = fails(3, "check", data, "--labels", labels)
+        assert "data.jsonl:1: unknown label 'wind' (the name of the label 'http://x/w')" in output
 
     def test_texts_of_labels_that_are_not_read_are_spoken_of(self, data, tmp_path, caplog):
         labels = put(
@@ -249,8 +251,8 @@ class TestVocabularies:
         caplog.set_level("INFO", "longtail")
         documents = lt.read(data, labels=labels)
         lt.Longtail().fit(documents)
-        said = "xr-linear does not read the texts of labels (10 have one); --gandalf (gandalf.use) trains on them"
-        assert said in caplog.text
+        output = "xr-linear does not read the texts of labels (10 have one); --gandalf (gandalf.use) trains on them"
+        assert output in caplog.text
         assert "decaf, eclare, inceptionxml-lf" in caplog.text
         caplog.clear()
         lt.Longtail(gandalf={"use": True}).fit(documents)
@@ -276,25 +278,25 @@ class TestOptions:
         [
             ("train DATA -o OUT --epochs 3", "It is a setting: --set training.epochs=3"),
             ("train DATA -o OUT --set tree.branching 4", "--set tree.branching=4"),
-            ("train -q DATA -o OUT", "It stands before the command: longtail -q train"),
-            ("predict MODEL DATA --top 3", "Labels a document are given by -k: -k 3"),
+            ("train -q DATA -o OUT", "It comes before the command: longtail -q train"),
+            ("predict MODEL DATA --top 3", "The number of labels per document is -k: -k 3"),
             ("train DATA -o OUT --labls x", "Possible options"),
         ],
     )
     def test_the_option_that_was_meant_is_named(self, fails, data, tmp_path, words, expected):
         places = {"DATA": data, "OUT": tmp_path / "out", "MODEL": tmp_path}
-        said = fails(2, *(places.get(word, word) for word in words.split()))
-        assert expected in " ".join(said.replace("│", " ").split())
+        output = fails(2, *(places.get(word, word) for word in words.split()))
+        assert expected in " ".join(output.replace("│", " ").split())
 
     def test_an_error_of_the_disk_names_the_folder_that_was_asked_for(self, fails, data):
-        said = fails(1, "-q", "train", data, "-o", "/proc/x1")
-        assert said.startswith("longtail: /proc/x1: ")
+        output = fails(1, "-q", "train", data, "-o", "/proc/x1")
+        assert output.startswith("longtail: /proc/x1: ")
 
     def test_a_name_that_is_no_folder_is_refused_for_a_comparison(
         self, fails, model, data, tmp_path
     ):
-        said = fails(2, "compare", model, data, "-o", tmp_path / "cmp.txt")
-        assert "found .txt; expected a folder, or a file that ends in one of .png" in said
+        output = fails(2, "compare", model, data, "-o", tmp_path / "cmp.txt")
+        assert "found .txt; expected a folder, or a file that ends in one of .png" in output
         assert not (tmp_path / "cmp.txt").exists()
 
 
@@ -303,18 +305,19 @@ class TestFiles:
     def test_a_list_over_several_lines_is_one_problem(self, fails, tmp_path, name):
         file = tmp_path / name
         file.write_text(json.dumps(documents(0, 3), indent=2))
-        said = fails(3, "check", file)
-        assert "jq -c '.[]' makes lines of a list" in said
-        assert said.count("array") == 1
+        output = fails(3, "check", file)
+        assert "jq -c '.[]' makes lines of a list" in output
+        assert output.count("array") == 1
 
     def test_an_object_over_several_lines_is_one_problem(self, fails, tmp_path):
         file = tmp_path / "pretty.jsonl"
-        file.write_text("\n".join(json.dumps(own, indent=2) for own in documents(0, 3)))
-        said = fails(3, "check", file)
+        file.write_text("\n".join(json.dumps(member, indent=2) for member in documents(0, 3)))
+        output = fails(3, "check", file)
         assert (
-            "1: a JSON object over several lines; expected one JSON object a line; jq -c ." in said
+            "1: a JSON object over several lines; expected one JSON object a line; jq -c ."
+            in output
         )
-        assert said.count("pretty") == 1
+        assert output.count("pretty") == 1
 
     def test_a_text_file_is_sent_to_a_folder(self, fails, model, tmp_path):
         (tmp_path / "note.txt").write_text("wind at sea")
@@ -325,9 +328,9 @@ class TestFiles:
     def test_latin_1_is_told_how_to_convert(self, fails, tmp_path):
         file = tmp_path / "latin.jsonl"
         file.write_bytes('{"text": "Küste", "labels": ["sea"]}\n'.encode("latin-1"))
-        said = fails(3, "check", file)
-        assert r"a byte that is not UTF-8 ('\xfc'); expected UTF-8; " in said
-        assert "iconv -f LATIN1 -t UTF-8" in said
+        output = fails(3, "check", file)
+        assert r"a byte that is not UTF-8 ('\xfc'); expected UTF-8; " in output
+        assert "iconv -f LATIN1 -t UTF-8" in output
 
 
 class TestFindings:

@@ -1,4 +1,6 @@
-"""`torchrun -m longtail train` as a person starts it: two processes make the model of one, and fail as one."""
+"""`torchrun -m longtail train` as a person starts it: two processes make the model of one, and fail
+as one.
+"""
 
 from __future__ import annotations
 
@@ -131,9 +133,9 @@ def test_a_method_without_a_network(files, fails, monkeypatch, tmp_path):
         yield Two(), device
 
     monkeypatch.setattr("longtail.scale.ranks.joined", joined)
-    said = fails(2, "train", files / "train.jsonl", "-o", tmp_path / "model")
+    output = fails(2, "train", files / "train.jsonl", "-o", tmp_path / "model")
     assert (
-        said
+        output
         == "longtail: torchrun with xr-linear, which trains no network; leave torchrun out, or try --ray"
     )
     assert not (tmp_path / "model").exists()

@@ -71,13 +71,18 @@ def fit(files, data):
 
 @pytest.fixture(scope="module")
 def models(files, fit):
-    """Return the model of a method and kind of features, its folder, and what its training said; trained once."""
-    made, log, level = {}, logging.getLogger("longtail"), logging.getLogger("longtail").level
+    """Return the model of a method and kind of features, its folder, and what its training said;
+    trained once.
+    """
+    made = {}
+    log = logging.getLogger("longtail")
+    level = logging.getLogger("longtail").level
 
     def of(method, features="cat"):
         name = f"{method}-{features}"
         if name not in made:
-            records, handler = [], logging.Handler()
+            records = []
+            handler = logging.Handler()
             handler.emit = lambda record: records.append(record.getMessage())
             log.addHandler(handler)
             log.setLevel(logging.INFO)
@@ -159,10 +164,10 @@ class TestCommands:
             assert line["scores"] == pytest.approx(
                 [label.score for label in expected[row]], abs=1e-4
             )
-        found = run("evaluate", model, files / "test.jsonl", "--json").json()["evaluation"][
+        result = run("evaluate", model, files / "test.jsonl", "--json").json()["evaluation"][
             "metrics"
         ]
-        assert found["P@1"] == pytest.approx(fitted.evaluate(data[1])["P@1"])
+        assert result["P@1"] == pytest.approx(fitted.evaluate(data[1])["P@1"])
 
     @pytest.mark.parametrize(
         ("method", "features"), [("xr-transformer", "cat"), ("xr-linear", "cat")]
@@ -170,9 +175,9 @@ class TestCommands:
     def test_embed(self, run, files, models, data, tmp_path, method, features):
         fitted, model, _ = models(method, features)
         assert run("embed", model, files / "test.jsonl", "-o", tmp_path / "vectors.npy").code == 0
-        found = np.load(tmp_path / "vectors.npy")
-        assert (found.shape, found.dtype) == ((100, WIDTH), np.float32)
-        np.testing.assert_allclose(found, fitted.embed(data[1]), rtol=1e-5, atol=1e-6)
+        result = np.load(tmp_path / "vectors.npy")
+        assert (result.shape, result.dtype) == ((100, WIDTH), np.float32)
+        np.testing.assert_allclose(result, fitted.embed(data[1]), rtol=1e-5, atol=1e-6)
 
     def test_tuned_vectors_are_others(self, models, data):
         tuned, frozen = (
@@ -193,14 +198,14 @@ class TestCommands:
         fitted, model, _ = models(method)
         text = data[1].texts[0]
         label = fitted.predict([text], 1)[0][0].id
-        found = run("explain", model, text, "--label", label, "--json").json()
-        assert found["label"] == label
-        steps = found["steps"]
+        result = run("explain", model, text, "--label", label, "--json").json()
+        assert result["label"] == label
+        steps = result["steps"]
         assert any(abs(step["dense"]) > 1e-3 for step in steps)
         for step in steps:
             words = sum(part["contribution"] for part in step["contributions"])
             assert words + step["bias"] + step["dense"] == pytest.approx(step["margin"], abs=1e-5)
-        assert found["probability"] == pytest.approx(
+        assert result["probability"] == pytest.approx(
             fitted.predict([text], 1)[0][0].score, abs=1e-4
         )
 
@@ -208,14 +213,14 @@ class TestCommands:
         listed = {entry["name"]: entry for entry in run("methods", "--json").json()}
         assert "amazon-670k" in listed["xr-transformer"]["presets"]
         assert "x-transformer" in listed
-        found = run(
+        result = run(
             "methods", "xr-transformer", "--preset", "wiki10-31k", "--json"
         ).json()  # table 7
-        assert (found["recursive"]["levels"], found["tree"]["levels"]) == (
+        assert (result["recursive"]["levels"], result["tree"]["levels"]) == (
             [128, 2048],
             [8, 128, 2048],
         )
-        assert (found["encoder"]["max_tokens"], found["recursive"]["alpha"]) == (256, 0.25)
+        assert (result["encoder"]["max_tokens"], result["recursive"]["alpha"]) == (256, 0.25)
 
 
 class TestModel:
@@ -234,9 +239,9 @@ class TestModel:
 
     @pytest.mark.parametrize(("features", "length"), [("cat", 0.5), ("dnn", 1.0)])
     def test_features(self, models, features, length):
-        found = models("xr-linear", features)[0].model.features(["a sound editor"])
-        assert np.linalg.norm(found.dense) == pytest.approx(length)
-        assert (found.sparse.nnz > 0) == (features == "cat")
+        result = models("xr-linear", features)[0].model.features(["a sound editor"])
+        assert np.linalg.norm(result.dense) == pytest.approx(length)
+        assert (result.sparse.nnz > 0) == (features == "cat")
 
     def test_whatever_the_batch(self, models, data):
         fitted = models("xr-transformer")[0]
@@ -256,20 +261,20 @@ class TestModel:
         """Such a model needs both: a text alone is refused, and so are members that read text."""
         documents = replace(data[0], features=lt.TfIdf.fit_transform(data[0].texts)[1])
         encoder = {"name": str(files / "encoder"), "max_tokens": 24}
-        given = lt.Longtail("xr-linear", features="cat", encoder=encoder).fit(documents)
-        assert len(given.predict(documents.take(np.arange(3)), 2)[0]) == 2
+        arguments = lt.Longtail("xr-linear", features="cat", encoder=encoder).fit(documents)
+        assert len(arguments.predict(documents.take(np.arange(3)), 2)[0]) == 2
         with pytest.raises(UsageError, match="ready-made features"):
-            given.predict(["a sound editor"])
+            arguments.predict(["a sound editor"])
         with pytest.raises(
             UsageError, match="was trained on ready-made features, and model 2 on text"
         ):
-            lt.ensemble([given, lt.Longtail("xr-linear").fit(data[0])])
+            lt.ensemble([arguments, lt.Longtail("xr-linear").fit(data[0])])
 
     def test_vectors_alone_pass_over_ready_made_features(self, models, data):
         """As in training: folders of published data bring features beside the texts."""
         fitted = models("xr-linear", "dnn")[0]
-        given = replace(data[1], features=lt.TfIdf.fit_transform(data[1].texts)[1])
-        assert same(fitted.predict(given, 5).matrix, fitted.predict(data[1], 5).matrix)
+        arguments = replace(data[1], features=lt.TfIdf.fit_transform(data[1].texts)[1])
+        assert same(fitted.predict(arguments, 5).matrix, fitted.predict(data[1], 5).matrix)
 
     def test_explain_has_no_words_to_explain_by(self, fails, models):
         model = models("xr-linear", "dnn")[1]
@@ -281,16 +286,18 @@ class TestLearning:
     def test_each_level_learns(self, models):
         losses = {1: [], 2: []}
         for line in models("xr-transformer")[2]:
-            if found := re.match(r"epoch \d: loss level (\d) ([\d.]+)", line):
-                losses[int(found[1])].append(float(found[2]))
-        assert [len(own) for own in losses.values()] == [
+            if result := re.match(r"epoch \d: loss level (\d) ([\d.]+)", line):
+                losses[int(result[1])].append(float(result[2]))
+        assert [len(member) for member in losses.values()] == [
             1,
             2,
         ]  # of three epochs the last level has the most
         assert losses[2][1] < losses[2][0]
 
     def test_on_its_own_documents(self, fit, data):
-        """Tuned, an encoder with random weights says most of what few documents say; as it is, much less."""
+        """Tuned, an encoder with random weights says most of what few documents say; as it is, much
+        less.
+        """
         few = data[0].take(np.arange(60))
         settings = {"search": {"beam_size": 50}, "features": "dnn"}
         training = {**TRAINING, "epochs": 15, "loss": "squared-hinge"}
@@ -299,8 +306,11 @@ class TestLearning:
         assert tuned > max(frozen + 0.1, 0.75)
 
     def test_levels_choose_below_what_those_above_chose(self, fit, data, monkeypatch):
-        """For the documents of training (eq. 7) as for those of validation; every level has its own epochs."""
-        real, matches = Matcher.match, []
+        """For the documents of training (eq. 7) as for those of validation; every level has its own
+        epochs.
+        """
+        real = Matcher.match
+        matches = []
 
         def match(matcher, tokens, parents, k):
             vectors, nodes = real(matcher, tokens, parents, k)
@@ -311,7 +321,8 @@ class TestLearning:
         settings = {"recursive": {"levels": [4, 32], "shortlist": 3, "epochs": [1, 2, 1]}}
         fit("xr-transformer", data[0].take(np.arange(80)), data[1], **settings)
         assert [(network.level, n, nodes.shape[1]) for network, n, _, nodes in matches] == [
-            (0, 100, 4), (0, 80, 3), (0, 100, 3),  # measured after the epoch; handed on; handed on to be measured
+            # measured after the epoch; handed on; handed on to be measured
+            (0, 100, 4), (0, 80, 3), (0, 100, 3),
             (1, 100, 5), (1, 100, 5), (1, 80, 3), (1, 100, 3),
             (2, 100, 5),
         ]  # fmt: skip
@@ -326,8 +337,8 @@ class TestLearning:
         assert matches[-1][0].parents.shape[0] == 80
         chosen = handed[1, 80]
         assert all(
-            set(own) <= set(given)
-            for own, given in zip(chosen, matches[-1][0].parents, strict=True)
+            set(member) <= set(arguments)
+            for member, arguments in zip(chosen, matches[-1][0].parents, strict=True)
         )
 
     def test_settings_of_the_ablations_change_the_network(self, fit, data):
@@ -341,7 +352,7 @@ class TestLearning:
                 ["a b"]
             )
 
-        found = [
+        result = [
             embedded(**settings)
             for settings in (
                 {}, {"bootstrap": False}, {"cost_sensitive": False}, {"loss": "bce"}, {"resolutions": "one"},
@@ -349,7 +360,7 @@ class TestLearning:
                 {"steps": [3, 8]}, {"warmup_steps": 4},
             )
         ]  # fmt: skip
-        assert len(np.unique(np.concatenate(found), axis=0)) == len(found)
+        assert len(np.unique(np.concatenate(result), axis=0)) == len(result)
 
     def test_a_hierarchy_is_the_networks_tree(self, fit, data, caplog):
         """The classifiers on Φcat have the refined tree."""
@@ -364,10 +375,10 @@ class TestLearning:
 
     def test_valid_without_known_labels(self, fit, data):
         other = lt.Dataset.of(["a small editor"], [["new label"]])
-        found = fit(
+        result = fit(
             "x-transformer", data[0].take(np.arange(80)), other, training={**TRAINING, "epochs": 1}
         )
-        assert found.predict(["editor"], 1)[0]
+        assert result.predict(["editor"], 1)[0]
 
 
 class TestResume:
@@ -376,13 +387,14 @@ class TestResume:
     @pytest.fixture
     def interrupted(self, monkeypatch, train_command, run, tmp_path):
         def interrupted(owner, name, after):
-            real, calls = getattr(owner, name), []
+            real = getattr(owner, name)
+            calls = []
 
-            def counting(*given):
+            def counting(*arguments):
                 calls.append(1)
                 if len(calls) == after:
                     signal.raise_signal(signal.SIGINT)
-                return real(*given)
+                return real(*arguments)
 
             with monkeypatch.context() as patch:
                 patch.setattr(owner, name, counting)
@@ -407,17 +419,17 @@ class TestResume:
     def test_inside_a_level(self, run, train_command, interrupted, models, caplog):
         folder = interrupted(Resolution, "losses", 19 + 27)  # 19 batches an epoch
         assert (folder.with_name("m.stages") / "checkpoint-1").is_dir()
-        said = self.resumed(run, train_command, folder, models, caplog)
-        assert "stage network-0: taken over" in said
-        assert "stage matched-0: taken over" in said
-        assert "training: goes on from epoch 2, step 27" in said
+        output = self.resumed(run, train_command, folder, models, caplog)
+        assert "stage network-0: taken over" in output
+        assert "stage matched-0: taken over" in output
+        assert "training: goes on from epoch 2, step 27" in output
 
     def test_between_levels(self, run, train_command, interrupted, models, caplog):
         folder = interrupted(Matcher, "match", 2)  # the first one measures the epoch
         assert not (folder.with_name("m.stages") / "matched-0").exists()
-        said = self.resumed(run, train_command, folder, models, caplog)
-        assert "stage network-0: taken over" in said
-        assert "goes on from" not in said
+        output = self.resumed(run, train_command, folder, models, caplog)
+        assert "stage network-0: taken over" in output
+        assert "goes on from" not in output
 
 
 class TestSteps:
@@ -444,7 +456,9 @@ class TestSteps:
     def test_each_level_has_exactly_so_many_also_after_an_interruption(
         self, run, command, tmp_path, monkeypatch, caplog
     ):
-        real, calls, stop_at = Resolution.losses, [], 7 + 22
+        real = Resolution.losses
+        calls = []
+        stop_at = 7 + 22
 
         def counting(network, batch):
             calls.append(network.level)
@@ -472,7 +486,7 @@ class TestErrors:
     @pytest.fixture
     def fails_early(self, fails, files, tmp_path, caplog):
         def check(method, *options, data=files / "train.jsonl", encoder=files / "encoder"):
-            given = [
+            arguments = [
                 "--method",
                 method,
                 "--set",
@@ -481,7 +495,7 @@ class TestErrors:
                 "encoder.max_tokens=24",
                 *options,
             ]
-            message = fails(2, "train", data, "-o", tmp_path / "m", *given)
+            message = fails(2, "train", data, "-o", tmp_path / "m", *arguments)
             assert "features: " not in caplog.text
             assert not (tmp_path / "m").exists()
             return message
@@ -539,8 +553,8 @@ class TestErrors:
 
     def test_dense_features_of_their_own(self, fit, data):
         few = data[0].take(np.arange(40))
-        given = replace(few, dense=np.ones((40, 2), np.float32))
+        arguments = replace(few, dense=np.ones((40, 2), np.float32))
         with pytest.raises(
             UsageError, match="xr-linear with features=cat makes its own dense features"
         ):
-            fit("xr-linear", given, features="cat")
+            fit("xr-linear", arguments, features="cat")

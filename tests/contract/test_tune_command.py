@@ -1,4 +1,6 @@
-"""`longtail tune`, and the pages of `evaluate --report` and `compare --report`: commands in, files out."""
+"""`longtail tune`, and the pages of `evaluate --report` and `compare --report`: commands in, files
+out.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class TestTune:
         assert [line.split(":")[0] for line in lines[:3]] == [
             f"trial {number} of 3" for number in (1, 2, 3)
         ]
-        assert lines[3].startswith(f"{out / 'best.toml'}: written; use it so: longtail train ")
+        assert lines[3].startswith(
+            f"{out / 'best.toml'}: written; to train with it: longtail train "
+        )
         command = (
             lines[3].partition("longtail ")[2].replace("MODEL", str(tmp_path / "model")).split()
         )
@@ -102,14 +106,14 @@ class TestTune:
         )  # told before data are read
         assert (again.code, "found a study; go on with --resume" in again.err) == (2, True)
         done = run(*command, "--trials", 2, "--resume")
-        found = json.loads(done.out)
-        assert set(found["best"]["params"]) == {
+        result = json.loads(done.out)
+        assert set(result["best"]["params"]) == {
             "ranker.cost_positive",
             "tree.branching",
             "tree.leaf_size",
         }
-        assert [trial["number"] for trial in found["trials"]] == [1, 2]
-        assert found["config"]["seed"] == 2
+        assert [trial["number"] for trial in result["trials"]] == [1, 2]
+        assert result["config"]["seed"] == 2
         assert done.err.count("trial 1 of") == 0
 
     @pytest.mark.parametrize(

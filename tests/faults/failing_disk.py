@@ -28,10 +28,11 @@ _LOOKS = ("scandir", "lstat")  # which change nothing, and fail only where asked
 
 
 class FailingDisk:
-    """Lets the ``nth`` call fail that changes something below the folder ``under``, or all from it on; 0 is none.
+    """Lets the ``nth`` call fail that changes something below the folder ``under``, or all from it
+    on; 0 is none.
 
-    ``calls`` are those seen so far, each with its path; ``only`` has the names of those that count, all by default.
-    Nothing waits for a real disk to sync.
+    ``calls`` are those seen so far, each with its path; ``only`` has the names of those that count,
+    all by default. Nothing waits for a real disk to sync.
     """
 
     def __init__(
@@ -44,13 +45,11 @@ class FailingDisk:
         sticky: bool = False,
         only: Sequence[str] = (),
     ) -> None:
-        self.under, self.nth, self.code, self.sticky, self.only = (
-            under.resolve(),
-            nth,
-            code,
-            sticky,
-            only,
-        )
+        self.under = under.resolve()
+        self.nth = nth
+        self.code = code
+        self.sticky = sticky
+        self.only = only
         self.calls: list[tuple[str, Path]] = []
         for name in (*_BY_NAME, *(name for name in _LOOKS if name in only)):
             patch.setattr(os, name, self._by_name(name, getattr(os, name)))
@@ -83,8 +82,8 @@ class FailingDisk:
 
     def _by_name(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(path: Any, *more: Any, **options: Any) -> Any:
-            place = _absolute(path, options.get("dir_fd"))
-            return self.fail(place) if self.strike(name, place) else real(path, *more, **options)
+            folder = _absolute(path, options.get("dir_fd"))
+            return self.fail(folder) if self.strike(name, folder) else real(path, *more, **options)
 
         return call
 
@@ -96,9 +95,9 @@ class FailingDisk:
 
     def _os_open(self, real: Callable[..., int]) -> Callable[..., int]:
         def call(path: Any, flags: int, *more: Any, **options: Any) -> int:
-            place = _absolute(path, options.get("dir_fd"))
-            makes = flags & os.O_CREAT and self.strike("open", place)
-            return self.fail(place) if makes else real(path, flags, *more, **options)  # type: ignore[return-value]
+            folder = _absolute(path, options.get("dir_fd"))
+            makes = flags & os.O_CREAT and self.strike("open", folder)
+            return self.fail(folder) if makes else real(path, flags, *more, **options)  # type: ignore[return-value]
 
         return call
 
@@ -118,8 +117,8 @@ class FailingDisk:
         ) -> Any:
             if isinstance(file, int) or not set(mode) & set("wax+"):
                 return real(file, mode, buffering, *more, **options)
-            if self.strike("open", place := _absolute(file, None)):
-                self.fail(place)
+            if self.strike("open", path := _absolute(file, None)):
+                self.fail(path)
             raw = _File(file, mode.translate({ord("b"): None, ord("t"): None}))
             raw.disk = self
             buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
@@ -129,7 +128,9 @@ class FailingDisk:
 
 
 def chance(name: str) -> random.Random:
-    """Return what chooses the faults of the test ``name``: the same always, or those of the seed of a long run."""
+    """Return what chooses the faults of the test ``name``: the same always, or those of the seed of
+    a long run.
+    """
     return random.Random(f"{name} {os.environ.get('LONGTAIL_SOAK_SEED', '')}")
 
 
@@ -169,10 +170,12 @@ def _opened_as(fd: int) -> Path:
     return Path(f"/proc/self/fd/{fd}").readlink()
 
 
-def told_in_one_line(ended: Any, code: int, place: Path) -> None:
-    """Check what a person reads where a disk has answered ``code``: the place, the answer, and the way out."""
+def told_in_one_line(ended: Any, code: int, path: Path) -> None:
+    """Check what a person reads where a disk has answered ``code``: the place, the answer, and the
+    way out.
+    """
     assert ended.code == 1, ended
     assert "Traceback" not in ended.said, ended.said
     last = ended.said.splitlines()[-1]
-    assert last.startswith(f"longtail: {place}"), last
+    assert last.startswith(f"longtail: {path}"), last
     assert f": {os.strerror(code)}; " in last, last

@@ -1,4 +1,6 @@
-"""Training interrupted at random moments, again and again, then resumed: the model must be the uninterrupted one."""
+"""Training interrupted at random moments, again and again, then resumed: the model must be the
+uninterrupted one.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from folder_contents import contents
 
 
 class Outcome(NamedTuple):
-    """Runs interrupted before their end, models completed after that, all of the same bytes, and seconds."""
+    """Runs interrupted before their end, models completed after that, all of the same bytes, and
+    seconds.
+    """
 
     method: str
     interrupted: int
@@ -31,19 +35,24 @@ def run(
     seed: int,
     signals: Sequence[int] = (signal.SIGKILL,),
 ) -> Outcome:
-    """Interrupt a training so many times, by ``signals`` in turn; AssertionError if anything is not as it should be."""
+    """Interrupt a training so many times, by ``signals`` in turn; AssertionError if anything is not
+    as it should be.
+    """
     begin = time.perf_counter()
     training.whole(folder / "whole")
     expected = contents(folder / "whole")
     usual = training.whole(folder / "again")
     assert contents(folder / "again") == expected, "two runs without interruption differ"
-    chance, interrupted, completed = random.Random(seed), 0, 0
+    generator = random.Random(seed)
+    interrupted = 0
+    completed = 0
     while interrupted < times:
-        model, ended = folder / f"model-{completed}", False
+        model = folder / f"model-{completed}"
+        ended = False
         while interrupted < times and not ended:
             number = signals[interrupted % len(signals)]
             start = time.perf_counter()
-            run_of_it = training.child(model, chance.random() * usual, number)
+            run_of_it = training.child(model, generator.random() * usual, number)
             ended = run_of_it.code == 0
             if ended:  # the machine was busier when the usual time was measured
                 usual = min(usual, time.perf_counter() - start)
@@ -61,7 +70,9 @@ def run(
 
 
 def _check_end(ended: Ended, number: int, model: Path) -> None:
-    """Check that a process ended by its work or by the signal, and that it said how to go on where it could."""
+    """Check that a process ended by its work or by the signal, and that it said how to go on where
+    it could.
+    """
     assert "Traceback" not in ended.said, ended.said
     assert ended.code in (0, -number if number == signal.SIGKILL else 128 + number), ended
     in_the_middle = (

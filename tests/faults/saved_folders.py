@@ -42,7 +42,7 @@ def version_of(path):
 
 
 def leftovers(path):
-    return [place.name for place in path.parent.iterdir() if place != path]
+    return [folder.name for folder in path.parent.iterdir() if folder != path]
 
 
 def refused(model, file, reason="."):

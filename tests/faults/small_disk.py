@@ -15,13 +15,14 @@ import pytest
 class SmallDisk:
     """A mounted file system of a few pages."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, path: Path) -> None:
+        self.place = path
 
     @contextmanager
     def leaving(self, free: int) -> Iterator[None]:
         """Leave so many bytes free in the body."""
-        ballast, now = self.place / "ballast", os.statvfs(self.place)
+        ballast = self.place / "ballast"
+        now = os.statvfs(self.place)
         with open(ballast, "wb") as file:
             if (size := now.f_bavail * now.f_frsize - free) > 0:
                 os.posix_fallocate(file.fileno(), 0, size)
@@ -32,14 +33,14 @@ class SmallDisk:
 
 
 @contextmanager
-def small_disk(place: Path, size: int) -> Iterator[SmallDisk]:
+def small_disk(path: Path, size: int) -> Iterator[SmallDisk]:
     """Mount a disk of ``size`` bytes; where that may not be done, the test is skipped."""
-    place.mkdir()
+    path.mkdir()
     mount = shutil.which("mount")
-    command = [str(mount), "-t", "tmpfs", "-o", f"size={size}", "longtail-test", str(place)]
+    command = [str(mount), "-t", "tmpfs", "-o", f"size={size}", "longtail-test", str(path)]
     if mount is None or subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("no file system may be mounted here")
     try:
-        yield SmallDisk(place)
+        yield SmallDisk(path)
     finally:
-        subprocess.run(["umount", str(place)], check=True, capture_output=True)
+        subprocess.run(["umount", str(path)], check=True, capture_output=True)

@@ -1,7 +1,9 @@
-"""The long version of these tests: ``python -m tests.faults.soak [--part PART ...] [--seed N]``, some 25 minutes.
+"""The long version of these tests: ``python -m tests.faults.soak [--part PART ...] [--seed N]``,
+some 25 minutes.
 
-One JSON line a part goes to standard output: how often training was interrupted or a disk failed, and what came of it.
-Another seed interrupts at other moments. The exit code is 1 if anything was not as it should be.
+One JSON line a part goes to standard output: how often training was interrupted or a disk failed,
+and what came of it. Another seed interrupts at other moments. The exit code is 1 if anything was
+not as it should be.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ def _interrupted(method: str, times: int, seed: int, signals: tuple[int, ...]) -
 
 
 def disks(seed: int) -> Lines:
-    """Faults at every call of a save and of most outputs, at many of training; disks that are really full."""
+    """Faults at every call of a save and of most outputs, at many of training; disks that are
+    really full.
+    """
     for name in ON_FAILING_DISKS:
         begin = time.perf_counter()
         with tempfile.NamedTemporaryFile() as file:
@@ -120,24 +124,23 @@ def inputs(seed: int) -> Lines:
     )  # as in the other tests, but for what compiled kernels are silent about
     warnings.filterwarnings("ignore", module="longtail.kernels")
     targets.set_up(16)
-    real, refusals = oracles.outcome, [0]
+    real = oracles.outcome
+    refusals = [0]
 
     def counted(*arguments: Any, **options: Any) -> Any:
-        found = real(*arguments, **options)
-        refusals[0] += isinstance(found, LongtailError)
-        return found
+        result = real(*arguments, **options)
+        refusals[0] += isinstance(result, LongtailError)
+        return result
 
     oracles.outcome = counted
     for name in sorted(targets.TARGETS):
-        begin, chance, own, refused = (
-            time.perf_counter(),
-            random.Random(zlib.crc32(f"{name} {seed}".encode())),
-            seeds(name),
-            0,
-        )
+        begin = time.perf_counter()
+        generator = random.Random(zlib.crc32(f"{name} {seed}".encode()))
+        member = seeds(name)
+        refused = 0
         for _ in range(N_INPUTS):
             refusals[0] = 0
-            targets.TARGETS[name](mutant(chance, chance.choice(own)))
+            targets.TARGETS[name](mutant(generator, generator.choice(member)))
             refused += refusals[0] > 0
         yield {
             "parser": name,

@@ -1,4 +1,6 @@
-"""A clock that jumps by days, to and fro: training, saving, predicting and serving do not look at it."""
+"""A clock that jumps by days, to and fro: training, saving, predicting and serving do not look at
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,15 @@ SOURCE = Path(lt.__file__).parent
 
 @pytest.fixture
 def jumping_clock(monkeypatch):
-    """Let the time of day jump by up to 5,000 days at each look at it; what only ever rises stays as it is."""
-    chance, real, of_day = random.Random(0), time.time(), time.localtime
+    """Let the time of day jump by up to 5,000 days at each look at it; what only ever rises stays
+    as it is.
+    """
+    generator = random.Random(0)
+    real = time.time()
+    of_day = time.localtime
 
     def now() -> float:
-        return real + chance.uniform(-5000, 5000) * DAYS
+        return real + generator.uniform(-5000, 5000) * DAYS
 
     monkeypatch.setattr(time, "time", now)
     monkeypatch.setattr(time, "time_ns", lambda: int(now() * 1e9))
@@ -35,11 +41,11 @@ def jumping_clock(monkeypatch):
 
 
 def test_a_model_is_the_same_whatever_the_clock_says(trained, tmp_path, request):
-    own, expected = trained
-    predicting = ["predict", str(tmp_path / "whole"), str(own.data / "train.jsonl"), "-o"]
+    member, expected = trained
+    predicting = ["predict", str(tmp_path / "whole"), str(member.data / "train.jsonl"), "-o"]
     assert here([*predicting, str(tmp_path / "before.jsonl.gz")], tmp_path / "said").code == 0
     request.getfixturevalue("jumping_clock")
-    own.whole(tmp_path / "other")
+    member.whole(tmp_path / "other")
     assert contents(tmp_path / "other") == expected
     predicting[1] = str(tmp_path / "other")
     assert here([*predicting, str(tmp_path / "after.jsonl.gz")], tmp_path / "said").code == 0
@@ -47,19 +53,19 @@ def test_a_model_is_the_same_whatever_the_clock_says(trained, tmp_path, request)
 
 
 def test_stages_of_the_future_and_of_long_ago_are_gone_on_with(trained, tmp_path, monkeypatch):
-    own, expected = trained
+    member, expected = trained
     model = tmp_path / "model"
     with monkeypatch.context() as patch:
         patch.setattr(
             "longtail.training_run.save_model",
             lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt),
         )
-        assert here(own.arguments(model), tmp_path / "said").code == 130
-    chance = random.Random(1)
+        assert here(member.arguments(model), tmp_path / "said").code == 130
+    generator = random.Random(1)
     for path in model.with_name("model.stages").rglob("*"):
-        when = time.time() + chance.choice([-9000, 9000]) * DAYS
+        when = time.time() + generator.choice([-9000, 9000]) * DAYS
         os.utime(path, (when, when))
-    ended = here(own.arguments(model, "--resume"), tmp_path / "said")
+    ended = here(member.arguments(model, "--resume"), tmp_path / "said")
     assert ended.code == 0
     assert "taken over from the interrupted run" in ended.said
     assert "made again" not in ended.said
@@ -77,10 +83,10 @@ def test_a_server_answers_whatever_the_clock_says(tmp_path, jumping_clock):
     from longtail.server.telemetry import Telemetry
 
     training("xr-linear", tmp_path / "data").whole(tmp_path / "model")
-    own = load_service(tmp_path / "model", "cpu", 1, None)
+    member = load_service(tmp_path / "model", "cpu", 1, None)
     server = Server(
         ServerSettings(tmp_path / "model"),
-        Reloader(tmp_path / "model", own, lambda: own),
+        Reloader(tmp_path / "model", member, lambda: member),
         Telemetry(()),
     )
 
@@ -97,9 +103,11 @@ def test_a_server_answers_whatever_the_clock_says(tmp_path, jumping_clock):
 
 
 def test_nothing_but_what_loggers_are_told_looks_at_the_time_of_day():
-    """Timeouts, rates and waits are by clocks that only rise; files say nothing of when they were written."""
+    """Timeouts, rates and waits are by clocks that only rise; files say nothing of when they were
+    written.
+    """
     looks = re.compile(
         r"\btime\.(time|time_ns|localtime|gmtime|ctime|strftime)\(|\b(utc)?(now|today)\("
     )
-    found = {path.name for path in SOURCE.rglob("*.py") if looks.search(path.read_text())}
-    assert found <= {"run_loggers.py"}
+    result = {path.name for path in SOURCE.rglob("*.py") if looks.search(path.read_text())}
+    assert result <= {"run_loggers.py"}

@@ -100,7 +100,8 @@ def test_a_manifest_of_another_model_is_refused(model):
     refused(model, "config.json", "SHA-256")
 
 
-# ------------------------------------------------------------------------------------------------- hostility
+# -------------------------------------------------------------------------------------------------
+# hostility
 
 
 @pytest.mark.parametrize(

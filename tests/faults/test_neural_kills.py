@@ -1,4 +1,6 @@
-"""Killed with −9 or asked to stop at random moments, a network goes on from its checkpoint and gives the same bytes."""
+"""Killed with −9 or asked to stop at random moments, a network goes on from its checkpoint and
+gives the same bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Predictions, data, reports and pictures on a disk that fails: the older file stays, and one line says why."""
+"""Predictions, data, reports and pictures on a disk that fails: the older file stays, and one line
+says why.
+"""
 
 from __future__ import annotations
 
@@ -71,16 +73,19 @@ def command(work, path):
 def test_a_fault_at_any_call_leaves_the_older_file(work, tmp_path, monkeypatch, name):
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
-    path, pick = tmp_path / "out" / name, chance(name)
+    path = tmp_path / "out" / name
+    pick = chance(name)
     path.parent.mkdir()
     with monkeypatch.context() as patch:
         rehearsal = FailingDisk(patch, path.parent)
         assert here(command(work, path), tmp_path / "said").code == 0
-    whole, hits = path.read_bytes(), range(1, len(rehearsal.calls) + 1)
+    whole = path.read_bytes()
+    hits = range(1, len(rehearsal.calls) + 1)
     assert len(hits) >= 4  # made, written, synced, put in place
     path.write_bytes(b"older")
     for nth in hits if EVERY else sorted({1, *pick.sample(hits, 2), hits[-2]}):
-        code, sticky = pick.choice(CODES), pick.random() < 0.5
+        code = pick.choice(CODES)
+        sticky = pick.random() < 0.5
         with monkeypatch.context() as patch:
             FailingDisk(patch, path.parent, nth=nth, code=code, sticky=sticky)
             ended = here(command(work, path), tmp_path / "said")
@@ -97,12 +102,14 @@ def test_a_fault_at_any_call_leaves_the_older_file(work, tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_fault_in_a_format_of_many_files_leaves_no_half_of_one(work, tmp_path, monkeypatch, name):
-    path, pick = tmp_path / "out" / name, chance(name)
+    path = tmp_path / "out" / name
+    pick = chance(name)
     path.parent.mkdir()
     with monkeypatch.context() as patch:
         rehearsal = FailingDisk(patch, path.parent)
         assert here(command(work, path), tmp_path / "said").code == 0
-    whole, hits = contents(path), range(1, len(rehearsal.calls) + 1)
+    whole = contents(path)
+    hits = range(1, len(rehearsal.calls) + 1)
     for nth in pick.sample(hits, min(60 if EVERY else 6, len(hits))):
         shutil.rmtree(path)
         code = pick.choice(CODES)
@@ -111,9 +118,9 @@ def test_a_fault_in_a_format_of_many_files_leaves_no_half_of_one(work, tmp_path,
             ended = here(command(work, path), tmp_path / "said")
         assert "Traceback" not in ended.said, ended.said
         assert ended.code in (0, 1, 2), ended
-        found = contents(path) if path.exists() else {}
-        assert found.items() <= whole.items()
-        assert ended.code or found == whole
+        result = contents(path) if path.exists() else {}
+        assert result.items() <= whole.items()
+        assert ended.code or result == whole
         path.mkdir(exist_ok=True)
 
 
@@ -154,7 +161,7 @@ def test_standard_output_that_takes_nothing(work, kind):
 
 def test_files_of_dead_processes_are_removed_and_those_of_live_ones_are_not(tmp_path):
     path = tmp_path / "out.jsonl"
-    ready, say = os.pipe()
+    ready, report = os.pipe()
     writers = []
     for _ in range(2):
         writers.append(os.fork())
@@ -162,7 +169,7 @@ def test_files_of_dead_processes_are_removed_and_those_of_live_ones_are_not(tmp_
             with open_output(path) as file:
                 file.write(b"half")
                 file.flush()
-                os.write(say, b".")
+                os.write(report, b".")
                 signal.pause()
             os._exit(0)
         assert os.read(ready, 1) == b"."

@@ -1,4 +1,6 @@
-"""A Ray worker killed with −9 in the middle of its task costs that task; a killed driver, what was not finished."""
+"""A Ray worker killed with −9 in the middle of its task costs that task; a killed driver, what was
+not finished.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ ray = pytest.importorskip("ray")
 
 SETTINGS = {"tree": {"branching": 4, "leaf_size": 4}}
 CONFIGS = {method: configure(method, None, SETTINGS) for method in ("xr-linear", "dismec")}
-BATCH, TASK = 48, 1 << 10  # small, so that there are many
+# small, so that there are many
+BATCH = 48
+TASK = 1 << 10
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +54,17 @@ def documents():
 
 
 def killing(folder: Path, module: str, task: str, name, number: int, victim: int | None = None):
-    """Return ``module.task``, which notes by ``name`` what it begins, and kills a process at the ``number``-th of them.
+    """Return ``module.task``, which notes by ``name`` what it begins, and kills a process at the
+    ``number``-th of them.
 
-    The process is the worker itself, or ``victim``. Workers get the code of it, as they cannot import a test; what
-    they import is the task as it is.
+    The process is the worker itself, or ``victim``. Workers get the code of it, as they cannot
+    import a test; what they import is the task as it is.
     """
     folder.mkdir()
 
     def noted(*arguments):
-        known, item = {path.name.partition("-")[0] for path in folder.iterdir()}, name(arguments)
+        known = {path.name.partition("-")[0] for path in folder.iterdir()}
+        item = name(arguments)
         (folder / f"{item}-{os.getpid()}").touch()
         if len(known) == number - 1 and not (folder / "killed").exists():
             (folder / "killed").write_text(item)
@@ -90,7 +96,8 @@ def begun(folder: Path) -> Counter:
     ids=["runs of nodes", "batches of labels"],
 )
 def test_a_killed_worker_costs_only_its_task(method, place, task, name, tmp_path, monkeypatch):
-    config, done = CONFIGS[method], tmp_path / "done"
+    config = CONFIGS[method]
+    done = tmp_path / "done"
     train_to_folder(documents(), tmp_path / "threads", config)
     monkeypatch.setattr(place, task, killing(done, place.__name__, task, name, 4))
     with connected("local"):
@@ -103,9 +110,11 @@ def test_a_killed_worker_costs_only_its_task(method, place, task, name, tmp_path
 
 
 def outliving(folder: Path, victim: int):
-    """Return the task of a batch of labels, which kills ``victim`` in the sixth batch and stops its own process.
+    """Return the task of a batch of labels, which kills ``victim`` in the sixth batch and stops its
+    own process.
 
-    A process that is stopped does not notice that its driver has gone; it goes on when it gets a SIGCONT.
+    A process that is stopped does not notice that its driver has gone; it goes on when it gets a
+    SIGCONT.
     """
     kill = killing(
         folder,
@@ -140,7 +149,9 @@ with test.connected("local", 2):
 
 @pytest.fixture
 def killed_driver(tmp_path):
-    """Kill a driver in the middle of a training, and return the worker that is stopped in the middle of its task."""
+    """Kill a driver in the middle of a training, and return the worker that is stopped in the
+    middle of its task.
+    """
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     killed = subprocess.run(
         [sys.executable, "-c", DRIVER, tmp_path],
@@ -161,7 +172,9 @@ def killed_driver(tmp_path):
 
 
 def go_on_to_the_end(worker: int) -> None:
-    """Let a stopped process go on, and wait until it has ended, by whatever ends it; it is not a child of this one."""
+    """Let a stopped process go on, and wait until it has ended, by whatever ends it; it is not a
+    child of this one.
+    """
     with suppress(ProcessLookupError):
         os.kill(worker, signal.SIGCONT)
     while (

@@ -1,4 +1,6 @@
-"""A save of a real model of every kind on a disk that fails at each of its calls, and on one that is really full."""
+"""A save of a real model of every kind on a disk that fails at each of its calls, and on one that
+is really full.
+"""
 
 from __future__ import annotations
 
@@ -83,8 +85,8 @@ def seal(path):
 
 def save_on(path, model, patch, **fault):
     """Save on a failing disk; return the disk, and the error that came of it."""
-    with patch.context() as own:
-        disk = FailingDisk(own, path.parent, **fault)
+    with patch.context() as member:
+        disk = FailingDisk(member, path.parent, **fault)
         return disk, error_of_save(model, path)
 
 
@@ -99,18 +101,20 @@ def error_of_save(model, path):
 
 def faults(n_calls, seed):
     """Yield what fails: every call once and for good, or every other call in one of the two ways."""
-    own = chance(seed)
-    for nth in range(1, n_calls + 1) if EVERY else range(1 + own.randrange(2), n_calls + 1, 2):
-        for sticky in (False, True) if EVERY else [own.random() < 0.5]:
-            yield {"nth": nth, "code": own.choice(CODES), "sticky": sticky}
+    member = chance(seed)
+    for nth in range(1, n_calls + 1) if EVERY else range(1 + member.randrange(2), n_calls + 1, 2):
+        for sticky in (False, True) if EVERY else [member.random() < 0.5]:
+            yield {"nth": nth, "code": member.choice(CODES), "sticky": sticky}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_at_any_call_of_a_save_leaves_a_whole_model(models, kind, tmp_path, monkeypatch):
-    older, newer = models("xr-linear" if kind != "xr-linear" else "dismec"), models(kind)
+    older = models("xr-linear" if kind != "xr-linear" else "dismec")
+    newer = models(kind)
     path = tmp_path / "model"
     save_model(newer, path)
-    new, expected = seal(path), contents(path)
+    new = seal(path)
+    expected = contents(path)
     save_model(older, path)
     old = seal(path)
     rehearsal, error = save_on(path, newer, monkeypatch)
@@ -143,14 +147,17 @@ def test_a_fault_at_any_call_of_a_save_leaves_a_whole_model(models, kind, tmp_pa
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_disk_that_is_full_after_any_page_of_a_save_leaves_the_old_model(models, kind, tmp_path):
-    newer, path = models(kind), tmp_path / "disk" / "model"
+    newer = models(kind)
+    path = tmp_path / "disk" / "model"
     save_model(models("dismec" if kind == "xr-linear" else "xr-linear"), tmp_path / "older")
     save_model(newer, tmp_path / "newer")
-    new, old = seal(tmp_path / "newer"), seal(tmp_path / "older")
+    new = seal(tmp_path / "newer")
+    old = seal(tmp_path / "older")
     room = sum(len(data) // 4096 + 2 for data in contents(tmp_path / "newer").values()) + 8  # pages
     with small_disk(tmp_path / "disk", 4096 * (room + 600)) as disk:
         save_model(load_model(tmp_path / "older"), path)
-        failures, step = 0, 1 if EVERY else max(1, room // 12)
+        failures = 0
+        step = 1 if EVERY else max(1, room // 12)
         for pages in range(0, room, step):
             with disk.leaving(4096 * pages):
                 error = error_of_save(newer, path)
@@ -175,13 +182,13 @@ def test_what_a_library_hides_of_a_full_disk_is_told(tmp_path, monkeypatch):
     from tiny_encoder import tiny_encoder
 
     encoder = tiny_encoder()
-    for said, code in [
+    for output, code in [
         ("I/O error: No space left on device (os error 28)", 28),
         ("no room", errno.EIO),
     ]:
 
-        def fails(folder, said=said):
-            raise safetensors.SafetensorError(said)
+        def fails(folder, output=output):
+            raise safetensors.SafetensorError(output)
 
         monkeypatch.setattr(encoder.model, "save_pretrained", fails)
         with pytest.raises(OSError, match=os.strerror(code)) as caught:

@@ -24,7 +24,8 @@ from longtail.store import durable, reading, writing
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 
 
-# ------------------------------------------------------------------------------------------------- failing disks
+# -------------------------------------------------------------------------------------------------
+# failing disks
 
 
 CHANGES = ("write", "fsync", "rename", "mkdir", "exchange")
@@ -61,7 +62,8 @@ def test_a_failing_disk_leaves_the_old_folder(tmp_path, monkeypatch, renaming, c
         path = tmp_path / str(nth) / "model"
         save(path, 1)
         failed = save_fails(path, monkeypatch, code, nth, sticky)
-        # When only the sync of the parent folder fails, the new one is in place already, and complete.
+        # When only the sync of the parent folder fails, the new one is in place already, and
+        # complete.
         assert version_of(path) == (1 if failed and nth < n_calls else 2)
         if not (
             sticky and renaming == "aside"
@@ -142,7 +144,8 @@ def test_a_disk_that_cannot_be_read_is_told_from_damage(model, monkeypatch):
     )
 
 
-# ------------------------------------------------------------------------------------------------- kill -9, company
+# -------------------------------------------------------------------------------------------------
+# kill -9, company
 
 SAVER = """
 import os, sys
@@ -197,8 +200,8 @@ def test_kill_9_at_any_step_of_a_save_leaves_a_complete_folder(tmp_path, monkeyp
     log = disk_calls(path, monkeypatch)
     first = next(
         i
-        for i, (call, place) in enumerate(log, 1)
-        if call == "mkdir" and Path(place).name.startswith(".")
+        for i, (call, folder) in enumerate(log, 1)
+        if call == "mkdir" and Path(folder).name.startswith(".")
     )
     assert len(log) > first + 10
     for nth in range(1, len(log) + 1):
@@ -213,7 +216,9 @@ def test_kill_9_at_any_step_of_a_save_leaves_a_complete_folder(tmp_path, monkeyp
 
 
 def test_kill_9_at_any_time_leaves_a_complete_folder(tmp_path, renaming, saver):
-    path, rng, seen = tmp_path / "model", random.Random(renaming), 0
+    path = tmp_path / "model"
+    rng = random.Random(renaming)
+    seen = 0
     save(path, seen)
     for round_ in range(25):
         after_a_save = round_ % 2
@@ -223,16 +228,18 @@ def test_kill_9_at_any_time_leaves_a_complete_folder(tmp_path, renaming, saver):
         time.sleep(rng.uniform(0, 0.05))
         os.kill(pid, signal.SIGKILL)
         assert saver.stdout.readline() == "dead\n"
-        found = version_of(path)
-        assert found >= seen + after_a_save
-        seen = found
+        result = version_of(path)
+        assert result >= seen + after_a_save
+        seen = result
     save(path, seen + 1)
     assert version_of(path) == seen + 1
     assert leftovers(path) == []
 
 
 def test_readers_always_find_a_complete_folder_while_it_is_replaced(tmp_path, renaming):
-    path, versions, saved = tmp_path / "model", [], [0]
+    path = tmp_path / "model"
+    versions = []
+    saved = [0]
     save(path, 0)
 
     def write():
@@ -252,7 +259,8 @@ def test_readers_always_find_a_complete_folder_while_it_is_replaced(tmp_path, re
 
 
 def test_a_folder_replaced_while_sizes_are_looked_at_is_opened_again(model, monkeypatch):
-    real, versions = reading._open_once, [2]
+    real = reading._open_once
+    versions = [2]
 
     def replaced_meanwhile(*arguments):
         folder = real(*arguments)
@@ -267,7 +275,8 @@ def test_a_folder_replaced_while_sizes_are_looked_at_is_opened_again(model, monk
 @pytest.mark.parametrize("verify", [True, "size"])
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_folder_that_nobody_replaces_is_read_once(model, monkeypatch, verify, damaged):
-    real, roots = reading._open_once, []
+    real = reading._open_once
+    roots = []
     monkeypatch.setattr(
         reading, "_open_once", lambda root, *more: roots.append(root) or real(root, *more)
     )
@@ -283,16 +292,17 @@ def test_a_folder_that_nobody_replaces_is_read_once(model, monkeypatch, verify, 
 def test_a_folder_replaced_while_it_is_checked_for_foreign_files_is_checked_again(
     model, monkeypatch
 ):
-    real, calls = writing._foreign_files, []
+    real = writing._foreign_files
+    calls = []
 
-    def replaced_meanwhile(place):
-        calls.append(place)
+    def replaced_meanwhile(path):
+        calls.append(path)
         if len(calls) == 1:
-            save(place, 5)
+            save(path, 5)
             return [
                 "ranker2.safetensors"
             ]  # of the newer folder, which the older manifest does not know
-        return real(place)
+        return real(path)
 
     monkeypatch.setattr(writing, "_foreign_files", replaced_meanwhile)
     save(model, 2)
@@ -301,12 +311,13 @@ def test_a_folder_replaced_while_it_is_checked_for_foreign_files_is_checked_agai
 
 def test_a_writer_that_comes_between_the_two_renames_is_replaced_too(model, monkeypatch):
     save(model.parent / "other" / "model", 5)
-    real, others = durable._rename_or_restore, [model.parent / "other" / "model"]
+    real = durable._rename_or_restore
+    others = [model.parent / "other" / "model"]
 
-    def other_is_quicker(new, place, aside):
+    def other_is_quicker(new, path, aside):
         if others:
-            others.pop().rename(place)
-        return real(new, place, aside)
+            others.pop().rename(path)
+        return real(new, path, aside)
 
     monkeypatch.setattr(durable, "_exchange", lambda one, other: False)
     monkeypatch.setattr(durable, "_rename_or_restore", other_is_quicker)
@@ -318,10 +329,10 @@ def test_a_writer_that_comes_between_the_two_renames_is_replaced_too(model, monk
 def test_a_writer_that_is_always_too_late_gives_up_and_leaves_the_folder_of_the_others(
     model, monkeypatch
 ):
-    monkeypatch.setattr(durable, "_rename_to_free", lambda new, place: False)
+    monkeypatch.setattr(durable, "_rename_to_free", lambda new, path: False)
     monkeypatch.setattr(durable, "_exchange", lambda one, other: False)
     monkeypatch.setattr(
-        durable, "_rename_or_restore", lambda new, place, aside: aside.rename(place) and False
+        durable, "_rename_or_restore", lambda new, path, aside: aside.rename(path) and False
     )
     with pytest.raises(OSError, match="other processes keep replacing this folder") as caught:
         save(model, 2)
@@ -332,15 +343,16 @@ def test_a_writer_that_is_always_too_late_gives_up_and_leaves_the_folder_of_the_
 
 
 def test_a_leftover_that_is_gone_before_it_is_looked_at_is_none(model, monkeypatch):
-    gone, left = durable.sibling(model, "tmp"), durable.sibling(model, "tmp")
+    gone = durable.sibling(model, "tmp")
+    left = durable.sibling(model, "tmp")
     real = os.scandir
 
     @contextlib.contextmanager
-    def late(place):
-        with real(place) as entries:
-            found = list(entries)
+    def late(path):
+        with real(path) as entries:
+            results = list(entries)
         gone.rmdir()
-        yield found
+        yield results
 
     gone.mkdir(), left.mkdir()
     monkeypatch.setattr(os, "scandir", late)
@@ -348,13 +360,14 @@ def test_a_leftover_that_is_gone_before_it_is_looked_at_is_none(model, monkeypat
 
 
 def test_a_folder_that_another_writer_moves_while_it_is_looked_at_is_written(model, monkeypatch):
-    real, moved = os.lstat, []
+    real = os.lstat
+    moved = []
 
     def moved_meanwhile(path, **options):
-        found = real(path, **options)
+        result = real(path, **options)
         if Path(path) == model and not moved:
             moved.append(model.rename(model.with_name("aside")))
-        return found
+        return result
 
     monkeypatch.setattr(os, "lstat", moved_meanwhile)
     save(model, 2)
@@ -363,7 +376,8 @@ def test_a_folder_that_another_writer_moves_while_it_is_looked_at_is_written(mod
 
 
 def test_of_several_writers_one_wins_wholly(tmp_path, renaming):
-    path, failures = tmp_path / "model", []
+    path = tmp_path / "model"
+    failures = []
 
     def write(first):
         try:

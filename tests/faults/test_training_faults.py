@@ -1,4 +1,6 @@
-"""Training on a disk that fails: it ends with one line that says how to go on, and goes on to the same bytes."""
+"""Training on a disk that fails: it ends with one line that says how to go on, and goes on to the
+same bytes.
+"""
 
 from __future__ import annotations
 
@@ -24,50 +26,52 @@ def _no_waiting_for_the_disk(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
-def on_failing_disk(own, model, patch, *options, **fault):
+def on_failing_disk(member, model, patch, *options, **fault):
     with patch.context() as only_now:
         disk = FailingDisk(only_now, model.parent, **fault)
-        return disk, here(own.arguments(model, *options), model.parent.with_name("said"))
+        return disk, here(member.arguments(model, *options), model.parent.with_name("said"))
 
 
 def test_after_a_fault_at_any_call_it_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatch):
-    own, expected = trained
+    member, expected = trained
     model = tmp_path / "run" / "model"
     model.parent.mkdir()
-    rehearsal, ended = on_failing_disk(own, model, monkeypatch)
+    rehearsal, ended = on_failing_disk(member, model, monkeypatch)
     assert ended.code == 0
     shutil.rmtree(model)
-    pick, hits = chance(own.method), range(1, len(rehearsal.calls) + 1)
-    for nth in sorted(pick.sample(hits, min(N_FAULTS[own.method], len(hits)))):
-        code, sticky = pick.choice(CODES), pick.random() < 0.5
-        disk, ended = on_failing_disk(own, model, monkeypatch, nth=nth, code=code, sticky=sticky)
-        called, place = disk.calls[nth - 1] if nth <= len(disk.calls) else ("", model)
-        if place.name == "model.run.jsonl" and called in ("open", "write") and not sticky:
+    pick = chance(member.method)
+    hits = range(1, len(rehearsal.calls) + 1)
+    for nth in sorted(pick.sample(hits, min(N_FAULTS[member.method], len(hits)))):
+        code = pick.choice(CODES)
+        sticky = pick.random() < 0.5
+        disk, ended = on_failing_disk(member, model, monkeypatch, nth=nth, code=code, sticky=sticky)
+        called, path = disk.calls[nth - 1] if nth <= len(disk.calls) else ("", model)
+        if path.name == "model.run.jsonl" and called in ("open", "write") and not sticky:
             assert ended.code == 0, ended  # what a run tells of itself is worth less than the run
             assert (
-                f"{place}: cannot be written ({os.strerror(code)}); the run goes on without it"
+                f"{path}: cannot be written ({os.strerror(code)}); the run goes on without it"
                 in ended.said
             )
         elif ended.code:
             told_in_one_line(ended, code, model.parent)
-            assert place.name == "longtail.lock" or "go on with --resume" in ended.said, ended.said
+            assert path.name == "longtail.lock" or "go on with --resume" in ended.said, ended.said
         else:
             assert contents(model) == expected
         force = [] if ended.code else ["--force"]
-        again = here(own.arguments(model, "--resume", *force), tmp_path / "said")
+        again = here(member.arguments(model, "--resume", *force), tmp_path / "said")
         assert again.code == 0, again
-        assert contents(model) == expected, (nth, called, place)
+        assert contents(model) == expected, (nth, called, path)
         assert left_behind(model) == []
         shutil.rmtree(model)
 
 
 def test_a_run_log_that_cannot_be_written_does_not_end_the_run(trained, tmp_path):
-    own, expected = trained
+    member, expected = trained
     model = tmp_path / "run" / "model"
     model.parent.mkdir()
     (model.parent / "model.run.jsonl").mkdir()  # nobody, not even root, writes there
     for options in ([], ["--resume", "--force"]):
-        ended = here(own.arguments(model, *options), tmp_path / "said")
+        ended = here(member.arguments(model, *options), tmp_path / "said")
         assert ended.code == 0, ended
         assert ended.said.count(
             "cannot be written (Is a directory); the run goes on without it"
@@ -76,13 +80,13 @@ def test_a_run_log_that_cannot_be_written_does_not_end_the_run(trained, tmp_path
 
 
 def test_on_a_full_disk_and_on_with_more_room(trained, tmp_path):
-    own, expected = trained
+    member, expected = trained
     model = tmp_path / "disk" / "model"
     with small_disk(tmp_path / "disk", 8 << 20) as disk:
         failures = 0
         for free in [1 << 12, *range(1 << 16, 6 << 20, 1 << 17)]:
             with disk.leaving(free):
-                ended = here(own.arguments(model, "--resume"), tmp_path / "said")
+                ended = here(member.arguments(model, "--resume"), tmp_path / "said")
             if ended.code == 0:
                 break
             told_in_one_line(ended, errno.ENOSPC, model.parent)

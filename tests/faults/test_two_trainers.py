@@ -1,4 +1,6 @@
-"""Several processes and one output folder: a second training is refused, and what the dead left is cleaned up."""
+"""Several processes and one output folder: a second training is refused, and what the dead left is
+cleaned up.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,8 @@ def test_the_lock_of_a_killed_one_is_free(own, first, tmp_path):
 def test_others_may_write_the_model_meanwhile_and_the_last_one_is_there_wholly(
     own, first, tmp_path
 ):
-    model, whole = tmp_path / "model", tmp_path / "whole"
+    model = tmp_path / "model"
+    whole = tmp_path / "whole"
     shutil.copytree(whole, tmp_path / "twin")
     joined = ["ensemble", str(whole), str(tmp_path / "twin"), "-o", str(model)]
     assert here(joined, tmp_path / "said").code == 0
@@ -95,7 +98,9 @@ def test_others_may_write_the_model_meanwhile_and_the_last_one_is_there_wholly(
 def test_at_its_start_training_removes_what_dead_processes_left_and_nothing_else(
     own, tmp_path, monkeypatch
 ):
-    model, stages, seen = tmp_path / "model", tmp_path / "model.stages", {}
+    model = tmp_path / "model"
+    stages = tmp_path / "model.stages"
+    seen = {}
     dead = [durable.sibling(model, "tmp"), durable.sibling(stages / "features", "tmp")]
     real = training_run.train
 
@@ -136,7 +141,8 @@ def test_what_is_left_of_stages_when_their_removal_is_killed_goes_with_the_next_
     """Half of a stage that is being deleted must not look like a folder of somebody else."""
     for nth in range(1, 100):
         work = tmp_path / str(nth) / "work"
-        stages, process = _stages_of_a_run_that_ends(work), os.fork()
+        stages = _stages_of_a_run_that_ends(work)
+        process = os.fork()
         if process == 0:
             DeadlyDisk(pytest.MonkeyPatch(), work.parent, nth)
             stages.remove()

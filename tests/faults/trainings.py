@@ -49,7 +49,9 @@ _STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Ended(NamedTuple):
-    """How a process ended: its exit code, minus the signal that killed it, and what it said on stderr."""
+    """How a process ended: its exit code, minus the signal that killed it, and what it said on
+    stderr.
+    """
 
     code: int
     said: str
@@ -57,7 +59,9 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True)
 class Training:
-    """A method on the first documents of the bundled sample; ``data`` is the folder that holds them as files."""
+    """A method on the first documents of the bundled sample; ``data`` is the folder that holds them
+    as files.
+    """
 
     method: str
     data: Path
@@ -77,14 +81,18 @@ class Training:
         ]
 
     def whole(self, model: Path, *options: str) -> float:
-        """Train without interruption in this process, where kernels are compiled for those forked off; in seconds."""
+        """Train without interruption in this process, where kernels are compiled for those forked
+        off; in seconds.
+        """
         begin = time.perf_counter()
         ended = here(self.arguments(model, *options), model.with_name("said"))
         assert ended.code == 0, ended
         return time.perf_counter() - begin
 
     def child(self, model: Path, after: float | None = None, number: int = signal.SIGKILL) -> Ended:
-        """Train in a process of its own, going on with what is there; it gets the signal after some seconds."""
+        """Train in a process of its own, going on with what is there; it gets the signal after some
+        seconds.
+        """
         return forked(self.arguments(model, "--resume"), model.with_name("said"), after, number)
 
 
@@ -105,30 +113,32 @@ def training(method: str, data: Path) -> Training:
         write_encoder(short / "encoder", lt.read(short / "train.jsonl").texts, vocabulary=500)
     # one thread: those of torch would not be there after a fork
     options = ("--valid", str(data / "valid.jsonl"), "-j", "1", "--set", "training.epochs=2")
-    own = (
+    member = (
         (f"encoder.name={short / 'encoder'}", *_TRANSFORMER_SETTINGS)
         if method in TRANSFORMERS
         else _WORD_SETTINGS
     )
-    return Training(method, short, options + _set(own))
+    return Training(method, short, options + _set(member))
 
 
 def _set(settings: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for setting in settings for word in ("--set", setting))
 
 
-def here(arguments: list[str], said: Path) -> Ended:
+def here(arguments: list[str], output: Path) -> Ended:
     """Run a command in this process; ``said`` keeps all that it prints."""
-    with as_a_process(said):
+    with as_a_process(output):
         code = _command(arguments)
-    return Ended(code, said.read_text(errors="replace"))
+    return Ended(code, output.read_text(errors="replace"))
 
 
 def forked(
-    arguments: list[str], said: Path, after: float | None = None, number: int = signal.SIGKILL
+    arguments: list[str], output: Path, after: float | None = None, number: int = signal.SIGKILL
 ) -> Ended:
-    """Run a command in a process of its own that has all of this one's kernels; ``said`` keeps its messages."""
-    process = start(arguments, said)
+    """Run a command in a process of its own that has all of this one's kernels; ``said`` keeps its
+    messages.
+    """
+    process = start(arguments, output)
     if after is not None:
         until = time.monotonic() + after
         while time.monotonic() < until:
@@ -136,10 +146,10 @@ def forked(
                 break  # it has come to its end
             time.sleep(0.001)
         os.kill(process, number)
-    return end_of(process, said)
+    return end_of(process, output)
 
 
-def start(arguments: list[str], said: Path) -> int:
+def start(arguments: list[str], output: Path) -> int:
     """Begin a command in a process of its own, and return the process."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # until whoever acts on them is in place
     process = os.fork()
@@ -149,11 +159,11 @@ def start(arguments: list[str], said: Path) -> int:
             "ignore", ResourceWarning
         )  # as outside tests: a signal may come between open and with
         try:
-            code = here(arguments, said).code
+            code = here(arguments, output).code
         except (SystemExit, KeyboardInterrupt) as stop:  # by a signal after the end of the command
             code = stop.code if isinstance(stop, SystemExit) else 130
         except BaseException:
-            with open(said, "a") as file:
+            with open(output, "a") as file:
                 traceback.print_exc(file=file)
         finally:
             os._exit(code)
@@ -161,11 +171,12 @@ def start(arguments: list[str], said: Path) -> int:
     return process
 
 
-def end_of(process: int, said: Path) -> Ended:
+def end_of(process: int, output: Path) -> Ended:
     """Wait for the end of a process."""
     _, status = os.waitpid(process, 0)
     return Ended(
-        os.waitstatus_to_exitcode(status), said.read_text(errors="replace") if said.exists() else ""
+        os.waitstatus_to_exitcode(status),
+        output.read_text(errors="replace") if output.exists() else "",
     )
 
 
@@ -185,21 +196,25 @@ def _command(arguments: list[str]) -> int:
 
 
 @contextmanager
-def as_a_process(said: Path):
-    """Let messages go to the file ``said`` in the body, and put back what a command changes in a process."""
-    streams, argv, handlers = (sys.stdout, sys.stderr), sys.argv, list(logging.root.handlers)
-    log, on_signals = (
-        logging.getLogger("longtail"),
-        [(number, signal.getsignal(number)) for number in _STOPS],
-    )
+def as_a_process(output: Path):
+    """Let messages go to the file ``said`` in the body, and put back what a command changes in a
+    process.
+    """
+    streams = (sys.stdout, sys.stderr)
+    argv = sys.argv
+    handlers = list(logging.root.handlers)
+    log = logging.getLogger("longtail")
+    on_signals = [(number, signal.getsignal(number)) for number in _STOPS]
     level = log.level
-    with open(said, "w") as file:
+    with open(output, "w") as file:
         try:
             sys.stdout = sys.stderr = file
             logging.root.handlers.clear()
             yield
         finally:
-            (sys.stdout, sys.stderr), sys.argv, logging.root.handlers[:] = streams, argv, handlers
+            (sys.stdout, sys.stderr) = streams
+            sys.argv = argv
+            logging.root.handlers[:] = handlers
             log.setLevel(level)
             reporting.show_on(None)
             for number, handler in on_signals:

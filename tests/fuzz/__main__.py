@@ -1,10 +1,10 @@
 """Fuzz every parser with atheris: ``python -m tests.fuzz [PARSER ...]``.
 
-Each parser runs in a process of its own for FUZZ_RUNS executions (200,000) or FUZZ_SECONDS (240), whichever ends
-first, from the seeds in ``corpus/PARSER``; another FUZZ_SEED (1) goes other ways. One JSON line a parser goes to
-standard output. Each distinct defect is kept in ``crashes/PARSER``: the input as it is, the traceback beside it.
-``bow-python`` is the BoW parser with its kernel left to Python, so that coverage guides the fuzzer into it too, with
-a tenth of the executions.
+Each parser runs in a process of its own for FUZZ_RUNS executions (200,000) or FUZZ_SECONDS (240),
+whichever ends first, from the seeds in ``corpus/PARSER``; another FUZZ_SEED (1) goes other ways.
+One JSON line a parser goes to standard output. Each distinct defect is kept in ``crashes/PARSER``:
+the input as it is, the traceback beside it. ``bow-python`` is the BoW parser with its kernel left
+to Python, so that coverage guides the fuzzer into it too, with a tenth of the executions.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ _INPUT_SECONDS = 20
 
 def main(names: list[str]) -> int:
     """Fuzz the parsers called ``names``, else all; return 1 if any has a defect."""
-    runs, seconds = (
-        int(os.environ.get("FUZZ_RUNS", 200_000)),
-        int(os.environ.get("FUZZ_SECONDS", 240)),
-    )
+    runs = int(os.environ.get("FUZZ_RUNS", 200_000))
+    seconds = int(os.environ.get("FUZZ_SECONDS", 240))
     results = [_fuzz(name, runs, seconds) for name in names or _parsers()]
     defects = sum(result["crashes"] for result in results)
     print(
@@ -60,8 +58,8 @@ def _fuzz(name: str, runs: int, seconds: int) -> dict[str, int]:
     began = time.time()
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as scratch:
-        found = Path(scratch) / "corpus"
-        found.mkdir()
+        results = Path(scratch) / "corpus"
+        results.mkdir()
         environment = {**os.environ, "FUZZ_FOLDER": scratch, "FUZZ_ONE": name}
         if name == PYTHON_KERNEL:
             runs, environment["NUMBA_DISABLE_JIT"] = runs // 10, "1"
@@ -73,21 +71,21 @@ def _fuzz(name: str, runs: int, seconds: int) -> dict[str, int]:
         ]
         flags += [f"-artifact_prefix={crashes}/", "-print_final_stats=1", "-max_len=2048"]
         flags.append(f"-seed={os.environ.get('FUZZ_SEED', 1)}")
-        command = [sys.executable, "-m", "tests.fuzz", *flags, str(found), str(_seeds(name))]
+        command = [sys.executable, "-m", "tests.fuzz", *flags, str(results), str(_seeds(name))]
         process = subprocess.run(
             command, env=environment, cwd=HERE.parent.parent, stderr=subprocess.PIPE, check=False
         )
-        corpus = len(list(found.iterdir()))
-    said = process.stderr.decode(errors="replace")
+        corpus = len(list(results.iterdir()))
+    output = process.stderr.decode(errors="replace")
     new = [
         path
         for path in crashes.iterdir()
         if path.stat().st_mtime >= began and path.suffix != ".traceback"
     ]
     if process.returncode and not new:  # died without leaving an input
-        (crashes / "died").write_text(said)
+        (crashes / "died").write_text(output)
         new = [crashes / "died"]
-    done = re.findall(r"stat::number_of_executed_units: (\d+)", said)
+    done = re.findall(r"stat::number_of_executed_units: (\d+)", output)
     executions = int(done[-1]) if done else 0
     result = {"parser": name, "executions": executions, "seconds": round(time.time() - began)}
     result |= {"crashes": len(new), "corpus": corpus}
@@ -140,12 +138,12 @@ def _kept(target: Callable[[bytes], None], crashes: Path) -> Callable[[bytes], N
             target(data)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
-            place = "".join(
+            path = "".join(
                 f"{frame.filename}:{frame.lineno}:"
                 for frame in frames
                 if "site-packages" not in frame.filename
             )
-            kind = hashlib.sha256(f"{type(error).__name__}:{place}".encode()).hexdigest()[:16]
+            kind = hashlib.sha256(f"{type(error).__name__}:{path}".encode()).hexdigest()[:16]
             if kind not in seen:
                 seen.add(kind)
                 (crashes / kind).write_bytes(data)

@@ -1,4 +1,6 @@
-"""What must hold for anything a parser returns, and slow second opinions that share no code with Longtail."""
+"""What must hold for anything a parser returns, and slow second opinions that share no code with
+Longtail.
+"""
 
 from __future__ import annotations
 
@@ -83,18 +85,22 @@ def check_labels(labels: Labels) -> None:
         check_strings(column, len(labels))
     if labels.aliases is not None:
         assert len(labels.aliases) == len(labels)
-        "".join(alias for own in labels.aliases for alias in own).encode()
+        "".join(alias for member in labels.aliases for alias in member).encode()
     assert len(labels.columns) == len(labels)
 
 
 def check_matrix(
     matrix: Any, n_rows: int, n_columns: int, above: float = -np.inf, dtype: Any = np.float32
 ) -> None:
-    """A canonical CSR matrix: columns rising in each row and in range, values finite and above ``above``."""
+    """A canonical CSR matrix: columns rising in each row and in range, values finite and above
+    ``above``.
+    """
     assert matrix.format == "csr"
     assert matrix.dtype == dtype
     assert matrix.shape == (n_rows, n_columns)
-    ends, columns, values = matrix.indptr, matrix.indices, matrix.data
+    ends = matrix.indptr
+    columns = matrix.indices
+    values = matrix.data
     assert len(ends) == n_rows + 1
     assert ends[0] == 0
     assert (np.diff(ends) >= 0).all()
@@ -138,13 +144,17 @@ def same(a: Dataset, b: Dataset, ids: bool = True) -> bool:
 
 @contextmanager
 def small_chunks(size: int, **limits: int) -> Iterator[None]:
-    """Read files ``size`` bytes (4 or more, to tell an archive) at a time, so that short inputs too are cut."""
+    """Read files ``size`` bytes (4 or more, to tell an archive) at a time, so that short inputs too
+    are cut.
+    """
     with mock.patch.multiple(lines_module, _CHUNK=size, _ARCHIVE_CHUNK=4, **limits):
         yield
 
 
 def without_lines(plain: bytes, bad: set[int]) -> bytes:
-    """Return the text without the lines counted from 1; the mark keeps what is left from looking like an archive."""
+    """Return the text without the lines counted from 1; the mark keeps what is left from looking
+    like an archive.
+    """
     kept = [
         line
         for number, line in enumerate(plain.removeprefix(BOM).split(b"\n"), 1)
@@ -154,7 +164,9 @@ def without_lines(plain: bytes, bad: set[int]) -> bytes:
 
 
 def reference_plain(data: bytes) -> bytes | None:
-    """Return what the bytes hold, each member decompressed at once; None where one is damaged or cut short."""
+    """Return what the bytes hold, each member decompressed at once; None where one is damaged or
+    cut short.
+    """
     kind = next((kind for kind in _CODECS if data.startswith(kind)), None)
     if kind is None:
         return data
@@ -178,19 +190,23 @@ _CODECS: dict[bytes, Callable[[], Any]] = {
 
 
 def reference_jsonl(line: bytes) -> tuple[str, str | None, dict[str, float]] | None:
-    """Return (text, id, label → relevance) of a line; None where the standard library cannot read it."""
+    """Return (text, id, label → relevance) of a line; None where the standard library cannot read
+    it.
+    """
     try:
         record = json.loads(line.decode())
     except (ValueError, RecursionError):
         return None
-    title, text, labels = record.get("title"), record.get("text"), record.get("labels") or []
+    title = record.get("title")
+    text = record.get("text")
+    labels = record.get("labels") or []
     joined = "\n".join(part for part in (title, text) if part)
     relevance = record.get("relevance") or [1.0] * len(labels)
     graded: dict[str, float] = {}
     for label, value in zip(labels, relevance, strict=True):
         graded.setdefault(label, float(np.float32(value)))
-    given = record.get("id")
-    return joined, None if given is None else str(given), graded
+    arguments = record.get("id")
+    return joined, None if arguments is None else str(arguments), graded
 
 
 _FLOAT = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -198,7 +214,9 @@ Row = tuple[list[int], dict[int, float]]
 
 
 def reference_bow(data: bytes) -> tuple[tuple[int, int, int], list[Row | None]] | None:
-    """Return the header and each row's (labels, column → value), None for a bad row; None for a bad file."""
+    """Return the header and each row's (labels, column → value), None for a bad row; None for a bad
+    file.
+    """
     header, *rows = data.removeprefix(BOM).split(b"\n")
     tokens = header.split()
     if len(tokens) != 3 or not all(re.fullmatch(rb"\d{1,18}", token) for token in tokens):
@@ -212,16 +230,18 @@ def reference_bow(data: bytes) -> tuple[tuple[int, int, int], list[Row | None]] 
 
 
 def reference_headerless(data: bytes) -> list[Row | None]:
-    """Return each row of svmlight lines, None for a bad one; comments alone and blank lines at the end are none."""
+    """Return each row of svmlight lines, None for a bad one; comments alone and blank lines at the
+    end are none.
+    """
     rows: list[Row | None] = []
     content = 0  # rows up to the last line that is not blank
     for line in data.removeprefix(BOM).split(b"\n"):
         bare, mark, _ = line.partition(b"#")
         if not mark or bare.strip():
             tokens = bare.split()
-            place = 0 if not tokens or bare[:1].isspace() or b":" in tokens[0] else 1
-            if tokens[place : place + 1] and tokens[place].startswith(b"qid:"):
-                bare = bare.replace(tokens[place], b" ", 1)
+            path = 0 if not tokens or bare[:1].isspace() or b":" in tokens[0] else 1
+            if tokens[path : path + 1] and tokens[path].startswith(b"qid:"):
+                bare = bare.replace(tokens[path], b" ", 1)
             rows.append(_reference_row(bare, MOST_COLUMNS, MOST_COLUMNS))
         if line.strip():
             content = len(rows)

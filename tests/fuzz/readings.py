@@ -46,7 +46,9 @@ def seldom(data: bytes) -> bool:
 
 
 def read(reader: Reader, path: Path, data: bytes) -> Dataset | None:
-    """Return what is read when bad records are skipped; now and then, read in other ways that must agree."""
+    """Return what is read when bad records are skipped; now and then, read in other ways that must
+    agree.
+    """
     lenient = oracles.outcome(reader, path, Reading(skip_bad=MANY))
     if isinstance(lenient, Dataset):
         oracles.check_dataset(lenient)
@@ -72,30 +74,32 @@ def _agree(a: Any, b: Any) -> None:
 def _read_otherwise(reader: Reader, path: Path, lenient: Any) -> None:
     """Read over a given vocabulary and without labels."""
     for unknown in ("error", "drop", "add"):
-        found = oracles.outcome(
+        result = oracles.outcome(
             reader, path, Reading(labels=VOCABULARY, unknown=unknown, skip_bad=MANY)
         )
-        if not isinstance(found, Dataset):
+        if not isinstance(result, Dataset):
             continue
-        oracles.check_dataset(found)
+        oracles.check_dataset(result)
         assert isinstance(lenient, Dataset)
-        assert list(found.labels.ids)[: len(VOCABULARY)] == list(VOCABULARY.ids)
+        assert list(result.labels.ids)[: len(VOCABULARY)] == list(VOCABULARY.ids)
         if unknown == "add":
-            assert [set(found.labels_of(row)) for row in range(len(found))] == [
+            assert [set(result.labels_of(row)) for row in range(len(result))] == [
                 set(lenient.labels_of(row)) for row in range(len(lenient))
             ]
         if unknown == "drop":
-            assert found.texts == lenient.texts
-            assert found.label_matrix.nnz + found.dropped_unknown >= lenient.label_matrix.nnz
-    found = oracles.outcome(reader, path, Reading(labelled=False, skip_bad=MANY))
-    if isinstance(found, Dataset):
-        oracles.check_dataset(found)
+            assert result.texts == lenient.texts
+            assert result.label_matrix.nnz + result.dropped_unknown >= lenient.label_matrix.nnz
+    result = oracles.outcome(reader, path, Reading(labelled=False, skip_bad=MANY))
+    if isinstance(result, Dataset):
+        oracles.check_dataset(result)
     else:
-        assert not isinstance(lenient, Dataset), f"unlabelled reading refuses: {found}"
+        assert not isinstance(lenient, Dataset), f"unlabelled reading refuses: {result}"
 
 
 def without_bad_lines(reader: Reader, path: Path, data: bytes, lenient: Dataset) -> set[int] | None:
-    """Read again without the lines that were called bad: the rest is good and the same; return those lines."""
+    """Read again without the lines that were called bad: the rest is good and the same; return
+    those lines.
+    """
     strict = oracles.outcome(reader, path, Reading())
     if isinstance(strict, Dataset):
         return set()
@@ -130,7 +134,7 @@ def rewritten(reader: Reader, write: Writer, dataset: Dataset, path: Path) -> Da
     """Write and read; the writer may refuse."""
     if isinstance(oracles.outcome(write, dataset, path), LongtailError):
         return None
-    found = oracles.outcome(reader, path, Reading())
-    nothing = isinstance(found, DataError) and found.problems[0].found == "no document"
-    assert isinstance(found, Dataset) or nothing, f"what was written does not read back: {found}"
-    return found if isinstance(found, Dataset) else None
+    result = oracles.outcome(reader, path, Reading())
+    nothing = isinstance(result, DataError) and result.problems[0].found == "no document"
+    assert isinstance(result, Dataset) or nothing, f"what was written does not read back: {result}"
+    return result if isinstance(result, Dataset) else None

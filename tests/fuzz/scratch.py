@@ -17,9 +17,9 @@ SEPARATOR = b"\n%%\n"  # between the files that are packed into one input
 @cache
 def folder() -> Path:
     """Return a folder in memory where there is one; whoever sets FUZZ_FOLDER cleans up."""
-    given = os.environ.get("FUZZ_FOLDER")
-    if given:
-        return Path(given)
+    arguments = os.environ.get("FUZZ_FOLDER")
+    if arguments:
+        return Path(arguments)
     shared = Path("/dev/shm")
     made = tempfile.mkdtemp(
         prefix="longtail-fuzz-", dir=shared if os.access(shared, os.W_OK) else None
@@ -41,9 +41,9 @@ def files(name: str, contents: dict[str, bytes | None]) -> Path:
     path.mkdir(exist_ok=True)
     for there in path.iterdir():
         there.unlink()
-    for own, data in contents.items():
+    for member, data in contents.items():
         if data is not None:
-            (path / own).write_bytes(data)
+            (path / member).write_bytes(data)
     return path
 
 

@@ -1,8 +1,8 @@
 """One function a parser: takes any bytes, returns None, raises only where Longtail has a defect.
 
-A defect is an exception that is not a LongtailError, a message that is not fit to print, a result that breaks what
-readers promise, or one that a second opinion contradicts. Parsers of several files get them as one input, with
-``SEPARATOR`` between; absent ones are left out.
+A defect is an exception that is not a LongtailError, a message that is not fit to print, a result
+that breaks what readers promise, or one that a second opinion contradicts. Parsers of several files
+get them as one input, with ``SEPARATOR`` between; absent ones are left out.
 """
 
 from __future__ import annotations
@@ -120,19 +120,19 @@ _TEST_IDS = Strings.of(["a", "b", "2"])
 def fuzz_predictions(data: bytes) -> None:
     path = file("predictions.jsonl", data)
     for ids, count in ((_TEST_IDS, 0), (None, 2)):
-        found = oracles.outcome(predictions.read_predictions, path, VOCABULARY, ids, count)
-        if isinstance(found, LongtailError):
+        result = oracles.outcome(predictions.read_predictions, path, VOCABULARY, ids, count)
+        if isinstance(result, LongtailError):
             continue
         n = count if ids is None else len(ids)
-        oracles.check_labels(found.labels)
-        oracles.check_matrix(_by_column(found.matrix), n, len(found.labels), dtype=np.float64)
-        ends = found.matrix.indptr.tolist()
+        oracles.check_labels(result.labels)
+        oracles.check_matrix(_by_column(result.matrix), n, len(result.labels), dtype=np.float64)
+        ends = result.matrix.indptr.tolist()
         for start, end in pairwise(ends):
-            assert (np.diff(found.matrix.data[start:end]) <= 0).all(), "not from best to worst"
+            assert (np.diff(result.matrix.data[start:end]) <= 0).all(), "not from best to worst"
         out = folder() / "out-predictions.jsonl"
-        predictions.write_predictions(found, out)
+        predictions.write_predictions(result, out)
         again = predictions.read_predictions(out, VOCABULARY, ids, count)
-        assert [again[row] for row in range(n)] == [found[row] for row in range(n)]
+        assert [again[row] for row in range(n)] == [result[row] for row in range(n)]
 
 
 def _by_column(matrix: Any) -> Any:
@@ -142,7 +142,9 @@ def _by_column(matrix: Any) -> Any:
 
 
 def fuzz_lines(data: bytes) -> None:
-    """The bytes as they are, and compressed in members; in chunks of any size, with and without a limit a line."""
+    """The bytes as they are, and compressed in members; in chunks of any size, with and without a
+    limit a line.
+    """
     _check_lines(data)
     if not seldom(data):
         return
@@ -152,8 +154,8 @@ def fuzz_lines(data: bytes) -> None:
     _check_lines(oracles.zstd.compress(whole), whole)
     path = file("lines.gz", packed)
     with oracles.small_chunks(16, MAX_EXPANSION=1, _EXPANSION_FREE=64):
-        found = oracles.outcome(lambda: b"".join(lines.chunks(path, Problems(path))))
-    assert isinstance(found, DataError) or found == whole
+        result = oracles.outcome(lambda: b"".join(lines.chunks(path, Problems(path))))
+    assert isinstance(result, DataError) or result == whole
 
 
 def _check_lines(data: bytes, plain: bytes | None = None) -> None:
@@ -162,22 +164,23 @@ def _check_lines(data: bytes, plain: bytes | None = None) -> None:
     for chunk, most in ((1 << 18, 64 << 20), (4 + len(data) % 23, 64 << 20), (16, 32)):
         problems = Problems(path, MANY)
         with oracles.small_chunks(chunk, MAX_LINE=most):
-            found = oracles.outcome(
+            result = oracles.outcome(
                 lambda problems=problems: list(lines.text_lines(path, problems))
             )
         if plain is None or plain.startswith((b"\xff\xfe", b"\xfe\xff")):
-            # libzstd holds a frame against the size that it claims only when it gets it in one piece
-            assert isinstance(found, DataError) or (
+            # libzstd holds a frame against the size that it claims only when it gets it in one
+            # piece
+            assert isinstance(result, DataError) or (
                 plain is None and data.startswith(b"\x28\xb5\x2f\xfd")
             )
             continue
         expected = list(enumerate(plain.removeprefix(oracles.BOM).split(b"\n"), 1))
         if not expected[-1][1]:
             expected.pop()
-        assert found == [
+        assert result == [
             (number, _decoded(line) if len(line) <= most else None) for number, line in expected
         ]
-        assert problems.skipped == [text for _, text in found].count(None)
+        assert problems.skipped == [text for _, text in result].count(None)
 
 
 def _decoded(line: bytes) -> str | None:
@@ -191,18 +194,20 @@ def fuzz_config(data: bytes) -> None:
     """A TOML file, and below the separator one --set a line."""
     toml, assignments = parts(data, 2)
     sources = [oracles.outcome(settings.read_toml, file("in.toml", toml or b""))]
-    given = (assignments or b"").decode(
+    arguments = (assignments or b"").decode(
         "utf-8", "surrogateescape"
     )  # as the command line hands it over
-    sources += [oracles.outcome(settings.parse_assignment, one) for one in given.split("\n") if one]
-    found = oracles.outcome(
+    sources += [
+        oracles.outcome(settings.parse_assignment, one) for one in arguments.split("\n") if one
+    ]
+    result = oracles.outcome(
         settings.resolve, *(source for source in sources if not isinstance(source, LongtailError))
     )
-    if isinstance(found, LongtailError) or not seldom(data):
+    if isinstance(result, LongtailError) or not seldom(data):
         return
-    written = settings.to_toml(found)
+    written = settings.to_toml(result)
     again = settings.resolve(settings.read_toml(file("out.toml", written.encode())))
-    assert again == found
+    assert again == result
     assert settings.to_toml(again) == written
 
 
@@ -211,30 +216,30 @@ def fuzz_manifest(data: bytes) -> None:
     oracles.outcome(manifest.decode, data, Path("manifest.json"))
     head = data[: manifest._SEAL.start]
     sealed = head + hashlib.sha256(head).hexdigest().encode() + manifest._END
-    found = oracles.outcome(manifest.decode, sealed, Path("manifest.json"))
-    if isinstance(found, LongtailError):
+    result = oracles.outcome(manifest.decode, sealed, Path("manifest.json"))
+    if isinstance(result, LongtailError):
         return
     inside = files("model", {"manifest.json": sealed, "a.json": b"{}\n", "b.bin": b""})
     opened = oracles.outcome(store.open_folder, inside)
     if not isinstance(opened, LongtailError):
-        assert [entry.path for entry in found.files] == ["a.json", "b.bin"]
+        assert [entry.path for entry in result.files] == ["a.json", "b.bin"]
         assert opened.read_json("a.json", dict) == {}
         again = manifest.decode(
-            manifest.encode(found.producer, found.config_hash, found.files), inside
+            manifest.encode(result.producer, result.config_hash, result.files), inside
         )
         assert (again.files, again.producer, again.config_hash) == (
-            found.files,
-            found.producer,
-            found.config_hash,
+            result.files,
+            result.producer,
+            result.config_hash,
         )
 
 
 def fuzz_tensors(data: bytes) -> None:
-    found = oracles.outcome(tensors.read_arrays, memoryview(data), Path("a.safetensors"))
+    result = oracles.outcome(tensors.read_arrays, memoryview(data), Path("a.safetensors"))
     metadata = oracles.outcome(tensors.read_metadata, memoryview(data), Path("a.safetensors"))
-    if isinstance(found, LongtailError):
+    if isinstance(result, LongtailError):
         return
-    assert sum(array.nbytes for array in found.values()) <= len(data)
+    assert sum(array.nbytes for array in result.values()) <= len(data)
     if not isinstance(metadata, LongtailError):  # the library looks at both at once
         try:
             expected = safetensors.numpy.load(data)
@@ -244,15 +249,15 @@ def fuzz_tensors(data: bytes) -> None:
             ):  # of a key that stands twice we take the last, as JSON has it
                 raise
             return
-        assert expected.keys() == found.keys()
-        for name, array in found.items():
+        assert expected.keys() == result.keys()
+        for name, array in result.items():
             assert array.dtype == expected[name].dtype
             assert array.tobytes() == expected[name].tobytes()
-    if found and not isinstance(metadata, LongtailError):
-        again = b"".join(map(bytes, tensors.array_pieces(found, metadata)))
+    if result and not isinstance(metadata, LongtailError):
+        again = b"".join(map(bytes, tensors.array_pieces(result, metadata)))
         reread = tensors.read_arrays(memoryview(again), Path("a.safetensors"))
         assert {name: array.tobytes() for name, array in reread.items()} == {
-            name: array.tobytes() for name, array in found.items()
+            name: array.tobytes() for name, array in result.items()
         }
 
 

@@ -1,4 +1,6 @@
-"""The short run of the fuzzer that CI makes: every seed, and seeded random mutations of them, through every target."""
+"""The short run of the fuzzer that CI makes: every seed, and seeded random mutations of them,
+through every target.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def seeds(name: str) -> list[bytes]:
 
 
 def mutant(rng: random.Random, data: bytes) -> bytes:
-    """Return ``data`` after one to four edits: bytes set, taken out, put in, copied, or the end cut off."""
+    """Return ``data`` after one to four edits: bytes set, taken out, put in, copied, or the end cut
+    off.
+    """
     out = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         at, end = sorted(rng.randint(0, len(out)) for _ in range(2))
@@ -81,9 +85,10 @@ def test_seeds_find_no_defect(path):
 
 @pytest.mark.parametrize("name", sorted(targets.TARGETS))
 def test_mutants_find_no_defect(name):
-    rng, own = random.Random(zlib.crc32(name.encode())), seeds(name)
+    rng = random.Random(zlib.crc32(name.encode()))
+    member = seeds(name)
     for _ in range(MUTANTS):
-        data = mutant(rng, rng.choice(own))
+        data = mutant(rng, rng.choice(member))
         try:
             targets.TARGETS[name](data)
         except Exception as error:

@@ -48,13 +48,15 @@ def test_the_same_run_gives_the_same_bytes(kind, dtype):
         "documents": 64,
         "slots": 1200,
     }
-    one, other = trained(kind, **run), trained(kind, **run)
+    one = trained(kind, **run)
+    other = trained(kind, **run)
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def test_offsets_beyond_31_bits():
     """2.9 million rows of 768: the last ones lie past 2³¹ elements."""
-    n_nodes, width = 2_900_000, 768
+    n_nodes = 2_900_000
+    width = 768
     head = Head(n_nodes, width, optimiser="sgd", dtype=torch.bfloat16, device="cuda")
     x = torch.randn(4, width, device="cuda", requires_grad=True)
     candidates = torch.arange(n_nodes - 12, n_nodes, dtype=torch.int32, device="cuda").view(4, 3)

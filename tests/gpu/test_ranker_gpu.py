@@ -1,4 +1,6 @@
-"""A frozen network on the GPU, in recorded kernels and bfloat16, beside the same network on the CPU."""
+"""A frozen network on the GPU, in recorded kernels and bfloat16, beside the same network on the
+CPU.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,9 @@ def ranker(tokeniser, device, last_level, pooling="mean"):
 @pytest.mark.parametrize("last_level", ["shortlist", "full"])
 def test_scores_are_those_of_the_cpu(tokeniser, last_level, pooling):
     expected, vectors = ranker(tokeniser, "cpu", last_level, pooling).search(TEXTS, 300)
-    found, own = ranker(tokeniser, "cuda", last_level, pooling).search(TEXTS, 300)
-    np.testing.assert_allclose(found.toarray(), expected.toarray(), atol=0.03)
-    np.testing.assert_allclose(own, vectors, atol=0.05)
+    result, member = ranker(tokeniser, "cuda", last_level, pooling).search(TEXTS, 300)
+    np.testing.assert_allclose(result.toarray(), expected.toarray(), atol=0.03)
+    np.testing.assert_allclose(member, vectors, atol=0.05)
 
 
 @pytest.mark.parametrize("last_level", ["shortlist", "full"])
@@ -49,9 +51,9 @@ def test_few_documents_at_a_time_give_what_many_do(tokeniser, last_level):
     frozen = ranker(tokeniser, "cuda", last_level)
     many, vectors = frozen.search(TEXTS, 5)
     for size in (1, 3, 32):
-        few, own = frozen.search(TEXTS[:size], 5)
+        few, member = frozen.search(TEXTS[:size], 5)
         np.testing.assert_allclose(few.toarray(), many[:size].toarray(), atol=0.02)
-        np.testing.assert_allclose(own, vectors[:size], atol=0.05)
+        np.testing.assert_allclose(member, vectors[:size], atol=0.05)
 
 
 def test_the_network_itself_stays_as_it_was(tokeniser):

@@ -1,6 +1,8 @@
-"""Asks pip-audit about every version in constraints.txt; where its database cannot be reached, says so and goes on.
+"""Asks pip-audit about every version in constraints.txt; where its database cannot be reached, says
+so and goes on.
 
-python tests/security/audit_packages.py CONSTRAINTS: exit code 1 if a version with a known hole is among them.
+python tests/security/audit_packages.py CONSTRAINTS: exit code 1 if a version with a known hole is
+among them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ UNREACHABLE = "pip-audit: its database is not reachable; nothing was audited"
 
 
 def verdict(report: str) -> tuple[int, list[str]]:
-    """Return the exit code and the lines to print for pip-audit's JSON, or for what it said in its place."""
+    """Return the exit code and the lines to print for pip-audit's JSON, or for what it said in its
+    place.
+    """
     try:
         packages: list[dict[str, Any]] = json.loads(report)["dependencies"]
     except (ValueError, KeyError, TypeError):

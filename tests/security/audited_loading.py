@@ -1,8 +1,10 @@
-"""Loads, predicts and explains with every model under an audit hook, which cannot be taken off again: a script.
+"""Loads, predicts and explains with every model under an audit hook, which cannot be taken off
+again: a script.
 
-python audited_loading.py WARM COLD: both folders hold the same model folders. Those of WARM are used first, without
-the hook, so that libraries import and kernels are compiled; then come those of COLD, whose files have not been seen.
-Prints JSON: of each model, and of each planted call, what was noticed.
+python audited_loading.py WARM COLD: both folders hold the same model folders. Those of WARM are
+used first, without the hook, so that libraries import and kernels are compiled; then come those of
+COLD, whose files have not been seen. Prints JSON: of each model, and of each planted call, what was
+noticed.
 """
 
 from __future__ import annotations
@@ -110,22 +112,23 @@ def hook(event: str, arguments: tuple[object, ...]) -> None:
             noticed.append(f"{'write' if writes else 'read'} {path}"[:300])
 
 
-def watched(place: Path, work: Callable[[], object]) -> list[str]:
+def watched(path: Path, work: Callable[[], object]) -> list[str]:
     """Return what was noticed during some work that may read ``place``."""
     global noticed, readable
-    readable, noticed = place.resolve(), []
+    readable = path.resolve()
+    noticed = []
     try:
         work()
     except Exception as error:
         noticed.append(f"failed: {type(error).__name__}: {error}")
     finally:
-        found, noticed = noticed, None
-    return found
+        result, noticed = noticed, None
+    return result
 
 
-def use(place: Path) -> None:
+def use(path: Path) -> None:
     """Load a model and do with it what can be done."""
-    model = lt.load(place, device="cpu")
+    model = lt.load(path, device="cpu")
     model.predict([TEXT, "", "\u1e9e"], 5)
     model.predict([TEXT], 5)
     model.explain(TEXT, label=model.model.labels.ids[0])
@@ -162,7 +165,7 @@ PLANTED: dict[str, Callable[[Path], object]] = {
 def main(warm: Path, cold: Path) -> None:
     """Use all models twice, and try whether the hook sees what it is for."""
     warnings.simplefilter("ignore")
-    names = sorted(place.name for place in warm.iterdir())
+    names = sorted(path.name for path in warm.iterdir())
     for name in names:
         use(warm / name)
     sys.addaudithook(hook)

@@ -1,6 +1,7 @@
 """Mutants of a model folder that lie in one place each, sealed again, so that every hash holds.
 
-Whoever can write a manifest can write a right one: what a folder says must be checked by its meaning, too.
+Whoever can write a manifest can write a right one: what a folder says must be checked by its
+meaning, too.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ class Mutant(NamedTuple):
 class Scratch:
     """A folder of which one mutant after the other is made, in little time."""
 
-    def __init__(self, folder: Path, place: Path) -> None:
-        shutil.copytree(folder, place)
+    def __init__(self, folder: Path, path: Path) -> None:
+        shutil.copytree(folder, path)
         opened = store.open_folder(folder)
-        self.place, self._folder, self._manifest = place, opened, opened.manifest
+        self.place = path
+        self._folder = opened
+        self._manifest = opened.manifest
 
     def become(self, mutant: Mutant) -> None:
         """Write the files of the mutant, and a manifest that says so."""
@@ -95,7 +98,8 @@ def _of_arrays(
     yield Mutant(f"{file}: one array more", written({**arrays, "more": np.zeros(3)}))
     for key, array in arrays.items():
         yield Mutant(
-            f"{file}: no {key}", written({name: own for name, own in arrays.items() if name != key})
+            f"{file}: no {key}",
+            written({name: member for name, member in arrays.items() if name != key}),
         )
         for change, changed in _changes(array).items():
             if (

@@ -1,7 +1,8 @@
-"""Tries mutants of model folders in a process of its own, so that a crash is seen; prints a line each.
+"""Tries mutants of model folders in a process of its own, so that a crash is seen; prints a line
+each.
 
-python mutant_runner.py SCRATCH FOLDER:FIRST:STEP …: model, number, outcome and name of every STEPth mutant of a folder
-from FIRST on.
+python mutant_runner.py SCRATCH FOLDER:FIRST:STEP …: model, number, outcome and name of every STEPth
+mutant of a folder from FIRST on.
 """
 
 from __future__ import annotations
@@ -46,18 +47,18 @@ def main(scratch: Path, folders: list[str]) -> None:
         _use(folder)
     _limit_memory()
     for folder, first, step in models:
-        place = scratch / folder.name
-        base = Scratch(folder, place)
+        path = scratch / folder.name
+        base = Scratch(folder, path)
         for number, mutant in islice(enumerate(mutants(folder)), first, None, step):
             _tell(folder, number, "trying", mutant)
             base.become(mutant)
             signal.alarm(SECONDS)
-            outcome = _outcome(place)
+            outcome = _outcome(path)
             signal.alarm(0)
             _tell(
                 folder,
                 number,
-                "RAN CODE" if [*place.rglob("ran"), *Path.cwd().glob("ran")] else outcome,
+                "RAN CODE" if [*path.rglob("ran"), *Path.cwd().glob("ran")] else outcome,
                 mutant,
             )
             base.recover(mutant)
@@ -67,12 +68,14 @@ def _tell(folder: Path, number: int, outcome: str, mutant: Mutant) -> None:
     print(folder.name, number, outcome, mutant.name, sep="\t", flush=True)
 
 
-def _outcome(place: Path) -> str:
+def _outcome(path: Path) -> str:
     try:
-        return _use(place)
+        return _use(path)
     except ModelFolderError as error:
-        told = str(error)
-        return "refused" if told.isprintable() and len(told) < 2000 else f"BAD WORDS {told!r}"
+        message = str(error)
+        return (
+            "refused" if message.isprintable() and len(message) < 2000 else f"BAD WORDS {message!r}"
+        )
     except MissingExtra:
         return "refused"
     except (
@@ -88,9 +91,9 @@ def _outcome(place: Path) -> str:
         return f"{type(error).__name__} {str(error)[:150]!r} at {Path(where.filename).name}:{where.lineno}"
 
 
-def _use(place: Path) -> str:
+def _use(path: Path) -> str:
     """Load, predict and explain; every score must be a number that a score can be."""
-    model = lt.load(place, device="cpu")
+    model = lt.load(path, device="cpu")
     for texts in (TEXTS, TEXTS[:1]):
         rows = model.predict(texts, 5)
         if not all(math.isfinite(label.score) for row in rows for label in row):

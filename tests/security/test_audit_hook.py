@@ -1,4 +1,6 @@
-"""No model runs code, writes, asks the network or reads the files of others: seen by Python's own audit hook."""
+"""No model runs code, writes, asks the network or reads the files of others: seen by Python's own
+audit hook.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,11 @@ PLANTED = {
 
 
 def test_nothing_but_the_folder_is_read(tmp_path):
-    """One test of all, in one process: the hook stays to the end of it, and libraries take long to import."""
-    warm, cold = unpack_all(tmp_path / "warm"), tmp_path / "cold"
+    """One test of all, in one process: the hook stays to the end of it, and libraries take long to
+    import.
+    """
+    warm = unpack_all(tmp_path / "warm")
+    cold = tmp_path / "cold"
     shutil.copytree(warm, cold)
     command = [
         sys.executable,
@@ -51,6 +56,6 @@ def test_nothing_but_the_folder_is_read(tmp_path):
     assert noticed["models"] == {name: [] for name in NAMES}
     assert noticed["planted"].keys() == PLANTED.keys()
     for name, event in PLANTED.items():  # the hook sees what it is for
-        assert any(found.startswith(event) for found in noticed["planted"][name]), noticed[
+        assert any(result.startswith(event) for result in noticed["planted"][name]), noticed[
             "planted"
         ][name]

@@ -1,4 +1,6 @@
-"""The gate of ``make lint`` refuses calls that run what a file says, however they are spelt, and lets others pass."""
+"""The gate of ``make lint`` refuses calls that run what a file says, however they are spelt, and
+lets others pass.
+"""
 
 from __future__ import annotations
 
@@ -99,5 +101,5 @@ def test_a_planted_one_is_named_with_its_line(tmp_path, capsys):
 def test_every_exception_is_needed(file, name):
     source = (ROOT / file).read_text()
     assert list(forbidden_calls.forbidden(source, file)) == []
-    assert name in {found.rpartition(".")[0] if found.count(".") > name.count(".") else found
-                    for _, found, _ in forbidden_calls.forbidden(source, "src/elsewhere.py")}  # fmt: skip
+    assert name in {result.rpartition(".")[0] if result.count(".") > name.count(".") else result
+                    for _, result, _ in forbidden_calls.forbidden(source, "src/elsewhere.py")}  # fmt: skip

@@ -1,6 +1,8 @@
-"""Model folders that lie where every hash holds: each is refused in one line, or is a model; none does harm.
+"""Model folders that lie where every hash holds: each is refused in one line, or is a model; none
+does harm.
 
-``HOSTILE_STEP=1`` tries all mutants, as ``make soak`` does with a share of them; else few of each model are tried.
+``HOSTILE_STEP=1`` tries all mutants, as ``make soak`` does with a share of them; else few of each
+model are tried.
 """
 
 from __future__ import annotations
@@ -25,22 +27,24 @@ RUNNER = Path(__file__).with_name("mutant_runner.py")
 CRASHES = 3  # after which enough is seen
 
 
-def tried(place: Path) -> tuple[Counter[str], list[str]]:
-    """Return how often each outcome was seen, and what went wrong; a process that crashes is followed by another."""
+def tried(path: Path) -> tuple[Counter[str], list[str]]:
+    """Return how often each outcome was seen, and what went wrong; a process that crashes is
+    followed by another.
+    """
     outcomes: Counter[str] = Counter()
     wrong: list[str] = []
     left = {name: (FIRST, STEP or _STEPS.get(name, 499)) for name in NAMES}
-    folders = {name: unpack(name, place / "models") for name in NAMES}
+    folders = {name: unpack(name, path / "models") for name in NAMES}
     for attempt in range(CRASHES):
-        command = [sys.executable, str(RUNNER), str(place / f"scratch-{attempt}")]
+        command = [sys.executable, str(RUNNER), str(path / f"scratch-{attempt}")]
         command += [f"{folders[name]}:{first}:{step}" for name, (first, step) in left.items()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=path)
         lines = [line.split("\t") for line in done.stdout.splitlines()]
-        told = [
+        message = [
             (model, outcome, mutant) for model, _, outcome, mutant in lines if outcome != "trying"
         ]
-        outcomes.update(outcome for _, outcome, _ in told)
-        wrong += [": ".join(line) for line in told if line[1] not in ("refused", "answered")]
+        outcomes.update(outcome for _, outcome, _ in message)
+        wrong += [": ".join(line) for line in message if line[1] not in ("refused", "answered")]
         if done.returncode == 0:
             break
         assert lines, done.stderr[-2000:]

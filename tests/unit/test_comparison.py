@@ -1,4 +1,6 @@
-"""Models side by side: one measure for all of them, names that tell them apart, tables, and the picture's numbers."""
+"""Models side by side: one measure for all of them, names that tell them apart, tables, and the
+picture's numbers.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ class TestNumbers:
         assert (dull.measured.evaluation.a, dull.measured.evaluation.b) == (0.6, 2.6)
 
     def test_one_measure_for_all(self):
-        """The same answers are as good in a model of other data, which has other labels, in another order."""
+        """The same answers are as good in a model of other data, which has other labels, in another
+        order.
+        """
         counts = {"more": 4, "once": 70, "few": 9, "some": 2, "often": 1}
         found = compare([a_model(GOOD), a_model(GOOD, counts, 900)], documents())
         one, other = found.models
@@ -165,10 +169,8 @@ class TestNumbers:
     def test_progress(self):
         with shown_progress() as told:
             compare([a_model(GOOD), a_model(DULL, method="plt")], documents())
-        one, two = (
-            (("measuring xr-linear", None, ""), "end", 1),
-            (("measuring plt", None, ""), "end", 1),
-        )
+        one = (("measuring xr-linear", None, ""), "end", 1)
+        two = (("measuring plt", None, ""), "end", 1)
         assert told == [("comparing", 2, "models"), *one, *two, "end"]
 
 
@@ -322,7 +324,8 @@ def figure(monkeypatch, tmp_path):
     """Return the figure that is drawn."""
     from matplotlib.figure import Figure
 
-    drawn, save = [], Figure.savefig
+    drawn = []
+    save = Figure.savefig
     monkeypatch.setattr(
         Figure, "savefig", lambda own, *a, **o: drawn.append(own) or save(own, *a, **o)
     )

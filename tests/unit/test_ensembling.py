@@ -315,7 +315,8 @@ def test_models_that_do_not_fit_together(linear, data):
     with pytest.raises(UsageError, match=r"model 2: was trained on \(50, 0\) columns"):
         lt.ensemble([featured, narrow])
     twins = lt.ensemble([featured, lt.Longtail.of(replace(featured.model))])
-    alone, together = featured.predict(given).matrix, twins.predict(given).matrix
+    alone = featured.predict(given).matrix
+    together = twins.predict(given).matrix
     assert (together.indices == alone.indices).all()  # also those that the calibration makes equal
     assert together.data == pytest.approx(alone.data, rel=1e-5)
     with pytest.raises(UsageError, match="expected a Dataset with features"):

@@ -1,4 +1,6 @@
-"""New labels by their words: where they go in the tree, what makes their classifiers, and what stays as it was."""
+"""New labels by their words: where they go in the tree, what makes their classifiers, and what
+stays as it was.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ TRAINING = {
 
 
 def written(n, seed):
-    """Return texts that say a topic and a kind, and the one label of each, which is called after both."""
+    """Return texts that say a topic and a kind, and the one label of each, which is called after
+    both.
+    """
     rng = np.random.default_rng(seed)
     names = [f"{topic} {kind}" for topic, kind in product(TOPICS, KINDS)]
     own = [names[at] for at in rng.integers(len(names), size=n)]
@@ -94,7 +98,8 @@ def test_labels_never_seen_are_found_by_their_words(fitted, extended):
 
 
 def test_what_was_known_is_scored_as_before(fitted, extended):
-    before, after = raw(fitted, 28), raw(extended, 32)
+    before = raw(fitted, 28)
+    after = raw(extended, 32)
     both = (before > 0) & (after[:, :28] > 0)
     assert both.sum() > 0.5 * (before > 0).sum()
     np.testing.assert_allclose(after[:, :28][both], before[both], rtol=2e-5)
@@ -103,7 +108,8 @@ def test_what_was_known_is_scored_as_before(fitted, extended):
 
 
 def test_the_model_stays_consistent(fitted, extended):
-    model, before = extended.model, fitted.model
+    model = extended.model
+    before = fitted.model
     assert list(model.labels.ids) == [*before.labels.ids, *UNSEEN]
     assert model.label_counts.tolist() == [*before.label_counts, 0, 0, 0, 0]
     assert (model.facts, model.calibration, model.metrics) == (
@@ -131,7 +137,8 @@ def test_no_new_label_changes_nothing(fitted):
 
 def test_a_copy_of_a_label_ranks_beside_it(fitted):
     twin = lt.extend(fitted, lt.Labels.of([lt.Label("twin", "solar factory")]))
-    at, original = twin.model.labels.columns["twin"], twin.model.labels.columns["solar factory"]
+    at = twin.model.labels.columns["twin"]
+    original = twin.model.labels.columns["solar factory"]
     scores = raw(twin, 29, ["the factory of solar", "solar and factory"])
     others = np.delete(scores, [at, original], axis=1)
     assert (scores[:, at] > others.max(1)).all()
@@ -183,7 +190,8 @@ def test_unknown_words_count_for_nothing(fitted):
 
 def test_words_alone_make_the_classifier(fitted):
     ranker = lt.extend(fitted, lt.Labels.of([lt.Label("new", "wine history")])).model.network
-    text, tokens = ranker.label_text, ranker.tokeniser(["wine history"])
+    text = ranker.label_text
+    tokens = ranker.tokeniser(["wine history"])
     with torch.no_grad():
         z0 = ranker.network.encoder.idf[torch.tensor(tokens.ids.astype(np.int64))]
         z1 = (z0 / z0.norm()) @ text.embedding(torch.tensor(tokens.ids.astype(np.int64)))
@@ -208,7 +216,8 @@ def test_the_nodes_of_new_labels_are_made_like_those_of_centroids(fitted):
     rng = np.random.default_rng(0)
     vectors = np.abs(rng.normal(size=(300, 24))).astype(np.float32)
     relevance = lt.Dataset.of(["x"] * 300, [[str(at % 28)] for at in range(300)]).label_matrix
-    head, prior = ranker.network.heads[0], -4.0
+    head = ranker.network.heads[0]
+    prior = -4.0
     before = head.to_arrays(state=False)
     rows = centroid_rows(vectors, relevance, prior)
     head.set_rows(rows.weights, rows.bias)
@@ -248,7 +257,8 @@ def test_a_full_cluster_takes_no_more():
 
 
 def test_models_that_cannot(fitted, extended):
-    new, of = lt.Labels.of(["wind wine"]), lt.Longtail.of
+    new = lt.Labels.of(["wind wine"])
+    of = lt.Longtail.of
     other = of(replace(fitted.model, network=None, config=configure("xr-linear")))
     with pytest.raises(
         UsageError,

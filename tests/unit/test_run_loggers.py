@@ -22,7 +22,8 @@ class Listener:
     """A logger that remembers, and fails when told to."""
 
     def __init__(self, fails=""):
-        self.heard, self.fails = [], fails
+        self.heard = []
+        self.fails = fails
 
     def __getattr__(self, name):
         def hear(*values):

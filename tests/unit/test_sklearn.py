@@ -1,4 +1,6 @@
-"""The facade for scikit-learn: its own checks of estimators, and what they do not look at: texts, lists, sparse y."""
+"""The facade for scikit-learn: its own checks of estimators, and what they do not look at: texts,
+lists, sparse y.
+"""
 
 from __future__ import annotations
 
@@ -163,12 +165,11 @@ class TestMatrices:
         ).all()
 
     def test_input_is_left_as_it_was(self, matrices):
-        features, y = sparse.csr_matrix(matrices[0]), matrices[1]
+        features = sparse.csr_matrix(matrices[0])
+        y = matrices[1]
         features.indices, features.data = features.indices.copy(), features.data.copy()
-        features.indices[:2], features.data[:2] = (
-            features.indices[1::-1].copy(),
-            features.data[1::-1].copy(),
-        )
+        features.indices[:2] = features.indices[1::-1].copy()
+        features.data[:2] = features.data[1::-1].copy()
         features.has_sorted_indices = features.has_canonical_format = False
         before = features.indices.copy(), features.data.copy()
         LongtailClassifier().fit(features, y)
@@ -189,7 +190,8 @@ class TestMatrices:
 
 class TestTools:
     def test_pipeline_and_grid_search(self, sample, matrices):
-        texts, y = sample[0], matrices[1]
+        texts = sample[0]
+        y = matrices[1]
         pipeline = make_pipeline(TfidfVectorizer(min_df=2), LongtailClassifier(threshold=0.3))
         settings = [{"tree.branching": 4, "ranker.trees": 2}, {"tree": {"branching": 16}}]
         grid = {"longtailclassifier__settings": settings, "longtailclassifier__k": [1, 5]}

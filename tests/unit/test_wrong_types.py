@@ -1,4 +1,6 @@
-"""Python callers who give a value of another type get an error that names it, before anything is read or written."""
+"""Python callers who give a value of another type get an error that names it, before anything is
+read or written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands to look around: methods, doctor, and the demo of what is most used."""
+"""Commands about Longtail: methods, doctor and demo."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["demo", "doctor", "methods"]
 
+_DEMO_TEXT = (
+    "A small editor for sound files: cut, mix and listen to recordings, with a window for GNOME."
+)
+
 
 @app.command(epilog="Example: longtail methods xr-linear > settings.toml")
 def methods(
@@ -29,9 +33,7 @@ def methods(
     set_: SetOptions = None,
     json: Json = False,
 ) -> None:
-    """List the methods, or show one with its settings resolved; those of a preset with their
-    sources.
-    """
+    """List the methods, or show one with its settings; those of a preset with their sources."""
     from msgspec import to_builtins
 
     from longtail.cli.terminal import print_json, print_table
@@ -48,28 +50,28 @@ def methods(
         if json:
             print_json([_listed(entry) for entry in METHODS.values()])
         else:
-            print_table(["method", "presets", "what"], rows)
+            print_table(["method", "presets", "description"], rows)
         return
     resolved = configure(name, preset, *overrides(config, set_))
     entry = method(name)
     recipe = entry.presets.get(resolved.preset)
-    sources = {} if recipe is None else recipe.sources_in(resolved)
+    sources: dict[str, str] = {}
+    about: dict[str, Any] = {}
+    if recipe is not None:
+        sources = recipe.sources_in(resolved)
+        about = {"sources": sources, "deviations": recipe.deviations}
     if json:
-        about = {} if recipe is None else {"sources": sources, "deviations": recipe.deviations}
         print_json(to_builtins(resolved) | about)
         return
-    print(
-        f"# {entry.what}\n# {entry.paper}\n# {' → '.join(entry.recipe)}\n\n{to_toml(resolved, sources)}",
-        end="",
-    )
-    if recipe is not None and recipe.deviations:
-        print("\n# Where this differs from the authors' recipe:")
-        for deviation in recipe.deviations:
-            print(f"# - {deviation}")
+    print(f"# {entry.what}\n# {entry.paper}\n# {' → '.join(entry.recipe)}\n")
+    print(to_toml(resolved, sources), end="")
+    if about.get("deviations"):
+        print("\n# Deviations from the authors' recipe:")
+        print("\n".join(f"# - {deviation}" for deviation in about["deviations"]))
 
 
 def _listed(entry: Method) -> dict[str, Any]:
-    """Return what the list of methods tells of one, the settings of its presets among it."""
+    """Return the entry of a method in the list as JSON, with the settings of its presets."""
     from msgspec import to_builtins
 
     presets = {name: preset.settings for name, preset in entry.presets.items()}
@@ -83,11 +85,11 @@ def doctor(
     compile_: Annotated[
         bool,
         typer.Option(
-            "--compile", help="First compile the CPU kernels of all linear methods: minutes, once."
+            "--compile", help="First compile the CPU kernels of all linear methods (minutes, once)."
         ),
     ] = False,
 ) -> None:
-    """Look at this machine: versions, cores, memory, kernels, optional parts."""
+    """Check this machine: versions, cores, memory, kernels and optional packages."""
     from longtail.cli.doctor import examine
     from longtail.cli.terminal import print_json, print_table
 
@@ -99,7 +101,7 @@ def doctor(
     if json:
         print_json(symptoms)
     else:
-        print_table(["what", "state", "detail"], [[s.what, s.state, s.detail] for s in symptoms])
+        print_table(["part", "state", "detail"], [[s.what, s.state, s.detail] for s in symptoms])
     if any(symptom.state == "bad" for symptom in symptoms):
         raise typer.Exit(1)
 
@@ -107,13 +109,11 @@ def doctor(
 @app.command(epilog="Example: longtail demo -o demo")
 def demo(
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder for what the demo writes.")
+        Path, typer.Option("-o", "--output", help="Folder for the files of the demo.")
     ] = Path("demo"),
     threads: Threads = 0,
 ) -> None:
-    """Train, measure and explain on the bundled real sample: descriptions of Debian packages with
-    their tags.
-    """
+    """Train, evaluate and explain on the bundled sample: Debian packages with their tags."""
     from longtail.cli.data_commands import check
     from longtail.cli.kernel_compilation import compile_missing_kernels
     from longtail.cli.measure_commands import evaluate
@@ -133,22 +133,20 @@ def demo(
     force = holds_a_model(model)
     print(f"\n$ longtail train {FOLDER} -o {model}{' --force' if force else ''}\n")
     train(str(FOLDER), model, force=force, threads=threads)
-    print(
-        f"\n$ longtail evaluate {model} {FOLDER} --bootstrap 1000 --report {output / 'report.html'}\n"
-    )
-    evaluate([str(model), test], bootstrap=1000, report=output / "report.html", threads=threads)
-    text = "A small editor for sound files: cut, mix and listen to recordings, with a window for GNOME."
-    print(f'\n$ longtail explain {model} "{text}"\n')
-    explain(model, text)
-    longtail = _as_called()
-    print(f'\nNow your own texts: echo \'{{"text": "{text}"}}\' | {longtail} predict {model} -')
+    report = output / "report.html"
+    print(f"\n$ longtail evaluate {model} {FOLDER} --bootstrap 1000 --report {report}\n")
+    evaluate([str(model), test], bootstrap=1000, report=report, threads=threads)
+    print(f'\n$ longtail explain {model} "{_DEMO_TEXT}"\n')
+    explain(model, _DEMO_TEXT)
+    longtail = _program()
+    document = f'{{"text": "{_DEMO_TEXT}"}}'
+    print(f"\nNow your own texts: echo '{document}' | {longtail} predict {model} -")
     print(f"A page to try it in the browser: {longtail} serve {model} --documents {FOLDER}")
 
 
-def _as_called() -> str:
-    """Return the command that a person can type here to run this program again."""
-    # not on the path
-    installed = Path(sys.argv[0]).name == "longtail" and not shutil.which("longtail")
-    if installed:
+def _program() -> str:
+    """Return the command that runs this program from the current folder."""
+    is_off_path = Path(sys.argv[0]).name == "longtail" and not shutil.which("longtail")
+    if is_off_path:
         return os.path.relpath(sys.argv[0])
     return "longtail"

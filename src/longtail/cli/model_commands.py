@@ -37,8 +37,8 @@ from longtail.cli.options import (
     app,
     method_of,
     overrides,
+    print_note,
     read_data,
-    say,
     shard_numbers,
 )
 from longtail.errors import UsageError
@@ -60,7 +60,7 @@ def train(
     valid: Annotated[
         str | None,
         typer.Option(
-            help="Data for the calibration, else held out of DATA; and for a network's best epoch."
+            help="Data for calibration and a network's best epoch; default: held out of DATA."
         ),
     ] = None,
     features: Features = None,
@@ -83,20 +83,20 @@ def train(
         bool,
         typer.Option(
             "--resume",
-            help="Go on with a run that was interrupted; begin anew where there is none.",
+            help="Resume an interrupted run, if there is one.",
         ),
     ] = False,
     force: Force = False,
     ignore_memory: Annotated[
-        bool, typer.Option("--ignore-memory", help="Train whatever the forecast says.")
+        bool, typer.Option("--ignore-memory", help="Train whatever the forecast is.")
     ] = False,
     device: Device = "auto",
     gandalf: Annotated[
-        bool, typer.Option("--gandalf", help="Train on texts of labels as well (gandalf.use).")
+        bool, typer.Option("--gandalf", help="Also train on texts of labels (gandalf.use).")
     ] = False,
     gandalf_share: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="The same with this share of the labels, such as 0.5."),
+        typer.Option(metavar="SHARE", help="Gandalf with this share of the labels, such as 0.5."),
     ] = None,
     log_to: Annotated[
         list[str] | None,
@@ -164,7 +164,7 @@ def _gandalf(use: bool, share: float | None) -> dict[str, Any]:
 def predict(
     model: ModelFolder,
     data: Data,
-    k: Annotated[int, typer.Option("-k", min=1, help="Labels a document, at most.")] = 5,
+    k: Annotated[int, typer.Option("-k", min=1, help="Labels per document, at most.")] = 5,
     threshold: Annotated[
         float,
         typer.Option(
@@ -172,7 +172,7 @@ def predict(
             "--threshold",
             min=0,
             max=1,
-            help="Least score: a probability of a calibrated model.",
+            help="Smallest score: a probability if the model is calibrated.",
         ),
     ] = 0.0,
     beam_size: BeamSize = None,
@@ -191,9 +191,7 @@ def predict(
     shards: Shards = None,
     ray: Ray = None,
 ) -> None:
-    """Give each document its labels: {"id", "labels", "scores"} a line; `longtail merge` joins
-    those of --shards.
-    """
+    """Predict the labels of documents, as JSON lines {"id", "labels", "scores"}."""
     from longtail.data.output import check_apart, check_output
     from longtail.scale.prediction import prediction_job
 
@@ -216,7 +214,7 @@ def predict(
     unread = job.run(documents, output, k, threshold, beam_size)
     if unread:
         count = f"{unread:,} of {len(documents):,} documents"
-        say(f"{count} hold nothing that the model knows, and have the same labels")
+        print_note(f"{count} hold nothing that the model knows, and have the same labels")
 
 
 @app.command(epilog="Example: longtail merge a.jsonl b.jsonl -o predictions.jsonl")
@@ -229,12 +227,10 @@ def merge(
     ] = "-",
     k: Annotated[
         int | None,
-        typer.Option("-k", min=1, help="Labels a document, at most; as in the files otherwise."),
+        typer.Option("-k", min=1, help="Labels per document, at most; default: as in the files."),
     ] = None,
 ) -> None:
-    """Join predictions that were made with some shards of a model each: what the whole model
-    predicts, exactly.
-    """
+    """Merge predictions of `predict --shards`; the result equals those of the whole model."""
     from longtail.data.output import check_apart
     from longtail.search.partial_predictions import merge_predictions
 
@@ -254,9 +250,7 @@ def embed(
     skip_bad: SkipBad = 0,
     device: Device = "auto",
 ) -> None:
-    """Write the network's vectors of documents, (n, d) float32, for --features or for a search by
-    likeness.
-    """
+    """Write the network's vectors of documents (n, d float32), for --features or for search."""
     from longtail.data.npz import write_dense_npy
     from longtail.data.output import check_output
     from longtail.models.model_folder import load_model
@@ -277,31 +271,27 @@ def embed(
         skip_bad=skip_bad,
     )
     write_dense_npy(trained.embed(documents), output)
-    say(f"{output}: written")
+    print_note(f"{output}: written")
 
 
 @app.command(epilog="Example: longtail explain model 'Small wind turbines' --label 'Wind power'")
 def explain(
     model: ModelFolder,
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="The text itself, or - for standard input.")
-    ],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A text, or - for standard input.")],
     label: Annotated[
-        str | None, typer.Option("--label", help="Label to explain; the best one otherwise.")
+        str | None, typer.Option("--label", help="Label to explain; default: the best one.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Words shown a step.")] = 8,
+    top: Annotated[int, typer.Option(min=1, help="Words per step.")] = 8,
     json: Json = False,
 ) -> None:
-    """Show what each word adds on the way to a label, or how far the score of a network falls
-    without it.
-    """
+    """Explain a label by the words of a text: their weights, or their effect on a network."""
     from longtail.cli.terminal import print_explanation, print_json
     from longtail.models.model_folder import load_model
     from longtail.pipeline import predict as predict_labels
 
     trained = load_model(model)
     if os.path.isfile(text):  # noqa: PTH113 - Path's raises where a text is too long for a name
-        say(
+        print_note(
             f"{text} is a file, but its name is explained; "
             f"for its content: longtail explain {model} - < {text}"
         )
@@ -321,7 +311,7 @@ def explain(
 
 @app.command(epilog="Example: longtail info model")
 def info(model: ModelFolder, shards: Shards = None, json: Json = False) -> None:
-    """Verify a model folder and show what is in it."""
+    """Verify a model folder and show its contents."""
     from longtail.cli.terminal import print_json, print_table
     from longtail.search.shard_files import open_model_folder, shard_files
 

@@ -1,4 +1,4 @@
-"""Commands that serve a model."""
+"""The command serve: a model over HTTP."""
 
 from __future__ import annotations
 
@@ -20,70 +20,64 @@ _MB = 1_000_000
 def serve(
     model: ModelFolder,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0: all addresses of this machine.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 = any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free port.")] = 8000,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Name in the header Host that is answered; may be repeated."
-        ),
+        typer.Option(metavar="NAME", help="Name accepted in the header Host; repeatable."),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     documents: Annotated[
         str | None,
         typer.Option(metavar="TRAIN", help="Training data, for examples and neighbours of labels."),
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with the token that callers must show; LONGTAIL_TOKEN otherwise."),
+        typer.Option(help="File with the token that clients must send; default: LONGTAIL_TOKEN."),
     ] = None,
     beam_size: BeamSize = None,
     threads: Threads = 0,
     device: Device = "auto",
-    batch: Annotated[
-        int, typer.Option(min=1, help="Documents that go through the model together, at most.")
-    ] = 64,
+    batch: Annotated[int, typer.Option(min=1, help="Largest number of documents per batch.")] = 64,
     queue_ms: Annotated[
-        float, typer.Option(min=0, help="Wait, in ms, above which requests get 503.")
+        float, typer.Option(min=0, help="Expected wait in ms above which requests get 503.")
     ] = 100,
     timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds until a request gets 503.")
     ] = 10,
-    max_body: Annotated[float, typer.Option(min=0.001, help="Largest body, in MB.")] = 2,
+    max_body: Annotated[float, typer.Option(min=0.001, help="Largest body in MB.")] = 2,
     max_documents: Annotated[
-        int, typer.Option(min=1, help="Documents of a request, at most.")
+        int, typer.Option(min=1, help="Largest number of documents per request.")
     ] = 256,
     max_text: Annotated[
-        int, typer.Option(min=1, help="Characters of a document, at most.")
+        int, typer.Option(min=1, help="Largest number of characters per document.")
     ] = 100_000,
     body_timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds for all of a body to come.")
+        float, typer.Option(min=0.001, help="Seconds for the whole body to arrive.")
     ] = 10,
     max_connections: Annotated[
         int,
         typer.Option(
             min=0,
-            help="Connections of a process, at most; 0 = three quarters of `ulimit -n`, to 10,000.",
+            help="Largest number of connections per process; 0: ¾ of `ulimit -n`, up to 10,000.",
         ),
     ] = 0,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds for requests in flight when it is told to stop.")
+        float, typer.Option(min=0, help="Seconds for requests in flight when the server stops.")
     ] = 10,
     drain: Annotated[
-        float, typer.Option(min=0, help="Seconds of «not ready» before it stops.")
+        float, typer.Option(min=0, help="Seconds of «not ready» before the server stops.")
     ] = 0,
     watch: Annotated[
-        float, typer.Option(min=0, help="Look for a new model every so many seconds; 0 = never.")
+        float, typer.Option(min=0, help="Seconds between checks for a new model; 0: never.")
     ] = 0,
     access_log: Annotated[
-        bool, typer.Option("--access-log", help="Log every request, never its text.")
+        bool, typer.Option("--access-log", help="Log every request, without its text.")
     ] = False,
     shards: Shards = None,
 ) -> None:
-    """Serve a model over HTTP, with a page to try it: /docs lists the endpoints. SIGHUP loads the
-    folder again.
-    """
+    """Serve a model over HTTP, with a web page; /docs lists the endpoints, SIGHUP reloads."""
     from longtail.server.settings import Limits, ServerSettings, default_connections
 
     limits = Limits(
@@ -110,7 +104,7 @@ def serve(
         limits=limits,
     )
     if settings.token is None and not settings.is_loopback:
-        _warn_of_open_door(host)
+        _warn_of_open_server(host)
     _check_extra()
     if workers == 1:
         from longtail.server.running import run_server
@@ -137,26 +131,27 @@ def _token(file: Path | None) -> str | None:
         token = os.environ.get("LONGTAIL_TOKEN", "").strip()
         if not token:
             return None
-        place = "LONGTAIL_TOKEN"
+        source = "LONGTAIL_TOKEN"
     else:
         try:
             token = file.read_text("utf-8").strip()
-            place = str(file)
+            source = str(file)
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"--token-file {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}"
             ) from None
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError(
-            f"{place}: expected one token of ASCII letters, digits and signs, without blanks"
+            f"{source}: expected one token of ASCII letters, digits and signs, without blanks"
         )
     return token
 
 
-def _warn_of_open_door(host: str) -> None:
+def _warn_of_open_server(host: str) -> None:
     import logging
 
     logging.getLogger("longtail").warning(
-        "--host %s without a token: whoever reaches this machine can use the model; see --token-file",
+        "--host %s without a token: everyone who can reach this machine can use the model; "
+        "see --token-file",
         host,
     )

@@ -38,8 +38,8 @@ def test_looks_at_everything():
         f"extra {extra}"
         for extra in [*first, "sklearn", "onnx", "mlflow", "wandb", "tensorboard", "annif"]
     ]
-    rest = ["cores", "memory", "kernel cache", *extras, "GPU", "Triton"]
-    assert [symptom.what for symptom in examine()] == ["longtail", *required(), *rest]
+    others = ["cores", "memory", "kernel cache", *extras, "GPU", "Triton"]
+    assert [symptom.what for symptom in examine()] == ["longtail", *required(), *others]
 
 
 def test_this_machine_is_well():
@@ -120,13 +120,12 @@ class TestKernelCache:
     def test_not_a_folder(self, monkeypatch, tmp_path):
         file = tmp_path / "file"
         file.write_text("")
-        for place in (file, file / "below"):
-            monkeypatch.setenv("NUMBA_CACHE_DIR", str(place))
+        for path in (file, file / "below"):
+            monkeypatch.setenv("NUMBA_CACHE_DIR", str(path))
             symptom = found()["kernel cache"]
             assert symptom.state == "bad"
             assert (
-                symptom.detail
-                == f"{place} cannot be written; set NUMBA_CACHE_DIR to another folder"
+                symptom.detail == f"{path} cannot be written; set NUMBA_CACHE_DIR to another folder"
             )
 
     @pytest.mark.parametrize(("given", "state"), [("cache", "bad"), (None, "ok")])
@@ -154,7 +153,9 @@ class TestGpu:
 
     @pytest.fixture
     def gpu(self, monkeypatch):
-        """Return the symptoms, given a driver, the installed packages, and what torch says or how it fails."""
+        """Return the symptoms, given a driver, the installed packages, and what torch says or how
+        it fails.
+        """
 
         def of(
             *installed: str, driver: bool = True, out: str = "", err: str = ""
@@ -173,8 +174,8 @@ class TestGpu:
 
     def test_seen_by_torch(self, gpu):
         symptoms = gpu("torch", "triton", out=f"a greeting\n{self.H200}\n")
-        told = "NVIDIA H200 with 140 GiB, NVIDIA A2 with 15 GiB; torch sees it by CUDA 12.8"
-        assert symptoms["GPU"] == doctor.Symptom("GPU", "ok", told)
+        message = "NVIDIA H200 with 140 GiB, NVIDIA A2 with 15 GiB; torch uses it with CUDA 12.8"
+        assert symptoms["GPU"] == doctor.Symptom("GPU", "ok", message)
         assert symptoms["extra neural"] == doctor.Symptom("extra neural", "ok", "torch 9.9")
         assert symptoms["Triton"] == doctor.Symptom("Triton", "ok", "9.9")
         assert gpu("torch", driver=False, out=self.H200)["GPU"].state == "ok"
@@ -191,8 +192,8 @@ class TestGpu:
 
     @pytest.mark.parametrize("installed", [(), ("torch",)])
     def test_without_a_torch_that_works(self, gpu, installed):
-        told = "NVIDIA driver present; whether torch sees a device is not known without it"
-        assert gpu(*installed)["GPU"] == doctor.Symptom("GPU", "ok", told)
+        message = "NVIDIA driver present; install torch to check the devices"
+        assert gpu(*installed)["GPU"] == doctor.Symptom("GPU", "ok", message)
 
     def test_none(self, gpu):
         for installed in ((), ("torch",)):
@@ -207,7 +208,7 @@ class TestGpu:
     )
     def test_broken_torch(self, gpu, err, told):
         symptoms = gpu("torch", err=err)
-        told = f"torch 9.9 cannot be used: {told}; install it again"
+        told = f"torch 9.9 cannot be used: {told}; reinstall it"
         assert symptoms["extra neural"] == doctor.Symptom("extra neural", "bad", told)
 
     def test_torch_that_does_not_end(self, gpu, monkeypatch):
@@ -221,8 +222,8 @@ class TestGpu:
 
     def test_the_torch_of_this_machine(self):
         torch = pytest.importorskip("torch")
-        told = doctor._torch()
-        assert (told.error, told.cuda) == ("", torch.version.cuda)
-        assert [name for name, _ in told.devices] == [
+        message = doctor._torch()
+        assert (message.error, message.cuda) == ("", torch.version.cuda)
+        assert [name for name, _ in message.devices] == [
             torch.cuda.get_device_name(device) for device in range(torch.cuda.device_count())
         ]

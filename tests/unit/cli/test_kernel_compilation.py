@@ -20,7 +20,8 @@ from longtail.config import Config
 from longtail.kernels import compilation
 from longtail.methods import METHODS
 
-# Compiles what the demo needs, then runs it: every type that a kernel is called with is known by then.
+# Compiles what the demo needs, then runs it: every type that a kernel is called with is known by
+# then.
 DEMO = """
 import gc, json, sys
 from pathlib import Path

@@ -115,8 +115,9 @@ class TestDescription:
         assert capsys.readouterr().out.splitlines() == [
             "documents  12,345, 30.2 words each",
             "labels     2,000, 1,900 of them used",
-            "pairs      50,000: 4.05 labels a document, 26.32 documents a label (median 3.5)",
-            "tail       25.0 % of labels have 1 document, 50.0 % at most 5; the top 1 % hold 12.5 % of pairs",
+            "pairs      50,000: 4.05 labels per document, 26.32 documents per label (median 3.5)",
+            "tail       25.0 % of labels have 1 document, 50.0 % at most 5; "
+            "the top 1 % have 12.5 % of pairs",
             "memory     1,234.6 MB",
             "",
             "label rank  documents (log scale)",
@@ -173,9 +174,9 @@ class TestMeasured:
             "in train  labels  positives    P@1    R@1",
             "      >0       5         40  50.00  25.00",
             "",
-            "probability  suggestions    mean   right",
-            "    0.1–0.2        6,000  15.0 %  25.0 %",
-            "    0.5–0.6        1,234  54.0 %  55.1 %",
+            "probability  suggestions    mean  correct",
+            "    0.1–0.2        6,000  15.0 %   25.0 %",
+            "    0.5–0.6        1,234  54.0 %   55.1 %",
             "Of the 1,234 suggestions with a probability of 0.5–0.6, 55 % were correct.",
             "Mean gap between probability and share correct: 8.5 percentage points.",
         ]

@@ -1,4 +1,6 @@
-"""The form of the table of bad inputs: what is put in the files, and what must come of reading them."""
+"""The form of the table of bad inputs: what is put in the files, and what must come of reading
+them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ MORE_KINDS = {"encoding", "damaged", "malformed table", "missing file", "hostile
 
 @dataclass(frozen=True)
 class LongLine:
-    """A file that is made while it is read: ``before``, ``size`` bytes without a line end, and ``after``."""
+    """A file that is made while it is read: ``before``, ``size`` bytes without a line end, and
+    ``after``.
+    """
 
     before: bytes
     size: int
@@ -47,7 +51,9 @@ Content = bytes | Callable[[], bytes] | LongLine
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table; either ``documents`` are read, or ``problems`` are the lines of the error."""
+    """One row of the table; either ``documents`` are read, or ``problems`` are the lines of the
+    error.
+    """
 
     kind: str
     id: str
@@ -67,12 +73,15 @@ class Case:
         return f"{self.format}-{self.kind}-{self.id}".replace(" ", "-")
 
 
-# (kind, id, content, result) and further fields of the case; a result is a list of what is read, or what is refused
+# (kind, id, content, result) and further fields of the case; a result is a list of what is read, or
+# what is refused
 Row = tuple[Any, ...]
 
 
 def whole(format: str, *rows: Row) -> list[Case]:
-    """Return the cases of whole files, refused with all the lines of ``result``; bytes stand for one file."""
+    """Return the cases of whole files, refused with all the lines of ``result``; bytes stand for
+    one file.
+    """
     return [_whole(format, *row) for row in rows]
 
 
@@ -115,14 +124,16 @@ class Frame:
             return Case(
                 kind, id, self.format, files, documents=[first, *result, last], **(more or {})
             )
-        place = f"{self.file}:{self.before.count(10) + 1}"
-        rest = [first, last] if self.skips else None
-        said = {"problems": (f"{place}: {result}",), "rest": rest} | (more or {})
-        return Case(kind, id, self.format, files, **said)
+        path = f"{self.file}:{self.before.count(10) + 1}"
+        others = [first, last] if self.skips else None
+        output = {"problems": (f"{path}: {result}",), "rest": others} | (more or {})
+        return Case(kind, id, self.format, files, **output)
 
 
 def npz(**members: Any) -> bytes:
-    """Return the archive of the 2 × 2 identity as scipy writes it, with some members replaced or, by None, left out."""
+    """Return the archive of the 2 × 2 identity as scipy writes it, with some members replaced or,
+    by None, left out.
+    """
     parts = {"format": np.array(b"csr"), "shape": np.array([2, 2]), "indptr": np.array([0, 1, 2])}
     parts |= {"indices": np.array([0, 1]), "data": np.array([1.0, 1.0])} | members
     out = io.BytesIO()

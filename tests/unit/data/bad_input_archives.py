@@ -1,4 +1,6 @@
-"""Bad inputs below the formats: archives cut short, damaged or grown to bombs, and lines without end."""
+"""Bad inputs below the formats: archives cut short, damaged or grown to bombs, and lines without
+end.
+"""
 
 # fmt: off
 from __future__ import annotations
@@ -22,7 +24,8 @@ else:
     from backports import zstd
 
 GOOD = jsonl.before + jsonl.after
-GZIP, ZSTD = gzip.compress(GOOD, mtime=0), zstd.compress(GOOD)
+GZIP = gzip.compress(GOOD, mtime=0)
+ZSTD = zstd.compress(GOOD)
 TRUNCATED = "{0} data that ends too early; expected a whole {0} file; copy it again"
 BOMB = "{} data that grows more than 200 times; expected text; if it is meant, decompress it first"
 DAMAGED = "bad.jsonl: damaged {0} data ({1}); expected a whole {0} file"
@@ -78,7 +81,8 @@ ARCHIVES = [
     archive("bomb", "none", gzip.compress(jsonl.after * 30_000), [WIND] * 30_000),
 ]
 
-# (format, file, its content, the files beside it): every format but Parquet, which packs in its own way
+# (format, file, its content, the files beside it): every format but Parquet, which packs in its own
+# way
 STREAMS = [
     ("csv", "bad.csv", csv.before + csv.after, {}),
     ("tsv", "bad.tsv", tsv.before + tsv.after, {}),
@@ -124,8 +128,8 @@ IN_ALL = [
 def long(format, file, before, after, rest, beside=None, size=MAX_LINE + 1):
     """Return the case of a line that is longer than may be, between good ones."""
     files = {file: LongLine(before, size, b"\n" + after), **(beside or {})}
-    place = f"{file}:{before.count(10) + 1}"
-    return Case("long line", f"in {file}", format, files, problems=(f"{place}: {LONG}",), rest=rest)
+    path = f"{file}:{before.count(10) + 1}"
+    return Case("long line", f"in {file}", format, files, problems=(f"{path}: {LONG}",), rest=rest)
 
 
 PLAIN = [("sea", ["b"]), ("wind", ["a"])]

@@ -20,7 +20,8 @@ CLOSED = {"options": {"labels": Labels.of(["0", "7"])}}
 UNKNOWN = "unknown label '1'; expected a label of the given vocabulary"
 USAGE = {"exit_code": 2}
 
-ZERO, ONE = ({0: 1.0}, ["0"]), ({1: 1.0}, ["0"])
+ZERO = ({0: 1.0}, ["0"])
+ONE = ({1: 1.0}, ["0"])
 bow = Frame("bow", "bad.bow", b"3 3 2\n0 0:1\n", b"0 1:1\n", (ZERO, ONE))
 
 BOW = bow.cases(
@@ -96,7 +97,8 @@ BOW += headerless.cases(
     ("NaN or Inf", "headerless", b"0 0:inf", "value 'inf'; " + FINITE),
 )
 
-X, Y = b"3 3\n0:1\n0:1\n1:1\n", b"3 2\n0:1\n0:1\n0:1\n"
+X = b"3 3\n0:1\n0:1\n1:1\n"
+Y = b"3 2\n0:1\n0:1\n0:1\n"
 xs = Frame("xmc-split", "set/trn_X_Xf.txt", b"3 3\n0:1\n", b"1:1\n", (ZERO, ONE), {"set/trn_X_Y.txt": Y})
 ys = Frame("xmc-split", "set/trn_X_Y.txt", b"3 2\n0:1\n", b"0:1\n", (ZERO, ONE), {"set/trn_X_Xf.txt": X})
 
@@ -142,7 +144,8 @@ XMC_SPLIT = xs.cases(
     split("BOM", "both", [ZERO, ZERO, ONE], x=b"\xef\xbb\xbf" + X, y=b"\xef\xbb\xbf" + Y),
 )
 
-SEA, WIND = ("sea", ["l1"]), ("wind", ["l0"])
+SEA = ("sea", ["l1"])
+WIND = ("wind", ["l0"])
 LABELS = b'{"uid": "l0", "title": "zero"}\n{"uid": "l1", "title": "one"}\n'
 TARGETS = b'{"title": "x", "target_ind": [%b], "target_rel": [%b]}'
 lf = Frame(

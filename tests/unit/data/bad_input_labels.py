@@ -8,7 +8,8 @@ from bad_input_texts import LINE, LIST, NOT_UTF8, SURROGATE, UTF16
 
 from longtail.data.strings import Strings
 
-A, B = ("a", "A"), ("b", "")
+A = ("a", "A")
+B = ("b", "")
 NO_LABEL = "no label; expected at least one"
 jsonl = Frame("labels", "labels.jsonl", b'{"id": "a", "name": "A"}\n', b'{"id": "b"}\n', (A, B))
 tsv = Frame("labels", "labels.tsv", b"id\tname\taliases\na\tA\t\n", b"b\t\t\n", (A, B))

@@ -10,7 +10,8 @@ from bad_input import Frame, parquet, whole
 
 from longtail.data.labels import Labels
 
-SEA, WIND = ("sea", ["b"]), ("wind", ["a"])
+SEA = ("sea", ["b"])
+WIND = ("wind", ["a"])
 CLOSED = {"options": {"labels": Labels.of(["a", "b", "c"])}}
 TWICE = {"counts": (1, 0)}
 LINE = "; expected one JSON object a line"

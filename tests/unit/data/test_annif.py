@@ -93,7 +93,8 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
         read_annif_tsv(made(tmp_path_factory.getbasetemp(), content, "any"), Reading(skip_bad=1))
 
 
-# --- folders -----------------------------------------------------------------------------------------------------
+# --- folders
+# -----------------------------------------------------------------------------------------------------
 
 
 @given(datasets(labels=without_line_ends, ids=given_strings.map(lambda given: given[:20])))
@@ -106,11 +107,11 @@ def test_folders_are_read_back(tmp_path_factory, dataset):
     if ids is None or len({given.casefold() for given in ids}) < len(ids):
         ids = [str(number) for number in range(1, len(texts) + 1)]
     held = {
-        given: (re.sub("^\ufeff", " ", text), own)
-        for given, text, own in zip(ids, texts, labels, strict=True)
+        given: (re.sub("^\ufeff", " ", text), member)
+        for given, text, member in zip(ids, texts, labels, strict=True)
     }
     back = contents(read_annif_folder(folder, Reading()), relevance=False)
-    assert {given: (text, own) for text, own, given in zip(*back, strict=True)} == held
+    assert {given: (text, member) for text, member, given in zip(*back, strict=True)} == held
     assert len(back[0]) == len(texts)
 
 
@@ -175,8 +176,8 @@ def test_bad_files_of_a_folder_are_named(corpus, monkeypatch):
     (corpus / "i.txt").symlink_to("/dev/zero")
     with pytest.raises(DataError) as caught:
         read_annif_folder(corpus, Reading())
-    found = [(Path(problem.file).name, problem.found) for problem in caught.value.problems]
-    assert found == [
+    result = [(Path(problem.file).name, problem.found) for problem in caught.value.problems]
+    assert result == [
         ("c.txt", "a byte that is not UTF-8 ('\\xff')"),
         ("d.tsv", "an empty URI <>"),
         ("e.txt", "more than 1 MiB"),

@@ -108,7 +108,8 @@ def test_vocabularies_are_read_back(tmp_path_factory, given_labels):
     file = tmp_path_factory.mktemp("annif") / "vocabulary.tsv"
     first = Label("http://y", "name", uri="http://y")
     labels = [
-        Label(uri, name, aliases=tuple(own), uri=uri) for uri, (name, own) in given_labels.items()
+        Label(uri, name, aliases=tuple(member), uri=uri)
+        for uri, (name, member) in given_labels.items()
     ]
     write_annif_vocabulary(Labels.of([first, *labels]), file)
     assert list(read_labels(file)) == [first, *labels]

@@ -1,4 +1,6 @@
-"""Label-feature sets and AttentionXML's texts: as they are in the world, there and back, and with everything wrong."""
+"""Label-feature sets and AttentionXML's texts: as they are in the world, there and back, and with
+everything wrong.
+"""
 
 import gzip
 import json
@@ -34,15 +36,18 @@ ids = st.lists(st.text(characters, min_size=1, max_size=5), unique=True, min_siz
 
 @st.composite
 def datasets(draw, graded=False, with_ids=False):
-    """Draw documents over labels with names and texts, none of them of a shape that a file would like."""
+    """Draw documents over labels with names and texts, none of them of a shape that a file would
+    like.
+    """
     names = st.text(characters, max_size=4)
     labels = Labels.of([Label(label, draw(names), draw(names)) for label in draw(ids)])
     builder = Builder("drawn", Reading(labels=labels))
     for row, text in enumerate(draw(texts)):
-        own = draw(st.lists(st.sampled_from(list(labels.ids)), unique=True))
-        relevance = [draw(st.floats(0.125, 9, width=32)) for _ in own] if graded else None
+        member = draw(st.lists(st.sampled_from(list(labels.ids)), unique=True))
+        relevance = [draw(st.floats(0.125, 9, width=32)) for _ in member] if graded else None
         builder.add(
-            row, Record(text, labels=own, relevance=relevance, id=draw(names) if with_ids else None)
+            row,
+            Record(text, labels=member, relevance=relevance, id=draw(names) if with_ids else None),
         )
     return builder.finish()
 
@@ -249,7 +254,9 @@ def test_attentionxml_round_trip(dataset, tmp_path_factory):
     texts = [text.replace("\r\n", "\n").replace("\r", "\n") for text in dataset.texts]
     assert list(again.texts) == texts
     named = dict(zip(dataset.labels.ids, written, strict=True))
-    assert label_sets(again) == [{named[label] for label in own} for own in label_sets(dataset)]
+    assert label_sets(again) == [
+        {named[label] for label in member} for member in label_sets(dataset)
+    ]
 
 
 def test_attentionxml_writer_says_what_it_cannot_hold(tmp_path, caplog):

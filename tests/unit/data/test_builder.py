@@ -29,15 +29,15 @@ plain_records = st.builds(
 @st.composite
 def records(draw):
     """Records of which few are bad, with ids and relevance in some of the later ones."""
-    found = draw(st.lists(plain_records, max_size=10))
-    for record in found:
+    result = draw(st.lists(plain_records, max_size=10))
+    for record in result:
         if draw(st.booleans()):
             record.id = None
         if record.labels is not None and not draw(st.integers(0, 3)):
             record.relevance = [1.0] * len(record.labels)
         if not draw(st.integers(0, 5)):
             record.relevance = draw(st.lists(floats, max_size=3))
-    return found
+    return result
 
 
 readings = st.builds(
@@ -55,9 +55,14 @@ def expected_content(records, reading):
     given = list(reading.labels or [])
     columns = {label.id: column for column, label in enumerate(given)}
     closed = reading.labels is not None and reading.unknown != "add"
-    taken, rows, merged, dropped, bad = [], [], 0, 0, 0
+    taken = []
+    rows = []
+    merged = 0
+    dropped = 0
+    bad = 0
     for record in records:
-        labels, relevance = record.labels or [], record.relevance
+        labels = record.labels or []
+        relevance = record.relevance
         unknown = [label for label in labels if closed and label not in columns]
         if (
             (record.text is None and record.title is None)
@@ -104,7 +109,8 @@ def test_one_by_one_and_many_at_once_build_the_same(found, reading, data):
         return builder.finish()
 
     def many_at_once():
-        builder, first = Builder("f", reading), 0
+        builder = Builder("f", reading)
+        first = 0
         while first < len(found):
             some = found[first : first + data.draw(st.integers(1, 4))]
             before = len(builder)

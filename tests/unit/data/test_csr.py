@@ -10,7 +10,8 @@ from longtail.data.csr import csr_of, csr_of_slots
 
 @pytest.mark.parametrize("ends", [np.int32, np.int64])
 def test_scipy_can_do_everything_with_it(ends):
-    values, columns = np.array([3, 1, 2], np.float32), np.array([4, 0, 2], np.int32)
+    values = np.array([3, 1, 2], np.float32)
+    columns = np.array([4, 0, 2], np.int32)
     matrix = csr_of(values, columns, np.array([0, 2, 2, 3], ends), 6)
     dense = np.zeros((3, 6), np.float32)
     dense[[0, 0, 2], [4, 0, 2]] = values
@@ -39,11 +40,11 @@ def test_matrices_of_one_shape_do_not_share_their_arrays():
 def test_slots_keep_their_order_and_empty_ones_are_left_out():
     columns = np.array([[3, -1, 0], [-1, -1, -1], [2, 1, -1]], np.int32)
     values = np.array([[0.5, 9, 0.25], [9, 9, 9], [1, 2, 9]], np.float32)
-    found = csr_of_slots(values, columns, 4)
-    assert found.shape == (3, 4)
-    assert found.indptr.tolist() == [0, 2, 2, 4]
-    assert found.indices.tolist() == [3, 0, 2, 1]
-    assert found.data.tolist() == [0.5, 0.25, 1, 2]
+    result = csr_of_slots(values, columns, 4)
+    assert result.shape == (3, 4)
+    assert result.indptr.tolist() == [0, 2, 2, 4]
+    assert result.indices.tolist() == [3, 0, 2, 1]
+    assert result.data.tolist() == [0.5, 0.25, 1, 2]
 
 
 def test_no_rows_and_no_slots():

@@ -32,7 +32,8 @@ def features_only(n):
     return Dataset(matrix.copy(), Labels.of(map(str, range(n))), features=matrix, ids=ids)
 
 
-# --- made of Python values ---------------------------------------------------------------------------------------
+# --- made of Python values
+# ---------------------------------------------------------------------------------------
 
 
 def test_of_texts_and_labels():
@@ -94,7 +95,8 @@ def test_with_features_wants_one_row_a_document():
 def test_memory_counts_every_part():
     matrix = sparse.csr_array(np.eye(2, dtype=np.float32))
     one = matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
-    texts, ids = Strings.of(["ab", "c"]), Strings.of(["x", "y"])
+    texts = Strings.of(["ab", "c"])
+    ids = Strings.of(["x", "y"])
     labels = Labels.of(["p", "q"])
     bare = Dataset(matrix, labels).nbytes
     assert bare >= one
@@ -104,13 +106,16 @@ def test_memory_counts_every_part():
     assert Dataset(matrix, labels, label_features=matrix).nbytes == bare + one
 
 
-# --- take and split ----------------------------------------------------------------------------------------------
+# --- take and split
+# ----------------------------------------------------------------------------------------------
 
 
 def test_take_keeps_the_parts_together():
     matrix = sparse.csr_array(np.diag([1, 2, 3]).astype(np.float32))
-    labels, label_features = Labels.of("abc"), sparse.csr_array(np.eye(3, dtype=np.float32))
-    texts, ids = Strings.of(["t0", "t1", "t2"]), Strings.of(["i0", "i1", "i2"])
+    labels = Labels.of("abc")
+    label_features = sparse.csr_array(np.eye(3, dtype=np.float32))
+    texts = Strings.of(["t0", "t1", "t2"])
+    ids = Strings.of(["i0", "i1", "i2"])
     taken = Dataset(matrix, labels, texts, matrix, ids, label_features).take(np.array([2, 0, -1]))
     assert list(taken.texts) == ["t2", "t0", "t2"]
     assert list(taken.ids) == ["i2", "i0", "i2"]
@@ -215,7 +220,8 @@ def test_split_without_texts_takes_each_document_for_itself():
     assert len(held) == 4
 
 
-# --- another vocabulary ------------------------------------------------------------------------------------------
+# --- another vocabulary
+# ------------------------------------------------------------------------------------------
 
 
 def test_with_labels_moves_the_columns():
@@ -267,14 +273,16 @@ def test_a_label_without_documents_may_be_unknown():
     assert rows(dataset.with_labels(Labels.of("a"))) == [["a"]]
 
 
-# --- the label matrix --------------------------------------------------------------------------------------------
+# --- the label matrix
+# --------------------------------------------------------------------------------------------
 
 pairs = st.tuples(st.integers(0, 4), st.integers(1, 9))
 
 
 def slow_matrix(documents, n_labels):
     """The first relevance of each label of each document, as nested lists, and the number left out."""
-    matrix, merged = [[0] * n_labels for _ in documents], 0
+    matrix = [[0] * n_labels for _ in documents]
+    merged = 0
     for row, document in enumerate(documents):
         for column, relevance in document:
             if matrix[row][column]:
@@ -327,11 +335,9 @@ def test_the_same_label_in_neighbouring_documents_is_not_twice():
 
 
 def test_what_is_given_stays_as_it_was():
-    columns, row_ends, relevance = (
-        np.array([2, 0, 2]),
-        np.array([0, 3]),
-        np.array([3, 1, 2], np.float32),
-    )
+    columns = np.array([2, 0, 2])
+    row_ends = np.array([0, 3])
+    relevance = np.array([3, 1, 2], np.float32)
     for array in (columns, row_ends, relevance):
         array.flags.writeable = False
     matrix, merged = label_matrix_of(columns, row_ends, 3, relevance)

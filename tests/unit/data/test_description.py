@@ -141,7 +141,8 @@ def test_features_without_texts():
 
 def test_composed_and_decomposed_characters():
     """Labels and words that look the same are two; nothing is changed in silence."""
-    composed, decomposed = "Caf\u00e9", "Cafe\u0301"
+    composed = "Caf\u00e9"
+    decomposed = "Cafe\u0301"
     texts = [f"a cup in the {composed}", f"a cup in the {decomposed}", "tea and milk"]
     dataset = Dataset.of(texts, [[composed], [decomposed], ["tea"]])
     assert dataset.n_labels == 3

@@ -86,12 +86,12 @@ def test_what_cannot_be_held_is_replaced_and_told(tmp_path, caplog):
         write_fasttext(dataset, tmp_path / "x.txt")
     expected = "__label__wind_power __label__wind_power __label___ a b _label__z c\n"
     assert (tmp_path / "x.txt").read_text() == expected
-    told = (
+    detail = (
         "2 labels with white space in them, written with _, 1 labels that became equal to another"
     )
     (message,) = caplog.messages
     assert message.endswith(
-        f"{told}, 1 words with __label__ in texts, 1 documents without text and labels"
+        f"{detail}, 1 words with __label__ in texts, 1 documents without text and labels"
     )
 
 

@@ -27,18 +27,18 @@ def write_lines(path, records):
 @pytest.fixture
 def folder(tmp_path):
     """A label-feature set, whose files number the labels c, a, b."""
-    place = tmp_path / "LF-Toys-3"
-    place.mkdir()
-    write_lines(place / "lbl.json.gz", [{"uid": uid, "title": f"label {uid}"} for uid in LABELS])
+    path = tmp_path / "LF-Toys-3"
+    path.mkdir()
+    write_lines(path / "lbl.json.gz", [{"uid": uid, "title": f"label {uid}"} for uid in LABELS])
     for part in ("trn", "tst"):
         rows = [
-            {"uid": f"d{at}", "title": f"text {at}", "target_ind": own}
-            for at, own in enumerate(DOCUMENTS)
+            {"uid": f"d{at}", "title": f"text {at}", "target_ind": member}
+            for at, member in enumerate(DOCUMENTS)
         ]
-        write_lines(place / f"{part}.json.gz", rows)
-    (place / "filter_labels_test.txt").write_text("0 0\n1 2\n3 1\n")
-    (place / "filter_labels_train.txt").write_text("2 2\n")
-    return place
+        write_lines(path / f"{part}.json.gz", rows)
+    (path / "filter_labels_test.txt").write_text("0 0\n1 2\n3 1\n")
+    (path / "filter_labels_train.txt").write_text("2 2\n")
+    return path
 
 
 class TestSource:
@@ -149,14 +149,14 @@ class TestPairs:
 
     @pytest.mark.parametrize("unknown", ["add", "error"])
     def test_over_labels_in_another_order(self, folder, unknown):
-        own = lt.Labels.of(["more", "a", "b", "c"])
+        member = lt.Labels.of(["more", "a", "b", "c"])
         path = folder / "filter_labels_test.txt"
         expected = [[0, 3], [1, 2], [3, 1]]
-        moved = lt.read(folder, split="test").with_labels(own, unknown=unknown)
+        moved = lt.read(folder, split="test").with_labels(member, unknown=unknown)
         assert filter_pairs(path, moved, 4).tolist() == expected
         assert (
             filter_pairs(
-                path, lt.read(folder, split="test", labels=own, unknown=unknown), 4
+                path, lt.read(folder, split="test", labels=member, unknown=unknown), 4
             ).tolist()
             == expected
         )

@@ -9,8 +9,8 @@ import longtail as lt
 from longtail.data.fingerprints import Fingerprints, document_hashes, shared_ids, shared_with
 
 
-def texts(*found):
-    return lt.Dataset.of(list(found), [["a"]] * len(found))
+def texts(*result):
+    return lt.Dataset.of(list(result), [["a"]] * len(result))
 
 
 def prints(documents, **options):
@@ -65,7 +65,7 @@ def test_ids_count_where_they_are_more_than_numbers(tmp_path):
     def read(*ids):
         file = tmp_path / "documents.jsonl"
         file.write_text(
-            "".join(f'{{"id": "{own}", "text": "x", "labels": ["a"]}}\n' for own in ids)
+            "".join(f'{{"id": "{member}", "text": "x", "labels": ["a"]}}\n' for member in ids)
         )
         return lt.read(file)
 

@@ -37,7 +37,8 @@ def test_numbers_added_in_any_way_stay_in_order(steps):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_FEW", 16)
         patch.setattr(module, "PAGESIZE", 64)
-        builder, expected = ArrayBuilder("q", [-1]), [-1]
+        builder = ArrayBuilder("q", [-1])
+        expected = [-1]
         for how, n in steps:
             new = list(range(len(expected), len(expected) + n))
             expected += new
@@ -50,9 +51,9 @@ def test_numbers_added_in_any_way_stay_in_order(steps):
                 builder.extend_packed(np.array(new, np.int64))
             assert len(builder) == len(expected)
             assert len(builder._tail) <= 16 + n
-        found = builder.finish()
-    assert found.dtype == np.int64
-    assert found.tolist() == expected
+        result = builder.finish()
+    assert result.dtype == np.int64
+    assert result.tolist() == expected
 
 
 def test_pages_grow_where_they_are_looked_at_and_where_they_are_not():
@@ -83,7 +84,8 @@ def test_growth_takes_no_memory_but_for_what_is_written():
     def resident():
         return int(Path("/proc/self/statm").read_text().split()[1]) * PAGESIZE
 
-    block, array = np.ones(1 << 16, np.uint8), GrowingArray("B")
+    block = np.ones(1 << 16, np.uint8)
+    array = GrowingArray("B")
     before = resident()
     for _ in range(512):  # 32 MiB
         array.extend(block)

@@ -51,7 +51,8 @@ def message(content_or_file, *more, **settings):
     return str(caught.value)
 
 
-# --- reading JSON lines ------------------------------------------------------------------------------------------
+# --- reading JSON lines
+# ------------------------------------------------------------------------------------------
 
 
 def test_every_field(file):
@@ -279,7 +280,8 @@ def test_unlabelled_documents(file):
     assert read(file, b'{"text": "x"}', labelled=False).label_matrix.shape == (1, 0)
 
 
-# --- writing -----------------------------------------------------------------------------------------------------
+# --- writing
+# -----------------------------------------------------------------------------------------------------
 
 good_records = st.lists(
     st.tuples(
@@ -298,7 +300,9 @@ def test_there_and_back(file, found, suffix, relevant):
     builder = Builder("f", Reading())
     for number, (text, labels, given_id) in enumerate(found, 1):
         relevance = (
-            [0.1 * (place + 1) for place in range(len(labels))] if relevant and number % 2 else None
+            [0.1 * (folder + 1) for folder in range(len(labels))]
+            if relevant and number % 2
+            else None
         )
         builder.add(number, Record(text=text, labels=labels, id=given_id, relevance=relevance))
     dataset = builder.finish()

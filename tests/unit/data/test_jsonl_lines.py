@@ -33,7 +33,8 @@ def both_ways(path, skip_bad=0):
 @st.composite
 def files(draw):
     """JSON lines as any program may write them: escaped or not, spaced, keys in any order."""
-    with_ids, ascii_only = draw(st.booleans()), draw(st.booleans())
+    with_ids = draw(st.booleans())
+    ascii_only = draw(st.booleans())
     separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", "\r : ")]))
     out = []
     for number, (text, labels) in enumerate(

@@ -1,4 +1,6 @@
-"""Label files in every form: what is read, what is refused and where, and that writing and reading agree."""
+"""Label files in every form: what is read, what is refused and where, and that writing and reading
+agree.
+"""
 
 from __future__ import annotations
 
@@ -133,11 +135,11 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_label_files_are_refused_with_the_line(tmp_path, case):
-    name, content, line, found = BAD[case]
+    name, content, line, result = BAD[case]
     with pytest.raises(DataError) as caught:
         read(tmp_path, content, name)
     assert problems_of(caught)[0][0] == line
-    assert problems_of(caught)[0][1].startswith(found)
+    assert problems_of(caught)[0][1].startswith(result)
 
 
 def test_bad_labels_may_be_left_out(tmp_path):

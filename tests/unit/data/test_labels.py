@@ -137,7 +137,8 @@ def test_equality_with_another_order_or_thing():
 
 
 def test_memory_counts_all_columns():
-    bare, full = Labels.of(["a"]), Labels.of([WIND])
+    bare = Labels.of(["a"])
+    full = Labels.of([WIND])
     assert bare.nbytes >= bare.ids.nbytes
     assert full.nbytes >= sum(
         column.nbytes for column in (full.ids, full.names, full.texts, full.uris)

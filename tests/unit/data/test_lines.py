@@ -1,4 +1,6 @@
-"""Bytes become numbered lines: the same for any chunk size and compression, and within limits for any input."""
+"""Bytes become numbered lines: the same for any chunk size and compression, and within limits for
+any input.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def read(file, content, skip_bad=10**6):
     return list(lines(file, Problems(file, skip_bad)))
 
 
-# --- lines -------------------------------------------------------------------------------------------------------
+# --- lines
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,8 @@ def test_utf_16_is_refused(file, encoding, chunk):
         read(file, mark + "a\n".encode(encoding))
 
 
-# --- where bytes come from ---------------------------------------------------------------------------------------
+# --- where bytes come from
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("packing", PACK)
@@ -232,7 +236,8 @@ def test_progress_adds_up_to_the_size_of_the_file(file, packing, members):
     assert counted.total == file.stat().st_size
 
 
-# --- archives ----------------------------------------------------------------------------------------------------
+# --- archives
+# ----------------------------------------------------------------------------------------------------
 
 TEXT = b"".join(b"line %d of some length\n" % number for number in range(40))
 
@@ -262,7 +267,8 @@ def test_cut_anywhere_it_is_refused(file, packing):
 
 @pytest.mark.parametrize("packing", ["gzip", "zstd"])
 def test_the_second_member_cut_anywhere_is_refused(file, packing):
-    first, second = PACK[packing](b"a\n"), PACK[packing](b"b\n")
+    first = PACK[packing](b"a\n")
+    second = PACK[packing](b"b\n")
     for cut in range(1, len(second)):
         with pytest.raises(DataError, match=rf"{packing} data that ends too early"):
             read(file, first + second[:cut])

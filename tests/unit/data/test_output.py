@@ -87,9 +87,9 @@ def test_the_old_file_stands_until_the_new_one_is_whole_and_on_disk(tmp_path, mo
 def test_another_writer_does_not_clear_a_file_that_is_being_put_in_place(tmp_path, monkeypatch):
     put = Path.replace
 
-    def replace(temporary, place):
-        output._clear_leftovers(place)
-        return put(temporary, place)
+    def replace(temporary, folder):
+        output._clear_leftovers(folder)
+        return put(temporary, folder)
 
     monkeypatch.setattr(Path, "replace", replace)
     with open_output(tmp_path / "file.txt") as out:

@@ -1,4 +1,6 @@
-"""The footer's claims are those that pyarrow tells, and no bytes in its place do more than raise ValueError."""
+"""The footer's claims are those that pyarrow tells, and no bytes in its place do more than raise
+ValueError.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,9 @@ def test_chunks_are_those_of_pyarrow(tmp_path, settings):
     names = ["text", "labels", "a.b", "flag", "weight", "nested"]
     expected = []
     for group in range(metadata.num_row_groups):
-        for place, name in enumerate(names):
-            told = metadata.row_group(group).column(place)
-            expected.append(ColumnChunk(name, told.num_values, told.total_uncompressed_size))
+        for path, name in enumerate(names):
+            message = metadata.row_group(group).column(path)
+            expected.append(ColumnChunk(name, message.num_values, message.total_uncompressed_size))
     assert list(column_chunks(file)) == expected
     assert len(expected) == 24
 
@@ -69,7 +71,9 @@ def test_a_footer_that_cannot_be_read(tmp_path, data):
 
 
 def test_damage_does_no_more_than_raise(tmp_path):
-    file, data, rng = tmp_path / "a.parquet", written(), random.Random(0)
+    file = tmp_path / "a.parquet"
+    data = written()
+    rng = random.Random(0)
     footer = int.from_bytes(data[-8:-4], "little")
     for _ in range(1000):
         damaged = bytearray(data)

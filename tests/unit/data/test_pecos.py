@@ -1,4 +1,6 @@
-"""PECOS folders and the .npz files in them: as they are in the world, there and back, and with everything wrong."""
+"""PECOS folders and the .npz files in them: as they are in the world, there and back, and with
+everything wrong.
+"""
 
 import contextlib
 import io
@@ -306,8 +308,8 @@ def refused(path, content):
 
 @pytest.mark.parametrize("case", BAD_PARTS)
 def test_npz_with_wrong_parts_is_refused(tmp_path, case):
-    arrays, found = BAD_PARTS[case]
-    assert refused(tmp_path / "m.npz", archive(arrays)).startswith(found)
+    arrays, result = BAD_PARTS[case]
+    assert refused(tmp_path / "m.npz", archive(arrays)).startswith(result)
 
 
 def header(shape, descr="<f8"):
@@ -338,7 +340,8 @@ def test_npz_that_claims_more_than_it_holds(tmp_path):
 
 
 def test_npz_that_is_damaged(tmp_path):
-    path, whole = tmp_path / "m.npz", archive(parts())
+    path = tmp_path / "m.npz"
+    whole = archive(parts())
     for content in (
         b"",
         b"text",
@@ -348,7 +351,8 @@ def test_npz_that_is_damaged(tmp_path):
         b"\x93NUMPY",
     ):
         refused(path, content)
-    rng, taken = np.random.default_rng(0), 0
+    rng = np.random.default_rng(0)
+    taken = 0
     for _ in range(300):  # no flipped byte may raise anything but a DataError
         content = bytearray(whole)
         content[rng.integers(len(content))] ^= 1 << rng.integers(8)

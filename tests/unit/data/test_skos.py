@@ -1,4 +1,6 @@
-"""SKOS vocabularies: which concept becomes which label, and that nothing outside the file is touched."""
+"""SKOS vocabularies: which concept becomes which label, and that nothing outside the file is
+touched.
+"""
 
 from __future__ import annotations
 
@@ -65,21 +67,21 @@ def turtle(tmp_path):
 def test_concepts_become_labels(turtle):
     labels = read_labels(turtle)
     assert list(labels.ids) == [*sorted(labels.ids[:5]), "#relative"]
-    found = by_id(labels)
-    assert found["http://e.org/wind"] == WIND
-    assert found["http://e.org/energy"] == ENERGY
-    assert found["http://e.org/solar"].name == "solar power"
-    assert found["http://e.org/bare"].name == "only a label"
-    assert (found["http://e.org/odd"].name, found["http://e.org/odd"].text) == ("5", "30.2.")
-    assert found["#relative"] == Label("#relative", uri="#relative")
+    result = by_id(labels)
+    assert result["http://e.org/wind"] == WIND
+    assert result["http://e.org/energy"] == ENERGY
+    assert result["http://e.org/solar"].name == "solar power"
+    assert result["http://e.org/bare"].name == "only a label"
+    assert (result["http://e.org/odd"].name, result["http://e.org/odd"].text) == ("5", "30.2.")
+    assert result["#relative"] == Label("#relative", uri="#relative")
 
 
 def test_the_language_can_be_chosen(turtle):
-    found = by_id(read_skos(turtle, language="fi"))
-    assert found["http://e.org/wind"].name == "tuulivoima"
-    assert found["http://e.org/wind"].aliases[:2] == ("tuulienergia", "wind energy")
-    assert found["http://e.org/energy"].name == "energia"
-    assert found["http://e.org/solar"].name == "Sonnenenergie"
+    result = by_id(read_skos(turtle, language="fi"))
+    assert result["http://e.org/wind"].name == "tuulivoima"
+    assert result["http://e.org/wind"].aliases[:2] == ("tuulienergia", "wind energy")
+    assert result["http://e.org/energy"].name == "energia"
+    assert result["http://e.org/solar"].name == "Sonnenenergie"
 
 
 def test_broader_pairs(turtle):
@@ -213,7 +215,8 @@ def test_the_package_may_be_missing(turtle, monkeypatch):
         read_labels(turtle)
 
 
-# --- writing -----------------------------------------------------------------------------------------------------
+# --- writing
+# -----------------------------------------------------------------------------------------------------
 
 
 def held(label):
@@ -234,10 +237,10 @@ def test_what_is_written_is_read_back(tmp_path_factory, labels, with_uris):
     file = tmp_path_factory.getbasetemp() / "x.ttl"
     write_labels(Labels.of(given), file)
     expected = {label.id: held(label) for label in given}
-    found = read_labels(file)
-    assert {label.id: (label.name, label.text, label.aliases) for label in found} == expected
+    result = read_labels(file)
+    assert {label.id: (label.name, label.text, label.aliases) for label in result} == expected
     assert all(
-        label.uri in (uris[[one.id for one in given].index(label.id)], label.id) for label in found
+        label.uri in (uris[[one.id for one in given].index(label.id)], label.id) for label in result
     )
 
 

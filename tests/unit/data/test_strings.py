@@ -139,7 +139,8 @@ def test_shown_by_size():
 @quick
 @given(st.lists(st.text(max_size=4) | texts, max_size=8))
 def test_builder_one_by_one_and_many_at_once(steps):
-    builder, expected = StringsBuilder(), []
+    builder = StringsBuilder()
+    expected = []
     for step in steps:
         if isinstance(step, str):
             builder.append(step)

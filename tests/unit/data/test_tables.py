@@ -1,4 +1,6 @@
-"""CSV, TSV and Parquet: what is read, what is refused and where, and that writing and reading agree."""
+"""CSV, TSV and Parquet: what is read, what is refused and where, and that writing and reading
+agree.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,11 @@ given_strings = strings.filter(bool)
 
 @st.composite
 def datasets(draw, texts=strings, labels=given_strings, ids=strings):
-    """Documents with labels as wild as the strategies make them, some with ids, some with relevances."""
-    own = st.lists(labels, max_size=4, unique=True)
-    rows = draw(st.lists(st.tuples(texts, own), min_size=1, max_size=6))
+    """Documents with labels as wild as the strategies make them, some with ids, some with
+    relevances.
+    """
+    member = st.lists(labels, max_size=4, unique=True)
+    rows = draw(st.lists(st.tuples(texts, member), min_size=1, max_size=6))
     given_ids = draw(st.one_of(st.none(), st.lists(ids, min_size=len(rows), max_size=len(rows))))
     graded = draw(st.booleans())
     builder = Builder("made", Reading())
@@ -172,12 +176,12 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_tables_are_refused_with_the_line(tmp_path, case):
-    content, line, found = BAD[case]
+    content, line, result = BAD[case]
     with pytest.raises(DataError) as caught:
         read_csv(made(tmp_path, content), Reading())
     first = problems_of(caught)[0]
     assert first[0] == line
-    assert first[1].startswith(found)
+    assert first[1].startswith(result)
 
 
 def test_several_bad_records_are_named_and_may_be_left_out(tmp_path):
@@ -251,7 +255,8 @@ def test_any_bytes_are_read_or_refused(folder, content, kind):
         READ[kind](made(folder, b"text,labels\n" + content, "any"), Reading(skip_bad=1))
 
 
-# --- Parquet -----------------------------------------------------------------------------------------------------
+# --- Parquet
+# -----------------------------------------------------------------------------------------------------
 
 
 def parquet_file(folder, columns, **options):

@@ -51,18 +51,18 @@ def test_few_are_no_matter():
 def japanese():
     """Documents of two subjects, without a space."""
     cats = [
-        f"猫が{place}で寝ている"
-        for place in ("屋根", "部屋", "庭", "台所", "階段", "椅子", "廊下", "窓辺")
+        f"猫が{path}で寝ている"
+        for path in ("屋根", "部屋", "庭", "台所", "階段", "椅子", "廊下", "窓辺")
     ]
     cars = [
-        f"車が{place}を走っている"
-        for place in ("道路", "高速", "橋", "町", "山道", "坂", "海岸", "畑")
+        f"車が{path}を走っている"
+        for path in ("道路", "高速", "橋", "町", "山道", "坂", "海岸", "畑")
     ]
     return lt.Dataset.of([*cats, *cars], [["cat"]] * 8 + [["car"]] * 8)
 
 
 def test_check_names_the_setting():
-    (finding,) = [own for own in japanese().check() if "one word or none" in own.what]
+    (finding,) = [member for member in japanese().check() if "one word or none" in member.what]
     assert (finding.level, finding.count) == ("warning", 16)
     assert READ_CHARACTERS in finding.what
 

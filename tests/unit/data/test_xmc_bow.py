@@ -28,8 +28,8 @@ BOW = b"""4 6 5
 def dataset_of(label_rows, feature_rows, labels, n_features=7, label_features=None):
     def matrix(rows, width):
         dense = np.zeros((len(rows), width), np.float32)
-        for row, own in enumerate(rows):
-            for column, value in own.items():
+        for row, member in enumerate(rows):
+            for column, value in member.items():
                 dense[row, column] = value
         return sparse.csr_array(dense)
 
@@ -58,10 +58,10 @@ def datasets(draw, relevance=ONE, with_label_features=False):
         [Label(str(i) if numbered else label, name=own_names[i]) for i, label in enumerate(ids)]
     )
     count = draw(st.integers(1, 5))
-    own = (
+    member = (
         st.dictionaries(st.integers(0, len(ids) - 1), relevance, max_size=3) if ids else st.just({})
     )
-    label_rows = [draw(own) for _ in range(count)]
+    label_rows = [draw(member) for _ in range(count)]
     feature_rows = st.dictionaries(st.integers(0, 6), values, max_size=4)
     of_labels = [draw(feature_rows) for _ in ids] if with_label_features else None
     return dataset_of(label_rows, [draw(feature_rows) for _ in range(count)], labels, 7, of_labels)
@@ -110,7 +110,9 @@ def test_bow_as_the_repository_has_it(file, change):
     assert [dataset.labels_of(row) for row in range(4)] == [["1", "3"], [], ["4"], ["0", "4"]]
     assert list(dataset.labels.ids) == ["0", "1", "2", "3", "4"]
     expected = np.zeros((4, 6), np.float32)
-    expected[0, [0, 2, 5]], expected[1, 1], expected[2, 3] = [0.084556, 0.138594, 1], 0.5, 2
+    expected[0, [0, 2, 5]] = [0.084556, 0.138594, 1]
+    expected[1, 1] = 0.5
+    expected[2, 3] = 2
     assert np.array_equal(dataset.features.toarray(), expected)
     assert dataset.texts is None
     assert dataset.features.dtype == dataset.label_matrix.dtype == np.float32
@@ -243,12 +245,12 @@ def test_bad_line_is_named_and_can_be_skipped(file, line):
     with pytest.raises(DataError) as error:
         read_bow(path, Reading())
     (problem,) = error.value.problems
-    found, expected = BAD_LINES[line]
+    result, expected = BAD_LINES[line]
     assert (problem.file, problem.line, problem.expected) == (str(path), 4, expected)
-    assert problem.found.startswith(found[:50])
-    rest = read_bow(path, Reading(skip_bad=1))
-    assert [rest.labels_of(row) for row in range(4)] == [["1", "3"], [], ["4"], ["0", "4"]]
-    assert np.diff(rest.features.indptr).tolist() == [3, 1, 1, 0]
+    assert problem.found.startswith(result[:50])
+    others = read_bow(path, Reading(skip_bad=1))
+    assert [others.labels_of(row) for row in range(4)] == [["1", "3"], [], ["4"], ["0", "4"]]
+    assert np.diff(others.features.indptr).tolist() == [3, 1, 1, 0]
 
 
 BAD_FILES = {
@@ -317,7 +319,8 @@ def test_many_blocks_read_as_one(file):
 
 
 def test_given_vocabulary(file):
-    path, labels = file(BOW), Labels.of(["4", "3", "x"])
+    path = file(BOW)
+    labels = Labels.of(["4", "3", "x"])
     with pytest.raises(DataError, match="unknown label '1'"):
         read_bow(path, Reading(labels=labels))
     dropped = read_bow(path, Reading(labels=labels, unknown="drop"))
@@ -332,13 +335,13 @@ def test_ids_beside_must_fit(file):
     path = file(BOW)
     file(b"a\nb\nc\nd\ne\n", "train.labels.txt")
     assert read_bow(path, Reading()).labels_of(3) == ["a", "e"]
-    for content, found in (
+    for content, result in (
         (b"a\nb\n", "2 lines"),
         (b"a\nb\nc\nd\na\n", "stands twice"),
         (b"a\n\xff\n", "not UTF-8"),
     ):
         file(content, "train.labels.txt")
-        with pytest.raises(DataError, match=found) as error:
+        with pytest.raises(DataError, match=result) as error:
             read_bow(path, Reading(skip_bad=9))
         assert error.value.problems[0].file.endswith("train.labels.txt")
 
@@ -475,9 +478,9 @@ def test_two_splits_of_one_folder_have_the_same_labels(tmp_path):
 def test_a_filter_is_read_as_it_was_written(tmp_path, pairs):
     path = tmp_path / "filter_labels_test.txt"
     path.write_text("".join(f"{document} {label}\n" for document, label in pairs))
-    found = read_filter(path, 10, 5)
-    assert found.dtype == np.int64
-    assert np.array_equal(found, np.array(pairs, np.int64).reshape(-1, 2))
+    result = read_filter(path, 10, 5)
+    assert result.dtype == np.int64
+    assert np.array_equal(result, np.array(pairs, np.int64).reshape(-1, 2))
 
 
 @pytest.mark.parametrize(

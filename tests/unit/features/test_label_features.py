@@ -1,4 +1,6 @@
-"""What labels look like: sums of documents against the plain product, graphs, texts, and labels without any."""
+"""What labels look like: sums of documents against the plain product, graphs, texts, and labels
+without any.
+"""
 
 from __future__ import annotations
 
@@ -61,11 +63,11 @@ def test_sums_are_the_normalised_product(seed, documents, labels, columns, dense
         (documents, labels), density=0.3, format="csr", dtype=np.float32, rng=rng
     )
     matrix.data += np.float32(0 if soft else 1)  # relevances above 1 count as 1
-    found = label_features(features, matrix, "pifa")
+    result = label_features(features, matrix, "pifa")
     expected = unit(np.minimum(matrix.toarray(), 1).T.astype(np.float64) @ plain(features))
-    assert np.allclose(plain(found), expected, atol=2e-5)
-    assert found.shape == (labels, columns + dense)
-    is_well_formed(found)
+    assert np.allclose(plain(result), expected, atol=2e-5)
+    assert result.shape == (labels, columns + dense)
+    is_well_formed(result)
 
 
 def test_any_threads_give_the_same_bytes(monkeypatch):
@@ -74,17 +76,17 @@ def test_any_threads_give_the_same_bytes(monkeypatch):
     features = random_features(rng, 200, 500, 3)
     matrix = sparse.random_array((200, 80), density=0.1, format="csr", rng=rng)
     matrix.data += 1
-    found = []
+    results = []
     for count in (1, 3):
         with pool.threads(count):
             made = label_features(features, matrix, "pifa")
-        found.append(
+        results.append(
             [
                 a.tobytes()
                 for a in (made.sparse.data, made.sparse.indices, made.sparse.indptr, made.dense)
             ]
         )
-    assert found[0] == found[1]
+    assert results[0] == results[1]
     expected = unit((matrix.toarray() != 0).T.astype(np.float64) @ plain(features))
     assert np.allclose(plain(made), expected, atol=1e-5)
 
@@ -110,17 +112,17 @@ def three():
 def test_texts(three):
     features, matrix, texts = three
     half = np.sqrt(0.5)
-    found = label_features(features, matrix, "text", texts)
-    assert np.allclose(plain(found), [[0, 1, 0], [half, half, 0], [0, 0, 0]])
+    result = label_features(features, matrix, "text", texts)
+    assert np.allclose(plain(result), [[0, 1, 0], [half, half, 0], [0, 0, 0]])
     assert texts.sparse.data[0] == 2  # the caller's is as it was
 
 
 def test_a_label_without_documents_takes_its_text(three):
     features, matrix, texts = three
     half = np.sqrt(0.5)
-    found = label_features(features, matrix, "pifa", texts)
-    assert np.allclose(plain(found), [[0, 0.6, 0.8], [half, half, 0], [0, 0, 0]])
-    is_well_formed(found)
+    result = label_features(features, matrix, "pifa", texts)
+    assert np.allclose(plain(result), [[0, 0.6, 0.8], [half, half, 0], [0, 0, 0]])
+    is_well_formed(result)
     assert np.allclose(
         plain(label_features(features, matrix, "pifa")), [[0, 0.6, 0.8], [0, 0, 0], [0, 0, 0]]
     )
@@ -128,15 +130,15 @@ def test_a_label_without_documents_takes_its_text(three):
 
 def test_both_side_by_side(three):
     half = np.sqrt(0.5)
-    found = label_features(*three[:2], "pifa+text", three[2])
-    assert found.dense.shape == (3, 2)
+    result = label_features(*three[:2], "pifa+text", three[2])
+    assert result.dense.shape == (3, 2)
     expected = [
         [0, 0, 0.6 * half, 0.8 * half, half, 0],
         [0, half, 0, 0, half, 0],
         [0, 0, 0, 0, 0, 0],
     ]
-    assert np.allclose(plain(found), expected)
-    is_well_formed(found)
+    assert np.allclose(plain(result), expected)
+    is_well_formed(result)
 
 
 def largest(rows, keep):
@@ -164,13 +166,13 @@ def test_a_graph_times_the_largest_of_the_sums(seed, documents, labels, columns,
         (labels, labels), density=0.3, format="csr", dtype=np.float32, rng=rng
     )
     keep = int(rng.integers(1, 12))
-    found = label_features(features, matrix, "graph", graph=graph, keep=keep)
+    result = label_features(features, matrix, "graph", graph=graph, keep=keep)
     sums = plain(label_features(features, matrix, "pifa"))
     sums[:, dense:] = largest(sums[:, dense:], keep)
     expected = graph.toarray() @ sums
     expected[:, dense:] = largest(expected[:, dense:], keep)
-    assert np.allclose(plain(found), unit(expected), atol=2e-5)
-    is_well_formed(found)
+    assert np.allclose(plain(result), unit(expected), atol=2e-5)
+    is_well_formed(result)
 
 
 def test_any_threads_give_the_same_bytes_with_a_graph(monkeypatch):
@@ -179,30 +181,31 @@ def test_any_threads_give_the_same_bytes_with_a_graph(monkeypatch):
     features = random_features(rng, 200, 500, 3)
     matrix = sparse.random_array((200, 80), density=0.1, format="csr", rng=rng)
     graph = sparse.random_array((80, 80), density=0.1, format="csr", rng=rng)
-    found = []
+    results = []
     for count in (1, 3):
         with pool.threads(count):
             made = label_features(features, matrix, "graph", graph=graph, keep=20)
-        found.append(
+        results.append(
             [
                 a.tobytes()
                 for a in (made.sparse.data, made.sparse.indices, made.sparse.indptr, made.dense)
             ]
         )
-    assert found[0] == found[1]
+    assert results[0] == results[1]
     assert np.diff(made.sparse.indptr).max() == 20
 
 
 def test_a_graph_and_texts(three):
     features, matrix, texts = three
-    graph, half = sparse.csr_array(np.array([[1, 0, 0], [1, 1, 0], [0.5, 0, 0.5]])), np.sqrt(0.5)
+    graph = sparse.csr_array(np.array([[1, 0, 0], [1, 1, 0], [0.5, 0, 0.5]]))
+    half = np.sqrt(0.5)
     filled = np.array([[0, 0.6, 0.8], [half, half, 0], [0, 0, 0]])
-    found = label_features(features, matrix, "graph", texts, graph)
-    assert np.allclose(plain(found), unit(graph.toarray() @ filled))
+    result = label_features(features, matrix, "graph", texts, graph)
+    assert np.allclose(plain(result), unit(graph.toarray() @ filled))
     both = plain(label_features(features, matrix, "graph+text", texts, graph))
     alone = plain(label_features(features, matrix, "graph", None, graph))
-    own = plain(label_features(features, matrix, "text", texts))
-    sides = [alone[:, :1], own[:, :1], alone[:, 1:], own[:, 1:]]
+    member = plain(label_features(features, matrix, "text", texts))
+    sides = [alone[:, :1], member[:, :1], alone[:, 1:], member[:, 1:]]
     assert np.allclose(both, unit(np.hstack(sides)))
 
 

@@ -20,14 +20,16 @@ def matrix():
 
 def test_any_threads_give_the_same_bytes(matrix, monkeypatch):
     monkeypatch.setattr(module, "_BLOCK", 7)
-    found = []
+    results = []
     for count in (1, 3):
         with pool.threads(count):
             graph = normalised(label_graph(matrix, seed=4))
-        found.append([a.tobytes() for a in (graph.data, graph.indices, graph.indptr)])
+        results.append([a.tobytes() for a in (graph.data, graph.indices, graph.indptr)])
     monkeypatch.undo()
     whole = normalised(label_graph(matrix, seed=4))
-    assert found[0] == found[1] == [a.tobytes() for a in (whole.data, whole.indices, whole.indptr)]
+    assert (
+        results[0] == results[1] == [a.tobytes() for a in (whole.data, whole.indices, whole.indptr)]
+    )
     assert (label_graph(matrix, seed=5) != label_graph(matrix, seed=4)).nnz
 
 
@@ -78,11 +80,11 @@ def test_stored_zeros_and_pairs_twice_are_no_pairs():
 
 def test_normal_form():
     graph = sparse.csr_array(np.array([[3.0, 1, 0], [0, 2, 0], [0, 6, 1]], np.float32))
-    found = normalised(graph)
+    result = normalised(graph)
     plain = graph.toarray().astype(np.float64)
     expected = np.diag(plain.sum(1) ** -0.5) @ plain @ np.diag(plain.sum(0) ** -0.5)
-    assert np.allclose(found.toarray(), expected)
-    assert found.dtype == np.float32
+    assert np.allclose(result.toarray(), expected)
+    assert result.dtype == np.float32
     assert graph.data.tolist() == [3, 1, 2, 6, 1]
 
 
@@ -103,6 +105,6 @@ def test_no_labels_and_no_documents():
 
 def test_progress_is_told_by_labels(matrix, monkeypatch):
     monkeypatch.setattr(module, "_BLOCK", 50)
-    with shown_progress() as told:
+    with shown_progress() as message:
         label_graph(matrix, seed=0)
-    assert told == [("label graph", 90, "labels"), 50, 40, "end"]
+    assert message == [("label graph", 90, "labels"), 50, 40, "end"]

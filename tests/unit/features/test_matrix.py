@@ -39,7 +39,8 @@ def test_any_sparse_block(form, dtype):
 
 
 def test_a_dense_block_alone_and_both():
-    x, dense = block(), np.asfortranarray(np.random.default_rng(1).random((5, 3)))
+    x = block()
+    dense = np.asfortranarray(np.random.default_rng(1).random((5, 3)))
     alone = Features.of(dense)
     assert_layout(alone)
     assert alone.shape == (5, 3)
@@ -60,22 +61,23 @@ def test_what_has_the_layout_is_not_copied():
 
 
 def test_columns_out_of_order_or_twice_are_brought_in_order_and_the_given_block_stays():
-    given = sparse.csr_array(
+    arguments = sparse.csr_array(
         (np.array([1, 2, 4, 8], np.float32), np.array([3, 0, 3, 1], np.int32), np.array([0, 3, 4])),
         shape=(2, 5),
     )
-    features = Features.of(given)
+    features = Features.of(arguments)
     assert_layout(features)
     assert features.sparse.toarray().tolist() == [[2, 0, 0, 5, 0], [0, 8, 0, 0, 0]]
-    assert given.indices.tolist() == [3, 0, 3, 1]
-    assert given.data.tolist() == [1, 2, 4, 8]
+    assert arguments.indices.tolist() == [3, 0, 3, 1]
+    assert arguments.data.tolist() == [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize(
     "rows", [np.array([4, 0, 0]), slice(1, 3), slice(0, 0), np.array([], np.int64)]
 )
 def test_take(rows):
-    x, dense = block(), np.arange(10, dtype=np.float32).reshape(5, 2)
+    x = block()
+    dense = np.arange(10, dtype=np.float32).reshape(5, 2)
     taken = Features.of(sparse.csr_array(x), dense).take(rows)
     assert_layout(taken)
     np.testing.assert_array_equal(taken.sparse.toarray(), x[rows])
@@ -88,7 +90,8 @@ def test_no_rows():
     assert features.shape == (0, 6)
 
 
-# ------------------------------------------------------------------------------------------------- dense rows
+# -------------------------------------------------------------------------------------------------
+# dense rows
 
 
 @pytest.mark.parametrize("length", [1.0, 0.25])
@@ -97,29 +100,28 @@ def test_dense_rows_have_the_length_wanted(monkeypatch, length, in_place):
     monkeypatch.setattr(matrix, "_ROWS", 7)
     vectors = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
     vectors[[3, 29]] = 0
-    given, norms = vectors.copy(), np.linalg.norm(vectors, axis=1, keepdims=True)
+    arguments = vectors.copy()
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     expected = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0) * np.float32(
         length
     )
-    found = unit_vectors(given, length, in_place=in_place)
-    assert found.tobytes() == expected.tobytes()
-    assert (found is given) == in_place
-    assert in_place or given.tobytes() == vectors.tobytes()
+    result = unit_vectors(arguments, length, in_place=in_place)
+    assert result.tobytes() == expected.tobytes()
+    assert (result is arguments) == in_place
+    assert in_place or arguments.tobytes() == vectors.tobytes()
 
 
 def test_rows_that_may_not_be_written_are_left():
     vectors = np.ones((3, 4), np.float32)
     vectors.flags.writeable = False
-    found = join_blocks(sparse.csr_array((3, 2), dtype=np.float32), vectors, 2.0, in_place=True)
-    np.testing.assert_array_equal(found.dense, np.ones((3, 4)))
-    assert not np.shares_memory(found.dense, vectors)
+    result = join_blocks(sparse.csr_array((3, 2), dtype=np.float32), vectors, 2.0, in_place=True)
+    np.testing.assert_array_equal(result.dense, np.ones((3, 4)))
+    assert not np.shares_memory(result.dense, vectors)
 
 
 def test_joining_blocks_takes_no_second_copy_of_vectors():
-    vectors, rows = (
-        np.ones((40_000, 64), np.float32),
-        sparse.csr_array((40_000, 3), dtype=np.float32),
-    )
+    vectors = np.ones((40_000, 64), np.float32)
+    rows = sparse.csr_array((40_000, 3), dtype=np.float32)
     extra = []
     for in_place in (True, False):
         tracemalloc.start()

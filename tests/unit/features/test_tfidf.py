@@ -1,4 +1,6 @@
-"""Tf-idf against scikit-learn's, and what it owes to its own promises: same bytes, small folders, clear errors."""
+"""Tf-idf against scikit-learn's, and what it owes to its own promises: same bytes, small folders,
+clear errors.
+"""
 
 from __future__ import annotations
 
@@ -145,12 +147,12 @@ def test_blocks_equal_a_feature_union(
     ours, features = TfIdf.fit_transform(documents, several)
     assert_same_features(features, normalize(expected))
     assert_same_features(ours.transform(others), normalize(theirs.transform(others)))
-    own = [
+    member = [
         ngram
         for name in names
         for ngram in theirs.named_transformers[name].get_feature_names_out().tolist()
     ]
-    assert list(ours.vocabulary) == own
+    assert list(ours.vocabulary) == member
 
 
 @pytest.mark.parametrize("unit", ["word", "char"])
@@ -256,7 +258,8 @@ def damaged_arrays():
     binary = {**arrays, "0.rest": arrays["0.rest"] | 0x80}
     counts = {**arrays, "0.documents": np.array([1, 2])}
     inside = TfIdf.fit(["éé éè"]).to_arrays()
-    inside["0.sizes"], inside["0.shared"] = np.array([5, 3], np.uint8), np.array([0, 0], np.uint8)
+    inside["0.sizes"] = np.array([5, 3], np.uint8)
+    inside["0.shared"] = np.array([0, 0], np.uint8)
     inside["0.rest"] = np.frombuffer("éééé".encode(), np.uint8)
     return [{}, without, longer, wild, short, empty, binary, counts, inside]
 
@@ -273,8 +276,8 @@ def test_spans_name_the_ngrams_of_a_text() -> None:
     ours = TfIdf.fit(
         BOOKS, [config.TfIdf(ngram_max=2), config.TfIdf(unit="char", ngram_min=4, ngram_max=4)]
     )
-    columns, found = ours.spans("Wind in THE air")
-    assert found == [
+    columns, result = ours.spans("Wind in THE air")
+    assert result == [
         "in",
         "in the",
         "the",
@@ -287,7 +290,7 @@ def test_spans_name_the_ngrams_of_a_text() -> None:
         "the ",
         "wind",
     ]
-    assert [ours.vocabulary[c] for c in columns.tolist()] == found
+    assert [ours.vocabulary[c] for c in columns.tolist()] == result
     assert columns.tolist() == sorted(columns.tolist())
 
 
@@ -338,22 +341,22 @@ def test_a_document_beyond_32_bits_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_progress_is_told_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[object] = []
+    messages: list[object] = []
 
     class Recorder:
         def start(self, name: str, total: int | None, unit: str) -> None:
-            told.append((name, total, unit))
+            messages.append((name, total, unit))
 
         def advance(self, amount: int) -> None:
-            told.append(amount)
+            messages.append(amount)
 
         def finish(self) -> None:
-            told.append("end")
+            messages.append("end")
 
     monkeypatch.setattr(counting, "_BLOCK_BYTES", 10)
     monkeypatch.setattr(reporting, "_display", Recorder())
     TfIdf.fit(["wind sea", "sea wind é"]).transform(["wind"] * 4)
-    assert told == [
+    assert messages == [
         ("counting n-grams", 19, "B"),
         8,
         11,

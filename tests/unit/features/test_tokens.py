@@ -1,4 +1,6 @@
-"""Tokens of tiny tokenisers of the three kinds; the oracle is transformers' own tokenizer, padding included."""
+"""Tokens of tiny tokenisers of the three kinds; the oracle is transformers' own tokenizer, padding
+included.
+"""
 
 import json
 from itertools import chain, pairwise
@@ -157,11 +159,11 @@ def test_blocks_change_nothing_and_progress_is_told(bert, monkeypatch):
     tokeniser = Tokeniser.load(bert, 16)
     expected = tokeniser(TEXTS)
     monkeypatch.setattr(module, "_BLOCK", 4)
-    with shown_progress() as told:
+    with shown_progress() as message:
         tokens = tokeniser(Strings.of(TEXTS))
         assert len(tokeniser(iter(TEXTS))) == len(TEXTS)
-    assert told[:4] == [("tokens", 6, "documents"), 4, 2, "end"]
-    assert told[4] == ("tokens", None, "documents")
+    assert message[:4] == [("tokens", 6, "documents"), 4, 2, "end"]
+    assert message[4] == ("tokens", None, "documents")
     np.testing.assert_array_equal(tokens.ids, expected.ids)
     np.testing.assert_array_equal(tokens.ends, expected.ends)
 
@@ -190,7 +192,8 @@ def test_long_texts_that_are_cut_have_the_same_tokens(folder, texts):
 
 
 def test_long_texts_are_cut_before_they_are_tokenised(bert, monkeypatch):
-    tokeniser, seen = Tokeniser.load(bert, 6), []
+    tokeniser = Tokeniser.load(bert, 6)
+    seen = []
 
     class Backend:
         def __init__(self, backend):
@@ -368,19 +371,18 @@ class TestCleaning:
             for part in (first, second)
         ]
         ends = tokeniser(["wind power"]).ids.tolist()
-        at = next(
-            place for place in range(len(ends)) if ends[place : place + len(bare[0])] == bare[0]
-        )
-        before, behind = ends[:at], ends[at + len(bare[0]) :]
+        at = next(path for path in range(len(ends)) if ends[path : path + len(bare[0])] == bare[0])
+        before = ends[:at]
+        behind = ends[at + len(bare[0]) :]
         assert self.ids(folder, text) == [*before, *bare[0], separator, *bare[1], *behind]
 
     def test_each_of_several_line_breaks_is_one(self, folder):
-        found = self.ids(folder, "\nwind\n \nsea\n")
+        result = self.ids(folder, "\nwind\n \nsea\n")
         separator = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(
             Tokeniser.load(folder, 64, "attentionxml").separator
         )
         without = self.ids(folder, "wind sea")
-        assert found.count(separator) == without.count(separator) + 4
+        assert result.count(separator) == without.count(separator) + 4
 
     def test_texts_without_either_are_the_same(self, folder):
         texts = ["offshore wind turbines", "naïve café", ""]
@@ -427,8 +429,10 @@ class TestCleaning:
             known.encode(text, add_special_tokens=False).ids
             for text in ("wind power", "the first sea")
         )
-        cls, sep = known.token_to_id("[CLS]"), known.token_to_id("[SEP]")
+        cls = known.token_to_id("[CLS]")
+        sep = known.token_to_id("[SEP]")
         title, body = (
-            [own for own in ids if own != known.token_to_id("[PAD]")] for ids in (title, body)
+            [member for member in ids if member != known.token_to_id("[PAD]")]
+            for ids in (title, body)
         )
         assert self.ids(folder, "Wind power\nthe first_sea") == [cls, *title, sep, *body, sep]

@@ -1,4 +1,6 @@
-"""Words of texts as a tokeniser; the oracle of the vocabulary is the library's trainer, that of idf scikit-learn's."""
+"""Words of texts as a tokeniser; the oracle of the vocabulary is the library's trainer, that of idf
+scikit-learn's.
+"""
 
 import json
 
@@ -121,7 +123,8 @@ def test_ids_without_a_token_are_empty_words():
 def test_idf_is_smooth_and_of_documents(monkeypatch, documents):
     monkeypatch.setattr(module, "_DOCUMENTS", documents)
     tokeniser = word_tokeniser([TEXTS], 8, 1)
-    tokens, n = tokeniser(TEXTS), len(words_of(tokeniser)) + 1
+    tokens = tokeniser(TEXTS)
+    n = len(words_of(tokeniser)) + 1
     counts = np.zeros((len(TEXTS), n))
     for row, (start, end) in enumerate(zip(tokens.ends, tokens.ends[1:], strict=False)):
         np.add.at(counts[row], tokens.ids[start:end], 1)

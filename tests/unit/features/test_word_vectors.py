@@ -49,10 +49,10 @@ def raises(path, message):
     ids=["glove", "word2vec", "spaces at the end", "no last line end", "gzip", "zstd", "not UTF-8"],
 )
 def test_rows_of_the_wanted_words(tmp_path, content):
-    vectors, found = read_word_vectors(written(tmp_path, content), WORDS)
+    vectors, result = read_word_vectors(written(tmp_path, content), WORDS)
     assert vectors.dtype == np.float32
     assert vectors.tolist() == ROWS
-    assert found.tolist() == FOUND
+    assert result.tolist() == FOUND
 
 
 def test_numbers_are_as_written(tmp_path):
@@ -61,20 +61,20 @@ def test_numbers_are_as_written(tmp_path):
 
 
 def test_two_numbers_above_vectors_of_one_are_a_header(tmp_path):
-    vectors, found = read_word_vectors(written(tmp_path, "2 1\n2 0.5\nsea 3\n"), ["2", "sea"])
-    assert (vectors.tolist(), found.tolist()) == ([[0.5], [3]], [True, True])
+    vectors, result = read_word_vectors(written(tmp_path, "2 1\n2 0.5\nsea 3\n"), ["2", "sea"])
+    assert (vectors.tolist(), result.tolist()) == ([[0.5], [3]], [True, True])
 
 
 def test_a_word_that_is_asked_for_twice_or_empty(tmp_path):
-    vectors, found = read_word_vectors(written(tmp_path, GLOVE), ["sea", "", "sea"])
-    assert found.tolist() == [True, False, False]
+    vectors, result = read_word_vectors(written(tmp_path, GLOVE), ["sea", "", "sea"])
+    assert result.tolist() == [True, False, False]
     assert vectors[0].tolist() == [1, 2, 3]
 
 
 def test_no_word_is_wanted(tmp_path):
-    vectors, found = read_word_vectors(written(tmp_path, GLOVE), [])
+    vectors, result = read_word_vectors(written(tmp_path, GLOVE), [])
     assert vectors.shape == (0, 3)
-    assert found.shape == (0,)
+    assert result.shape == (0,)
 
 
 @pytest.mark.parametrize(

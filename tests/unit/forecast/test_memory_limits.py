@@ -25,12 +25,14 @@ MAX_OF_VERSION_1 = 9223372036854771712  # where there is no limit
 
 @pytest.fixture
 def linux(tmp_path, monkeypatch):
-    """Put files below a root of their own; the process maps 9,000 pages, of which 1,000 are in memory."""
+    """Put files below a root of their own; the process maps 9,000 pages, of which 1,000 are in
+    memory.
+    """
     monkeypatch.setattr(memory, "_CGROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(memory, "_PROC", tmp_path / "proc")
 
-    def put(place, text):
-        file = tmp_path / place
+    def put(path, text):
+        file = tmp_path / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 

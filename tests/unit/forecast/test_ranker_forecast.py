@@ -70,13 +70,13 @@ def test_an_l1_penalty_leaves_few_weights():
 @pytest.mark.parametrize("classifier", ["xr-linear", "dismec"])
 def test_beside_a_network_the_classifiers_are_those_of_their_method(classifier):
     pytest.importorskip("torch")
-    found = expected("cascadexml", cascade={"classifier": classifier})
-    assert (len(found.tree) == 1) == (classifier == "dismec")
+    result = expected("cascadexml", cascade={"classifier": classifier})
+    assert (len(result.tree) == 1) == (classifier == "dismec")
 
 
 @pytest.mark.parametrize("method", WITHOUT_LABEL_TREE)
 def test_a_few_documents(method):
     few = Dataset.of([f"one two word{i}" for i in range(4)], [["a", f"b{i % 3}"] for i in range(4)])
-    found = expected(method, few)
-    assert 0 < found.seconds[0] < 30
-    assert found.model_bytes > 0
+    result = expected(method, few)
+    assert 0 < result.seconds[0] < 30
+    assert result.model_bytes > 0

@@ -1,4 +1,6 @@
-"""The sizes that a forecast is made from: counted in documents, and assumed where only means are published."""
+"""The sizes that a forecast is made from: counted in documents, and assumed where only means are
+published.
+"""
 
 from __future__ import annotations
 
@@ -42,34 +44,34 @@ def network(name: str = "bert-base-uncased", **settings: dict):
 
 class TestDistribution:
     def test_numbers_are_counted(self):
-        found = Distribution.of([3, 1, 3, 8])
-        assert (found.values.tolist(), found.counts.tolist()) == ([1, 3, 8], [1, 2, 1])
-        assert (found.size, found.sum, found.mean, found.largest) == (4, 15, 3.75, 8)
+        result = Distribution.of([3, 1, 3, 8])
+        assert (result.values.tolist(), result.counts.tolist()) == ([1, 3, 8], [1, 2, 1])
+        assert (result.size, result.sum, result.mean, result.largest) == (4, 15, 3.75, 8)
 
     def test_none(self):
-        found = Distribution.of([])
-        assert (found.size, found.sum, found.mean, found.largest) == (0, 0, 0, 0)
+        result = Distribution.of([])
+        assert (result.size, result.sum, result.mean, result.largest) == (0, 0, 0, 0)
 
 
 class TestCounted:
     def test_sizes_of_documents(self):
         documents = Dataset.of(["ab", "abcd", "ef"], [["x", "y"], ["x"], []])
-        found = DataSizes.of(documents)
-        assert (found.documents, found.n_labels, found.pairs) == (3, 2, 3)
-        assert found.labels_of_documents.values.tolist() == [1, 2]
-        assert found.documents_of_labels.values.tolist() == [1, 2]
-        assert found.text_lengths.counts.tolist() == [2, 1]
-        assert found.text_bytes == documents.texts.nbytes
-        assert found.data_bytes == documents.nbytes
-        assert (found.features, found.dense_width) == (None, 0)
+        result = DataSizes.of(documents)
+        assert (result.documents, result.n_labels, result.pairs) == (3, 2, 3)
+        assert result.labels_of_documents.values.tolist() == [1, 2]
+        assert result.documents_of_labels.values.tolist() == [1, 2]
+        assert result.text_lengths.counts.tolist() == [2, 1]
+        assert result.text_bytes == documents.texts.nbytes
+        assert result.data_bytes == documents.nbytes
+        assert (result.features, result.dense_width) == (None, 0)
 
     def test_given_features(self):
         rows = sparse.csr_array(np.array([[1, 0, 2], [0, 0, 3]], np.float32))
         documents = dataclasses.replace(
             Dataset.of(["a", "b"], [["x"], ["x"]]), texts=None, features=rows
         )
-        found = DataSizes.of(dataclasses.replace(documents, dense=np.ones((2, 5), np.float32)))
-        assert (found.features, found.dense_width, found.texts) == ((3, 3), 5, None)
+        result = DataSizes.of(dataclasses.replace(documents, dense=np.ones((2, 5), np.float32)))
+        assert (result.features, result.dense_width, result.texts) == ((3, 3), 5, None)
 
     @pytest.mark.parametrize("method", ["xr-linear", "dismec", "fastxml", "annexml"])
     def test_their_forecast_is_that_of_the_documents(self, method):
@@ -82,25 +84,25 @@ class TestCounted:
 class TestPublished:
     def test_means_are_kept(self):
         about = Published()
-        found = DataSizes.published(about)
-        assert found.documents == about.train
-        assert found.labels_of_documents.size == pytest.approx(about.train)
-        assert found.labels_of_documents.mean == pytest.approx(5.45, rel=1e-4)
-        assert found.documents_of_labels.size == about.labels
-        assert found.documents_of_labels.sum == pytest.approx(5.45 * about.train, rel=0.02)
-        assert found.documents_of_labels.values[0] == 1
-        assert found.text_lengths.size == pytest.approx(about.train)
-        assert found.text_lengths.mean == pytest.approx(6 * 247.33)
-        assert found.features[0] == about.features
-        assert 50 * about.train < found.features[1] < 150 * about.train
+        result = DataSizes.published(about)
+        assert result.documents == about.train
+        assert result.labels_of_documents.size == pytest.approx(about.train)
+        assert result.labels_of_documents.mean == pytest.approx(5.45, rel=1e-4)
+        assert result.documents_of_labels.size == about.labels
+        assert result.documents_of_labels.sum == pytest.approx(5.45 * about.train, rel=0.02)
+        assert result.documents_of_labels.values[0] == 1
+        assert result.text_lengths.size == pytest.approx(about.train)
+        assert result.text_lengths.mean == pytest.approx(6 * 247.33)
+        assert result.features[0] == about.features
+        assert 50 * about.train < result.features[1] < 150 * about.train
 
     def test_short_texts_have_no_more_features_than_words(self):
-        found = DataSizes.published(Published(words=3.0))
-        assert found.features[1] <= 3 * found.documents
+        result = DataSizes.published(Published(words=3.0))
+        assert result.features[1] <= 3 * result.documents
 
     def test_no_label_has_more_documents_than_there_are(self):
-        found = DataSizes.published(Published(train=1000, labels=300, labels_per_document=50.0))
-        assert found.documents_of_labels.largest <= 1000
+        result = DataSizes.published(Published(train=1000, labels=300, labels_per_document=50.0))
+        assert result.documents_of_labels.largest <= 1000
 
     def test_a_set_as_its_means_tell_is_about_as_it_is(self):
         """The sample with its own features, against what is assumed of it."""
@@ -125,19 +127,19 @@ class TestPublished:
     def test_texts_of_labels_are_documents_with_gandalf(self):
         sizes = DataSizes.published(Published())
         half = configure("xr-linear", None, {"gandalf": {"use": True, "share": 0.5}})
-        found = sizes.with_label_texts(half)
+        result = sizes.with_label_texts(half)
         more = round(670_091 / 2)
-        assert found.documents == sizes.documents + more
-        assert found.pairs == sizes.pairs + more
-        assert found.text_lengths.mean == pytest.approx(sizes.text_lengths.mean)
-        assert found.labels_of_documents.sum == pytest.approx(sizes.labels_of_documents.sum + more)
+        assert result.documents == sizes.documents + more
+        assert result.pairs == sizes.pairs + more
+        assert result.text_lengths.mean == pytest.approx(sizes.text_lengths.mean)
+        assert result.labels_of_documents.sum == pytest.approx(sizes.labels_of_documents.sum + more)
         assert sizes.with_label_texts(configure("xr-linear")) is sizes
 
     def test_an_encoder_need_not_be_there(self):
-        found = published_forecast(Published(), network())
-        assert found.documents == 490_449
-        assert found.model_bytes > 4 * known_shapes()["bert-base-uncased"].parameters
-        assert "embeddings" not in found.peaks()
+        result = published_forecast(Published(), network())
+        assert result.documents == 490_449
+        assert result.model_bytes > 4 * known_shapes()["bert-base-uncased"].parameters
+        assert "embeddings" not in result.peaks()
         with pytest.raises(UsageError, match="found no such folder"):
             published_forecast(Published(), network("some-other-encoder"))
 
@@ -155,8 +157,8 @@ class TestPublished:
 
     def test_a_network_on_a_gpu(self, monkeypatch):
         monkeypatch.setattr(training, "gpu_for", lambda device: Gpu("NVIDIA H200", 150_000_000_000))
-        found = published_forecast(Published(), network(training={"epochs": 10}))
-        low, high = found.gpu_seconds
+        result = published_forecast(Published(), network(training={"epochs": 10}))
+        low, high = result.gpu_seconds
         assert low < 10 * 490_449 / 4_120 < high  # documents a second, as measured with 128 tokens
 
     def test_memory_grows_with_documents_labels_and_words(self):

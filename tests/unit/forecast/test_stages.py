@@ -14,8 +14,8 @@ from longtail.kernels import pool
 from longtail.methods import configure
 
 
-def peaks(found: Forecast) -> dict[str, int]:
-    return {stage.name: stage.peak_bytes for stage in found.stages}
+def peaks(result: Forecast) -> dict[str, int]:
+    return {stage.name: stage.peak_bytes for stage in result.stages}
 
 
 def with_vectors(width: int, copies: int = 1) -> Dataset:
@@ -33,7 +33,9 @@ def expected(
 
 @pytest.mark.parametrize(("method", "stage"), [("dismec", "labels"), ("xr-linear", "level 1 of 2")])
 def test_threads_do_not_copy_dense_vectors_of_all_documents(method, stage):
-    """What a thread more takes does not grow with the columns of the vectors, but for 16 siblings' weights."""
+    """What a thread more takes does not grow with the columns of the vectors, but for 16 siblings'
+    weights.
+    """
     more = []
     for width in (64, 512):
         one, eight = (
@@ -54,11 +56,11 @@ def test_a_thread_of_one_vs_all_has_its_own_targets_and_weights():
 
 
 def test_a_method_without_label_tree_counts_its_own_threads_alone():
-    found = peaks(expected(sample()[0], "fastxml", 8))
-    assert list(found) == ["documents", "features", "trees of documents", "calibration", "model"]
+    result = peaks(expected(sample()[0], "fastxml", 8))
+    assert list(result) == ["documents", "features", "trees of documents", "calibration", "model"]
     assert (
         peaks(expected(sample()[0], "fastxml", 1))["trees of documents"]
-        < found["trees of documents"]
+        < result["trees of documents"]
     )
 
 

@@ -1,4 +1,6 @@
-"""Problems of primal solvers: a block of siblings over the same documents, as ``sibling_blocks.py`` lays it out."""
+"""Problems of primal solvers: a block of siblings over the same documents, as ``sibling_blocks.py``
+lays it out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The record of what a machine has compiled: one version of the kernels, and never in the way of a run."""
+"""The record of what a machine has compiled: one version of the kernels, and never in the way of a
+run.
+"""
 
 from __future__ import annotations
 

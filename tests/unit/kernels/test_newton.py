@@ -47,26 +47,33 @@ def solve(problem, *, width=None, tolerance=1e-6, max_passes=200, start=None):
 
 def objective(problem, w):
     """Return ½‖w‖² + Σ C max(0, 1 − y w·x)² of each sibling."""
-    y, costs = np.sign(problem.targets), np.abs(problem.targets)
+    y = np.sign(problem.targets)
+    costs = np.abs(problem.targets)
     return (w**2).sum(axis=0) / 2 + (costs * np.maximum(0, 1 - y * (problem.x @ w)) ** 2).sum(
         axis=0
     )
 
 
 def gradient(problem, w):
-    y, costs = np.sign(problem.targets), np.abs(problem.targets)
+    y = np.sign(problem.targets)
+    costs = np.abs(problem.targets)
     return w - 2 * problem.x.T @ (costs * y * np.maximum(0, 1 - y * (problem.x @ w)))
 
 
 def best(problem):
-    """Return the least objective of each sibling: Newton's method by dense algebra, each step halved until it gains."""
-    x, least = problem.x, []
+    """Return the least objective of each sibling: Newton's method by dense algebra, each step
+    halved until it gains.
+    """
+    x = problem.x
+    least = []
     for s in range(problem.targets.shape[1]):
-        one, w = problem.only(s), np.zeros((x.shape[1], 1))
+        one = problem.only(s)
+        w = np.zeros((x.shape[1], 1))
         for _ in range(100):
             inside = np.sign(one.targets) * (x @ w) < 1
             hessian = np.eye(len(w)) + 2 * (x.T * (np.abs(one.targets) * inside).T) @ x
-            step, before = np.linalg.solve(hessian, gradient(one, w)), objective(one, w)
+            step = np.linalg.solve(hessian, gradient(one, w))
+            before = objective(one, w)
             while objective(one, w - step) > before and abs(step).max() > 1e-12:
                 step = step / 2
             w = w - step
@@ -81,7 +88,8 @@ def excess(problem, w):
     return (objective(problem, w) - least) / least
 
 
-# ------------------------------------------------------------------------------------------------- the same answer
+# -------------------------------------------------------------------------------------------------
+# the same answer
 
 
 @pytest.mark.parametrize(
@@ -98,7 +106,8 @@ def test_weights_are_those_of_scikit_learn(siblings, d, e, bias, own):
     problem = make(siblings, d=d, e=e, bias=bias, own=own, seed=siblings)
     w, _ = solve(problem)
     for s in range(siblings):
-        y, costs = np.sign(problem.targets[:, s]), np.abs(problem.targets[:, s])
+        y = np.sign(problem.targets[:, s])
+        costs = np.abs(problem.targets[:, s])
         given = {"dual": False, "tol": 1e-8, "max_iter": 100_000, "fit_intercept": bias > 0}
         model = LinearSVC(intercept_scaling=bias or 1.0, **given).fit(problem.x[:, :-1], y, costs)
         expected = np.append(model.coef_[0], np.ravel(model.intercept_)[0] / bias if bias else 0)
@@ -134,10 +143,10 @@ def test_a_sibling_is_done_at_its_share_of_the_first_gradient(tolerance):
     positives = (problem.targets > 0).sum(axis=0)
     share = np.minimum(positives, 150 - positives) / 150
     at_zero = np.linalg.norm(gradient(problem, np.zeros_like(w)), axis=0)
-    found = np.linalg.norm(gradient(problem, w), axis=0)
-    assert (found <= 1.01 * tolerance * share * at_zero).all()
+    result = np.linalg.norm(gradient(problem, w), axis=0)
+    assert (result <= 1.01 * tolerance * share * at_zero).all()
     assert (
-        found.max() > 0.01 * tolerance * (share * at_zero).min()
+        result.max() > 0.01 * tolerance * (share * at_zero).min()
     )  # it does no more than was asked
     assert steps < 12
 
@@ -161,7 +170,8 @@ def test_a_sibling_is_solved_as_if_it_were_alone():
 
 def test_padding_changes_nothing():
     problem = make(5, e=2, own=4)
-    narrow, wide = solve(problem, width=8), solve(problem, width=16)
+    narrow = solve(problem, width=8)
+    wide = solve(problem, width=16)
     np.testing.assert_allclose(narrow[0], wide[0], atol=1e-6)
     assert narrow[1] == wide[1]
 
@@ -182,12 +192,16 @@ def test_steps_end_at_their_limit_with_the_weights_reached():
     assert solve(problem, max_passes=2, tolerance=1e-9)[1] == 2
 
 
-# ------------------------------------------------------------------------------------------------- the parts
+# -------------------------------------------------------------------------------------------------
+# the parts
 
 
 def prepared(problem):
-    """Return the rows and targets before the first step, the mean of all documents, and least gradients."""
-    width, n_columns = 16, problem.x.shape[1]
+    """Return the rows and targets before the first step, the mean of all documents, and least
+    gradients.
+    """
+    width = 16
+    n_columns = problem.x.shape[1]
     targets = padded(problem.targets, width)
     block = unusual(targets, width)
     rows = shortened(problem.documents, targets, width, n_columns)
@@ -202,10 +216,10 @@ def test_the_start_separates_the_means(bias, e):
     w = np.full(problem.x.shape[1] * 16, 77, np.float32)
     mean_separating(rows, block, mean, w)
     np.testing.assert_allclose(mean, problem.x.mean(axis=0), atol=1e-6)
-    for s, own in enumerate(w.reshape(-1, 16).T[:12]):
+    for s, member in enumerate(w.reshape(-1, 16).T[:12]):
         positive = problem.targets[:, s] > 0
-        assert own @ problem.x[positive].mean(axis=0) == pytest.approx(1, abs=1e-4)
-        assert own @ problem.x.mean(axis=0) == pytest.approx(3 * positive.mean() - 2, abs=1e-4)
+        assert member @ problem.x[positive].mean(axis=0) == pytest.approx(1, abs=1e-4)
+        assert member @ problem.x.mean(axis=0) == pytest.approx(3 * positive.mean() - 2, abs=1e-4)
 
 
 @pytest.mark.parametrize(("sign", "value"), [(1, 1.0), (-1, -2.0)])
@@ -231,7 +245,8 @@ def test_the_scale_of_gradients_is_the_one_at_zero():
 def test_the_hessian_is_the_slope_of_the_gradient():
     problem = make(1, m=50, d=10, e=3, bias=0.7)
     random = np.random.default_rng(0)
-    w, p = random.normal(size=(14, 1)), random.normal(size=(14, 1))
+    w = random.normal(size=(14, 1))
+    p = random.normal(size=(14, 1))
     margins = (problem.x @ w)[:, 0]
     target = problem.targets[:, 0]
     inside = np.flatnonzero(np.sign(target) * margins < 1)
@@ -246,27 +261,30 @@ def test_the_hessian_is_the_slope_of_the_gradient():
         inside,
         np.float32(0.7),
     )
-    found = newton_step._hessian_times(
+    result = newton_step._hessian_times(
         p[order, 0].astype(np.float32), local, 2 * np.abs(target[inside])
     )
     assert 5 < len(inside) < 45
-    np.testing.assert_allclose(found, expected[order, 0], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(result, expected[order, 0], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("n", [1, 9, 70])
 def test_the_preconditioner_is_solved_exactly(n):
     random = np.random.default_rng(n)
     diagonal, u, r = (random.uniform(1, 3, n).astype(np.float32) for _ in range(3))
-    across, out = u / diagonal, np.empty(n, np.float32)
+    across = u / diagonal
+    out = np.empty(n, np.float32)
     newton_step._solve(r, newton_step._Hessian(diagonal, across, 1.0 / (1.0 + across @ u)), out)
     np.testing.assert_allclose((np.diag(diagonal) + np.outer(u, u)) @ out, r, rtol=1e-4, atol=1e-5)
 
 
 def test_the_preconditioner_is_the_hessian_but_for_likeness_within_columns():
     random = np.random.default_rng(0)
-    x, curve = random.uniform(0, 1, (30, 6)), random.uniform(0.5, 2, 30)
+    x = random.uniform(0, 1, (30, 6))
+    curve = random.uniform(0.5, 2, 30)
     hessian = np.eye(6) + (x.T * curve) @ x
-    diagonal, mean = np.diag(hessian).astype(np.float32), (curve @ x).astype(np.float32)
+    diagonal = np.diag(hessian).astype(np.float32)
+    mean = (curve @ x).astype(np.float32)
     newton_step._split_off_mean(diagonal, mean, curve.sum())
     centred = x - (curve @ x) / curve.sum()
     np.testing.assert_allclose(diagonal, 1 + curve @ centred**2, rtol=1e-4)
@@ -290,7 +308,8 @@ def test_a_start_from_given_weights_is_no_worse_than_none_and_ends_the_same():
     np.testing.assert_allclose(first[:4], 0.3 * good, rtol=1e-5)
 
 
-# ------------------------------------------------------------------------------------------------- small and strange
+# -------------------------------------------------------------------------------------------------
+# small and strange
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -120,7 +120,8 @@ def test_counts(documents: list[str], word: bool, shortest: int, more: int) -> N
         for a, b in pairwise(rows.tolist())
     ]
     assert got == expected
-    total, df = sum(expected, Counter()), Counter(ngram for own in expected for ngram in own)
+    total = sum(expected, Counter())
+    df = Counter(ngram for member in expected for ngram in member)
     assert dict(zip(known, facts[:, ngrams.TF].tolist(), strict=True)) == total
     assert dict(zip(known, facts[:, ngrams.DF].tolist(), strict=True)) == df
     assert sorted(members.tolist()) == list(range(len(keys)))
@@ -155,7 +156,8 @@ def test_sorting_strings(strings: set[str], same: int) -> None:
 def test_sorting_many_strings() -> None:
     random = np.random.default_rng(0)
     many = list({f"prefix {a} {b}" for a, b in random.integers(0, 300, (5000, 2)).tolist()})
-    strings, order = Strings.of(many), np.arange(len(many), dtype=np.uint32)
+    strings = Strings.of(many)
+    order = np.arange(len(many), dtype=np.uint32)
     string_order.sort_strings(strings.arena, strings.offsets, order)
     assert [many[i] for i in order.tolist()] == sorted(many)
 
@@ -173,24 +175,22 @@ def test_sorting_many_strings() -> None:
 )
 def test_shared_prefixes_there_and_back(strings: list[str]) -> None:
     packed = Strings.of(strings)
-    shared, rest = string_order.pack_prefixes(packed.arena, packed.offsets)
+    shared, others = string_order.pack_prefixes(packed.arena, packed.offsets)
     arena = np.empty(len(packed.arena), np.uint8)
-    string_order.unpack_prefixes(read_only(shared), read_only(rest), packed.offsets, arena)
+    string_order.unpack_prefixes(read_only(shared), read_only(others), packed.offsets, arena)
     assert arena.tobytes() == packed.arena.tobytes()
-    assert len(rest) == len(packed.arena) - shared.sum()
+    assert len(others) == len(packed.arena) - shared.sum()
     sizes = np.diff(packed.offsets)
     assert (shared <= sizes).all()
     assert (shared[1:] <= sizes[:-1]).all()  # no more than the string before has
     if strings == ["a", "ab", "abc", "b", "ba"]:
-        assert rest.tobytes() == b"abcba"
+        assert others.tobytes() == b"abcba"
 
 
 def test_ranges_are_copied_to_where_they_belong() -> None:
-    source, begins, offsets = (
-        np.frombuffer(b"abcdefgh", np.uint8),
-        np.array([6, 1, 4, 0]),
-        np.array([1, 3, 6, 6, 7]),
-    )
+    source = np.frombuffer(b"abcdefgh", np.uint8)
+    begins = np.array([6, 1, 4, 0])
+    offsets = np.array([1, 3, 6, 6, 7])
     target = np.full(8, ord("-"), np.uint8)
     string_order.copy_ranges(source, begins, offsets, target)
     assert target.tobytes() == b"-ghbcda-"

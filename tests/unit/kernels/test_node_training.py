@@ -13,7 +13,9 @@ from longtail.kernels.newton import Newton
 from longtail.kernels.node_training import ALONE, TrainingSettings, prepare, train_spans
 from longtail.kernels.proximal import Proximal
 from longtail.kernels.solvers import DualHinge, DualLogistic
-from longtail.rankers.spans import (  # as training calls the kernel, which is compiled for that alone
+
+# as training calls the kernel, which is compiled for that alone
+from longtail.rankers.spans import (
     _aligned,
     _Arguments,
 )
@@ -41,7 +43,9 @@ def setup(*, e=0, offsets=(0, 5, 24), n=50, seed=0, share=0.3):
     x[np.arange(n), random.integers(D, size=n)] += 0.5
     x[:6, 20:] = 0  # columns that only one document has: two of document 0, one of document 5
     x[:, 24:] = 0
-    x[0, 24], x[0, 25], x[5, 27] = 0.6, 0.8, 2.0
+    x[0, 24] = 0.6
+    x[0, 25] = 0.8
+    x[5, 27] = 2.0
     documents = [np.arange(0, n, 2), np.unique(random.integers(n, size=n))]
     documents[1] = np.union1d(documents[1], [0, 5])
     relevance = (random.random((n, offsets[-1])) < share).astype(np.float32)
@@ -54,8 +58,10 @@ def setup(*, e=0, offsets=(0, 5, 24), n=50, seed=0, share=0.3):
     )
 
 
-def train(case, spans=None, first=0, last=None, **given):
-    """Train and return the parts: a dict (column, sibling) → weight and the dense weights of each span."""
+def train(case, spans=None, first=0, last=None, **options):
+    """Train and return the parts: a dict (column, sibling) → weight and the dense weights of each
+    span.
+    """
     settings = {
         "solver": DualHinge,
         "positive": 1.0,
@@ -67,13 +73,14 @@ def train(case, spans=None, first=0, last=None, **given):
         "start": None,
         "passes": 2000,
         "group": None,  # whose documents are prepared before, for all spans
-    } | given
+    } | options
     spans = spans or [
         (parent, *ends)
         for parent, ends in enumerate(zip(case.offsets, case.offsets[1:], strict=False))
     ]
     last = len(spans) if last is None else last
-    rows, by_node = sparse.csr_array(case.x), sparse.csc_array(case.relevance)
+    rows = sparse.csr_array(case.x)
+    by_node = sparse.csc_array(case.relevance)
     pointers = np.cumsum([0, *map(len, case.documents)])
     order = np.zeros(case.relevance.shape[1], np.int64)
     for _, start, stop in spans:
@@ -111,20 +118,23 @@ def parts(result, widths):
     assert len(columns) == len(counts) == span_rows.sum()
     assert len(siblings) == len(weights) == counts.sum()
     assert len(dense) == sum(widths)
-    found, row, entry, node = [], 0, 0, 0
+    results = []
+    row = 0
+    entry = 0
+    node = 0
     for rows, width in zip(span_rows, widths, strict=True):
         mine = columns[row : row + rows]
         assert (np.diff(mine) > 0).all()
         w = np.zeros((D + 1, width))
         for column, count in zip(mine, counts[row : row + rows], strict=True):
-            own = siblings[entry : entry + count]
+            member = siblings[entry : entry + count]
             assert count > 0
-            assert (np.diff(own) > 0).all()
-            w[column, own] = weights[entry : entry + count]
+            assert (np.diff(member) > 0).all()
+            w[column, member] = weights[entry : entry + count]
             entry += count
-        found.append((w, dense[node : node + width]))
+        results.append((w, dense[node : node + width]))
         row, node = row + rows, node + width
-    return found
+    return results
 
 
 def oracle(case, parent, node, *, solver=DualHinge, positive=1.0, negative=1.0, bias=1.0):
@@ -145,15 +155,16 @@ def oracle(case, parent, node, *, solver=DualHinge, positive=1.0, negative=1.0, 
     return np.concatenate([model.coef_[0, e:], last]), model.coef_[0, :e]
 
 
-def assert_like_the_oracle(case, found, **settings):
-    for parent, (w, dense) in enumerate(found):
+def assert_like_the_oracle(case, result, **settings):
+    for parent, (w, dense) in enumerate(result):
         for sibling in range(w.shape[1]):
             expected = oracle(case, parent, case.offsets[parent] + sibling, **settings)
             np.testing.assert_allclose(w[:, sibling], expected[0], atol=3e-3)
             np.testing.assert_allclose(dense[sibling], expected[1], atol=3e-3)
 
 
-# ------------------------------------------------------------------------------------------------- the same answer
+# -------------------------------------------------------------------------------------------------
+# the same answer
 
 
 @pytest.mark.parametrize("solver", [DualHinge, DualLogistic, Newton])
@@ -169,9 +180,9 @@ def assert_like_the_oracle(case, found, **settings):
 def test_each_node_is_what_scikit_learn_finds_on_its_documents(solver, e, bias, positive, negative):
     case = setup(e=e)
     settings = {"solver": solver, "bias": bias, "positive": positive, "negative": negative}
-    found = train(case, **settings)
-    assert_like_the_oracle(case, found, **settings)
-    alone = found[1][0]
+    result = train(case, **settings)
+    assert_like_the_oracle(case, result, **settings)
+    alone = result[1][0]
     assert (
         (alone[[24, 25, 27]] != 0).any(axis=1).all()
     )  # columns of one document have their weights
@@ -191,25 +202,27 @@ def test_relevance_is_a_factor_of_the_cost(solver):
 
 def sparse_objective(case, parent, w, *, penalty, positive, negative):
     """Return λ‖w‖₁, without the bias, and Σ C max(0, 1 − y w·x)² of each sibling of a parent."""
-    mine, start = case.documents[parent], case.offsets[parent]
+    mine = case.documents[parent]
+    start = case.offsets[parent]
     relevance = case.relevance[mine, start : start + w.shape[1]]
-    y, costs = (
-        np.where(relevance > 0, 1, -1),
-        np.where(relevance > 0, positive * relevance, negative),
-    )
+    y = np.where(relevance > 0, 1, -1)
+    costs = np.where(relevance > 0, positive * relevance, negative)
     losses = costs * np.maximum(0, 1 - y * (case.x[mine] @ w[:D] + w[D])) ** 2
     return penalty * np.abs(w[:D]).sum(axis=0) + losses.sum(axis=0)
 
 
 def test_under_an_l1_penalty_one_of_the_columns_of_one_document_bears_it_all():
-    case, settings = setup(), {"penalty": 0.05, "positive": 2.0, "negative": 1.0}
-    case.x[5, 28], case.x[5, 27] = -3.0, 2.0  # the larger one comes later, and is negative
-    found = train(case, solver=proximal, **settings)
-    w = found[1][0]
+    case = setup()
+    settings = {"penalty": 0.05, "positive": 2.0, "negative": 1.0}
+    # the larger one comes later, and is negative
+    case.x[5, 28] = -3.0
+    case.x[5, 27] = 2.0
+    result = train(case, solver=proximal, **settings)
+    w = result[1][0]
     assert (w[[24, 27]] == 0).all()  # beside columns 25 and 28
     assert (w[25] != 0).any()
     assert (w[28] != 0).any()
-    for parent, (w, _) in enumerate(found):
+    for parent, (w, _) in enumerate(result):
         least = sparse_objective(case, parent, w, **settings)
         for column in (24, 25, 27, 28, 3, D):  # no single weight is better changed, in any sibling
             for change in (-0.02, 0.02):
@@ -243,8 +256,9 @@ def test_positives_among_the_documents_of_others_are_not_looked_at():
     changed = case.relevance.copy()
     changed[np.ix_(elsewhere, range(5))] = 0
     changed[elsewhere[0], 2] = 1
-    found, expected = train(case._replace(relevance=changed))[0], train(case)[0]
-    np.testing.assert_allclose(found[0], expected[0], atol=1e-3)
+    result = train(case._replace(relevance=changed))[0]
+    expected = train(case)[0]
+    np.testing.assert_allclose(result[0], expected[0], atol=1e-3)
 
 
 def test_zeros_that_are_written_down_change_nothing():
@@ -255,13 +269,14 @@ def test_zeros_that_are_written_down_change_nothing():
     case.x[5, 27] = 0
     without = train(case)
     rows = sparse.csr_array((stored.data, stored.indices, stored.indptr), shape=stored.shape)
-    found = train(case._replace(x=rows))
+    result = train(case._replace(x=rows))
     assert (expected[1][0][27] != 0).any()
-    for (w, _), (other, _) in zip(found, without, strict=True):
+    for (w, _), (other, _) in zip(result, without, strict=True):
         np.testing.assert_allclose(w, other, atol=1e-5)
 
 
-# ------------------------------------------------------------------------------------------------- pruning
+# -------------------------------------------------------------------------------------------------
+# pruning
 
 
 def test_pruning_is_exact_and_leaves_the_bias():
@@ -282,7 +297,8 @@ def test_pruning_is_exact_and_leaves_the_bias():
         np.testing.assert_array_equal(pruned[D], w[D])
 
 
-# ------------------------------------------------------------------------------------------------- spans
+# -------------------------------------------------------------------------------------------------
+# spans
 
 
 def test_several_spans_in_one_call_are_the_same_as_one_each():
@@ -304,11 +320,11 @@ def test_documents_prepared_before_are_those_that_each_span_prepares(solver, e):
     case = setup(e=e)
     spans = [(1, 5, 13), (1, 13, 24)]
     settings = {"solver": solver, "penalty": 0.05, "passes": 30}
-    for own, shared in zip(
+    for member, shared in zip(
         train(case, spans, **settings), train(case, spans, group=1, **settings), strict=True
     ):
-        np.testing.assert_array_equal(own[0], shared[0])
-        np.testing.assert_array_equal(own[1], shared[1])
+        np.testing.assert_array_equal(member[0], shared[0])
+        np.testing.assert_array_equal(member[1], shared[1])
 
 
 @pytest.mark.parametrize("solver", [DualHinge, Newton, proximal])
@@ -317,7 +333,8 @@ def test_documents_prepared_before_are_those_that_each_span_prepares(solver, e):
 )
 def test_the_dense_block_is_read_where_it_is(solver, mine):
     case = setup(e=3)
-    x, documents = sparse.csr_array(case.x), np.fromiter(mine, np.int32)
+    x = sparse.csr_array(case.x)
+    documents = np.fromiter(mine, np.int32)
     dense = _aligned(case.dense)
     rows = (
         _aligned(x.indptr.astype(np.int64)),
@@ -325,13 +342,13 @@ def test_the_dense_block_is_read_where_it_is(solver, mine):
         _aligned(x.data),
     )
     features = FeatureRows(*rows, dense, D)
-    found = prepare(
+    result = prepare(
         solver(0.1, 10), _aligned(documents), features, np.float32(1), np.full(D, -1, np.int32)
     )
-    np.testing.assert_array_equal(found.documents.dense_rows, documents)
+    np.testing.assert_array_equal(result.documents.dense_rows, documents)
     blocks = [
         array
-        for array in [*found.documents, *found.column_index]
+        for array in [*result.documents, *result.column_index]
         if isinstance(array, np.ndarray) and array.ndim == 2
     ]
     copies = [
@@ -359,9 +376,9 @@ def test_a_node_alone_over_very_many_documents_is_what_it_is_beside_others(solve
     }
     ((both, both_dense),) = train(case, [(0, 0, 2)], **settings)
     alone = train(case, [(0, 0, 1), (0, 1, 2)], **settings)
-    for node, (w, own) in enumerate(alone):
+    for node, (w, member) in enumerate(alone):
         np.testing.assert_allclose(w[:, 0], both[:, node], atol=5e-3)
-        np.testing.assert_allclose(own[0], both_dense[node], atol=5e-3)
+        np.testing.assert_allclose(member[0], both_dense[node], atol=5e-3)
 
 
 @pytest.mark.parametrize("trained", [0, 3, 8, 9, 18])
@@ -370,8 +387,9 @@ def test_nodes_without_positives_get_a_bias_and_nothing_else(trained):
     empty = np.random.default_rng(0).permutation(np.arange(5, 24))[trained:]
     relevance = case.relevance.copy()
     relevance[:, empty] = 0
-    expected, found = train(case, bias=2.0), train(case._replace(relevance=relevance), bias=2.0)
-    w, dense = found[1]
+    expected = train(case, bias=2.0)
+    result = train(case._replace(relevance=relevance), bias=2.0)
+    w, dense = result[1]
     assert (w[:D, empty - 5] == 0).all()
     assert (w[D, empty - 5] == -0.5).all()  # −1 in the margin
     assert (dense[empty - 5] == 0).all()
@@ -386,11 +404,11 @@ def test_nodes_without_positives_get_a_bias_and_nothing_else(trained):
 def test_a_parent_without_documents():
     case = setup(e=2)
     expected = train(case)[1]
-    found = train(
+    result = train(
         case._replace(documents=[np.zeros(0, np.int64), case.documents[1]], offsets=[0, 5, 24])
     )
-    assert (found[0][0][:D] == 0).all()
-    assert (found[0][0][D] == -1).all()
-    assert (found[0][1] == 0).all()
-    np.testing.assert_array_equal(found[1][0], expected[0])
-    np.testing.assert_array_equal(found[1][1], expected[1])
+    assert (result[0][0][:D] == 0).all()
+    assert (result[0][0][D] == -1).all()
+    assert (result[0][1] == 0).all()
+    np.testing.assert_array_equal(result[1][0], expected[0])
+    np.testing.assert_array_equal(result[1][1], expected[1])

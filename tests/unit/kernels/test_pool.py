@@ -41,18 +41,18 @@ def test_as_many_threads_as_wanted_work_at_once():
 
 
 def test_one_thread_is_the_callers_own_and_works_only_when_asked():
-    begun = []
+    started = []
 
     def task(item):
-        begun.append((item, threading.get_ident()))
+        started.append((item, threading.get_ident()))
         return item
 
     with pool.threads(1):
         results = pool.run(task, range(5))
         assert [next(results), next(results)] == [0, 1]
-        assert begun == [(0, threading.get_ident()), (1, threading.get_ident())]
+        assert started == [(0, threading.get_ident()), (1, threading.get_ident())]
         results.close()
-    assert len(begun) == 2
+    assert len(started) == 2
 
 
 def test_a_lone_task_is_the_callers_own():
@@ -66,10 +66,10 @@ def test_a_lone_task_is_the_callers_own():
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_an_error_reaches_the_caller_and_drops_the_rest(count):
-    begun = []
+    started = []
 
     def task(item):
-        begun.append(item)
+        started.append(item)
         time.sleep(0.001)
         if item == 4:
             raise ValueError("item 4")
@@ -80,7 +80,7 @@ def test_an_error_reaches_the_caller_and_drops_the_rest(count):
         assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
         with pytest.raises(ValueError, match="item 4"):
             next(results)
-    assert len(begun) < 500
+    assert len(started) < 500
 
 
 def test_an_error_of_the_items_reaches_the_caller():
@@ -93,7 +93,8 @@ def test_an_error_of_the_items_reaches_the_caller():
 
 
 def test_leaving_early_drops_what_has_not_begun_and_waits_for_what_has():
-    begun, ended = [], []
+    begun = []
+    ended = []
 
     def task(item):
         begun.append(item)
@@ -153,7 +154,8 @@ def test_row_blocks_cover_all_rows_once():
 
 
 def test_outputs_side_by_side_are_the_same_for_any_number_of_threads():
-    x, answers = np.random.default_rng(0).random(1000), []
+    x = np.random.default_rng(0).random(1000)
+    answers = []
     for count in (1, 4):
         out = np.zeros(1000)
 

@@ -27,10 +27,13 @@ def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, equal_costs=False, posi
 
 
 def arguments(problem, *, width=None, tolerance=1e-6, max_passes=2000, penalty=0.1):
-    """Return what the solver takes; the last of it is where weights go, filled with what must not be left."""
+    """Return what the solver takes; the last of it is where weights go, filled with what must not
+    be left.
+    """
     width = width or problem.width
     out = np.full(problem.x.shape[1] * width, 77, np.float32)
-    targets, siblings = padded(problem.targets, width), problem.targets.shape[1]
+    targets = padded(problem.targets, width)
+    siblings = problem.targets.shape[1]
     index = index_columns(problem.documents, problem.dense, problem.x.shape[1] - 1)
     block = problem_of(problem.documents, targets, siblings, index=index)
     return Proximal(tolerance, max_passes, penalty), block, out
@@ -65,7 +68,9 @@ def violations(problem, w, penalty=0.1):
 
 
 def oracle(problem, penalty=0.1, steps=4_000):
-    """Minimise by accelerated proximal gradient steps of a fixed length, restarted; return the weights."""
+    """Minimise by accelerated proximal gradient steps of a fixed length, restarted; return the
+    weights.
+    """
     x = problem.x
     lengths = [
         0.5 / max(np.linalg.norm((x.T * c) @ x, 2), 1e-12)
@@ -83,7 +88,8 @@ def oracle(problem, penalty=0.1, steps=4_000):
     return w
 
 
-# ------------------------------------------------------------------------------------------------- the same answer
+# -------------------------------------------------------------------------------------------------
+# the same answer
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,8 @@ def test_objective_and_support_are_those_of_another_solver(
     problem = make(siblings, d=d, e=e, bias=bias, seed=siblings + d, equal_costs=equal_costs)
     w, _ = solve(problem, penalty=penalty)
     best = oracle(problem, penalty)
-    found, least = objective(problem, w, penalty), objective(problem, best, penalty)
+    found = objective(problem, w, penalty)
+    least = objective(problem, best, penalty)
     np.testing.assert_allclose(found, least, rtol=1e-4, atol=1e-6)
     assert (found <= least * (1 + 1e-6) + 1e-7).all()
     sure = (np.abs(best[:-1]) > 1e-4) | (violations(problem, best, penalty)[:-1] < 1e-2 * penalty)
@@ -165,7 +172,8 @@ def test_fewer_steps_than_needed_are_an_upper_bound_that_falls():
     assert [solve(problem, max_passes=n)[1] for n in (0, 1, 3)] == [0, 1, 3]
 
 
-# -------------------------------------------------------------------------------------------------- a block's siblings
+# --------------------------------------------------------------------------------------------------
+# a block's siblings
 
 
 def test_siblings_do_not_influence_each_other():
@@ -186,7 +194,8 @@ def test_padding_gets_zeros(siblings, width):
 
 
 def test_an_index_serves_many_blocks():
-    first, second = make(4, m=50, d=30, e=2, seed=6), make(9, m=50, d=30, e=2, seed=7)
+    first = make(4, m=50, d=30, e=2, seed=6)
+    second = make(9, m=50, d=30, e=2, seed=7)
     second = second._replace(rows=first.rows, dense=first.dense)
     index = index_columns(first.documents, first.dense, 32)
     for problem in (first, second, first):
@@ -197,7 +206,8 @@ def test_an_index_serves_many_blocks():
         )
 
 
-# ------------------------------------------------------------------------------------------------------- edges
+# -------------------------------------------------------------------------------------------------------
+# edges
 
 
 def test_a_large_penalty_leaves_the_bias_alone():

@@ -19,7 +19,8 @@ def added(step, at, w, width, columns, values, start, end):
 
 def case(width, listed):
     random = np.random.default_rng(width)
-    w, other = random.normal(size=(9, width)), random.normal(size=(4, width))
+    w = random.normal(size=(9, width))
+    other = random.normal(size=(4, width))
     columns = np.array([3, 0, 8, 3, 7, 1, 2], np.uint32)  # one comes twice
     return (
         w.astype(np.float32),
@@ -40,7 +41,8 @@ def test_sums_of_rows_and_additions_to_rows(width, listed, start, end):
     moved = w.copy()
     np.add.at(moved, places, np.outer(values[start:end], other[1]))
     for summing, adding in ((summed, added), (row_products.sum_of_rows, row_products.add_to_rows)):
-        out, to = other.copy(), w.copy()
+        out = other.copy()
+        to = w.copy()
         summing(out.reshape(-1), 2 * width, w.ravel(), width, columns, values, start, end)
         adding(other.ravel(), width, to.reshape(-1), width, columns, values, start, end)
         np.testing.assert_allclose(out, expected, rtol=1e-5)

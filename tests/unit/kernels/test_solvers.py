@@ -18,7 +18,9 @@ SOLVERS = [solve_hinge, solve_logistic]
 
 
 class Problem(NamedTuple):
-    """Documents with a sparse and a dense block, and of each (document, sibling) whether it is positive and its C."""
+    """Documents with a sparse and a dense block, and of each (document, sibling) whether it is
+    positive and its C.
+    """
 
     rows: sparse.csr_array
     dense: np.ndarray
@@ -51,14 +53,17 @@ def make(siblings, *, m=40, d=12, e=0, bias=1.0, seed=0, costs=None):
 def arguments(
     solver, problem, *, width=None, tolerance=1e-5, max_passes=3000, seed=0, products=False
 ):
-    """Return what the solver takes; the last of it is where weights go, filled with what must not be left."""
+    """Return what the solver takes; the last of it is where weights go, filled with what must not
+    be left.
+    """
     m, siblings = problem.positive.shape
     width = width or (8 if siblings <= 8 else 16)
     targets = np.zeros((m, width), np.float32)
     targets[:, :siblings] = problem.y * (
         0.5 / problem.costs if solver is not solve_logistic else problem.costs
     )
-    rows, e = problem.rows, problem.dense.shape[1]
+    rows = problem.rows
+    e = problem.dense.shape[1]
     out = np.full((e + rows.shape[1] + 1) * width, 77, np.float32)
     documents = documents_of(rows, problem.dense, problem.bias, products=products)
     settings = (DualLogistic if solver is solve_logistic else DualHinge)(tolerance, max_passes)
@@ -97,20 +102,24 @@ def objective(solver, problem, w):
 
 
 def best(solver, problem):
-    """Return the least objective of each sibling: Newton's method in the primal, each step halved until it gains."""
-    x, values = problem.x, []
+    """Return the least objective of each sibling: Newton's method in the primal, each step halved
+    until it gains.
+    """
+    x = problem.x
+    values = []
     for s in range(problem.positive.shape[1]):
         one = problem._replace(positive=problem.positive[:, [s]], costs=problem.costs[:, [s]])
-        w, y, costs = np.zeros(x.shape[1]), one.y[:, 0], one.costs[:, 0]
+        w = np.zeros(x.shape[1])
+        y = one.y[:, 0]
+        costs = one.costs[:, 0]
         for _ in range(60):
             margins = y * (x @ w)
             if solver is solve_hinge:
-                slopes, curves = -2 * np.maximum(0, 1 - margins), 2.0 * (margins < 1)
+                slopes = -2 * np.maximum(0, 1 - margins)
+                curves = 2.0 * (margins < 1)
             else:
-                slopes, curves = (
-                    -special.expit(-margins),
-                    special.expit(margins) * special.expit(-margins),
-                )
+                slopes = -special.expit(-margins)
+                curves = special.expit(margins) * special.expit(-margins)
             gradient = w + x.T @ (costs * slopes * y)
             step = np.linalg.solve(np.eye(len(w)) + (x.T * (costs * curves)) @ x, gradient)
             before = objective(solver, one, w[:, None])[0]
@@ -131,7 +140,8 @@ def excess(solver, problem, w):
     return (objective(solver, problem, w) - least) / least
 
 
-# ------------------------------------------------------------------------------------------------- the same answer
+# -------------------------------------------------------------------------------------------------
+# the same answer
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -174,10 +184,8 @@ def test_no_weights_are_better(solver, siblings, m, d, e, bias, seed):
 @pytest.mark.parametrize("siblings", [3, 16])
 def test_inner_products_do_in_place_of_dense_rows(solver, siblings):
     problem = make(siblings, m=12, e=20, seed=siblings)
-    (by_products, passes), (by_rows, _) = (
-        solve(solver, problem, products=True),
-        solve(solver, problem),
-    )
+    (by_products, passes) = solve(solver, problem, products=True)
+    (by_rows, _) = solve(solver, problem)
     assert passes < 3000
     np.testing.assert_allclose(by_products, by_rows, atol=2e-3)
     assert (excess(solver, problem, by_products) < 1e-4).all()
@@ -194,7 +202,8 @@ def test_a_block_by_inner_products_becomes_narrow_too():
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_padding_changes_nothing(solver):
     problem = make(5, e=2)
-    narrow, wide = solve(solver, problem, width=8), solve(solver, problem, width=16)
+    narrow = solve(solver, problem, width=8)
+    wide = solve(solver, problem, width=16)
     np.testing.assert_array_equal(narrow[0], wide[0])
     assert narrow[1] == wide[1]
 
@@ -212,7 +221,8 @@ def test_a_sibling_is_solved_as_if_it_were_alone(solver):
 @pytest.mark.parametrize("e", [0, 3, 70])
 def test_one_sibling_needs_no_padding(solver, e):
     problem = make(1, m=90, e=e)
-    (alone, passes), (padded, _) = solve(solver, problem, width=1), solve(solver, problem, width=8)
+    (alone, passes) = solve(solver, problem, width=1)
+    (padded, _) = solve(solver, problem, width=8)
     assert passes < 3000
     assert (excess(solver, problem, alone) < 1e-4).all()
     np.testing.assert_allclose(alone, padded, atol=2e-3)
@@ -230,7 +240,8 @@ def test_costs_count_as_so_many_copies_of_a_document(solver):
     np.testing.assert_allclose(solve(solver, problem)[0], solve(solver, twice)[0], atol=1e-3)
 
 
-# ------------------------------------------------------------------------------------------------- tolerance, passes
+# -------------------------------------------------------------------------------------------------
+# tolerance, passes
 
 
 @pytest.mark.parametrize(
@@ -296,7 +307,9 @@ def test_documents_rest_and_the_block_becomes_narrow(monkeypatch):
     problem = uneven()
     compiled, passes = solve(solve_hinge, problem, tolerance=1e-2)
     calls = {"narrow": 0, "rest": 0}
-    visit, narrow, shuffle = solvers._visit, solvers._narrow, solvers.shuffle
+    visit = solvers._visit
+    narrow = solvers._narrow
+    shuffle = solvers.shuffle
     actives = []
 
     def counting_visit(*given):
@@ -327,7 +340,8 @@ def test_documents_rest_and_the_block_becomes_narrow(monkeypatch):
     assert steps == passes == len(actives)
 
 
-# ------------------------------------------------------------------------------------------------- small and strange
+# -------------------------------------------------------------------------------------------------
+# small and strange
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -342,7 +356,8 @@ def test_all_documents_of_one_sign(solver, sign):
 
 def test_one_document():
     rows = sparse.csr_array(np.array([[3.0, 0, 4]], np.float32))
-    positive, costs = np.array([[True, False]]), np.array([[1.0, 0.5]])
+    positive = np.array([[True, False]])
+    costs = np.array([[1.0, 0.5]])
     problem = Problem(rows, np.zeros((1, 0), np.float32), positive, costs, 0.0)
     w, _ = solve(solve_hinge, problem)
     # one α: y ‖x‖² α − 1 + α / (2 C) = 0

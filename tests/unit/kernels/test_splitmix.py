@@ -18,10 +18,8 @@ def whole_number_splitmix(counter):
 
 def test_bits_are_those_of_splitmix64():
     # The published first outputs for seed 0.
-    counters, expected = (
-        [int(GOLDEN), 2 * int(GOLDEN) % 2**64],
-        [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4],
-    )
+    counters = [int(GOLDEN), 2 * int(GOLDEN) % 2**64]
+    expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
     with np.errstate(
         over="ignore"
     ):  # wraps around on purpose; numpy says so when kernels run uncompiled

@@ -35,7 +35,8 @@ def test_tiles_repeat_the_siblings_and_fold_back(width):
 
 @pytest.mark.parametrize("width", [8, 16])
 def test_rows_with_a_mark_anywhere_are_listed(width):
-    marks, docs = np.zeros(tiles.TILE, np.uint8), np.full(10, -1, np.int32)
+    marks = np.zeros(tiles.TILE, np.uint8)
+    docs = np.full(10, -1, np.int32)
     for place in (0, 3 * width + width - 1, 4 * width + 7, 9 * width):
         marks[place] = 1
     assert (
@@ -48,7 +49,9 @@ def test_rows_with_a_mark_anywhere_are_listed(width):
 @pytest.mark.parametrize("share", [0.0, 0.05, 1.0])
 def test_marked_positions_are_listed_and_dealt_to_their_siblings(width, share):
     marks = (np.random.default_rng(width).random(tiles.TILE) < share).astype(np.uint8)
-    count, first = tiles.TILE - 2 * width, 3 * tiles.TILE  # what lies behind does not count
+    # what lies behind does not count
+    count = tiles.TILE - 2 * width
+    first = 3 * tiles.TILE
     listed, places = np.full((2, tiles.TILE + 2), -1, np.int32)
     n = tiles.list_positions(marks, count, first, listed, 1)
     expected = first + np.flatnonzero(marks[:count])

@@ -62,10 +62,8 @@ class TestCatalogue:
 
     @pytest.mark.parametrize("entry", METHODS.values(), ids=lambda entry: entry.name)
     def test_recipe_agrees_with_the_settings(self, entry):
-        resolved, (features, label_features, tree, ranker, search) = (
-            configure(entry.name),
-            entry.recipe,
-        )
+        resolved = configure(entry.name)
+        (features, label_features, tree, ranker, search) = entry.recipe
         on_words = resolved.encoder.kind != "transformer"
         own = ["words" if on_words else "tokens"] * bool(entry.network)
         read = own + ["tf-idf"] * (resolved.cascade.combine != "never")
@@ -142,7 +140,8 @@ class TestNumbers:
         )
 
     def test_fastxml_is_pfastrexml_without_propensities_and_centroids(self):
-        own, other = configure("fastxml").forest, configure("pfastrexml").forest
+        own = configure("fastxml").forest
+        other = configure("pfastrexml").forest
         assert (own.trees, own.leaf_size, own.cost, own.propensities, own.tail_share) == (
             50,
             10,

@@ -1,6 +1,8 @@
-"""Presets: each is the authors' recipe completely, every value has a source, and values are those that were published.
+"""Presets: each is the authors' recipe completely, every value has a source, and values are those
+that were published.
 
-The numbers below were typed from the papers and the authors' repositories, not from the files in ``presets/``.
+The numbers below were typed from the papers and the authors' repositories, not from the files in
+``presets/``.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ LABELS = {
 }
 ALL = [(method, preset) for method, presets in DATASETS.items() for preset in presets]
 
-# -------------------------------------------------------------------------------- what the presets of a method must set
-# Whole groups, so that a new setting is asked for as well: it belongs into the presets, or among those not read here.
+# -------------------------------------------------------------------------------- what the presets
+# of a method must set Whole groups, so that a new setting is asked for as well: it belongs into the
+# presets, or among those not read here.
 
 PATHS = {setting.path for setting in settings(Config())}
 FEATURES = {"normalise_features", "tfidf.0.sublinear_tf"}
@@ -141,7 +144,8 @@ class TestCompleteness:
 
     @pytest.mark.parametrize(("method", "name"), ALL)
     def test_resolves_to_its_values(self, method, name):
-        preset, config = METHODS[method].presets[name], configure(method, name)
+        preset = METHODS[method].presets[name]
+        config = configure(method, name)
         assert config.preset == name
         assert preset.sources_in(config) == preset.sources
         assert set(preset.sources) == set(preset.values)
@@ -158,7 +162,8 @@ class TestCompleteness:
         assert configure(method, name).calibration.method == "none"
 
 
-# CascadeXML's appendix, table 9: nodes above the labels, layers, dropouts, epochs, tokens, slots of each level
+# CascadeXML's appendix, table 9: nodes above the labels, layers, dropouts, epochs, tokens, slots of
+# each level
 TABLE_9 = {
     "wiki10-31k": ((2**9, 2**12), ((9, 10), (11,), (12,)), (0.3, 0.3, 0.4), 15, 256, (2**9, 2**9, 2**9)),
     "amazoncat-13k": ((2**8, 2**11), ((7, 8), (10,), (12,)), (0.2, 0.3, 0.4), 6, 256, (2**8, 2**8, 2**8)),
@@ -260,7 +265,8 @@ TABLE_7 = {
     "amazon-670k": ((128, 2048, 32_768), (8, 256, 8192), 1e-4, 20_000, 128, None),
     "amazon-3m": ((128, 2048, 32_768), (8, 256, 8192), 1e-4, 30_000, 128, 0.125),
 }
-# PECOS, examples/xr-transformer-neurips21/params: warm-up, matchers' and rankers' only_topk, threshold, eps, Cp and Cn
+# PECOS, examples/xr-transformer-neurips21/params: warm-up, matchers' and rankers' only_topk,
+# threshold, eps, Cp and Cn
 PARAMS = {
     "eurlex-4k": (100, 5, 100, 1e-3, 0.1, [(1, 2), (1, 2), (1, 2), (2, 4)]),
     "wiki10-31k": (100, 20, 100, 1e-3, 0.1, [(4, 1)] * 4),
@@ -290,7 +296,8 @@ class TestXRTransformer:
     def test_params_json(self, name):
         warmup, matched, beam, prune, tolerance, costs = PARAMS[name]
         config = configure("xr-transformer", name)
-        recursive, ranker = config.recursive, config.ranker
+        recursive = config.recursive
+        ranker = config.ranker
         assert (recursive.warmup_steps, recursive.shortlist, config.search.beam_size) == (
             warmup,
             matched,
@@ -314,7 +321,8 @@ class TestXRTransformer:
     @pytest.mark.parametrize("name", TABLE_7)
     def test_section_a_3(self, name):
         config = configure("xr-transformer", name)
-        recursive, training = config.recursive, config.training
+        recursive = config.recursive
+        training = config.training
         assert (training.batch_size, training.schedule, training.head_optimiser) == (
             256,
             "linear",
@@ -334,7 +342,8 @@ class TestXRTransformer:
         assert config.encoder.name == "bert-base-uncased"
 
 
-# LightXML, run.sh of BERT: --epoch, --batch, --max_len, --swa_warmup, clusters, --group_y_candidate_topk, --hidden_dim
+# LightXML, run.sh of BERT: --epoch, --batch, --max_len, --swa_warmup, clusters,
+# --group_y_candidate_topk, --hidden_dim
 RUN_SH = {
     "eurlex-4k": (20, 16, 512, 10, None),
     "wiki10-31k": (30, 16, 512, 10, None),
@@ -349,7 +358,8 @@ class TestLightXML:
     def test_run_sh(self, name):
         epochs, batch, tokens, swa_warmup, clusters = RUN_SH[name]
         config = configure("lightxml", name)
-        training, cascade = config.training, config.cascade
+        training = config.training
+        cascade = config.cascade
         assert (training.epochs, training.batch_size, config.encoder.max_tokens) == (
             epochs,
             batch,

@@ -1,4 +1,6 @@
-"""Presets of the methods for short texts: every value of a recipe is named, has a source, and fits its dataset."""
+"""Presets of the methods for short texts: every value of a recipe is named, has a source, and fits
+its dataset.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ LABELS = {
 }
 DATASETS = tuple(LABELS)
 
-# what a recipe has to name, by family: every setting that changes the network, its training or its ranking
+# what a recipe has to name, by family: every setting that changes the network, its training or its
+# ranking
 EVERY_METHOD = {
     "encoder": ["name", "width", "min_count", "max_tokens"],
     "label_features": [
@@ -119,7 +122,8 @@ def test_values_are_those_of_the_resolved_settings(method, dataset):
 
 @ALL_PRESETS
 def test_levels_fit_the_dataset(method, dataset):
-    config, labels = configure(method, dataset), LABELS[dataset]
+    config = configure(method, dataset)
+    labels = LABELS[dataset]
     (clusters,) = config.cascade.levels
     assert math.log2(clusters).is_integer()
     assert 2 <= labels / clusters < 21
@@ -173,7 +177,9 @@ class TestInceptionXML:
 
     @pytest.mark.parametrize("dataset", DATASETS)
     def test_one_cycle_of_the_rate(self, dataset):
-        """A third of each phase up, two thirds down; the labels' part of the encoder alone learns for ten epochs."""
+        """A third of each phase up, two thirds down; the labels' part of the encoder alone learns
+        for ten epochs.
+        """
         plain, text = (configure(method, dataset) for method in ("inceptionxml", "inceptionxml-lf"))
         assert (plain.training.epochs, plain.cascade.detach_epochs, text.cascade.detach_epochs) == (
             45,
@@ -191,7 +197,8 @@ class TestInceptionXML:
     @pytest.mark.parametrize("dataset", DATASETS)
     def test_shortlists_of_the_appendix_have_sqrt_l_labels(self, dataset):
         """A.2 of Gandalf's appendix."""
-        cascade, labels = configure("inceptionxml-lf", dataset).cascade, LABELS[dataset]
+        cascade = configure("inceptionxml-lf", dataset).cascade
+        labels = LABELS[dataset]
         assert cascade.shortlist[0] * labels / cascade.levels[0] == pytest.approx(
             math.sqrt(labels), rel=0.02
         )

@@ -155,7 +155,8 @@ def test_a_resample_holds_as_many_documents_as_there_are(n_docs):
 
 
 def test_resamples_are_multinomial():
-    # With the unit vectors as statistics the sums are the counts of the draws: 6 documents, 20,000 resamples.
+    # With the unit vectors as statistics the sums are the counts of the draws: 6 documents, 20,000
+    # resamples.
     counts = resampled_sums(np.eye(6), 20_000, seed=1)
     np.testing.assert_allclose(counts.mean(axis=0), 1.0, atol=0.03)
     np.testing.assert_allclose(np.cov(counts.T), np.eye(6) - 1 / 6, atol=0.05)
@@ -187,7 +188,8 @@ def test_intervals_have_the_width_of_theory():
 
 
 def test_ratios_are_resampled_as_ratios_of_sums():
-    # Hits and best sums are equal in each document, so PSP is 1 in every resample although the sums vary.
+    # Hits and best sums are equal in each document, so PSP is 1 in every resample although the sums
+    # vary.
     _, labels, counts = random_case(4)
     found = evaluate(labels, labels, (5,), label_counts=counts, n_train=1000, bootstrap=100)
     assert found.intervals["PSP@5"] == pytest.approx((1.0, 1.0))

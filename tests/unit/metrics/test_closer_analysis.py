@@ -1,4 +1,6 @@
-"""Thresholds, worst documents, masks, and differences between two systems, beside oracles and by hand."""
+"""Thresholds, worst documents, masks, and differences between two systems, beside oracles and by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class TestPrecisionRecall:
         if not labelled.any():
             return
         found = precision_recall(scores, truth)
-        y, s = truth.toarray()[labelled].ravel(), scores.toarray()[labelled].ravel()
+        y = truth.toarray()[labelled].ravel()
+        s = scores.toarray()[labelled].ravel()
         precision, recall, thresholds = precision_recall_curve(y, s)
         by_threshold = {t: (p, r) for t, p, r in zip(thresholds, precision, recall, strict=False)}
         assert len(found.thresholds) > 1
@@ -56,7 +59,8 @@ class TestPrecisionRecall:
         rng = np.random.default_rng(0)
         scores = sparse.csr_array(rng.random((400, 5)) + 0.01)
         truth = sparse.csr_array((rng.random((400, 5)) < scores.toarray() / 2).astype(np.float32))
-        whole, few = precision_recall(scores, truth, 10_000), precision_recall(scores, truth, 20)
+        whole = precision_recall(scores, truth, 10_000)
+        few = precision_recall(scores, truth, 20)
         assert len(few.thresholds) <= 20 < len(whole.thresholds)
         assert (few.threshold, few.f1, few.average_precision) == (
             whole.threshold,
@@ -113,10 +117,9 @@ class TestDifferences:
         assert (same.low, same.high, same.p) == (0, 0, 1)
 
     def test_differences_by_hand(self):
-        first, other = (
-            {"x": np.arange(101.0)},
-            {"x": np.arange(101.0) * 2 - 4},
-        )  # from −4 to 96: 4 below 0, 1 at it
+        # from −4 to 96: 4 below 0, 1 at it
+        first = {"x": np.arange(101.0)}
+        other = {"x": np.arange(101.0) * 2 - 4}
         found = paired_differences(first, other)["x"]
         assert (found.low, found.high, found.p) == pytest.approx((-1.5, 93.5, 2 * (5 + 1) / 102))
 

@@ -28,7 +28,8 @@ def truth(rows, n_labels):
     return csr([[(label, 1) for label in row] for row in rows], n_labels)
 
 
-# Worked by hand. Rankings: 0 2 1 | 1 3 (a tie, the lower label first) | 4 | 0; label 5 is nowhere true.
+# Worked by hand. Rankings: 0 2 1 | 1 3 (a tie, the lower label first) | 4 | 0; label 5 is nowhere
+# true.
 PREDICTIONS = csr([[(1, 0.7), (0, 0.9), (2, 0.8)], [(3, 0.6), (1, 0.6)], [(4, 0.2)], [(0, 1.0)]], 6)
 LABELS = truth([[0, 1], [3], [4, 0, 2], []], 6)
 WEIGHTS = np.array([1.0, 2.0, 4.0, 8.0, 3.0, 1.0])
@@ -80,7 +81,10 @@ def test_evaluation_counts_and_names():
 
 
 def slow_metrics(predictions, labels, n_labels, ks, weights):
-    """Everything from the formulas with lists and dicts. Rows of (label, score); rows of true labels."""
+    """Everything from the formulas with lists and dicts.
+
+    Rows of (label, score); rows of true labels.
+    """
     kept = [(row, set(true)) for row, true in zip(predictions, labels, strict=True) if true]
     ranked = [
         ([label for label, _ in sorted(row, key=lambda p: (-p[1], p[0]))], true)
@@ -127,7 +131,8 @@ def slow_metrics(predictions, labels, n_labels, ks, weights):
 
 @st.composite
 def cases(draw):
-    n_labels, n_docs = draw(st.integers(1, 8)), draw(st.integers(1, 6))
+    n_labels = draw(st.integers(1, 8))
+    n_docs = draw(st.integers(1, 6))
     some = st.lists(st.integers(0, n_labels - 1), unique=True, max_size=n_labels)
     score = st.sampled_from([-2.0, 0.0, 0.5, 1.0])
     predictions = [[(label, draw(score)) for label in draw(some)] for _ in range(n_docs)]
@@ -226,7 +231,8 @@ def test_order_of_documents_and_entries_does_not_matter():
         for matrix in (predictions, label_matrix):
             row = np.arange(matrix.indptr[i], matrix.indptr[i + 1])
             mixed = rng.permutation(row)
-            matrix.indices[row], matrix.data[row] = matrix.indices[mixed], matrix.data[mixed]
+            matrix.indices[row] = matrix.indices[mixed]
+            matrix.data[row] = matrix.data[mixed]
     shuffled = label_matrix.__class__(
         (label_matrix.data, label_matrix.indices, label_matrix.indptr)
     )
@@ -246,13 +252,15 @@ def test_perfect_predictions_reach_one():
 
 
 def test_more_ks_than_predictions_miss():
-    predictions, label_matrix = csr([[(0, 1.0)], []], 3), truth([[0, 1], [2]], 3)
+    predictions = csr([[(0, 1.0)], []], 3)
+    label_matrix = truth([[0, 1], [2]], 3)
     assert metrics.precision_at_k(predictions, label_matrix, 1000) == pytest.approx(1 / 1000 / 2)
     assert metrics.recall_at_k(predictions, label_matrix, 2**31 - 1) == pytest.approx(1 / 4)
 
 
 def test_masked_predictions_are_passed_over_and_truth_is_not():
-    # Without its best label document 0 ranks 2 1; the masked true label still counts among its labels.
+    # Without its best label document 0 ranks 2 1; the masked true label still counts among its
+    # labels.
     mask = np.array(
         [[1, 5], [0, 0], [2, 1], [0, 0]]
     )  # any order, twice, and pairs that are not predicted

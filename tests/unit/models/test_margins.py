@@ -1,4 +1,6 @@
-"""Models that rank labels by their margins: predictions, thresholds, shards, explanations, ensembles."""
+"""Models that rank labels by their margins: predictions, thresholds, shards, explanations,
+ensembles.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,8 @@ def test_an_explanation_ends_with_the_margin(data, margins, trees):
 def test_trees_give_the_mean_of_their_margins(data, trees):
     texts = data[1].texts
     model = trees.model
-    search, features = model.config.search, model.features(data[1])
+    search = model.config.search
+    features = model.features(data[1])
     members = [ranker.search(features, search, 100) for ranker in model.rankers]
     total = np.full((80, len(model.labels)), -1.0)
     for member in members:

@@ -42,7 +42,9 @@ def tagger(documents, tmp_path_factory):
 
 
 def vectors_of(file, texts):
-    """Return what a program without torch would compute, with the tokeniser that lies beside ``file``."""
+    """Return what a program without torch would compute, with the tokeniser that lies beside
+    ``file``.
+    """
     tokenizer = Tokenizer.from_file(str(file.with_suffix(".tokenizer.json")))
     encoded = tokenizer.encode_batch(texts)
     feed = {

@@ -49,7 +49,8 @@ class TestEpoch:
     def test_order_is_of_seed_and_epoch(self):
         assert rows_of(make_batches().epoch(3)) == rows_of(make_batches().epoch(3))
         assert rows_of(make_batches().epoch(3)) != rows_of(make_batches().epoch(4))
-        lengths, labels = np.full(50, 3), make_labels(50, density=1.0)
+        lengths = np.full(50, 3)
+        labels = make_labels(50, density=1.0)
         one, other = (
             rows_of(Batches(make_tokens(lengths), labels, 4, seed).epoch(0)) for seed in (1, 2)
         )
@@ -151,7 +152,8 @@ class TestTokens:
 
 class TestPrefetched:
     def test_made_ahead_by_one_thread_and_bounded(self):
-        made, threads = [], set()
+        made = []
+        threads = set()
 
         def make(item):
             threads.add(threading.current_thread())

@@ -1,4 +1,6 @@
-"""CascadeXML against algorithm 1 done for one document at a time, in float64, with sets of nodes in plain Python."""
+"""CascadeXML against algorithm 1 done for one document at a time, in float64, with sets of nodes in
+plain Python.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def network_of(tree=TREE, kept=(2, 2), layers=LAYERS, last_level="shortlist", **settings):
-    """Return a network in training mode whose dropouts drop nothing, and whose classifiers tell documents apart."""
+    """Return a network in training mode whose dropouts drop nothing, and whose classifiers tell
+    documents apart.
+    """
     training = Training(head_optimiser="sgd", head_decay=0)
     cascade = Cascade(layers=layers, shortlist=kept, last_level=last_level, **settings)
     network = CascadeXML(tiny_encoder(), tree, cascade, training, seed=5).train()
@@ -86,8 +90,11 @@ def weights_of(network):
 
 
 def slow_step(tree, weights, theta, own, settings):
-    """Return the losses of each level for one document, and S^(t) of each: algorithm 1, line by line."""
-    losses, shortlists = [], []
+    """Return the losses of each level for one document, and S^(t) of each: algorithm 1, line by
+    line.
+    """
+    losses = []
+    shortlists = []
     shortlist = set(range(tree.widths[0]))
     for t, (weight, bias) in enumerate(weights):
         y = {}
@@ -113,7 +120,9 @@ def slow_step(tree, weights, theta, own, settings):
 
 
 def slow_losses(network, weights, batch, truth):
-    """Return the losses of each level, the mean over documents that go through the encoder one by one."""
+    """Return the losses of each level, the mean over documents that go through the encoder one by
+    one.
+    """
     documents = []
     for at, own in enumerate(truth):
         theta = [vector[0] for vector in network.vectors(alone(batch, at), None)]
@@ -135,7 +144,8 @@ KINDS = [
 class TestLosses:
     @pytest.mark.parametrize("kind", KINDS, ids=str)
     def test_are_those_of_the_algorithm(self, kind):
-        network, batch = network_of(**kind), batch_of()
+        network = network_of(**kind)
+        batch = batch_of()
         found = network.losses(batch)
         assert list(found) == ["level 1", "level 2", "level 3"]
         expected = slow_losses(network, weights_of(network), batch, TRUTH)
@@ -145,11 +155,10 @@ class TestLosses:
 
     @pytest.mark.parametrize("kind", KINDS[:5], ids=str)
     def test_gradients(self, kind):
-        network, batch = network_of(**kind), batch_of()
-        weights, parameters = (
-            weights_of(network),
-            [*network.encoder.parameters(), *network.merges.parameters()],
-        )
+        network = network_of(**kind)
+        batch = batch_of()
+        weights = weights_of(network)
+        parameters = [*network.encoder.parameters(), *network.merges.parameters()]
         flat = [tensor for pair in weights for tensor in pair]
         total = slow_losses(network, weights, batch, TRUTH).sum()
         expected = torch.autograd.grad(total, [*parameters, *flat], allow_unused=True)
@@ -178,7 +187,8 @@ class TestLosses:
 
     def test_shortlists_of_the_case_differ(self):
         """What the tests above hold is worth little if all shortlists were as long as one another."""
-        network, batch = network_of(kept=(1, 1)), batch_of()
+        network = network_of(kept=(1, 1))
+        batch = batch_of()
         sizes = set()
         for at, own in enumerate(TRUTH):
             theta = [vector[0] for vector in network.vectors(alone(batch, at), None)]
@@ -196,7 +206,8 @@ class TestLosses:
 
     @pytest.mark.parametrize("kind", KINDS[:3], ids=str)
     def test_micro_batches_add_up(self, kind):
-        network, batch = network_of(**kind), batch_of()
+        network = network_of(**kind)
+        batch = batch_of()
         whole = torch.stack(list(network.losses(batch).values()))
         parts = [
             torch.stack(list(network.losses(part).values())) * len(part) / 4
@@ -207,7 +218,9 @@ class TestLosses:
 
 def slow_ranking(network, theta, kept):
     """Return {position: score} of all labels that are reached by ``kept`` nodes of each level."""
-    tree, nodes, settings = network_tree(network), None, network.settings
+    tree = network_tree(network)
+    nodes = None
+    settings = network.settings
     above = {}
     for t, (weight, bias) in enumerate(weights_of(network)):
         nodes = range(tree.widths[0]) if nodes is None else nodes
@@ -253,7 +266,8 @@ class TestRank:
     @pytest.mark.parametrize("kept", [(3, 6), (1, 2), (2, 1)], ids=str)
     @pytest.mark.parametrize("k", [1, 5, 99])
     def test_is_the_search_done_slowly(self, score, kept, k):
-        network, batch = network_of(score=score, kept=kept).eval(), batch_of()
+        network = network_of(score=score, kept=kept).eval()
+        batch = batch_of()
         ranked = network.rank(batch.ids, batch.mask, k)
         expected = []
         for at in range(4):
@@ -265,7 +279,8 @@ class TestRank:
 
     def test_scores_along_the_path_multiply(self):
         """Where everything is kept, each kind of score is a product of σ of all nodes of a level."""
-        batch, found = batch_of(), {}
+        batch = batch_of()
+        found = {}
         for score in ("weighted", "level", "path"):
             network = network_of(score=score, kept=(3, 6)).eval()
             ranked = network.rank(batch.ids, batch.mask, 14)
@@ -283,19 +298,19 @@ class TestRank:
 
     @pytest.mark.parametrize("k", [3, 99])
     def test_full_last_level(self, k):
-        network, batch = network_of(last_level="full").eval(), batch_of()
+        network = network_of(last_level="full").eval()
+        batch = batch_of()
         ranked = network.rank(batch.ids, batch.mask, k)
-        head, theta = network.heads[-1], network.vectors(batch.ids, batch.mask)[-1]
+        head = network.heads[-1]
+        theta = network.vectors(batch.ids, batch.mask)[-1]
         dense = (theta @ head.weight.T + head.bias).sigmoid()
         assert_ranked(ranked, [dict(enumerate(row)) for row in dense.tolist()], k)
 
     @pytest.mark.parametrize("last_level", ["shortlist", "full"])
     def test_labels_alone(self, last_level):
         tree = LabelTree(np.arange(5, dtype=np.int32), ())
-        network, batch = (
-            network_of(tree, (), ((3,),), last_level=last_level),
-            batch_of([{0: 1.0}, {}, {4: 1.0}, {1: 1.0}]),
-        )
+        network = network_of(tree, (), ((3,),), last_level=last_level)
+        batch = batch_of([{0: 1.0}, {}, {4: 1.0}, {1: 1.0}])
         theta = network.vectors(batch.ids, batch.mask)[0]
         logits = theta @ network.heads[0].weight.T + network.heads[0].bias
         targets = torch.tensor([[1.0, 0, 0, 0, 0], [0] * 5, [0, 0, 0, 0, 1], [0, 1, 0, 0, 0]])
@@ -307,7 +322,8 @@ class TestRank:
 
 class TestWeights:
     def test_come_back(self):
-        network, batch = network_of().eval(), batch_of()
+        network = network_of().eval()
+        batch = batch_of()
         other = network_of().eval()
         with torch.no_grad():
             for parameter in other.parameters():
@@ -362,7 +378,8 @@ class TestWeights:
         )
 
     def test_merging_begins_as_the_mean(self):
-        network, batch = network_of(), batch_of()
+        network = network_of()
+        batch = batch_of()
         first, second = network.encoder(batch.ids, batch.mask, [1, 2])
         torch.testing.assert_close(network.vectors(batch.ids, batch.mask)[0], (first + second) / 2)
 
@@ -397,13 +414,12 @@ class TestXavierRows:
 class TestInHalf:
     @pytest.mark.parametrize("pooling", ["cls", "mean"])
     def test_ranks_alike_and_leaves_the_network_as_it_was(self, pooling):
-        network, batch = network_of().eval(), batch_of()
+        network = network_of().eval()
+        batch = batch_of()
         network.encoder.pooling = pooling
         half = network.in_half()
-        found, expected = (
-            half.rank(batch.ids, batch.mask, 3),
-            network.rank(batch.ids, batch.mask, 3),
-        )
+        found = half.rank(batch.ids, batch.mask, 3)
+        expected = network.rank(batch.ids, batch.mask, 3)
         torch.testing.assert_close(found.scores, expected.scores, atol=0.05, rtol=0)
         assert {p.dtype for p in half.encoder.parameters()} == {torch.bfloat16}
         assert {p.dtype for p in network.parameters()} == {torch.float32}

@@ -22,11 +22,14 @@ from longtail.tree.tree import LabelTree
 from tiny_encoder import tiny_encoder
 
 TREE = LabelTree(np.arange(12, dtype=np.int32), (np.array([0, 3, 6, 9, 12]),))
-N_DOCUMENTS, WIDTH = 20, 16
+N_DOCUMENTS = 20
+WIDTH = 16
 
 
 def initial_network(**settings):
-    """Return a network with its initial classifiers, the vectors of documents, and the labels of each level."""
+    """Return a network with its initial classifiers, the vectors of documents, and the labels of
+    each level.
+    """
     chance = np.random.default_rng(0)
     truth = sparse.csr_array((chance.random((N_DOCUMENTS, 12)) < 0.2).astype(np.float32))
     levels = TREE.coarsen(truth)

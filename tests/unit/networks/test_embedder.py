@@ -1,4 +1,6 @@
-"""An encoder behind the face of an embedder: the vectors are those of its last layer, however texts are batched."""
+"""An encoder behind the face of an embedder: the vectors are those of its last layer, however texts
+are batched.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def embedder(folder, request):
 
 def slow_vectors(embedder, texts):
     """Return the vectors of the last layer, each text by itself."""
-    encoder, found = embedder.network.encoder.eval(), []
+    encoder = embedder.network.encoder.eval()
+    found = []
     for text in texts:
         tokens = embedder.tokeniser([text])
         ids = torch.tensor(np.asarray(tokens.ids, np.int64))[None]
@@ -72,7 +75,8 @@ class TestVectors:
         np.testing.assert_array_equal(found, embedder.embed(TEXTS))
 
     def test_says_how_far_it_is(self, embedder):
-        heard, tokens = Mock(), embedder.tokeniser(TEXTS)
+        heard = Mock()
+        tokens = embedder.tokeniser(TEXTS)
         reporting.show_on(heard)
         try:
             embedder.embed(tokens)
@@ -112,5 +116,6 @@ class TestState:
         assert next(network.parameters()).dtype == torch.float32
         ids = torch.arange(4, 12)[None]
         with torch.no_grad():
-            ours, theirs = network.eval().vectors(ids, None)[0], half.vectors(ids, None)[0].float()
+            ours = network.eval().vectors(ids, None)[0]
+            theirs = half.vectors(ids, None)[0].float()
         torch.testing.assert_close(ours, theirs, rtol=0.1, atol=0.1)

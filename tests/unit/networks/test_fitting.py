@@ -42,10 +42,8 @@ class TestEncoderHash:
         assert self.of(folder) == before
 
     def test_vectors_of_words(self, tmp_path):
-        file, learned = (
-            tmp_path / "vectors.txt",
-            configure("astec", None, {"encoder": {"name": "learned"}}),
-        )
+        file = tmp_path / "vectors.txt"
+        learned = configure("astec", None, {"encoder": {"name": "learned"}})
         file.write_text("a 1 2")
         config = configure("astec", None, {"encoder": {"name": str(file)}})
         before = encoder_hash(config)
@@ -62,7 +60,8 @@ class TestLevels:
 
     @pytest.mark.parametrize("method", ["cascadexml", "lightxml", "inceptionxml", "attentionxml"])
     def test_own_levels_come_before_those_of_the_classifiers(self, method):
-        own, other = {"cascade": {"levels": [64, 512]}}, {"tree": {"levels": [32]}}
+        own = {"cascade": {"levels": [64, 512]}}
+        other = {"tree": {"levels": [32]}}
         assert self.levels(method, **own) == (64, 512)
         assert self.levels(method, **other) == (32,)
         assert self.levels(method, **own, **other) == (64, 512)

@@ -1,4 +1,6 @@
-"""LightXML as settings of the cascade, against its equations done for one document at a time; then trained."""
+"""LightXML as settings of the cascade, against its equations done for one document at a time; then
+trained.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ SETTINGS = {"merge": "concat", "rescale": False, "label_rows": "random"}
 
 
 def network_of(tree, *, dropout=False, **settings):
-    """Return a network in training mode, whose classifiers tell documents apart; without ``dropout`` none is left."""
+    """Return a network in training mode, whose classifiers tell documents apart; without
+    ``dropout`` none is left.
+    """
     cascade = Cascade(**{**SETTINGS, "last_level": "shortlist", **settings})
     training = Training(head_optimiser="sgd", head_decay=0)
     network = CascadeXML(tiny_encoder(), tree, cascade, training, seed=5).train()
@@ -86,12 +90,14 @@ def slow_losses(network, batch, kept):
 class TestClusters:
     @pytest.mark.parametrize("kept", [1, 2, 5])
     def test_losses_are_two_means(self, kept):
-        network, batch = network_of(CLUSTERS, bottleneck=6, shortlist=(kept,)), batch_of()
+        network = network_of(CLUSTERS, bottleneck=6, shortlist=(kept,))
+        batch = batch_of()
         found = torch.stack(list(network.losses(batch).values()))
         torch.testing.assert_close(found, slow_losses(network, batch, kept), rtol=1e-4, atol=1e-5)
 
     def test_gradients(self):
-        network, batch = network_of(CLUSTERS, bottleneck=6, shortlist=(2,)), batch_of()
+        network = network_of(CLUSTERS, bottleneck=6, shortlist=(2,))
+        batch = batch_of()
         parameters = [*network.merges.parameters(), *network.encoder.parameters()]
         expected = torch.autograd.grad(
             slow_losses(network, batch, 2).sum(), parameters, allow_unused=True
@@ -103,7 +109,8 @@ class TestClusters:
                 torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=2e-5)
 
     def test_score_is_a_product(self):
-        network, batch = network_of(CLUSTERS, bottleneck=6, shortlist=(5,)).eval(), batch_of()
+        network = network_of(CLUSTERS, bottleneck=6, shortlist=(5,)).eval()
+        batch = batch_of()
         ranked = network.rank(batch.ids, batch.mask, 14)
         assert ranked.vectors.shape == (4, 6)
         first, second = network.heads
@@ -128,7 +135,8 @@ class TestClusters:
         assert network_of(CLUSTERS).widths == [48, 48]
 
     def test_bottleneck_is_trained_kept_and_halved(self):
-        network, batch = network_of(CLUSTERS, bottleneck=6).eval(), batch_of()
+        network = network_of(CLUSTERS, bottleneck=6).eval()
+        batch = batch_of()
         grouped = {
             id(parameter) for group in network.optimiser_groups() for parameter in group["params"]
         }
@@ -150,7 +158,8 @@ class TestClusters:
 class TestAllLabels:
     @pytest.mark.parametrize("last_level", ["auto", "shortlist"])
     def test_loss_and_ranking(self, last_level):
-        network, batch = network_of(ALONE, last_level=last_level, bottleneck=6), batch_of()
+        network = network_of(ALONE, last_level=last_level, bottleneck=6)
+        batch = batch_of()
         assert (network.widths, network.kept, list(network.merges.parameters())) == ([48], (), [])
         (head,) = network.heads
         z = torch.stack([side_by_side(network, batch, at) for at in range(len(LENGTHS))])
@@ -188,7 +197,8 @@ WORDS = [
 def documents():
     """Documents that name their label twelve words wide, among others."""
     chance = np.random.default_rng(4)
-    texts, labels = [], []
+    texts = []
+    labels = []
     for _ in range(240):
         own = chance.integers(12)
         texts.append(" ".join([WORDS[own]] * 3 + list(chance.choice(WORDS, 2))))

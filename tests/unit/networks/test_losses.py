@@ -1,4 +1,6 @@
-"""Losses of networks in float64, against the formulas for one node at a time, which autograd differentiates."""
+"""Losses of networks in float64, against the formulas for one node at a time, which autograd
+differentiates.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ from tiny_encoder import tiny_encoder  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-B, S, K, D = 5, 12, 30, 20
+B = 5
+S = 12
+K = 30
+D = 20
 LOSSES = {
     "bce": BinaryCrossEntropy(),
     "squared-hinge": SquaredHinge(),
@@ -60,7 +65,9 @@ def rng():
 
 
 def formula(name, p, y):
-    """Return the loss of one document by the formulas of the papers: scores (n,) and targets (n,) of its nodes."""
+    """Return the loss of one document by the formulas of the papers: scores (n,) and targets (n,)
+    of its nodes.
+    """
     s = torch.sigmoid(p)
     if name == "bce":
         return (-y * s.log() - (1 - y) * (1 - s).log()).sum()
@@ -83,8 +90,9 @@ def formula(name, p, y):
 
 
 def shortlist(rng):
-    """Return scores, targets and counted slots: hard and soft targets, padding, a document without positives, one
-    without negatives, and one whose slots are all padding but one."""
+    """Return scores, targets and counted slots: hard and soft targets, padding, a document without
+    positives, one without negatives, and one whose slots are all padding but one.
+    """
     scores = torch.from_numpy(rng.normal(0, 3, (B, S)))
     targets = torch.zeros(B, S, dtype=torch.float64)
     targets[0, :3] = 1
@@ -179,14 +187,17 @@ def test_chunks_add_up_to_all_labels(name, size, rng):
 @EVERY
 @pytest.mark.parametrize("block", [3, 100])
 def test_full_head_trains_vectors_and_rows(name, block, rng, monkeypatch):
-    """Vectors, rows and biases move by autograd's gradients, in two micro-batches with a weight each."""
+    """Vectors, rows and biases move by autograd's gradients, in two micro-batches with a weight
+    each.
+    """
     monkeypatch.setattr(updates, "CPU_ELEMENTS", block * D)
     head = Head(K, D, dtype=torch.float64, optimiser="sgd", std=0.5)
     x = torch.from_numpy(rng.normal(size=(B, D))).requires_grad_()
     nodes, values = positives(rng, B, 4, K)
     values = values.double()
     scale = torch.from_numpy(rng.random(B))
-    weight, bias = head.weight.clone().requires_grad_(), head.bias.clone().requires_grad_()
+    weight = head.weight.clone().requires_grad_()
+    bias = head.bias.clone().requires_grad_()
     dense = torch.zeros(B, K + 1, dtype=torch.float64).scatter_(1, nodes.long() % (K + 1), values)[
         :, :K
     ]
@@ -218,13 +229,16 @@ def test_rows_are_never_trained_by_another_loss_than_vectors(rng):
 
 
 class TestLevels:
-    """Losses of CascadeXML on shortlists and on all labels, with α and masks, against documents one by one."""
+    """Losses of CascadeXML on shortlists and on all labels, with α and masks, against documents one
+    by one.
+    """
 
     @EVERY
     @pytest.mark.parametrize("last_level", ["shortlist", "full"])
     @pytest.mark.parametrize("rescale", [True, False])
     def test_values_and_gradients(self, name, last_level, rescale):
-        network, batch = network_of(last_level=last_level, rescale=rescale), batch_of()
+        network = network_of(last_level=last_level, rescale=rescale)
+        batch = batch_of()
         network.loss = LOSSES[name]
         weights = weights_of(network)
         flat = [tensor for pair in weights for tensor in pair]
@@ -307,8 +321,10 @@ class TestLevels:
         documents = []
         for row in range(4):
             real = shortlist.nodes[row] >= 0
-            own, relevance = p[row, real], shortlist.targets[row, real].double()
-            y, total = relevance.clamp(max=1), max(float(batch.values[row].sum()), 1)
+            own = p[row, real]
+            relevance = shortlist.targets[row, real].double()
+            y = relevance.clamp(max=1)
+            total = max(float(batch.values[row].sum()), 1)
             loss = LOSSES[name]
             positive, negative = loss.weights(y)
             if cost_sensitive:
@@ -326,7 +342,8 @@ class TestLevels:
 def slow_levels(name, network, weights, theta, own):
     """Return α_t / |S^(t)| · Σ L(p, y) of one document, sets of nodes in plain Python."""
     settings = network.settings
-    totals, sizes = [], []
+    totals = []
+    sizes = []
     nodes = set(range(TREE.widths[0]))
     for t, (weight, bias) in enumerate(weights):
         y = {}

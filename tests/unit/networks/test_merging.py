@@ -56,7 +56,8 @@ class TestXavier:
         return layers_of(layers, seed=seed, merge="mean", label_rows="xavier", **settings)[0]
 
     def test_weights_are_uniform_within_the_bound_of_a_map_of_this_shape(self):
-        layers, wide = ((1, 2), (3,)), 40
+        layers = ((1, 2), (3,))
+        wide = 40
         merges, _ = merging_layers(layers, wide, Cascade(label_rows="xavier"), [0.5, 0.5], 0)
         weight = merges[0][1].weight.detach()
         bound = (6 / (2 * wide + wide)) ** 0.5
@@ -114,7 +115,8 @@ class TestBottleneck:
         first = self.bottleneck()[0].state_dict()
         assert torch.equal(torch.random.get_rng_state(), before)
         torch.manual_seed(2)
-        same, other = self.bottleneck()[0].state_dict(), self.bottleneck(seed=1)[0].state_dict()
+        same = self.bottleneck()[0].state_dict()
+        other = self.bottleneck(seed=1)[0].state_dict()
         assert all(torch.equal(first[name], same[name]) for name in first)
         assert not torch.equal(first["1.1.weight"], other["1.1.weight"])
 

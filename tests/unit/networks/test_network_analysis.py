@@ -1,4 +1,6 @@
-"""What is measured inside a network: attention against one document at a time, PWCCA against plain matrices."""
+"""What is measured inside a network: attention against one document at a time, PWCCA against plain
+matrices.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,8 @@ class TestAttention:
         np.testing.assert_allclose(numbers(found), expected, rtol=2e-5, atol=1e-7)
 
     def test_small_batches_and_training_mode_change_nothing(self, monkeypatch):
-        encoder, sizes = tiny_encoder(), []
+        encoder = tiny_encoder()
+        sizes = []
         whole = numbers(class_attention(encoder, some_tokens()))
         for module in encoder.modules():
             if isinstance(module, torch.nn.Dropout):
@@ -120,7 +123,9 @@ class TestAttention:
 
 
 def plain_pwcca(x: np.ndarray, y: np.ndarray) -> float:
-    """CCA by inverse square roots of covariances, then the weights one canonical variable at a time."""
+    """CCA by inverse square roots of covariances, then the weights one canonical variable at a
+    time.
+    """
 
     def inverse_root(matrix):
         values, vectors = np.linalg.eigh(matrix)
@@ -145,7 +150,8 @@ class TestPwcca:
 
     def test_as_by_plain_matrices(self, vectors):
         x, y = vectors
-        forth, back = pwcca(x, y), pwcca(y, x)
+        forth = pwcca(x, y)
+        back = pwcca(y, x)
         assert forth == pytest.approx(plain_pwcca(x, y), rel=1e-9)
         assert back == pytest.approx(plain_pwcca(y, x), rel=1e-9)
         assert abs(forth - back) > 0.01  # the weights are the first one's
@@ -217,7 +223,8 @@ def ranker(folder):
 
 class TestAnalyse:
     def test_all_of_it(self, ranker):
-        untuned, data = tiny_encoder(8, seed=5), documents(90)
+        untuned = tiny_encoder(8, seed=5)
+        data = documents(90)
         found = analyse(ranker, untuned, data, 30)
         assert (found.documents, found.vector_documents, found.layers) == (30, 40, (2, 2, 3))
         assert [*found.attention] == [*found.likeness] == ["trained", "untuned"]

@@ -1,4 +1,6 @@
-"""Leaving words out: what a word is, what leaving it out leaves, and scores of one label as the search has them."""
+"""Leaving words out: what a word is, what leaving it out leaves, and scores of one label as the
+search has them.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,15 @@ def ranker_of(folder, tree=TREE, scale=30.0, **settings):
 
 
 class Counting:
-    """A scorer whose logit is a sum of weights over the words of a text, by white space, that are read."""
+    """A scorer whose logit is a sum of weights over the words of a text, by white space, that are
+    read.
+    """
 
     def __init__(self, max_tokens=10_000, bias=0.0, cleaning="none", **weights):
-        self.weights, self.bias, self.texts, self.given = weights, bias, [], 0
+        self.weights = weights
+        self.bias = bias
+        self.texts = []
+        self.given = 0
         self.tokeniser = self
         self.max_tokens = max_tokens
         self.cleaning = cleaning
@@ -275,10 +282,10 @@ class TestPrinted:
             "a: path score 0.818, not calibrated",
             "",
             "the network",
-            "  score 0.818, logit +1.500, and how far it falls without each word, which is no sum",
+            "  score 0.818, logit +1.500, and the decrease without each word (decreases do not add up)",
             f"  +2.000  {'█' * 24}  sound",
             f"  −1.000  {'░' * 12}{' ' * 12}  cut",
-            f"  {' ' * 6}  {' ' * 24}  (1 other words, each of no more than the last)",
+            f"  {' ' * 6}  {' ' * 24}  (1 other words with smaller decreases)",
         ]
 
     def test_a_network_beside_linear_classifiers(self, capsys):

@@ -91,7 +91,8 @@ class TestSearch:
 
     def test_columns_are_labels(self, exhaustive):
         """Classifiers that fire for all on the way to a label: it comes first, under its own name."""
-        heads, label = exhaustive.network.heads, 11
+        heads = exhaustive.network.heads
+        label = 11
         biases = [head.bias.clone() for head in heads]
         try:
             for head, node in zip(heads, TREE.ancestors(label), strict=True):
@@ -192,7 +193,8 @@ class TestRecall:
         truth.data[::3] = 0.25  # relevances do not count
         labels = [np.flatnonzero(own) for own in truth.toarray()]
         assert len({len(own) for own in labels}) > 2  # else the mean over pairs would be the same
-        tokens, recalls = ranker.tokeniser(TEXTS), [[], []]
+        tokens = ranker.tokeniser(TEXTS)
+        recalls = [[], []]
         for at, own in enumerate(labels):
             ids, _ = tokens.padded(np.array([at]), 1)
             with torch.inference_mode():

@@ -1,4 +1,6 @@
-"""Shortlists on random unbalanced trees; the oracle is sets of nodes in plain Python (eq. 1–3 of CascadeXML)."""
+"""Shortlists on random unbalanced trees; the oracle is sets of nodes in plain Python (eq. 1–3 of
+CascadeXML).
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,12 @@ class Case(NamedTuple):
 
 @st.composite
 def cases(draw):
-    """Draw a tree of 1 to 4 levels, whose nodes have 1 to 4 children, and documents of 0 to all labels."""
+    """Draw a tree of 1 to 4 levels, whose nodes have 1 to 4 children, and documents of 0 to all
+    labels.
+    """
     chance = np.random.default_rng(draw(st.integers(0, 2**32)))
-    below, offsets = draw(st.integers(1, 3)), []
+    below = draw(st.integers(1, 3))
+    offsets = []
     for _ in range(draw(st.integers(0, 3))):
         ends = np.cumsum(chance.integers(1, 5, below))
         offsets.append(np.concatenate([[0], ends]).astype(np.int64))
@@ -67,7 +72,9 @@ def covered(tree, level, own):
 
 
 def some_nodes(case, level, n):
-    """Return for each document some nodes of a level, in any order, as a list and as a tensor with padding."""
+    """Return for each document some nodes of a level, in any order, as a list and as a tensor with
+    padding.
+    """
     width = case.tree.widths[level]
     rows = [
         case.chance.permutation(width)[: case.chance.integers(0, width + 1)].tolist()
@@ -89,10 +96,8 @@ def held(nodes):
 class TestTables:
     @given(cases())
     def test_cover(self, case):
-        tables, (positives, values) = (
-            TreeTables(case.tree),
-            tensors(case.truth, extra=case.chance.integers(0, 3)),
-        )
+        tables = TreeTables(case.tree)
+        (positives, values) = tensors(case.truth, extra=case.chance.integers(0, 3))
         for level in range(case.tree.n_levels):
             nodes, targets = tables.cover(level, positives, values)
             assert nodes.shape == targets.shape == positives.shape
@@ -142,7 +147,8 @@ class TestTables:
     @given(cases())
     @settings(max_examples=200)
     def test_refine_with_is_the_union(self, case):
-        tables, documents = TreeTables(case.tree), len(case.truth)
+        tables = TreeTables(case.tree)
+        documents = len(case.truth)
         for level in range(case.tree.n_levels - 1):
             rows, top = some_nodes(case, level, documents)
             y, values = tables.cover(level + 1, *tensors(case.truth))
@@ -150,7 +156,8 @@ class TestTables:
             counted = shortlist.counted(shortlist.targets)
             for at, (row, own) in enumerate(zip(rows, case.truth, strict=True)):
                 expected = covered(case.tree, level + 1, own)
-                nodes, targets = shortlist.nodes[at], shortlist.targets[at]
+                nodes = shortlist.nodes[at]
+                targets = shortlist.targets[at]
                 children = {child for node in row for child in case.tree.children(level, node)}
                 assert held(nodes) == children | set(expected)
                 assert counted[at].sum() == len(children | set(expected))

@@ -14,7 +14,9 @@ from longtail.search.calibration import Calibration
 from longtail.search.ensemble import mean_scores
 from longtail.tree.tree import LabelTree
 
-N, D, L = 50, 12, 10
+N = 50
+D = 12
+L = 10
 TREE = LabelTree(
     np.array([4, 0, 8, 2, 9, 6, 1, 7, 3, 5], np.int32), (np.array([0, 5, 8, 10], np.int64),)
 )
@@ -65,10 +67,8 @@ def test_parts_add_up_to_margins_and_scores_multiply_to_that_of_the_search(
 
 def test_a_label_ranked_by_its_margin_is_explained_by_it(documents):
     features, _ = documents
-    rankers, search = (
-        [fit(documents), fit(documents, OTHER)],
-        Search(beam_size=L, score="sigmoid", last_level="margin"),
-    )
+    rankers = [fit(documents), fit(documents, OTHER)]
+    search = Search(beam_size=L, score="sigmoid", last_level="margin")
     ranked = mean_scores(
         [ranker.search(features, search, L) for ranker in rankers], L, missing=-1.0
     ).toarray()

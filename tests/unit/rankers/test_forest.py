@@ -16,11 +16,15 @@ from longtail.rankers.forest import Forest, fit_tree
 from longtail.rankers.tail_classifier import fit_tail, no_tail
 
 SETTINGS = Settings(trees=5, leaf_size=8, cost=3.0, prune=0.0)
-N, D, L = 300, 40, 12
+N = 300
+D = 40
+L = 12
 
 
 def planted(n=N, e=0, seed=0):
-    """Return documents that hold words of their one to three labels, and the label matrix; document 3 has no label."""
+    """Return documents that hold words of their one to three labels, and the label matrix; document
+    3 has no label.
+    """
     random = np.random.default_rng(seed)
     y = np.zeros((n, L), bool)
     chances = 1 / np.arange(1, L + 1)
@@ -70,7 +74,8 @@ def leaf_of(trees, root, row):
 
 def naive_scores(model, features):
     """Return (n, L) scores, 0 where no tree finds a label, by plain loops."""
-    trees, x = model.trees, whole(features)
+    trees = model.trees
+    x = whole(features)
     gains = np.zeros((len(x), model.n_labels))
     for row, root in np.ndindex(len(x), len(trees.roots)):
         leaf = leaf_of(trees, trees.roots[root], x[row])
@@ -90,7 +95,8 @@ def naive_scores(model, features):
 def assert_ranked_as(found, scores, k):
     for row, expected in enumerate(scores):
         own = slice(found.indptr[row], found.indptr[row + 1])
-        labels, values = found.indices[own], found.data[own]
+        labels = found.indices[own]
+        values = found.data[own]
         assert len(labels) == min(k, np.count_nonzero(expected))
         assert len(set(labels.tolist())) == len(labels)
         np.testing.assert_allclose(values, expected[labels], rtol=1e-5)
@@ -127,7 +133,8 @@ def test_without_the_tail_a_score_is_the_mean_gain_of_the_leaves(data):
     )
     assert bare.n_labels == L
     for own in (bare, alone):
-        ranked, found = own.search(data[0], Search(), 5), own.explain_paths(data[0], 1)
+        ranked = own.search(data[0], Search(), 5)
+        found = own.explain_paths(data[0], 1)
         assert found.score == pytest.approx(found.gain)
         assert ranked.data.tobytes() == alone.search(data[0], Search(), 5).data.tobytes()
 
@@ -135,7 +142,8 @@ def test_without_the_tail_a_score_is_the_mean_gain_of_the_leaves(data):
 def test_leaves_keep_the_mean_relevance_over_propensity_of_their_documents(data, model):
     features, label_matrix = data
     gains = label_matrix.toarray() * propensities(label_matrix).min() / propensities(label_matrix)
-    x, trees = whole(features), model.trees
+    x = whole(features)
+    trees = model.trees
     for root in trees.roots:
         leaves = np.array([leaf_of(trees, root, row) for row in x])
         leaves[3] = -1  # has no label, so no part
@@ -227,7 +235,8 @@ def test_stored_arrays_give_the_same_forest(data, model, tmp_path):
     mapped = Forest.from_arrays(
         {name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in names}
     )
-    one, other = model.search(data[0], Search(), 5), mapped.search(data[0], Search(), 5)
+    one = model.search(data[0], Search(), 5)
+    other = mapped.search(data[0], Search(), 5)
     assert one.data.tobytes() == other.data.tobytes()
     assert one.indices.tobytes() == other.indices.tobytes()
 

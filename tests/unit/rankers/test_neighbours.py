@@ -1,4 +1,6 @@
-"""AnnexML: training on planted topics, search and explanation against plain Python, storage, and odd documents."""
+"""AnnexML: training on planted topics, search and explanation against plain Python, storage, and
+odd documents.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ from longtail.kernels import pool
 from longtail.rankers.neighbours import Neighbours, learner_seeds
 from longtail.rankers.partitions import document_graph, fit_learner, unit_block
 
-TOPICS, WORDS, NOISE = 12, 20, 120
+TOPICS = 12
+WORDS = 20
+NOISE = 120
 SMALL = Settings(learners=3, part_size=100, dimensions=12, epochs=5, voters=7, index="exact")
 
 
 def planted(n=320, dense=0, seed=0):
-    """Documents of 3 of the 20 words of each of their topics under 12 words of noise; labels are topics, some two."""
+    """Documents of 3 of the 20 words of each of their topics under 12 words of noise; labels are
+    topics, some two.
+    """
     random = np.random.default_rng(seed)
     y = np.zeros((n, TOPICS), bool)
     y[np.arange(n), random.integers(0, TOPICS, n)] = True
@@ -62,7 +68,8 @@ def queries():
     """New documents; number 3 is empty but for its dense block, number 4 altogether."""
     features, labels = planted(n=40, dense=2, seed=1)
     rows = features.sparse.tolil()
-    rows[3:5], features.dense[4] = 0, 0
+    rows[3:5] = 0
+    features.dense[4] = 0
     return Features.of(rows.tocsr(), features.dense), labels
 
 
@@ -73,7 +80,9 @@ def whole(features):
 
 
 def plain_scores(model, features):
-    """Votes by the book: best part, cosines with all of its documents, softmax over the nearest, mean of learners."""
+    """Votes by the book: best part, cosines with all of its documents, softmax over the nearest,
+    mean of learners.
+    """
     labels = csr_of(
         np.ones(len(model.label_columns)), model.label_columns, model.label_ptr, model.n_labels
     ).toarray()
@@ -116,7 +125,8 @@ def test_search_is_that_of_plain_python(model, queries):
 
 def test_labels_come_best_first_and_ties_by_number(model, queries):
     features, _ = queries
-    everything, best = model.search(features, Search(), None), model.search(features, Search(), 3)
+    everything = model.search(features, Search(), None)
+    best = model.search(features, Search(), 3)
     for row in range(len(features)):
         start, end = everything.indptr[row : row + 2]
         pairs = list(zip(-everything.data[start:end], everything.indices[start:end], strict=True))
@@ -133,10 +143,8 @@ def test_excluded_labels_make_room_for_the_next(model, queries):
     best = model.search(features, Search(), 2)
     tops = best.indices[best.indptr[:-1]]
     exclude = sparse.csr_array((np.ones(40), (np.arange(40), tops)), (40, TOPICS))
-    found, free = (
-        model.search(features, Search(), 1, exclude),
-        model.search(features, Search(), None),
-    )
+    found = model.search(features, Search(), 1, exclude)
+    free = model.search(features, Search(), None)
     expected = [free.indices[free.indptr[row] :][1] for row in (0, 1, 2)]
     assert found.indices[:3].tolist() == expected
     assert not found.multiply(exclude).nnz
@@ -287,8 +295,10 @@ def test_features_and_excluded_labels_of_other_shapes_are_refused(model, queries
 
 def test_documents_without_labels_or_words_never_vote():
     features, labels = planted(n=60)
-    rows, pairs = features.sparse.tolil(), labels.tolil()
-    rows[10:20], pairs[30:40] = 0, 0
+    rows = features.sparse.tolil()
+    pairs = labels.tolil()
+    rows[10:20] = 0
+    pairs[30:40] = 0
     model = fit(Features.of(rows.tocsr()), sparse.csr_array(pairs.tocsr()), SMALL)
     for learner in model.learners:
         assert sorted(learner.documents.tolist()) == [
@@ -316,7 +326,8 @@ def test_no_labels_and_no_documents_are_no_error():
 def test_rows_of_any_length_say_the_same(data):
     features, _ = data
     longer = Features.of(features.sparse * np.float32(8), features.dense * 8)
-    found, expected = unit_block(longer), unit_block(features)
+    found = unit_block(longer)
+    expected = unit_block(features)
     np.testing.assert_array_equal(found.toarray(), expected.toarray())
     np.testing.assert_allclose(expected.toarray(), whole(features), atol=1e-6)
 

@@ -1,4 +1,6 @@
-"""One classifier a label: beside scikit-learn's, in batches, on hard negatives, with penalties of their own."""
+"""One classifier a label: beside scikit-learn's, in batches, on hard negatives, with penalties of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from longtail.rankers.base import LabelHints
 from longtail.rankers.one_vs_all import LabelProblems, label_batches, nearest_labels
 from longtail.tree.tree import LabelTree
 
-N, D, E, L = 70, 12, 3, 40
+N = 70
+D = 12
+E = 3
+L = 40
 EXACT = Ranker(tolerance=1e-6, prune=0.0, max_passes=3000, weights="float32")
 SOLVERS = {
     "dual": EXACT,
@@ -59,7 +64,9 @@ def weights_of(chunks):
 
 
 def reference(features, targets, rows, penalty=1.0):
-    """Return scikit-learn's weights over the dense block divided by √penalty, in terms of the block itself."""
+    """Return scikit-learn's weights over the dense block divided by √penalty, in terms of the block
+    itself.
+    """
     x = np.hstack([features.dense / np.sqrt(penalty), features.sparse.toarray()])[rows]
     model = LinearSVC(dual=True, tol=1e-10, max_iter=1_000_000, random_state=0).fit(
         x, targets[rows]
@@ -76,7 +83,8 @@ def test_each_label_is_the_classifier_over_all_documents(data, ranker):
     fitted = fit_tree_ranker(features, y, tree, ranker)
     (chunks,) = fitted.levels
     assert (chunks.n_nodes, chunks.n_chunks) == (L, 2)
-    table, targets = weights_of(chunks), y.toarray()[:, tree.order]
+    table = weights_of(chunks)
+    targets = y.toarray()[:, tree.order]
     for label in range(L):
         if targets[:, label].any():
             expected = reference(features, targets[:, label], np.arange(N))
@@ -108,7 +116,8 @@ def test_labels_are_trained_on_hard_negatives_and_some_by_chance(data):
         features, y, replace(EXACT, hard_negatives=1), 0, LabelHints(candidates)
     )
     pointers, documents = problems.documents
-    table, wanted = weights_of(solved(problems)), (y + candidates).toarray() > 0
+    table = weights_of(solved(problems))
+    wanted = (y + candidates).toarray() > 0
     by_chance = 0
     for label in (0, 15, 16, 39):
         block = label // 16

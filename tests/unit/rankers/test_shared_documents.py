@@ -19,7 +19,10 @@ from longtail.rankers.one_vs_all import LabelProblems, label_batches
 from longtail.rankers.shared_documents import SharedDocuments
 from longtail.tree.tree import LabelTree
 
-N, D, E, L = 120, 40, 6, 96
+N = 120
+D = 40
+E = 6
+L = 96
 
 
 def documents(seed=0):
@@ -34,7 +37,8 @@ def documents(seed=0):
 @pytest.fixture
 def prepared(monkeypatch):
     """Return a list of all that is prepared, and cut the work of every group into several tasks."""
-    found, prepare = [], spans.prepare
+    found = []
+    prepare = spans.prepare
 
     def watched(*arguments):
         found.append(prepare(*arguments))
@@ -63,7 +67,8 @@ def test_memory_and_bytes_do_not_depend_on_threads(prepared, solver, kind):
     features, y = documents()
     offsets = () if kind == "one-vs-all" else (np.arange(0, L + 1, 2),)
     tree = LabelTree(np.arange(L, dtype=np.int32), offsets)
-    ranker, runs = Ranker(solver=solver, max_passes=8, prune=0.0, weights="float32"), []
+    ranker = Ranker(solver=solver, max_passes=8, prune=0.0, weights="float32")
+    runs = []
     for threads in (1, 2, 8):
         prepared.clear()
         with pool.threads(threads):
@@ -84,7 +89,8 @@ def test_memory_and_bytes_do_not_depend_on_threads(prepared, solver, kind):
 
 def test_all_tasks_get_the_very_same_arrays(prepared, monkeypatch):
     features, y = documents()
-    seen, train = [], spans.train_spans
+    seen = []
+    train = spans.train_spans
 
     def watched(ends, shared, spans, data, settings):
         seen.append((shared, data))
@@ -142,7 +148,9 @@ def test_what_is_prepared_stays_in_its_process():
 
 
 def test_the_first_prepares_while_others_wait():
-    shared, begun, made = SharedDocuments(), Barrier(4), []
+    shared = SharedDocuments()
+    begun = Barrier(4)
+    made = []
 
     def borrow(_):
         begun.wait()

@@ -10,7 +10,8 @@ from longtail.rankers.spans import Spans
 
 def test_spans_and_tasks_cover_all_nodes_once(monkeypatch):
     monkeypatch.setattr(spans, "_TASK", 100)
-    offsets, sizes = np.array([0, 3, 40, 41, 60]), np.array([7, 5, 0, 1000])
+    offsets = np.array([0, 3, 40, 41, 60])
+    sizes = np.array([7, 5, 0, 1000])
     found = Spans.below(sizes, offsets)
     parents, starts, stops, chunks = found
     nodes = [
@@ -33,7 +34,8 @@ def test_spans_and_tasks_cover_all_nodes_once(monkeypatch):
 
 def test_few_nodes_over_very_many_documents_are_spans_of_one(monkeypatch):
     monkeypatch.setattr(spans, "ALONE", 1000)
-    offsets, sizes = np.array([0, 20, 40, 60]), np.array([1000, 999, 2000])
+    offsets = np.array([0, 20, 40, 60])
+    sizes = np.array([1000, 999, 2000])
     widths = [
         {
             group: set((found.stops - found.starts)[found.groups == group].tolist())

@@ -58,10 +58,8 @@ def dense_rows(features):
 
 def weights(chunks, bias=1.0):
     """Return (dense and sparse columns, nodes), and what the bias adds to each margin."""
-    table, added = (
-        np.zeros((chunks.dense_width + chunks.n_columns, chunks.n_nodes)),
-        np.zeros(chunks.n_nodes),
-    )
+    table = np.zeros((chunks.dense_width + chunks.n_columns, chunks.n_nodes))
+    added = np.zeros(chunks.n_nodes)
     for node in range(chunks.n_nodes):
         columns, values, dense = chunks.weights(node)
         table[: chunks.dense_width, node] = dense
@@ -79,7 +77,8 @@ def true_relevance(label_matrix, level):
 
 def path_scores(ranker, features, score):
     """Return for each level the (n, nodes) products along the paths."""
-    found, x = [], dense_rows(features)
+    found = []
+    x = dense_rows(features)
     for level, chunks in enumerate(ranker.levels):
         table, added = weights(chunks, ranker.bias)
         margins = x @ table + added
@@ -96,9 +95,12 @@ def path_scores(ranker, features, score):
 
 
 def assert_trained_on(chunks, level, features, label_matrix, allowed, ranker):
-    """Compare each node with scikit-learn's classifier on the documents allowed to its parent (n, parents)."""
+    """Compare each node with scikit-learn's classifier on the documents allowed to its parent (n,
+    parents).
+    """
     table, added = weights(chunks, ranker.bias)
-    x, counts = dense_rows(features), true_relevance(label_matrix, level)
+    x = dense_rows(features)
+    counts = true_relevance(label_matrix, level)
     total = label_matrix.toarray().sum(axis=1, keepdims=True)
     share = (
         np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
@@ -124,7 +126,8 @@ def assert_trained_on(chunks, level, features, label_matrix, allowed, ranker):
         np.testing.assert_allclose(added[node], np.ravel(model.intercept_)[0], atol=5e-3)
 
 
-# ------------------------------------------------------------------------------------------------- training
+# -------------------------------------------------------------------------------------------------
+# training
 
 
 @pytest.mark.parametrize(
@@ -172,15 +175,14 @@ def test_documents_that_the_levels_above_send_are_trained_on(negatives):
 
 def test_costs_and_negatives_of_each_level_are_those_of_training_level_by_level():
     features, label_matrix = documents(e=2)
-    costs, negatives, search = (
-        ((1.0, 2.0), (4.0, 0.5), (2.0, 3.0)),
-        ("man", "tfn", "tfn+man"),
-        Search(beam_size=1),
-    )
+    costs = ((1.0, 2.0), (4.0, 0.5), (2.0, 3.0))
+    negatives = ("man", "tfn", "tfn+man")
+    search = Search(beam_size=1)
     base = replace(EXACT, max_passes=20, cost_positive=7.0)
     ranker = replace(base, level_costs=costs, level_negatives=negatives)
     fitted = fit_tree_ranker(features, label_matrix, TREE, ranker, search)
-    levels, relevance = [], TREE.coarsen(label_matrix)
+    levels = []
+    relevance = TREE.coarsen(label_matrix)
     for level, (cost_positive, cost_negative) in enumerate(costs):
         own = replace(
             base, cost_positive=cost_positive, cost_negative=cost_negative, negatives=negatives[level]
@@ -239,7 +241,8 @@ def test_whether_a_search_finds_negatives(negatives, levels, expected):
 
 def test_bootstrapping_knows_no_costs_of_levels():
     features, label_matrix = documents(e=4)
-    relevance, given = TREE.coarsen(label_matrix), TREE.coarsen(label_matrix)[0]
+    relevance = TREE.coarsen(label_matrix)
+    given = TREE.coarsen(label_matrix)[0]
     ranker = replace(EXACT, max_passes=10)
     rows = [
         fit_rows(features.dense, relevance[1], TREE, 1, given, own, 0)
@@ -308,11 +311,14 @@ def test_bytes_are_the_same_for_any_number_of_threads(monkeypatch, ranker):
     assert runs[0] == runs[1] == runs[2]
 
 
-# ------------------------------------------------------------------------------------------------- searching
+# -------------------------------------------------------------------------------------------------
+# searching
 
 
 def beam(ranker, features, score, size):
-    """Return the best nodes of each level (n, size) among the children of the best of the level above."""
+    """Return the best nodes of each level (n, size) among the children of the best of the level
+    above.
+    """
     kept = []
     for level, scores in enumerate(path_scores(ranker, features, score)):
         if level:
@@ -334,10 +340,8 @@ def rows_of(ranked):
 def fitted():
     """Documents, labels, and a ranker of each loss."""
     features, label_matrix = documents(e=2)
-    hinge, logistic = (
-        Ranker(weights="float32", prune=0.01),
-        Ranker(weights="float32", prune=0.01, loss="logistic"),
-    )
+    hinge = Ranker(weights="float32", prune=0.01)
+    logistic = Ranker(weights="float32", prune=0.01, loss="logistic")
     return (
         features,
         label_matrix,
@@ -349,7 +353,8 @@ def fitted():
 def test_search_is_that_of_dense_matrices(fitted, score):
     features, _, hinge, logistic = fitted
     ranker = logistic if score == "sigmoid" else hinge
-    kept, scores = beam(ranker, features, score, 2), path_scores(ranker, features, score)[-1]
+    kept = beam(ranker, features, score, 2)
+    scores = path_scores(ranker, features, score)[-1]
     ranked = ranker.search(features, Search(beam_size=2, score=score), 3)
     everything = ranker.search(features, Search(beam_size=2, score=score), None)
     for at, (labels, found) in enumerate(rows_of(ranked)):
@@ -371,7 +376,8 @@ def margins_of(ranker, features):
 def test_labels_ranked_by_margin_are_the_children_of_the_beam(fitted, score, beam_size):
     features, _, hinge, logistic = fitted
     ranker = logistic if score == "sigmoid" else hinge
-    kept, margins = beam(ranker, features, score, beam_size), margins_of(ranker, features)
+    kept = beam(ranker, features, score, beam_size)
+    margins = margins_of(ranker, features)
     search = Search(beam_size=beam_size, score=score, last_level="margin")
     ranked, by_path = (
         ranker.search(features, replace(search, last_level=name), 3) for name in ("margin", "path")
@@ -404,7 +410,8 @@ def test_in_an_ensemble_a_label_that_a_tree_does_not_find_has_the_margin_of_a_ne
     other = fit_tree_ranker(features, label_matrix, flat, Ranker(weights="float32"), seed=1)
     search = Search(beam_size=1, last_level="margin")
     members = [ranker.search(features, search, None) for ranker in (hinge, other)]
-    found, expected = mean_scores(members, 9, missing=-1.0), np.zeros((60, 9))
+    found = mean_scores(members, 9, missing=-1.0)
+    expected = np.zeros((60, 9))
     for member in members:
         have = (
             sparse.csr_array(

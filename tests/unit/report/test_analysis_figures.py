@@ -1,4 +1,6 @@
-"""Pictures and tables of what was measured inside a network: the numbers that went in, and the same bytes."""
+"""Pictures and tables of what was measured inside a network: the numbers that went in, and the same
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,8 @@ def rows_of(path) -> list[dict]:
 
 def test_files_and_the_same_bytes(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # no display is needed
-    first, second = tmp_path / "new" / "first", tmp_path / "second"
+    first = tmp_path / "new" / "first"
+    second = tmp_path / "second"
     written = write_analysis(WHOLE, first)
     assert written == [first / f"{name}{suffix}" for name in NAMES for suffix in (".csv", ".png")]
     write_analysis(WHOLE, second)

@@ -1,4 +1,6 @@
-"""What a report says beside the metrics: numbers by hand, text that stays text, and why a section is missing."""
+"""What a report says beside the metrics: numbers by hand, text that stays text, and why a section
+is missing.
+"""
 
 from __future__ import annotations
 
@@ -298,7 +300,9 @@ class TestStageTimes:
 
 
 def test_in_a_browser(tmp_path):
-    """Nothing of hostile labels and texts runs or is hidden, no error is told, and the table sorts and filters."""
+    """Nothing of hostile labels and texts runs or is hidden, no error is told, and the table sorts
+    and filters.
+    """
     from pathlib import Path
 
     api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")

@@ -1,4 +1,6 @@
-"""The page of an evaluation: whole in itself, escaped, the same bytes, and with what was measured in it."""
+"""The page of an evaluation: whole in itself, escaped, the same bytes, and with what was measured
+in it.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +154,7 @@ class TestPage:
     def test_reliability(self, tmp_path):
         found = page(WHOLE, tmp_path)
         assert found.rows[7:] == [
-            ["probability", "suggestions", "mean", "right"],
+            ["probability", "suggestions", "mean", "correct"],
             ["0.1–0.2", "3,000", "15.0\xa0%", "25.0\xa0%"],
             ["0.5–0.6", "1,234", "54.0\xa0%", "55.0\xa0%"],
             ["0.9–1.0", "766", "95.0\xa0%", "85.0\xa0%"],
@@ -229,7 +231,8 @@ class TestPictures:
     def test_what_is_drawn(self, tmp_path, monkeypatch):
         from matplotlib.figure import Figure
 
-        drawn, save = [], Figure.savefig
+        drawn = []
+        save = Figure.savefig
         monkeypatch.setattr(
             Figure, "savefig", lambda figure, *a, **o: drawn.append(figure) or save(figure, *a, **o)
         )

@@ -1,4 +1,6 @@
-"""The experiments: every published row that can be run again has one, and each says what the paper says."""
+"""The experiments: every published row that can be run again has one, and each says what the paper
+says.
+"""
 
 from __future__ import annotations
 

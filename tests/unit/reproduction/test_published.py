@@ -1,4 +1,6 @@
-"""The published tables against rows typed from the papers once more, and against what any such table must be."""
+"""The published tables against rows typed from the papers once more, and against what any such
+table must be.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ from longtail.reproduction.published import (
 
 TABLES = read_tables()
 
-# Typed from the papers as they are printed, without a look at the data files: for each table some rows, what they
-# are called (* an ensemble of 3 models, ** of 9) and their numbers from left to right (-: not run).
+# Typed from the papers as they are printed, without a look at the data files: for each table some
+# rows, what they are called (* an ensemble of 3 models, ** of 9) and their numbers from left to
+# right (-: not run).
 PINNED = {
     "cascadexml-2": [
         ("XR-Linear", "65.59 46.72 36.46 43.38 38.40 34.77 47.40 44.15 41.87"),
@@ -129,7 +132,9 @@ PINNED = {
 
 
 def pinned_row(table, name):
-    """Return the one row of a table that is called so: dataset, system, setting, and features where it has to be."""
+    """Return the one row of a table that is called so: dataset, system, setting, and features where
+    it has to be.
+    """
     stars = {0: "", 1: "", 3: "*", 9: "**"}
     found = []
     for row in table.rows:
@@ -240,7 +245,9 @@ def test_metrics_fall_or_rise_with_k(metric, falls):
 
 
 def test_tables_that_repeat_others_agree():
-    """The same runs in several tables: a number typed or parsed wrongly in one of them would stand out."""
+    """The same runs in several tables: a number typed or parsed wrongly in one of them would stand
+    out.
+    """
     found = {}
     for table in ("cascadexml-2", "cascadexml-3", "xr-transformer-2", "xr-transformer-5"):
         for cell in TABLES[table].cells():
@@ -291,7 +298,7 @@ def test_a_file_becomes_cells():
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("small-2", ("", ""), "expected the file's name to say so"),
+        ("small-2", ("", ""), "expected the file's name to be small-1"),
         ("small-1", ('[80.0, "-"]', "[80.0]"), "found 1 values in the row of DiSMEC; expected 2"),
         (
             "small-1",

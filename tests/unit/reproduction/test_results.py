@@ -17,7 +17,8 @@ def lists_of(rows, width):
     labels = np.array([label for row in rows for label, _ in row], np.int32)
     scores = np.array([score for row in rows for _, score in row], np.float32)
     matrix = sparse.csr_array((len(rows), width), dtype=np.float32)
-    matrix.data, matrix.indices = scores, labels
+    matrix.data = scores
+    matrix.indices = labels
     matrix.indptr = np.cumsum([0, *map(len, rows)])
     return matrix
 
@@ -59,7 +60,8 @@ def test_lists_are_fused_as_by_the_slow_way(fusion, k):
     assert found.shape == (60, 30)
     for row, expected in enumerate(slow(members, fusion)):
         start, end = found.indptr[row : row + 2]
-        labels, scores = found.indices[start:end].tolist(), found.data[start:end].tolist()
+        labels = found.indices[start:end].tolist()
+        scores = found.data[start:end].tolist()
         assert len(labels) == min(k, len(expected))
         assert scores == sorted(scores, reverse=True)
         assert scores == pytest.approx([expected[label] for label in labels], rel=1e-5)

@@ -119,9 +119,11 @@ def write_lists(folder, packages, translations, suite="bookworm", suffix="", com
 
 def many_packages(n_sources):
     """Lists with two binary packages a source; every seventh source has a label of its own."""
-    packages, translations = [], []
+    packages = []
+    translations = []
     for number in range(2 * n_sources):
-        source, md5 = f"source{number // 2}", f"m{number}"
+        source = f"source{number // 2}"
+        md5 = f"m{number}"
         rare = f", field::rare-{number // 2}" if number // 2 % 7 == 0 else ""
         packages.append(
             f"Package: package{number}\nSource: {source}\nDescription-md5: {md5}\nTag: role::program{rare}\n"
@@ -334,7 +336,8 @@ def test_other_suites_are_not_mixed_in(many_lists, tmp_path):
     assert path.name == "mirror_debian_dists_bookworm_main_binary-amd64_Packages"
 
 
-# --- what goes wrong ---------------------------------------------------------------------------------------------
+# --- what goes wrong
+# ---------------------------------------------------------------------------------------------
 
 
 def only_line(capsys):

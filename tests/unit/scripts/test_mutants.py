@@ -1,4 +1,6 @@
-"""``make mutants`` counts apart only what is still there and has a reason, and its score is that of all others."""
+"""``make mutants`` counts apart only what is still there and has a reason, and its score is that of
+all others.
+"""
 
 from __future__ import annotations
 

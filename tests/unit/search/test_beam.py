@@ -29,7 +29,10 @@ class Model:
         self, seed, fans=(3, 4, 5), n_columns=40, dense_width=0, density=0.3, dtype="float32"
     ):
         rng = np.random.default_rng(seed)
-        sizes, all_offsets, self.levels, self.weights = [1], [], [], []
+        sizes = [1]
+        all_offsets = []
+        self.levels = []
+        self.weights = []
         for fan in fans:
             offsets = np.concatenate([[0], np.cumsum(rng.integers(1, fan + 1, sizes[-1]))]).astype(
                 np.int64
@@ -71,7 +74,8 @@ class Model:
         x = np.hstack(
             [features.sparse.toarray(), np.full((len(features), 1), BIAS), features.dense]
         ).astype(float)
-        above, found = np.zeros((len(features), 1)), []
+        above = np.zeros((len(features), 1))
+        found = []
         for weights, offsets in zip(self.weights, self.offsets, strict=True):
             v = x @ weights
             cost = (
@@ -136,7 +140,8 @@ def test_a_beam_of_all_nodes_is_exhaustive_search(seed, fans, n, dense_width, de
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_a_narrow_beam_keeps_the_best_nodes_of_each_level(dtype):
-    model, features = Model(1, (6, 6, 6), dtype=dtype), documents(2, 50)
+    model = Model(1, (6, 6, 6), dtype=dtype)
+    features = documents(2, 50)
     found = beam_search(
         features, model.tree, model.levels, beam_size=2, k=4, score="hinge-3", bias=BIAS
     )
@@ -151,7 +156,8 @@ def test_a_narrow_beam_keeps_the_best_nodes_of_each_level(dtype):
 
 
 def test_without_k_all_candidates_come_out():
-    model, features = Model(3, (4, 4, 4)), documents(4, 20)
+    model = Model(3, (4, 4, 4))
+    features = documents(4, 20)
     nodes = shortlist(
         features, model.tree, model.levels[:2], beam_size=3, score="sigmoid", bias=BIAS
     )
@@ -163,7 +169,8 @@ def test_without_k_all_candidates_come_out():
 
 
 def test_shortlist_has_nodes_of_the_last_level_given():
-    model, features = Model(5), documents(6, 20)
+    model = Model(5)
+    features = documents(6, 20)
     for depth in (1, 2):
         found = shortlist(
             features, model.tree, model.levels[:depth], beam_size=3, score="hinge-2", bias=BIAS
@@ -187,12 +194,14 @@ def test_ties_go_by_position(score):
 
 
 def test_excluded_labels_give_their_places_to_others():
-    model, features = Model(9, (3, 8)), documents(10, 40)
+    model = Model(9, (3, 8))
+    features = documents(10, 40)
     options = {"beam_size": 2, "score": "hinge-3", "bias": BIAS}
     whole = beam_search(features, model.tree, model.levels, k=None, **options)
     rng = np.random.default_rng(11)
     exclude = rng.random(whole.shape) < 0.5
-    exclude[0], exclude[1] = True, False
+    exclude[0] = True
+    exclude[1] = False
     unsorted = sparse.csr_array(exclude)
     for a, b in pairwise(unsorted.indptr):
         unsorted.indices[a:b] = unsorted.indices[a:b][::-1].copy()
@@ -204,10 +213,8 @@ def test_excluded_labels_give_their_places_to_others():
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_threads_blocks_and_one_document_at_a_time_give_the_same_bytes(dtype):
-    model, features = (
-        Model(12, (8, 8, 8), dense_width=4, dtype=dtype),
-        documents(13, 1500, dense_width=4),
-    )
+    model = Model(12, (8, 8, 8), dense_width=4, dtype=dtype)
+    features = documents(13, 1500, dense_width=4)
     options = {"beam_size": 4, "k": 5, "score": "hinge-3", "bias": BIAS}
     with pool.threads(1):
         found = beam_search(features, model.tree, model.levels, **options)
@@ -220,7 +227,8 @@ def test_threads_blocks_and_one_document_at_a_time_give_the_same_bytes(dtype):
 
 
 def test_blocks_of_documents_are_told_as_they_are_done():
-    model, features = Model(3), documents(4, 300)
+    model = Model(3)
+    features = documents(4, 300)
     with pool.threads(2), shown_progress() as told:
         beam_search(
             features, model.tree, model.levels, beam_size=2, k=2, score="sigmoid", bias=BIAS
@@ -230,7 +238,8 @@ def test_blocks_of_documents_are_told_as_they_are_done():
 
 
 def test_scores_that_round_to_zero_are_still_ranked():
-    model, features = Model(14, (3, 3, 3)), documents(15, 5)
+    model = Model(14, (3, 3, 3))
+    features = documents(15, 5)
     features.sparse.data[:] *= 100
     found = beam_search(
         features, model.tree, model.levels, beam_size=9, k=9, score="hinge-3", bias=BIAS
@@ -253,7 +262,8 @@ def test_no_documents_and_a_document_without_features():
 
 
 def test_arrays_of_a_file_need_no_second_compilation(tmp_path):
-    model, features = Model(17), documents(18, 5)
+    model = Model(17)
+    features = documents(18, 5)
     options = {"beam_size": 3, "k": 2, "score": "sigmoid", "bias": BIAS}
     found = beam_search(features, model.tree, model.levels, **options)
     known = len(getattr(step_down, "signatures", []))

@@ -20,7 +20,8 @@ def suggestions(n=3000, seed=0):
     return scores, random.random(n) < special.expit(2 * np.log(scores.astype(np.float64)) + 1)
 
 
-# ------------------------------------------------------------------------------------------------- isotonic
+# -------------------------------------------------------------------------------------------------
+# isotonic
 
 
 @given(
@@ -30,10 +31,8 @@ def suggestions(n=3000, seed=0):
 @settings(max_examples=60)
 def test_isotonic_steps_are_those_of_scikit_learn(pairs, seed):
     pairs = [pairs[at] for at in np.random.default_rng(seed).permutation(len(pairs))]
-    scores, right = (
-        np.array([score / 16 for score, _ in pairs]),
-        np.array([hit for _, hit in pairs]),
-    )
+    scores = np.array([score / 16 for score, _ in pairs])
+    right = np.array([hit for _, hit in pairs])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_SMOOTHING", 0.0)
         found = Calibration.fit(scores, right, "isotonic")
@@ -49,8 +48,8 @@ def test_isotonic_by_hand():
     scores = np.array([0.8, 0.1, 0.2, 0.3, 0.9], np.float32)
     right = np.array([True, False, True, False, True])
     found = Calibration.fit(scores, right, "isotonic")
-    # flat pieces: {0.1} with 0 of 1, {0.2, 0.3} with 1 of 2, {0.8, 0.9} with 2 of 2; one pair of the whole, (3 + 1) of
-    # (5 + 2), added
+    # flat pieces: {0.1} with 0 of 1, {0.2, 0.3} with 1 of 2, {0.8, 0.9} with 2 of 2; one pair of
+    # the whole, (3 + 1) of (5 + 2), added
     whole = 4 / 7
     np.testing.assert_allclose(found.probabilities, [whole / 2, (1 + whole) / 3, (2 + whole) / 3])
     np.testing.assert_allclose(found.scores, [0.1, 0.25, 0.85], rtol=1e-6)
@@ -66,14 +65,17 @@ def test_nothing_is_certain(right):
     assert 0 < found(np.array([0.0]))[0] <= found(np.array([1.0]))[0] < 1
 
 
-# ------------------------------------------------------------------------------------------------- logistic
+# -------------------------------------------------------------------------------------------------
+# logistic
 
 
 def test_logistic_is_the_best_curve_of_its_kind():
     scores, right = suggestions()
     found = Calibration.fit(scores, right, "logistic")
-    high, low = (right.sum() + 1) / (right.sum() + 2), 1 / ((~right).sum() + 2)
-    targets, logs = np.where(right, high, low), np.log(scores.astype(np.float64))
+    high = (right.sum() + 1) / (right.sum() + 2)
+    low = 1 / ((~right).sum() + 2)
+    targets = np.where(right, high, low)
+    logs = np.log(scores.astype(np.float64))
 
     def loss(p):
         return -(targets * np.log(p) + (1 - targets) * np.log1p(-p)).mean()
@@ -98,7 +100,8 @@ def test_logistic_never_falls_even_where_the_data_do():
     )  # a flat line at the mean
 
 
-# ------------------------------------------------------------------------------------------------- both
+# -------------------------------------------------------------------------------------------------
+# both
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -108,10 +111,8 @@ def test_logistic_never_falls_even_where_the_data_do():
 )
 @settings(max_examples=60)
 def test_a_higher_score_has_a_higher_probability_and_the_same_one_the_same(method, pairs, more):
-    scores, right = (
-        np.array([score for score, _ in pairs], np.float32),
-        np.array([hit for _, hit in pairs]),
-    )
+    scores = np.array([score for score, _ in pairs], np.float32)
+    right = np.array([hit for _, hit in pairs])
     found = Calibration.fit(scores, right, method)
     centres = np.concatenate([scores, np.array(more, np.float32), found.scores.astype(np.float32)])
     near = [
@@ -147,10 +148,8 @@ def test_probabilities_are_about_right(method):
 @given(st.lists(st.tuples(st.floats(0, 1, width=32), st.booleans()), min_size=1, max_size=20))
 @settings(max_examples=30)
 def test_any_suggestions_give_a_rising_map_that_can_be_stored(method, pairs):
-    scores, right = (
-        np.array([score for score, _ in pairs], np.float32),
-        np.array([hit for _, hit in pairs]),
-    )
+    scores = np.array([score for score, _ in pairs], np.float32)
+    right = np.array([hit for _, hit in pairs])
     found = Calibration.fit(scores, right, method)
     grid = found(np.linspace(0, 1, 101))
     assert (np.diff(grid) >= -1e-12).all()
@@ -197,14 +196,16 @@ def test_arrays_of_another_kind_are_refused(name):
         Calibration.from_arrays({**arrays, name: np.array([0, 1])})
 
 
-# ------------------------------------------------------------------------------------------------- hits, reliability
+# -------------------------------------------------------------------------------------------------
+# hits, reliability
 
 
 @given(st.integers(0, 1000))
 @settings(max_examples=20)
 def test_hits_are_those_of_sets(seed):
     random = np.random.default_rng(seed)
-    n, width = int(random.integers(1, 6)), int(random.integers(1, 9))
+    n = int(random.integers(1, 6))
+    width = int(random.integers(1, 9))
     rows = [
         random.permutation(width)[: random.integers(0, width + 1)] for _ in range(n)
     ]  # best first: no order
@@ -232,7 +233,8 @@ def test_reliability_by_hand():
     assert reliability(np.zeros(0), np.zeros(0, bool)) == []
 
 
-# ------------------------------------------------------------------------------------------------- margins
+# -------------------------------------------------------------------------------------------------
+# margins
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -247,10 +249,8 @@ def test_margins_below_0_have_probabilities(method):
 
 
 def test_the_logistic_map_of_margins_is_platts():
-    margins, right = (
-        np.array([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0]),
-        np.array([0, 0, 1, 0, 1, 1, 1], bool),
-    )
+    margins = np.array([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0])
+    right = np.array([0, 0, 1, 0, 1, 1, 1], bool)
     found = Calibration.fit(margins, right, "logistic")
     targets = np.where(right, 5 / 6, 1 / 5)
 

@@ -1,4 +1,6 @@
-"""Weights in, the same weights out: of any shape of chunk, in every type, through arrays and memory maps."""
+"""Weights in, the same weights out: of any shape of chunk, in every type, through arrays and memory
+maps.
+"""
 
 import numpy as np
 import pytest
@@ -106,7 +108,8 @@ def test_float16_rounds_and_int8_takes_the_nearest_of_256():
     half = unpacked(exact.astype("float16"))[0][:-1]
     assert np.array_equal(half, weights.astype(np.float16))
     coded = exact.astype("int8")
-    codes, got = coded.level.table, unpacked(coded)[0][:-1]
+    codes = coded.level.table
+    got = unpacked(coded)[0][:-1]
     nearest = codes[np.abs(weights[:, :, None] - codes).argmin(axis=2)]
     assert np.array_equal(
         np.abs(got - weights), np.where(weights != 0, np.abs(nearest - weights), 0)
@@ -138,7 +141,8 @@ def test_bytes_a_weight():
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_through_arrays_without_a_copy(dtype):
     rng = np.random.default_rng(4)
-    weights, dense = random_weights(rng, 50, 5, 0.5), rng.normal(size=(5, 3)).astype(np.float32)
+    weights = random_weights(rng, 50, 5, 0.5)
+    dense = rng.normal(size=(5, 3)).astype(np.float32)
     chunks = Chunks.build([0, 5], [part(weights, dense)], 50, 3, dtype)
     arrays = chunks.to_arrays()
     again = Chunks.from_arrays(arrays)
@@ -174,7 +178,8 @@ def test_rows_without_entries_are_dropped():
 
 
 def test_every_float16_is_known_by_its_bits_and_float32_needs_no_table():
-    values, nothing = np.array([1.5, -2], np.float32), np.zeros(0, np.float32)
+    values = np.array([1.5, -2], np.float32)
+    nothing = np.zeros(0, np.float32)
     table = code_table(values, nothing, "float16")
     assert np.array_equal(
         table, np.arange(65_536, dtype=np.uint16).view(np.float16), equal_nan=True

@@ -75,7 +75,8 @@ def test_rank_fusion_is_the_sum_of_the_paper(seed, count):
 @example(1266, 2)
 def test_the_value_is_that_of_the_metrics_and_no_member_is_better(seed, count):
     random = np.random.default_rng(seed)
-    members, truth = [ranked(random, 30, 15) for _ in range(count)], truth_of(random, 30, 15)
+    members = [ranked(random, 30, 15) for _ in range(count)]
+    truth = truth_of(random, 30, 15)
     weights, found = fit_weights(members, truth)
     assert sum(weights) == pytest.approx(1)
     assert min(weights) >= 0
@@ -87,10 +88,8 @@ def test_the_value_is_that_of_the_metrics_and_no_member_is_better(seed, count):
 
 def test_two_weights_are_the_best_of_the_grid():
     random = np.random.default_rng(3)
-    members, truth = (
-        [ranked(random, 60, 20, levels=500) for _ in range(2)],
-        truth_of(random, 60, 20),
-    )
+    members = [ranked(random, 60, 20, levels=500) for _ in range(2)]
+    truth = truth_of(random, 60, 20)
     grid = [value(members, truth, (step / 20, 1 - step / 20)) for step in range(21)]
     assert fit_weights(members, truth)[1] == pytest.approx(max(grid))
     assert max(grid) > max(grid[0], grid[10], grid[20])  # so that the search had something to find

@@ -18,7 +18,9 @@ N_COLUMNS = 30
 
 def random_model(seed, fans, density):
     rng = np.random.default_rng(seed)
-    levels, all_offsets, size = [], [], 1
+    levels = []
+    all_offsets = []
+    size = 1
     for fan in fans:
         offsets = np.concatenate([[0], np.cumsum(rng.integers(1, fan + 1, size))]).astype(np.int64)
         parts = []
@@ -61,7 +63,8 @@ def same(one, other):
     excluded=st.sampled_from([None, 0.0, 0.3, 1.0]),
 )
 def test_equals_exhaustive_search(seed, fans, density, score, k, excluded):
-    (tree, levels), features = random_model(seed, fans, density), documents(seed, 40)
+    (tree, levels) = random_model(seed, fans, density)
+    features = documents(seed, 40)
     exclude = None
     if excluded is not None:
         exclude = sparse.csr_array(
@@ -73,7 +76,8 @@ def test_equals_exhaustive_search(seed, fans, density, score, k, excluded):
 
 
 def test_finds_what_a_beam_misses():
-    (tree, levels), features = random_model(1, (6, 6, 6), 0.3), documents(2, 200)
+    (tree, levels) = random_model(1, (6, 6, 6), 0.3)
+    features = documents(2, 200)
     options = {"k": 1, "score": "sigmoid", "bias": 1.0}
     best = exact_search(features, tree, levels, **options)
     greedy = beam_search(features, tree, levels, beam_size=1, **options)
@@ -82,7 +86,8 @@ def test_finds_what_a_beam_misses():
 
 
 def test_same_bytes_for_any_threads():
-    (tree, levels), features = random_model(3, (4, 4, 4), 0.3), documents(4, 300)
+    (tree, levels) = random_model(3, (4, 4, 4), 0.3)
+    features = documents(4, 300)
     options = {"k": 5, "score": "hinge-3", "bias": 1.0}
     with pool.threads(1):
         found = exact_search(features, tree, levels, **options)

@@ -1,4 +1,6 @@
-"""A level in shards against the same level in one piece: the same bytes, whoever holds which shards."""
+"""A level in shards against the same level in one piece: the same bytes, whoever holds which
+shards.
+"""
 
 from dataclasses import replace
 from functools import reduce
@@ -22,7 +24,8 @@ from longtail.search.chunks import Chunks, Part
 from longtail.search.shards import Shards, checked_shards, cut_parents
 from longtail.tree.tree import LabelTree
 
-COLUMNS, BIAS = 30, 0.5
+COLUMNS = 30
+BIAS = 0.5
 
 
 def packed(rng, offsets, dense_width=0, dtype="float16"):
@@ -48,7 +51,10 @@ def packed(rng, offsets, dense_width=0, dtype="float16"):
 
 def model(seed=0, fans=(4, 5, 6), **options):
     """A tree of random fan-outs, and its levels in one piece each."""
-    rng, size, all_offsets, levels = np.random.default_rng(seed), 1, [], []
+    rng = np.random.default_rng(seed)
+    size = 1
+    all_offsets = []
+    levels = []
     for fan in fans:
         all_offsets.append(
             np.concatenate([[0], np.cumsum(rng.integers(1, fan + 1, size))]).astype(np.int64)
@@ -91,7 +97,9 @@ def only(shards, numbers):
 @pytest.mark.parametrize("score", ["hinge-3", "sigmoid"])
 def test_search_in_shards_finds_what_search_in_one_piece_does(shard_labels, score):
     tree, levels = model()
-    features, exclude, sharded = documents(), excluded(tree, 12), in_shards(levels, shard_labels)
+    features = documents()
+    exclude = excluded(tree, 12)
+    sharded = in_shards(levels, shard_labels)
     common = {"score": score, "bias": BIAS}
     for k, own, last_level in product((1, 5, None), (None, exclude), ("path", "margin")):
         asked = {"beam_size": 3, "k": k, "exclude": own, "last_level": last_level}
@@ -131,7 +139,8 @@ def test_all_types_of_weights_dense_blocks_and_depths(dtype, fans):
 def test_threads_and_blocks_change_no_byte(monkeypatch):
     tree, levels = model(fans=(4, 6))
     monkeypatch.setattr("longtail.search.beam._SMALLEST_BLOCK", 2)
-    features, sharded = documents(n=40), in_shards(levels, 5)
+    features = documents(n=40)
+    sharded = in_shards(levels, 5)
     with pool.threads(1):
         one = beam_search(features, tree, sharded, beam_size=3, k=5, score="hinge-3", bias=BIAS)
     with pool.threads(3):
@@ -150,11 +159,9 @@ def test_threads_and_blocks_change_no_byte(monkeypatch):
 )
 def test_the_best_of_all_holders_are_the_best_of_the_whole(seed, shard_labels, k, way, data):
     tree, levels = model(seed, fans=(3, 4, 4))
-    features, exclude, sharded = (
-        documents(seed, 5),
-        excluded(tree, 5, seed),
-        in_shards(levels, shard_labels),
-    )
+    features = documents(seed, 5)
+    exclude = excluded(tree, 5, seed)
+    sharded = in_shards(levels, shard_labels)
 
     def best(last):
         last_level = "margin" if way == "margin" else "path"

@@ -57,13 +57,17 @@ class Served(NamedTuple):
 
 @pytest.fixture
 def serving(model_folder, service):
-    """Return a context that serves; ``limits`` and settings as wanted, those of a very patient server otherwise."""
+    """Return a context that serves; ``limits`` and settings as wanted, those of a very patient
+    server otherwise.
+    """
 
     @asynccontextmanager
-    async def serving(own: Service = service, limits: Limits | None = None, load=None, **settings):
+    async def serving(
+        current: Service = service, limits: Limits | None = None, load=None, **settings
+    ):
         known = frozenset(endpoint.path for endpoint in ENDPOINTS)
         wanted = replace(ServerSettings(model_folder, limits=limits or PATIENT), **settings)
-        reloader = Reloader(wanted.model, own, load or (lambda: own))
+        reloader = Reloader(wanted.model, current, load or (lambda: current))
         server = Server(wanted, reloader, Telemetry(known))
         app = create_app(server)
         server.start()

@@ -37,7 +37,8 @@ WORDS = {
 
 def training_documents() -> lt.Dataset:
     """Return documents of one or two labels each, their words in turns."""
-    texts, labels = [], []
+    texts = []
+    labels = []
     names = list(WORDS)
     for number in range(90):
         own = (

@@ -33,7 +33,9 @@ def clock(monkeypatch):
 
 
 class Slow:
-    """A model that doubles numbers, notes its batches, and waits to be let go; each number takes some seconds."""
+    """A model that doubles numbers, notes its batches, and waits to be let go; each number takes
+    some seconds.
+    """
 
     def __init__(self, seconds: float = 0.0, clock: Clock | None = None) -> None:
         self.batches: list[tuple[object, list[int]]] = []

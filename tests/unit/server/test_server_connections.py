@@ -1,4 +1,6 @@
-"""Connections over real sockets: bounds of headers and of time, and what is counted of those that are refused."""
+"""Connections over real sockets: bounds of headers and of time, and what is counted of those that
+are refused.
+"""
 
 from __future__ import annotations
 
@@ -315,7 +317,9 @@ class TestTime:
         assert refused == {reason: 1}
 
     def test_blank_lines_between_requests(self, serving):
-        """They end the time of keep-alive, and begin that of headers; more of them do not begin it again."""
+        """They end the time of keep-alive, and begin that of headers; more of them do not begin it
+        again.
+        """
 
         async def question(server):
             reader, writer = await server.connect(LIVE)

@@ -108,7 +108,8 @@ def test_a_document_is_answered_as_if_alone(serving, service):
 
 
 def test_waiting_documents_share_batches(serving, service, monkeypatch):
-    sizes, gate = [], threading.Event()
+    sizes = []
+    gate = threading.Event()
     predict = type(service).predict
 
     def held(self, key, asked):
@@ -263,12 +264,12 @@ def test_describes_a_label(serving):
 
 def test_without_documents_neighbours_are_siblings(serving, model_folder):
     alone = load_service(model_folder, "cpu", 1, None)
-    body = ask(serving, "GET", "/v1/label?id=wind", own=alone)
+    body = ask(serving, "GET", "/v1/label?id=wind", current=alone)
     assert body["examples"] == []
     assert body["neighbours"]
     assert {own["weight"] for own in body["neighbours"]} == {None}
     assert "wind" not in [own["id"] for own in body["neighbours"]]
-    assert ask(serving, "GET", "/v1/model", own=alone)["has_examples"] is False
+    assert ask(serving, "GET", "/v1/model", current=alone)["has_examples"] is False
 
 
 def test_a_long_example_is_cut(model_folder):
@@ -328,26 +329,28 @@ def test_an_ensemble_is_served_like_a_model(serving, tmp_path, model_folder):
     other.fit(training_documents()).save(tmp_path / "other")
     lt.ensemble([model_folder, tmp_path / "other"]).save(tmp_path / "both")
     both = load_service(tmp_path / "both", "cpu", 1, None)
-    body = ask(serving, "POST", "/v1/predict", {"documents": [{"text": TEXT}]}, own=both)
+    body = ask(serving, "POST", "/v1/predict", {"documents": [{"text": TEXT}]}, current=both)
     expected = predict(both.model, [TEXT])[0]
     assert [label["id"] for label in body["predictions"][0]["labels"]] == [
         label.id for label in expected
     ]
-    body = ask(serving, "POST", "/v1/explain", {"text": TEXT, "label": "wind"}, own=both)
+    body = ask(serving, "POST", "/v1/explain", {"text": TEXT, "label": "wind"}, current=both)
     assert [member["method"] for member in body["members"]] == ["xr-linear", "xr-linear"]
     ends = [0, *(own["end"] for own in body["highlights"])]
     assert all(own["start"] >= end for own, end in zip(body["highlights"], ends, strict=False))
-    levels = ask(serving, "POST", "/v1/path", {"text": TEXT, "label": "wind"}, own=both)["levels"]
+    levels = ask(serving, "POST", "/v1/path", {"text": TEXT, "label": "wind"}, current=both)[
+        "levels"
+    ]
     assert [node["label"] for node in levels[-1]["nodes"] if node["on_path"]] == ["wind"]
-    assert ask(serving, "GET", "/v1/model", own=both)["method"] == "ensemble"
+    assert ask(serving, "GET", "/v1/model", current=both)["method"] == "ensemble"
 
 
 def test_models_without_a_tree_have_no_way_to_show(serving, tmp_path):
     lt.Longtail("dismec", seed=0).fit(training_documents()).save(tmp_path / "flat")
     flat = load_service(tmp_path / "flat", "cpu", 1, None)
-    assert ask(serving, "POST", "/v1/path", {"text": TEXT}, own=flat) == {"levels": []}
-    assert ask(serving, "GET", "/v1/model", own=flat)["has_tree"] is False
-    assert ask(serving, "GET", "/v1/label?id=wind", own=flat)["neighbours"] == []
+    assert ask(serving, "POST", "/v1/path", {"text": TEXT}, current=flat) == {"levels": []}
+    assert ask(serving, "GET", "/v1/model", current=flat)["has_tree"] is False
+    assert ask(serving, "GET", "/v1/label?id=wind", current=flat)["neighbours"] == []
 
 
 def test_a_beam_for_all_requests(model_folder):

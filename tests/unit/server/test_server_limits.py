@@ -120,7 +120,9 @@ def test_wrong_fields_are_answered_with_the_right_ones(serving, path, body, fiel
 
 
 def test_deep_json_that_is_read_to_its_end(serving):
-    """A field of any type would be read however deep it is; there is none, so a deep one is a wrong one."""
+    """A field of any type would be read however deep it is; there is none, so a deep one is a wrong
+    one.
+    """
     refused(serving, 422, b'{"text": "a", "label": ' + b'{"a":' * 100_000, "/v1/explain")
 
 

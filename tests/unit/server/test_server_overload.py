@@ -34,8 +34,11 @@ class TestOverload:
 
     @pytest.fixture
     def held(self, service, gate):
-        """Return the service with a model that waits for the gate, and in ``begun`` the texts that it was given."""
-        held, begun = replace(service), []
+        """Return the service with a model that waits for the gate, and in ``begun`` the texts that
+        it was given.
+        """
+        held = replace(service)
+        begun = []
 
         def predict(key, asked):
             begun.extend(item.text for item in asked)
@@ -47,7 +50,9 @@ class TestOverload:
         return held, begun
 
     async def full(self, served, begun):
-        """Ask until the queue is full: one document is with the model, another waits; return the two requests."""
+        """Ask until the queue is full: one document is with the model, another waits; return the
+        two requests.
+        """
         waiting = [asyncio.create_task(served.predict("wind", k=51))]
         await until(lambda: begun)
         waiting.append(asyncio.create_task(served.predict("wind", k=52)))
@@ -74,7 +79,7 @@ class TestOverload:
             metrics = (await served.client.get("/metrics")).text
             assert 'longtail_requests_total{path="/v1/predict",status="503"} 20.0' in metrics
 
-        run(serving, question, own=held, limits=SOON_FULL)
+        run(serving, question, current=held, limits=SOON_FULL)
 
     def test_a_shed_request_is_not_read(self, serving, held, gate):
         held, begun = held
@@ -106,7 +111,7 @@ class TestOverload:
 
             assert served.app.shed_early([]) is None
 
-        run(serving, question, own=held, limits=SOON_FULL)
+        run(serving, question, current=held, limits=SOON_FULL)
 
     def test_too_late(self, serving, held, gate):
         async def question(served):
@@ -114,7 +119,7 @@ class TestOverload:
             gate.set()
             return response
 
-        problem(run(serving, question, own=held[0], limits=Limits(request_seconds=0.05)), 503)
+        problem(run(serving, question, current=held[0], limits=Limits(request_seconds=0.05)), 503)
 
     def test_a_client_that_left_is_not_computed(self, serving, held, gate):
         held, begun = held
@@ -124,10 +129,8 @@ class TestOverload:
 
         async def leaving(app):
             """Send a request whole, then be gone."""
-            sent, body = (
-                [],
-                json.dumps({"documents": [{"text": "from one who left"}], "k": 60}).encode(),
-            )
+            sent = []
+            body = json.dumps({"documents": [{"text": "from one who left"}], "k": 60}).encode()
             messages = [
                 {"type": "http.request", "body": body, "more_body": False},
                 {"type": "http.disconnect"},
@@ -152,7 +155,7 @@ class TestOverload:
             await first
             assert (await served.predict("storm")).status_code == 200
 
-        run(serving, question, own=held)
+        run(serving, question, current=held)
         assert begun == ["wind", "storm"]
 
     def test_lanes_for_the_rest_are_few(self, serving, service, gate):
@@ -172,7 +175,7 @@ class TestOverload:
             gate.set()
             return await asyncio.gather(*asked)
 
-        statuses = [response.status_code for response in run(serving, question, own=slow)]
+        statuses = [response.status_code for response in run(serving, question, current=slow)]
         assert statuses.count(503) == 4
         assert statuses.count(500) == 16
 
@@ -190,7 +193,7 @@ class TestLogs:
             return await served.predict("secret words")
 
         with caplog.at_level(logging.DEBUG):
-            response = run(serving, question, own=broken, access_log=True)
+            response = run(serving, question, current=broken, access_log=True)
         found = problem(response, 500)
         lines = [
             record.getMessage()
@@ -213,5 +216,5 @@ class TestLogs:
         broken = replace(service)
         broken.__dict__["label"] = lambda label: 1 / 0
         with caplog.at_level(logging.ERROR, "longtail"):
-            refused(serving, 500, b"", "/v1/label?id=wind", "GET", own=broken)
+            refused(serving, 500, b"", "/v1/label?id=wind", "GET", current=broken)
         assert "ZeroDivisionError in /v1/label" in caplog.text

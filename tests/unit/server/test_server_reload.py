@@ -41,7 +41,7 @@ class TestReload:
                 after.json()["model"]["version"],
             )
 
-        assert run(serving, question, own=old, load=lambda: new) == (
+        assert run(serving, question, current=old, load=lambda: new) == (
             "old",
             {"version": "new"},
             "new",
@@ -67,7 +67,7 @@ class TestReload:
             after = await served.predict("wind")
             return response, after.json()["model"]["version"]
 
-        response, version = run(serving, question, own=old, load=bad)
+        response, version = run(serving, question, current=old, load=bad)
         assert "is damaged" in problem(response, 409).detail
         assert version == "old"
         assert "not reloaded, version old is still served" in caplog.text
@@ -96,7 +96,7 @@ class TestReload:
             put(content)
             return altered, cut, predicted, await served.client.post("/v1/reload")
 
-        altered, cut, predicted, whole = run(serving, question, own=served_now, model=folder)
+        altered, cut, predicted, whole = run(serving, question, current=served_now, model=folder)
         assert f"{file.name}: is damaged or was altered" in problem(altered, 409).detail
         assert f"{file.name}: is {len(content) - 1} bytes long" in problem(cut, 409).detail
         assert predicted.status_code == whole.status_code == 200
@@ -113,7 +113,7 @@ class TestReload:
         run(
             serving,
             question,
-            own=replace(service, name=replace_version(service.name, "old")),
+            current=replace(service, name=replace_version(service.name, "old")),
             load=bad,
         )
         assert "not reloaded, version old is still served: MemoryError" in caplog.text
@@ -150,7 +150,7 @@ class TestReload:
                 await asyncio.sleep(0.01)
             watching.cancel()
 
-        run(serving, question, own=old, model=folder, load=lambda: service)
+        run(serving, question, current=old, model=folder, load=lambda: service)
 
 
 def replace_version(name, version):

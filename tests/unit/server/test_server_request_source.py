@@ -1,4 +1,6 @@
-"""Requests that a page of another site may have sent through the browser of somebody on this machine."""
+"""Requests that a page of another site may have sent through the browser of somebody on this
+machine.
+"""
 
 from __future__ import annotations
 

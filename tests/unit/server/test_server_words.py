@@ -24,7 +24,9 @@ from longtail.tree.tree import LabelTree
 
 
 def weighed(text, totals, kind="sum", **block):
-    """Return the highlighted words of a text with their weights, where n-grams have these contributions."""
+    """Return the highlighted words of a text with their weights, where n-grams have these
+    contributions.
+    """
     parts = tuple(Contribution(name, 1.0, weight, weight) for name, weight in totals.items())
     step = Step(0, 0, "", 0.0, 0.0, 0.0, 0.0, parts, kind)
     explanation = Explanation("a", "a", 0.0, None, (step,))
@@ -148,7 +150,8 @@ def test_nodes_of_a_network_are_those_above_its_best_labels():
 
 
 def test_recent_latency_of_several_processes(tmp_path):
-    one, other = RecentLatency(tmp_path), RecentLatency(tmp_path)
+    one = RecentLatency(tmp_path)
+    other = RecentLatency(tmp_path)
     for _ in range(3):
         one.add(0.010)
     other.add(0.5)

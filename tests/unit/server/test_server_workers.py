@@ -50,7 +50,8 @@ def test_a_reload_reaches_a_worker_that_was_starting(supervisor, monkeypatch):
     """It may have opened the old model; a signal before it is ready would end it."""
     sent = []
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
-    ready, starting = worker(1, True), worker(2)
+    ready = worker(1, True)
+    starting = worker(2)
     supervisor._workers = [ready, starting]
     supervisor._hear(ready)
     supervisor._reload(signal.SIGHUP, None)

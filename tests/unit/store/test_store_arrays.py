@@ -29,7 +29,8 @@ def bytes_of(arrays, metadata=None):
 @settings(max_examples=60, deadline=None)
 @given(ARRAYS)
 def test_arrays_are_written_and_read_as_the_safetensors_library_does(arrays):
-    ours, theirs = bytes_of(arrays, {"k": "v"}), safetensors.numpy.save(arrays, {"k": "v"})
+    ours = bytes_of(arrays, {"k": "v"})
+    theirs = safetensors.numpy.save(arrays, {"k": "v"})
     assert ours == theirs
     for read in (safetensors.numpy.load(ours), tensors.read_arrays(memoryview(theirs), "file")):
         assert read.keys() == arrays.keys()
@@ -38,7 +39,8 @@ def test_arrays_are_written_and_read_as_the_safetensors_library_does(arrays):
 
 
 def test_strided_and_big_endian_arrays_are_stored_straight():
-    strided, big = np.arange(12).reshape(3, 4).T[::2], np.arange(3, dtype=">i4")
+    strided = np.arange(12).reshape(3, 4).T[::2]
+    big = np.arange(3, dtype=">i4")
     read = tensors.read_arrays(memoryview(bytes_of({"strided": strided, "big": big})), "file")
     np.testing.assert_array_equal(read["strided"], strided, strict=True)
     np.testing.assert_array_equal(read["big"], big.astype("=i4"), strict=True)

@@ -149,7 +149,8 @@ def test_a_folder_is_written_where_nothing_can_be_locked(tmp_path, monkeypatch):
 
 
 def test_a_temporary_folder_that_another_clears_is_made_anew(tmp_path, monkeypatch):
-    tried, lock = [], durable.lock
+    tried = []
+    lock = durable.lock
 
     def cleared_at_first(fd):
         tried.append(fd)
@@ -165,7 +166,8 @@ def test_a_temporary_folder_that_another_clears_is_made_anew(tmp_path, monkeypat
 
 
 def test_a_temporary_folder_that_goes_before_it_is_opened_is_made_anew(tmp_path, monkeypatch):
-    gone, real = [], os.open
+    gone = []
+    real = os.open
 
     def cleared_at_first(path, *more, **options):
         if not gone and ".tmp-" in Path(path).name:

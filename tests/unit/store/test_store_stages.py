@@ -22,7 +22,8 @@ class Config(msgspec.Struct):
     name: str
 
 
-# ------------------------------------------------------------------------------------------------- hashes
+# -------------------------------------------------------------------------------------------------
+# hashes
 
 
 def test_content_hash_tells_different_things_apart():
@@ -91,7 +92,8 @@ def test_content_hash_is_the_same_for_the_same_content():
             store.content_hash(bad)
 
 
-# ------------------------------------------------------------------------------------------------- stages
+# -------------------------------------------------------------------------------------------------
+# stages
 
 
 def test_a_stage_is_found_again_only_for_the_same_input(tmp_path, caplog):
@@ -241,7 +243,8 @@ def test_what_is_half_deleted_keeps_its_name(tmp_path, monkeypatch):
     left = durable.sibling(tmp_path / "work" / "tree", "tmp")
     with store.Stages(tmp_path / "work") as stages:
         left.mkdir()
-        deleted, rmtree = [], shutil.rmtree
+        deleted = []
+        rmtree = shutil.rmtree
         monkeypatch.setattr(
             shutil, "rmtree", lambda place: deleted.append(place.name) or rmtree(place)
         )
@@ -260,7 +263,8 @@ def test_a_file_where_stages_go_is_refused(tmp_path):
 
 
 def test_a_stage_has_a_name_of_ours_while_it_is_deleted(tmp_path, monkeypatch):
-    deleted, rmtree = [], shutil.rmtree
+    deleted = []
+    rmtree = shutil.rmtree
     with store.Stages(tmp_path / "work") as stages:
         with stages.write("tree", "in-1") as folder:
             folder.write_bytes("a", b"1")
@@ -274,7 +278,9 @@ def test_a_stage_has_a_name_of_ours_while_it_is_deleted(tmp_path, monkeypatch):
 
 
 def test_a_training_may_begin_while_another_removes_the_folder(tmp_path, monkeypatch):
-    begun, rmdir, real_open = [], Path.rmdir, os.open
+    begun = []
+    rmdir = Path.rmdir
+    real_open = os.open
 
     def after_the_other(folder):
         begun.append(store.Stages(folder))
@@ -298,7 +304,9 @@ def test_a_training_may_begin_while_another_removes_the_folder(tmp_path, monkeyp
 
 
 def test_a_lock_that_a_run_removes_as_it_ends_is_taken_anew(tmp_path, monkeypatch):
-    file, lock, locked = tmp_path / "work" / "longtail.lock", durable.lock, []
+    file = tmp_path / "work" / "longtail.lock"
+    lock = durable.lock
+    locked = []
 
     def removed_at_first(fd):
         locked.append(fd)
@@ -341,7 +349,8 @@ def test_a_stage_is_not_written_into_a_folder_that_another_run_has_taken(tmp_pat
     "event", ["another run has begun", "that run has ended", "the folder is removed"]
 )
 def test_a_stage_that_is_being_written_when_its_run_is_over_is_dropped(tmp_path, event):
-    work, stages = tmp_path / "work", store.Stages(tmp_path / "work")
+    work = tmp_path / "work"
+    stages = store.Stages(tmp_path / "work")
 
     def write_while_the_run_ends():
         with stages.run.write("tree", "in") as folder:
@@ -404,8 +413,11 @@ def test_a_folder_of_models_is_not_taken_for_one_of_stages(tmp_path, damaged):
 
 @pytest.mark.parametrize("then", ["written into", "removed"])
 def test_stages_are_deleted_while_a_worker_of_another_run_writes(tmp_path, monkeypatch, then):
-    """The worker puts a file into a folder, or removes its folder, between two steps of the deletion."""
-    deleted, rmtree = [], shutil.rmtree
+    """The worker puts a file into a folder, or removes its folder, between two steps of the
+    deletion.
+    """
+    deleted = []
+    rmtree = shutil.rmtree
 
     def interfered(folder):
         deleted.append(folder)

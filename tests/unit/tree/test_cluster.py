@@ -1,4 +1,6 @@
-"""Trees from label features: their shape, what lies together, edge cases, and the same bytes for any threads."""
+"""Trees from label features: their shape, what lies together, edge cases, and the same bytes for
+any threads.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def unit_rows(rows, dense=0):
 
 
 def topics(rng, count, size, dense=0):
-    """Return ``count`` × ``size`` labels in random order, each topic with words of its own, and each one's topic."""
+    """Return ``count`` × ``size`` labels in random order, each topic with words of its own, and
+    each one's topic.
+    """
     topic = rng.permutation(np.repeat(np.arange(count), size))
     rows = rng.random((len(topic), count * 8)) * 0.02
     for label, own in enumerate(topic):
@@ -143,7 +147,9 @@ def test_any_threads_give_the_same_tree_and_any_seed_its_own(kind, sample):
 def test_unbalanced_nodes_follow_the_topics():
     rng = np.random.default_rng(4)
     rows = np.zeros((100, 30))
-    rows[:80, :10], rows[80:95, 10:20], rows[95:, 20:] = 1, 1, 1
+    rows[:80, :10] = 1
+    rows[80:95, 10:20] = 1
+    rows[95:, 20:] = 1
     tree = tree_of(
         unit_rows(rows + 0.01 * rng.random(rows.shape)),
         kind="unbalanced",

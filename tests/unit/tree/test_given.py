@@ -1,4 +1,6 @@
-"""Trees that someone made: what becomes of every kind of hierarchy, and the files they are read from."""
+"""Trees that someone made: what becomes of every kind of hierarchy, and the files they are read
+from.
+"""
 
 from __future__ import annotations
 
@@ -118,10 +120,9 @@ def test_any_forest_becomes_a_tree_that_keeps_it(above, labels):
     def line(node):
         return [node, *line(parents[node][0])] if node in parents else [node]
 
-    below, direct = (
-        defaultdict(set),
-        defaultdict(set),
-    )  # labels below each node, and those right below
+    # labels below each node, and those right below
+    below = defaultdict(set)
+    direct = defaultdict(set)
     for label in ids:
         for node in line(label)[1:]:
             below[node].add(label)

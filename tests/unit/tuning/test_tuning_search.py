@@ -1,4 +1,6 @@
-"""The search itself: the same trials for the same seed, also after kills; failures; the time; what is written."""
+"""The search itself: the same trials for the same seed, also after kills; failures; the time; what
+is written.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 
 import longtail as lt
 from longtail import reporting
-from longtail.cli import progress_display
+from longtail.cli import terminal
 from longtail.config import read_toml
 from longtail.errors import ConfigError, LongtailError, MissingExtra, UsageError
 from longtail.evaluation import evaluate_model
@@ -74,10 +76,8 @@ class TestStudy:
         assert found.metric == "nDCG@5"
         assert len({str(trial.params) for trial in found.trials}) == 5
         assert len(said) == 5
-        value, best = (
-            100 * found.trials[1].value,
-            100 * max(trial.value for trial in found.trials[:2]),
-        )
+        value = 100 * found.trials[1].value
+        best = 100 * max(trial.value for trial in found.trials[:2])
         assert said[1].startswith(f"trial 2 of 5: nDCG@5 {value:.2f} % (")
         assert f"; best {best:.2f} %, trial" in said[1]
         assert "tree.levels=" in said[1]
@@ -142,8 +142,8 @@ class TestStudy:
     def test_stages_of_a_trial_are_quiet_and_its_progress_is_not(
         self, tmp_path, monkeypatch, caplog
     ):
-        monkeypatch.setattr(progress_display, "_LINE_SECONDS", 0)
-        monkeypatch.setattr(reporting, "_display", progress_display.LineReporter())
+        monkeypatch.setattr(terminal, "_LINE_SECONDS", 0)
+        monkeypatch.setattr(reporting, "_display", terminal.LineReporter())
         with caplog.at_level("INFO", "longtail"):
             tuned(tmp_path, trials=1)
         told = {record.name for record in caplog.records if record.levelname == "INFO"}
@@ -154,7 +154,8 @@ class TestStudy:
 class TestGoingOn:
     def interrupted(self, folder, monkeypatch, at, error):
         """Run until a trial, which raises the error in the middle of its training."""
-        real, calls = search.evaluate_model, []
+        real = search.evaluate_model
+        calls = []
 
         def evaluate(*arguments, **options):
             calls.append(1)
@@ -249,7 +250,9 @@ class TestGoingOn:
                 tuned(tmp_path, resume=True)
 
     def test_what_else_is_there_stays(self, tmp_path):
-        """A model with more files in it would verify no more; trials of who knows what would count as those of it."""
+        """A model with more files in it would verify no more; trials of who knows what would count
+        as those of it.
+        """
         with write_folder(tmp_path / "model", config_hash="0") as folder:
             folder.write_json("config.json", {})
         with pytest.raises(
@@ -270,10 +273,8 @@ class TestGoingOn:
 
 class TestFailures:
     def test_a_bad_trial_does_not_end_the_study(self, tmp_path, monkeypatch):
-        real, faults = (
-            search.train,
-            iter([None, MemoryError("no room"), ConfigError("bad\nvalue"), None]),
-        )
+        real = search.train
+        faults = iter([None, MemoryError("no room"), ConfigError("bad\nvalue"), None])
 
         def train(*arguments, **options):
             fault = next(faults)
@@ -309,7 +310,8 @@ class TestFailures:
     def test_a_full_disk_ends_the_study_and_its_trial_comes_again(
         self, tmp_path, monkeypatch, whole, caplog, journal_fails
     ):
-        real, calls = search.train, []
+        real = search.train
+        calls = []
 
         def train(*arguments, **options):
             calls.append(1)
@@ -397,7 +399,9 @@ class TestTime:
 
     @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such alarm")
     def test_a_trial_far_over_it_is_stopped(self, tmp_path, monkeypatch):
-        real, calls, budget = search.train, [], 1000.0
+        real = search.train
+        calls = []
+        budget = 1000.0
 
         def train(*arguments, **options):
             calls.append(1)

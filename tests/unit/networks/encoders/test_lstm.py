@@ -17,7 +17,8 @@ from longtail.networks.encoders.lstm import mean_state
 from longtail.networks.encoders.word_encoder import WordEncoder, make_word_encoder
 
 LENGTHS = [5, 1, 9, 3]
-V, D = 40, 6
+V = 40
+D = 6
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -52,8 +53,10 @@ def both_ways(encoder):
 
 class TestStates:
     def test_are_those_of_each_text_alone(self):
-        encoder, (ids, mask) = encoder_of(), texts()
-        H, known = encoder.states(ids, mask), both_ways(encoder)
+        encoder = encoder_of()
+        (ids, mask) = texts()
+        H = encoder.states(ids, mask)
+        known = both_ways(encoder)
         assert H.shape == (4, 9, encoder.width) == (4, 9, 8)
         assert encoder.depth == 1
         for row, length in enumerate(LENGTHS):
@@ -62,9 +65,11 @@ class TestStates:
             assert not H[row, length:].any()
 
     def test_padding_has_no_influence(self):
-        encoder, (ids, mask) = encoder_of(), texts()
+        encoder = encoder_of()
+        (ids, mask) = texts()
         wider, wider_mask = texts(14, filler=7)
-        H, wide = encoder.states(ids, mask), encoder.states(wider, wider_mask)
+        H = encoder.states(ids, mask)
+        wide = encoder.states(wider, wider_mask)
         torch.testing.assert_close(H, wide[:, :9], rtol=0, atol=1e-14)
         assert not wide[:, 9:].any()
         for own, other in zip(
@@ -73,13 +78,15 @@ class TestStates:
             torch.testing.assert_close(own, other)
 
     def test_without_a_mask_all_are_tokens(self):
-        encoder, (ids, _) = encoder_of(), texts()
+        encoder = encoder_of()
+        (ids, _) = texts()
         torch.testing.assert_close(
             encoder.states(ids, None), encoder.states(ids, torch.ones_like(ids, dtype=bool))
         )
 
     def test_gradients_are_the_sum_of_the_texts(self):
-        encoder, (ids, mask) = encoder_of(), texts(12, filler=3)
+        encoder = encoder_of()
+        (ids, mask) = texts(12, filler=3)
         weights = torch.randn(9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
         whole = torch.autograd.grad(
             (encoder.states(ids, mask)[:, :9] * weights).sum(), list(encoder.parameters())
@@ -96,14 +103,16 @@ class TestStates:
             torch.testing.assert_close(found, known_gradient)
 
     def test_a_text_of_padding_alone(self):
-        encoder, (ids, mask) = encoder_of(), texts()
+        encoder = encoder_of()
+        (ids, mask) = texts()
         mask[1] = False
         assert not encoder(ids, mask, [1])[0][1].any()
 
 
 class TestEncoder:
     def test_vector_is_the_mean_of_the_states(self):
-        encoder, (ids, mask) = encoder_of(), texts()
+        encoder = encoder_of()
+        (ids, mask) = texts()
         (x,) = encoder(ids, mask, [1])
         H = encoder.states(ids, mask)
         for row, length in enumerate(LENGTHS):
@@ -111,14 +120,16 @@ class TestEncoder:
         torch.testing.assert_close(mean_state(H, None), H.float().mean(1))
 
     def test_words_are_dropped_in_training_alone(self):
-        encoder, (ids, mask) = encoder_of(), texts()
+        encoder = encoder_of()
+        (ids, mask) = texts()
         assert torch.equal(encoder.states(ids, mask), encoder.states(ids, mask))
         encoder.train()
         torch.manual_seed(0)
         assert not torch.equal(encoder.states(ids, mask), encoder.states(ids, mask))
 
     def test_in_half(self):
-        encoder, (ids, mask) = encoder_of(), texts()
+        encoder = encoder_of()
+        (ids, mask) = texts()
         (half,) = deepcopy(encoder).bfloat16()(ids, mask, [1])
         assert half.dtype == torch.float32
         torch.testing.assert_close(
@@ -131,7 +142,8 @@ class TestEncoder:
         assert not torch.equal(ours, other)
 
     def test_there_and_back(self, tmp_path):
-        encoder, (ids, mask) = encoder_of().float(), texts()
+        encoder = encoder_of().float()
+        (ids, mask) = texts()
         encoder.save(tmp_path)
         loaded = WordEncoder.load(tmp_path).eval()
         assert loaded.kind == "lstm"

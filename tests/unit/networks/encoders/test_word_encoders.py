@@ -1,4 +1,6 @@
-"""Encoders on vectors of words: equations in float64 as oracles, gradients, padding, and what is written and read."""
+"""Encoders on vectors of words: equations in float64 as oracles, gradients, padding, and what is
+written and read.
+"""
 
 import copy
 import json
@@ -29,7 +31,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 KINDS = ["bag", "inception", "routed-inception", "cnn"]
 WIDTHS = {"bag": (20, 2), "inception": (480, 2), "routed-inception": (20, 2), "cnn": (512, 1)}
-WORDS, COLUMNS, TOKENS, PAD = 30, 20, 9, 2
+WORDS = 30
+COLUMNS = 20
+TOKENS = 9
+PAD = 2
 
 
 def encoder(kind, seed=1, columns=COLUMNS, tokens=TOKENS):
@@ -82,7 +87,8 @@ def test_padding_has_no_influence(kind):
     ids, mask = batch()
     expected = made(ids, mask, layers(made))
     wider = torch.full((3, TOKENS), PAD), torch.zeros(3, TOKENS, dtype=torch.bool)
-    wider[0][:, :7], wider[1][:, :7] = ids, mask
+    wider[0][:, :7] = ids
+    wider[1][:, :7] = mask
     junk = ids.where(mask, 5), mask
     for other in (
         made(*wider, layers(made)),
@@ -135,7 +141,9 @@ def test_half_precision(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_value_is_waited_for(kind):
-    """A CUDA graph records no step that depends on values; on «meta», which has none, such a step fails."""
+    """A CUDA graph records no step that depends on values; on «meta», which has none, such a step
+    fails.
+    """
     made = copy.deepcopy(encoder(kind)).to("meta")
     ids, mask = (tensor.to("meta") for tensor in batch())
     for mode in (True, False):
@@ -146,10 +154,8 @@ def test_no_value_is_waited_for(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients(kind):
     made = awake(encoder(kind, columns=16, tokens=4)).double()
-    ids, mask = (
-        torch.tensor([[3, 4, 5], [6, PAD, PAD]]),
-        torch.tensor([[True] * 3, [True, False, False]]),
-    )
+    ids = torch.tensor([[3, 4, 5], [6, PAD, PAD]])
+    mask = torch.tensor([[True] * 3, [True, False, False]])
     towards = torch.randn(
         3, made.width, dtype=torch.float64, generator=torch.Generator().manual_seed(4)
     )
@@ -180,7 +186,9 @@ def test_bag_is_the_weighted_sum():
     with torch.no_grad():
         made.residual.map.parametrizations.weight.original.copy_(torch.randn(COLUMNS, COLUMNS))
     ids, mask = batch()
-    E, idf, R = made.embedding.weight, made.idf, made.residual.map
+    E = made.embedding.weight
+    idf = made.idf
+    R = made.residual.map
     for row in range(3):
         own = ids[row][mask[row]]
         v = torch.relu(sum(idf[t] * E[t] for t in own) / sum(idf[t] ** 2 for t in own) ** 0.5)

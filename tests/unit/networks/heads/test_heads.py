@@ -14,7 +14,9 @@ from longtail.networks.heads.head import Head  # noqa: E402
 from longtail.networks.heads.updates import stochastic_bf16  # noqa: E402
 from longtail.networks.losses import BinaryCrossEntropy  # noqa: E402
 
-K, D, B = 30, 20, 5
+K = 30
+D = 20
+B = 5
 LOSS = BinaryCrossEntropy()
 
 
@@ -60,7 +62,8 @@ def assert_stepped(head, weight, bias, lr=0.5):
 
 
 def test_shortlist_gradients_are_those_of_the_naive_form(rng):
-    head, x = double_head(), vectors(rng)
+    head = double_head()
+    x = vectors(rng)
     candidates = shortlists(rng, B, 17, K)
     targets = torch.from_numpy(rng.random((B, 17)))
     weight, bias = naive_parameters(head)
@@ -75,10 +78,12 @@ def test_shortlist_gradients_are_those_of_the_naive_form(rng):
 
 
 def test_scores_of_all_nodes(rng):
-    head, x = double_head(), vectors(rng)
+    head = double_head()
+    x = vectors(rng)
     weight, bias = naive_parameters(head)
     other = x.detach().clone().requires_grad_()
-    found, expected = head.scores(x, None), other @ weight.T + bias
+    found = head.scores(x, None)
+    expected = other @ weight.T + bias
     torch.testing.assert_close(found, expected)
     for logits in (found, expected):
         logits.sigmoid().square().sum().backward()
@@ -87,7 +92,8 @@ def test_scores_of_all_nodes(rng):
 
 
 def test_full_loss_is_cross_entropy_over_all_nodes(rng):
-    head, x = double_head(), vectors(rng)
+    head = double_head()
+    x = vectors(rng)
     nodes, values = positives(rng, B, 4, K)
     values = values.double()
     scale = torch.from_numpy(rng.random(B))
@@ -108,7 +114,8 @@ def test_full_loss_is_cross_entropy_over_all_nodes(rng):
 
 
 def test_full_loss_is_of_each_document(rng):
-    head, x = double_head(), vectors(rng)
+    head = double_head()
+    x = vectors(rng)
     nodes, values = positives(rng, B, 4, K)
     losses = head.full_loss(x, nodes, values, LOSS)
     assert losses.shape == (B,)
@@ -119,7 +126,8 @@ def test_full_loss_is_of_each_document(rng):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_micro_batches_are_one_batch(kind, rng):
-    x, candidates = vectors(rng).detach(), shortlists(rng, B, 17, K)
+    x = vectors(rng).detach()
+    candidates = shortlists(rng, B, 17, K)
     nodes, values = positives(rng, B, 4, K)
 
     def run(*parts):
@@ -144,14 +152,16 @@ def test_optimisers_follow_their_formulas(optimiser, candidates, beta1, epsilon,
     head = Head(
         K, D, dtype=torch.float64, optimiser=optimiser, weight_decay=0.1, epsilon=epsilon, std=0.5
     )
-    weight, bias = head.weight.numpy().copy(), head.bias.numpy().copy()
-    m, v, m_bias, v_bias = np.zeros((K, D)), np.zeros((K, D)), np.zeros(K), np.zeros(K)
+    weight = head.weight.numpy().copy()
+    bias = head.bias.numpy().copy()
+    m = np.zeros((K, D))
+    v = np.zeros((K, D))
+    m_bias = np.zeros(K)
+    v_bias = np.zeros(K)
     times = np.zeros(K)
     for step in range(3):
-        x, shares = (
-            vectors(rng).detach(),
-            torch.from_numpy(rng.normal(size=(B, 17 if candidates else K))),
-        )
+        x = vectors(rng).detach()
+        shares = torch.from_numpy(rng.normal(size=(B, 17 if candidates else K)))
         slots = (
             shortlists(rng, B, 17, K)
             if candidates
@@ -161,8 +171,10 @@ def test_optimisers_follow_their_formulas(optimiser, candidates, beta1, epsilon,
         head.step(0.1, step, *(() if beta1[step] == 0.9 else (beta1[step],)))
         b = beta1[step]
         real = slots.numpy() >= 0
-        nodes, documents = slots.numpy()[real], np.nonzero(real)[0]
-        g, g_bias = np.zeros((K, D)), np.zeros(K)
+        nodes = slots.numpy()[real]
+        documents = np.nonzero(real)[0]
+        g = np.zeros((K, D))
+        g_bias = np.zeros(K)
         np.add.at(g, nodes, shares.numpy()[real][:, None] * x.numpy()[documents])
         np.add.at(g_bias, nodes, shares.numpy()[real])
         t = np.unique(nodes)
@@ -175,9 +187,11 @@ def test_optimisers_follow_their_formulas(optimiser, candidates, beta1, epsilon,
         v[t] = 0.999 * v[t] + 0.001 * square[t]
         v_bias[t] = 0.999 * v_bias[t] + 0.001 * g_bias[t] ** 2
         m[t], m_bias[t] = b * m[t] + (1 - b) * g[t], b * m_bias[t] + (1 - b) * g_bias[t]
-        first, first_bias = g[t], g_bias[t]
+        first = g[t]
+        first_bias = g_bias[t]
         if optimiser == "adamw":
-            first, first_bias = m[t] / (1 - b ** times[t])[:, None], m_bias[t] / (1 - b ** times[t])
+            first = m[t] / (1 - b ** times[t])[:, None]
+            first_bias = m_bias[t] / (1 - b ** times[t])
         bias_correction = 1 - 0.999 ** times[t]
         weight[t] -= 0.1 * (
             first / (np.sqrt(v[t] / bias_correction[:, None]) + epsilon) + 0.1 * weight[t]
@@ -193,7 +207,8 @@ def test_optimisers_follow_their_formulas(optimiser, candidates, beta1, epsilon,
 
 @pytest.mark.parametrize("mode", ["eval", "no_grad"])
 def test_nothing_is_recorded_outside_training(mode, rng):
-    head, x = Head(K, D, optimiser="sgd"), vectors(rng).float()
+    head = Head(K, D, optimiser="sgd")
+    x = vectors(rng).float()
     candidates = shortlists(rng, B, 17, K)
     if mode == "eval":
         head.eval().scores(x, candidates).sum().backward()
@@ -206,7 +221,8 @@ def test_nothing_is_recorded_outside_training(mode, rng):
 
 
 def test_records_are_used_once_and_can_be_forgotten(rng):
-    head, x = Head(K, D, optimiser="sgd"), vectors(rng).float()
+    head = Head(K, D, optimiser="sgd")
+    x = vectors(rng).float()
     head.scores(x, None).sum().backward()
     head.step(1.0, seed=0)
     before = head.weight.clone()
@@ -218,7 +234,8 @@ def test_records_are_used_once_and_can_be_forgotten(rng):
 
 
 def test_a_vector_without_gradient_still_trains_the_head(rng):
-    head, x = Head(K, D, optimiser="sgd"), vectors(rng).float().detach()
+    head = Head(K, D, optimiser="sgd")
+    x = vectors(rng).float().detach()
     before = head.weight.clone()
     head.scores(x, shortlists(rng, B, 17, K)).sum().backward()
     head.step(1.0, seed=0)
@@ -226,7 +243,8 @@ def test_a_vector_without_gradient_still_trains_the_head(rng):
 
 
 def test_records_of_two_kinds_are_refused(rng):
-    head, x = Head(K, D), vectors(rng).float()
+    head = Head(K, D)
+    x = vectors(rng).float()
     head.scores(x, None).sum().backward()
     head.scores(x, shortlists(rng, B, 17, K)).sum().backward()
     with pytest.raises(
@@ -237,7 +255,8 @@ def test_records_of_two_kinds_are_refused(rng):
 
 @pytest.mark.parametrize("slots", [0, 3])
 def test_shortlists_of_padding_alone_change_nothing(slots, rng):
-    head, x = Head(K, D, weight_decay=0.5), vectors(rng).float()
+    head = Head(K, D, weight_decay=0.5)
+    x = vectors(rng).float()
     x.retain_grad()
     before = head.to_arrays()
     logits = head.scores(x, torch.full((B, slots), -1))
@@ -271,13 +290,15 @@ def test_the_number_of_threads_changes_no_byte_of_shortlists(dtype, monkeypatch)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_run_gives_the_same_bytes(kind):
-    one, other = trained(kind, dtype=torch.bfloat16), trained(kind, dtype=torch.bfloat16)
+    one = trained(kind, dtype=torch.bfloat16)
+    other = trained(kind, dtype=torch.bfloat16)
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize("k", [1, 6, 29, 50])
 def test_best_is_the_top_of_all_logits(k, rng):
-    head, x = double_head(), vectors(rng)
+    head = double_head()
+    x = vectors(rng)
     logits, nodes = head.best(x, k)
     expected, places = (x @ head.weight.T + head.bias).topk(min(k, K), 1)
     torch.testing.assert_close(logits, expected.detach())
@@ -310,7 +331,8 @@ def test_stochastic_rounding_keeps_inf_and_nan():
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_steps_add_up_in_bf16(kind, rng):
     """A thousandth of the spacing of bf16 numbers is lost by rounding to nearest, not here."""
-    head, x = Head(K, D, optimiser="sgd", dtype=torch.bfloat16), torch.ones(1, D)
+    head = Head(K, D, optimiser="sgd", dtype=torch.bfloat16)
+    x = torch.ones(1, D)
     head.set_rows(torch.ones(K, D))
     nodes = torch.arange(K, dtype=torch.int32)[None]
     for step in range(100):
@@ -323,7 +345,8 @@ def test_small_steps_add_up_in_bf16(kind, rng):
 
 
 def test_autocast_multiplies_in_half_and_sums_in_float(rng):
-    head, x = Head(K, D, optimiser="sgd", std=0.5), vectors(rng).float()
+    head = Head(K, D, optimiser="sgd", std=0.5)
+    x = vectors(rng).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = head.scores(x, None)
         picked = head.scores(x, torch.arange(K, dtype=torch.int32).expand(B, K))
@@ -377,7 +400,9 @@ def test_arrays_of_another_head_are_refused():
 
 
 def test_rows_start_from_the_seed():
-    one, same, other = Head(K, D, seed=1), Head(K, D, seed=1), Head(K, D, seed=2)
+    one = Head(K, D, seed=1)
+    same = Head(K, D, seed=1)
+    other = Head(K, D, seed=2)
     assert torch.equal(one.weight, same.weight)
     assert not torch.equal(one.weight, other.weight)
     assert 0.015 < one.weight.std() < 0.025

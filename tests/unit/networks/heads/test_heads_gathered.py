@@ -11,7 +11,8 @@ from head_scenarios import OPTIMISERS  # noqa: E402
 from longtail.networks.heads import updates  # noqa: E402
 from longtail.networks.heads.head import Head  # noqa: E402
 
-K, D = 30, 20
+K = 30
+D = 20
 BATCHES = [torch.tensor([3, 0, 17]), torch.tensor([17, 29, 5, 3]), torch.tensor([8])]
 
 
@@ -24,7 +25,9 @@ def small_blocks(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_a_step_is_that_of_scores_with_the_same_gradients(optimiser, dtype):
-    """A document that is the gradient, scored with a gradient of 1, moves a row as its gathered row does."""
+    """A document that is the gradient, scored with a gradient of 1, moves a row as its gathered row
+    does.
+    """
     chance = torch.Generator().manual_seed(0)
     one, other = (
         Head(K, D, optimiser=optimiser, dtype=dtype, weight_decay=0.1, std=0.5) for _ in range(2)
@@ -36,7 +39,8 @@ def test_a_step_is_that_of_scores_with_the_same_gradients(optimiser, dtype):
             other.scores(gradient, nodes[:, None]).sum().backward()
         one.step(0.1, seed=step)
         other.step(0.1, seed=step)
-    found, expected = one.to_arrays(), other.to_arrays()
+    found = one.to_arrays()
+    expected = other.to_arrays()
     for name in expected.keys() - {"bias", "bias_square", "bias_mean"}:  # only scores have biases
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
     assert not found["bias"].any()

@@ -8,7 +8,9 @@ from scipy import sparse
 
 from longtail.networks.heads.initial_rows import centroid_rows, prior_logit
 
-N, K, WIDTH = 60, 6, 8
+N = 60
+K = 6
+WIDTH = 8
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,9 @@ class TestCentroids:
         )
 
     def test_documents_that_hardly_differ(self, clusters):
-        """Their differences are not blown up: what all have in common will move by more than those are."""
+        """Their differences are not blown up: what all have in common will move by more than those
+        are.
+        """
         vectors, relevance, own, _ = clusters
         far = vectors + 100
         rows = centroid_rows(far, relevance, -2.0)

@@ -11,7 +11,9 @@ torch = pytest.importorskip("torch")
 from longtail.features.tokens import Tokens  # noqa: E402
 from longtail.networks.heads.label_text import LabelText, label_words  # noqa: E402
 
-L, V, D = 13, 17, 6
+L = 13
+V = 17
+D = 6
 PARTS = [
     ("text",),
     ("graph",),
@@ -71,7 +73,8 @@ def slow_rows(text, free=None, z0=None, z0_graph=None):
         words(1) if z0 is None else z0,
         graph() @ words(1) if z0_graph is None else z0_graph,
     )
-    E, rows = text.embedding.weight, []
+    E = text.embedding.weight
+    rows = []
     for label in range(z0.shape[0]):
         z1, z2 = (sum((float(row[v]) * E[v] for v in range(V)), torch.zeros(D, dtype=E.dtype))
                   for row in (z0[[label]].toarray()[0], z0_graph[[label]].toarray()[0]))  # fmt: skip
@@ -92,7 +95,8 @@ def slow_rows(text, free=None, z0=None, z0_graph=None):
 @pytest.mark.parametrize("combine", COMBINE)
 @pytest.mark.parametrize("parts", PARTS)
 def test_rows_and_gradients_are_those_of_the_equations(parts, combine):
-    text, free = made(parts, combine), torch.randn(L, D, dtype=torch.float64, requires_grad=True)
+    text = made(parts, combine)
+    free = torch.randn(L, D, dtype=torch.float64, requires_grad=True)
     found = text(None, free)
     expected = slow_rows(text, free)
     torch.testing.assert_close(found, expected)
@@ -104,8 +108,10 @@ def test_rows_and_gradients_are_those_of_the_equations(parts, combine):
 
 
 def test_some_labels_are_those_of_all_in_the_order_asked_for():
-    text, free = made(), torch.randn(L, D, dtype=torch.float64)
-    every, labels = text.eval()(None, free), torch.tensor([12, 2, 0, 7])
+    text = made()
+    free = torch.randn(L, D, dtype=torch.float64)
+    every = text.eval()(None, free)
+    labels = torch.tensor([12, 2, 0, 7])
     torch.testing.assert_close(text(labels, free[labels]), every[labels])
     torch.testing.assert_close(text.z1(labels), text.z1()[labels])
     assert text(labels[:0], free[:0]).shape == (0, D)
@@ -123,10 +129,8 @@ def test_gradients_by_differences():
         phi.R.parametrizations.weight[
             0
         ].n_power_iterations = 0  # else each call changes the function
-    labels, free = (
-        torch.tensor([4, 0, 2]),
-        torch.randn(3, D, dtype=torch.float64, requires_grad=True),
-    )
+    labels = torch.tensor([4, 0, 2])
+    free = torch.randn(3, D, dtype=torch.float64, requires_grad=True)
     R = text.phi_g.R.parametrizations.weight.original
     assert torch.autograd.gradcheck(
         lambda *_: text(labels, free),
@@ -174,7 +178,8 @@ def test_all_chance_comes_from_the_seed():
 
 
 def test_labels_never_trained_on():
-    text, z0 = made().eval(), words(3, rows=4)
+    text = made().eval()
+    z0 = words(3, rows=4)
     found = text.new_rows(z0)
     torch.testing.assert_close(
         found, slow_rows(text, torch.zeros(4, D, dtype=torch.float64), z0, z0).detach()
@@ -183,7 +188,8 @@ def test_labels_never_trained_on():
 
 
 def test_long_vectors_of_words_start_as_short_ones():
-    long, short = torch.nn.Embedding(V, D), torch.nn.Embedding(V, D)
+    long = torch.nn.Embedding(V, D)
+    short = torch.nn.Embedding(V, D)
     torch.nn.init.normal_(long.weight, std=9)
     torch.nn.init.normal_(short.weight, std=0.01)
     scales = [
@@ -195,7 +201,9 @@ def test_long_vectors_of_words_start_as_short_ones():
 
 
 def test_phase_two_takes_what_phase_one_learnt():
-    first, second, third = made(("text", "graph")), made(seed=1), made(("graph", "text"), seed=2)
+    first = made(("text", "graph"))
+    second = made(seed=1)
+    third = made(("graph", "text"), seed=2)
     attention = second.attention.weight.clone()
     second.start_from(first)
     third.start_from(first)

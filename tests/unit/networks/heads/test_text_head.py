@@ -26,7 +26,8 @@ from longtail.networks.losses import BinaryCrossEntropy  # noqa: E402
 from longtail.networks.shortlist import TreeTables  # noqa: E402
 from longtail.tree.tree import LabelTree  # noqa: E402
 
-B, S = 5, 11
+B = 5
+S = 11
 LOSS = BinaryCrossEntropy()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SOME_PARTS = [("text", "graph"), ("text", "free"), ("text", "graph", "free")]
@@ -81,7 +82,9 @@ def free_rows(head):
 
 @pytest.mark.parametrize("parts", SOME_PARTS)
 def test_shortlists_are_scored_as_by_all_rows(parts, rng):
-    head, x, candidates = head_of(parts, optimiser="sgd"), vectors(rng), shortlists(rng, B, S, L)
+    head = head_of(parts, optimiser="sgd")
+    x = vectors(rng)
+    candidates = shortlists(rng, B, S, L)
     targets = torch.from_numpy(rng.random((B, S)))  # soft ones too
     free = free_rows(head)
     found = head.scores(x, candidates)
@@ -99,15 +102,15 @@ def test_shortlists_are_scored_as_by_all_rows(parts, rng):
 def test_soft_positives_have_their_targets_in_a_shortlist_and_padding_has_none(rng):
     """Kept is the first node of three; of the positives one lies below it, the other is put behind."""
     tree = LabelTree(np.arange(L, dtype=np.int32), (np.array([0, 4, 7, L]),))
-    head, x = head_of(optimiser="sgd"), vectors(rng, 2)
-    truth, values = (
-        torch.tensor([[1, 9], [5, -1]], dtype=torch.int32),
-        torch.tensor([[0.25, 0.5], [1, 0]]),
-    )
+    head = head_of(optimiser="sgd")
+    x = vectors(rng, 2)
+    truth = torch.tensor([[1, 9], [5, -1]], dtype=torch.int32)
+    values = torch.tensor([[0.25, 0.5], [1, 0]])
     shortlist = TreeTables(tree).refine_with(
         0, torch.tensor([[0], [1]], dtype=torch.int32), truth, values
     )
-    free, p = free_rows(head), head.scores(x, shortlist.nodes)
+    free = free_rows(head)
+    p = head.scores(x, shortlist.nodes)
     found = (
         cross_entropy(p, shortlist.targets.double(), reduction="none") * shortlist.counted(p)
     ).sum()
@@ -122,7 +125,8 @@ def test_soft_positives_have_their_targets_in_a_shortlist_and_padding_has_none(r
 
 
 def test_scores_of_all_labels(rng):
-    head, x = head_of(optimiser="sgd"), vectors(rng)
+    head = head_of(optimiser="sgd")
+    x = vectors(rng)
     free = free_rows(head)
     found = head.scores(x, None)
     expected = x @ slow_rows(head.text, free).T + head.bias
@@ -134,9 +138,11 @@ def test_scores_of_all_labels(rng):
 
 @pytest.mark.parametrize("parts", SOME_PARTS)
 def test_full_loss_is_cross_entropy_over_all_labels(parts, rng):
-    head, x = head_of(parts, optimiser="sgd"), vectors(rng)
+    head = head_of(parts, optimiser="sgd")
+    x = vectors(rng)
     nodes, values = positives(rng, B, 4, L)
-    free, weights = free_rows(head), torch.linspace(-1, 2, B)
+    free = free_rows(head)
+    weights = torch.linspace(-1, 2, B)
     found = head.full_loss(x, nodes, values, LOSS)
     targets = torch.zeros(B, L + 1, dtype=torch.float64).scatter_(
         1, nodes.long() % (L + 1), values.double()
@@ -149,7 +155,9 @@ def test_full_loss_is_cross_entropy_over_all_labels(parts, rng):
 
 
 def test_gradients_by_differences(rng):
-    head, x, candidates = head_of(("text",)), vectors(rng), shortlists(rng, B, S, L)
+    head = head_of(("text",))
+    x = vectors(rng)
+    candidates = shortlists(rng, B, S, L)
     nodes, values = positives(rng, B, 4, L)
     head.text.phi_l.R.parametrizations.weight[
         0
@@ -164,7 +172,8 @@ def test_gradients_by_differences(rng):
 
 @pytest.mark.parametrize("slots", [0, 3])
 def test_shortlists_of_padding_alone_change_nothing(slots, rng):
-    head, x = head_of(weight_decay=0.5), vectors(rng)
+    head = head_of(weight_decay=0.5)
+    x = vectors(rng)
     before = head.to_arrays()
     logits = head.scores(x, torch.full((B, slots), -1))
     assert logits.shape == (B, slots)
@@ -193,10 +202,12 @@ def test_free_rows_alone_learn_as_a_plain_head_does(optimiser, rng):
         "std": 0.5,
         "seed": 3,
     }
-    head, plain = TextHead(text, **settings), Head(L, D, **settings)
+    head = TextHead(text, **settings)
+    plain = Head(L, D, **settings)
     for step in range(3):
         for documents in (2, 3):  # micro-batches
-            x, candidates = vectors(rng, documents), shortlists(rng, documents, S, L)
+            x = vectors(rng, documents)
+            candidates = shortlists(rng, documents, S, L)
             for one in (head, plain):
                 one.scores(x, candidates).square().sum().backward()
                 plain.bias.zero_()  # which the plain head would learn by itself
@@ -207,9 +218,12 @@ def test_free_rows_alone_learn_as_a_plain_head_does(optimiser, rng):
 
 
 def test_outside_training_a_plain_head_stands_in(rng):
-    head, x, candidates = head_of().eval(), vectors(rng), shortlists(rng, B, S, L)
+    head = head_of().eval()
+    x = vectors(rng)
+    candidates = shortlists(rng, B, S, L)
     nodes, values = positives(rng, B, 4, L)
-    plain, rows = head.as_head(), slow_rows(head.text, head.free.weight)
+    plain = head.as_head()
+    rows = slow_rows(head.text, head.free.weight)
     assert (plain.optimiser, plain.training, plain.weight.dtype) == ("sgd", False, torch.float64)
     torch.testing.assert_close(plain.weight, rows.detach())
     torch.testing.assert_close(plain.bias, head.bias.detach())
@@ -224,7 +238,9 @@ def test_outside_training_a_plain_head_stands_in(rng):
 
 
 def test_training_and_evaluation_agree(rng):
-    head, x, candidates = head_of(), vectors(rng), shortlists(rng, B, S, L)
+    head = head_of()
+    x = vectors(rng)
+    candidates = shortlists(rng, B, S, L)
     in_training = head.scores(x, candidates)
     torch.testing.assert_close(head.eval().scores(x, candidates), in_training)
 
@@ -268,7 +284,8 @@ def test_a_resumed_run_goes_on_to_the_same_bytes(rng):
     def step(head, adamw, number):
         chance = np.random.default_rng(number)
         for documents in (2, 3):
-            x, candidates = vectors(chance, documents).float(), shortlists(chance, documents, S, L)
+            x = vectors(chance, documents).float()
+            candidates = shortlists(chance, documents, S, L)
             head.scores(x, candidates).square().mean().backward()
         adamw.step()
         adamw.zero_grad()
@@ -278,7 +295,8 @@ def test_a_resumed_run_goes_on_to_the_same_bytes(rng):
         head = head_of(dtype=torch.float32, optimiser="adamw")
         return head, torch.optim.SGD(learnt_by_adamw(head), lr=0.1)
 
-    one, other = new(), new()
+    one = new()
+    other = new()
     step(*one, 0)
     arrays = one[0].to_arrays()
     embedding = one[0].text.embedding.weight.detach().clone()
@@ -288,7 +306,8 @@ def test_a_resumed_run_goes_on_to_the_same_bytes(rng):
     other[0].text.embedding.weight.data.copy_(embedding)
     for head in (one, other):
         step(*head, 1)
-    expected, found = one[0].to_arrays(), other[0].to_arrays()
+    expected = one[0].to_arrays()
+    found = other[0].to_arrays()
     assert found.keys() == expected.keys()
     assert all(np.array_equal(found[name], array) for name, array in expected.items())
     assert not np.array_equal(found["free.weight"], arrays["free.weight"])
@@ -317,7 +336,8 @@ def test_arrays_of_another_head_are_refused():
 
 
 def test_autocast_is_heeded_where_a_plain_head_heeds_it(rng):
-    head, x = head_of(dtype=torch.float32), vectors(rng).float()
+    head = head_of(dtype=torch.float32)
+    x = vectors(rng).float()
     nodes, values = positives(rng, B, 4, L)
     candidates = torch.arange(L, dtype=torch.int32).expand(B, L)
     plain = head.as_head()
@@ -387,7 +407,8 @@ def test_under_the_interpreter():
 def test_the_kernels_give_the_same_gradients(monkeypatch):
     def run():
         rng = np.random.default_rng(0)
-        head, x = head_of(dtype=torch.float32), vectors(rng).detach().float().requires_grad_()
+        head = head_of(dtype=torch.float32)
+        x = vectors(rng).detach().float().requires_grad_()
         losses = head.full_loss(x, *positives(rng, B, 4, L), LOSS)
         losses.sum().backward()  # the gradient of a sum is one number, spread by strides
         head.step(0.1, seed=0)

@@ -1,4 +1,6 @@
-"""The mean of the last steps' weights: by itself, and in the loop, where a resumed run must give the same bytes."""
+"""The mean of the last steps' weights: by itself, and in the loop, where a resumed run must give
+the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ AVERAGED = change(average=0.5)  # the last 12 steps of 24, so half of the second
 
 def walk(weights, average, total, until=None):
     """Move weights by chance, and return the values of the first one after each step."""
-    chance, seen = torch.Generator().manual_seed(0), []
+    chance = torch.Generator().manual_seed(0)
+    seen = []
     with torch.no_grad():
         for step in range(1, (until or total) + 1):
             for weight in weights:
@@ -88,7 +91,8 @@ class TestInPlace:
     def test_weights_come_back_the_same(self):
         weights = made_weights()
         average = Average(weights, 0.5, 8)
-        seen, pointer = walk(weights, average, 8), weights[0].data_ptr()
+        seen = walk(weights, average, 8)
+        pointer = weights[0].data_ptr()
         with average.in_place():
             assert not torch.equal(weights[0].detach(), seen[-1])
         assert torch.equal(weights[0].detach(), seen[-1])
@@ -112,7 +116,8 @@ class TestInPlace:
 class TestArrays:
     def test_come_back(self):
         weights = made_weights()
-        average, other = Average(weights, 0.5, 8), Average(weights, 0.5, 8)
+        average = Average(weights, 0.5, 8)
+        other = Average(weights, 0.5, 8)
         walk(weights, average, 8, until=6)
         other.load_arrays({name: np.array(array) for name, array in average.to_arrays().items()})
         for step in (7, 8):
@@ -182,7 +187,8 @@ class TestInTheLoop:
     @pytest.mark.parametrize("kept", ["memory", "disk"])
     @pytest.mark.parametrize("best", [1, 2, 3])
     def test_validation_sees_the_mean_and_the_best_epoch_keeps_it(self, stages, kept, best):
-        network, seen = Watched(), []
+        network = Watched()
+        seen = []
 
         def validate():
             seen.append(plain_weights(network))

@@ -21,7 +21,8 @@ class Network:
     """Weights that are told apart from their optimiser's state."""
 
     def __init__(self, value):
-        self.weight, self.momentum = np.full(3, value), np.full(3, -value)
+        self.weight = np.full(3, value)
+        self.momentum = np.full(3, -value)
 
     def to_arrays(self, state=False):
         return {"weight": self.weight} | ({"momentum": self.momentum} if state else {})
@@ -43,7 +44,8 @@ def make_optimiser(steps=0):
         moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
         optimiser.state[parameter] = {"step": torch.tensor(0.0), **moments}
     for _ in range(steps):
-        first.grad, second.grad = torch.randn(2, 3), torch.randn(4)
+        first.grad = torch.randn(2, 3)
+        second.grad = torch.randn(4)
         optimiser.step()
     return optimiser
 
@@ -84,16 +86,15 @@ class TestCheckpoints:
     def test_round_trip(self, stages):
         saved = make_optimiser(steps=5)
         Checkpoints(stages, "hash").save(Network(1.5), saved, STATE)
-        checkpoints, network, optimiser = (
-            Checkpoints(stages, "hash"),
-            Network(0.0),
-            make_optimiser(),
-        )
+        checkpoints = Checkpoints(stages, "hash")
+        network = Network(0.0)
+        optimiser = make_optimiser()
         assert checkpoints.exists()
         assert checkpoints.restore(network, optimiser) == STATE
         assert network.weight.tolist() == [1.5] * 3
         assert network.momentum.tolist() == [-1.5] * 3
-        got, expected = adamw_arrays(optimiser), adamw_arrays(saved)
+        got = adamw_arrays(optimiser)
+        expected = adamw_arrays(saved)
         assert got.keys() == expected.keys()
         assert all(got[name].tobytes() == expected[name].tobytes() for name in got)
         assert got["adamw.step"].tolist() == [
@@ -104,7 +105,9 @@ class TestCheckpoints:
         assert got["adamw.1.exp_avg"].any()
 
     def test_average_is_beside_the_network(self, stages):
-        checkpoints, network, average = Checkpoints(stages, "hash"), Network(0.0), Network(0.0)
+        checkpoints = Checkpoints(stages, "hash")
+        network = Network(0.0)
+        average = Network(0.0)
         checkpoints.save(Network(1.0), make_optimiser(), STATE, Network(3.0))
         assert checkpoints.restore(network, make_optimiser(), average) == STATE
         assert (network.weight.tolist(), network.momentum.tolist()) == ([1.0] * 3, [-1.0] * 3)
@@ -117,7 +120,8 @@ class TestCheckpoints:
     @pytest.mark.parametrize(("input_hash", "number"), [("other", 0), ("hash", 1)])
     def test_of_another_input_or_network(self, stages, input_hash, number):
         Checkpoints(stages, "hash").save(Network(1.5), make_optimiser(), STATE)
-        checkpoints, network = Checkpoints(stages, input_hash, number), Network(0.0)
+        checkpoints = Checkpoints(stages, input_hash, number)
+        network = Network(0.0)
         assert checkpoints.restore(network, make_optimiser()) is None
         assert not network.weight.any()
 
@@ -129,7 +133,8 @@ class TestCheckpoints:
         assert checkpoints.restore(Network(0.0), make_optimiser()) is None
 
     def test_best_is_without_state_and_beside_the_checkpoint(self, stages):
-        checkpoints, network = Checkpoints(stages, "hash"), Network(0.0)
+        checkpoints = Checkpoints(stages, "hash")
+        network = Network(0.0)
         checkpoints.save(Network(1.0), make_optimiser(), STATE)
         checkpoints.save_best(Network(2.0))
         checkpoints.restore_best(network)
@@ -139,7 +144,8 @@ class TestCheckpoints:
         assert network.weight.tolist() == [1.0] * 3
 
     def test_without_stages_the_best_is_a_copy_in_memory(self):
-        checkpoints, network = Checkpoints(), Network(1.0)
+        checkpoints = Checkpoints()
+        network = Network(1.0)
         checkpoints.save(network, make_optimiser(), STATE)
         assert not checkpoints.exists()
         assert checkpoints.restore(network, make_optimiser()) is None

@@ -28,7 +28,9 @@ from longtail.run_log import RunLog
 from longtail.steps.process_group import ProcessGroup, use_group
 from longtail.store import Stages
 
-N_DOCUMENTS, N_LABELS, WIDTH = 61, 12, 8
+N_DOCUMENTS = 61
+N_LABELS = 12
+WIDTH = 8
 SETTINGS = Training(epochs=3, batch_size=8, checkpoint_steps=3, head_rate=5e-2)
 STEPS = -(-N_DOCUMENTS // 8)  # an epoch
 
@@ -43,14 +45,17 @@ class TinyNetwork(torch.nn.Module):
     def __init__(self, dropout=0.2, optimiser="row-adam"):
         super().__init__()
         torch.manual_seed(7)
-        self.words, self.map = torch.nn.Embedding(50, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+        self.words = torch.nn.Embedding(50, WIDTH)
+        self.map = torch.nn.Linear(WIDTH, WIDTH)
         self.idle = torch.nn.Parameter(
             torch.ones(2)
         )  # as the pooler of an encoder: never has a gradient
         self.dropout = torch.nn.Dropout(dropout)
         sizes = (4, N_LABELS)
         self.heads = torch.nn.ModuleList(Head(n, WIDTH, optimiser=optimiser, seed=n) for n in sizes)
-        self.sizes, self.at_step, self.before = [], 0, lambda network, batch: None
+        self.sizes = []
+        self.at_step = 0
+        self.before = lambda network, batch: None
 
     def optimiser_groups(self):
         decayed = [self.words.weight, self.map.weight, self.idle]
@@ -176,10 +181,8 @@ class TestTraining:
 
     def test_against_a_plain_loop(self):
         settings = change(epochs=1, warmup_epochs=0.0, cooldown_epochs=0.0, clip=1e-3)
-        network, plain = (
-            TinyNetwork(dropout=0.0, optimiser="sgd"),
-            TinyNetwork(dropout=0.0, optimiser="sgd"),
-        )
+        network = TinyNetwork(dropout=0.0, optimiser="sgd")
+        plain = TinyNetwork(dropout=0.0, optimiser="sgd")
         train(network, settings)
         adamw = torch.optim.AdamW(plain.optimiser_groups(), fused=True)
         for batch in make_batches().epoch(0):
@@ -206,10 +209,12 @@ class TestTraining:
         schedule = Schedule.of(settings, STEPS)
         seen = []
         for step, batch in enumerate(make_batches().epoch(0)):
-            factor, beta1 = schedule.factor(step), schedule.beta1(step)
+            factor = schedule.factor(step)
+            beta1 = schedule.beta1(step)
             sum(plain.losses(batch).values()).backward()
             for group, rate in zip(adamw.param_groups, rates, strict=True):
-                group["lr"], group["betas"] = rate * factor, (beta1, 0.999)
+                group["lr"] = rate * factor
+                group["betas"] = (beta1, 0.999)
             adamw.step()
             adamw.zero_grad()
             for head in plain.heads:
@@ -220,11 +225,10 @@ class TestTraining:
 
     @pytest.mark.parametrize("size", [1, 3])
     def test_micro_batches_change_rounding_only(self, size):
-        whole, split = TinyNetwork(dropout=0.0), TinyNetwork(dropout=0.0)
-        expected, got = (
-            train(whole, change(epochs=1)),
-            train(split, change(epochs=1, micro_batch=size)),
-        )
+        whole = TinyNetwork(dropout=0.0)
+        split = TinyNetwork(dropout=0.0)
+        expected = train(whole, change(epochs=1))
+        got = train(split, change(epochs=1, micro_batch=size))
         assert max(split.sizes) == size
         for name, array in whole.to_arrays().items():
             np.testing.assert_allclose(split.to_arrays()[name], array, rtol=2e-3, atol=2e-4)
@@ -232,7 +236,8 @@ class TestTraining:
             assert got.epochs[0].losses[level] == pytest.approx(loss, rel=1e-4)
 
     def test_bfloat16_arithmetic(self, whole):
-        network, kinds = TinyNetwork(), set()
+        network = TinyNetwork()
+        kinds = set()
         network.map.register_forward_hook(lambda module, given, made: kinds.add(made.dtype))
         history = train(network, change(precision="bfloat16", epochs=1))
         assert kinds == {torch.bfloat16}
@@ -384,7 +389,8 @@ train(network, stages=Stages({str(tmp_path / "work")!r}))
             if network.at_step == steps:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        network, validated = TinyNetwork(), []
+        network = TinyNetwork()
+        validated = []
         network.before = before
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
@@ -402,7 +408,8 @@ train(network, stages=Stages({str(tmp_path / "work")!r}))
 
 class TestValidation:
     def run(self, values, stages=None, patience=0, epochs=3):
-        network, seen = TinyNetwork(), []
+        network = TinyNetwork()
+        seen = []
 
         def validate():
             seen.append(bytes_of(network))
@@ -502,7 +509,8 @@ class TestDiverged:
         assert len(resumed.sizes) == 3 * STEPS - STEPS - 1
 
     def test_weights_whose_loss_was_never_seen(self, stages):
-        # step 3 is the last before a checkpoint: its loss is fine, what it does to the weights is not
+        # step 3 is the last before a checkpoint: its loss is fine, what it does to the weights is
+        # not
         def spoil(network):
             step = network.heads[0].step
             network.heads[0].step = lambda *given: (
@@ -562,7 +570,8 @@ class TestOutOfMemory:
             if network.at_step == 2:
                 raise torch.OutOfMemoryError("CUDA out of memory")
 
-        network, plain = TinyNetwork(), TinyNetwork()
+        network = TinyNetwork()
+        plain = TinyNetwork()
         network.before = before
         train(network, change(epochs=1, micro_batch=4))
         assert network.sizes[:4] == [4, 4, 2, 2]
@@ -590,8 +599,11 @@ class TestOutOfMemory:
         assert max(self.sizes_after_resuming(before, stages, change(micro_batch=2))) == 2
 
     def sizes_after_resuming(self, before, stages, *settings):
-        """Return the sizes of micro-batches of a run that goes on where ``before`` has stopped another."""
-        network, resumed = TinyNetwork(), TinyNetwork()
+        """Return the sizes of micro-batches of a run that goes on where ``before`` has stopped
+        another.
+        """
+        network = TinyNetwork()
+        resumed = TinyNetwork()
         network.before = before
         with pytest.raises(Stopped):
             train(network, stages=stages)

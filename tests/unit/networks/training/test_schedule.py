@@ -68,7 +68,8 @@ def test_linear_with_a_constant_part_and_without_ends():
 
 def test_one_cycle_ends_lower_and_moves_the_first_moment():
     settings = {"epochs": 6, "warmup_epochs": 1.0, "cooldown_epochs": 3.0}
-    cosine, cycle = factors(**settings), factors(**settings, schedule="one-cycle")
+    cosine = factors(**settings)
+    cycle = factors(**settings, schedule="one-cycle")
     assert cycle[:30] == cosine[:30]
     assert cycle[59] == pytest.approx(0.001)
     schedule = Schedule.of(Training(**settings, schedule="one-cycle"), 10)

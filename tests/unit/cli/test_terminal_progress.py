@@ -9,14 +9,15 @@ import sys
 import pytest
 
 from longtail import reporting
-from longtail.cli import progress_display
-from longtail.cli.progress_display import BarReporter, LineReporter
+from longtail.cli import terminal
+from longtail.cli.terminal import BarReporter, LineReporter
 
 
 @pytest.fixture(autouse=True)
 def no_traces():
     """Leave the process's reporter and logger as they were."""
-    log, before = logging.getLogger("longtail"), reporting._display
+    log = logging.getLogger("longtail")
+    before = reporting._display
     level = log.level
     yield
     reporting.show_on(before)
@@ -36,8 +37,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(progress_display.time, "monotonic", clock)
-    monkeypatch.setattr(progress_display, "peak_memory_mb", lambda: 1234.5)
+    monkeypatch.setattr(terminal.time, "monotonic", clock)
+    monkeypatch.setattr(terminal, "peak_memory_mb", lambda: 1234.5)
     return clock
 
 
@@ -73,7 +74,7 @@ class TestLineReporter:
         ],
     )
     def test_bytes_are_said_in_megabytes(self, units, unit, said):
-        assert progress_display._amount(units, unit) == said
+        assert terminal._amount(units, unit) == said
 
     def test_one_line_every_30_s(self, clock, caplog):
         caplog.set_level(logging.INFO, "longtail")
@@ -110,7 +111,7 @@ class TestBarReporter:
 
         screen = io.StringIO()
         console = Console(file=screen, force_terminal=True, width=100, color_system=None)
-        monkeypatch.setattr(progress_display, "_stderr", lambda: console)
+        monkeypatch.setattr(terminal, "_stderr", lambda: console)
         return screen
 
     def test_draws_and_takes_away(self, screen, clock):
@@ -154,19 +155,19 @@ class Terminal(io.StringIO):
 class TestShowProgress:
     def test_lines_where_there_is_no_terminal(self, monkeypatch):
         monkeypatch.setattr(sys, "stderr", io.StringIO())
-        progress_display.show_progress()
+        terminal.show_progress()
         assert type(reporting._display) is LineReporter
         assert logging.getLogger("longtail").level == logging.INFO
 
     def test_bars_on_a_terminal(self, monkeypatch):
         monkeypatch.setattr(sys, "stderr", Terminal())
-        progress_display.show_progress()
+        terminal.show_progress()
         assert type(reporting._display) is BarReporter
 
     def test_quiet(self, monkeypatch):
         monkeypatch.setattr(sys, "stderr", Terminal())
         reporting.show_on(None)
-        progress_display.show_progress(quiet=True)
+        terminal.show_progress(quiet=True)
         assert reporting._display is None
         assert logging.getLogger("longtail").level == logging.WARNING
 
@@ -175,7 +176,7 @@ class TestShowProgress:
         monkeypatch.setattr(sys, "stderr", stderr)
         monkeypatch.setattr(logging.root, "handlers", [])  # those of pytest
         monkeypatch.setattr(logging.root, "level", logging.WARNING)
-        progress_display.show_progress()
+        terminal.show_progress()
         logging.getLogger("matplotlib.font_manager").info("generated new fontManager")
         logging.getLogger("longtail").info("reading")
         logging.getLogger("longtail.data").warning("3 bad records left out")
@@ -183,7 +184,7 @@ class TestShowProgress:
 
 
 def test_peak_memory_is_that_of_this_process():
-    assert 10 < progress_display.peak_memory_mb() < 100_000
+    assert 10 < terminal.peak_memory_mb() < 100_000
 
 
 class TestCompilationBar:

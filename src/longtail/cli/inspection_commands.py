@@ -1,4 +1,4 @@
-"""Commands for labels: the vocabulary, which labels go together, and new ones for a model."""
+"""Commands that inspect data and models: labels with their neighbours, and networks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from longtail.cli.options import (
+    Data,
     Device,
     Fields,
-    Force,
     Format,
     Json,
     Labels,
@@ -22,11 +22,10 @@ from longtail.cli.options import (
     SkipBad,
     Split,
     TextColumn,
-    Threads,
     app,
     overrides,
+    print_note,
     read_data,
-    say,
 )
 from longtail.errors import UsageError
 
@@ -39,16 +38,16 @@ if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
     from longtail.data.labels import Labels as Vocabulary
 
-__all__ = ["extend", "labels"]
+__all__ = ["analyze", "labels"]
 
 
 @app.command(epilog="Example: longtail labels train.jsonl --neighbours Birds -k 9")
 def labels(
     path: Annotated[str, typer.Argument(metavar="DATA|MODEL", help="Data, or a model folder.")],
     neighbours: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Label whose neighbours are shown.")
+        str | None, typer.Option(metavar="NAME", help="Label whose neighbours to show.")
     ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Labels shown, at most.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, help="Largest number of labels to show.")] = 10,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the neighbours (.png, .svg, .pdf).")
     ] = None,
@@ -64,21 +63,19 @@ def labels(
     set_: SetOptions = None,
     json: Json = False,
 ) -> None:
-    """Show the labels of data or of a model, or the labels that go with one: its neighbours in the
-    label graph.
-    """
+    """Show the labels of data or a model, or a label's neighbours in the label graph."""
     from longtail.report.picture_files import picture_suffix
 
     if figure:
         picture_suffix(figure)
         if neighbours is None:
             raise UsageError(
-                "--figure draws the neighbours of a label; expected --neighbours NAME beside it"
+                "--figure draws the neighbours of a label; expected --neighbours NAME with it"
             )
     config = _config(set_)
     if Path(path, "manifest.json").exists():
         if vocabulary:
-            say("--labels has no effect on a model, which has its own")
+            print_note("--labels has no effect on a model, which contains its labels")
         source = _of_model(Path(path), neighbours is not None)
     else:
         documents = read_data(
@@ -97,48 +94,82 @@ def labels(
     if neighbours is None or source.graph is None:
         _show_vocabulary(source, k, json)
         return
-    own, rows = _neighbours(source, source.graph, neighbours, k)
-    _show_neighbours(own, rows, config.label_features.graph_max_documents, json)
+    label, rows = _neighbours(source, source.graph, neighbours, k)
+    _show_neighbours(label, rows, config.label_features.graph_max_documents, json)
     if figure:
         from longtail.report.label_figures import draw_neighbours
 
-        draw_neighbours(own["name"], [(row["name"], row["value"]) for row in rows], figure)
-        say(f"{figure}: written")
+        draw_neighbours(label["name"], [(row["name"], row["value"]) for row in rows], figure)
+        print_note(f"{figure}: written")
 
 
-@app.command(epilog="Example: longtail extend model new-labels.tsv -o larger")
-def extend(
+@app.command(epilog="Example: longtail analyze model test.jsonl -o figures")
+def analyze(
     model: ModelFolder,
-    labels: Annotated[
-        Path, typer.Argument(metavar="LABELS", help="Label file (JSONL, TSV, SKOS).")
-    ],
+    data: Data,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT", help="Model folder to write.")
+        Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for figures and numbers.")
     ],
-    force: Force = False,
+    documents: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Random documents to measure; PWCCA takes at least 5 per dimension."
+        ),
+    ] = 1000,
+    format: Format = None,
+    fields: Fields = None,
     skip_bad: SkipBad = 0,
-    threads: Threads = 0,
     device: Device = "auto",
+    json: Json = False,
 ) -> None:
-    """Give a model labels that it was never trained on, by their words: inceptionxml-lf, decaf,
-    eclare.
-    """
-    from longtail.extending import extend_to_folder
+    """Analyse a network: attention of [CLS], similarity of levels (PWCCA), recall of shortlists."""
+    from longtail.cli.terminal import print_json, print_table
+    from longtail.models.model_folder import load_model
+    from longtail.report.analysis_figures import prepare_folder, summary, write_analysis
 
-    extend_to_folder(
-        model, labels, output, force=force, skip_bad=skip_bad, threads=threads, device=device
+    prepare_folder(output)
+    trained = load_model(model, "cpu")  # where the encoder stays in float32
+    ranker = trained.neural_ranker
+    if ranker is None:
+        raise UsageError(
+            f"{model}: found no network that ranks labels; expected a model that has one"
+        )
+    from longtail.networks.analysis import analyse, transformer_of, untuned_encoder
+    from longtail.networks.device import choose_device
+
+    ranker.network.to(choose_device(device))
+    dataset = read_data(
+        data,
+        format=format,
+        no_features=True,
+        fields=fields,
+        split="test",
+        labelled=False,
+        skip_bad=skip_bad,
     )
-    say(f"{output}: written")
+    known = dataset.with_labels(trained.labels, unknown="drop")
+    untuned = untuned_encoder(trained.config.encoder, transformer_of(ranker))
+    analysis = analyse(ranker, untuned, known, documents, trained.config.seed)
+    write_analysis(analysis, output)
+    if json:
+        print_json(analysis)
+    else:
+        print(f"{analysis.documents:,} documents, {analysis.vector_documents:,} for PWCCA")
+        for table in summary(analysis):
+            print()
+            print_table(*table)
+    print_note(f"{output}: written")
+
+
+# Labels and their neighbours
 
 
 class _Source(NamedTuple):
-    """Labels, the documents of each, and where neighbours are asked for, the normalised label
-    graph.
-    """
+    """Labels with their frequencies, and the label graph if neighbours are requested."""
 
     labels: Vocabulary
-    counts: NDArray[np.int64]
-    graph: sparse.csr_array | None
+    counts: NDArray[np.int64]  # (labels,) documents
+    graph: sparse.csr_array | None  # normalised
 
 
 def _config(set_: list[str] | None) -> Config:
@@ -151,7 +182,9 @@ def _of_data(documents: Dataset, config: Config, with_graph: bool) -> _Source:
     from longtail.steps.trees import label_graph_of
     from longtail.steps.work import Work
 
-    graph = label_graph_of(documents, config, Work.begin(None, config)) if with_graph else None
+    graph = None
+    if with_graph:
+        graph = label_graph_of(documents, config, Work.begin(None, config))
     return _Source(documents.labels, documents.label_counts, graph)
 
 
@@ -175,9 +208,10 @@ def _show_vocabulary(source: _Source, k: int, json: bool) -> None:
     vocabulary = source.labels
     counts = source.counts
     used = np.flatnonzero(counts)
-    often = used[np.argsort(-counts[used], kind="stable")]
-    texts, names = (_filled(column) for column in (vocabulary.texts, vocabulary.names))
-    parts = {"most_frequent": often[:k], "rarest": often[::-1][:k]}
+    by_frequency = used[np.argsort(-counts[used], kind="stable")]
+    texts = _filled(vocabulary.texts)
+    names = _filled(vocabulary.names)
+    parts = {"most_frequent": by_frequency[:k], "rarest": by_frequency[::-1][:k]}
     shown = {part: [_row(source, int(at)) for at in rows] for part, rows in parts.items()}
     if json:
         facts = {
@@ -189,7 +223,8 @@ def _show_vocabulary(source: _Source, k: int, json: bool) -> None:
         print_json(facts | shown)
         return
     print(
-        f"{len(vocabulary):,} labels, {len(used):,} of them used; {texts:,} have a text, {names:,} a name"
+        f"{len(vocabulary):,} labels, {len(used):,} of them used; "
+        f"{texts:,} have a text, {names:,} a name"
     )
     for part, rows in shown.items():
         print()
@@ -213,30 +248,32 @@ def _row(source: _Source, at: int) -> dict[str, Any]:
 def _neighbours(
     source: _Source, graph: sparse.csr_array, label: str, k: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return what to show of a label, and of its neighbours, nearest first."""
+    """Return a label and its neighbours, nearest first, as they are shown."""
     from longtail.features.label_graph import neighbours
 
-    own = _row(source, source.labels.find(label))
-    found = neighbours(graph, source.labels, label, k)
-    return own, [
-        _row(source, source.labels.columns[near.id]) | {"value": near.value} for near in found
-    ]
+    centre = _row(source, source.labels.find(label))
+    rows = []
+    for near in neighbours(graph, source.labels, label, k):
+        row = _row(source, source.labels.columns[near.id])
+        rows.append(row | {"value": near.value})
+    return centre, rows
 
 
 def _show_neighbours(
-    own: dict[str, Any], rows: list[dict[str, Any]], most: int, json: bool
+    label: dict[str, Any], rows: list[dict[str, Any]], most: int, json: bool
 ) -> None:
     from longtail.cli.terminal import print_json, print_table
 
     if json:
-        print_json(own | {"neighbours": rows})
+        print_json(label | {"neighbours": rows})
         return
-    print(f"{own['name']}: {own['documents']:,} documents")
+    print(f"{label['name']}: {label['documents']:,} documents")
     if rows:
         cells = [[row["name"], f"{row['value']:.3f}", f"{row['documents']:,}"] for row in rows]
         print()
         print_table(["neighbour", "value", "documents"], cells)
+    elif label["documents"] > most > 0:
+        limit = f"the {most:,} of label_features.graph_max_documents"
+        print_note(f"no neighbours: it has more documents than {limit}")
     else:
-        many = f"more documents than the {most:,} of label_features.graph_max_documents"
-        alone = "no document together with another label"
-        say(f"no neighbours: it has {many if own['documents'] > most > 0 else alone}")
+        print_note("no neighbours: it has no document together with another label")
